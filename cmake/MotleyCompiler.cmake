@@ -1,0 +1,42 @@
+# The language, the warnings and the flags that all code of the project shares (target motley_options).
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g -fno-omit-frame-pointer" CACHE STRING "")
+
+find_program(MOTLEY_CCACHE ccache)
+if(MOTLEY_CCACHE)
+  # The base directory makes a clone at another path hit the same cache.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MOTLEY_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+endif()
+
+find_package(Threads REQUIRED)
+
+add_library(motley_options INTERFACE)
+target_link_libraries(motley_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+
+set(warnings -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+             -Wcast-qual -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion)
+# Contraction off: a sum rounds the same whatever instruction set a file is compiled for; fused
+# multiply-adds are written out where they are meant.
+set(semantics -ffp-contract=off -fno-math-errno -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+target_compile_options(motley_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};${semantics}>")
+target_compile_options(motley_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings>")
+target_compile_definitions(motley_options INTERFACE $<$<CONFIG:Debug,Sanitize>:_GLIBCXX_ASSERTIONS MOTLEY_DEBUG=1>)
+
+if(MOTLEY_SANITIZE)
+  target_compile_options(motley_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MOTLEY_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
+  target_link_options(motley_options INTERFACE -fsanitize=${MOTLEY_SANITIZE})
+else()
+  # One binary for any x86-64 Linux with this glibc or a newer one: only glibc stays dynamic.
+  target_link_options(motley_options INTERFACE -static-libstdc++ -static-libgcc)
+endif()
+if(MOTLEY_LIBFUZZER)
+  target_compile_options(motley_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,20 @@
+# Tests carry one of the labels cpu, gpu, server, and slow beside it where a test takes seconds.
+# gpu tests are compiled everywhere and run only where a GPU is (ctest --preset gpu).
+
+if(MOTLEY_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+
+# motley_test(NAME SOURCES files... ROOMS rooms... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...])
+function(motley_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;ROOMS;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
+  list(TRANSFORM TEST_ROOMS PREPEND motley_)
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_ROOMS} ${TEST_LIBRARIES} motley_options GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
+  # A semicolon would end the property's value, so several labels travel escaped.
+  string(REPLACE ";" "\;" labels "${TEST_LABELS}")
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${labels}" TIMEOUT 300)
+endfunction()

@@ -1,0 +1,52 @@
+#include "base/cat.h"
+
+#include "base/utf8.h"
+
+namespace motley {
+namespace {
+
+constexpr std::size_t longest_quoted_name = 200;
+
+void append_escape(std::string& text, unsigned char byte) {
+  constexpr std::string_view hex = "0123456789abcdef";
+  text += "\\x";
+  text += hex[byte >> 4];
+  text += hex[byte & 15];
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string line;
+  line.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const utf8::Decoded next = utf8::decode(text.substr(at));
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (!next.valid) {
+      append_escape(line, byte);
+    } else if (next.code_point == '\n') {
+      line += "\\n";
+    } else if (next.code_point == '\t') {
+      line += "\\t";
+    } else if (next.code_point < 0x20 || next.code_point == 0x7f) {
+      append_escape(line, byte);
+    } else if (next.code_point >= 0x80 && next.code_point < 0xa0) {
+      append_escape(line, byte);
+      append_escape(line, static_cast<unsigned char>(text[at + 1]));
+    } else {
+      line += text.substr(at, next.length);
+    }
+    at += next.valid ? next.length : 1;
+  }
+  return line;
+}
+
+std::string quote(std::string_view name) {
+  if (name.size() <= longest_quoted_name) return cat("'", printable(name), "'");
+  // Back to the start of a character, so that the cut does not break one.
+  std::size_t end = longest_quoted_name;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;
+  return cat("'", printable(name.substr(0, end)), "...' (", name.size(), " bytes)");
+}
+
+}  // namespace motley

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace motley {
+
+// Prints the broken invariant with its place on standard error, and aborts.
+[[noreturn]] void check_failed(const char* file, int line, std::string_view condition,
+                               std::string_view explanation);
+
+}  // namespace motley
+
+// An invariant of our own code, checked in every build. What a user, a file or a request can cause
+// is never checked like this: it is an Error.
+#define MOTLEY_CHECK(condition, explanation)                               \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::motley::check_failed(__FILE__, __LINE__, #condition, explanation); \
+  } while (false)
+
+// The same where a check would cost too much in a release build.
+#ifdef MOTLEY_DEBUG
+#define MOTLEY_DCHECK(condition, explanation) MOTLEY_CHECK(condition, explanation)
+#else
+#define MOTLEY_DCHECK(condition, explanation) static_cast<void>(0)
+#endif

@@ -1,0 +1,204 @@
+#include "base/files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "base/cat.h"
+
+namespace motley {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+// What errno says about a path, with what to do.
+Error system_error(std::string_view action, const std::filesystem::path& path, int error) {
+  const std::string where = printable(path.string());
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return {ErrorCode::not_found, "no such file or folder", where, "check the path"};
+    case EACCES:
+    case EPERM:
+      return {ErrorCode::io, cat("not allowed to ", action), where,
+              "check who owns it and its permissions"};
+    case ELOOP:
+      return {ErrorCode::bad_file, "symbolic links go round in a circle", where,
+              "remove the link that points back"};
+    case ENAMETOOLONG:
+      return {ErrorCode::invalid_argument, "the path is too long", where, "use a shorter one"};
+    case ENOSPC:
+    case EDQUOT:
+      return {ErrorCode::out_of_memory, "the disk is full", where, "free some space"};
+    case EMFILE:
+    case ENFILE:
+      return {ErrorCode::io, "too many open files", where, "raise the limit (ulimit -n)"};
+    default:
+      return {ErrorCode::io, cat("can't ", action, ": ", std::strerror(error)), where,
+              "check the disk and try again"};
+  }
+}
+
+Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) return system_error("read", path, errno);
+  if (S_ISDIR(status.st_mode))
+    return Error(ErrorCode::invalid_argument, "this is a folder", printable(path.string()),
+                 "name a file");
+  if (!S_ISREG(status.st_mode))
+    return Error(ErrorCode::invalid_argument, "this is not a regular file",
+                 printable(path.string()), "name a file on a disk");
+  return static_cast<std::size_t>(status.st_size);
+}
+
+// Non-blocking, so that opening a named pipe does not wait for a writer.
+int open_for_reading(const std::filesystem::path& path) {
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  const Descriptor file(open_for_reading(path));
+  if (file.get() < 0) return system_error("read", path, errno);
+  MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
+  if (size == 0) return MappedFile(path, nullptr, 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) return system_error("map", path, errno);
+  return MappedFile(path, static_cast<const std::byte*>(data), size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::prefetch(std::size_t offset, std::size_t size) const {
+  MOTLEY_CHECK(offset <= size_ && size <= size_ - offset, "prefetch inside the file");
+  if (size == 0) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_WILLNEED);
+}
+
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t most_bytes) {
+  const Descriptor file(open_for_reading(path));
+  if (file.get() < 0) return system_error("read", path, errno);
+  MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
+  if (size > most_bytes)
+    return Error(ErrorCode::bad_file,
+                 cat("the file has ", size, " bytes, more than the ", most_bytes,
+                     " that such a file may have"),
+                 printable(path.string()), "check that it is the right file");
+  std::string text(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(file.get(), text.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("read", path, errno);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  std::string temporary = path.string() + ".XXXXXX";
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return system_error("write", path, errno);
+  return AtomicFile(path, temporary, descriptor);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
+  MOTLEY_CHECK(descriptor_ >= 0, "no write after commit");
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor_, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return system_error("write", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return {};
+}
+
+Result<void> AtomicFile::commit() {
+  MOTLEY_CHECK(descriptor_ >= 0, "commit once");
+  // mkostemp() makes the file for its owner only; a new file has what the umask leaves.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(descriptor_, 0666 & ~mask) != 0 || ::fsync(descriptor_) != 0)
+    return system_error("write", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("rename", path_, errno);
+  ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  if (!stream) return system_error("read", folder, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return system_error("read", folder, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<PathKind> path_kind(const std::filesystem::path& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return PathKind::missing;
+    return system_error("read", path, errno);
+  }
+  if (S_ISREG(status.st_mode)) return PathKind::file;
+  if (S_ISDIR(status.st_mode)) return PathKind::folder;
+  return PathKind::other;
+}
+
+}  // namespace motley

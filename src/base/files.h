@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace motley {
+
+// A file in memory, read-only, through the page cache: nothing is read before it is touched. The
+// file must not be truncated while it is mapped.
+class MappedFile {
+ public:
+  // Refuses what is not a regular file (symbolic links are followed).
+  static Result<MappedFile> open(const std::filesystem::path& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+  // Starts reading these bytes in the background.
+  void prefetch(std::size_t offset, std::size_t size) const;
+
+ private:
+  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
+
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// A whole small file; larger than `most_bytes` is an error.
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t most_bytes);
+
+// Writes a file piece by piece under a temporary name and gives it its own name at commit(), so
+// that nobody ever sees half of it. Without commit() nothing is left behind.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  Result<void> write(std::span<const std::byte> bytes);
+  Result<void> write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
+
+  // Flushes to the disk and renames.
+  Result<void> commit();
+
+ private:
+  AtomicFile(std::filesystem::path path, std::filesystem::path temporary, int descriptor)
+      : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int descriptor_;
+};
+
+// The names in a folder, sorted, without "." and "..".
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder);
+
+enum class PathKind : std::uint8_t { missing, file, folder, other };
+
+// Follows symbolic links; a loop of them is an error.
+Result<PathKind> path_kind(const std::filesystem::path& path);
+
+}  // namespace motley

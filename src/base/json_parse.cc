@@ -1,0 +1,117 @@
+// The only file that knows the JSON library: it feeds our values from the library's event parser,
+// so that depth, size and duplicate keys are bounded while reading.
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "base/cat.h"
+#include "base/json.h"
+
+namespace motley::json {
+
+// Takes the parser's events; returns false to stop it. It keeps a stack of its own, so that the
+// depth of the input does not cost stack of the thread.
+class Builder {
+ public:
+  Builder(std::string_view text, std::string_view where, const ParseLimits& limits)
+      : text_(text), where_(where), limits_(limits) {}
+
+  bool null() { return put({}); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(std::int64_t value) { return put(value); }
+  bool number_unsigned(std::uint64_t value) {
+    if (value > INT64_MAX) return put(static_cast<double>(value));
+    return put(static_cast<std::int64_t>(value));
+  }
+  bool number_float(double value, const std::string&) { return put(value); }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(nlohmann::json::binary_t&) { return fail("binary data", "write it as text"); }
+
+  bool start_object(std::size_t) { return open(Object()); }
+  bool start_array(std::size_t) { return open(Array()); }
+
+  bool key(std::string& value) {
+    stack_.back().key = std::move(value);
+    return true;
+  }
+
+  bool end_object() {
+    auto& object = std::get<Object>(stack_.back().container);
+    if (const std::string* twice = object.index())
+      return fail(cat("key ", quote(*twice), " twice in one object"), "keep one of them");
+    return close();
+  }
+  bool end_array() { return close(); }
+
+  template <class Exception>
+  bool parse_error(std::size_t position, const std::string& token, const Exception&) {
+    const std::string_view before = text_.substr(0, std::min(position, text_.size()));
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
+    where_ += cat(", line ", line, ", column ", before.size() - line_start);
+    const std::string found = token.empty() ? "the end" : quote(token);
+    return fail(cat("not valid JSON at ", found), "correct the text there");
+  }
+
+  Result<Value> take(bool parsed) && {
+    if (error_) return *std::move(error_);
+    MOTLEY_CHECK(parsed && stack_.empty(), "a parse without an error is whole");
+    return std::move(root_);
+  }
+
+ private:
+  struct Open {
+    std::variant<Array, Object> container;
+    std::string key;  // of the member being read
+  };
+
+  bool put(Value value) {
+    if (++values_ > limits_.values)
+      return fail(cat("more than ", limits_.values, " JSON values"), "make it smaller");
+    if (stack_.empty()) {
+      root_ = std::move(value);
+    } else if (auto* array = std::get_if<Array>(&stack_.back().container)) {
+      array->push_back(std::move(value));
+    } else {
+      auto& object = std::get<Object>(stack_.back().container);
+      object.members_.push_back({std::move(stack_.back().key), std::move(value)});
+    }
+    return true;
+  }
+
+  bool open(std::variant<Array, Object> container) {
+    if (static_cast<int>(stack_.size()) >= limits_.depth)
+      return fail(cat("JSON nested deeper than ", limits_.depth), "make it flatter");
+    stack_.push_back({std::move(container), {}});
+    return true;
+  }
+
+  bool close() {
+    Value whole = std::visit([](auto& container) { return Value(std::move(container)); },
+                             stack_.back().container);
+    stack_.pop_back();
+    return put(std::move(whole));
+  }
+
+  bool fail(std::string what, std::string fix) {
+    error_ = Error(ErrorCode::invalid_argument, std::move(what), where_, std::move(fix));
+    return false;
+  }
+
+  std::string_view text_;
+  std::string where_;
+  ParseLimits limits_;
+  std::vector<Open> stack_;
+  Value root_;
+  std::int64_t values_ = 0;
+  std::optional<Error> error_;
+};
+
+Result<Value> parse(std::string_view text, std::string_view where, const ParseLimits& limits) {
+  Builder builder(text, where, limits);
+  const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder).take(parsed);
+}
+
+}  // namespace motley::json

@@ -1,0 +1,126 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+#include <thread>
+
+#include "base/check.h"
+#include "base/cpu.h"
+
+namespace motley {
+namespace {
+
+// The pool whose body this thread runs, to catch a body that calls its own pool.
+thread_local const ThreadPool* running_in = nullptr;
+
+void pin_to(pthread_t thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // A refusal (a container's policy) costs speed only.
+  ::pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(const Options& options)
+    : size_(options.threads > 0 ? options.threads : usable_cpus()), spin_(options.spin) {
+  const std::vector<int> cpus = allowed_cpus();
+  pinned_ = options.pin && size_ > 1 && size_ == static_cast<int>(cpus.size()) &&
+            size_ == usable_cpus() && cpus.size() == std::thread::hardware_concurrency();
+  workers_.reserve(static_cast<std::size_t>(size_ - 1));
+  for (int rank = 1; rank < size_; ++rank) {
+    workers_.emplace_back([this, rank] { work(rank); });
+    if (pinned_) pin_to(workers_.back().native_handle(), cpus[static_cast<std::size_t>(rank)]);
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(FunctionRef<void(int rank)> body) {
+  MOTLEY_CHECK(running_in != this, "a body must not call its own pool");
+  const ThreadPool* outer = running_in;
+  if (size_ == 1) {
+    running_in = this;
+    body(0);
+    running_in = outer;
+    return;
+  }
+  const std::lock_guard lock(one_call_);
+  body_ = &body;
+  unfinished_.store(static_cast<std::uint32_t>(size_ - 1), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+
+  running_in = this;
+  body(0);
+  running_in = outer;
+  for (std::uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;
+       left = unfinished_.load(std::memory_order_acquire)) {
+    wait_while_equal(unfinished_, left);
+  }
+}
+
+void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
+                            FunctionRef<void(std::int64_t, std::int64_t)> body) {
+  if (count <= 0) return;
+  const std::int64_t ranges =
+      std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, size_);
+  if (ranges == 1) return body(0, count);
+  run([&](int rank) {
+    if (rank >= ranges) return;
+    // The first count % ranges ranges are one longer.
+    const std::int64_t length = count / ranges;
+    const std::int64_t longer = count % ranges;
+    const std::int64_t begin = rank * length + std::min<std::int64_t>(rank, longer);
+    body(begin, begin + length + (rank < longer ? 1 : 0));
+  });
+}
+
+void ThreadPool::for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t)> body) {
+  if (tasks <= 0) return;
+  if (tasks == 1) return body(0);
+  std::atomic<std::int64_t> next{0};
+  run([&](int) {
+    for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
+         task = next.fetch_add(1, std::memory_order_relaxed)) {
+      body(task);
+    }
+  });
+}
+
+void ThreadPool::work(int rank) {
+  std::uint32_t seen = 0;
+  while (true) {
+    wait_while_equal(generation_, seen);
+    // run() waits for every worker, so the generation moves by one at a time.
+    ++seen;
+    if (stopping_) return;
+    running_in = this;
+    (*body_)(rank);
+    running_in = nullptr;
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+  }
+}
+
+void ThreadPool::wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const {
+  // The clock is read once in a batch of pauses: it costs as much as several of them.
+  constexpr int pauses_between_looks_at_the_clock = 32;
+  const auto end = std::chrono::steady_clock::now() + spin_;
+  do {
+    for (int i = 0; i < pauses_between_looks_at_the_clock; ++i) {
+      if (word.load(std::memory_order_acquire) != old) return;
+      _mm_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  word.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace motley

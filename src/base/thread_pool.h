@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace motley {
+
+// Threads for compute: a call costs a few microseconds (bench/thread_pool.cc), because workers spin
+// for a moment before they sleep. Work is cut by index ranges that depend only on the count and the
+// pool's size, never on timing, and a body must not throw.
+class ThreadPool {
+ public:
+  struct Options {
+    // The calling thread counts as one; 0 takes every usable processor.
+    int threads = 0;
+    // Ties each worker to a processor if the pool has a thread for every processor that the process
+    // may use, so that it owns the machine. Two pinned pools would fight: tests never pin.
+    bool pin = false;
+    // How long a thread without work burns its processor before it sleeps.
+    std::chrono::microseconds spin{50};
+  };
+
+  explicit ThreadPool(const Options& options);
+  ThreadPool() : ThreadPool(Options{}) {}
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+  ~ThreadPool();
+
+  int size() const { return size_; }
+  bool pinned() const { return pinned_; }
+
+  // Calls body(rank) once for every rank in [0, size), rank 0 on the calling thread, and returns
+  // when all are done. One call at a time: a second caller waits. A body must not call its own
+  // pool.
+  void run(FunctionRef<void(int rank)> body);
+
+  // Cuts [0, count) into at most size() ranges of nearly equal length, none shorter than `grain`
+  // unless it is the only one, and calls body(begin, end) for each at once.
+  void for_ranges(std::int64_t count, std::int64_t grain,
+                  FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
+
+  // Calls body(task) for every task in [0, tasks), handed out in order to whoever is free: for
+  // tasks of unequal length that write to places of their own.
+  void for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t task)> body);
+
+ private:
+  void work(int rank);
+  // Returns when word no longer holds `old`.
+  void wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const;
+
+  int size_;
+  bool pinned_ = false;
+  std::chrono::microseconds spin_;
+  std::mutex one_call_;
+  std::vector<std::thread> workers_;
+
+  // The call that runs: written before generation_ moves on, read after that is seen.
+  const FunctionRef<void(int)>* body_ = nullptr;
+  bool stopping_ = false;
+
+  alignas(64) std::atomic<std::uint32_t> generation_{0};
+  alignas(64) std::atomic<std::uint32_t> unfinished_{0};
+};
+
+}  // namespace motley
