@@ -43,10 +43,10 @@ std::string printable(std::string_view text) {
 
 std::string quote(std::string_view name) {
   if (name.size() <= longest_quoted_name) return cat("'", printable(name), "'");
-  // Back to the start of a character, so that the cut does not break one.
-  std::size_t end = longest_quoted_name;
-  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xc0) == 0x80) --end;
-  return cat("'", printable(name.substr(0, end)), "...' (", name.size(), " bytes)");
+  // The cut does not break a character.
+  std::string_view kept = name.substr(0, longest_quoted_name);
+  kept.remove_suffix(utf8::incomplete_tail(kept));
+  return cat("'", printable(kept), "...' (", name.size(), " bytes)");
 }
 
 }  // namespace motley

@@ -23,18 +23,22 @@ CpuFeatures detect() {
   return features;
 }
 
-// A control group's "cpu.max" holds "<microseconds> <period>", or "max <period>" for no limit. Only
-// the group's own file is read: inside a container that is the container's.
+// How many processors' time a container may use. Only the group's own files are read: inside a
+// container they are the container's.
 int quota_cpus() {
   constexpr int unlimited = std::numeric_limits<int>::max();
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;
   double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return unlimited;
+  // "<microseconds> <period>", or "max <period>" for no limit; the older control groups have a file
+  // for each, and -1 for no limit.
+  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); !(file >> quota >> period)) {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
   double microseconds = 0;
   const auto parsed = std::from_chars(quota.data(), quota.data() + quota.size(), microseconds);
-  if (parsed.ec != std::errc() || microseconds <= 0) return unlimited;
-  return std::max(1, static_cast<int>(microseconds / period));
+  if (parsed.ec != std::errc() || microseconds <= 0 || period <= 0) return unlimited;
+  return static_cast<int>(std::clamp(microseconds / period, 1.0, 1e6));
 }
 
 }  // namespace

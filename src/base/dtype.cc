@@ -48,12 +48,15 @@ int bits(DType dtype) { return row(dtype).bits; }
 bool is_floating_point(DType dtype) { return row(dtype).floating_point; }
 
 std::optional<std::int64_t> bytes_of(DType dtype, std::int64_t elements) {
-  std::int64_t total = 0;
-  if (elements < 0 || __builtin_mul_overflow(elements, std::int64_t{bits(dtype)}, &total) ||
-      total % 8 != 0) {
+  // Eight elements at a time, because the number of bits may overflow where the bytes do not.
+  const std::int64_t each = bits(dtype);
+  const std::int64_t rest = elements % 8 * each;
+  std::int64_t bytes = 0;
+  if (elements < 0 || rest % 8 != 0 || __builtin_mul_overflow(elements / 8, each, &bytes) ||
+      __builtin_add_overflow(bytes, rest / 8, &bytes)) {
     return std::nullopt;
   }
-  return total / 8;
+  return bytes;
 }
 
 }  // namespace motley

@@ -66,4 +66,9 @@ Error Error::within(std::string_view outer) && {
   return std::move(*this);
 }
 
+Error Error::as(ErrorCode code) && {
+  code_ = code;
+  return std::move(*this);
+}
+
 }  // namespace motley

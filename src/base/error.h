@@ -52,6 +52,10 @@ class Error {
   // The same error seen from further out: "tensor 'x'" becomes "model.safetensors, tensor 'x'".
   Error within(std::string_view outer) &&;
 
+  // The same error under another code: what is a wrong argument to a parser is a bad file to its
+  // caller.
+  Error as(ErrorCode code) &&;
+
  private:
   ErrorCode code_;
   std::string what_;

@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <dirent.h>
@@ -50,6 +51,10 @@ Error system_error(std::string_view action, const std::filesystem::path& path, i
     case ENOSPC:
     case EDQUOT:
       return {ErrorCode::out_of_memory, "the disk is full", where, "free some space"};
+    case EISDIR:
+      return {ErrorCode::invalid_argument, "this is a folder", where, "name a file"};
+    case EROFS:
+      return {ErrorCode::io, "the file system is read-only", where, "choose another folder"};
     case EMFILE:
     case ENFILE:
       return {ErrorCode::io, "too many open files", where, "raise the limit (ulimit -n)"};
@@ -71,6 +76,14 @@ Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::pat
   return static_cast<std::size_t>(status.st_size);
 }
 
+// The system's calls would take the text before the zero byte for the path, and so another file
+// than was checked.
+Result<void> without_zero_byte(const std::filesystem::path& path) {
+  if (path.native().find('\0') == std::string::npos) return {};
+  return Error(ErrorCode::invalid_argument, "the path holds a zero byte", printable(path.native()),
+               "check the path");
+}
+
 // Non-blocking, so that opening a named pipe does not wait for a writer.
 int open_for_reading(const std::filesystem::path& path) {
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -79,6 +92,7 @@ int open_for_reading(const std::filesystem::path& path) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
   const Descriptor file(open_for_reading(path));
   if (file.get() < 0) return system_error("read", path, errno);
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
@@ -113,6 +127,7 @@ void MappedFile::prefetch(std::size_t offset, std::size_t size) const {
 }
 
 Result<std::string> read_text(const std::filesystem::path& path, std::size_t most_bytes) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
   const Descriptor file(open_for_reading(path));
   if (file.get() < 0) return system_error("read", path, errno);
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
@@ -135,10 +150,18 @@ Result<std::string> read_text(const std::filesystem::path& path, std::size_t mos
 }
 
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
-  std::string temporary = path.string() + ".XXXXXX";
-  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) return system_error("write", path, errno);
-  return AtomicFile(path, temporary, descriptor);
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  static std::atomic<std::uint64_t> serial{0};
+  while (true) {
+    const std::filesystem::path temporary =
+        cat(path.native(), ".", ::getpid(), "-", serial.fetch_add(1), ".part");
+    // Not mkostemp(): its file is for the owner only, and the umask, which says what others may do
+    // with a new file, can't be read without changing it for every thread.
+    const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) return AtomicFile(path, temporary, descriptor);
+    // Left behind by a process of the same number that was killed.
+    if (errno != EEXIST) return system_error("write", path, errno);
+  }
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -165,18 +188,18 @@ Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
 
 Result<void> AtomicFile::commit() {
   MOTLEY_CHECK(descriptor_ >= 0, "commit once");
-  // mkostemp() makes the file for its owner only; a new file has what the umask leaves.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(descriptor_, 0666 & ~mask) != 0 || ::fsync(descriptor_) != 0)
-    return system_error("write", path_, errno);
+  if (::fsync(descriptor_) != 0) return system_error("write", path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("rename", path_, errno);
   ::close(std::exchange(descriptor_, -1));
   return {};
 }
 
 Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder) {
+  MOTLEY_TRY_VOID(without_zero_byte(folder));
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  if (!stream && errno == ENOTDIR)
+    return Error(ErrorCode::invalid_argument, "this is not a folder", printable(folder.string()),
+                 "name a folder");
   if (!stream) return system_error("read", folder, errno);
   std::vector<std::string> names;
   errno = 0;
@@ -191,6 +214,7 @@ Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder
 }
 
 Result<PathKind> path_kind(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return PathKind::missing;

@@ -105,6 +105,16 @@ class Writer {
 
 }  // namespace
 
+Object::Object() = default;
+Object::Object(const Object& other) = default;
+Object::Object(Object&& other) noexcept = default;
+Object& Object::operator=(const Object& other) = default;
+Object& Object::operator=(Object&& other) noexcept = default;
+Object::~Object() = default;
+
+std::span<const Member> Object::members() const { return members_; }
+std::size_t Object::size() const { return members_.size(); }
+
 const Value* Object::find(std::string_view key) const {
   if (by_key_.empty()) {
     for (const Member& member : members_) {
@@ -120,7 +130,6 @@ const Value* Object::find(std::string_view key) const {
 }
 
 void Object::add(std::string key, Value value) {
-  MOTLEY_DCHECK(!contains(key), "a key is added once");
   by_key_.clear();
   members_.push_back({std::move(key), std::move(value)});
 }
@@ -207,7 +216,8 @@ void append_string(std::string& text, std::string_view string) {
       text += "\\r";
     } else if (c == '\t') {
       text += "\\t";
-    } else if (c < 0x20 || c == 0x7f) {
+    } else if (c < 0x20 || (c >= 0x7f && c < 0xa0)) {
+      // Beyond what JSON asks for, the controls that a terminal would obey in a log line.
       text += "\\u00";
       text += hex[c >> 4];
       text += hex[c & 15];

@@ -22,7 +22,13 @@ using Array = std::vector<Value>;
 
 class Object {
  public:
-  Object() = default;
+  // Not inline, because Member is not complete yet.
+  Object();
+  Object(const Object& other);
+  Object(Object&& other) noexcept;
+  Object& operator=(const Object& other);
+  Object& operator=(Object&& other) noexcept;
+  ~Object();
 
   // The value of a key, or null where the object lacks it.
   const Value* find(std::string_view key) const;
@@ -31,9 +37,9 @@ class Object {
   // Appends a member; the key must be new.
   void add(std::string key, Value value);
 
-  std::span<const Member> members() const { return members_; }
-  std::size_t size() const { return members_.size(); }
-  bool empty() const { return members_.empty(); }
+  std::span<const Member> members() const;
+  std::size_t size() const;
+  bool empty() const { return size() == 0; }
 
  private:
   friend class Builder;
@@ -95,8 +101,8 @@ struct Member {
 };
 
 struct ParseLimits {
-  int depth = 64;
-  // Bounds memory: a value takes about 50 bytes, however short its text.
+  int depth = 64;  // at most 1000
+  // Bounds memory: a value takes 50 to 100 bytes, however short its text.
   std::int64_t values = 20'000'000;
 };
 

@@ -7,8 +7,14 @@
 
 #include "base/cat.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace motley::json {
+namespace {
+
+constexpr int deepest = 1000;
+
+}  // namespace
 
 // Takes the parser's events; returns false to stop it. It keeps a stack of its own, so that the
 // depth of the input does not cost stack of the thread.
@@ -44,13 +50,32 @@ class Builder {
   }
   bool end_array() { return close(); }
 
+  // The parser has read `position` bytes, the end counting as one. The last is the end of a token
+  // that may not stand there, or a byte that its token can't go on with.
   template <class Exception>
-  bool parse_error(std::size_t position, const std::string& token, const Exception&) {
-    const std::string_view before = text_.substr(0, std::min(position, text_.size()));
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 == 0
-    where_ += cat(", line ", line, ", column ", before.size() - line_start);
-    const std::string found = token.empty() ? "the end" : quote(token);
+  bool parse_error(std::size_t position, const std::string& token, const Exception& exception) {
+    if (position > text_.size()) return syntax_error(text_.size(), 0);
+    const std::size_t end = position;
+    if constexpr (std::is_same_v<Exception, nlohmann::json::out_of_range>) {
+      where_ += place(end - token.size());
+      return fail(cat("the number ", quote(token), " is beyond the range of a 64-bit float"),
+                  "write a smaller one");
+    }
+    const bool whole_token =
+        std::string_view(exception.what()).find("; last read: ") == std::string_view::npos;
+    if (whole_token) {
+      const std::size_t length = token_length(text_.substr(0, end), token);
+      return syntax_error(end - length, length);
+    }
+    // Of a character that breaks off, its beginning is what is wrong.
+    const std::size_t begin = end - 1 - utf8::incomplete_tail(text_.substr(0, end - 1));
+    return syntax_error(begin, utf8::decode(text_.substr(begin)).length);
+  }
+
+  bool syntax_error(std::size_t begin, std::size_t length) {
+    where_ += place(begin);
+    const std::string found =
+        begin == text_.size() ? "the end" : quote(text_.substr(begin, length));
     return fail(cat("not valid JSON at ", found), "correct the text there");
   }
 
@@ -65,6 +90,27 @@ class Builder {
     std::variant<Array, Object> container;
     std::string key;  // of the member being read
   };
+
+  // How long the token is that ends `read`. The library's `token` holds it, but for brackets,
+  // commas and literals also what came before.
+  static std::size_t token_length(std::string_view read, std::string_view token) {
+    if (read.ends_with("false")) return 5;
+    if (read.ends_with("true") || read.ends_with("null")) return 4;
+    if (read.back() == '"' || (read.back() >= '0' && read.back() <= '9')) return token.size();
+    return 1;
+  }
+
+  // Lines and columns count from 1, columns in characters.
+  std::string place(std::size_t at) const {
+    const std::string_view before = text_.substr(0, at);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const std::string_view in_line = before.substr(before.rfind('\n') + 1);  // npos + 1 == 0
+    const auto column =
+        std::count_if(in_line.begin(), in_line.end(),
+                      [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }) +
+        1;
+    return cat(", line ", line, ", column ", column);
+  }
 
   bool put(Value value) {
     if (++values_ > limits_.values)
@@ -109,7 +155,13 @@ class Builder {
 };
 
 Result<Value> parse(std::string_view text, std::string_view where, const ParseLimits& limits) {
+  MOTLEY_CHECK(limits.depth <= deepest, "values are written and destroyed recursively");
   Builder builder(text, where, limits);
+  // The library takes a zero byte for the end of the text.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    builder.syntax_error(zero, 1);
+    return std::move(builder).take(false);
+  }
   const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder).take(parsed);
 }

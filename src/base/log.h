@@ -11,7 +11,7 @@
 #include "base/result.h"
 
 // Structured log lines: an event and its fields, one line each, written whole.
-//   2026-11-21T09:30:00.123Z info  model.loaded layers=48 bytes=61203283968 path="/models/a b"
+//   2026-11-21T09:30:00.123Z info    model.loaded layers=48 bytes=61203283968 path="/models/a b"
 // No prompt text and no key ever goes into a field.
 namespace motley::log {
 
@@ -37,6 +37,7 @@ class Field {
   Field(std::string_view key, std::string_view value) : key_(key), value_(value), text_(true) {}
   Field(std::string_view key, const char* value) : Field(key, std::string_view(value)) {}
   Field(std::string_view key, const std::string& value) : Field(key, std::string_view(value)) {}
+  Field(std::string_view key, char value) : Field(key, std::string_view(&value, 1)) {}
   template <class T>
     requires(std::integral<T> || std::floating_point<T>)
   Field(std::string_view key, T value) : key_(key), value_(cat(value)), text_(false) {}

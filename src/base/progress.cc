@@ -46,7 +46,8 @@ void Progress::set(std::uint64_t done) {
     last_drawn_ = now;
     draw_bar();
   } else if (options_.total > 0 && done_ < options_.total) {
-    const std::uint64_t tenth = done_ / std::max<std::uint64_t>(options_.total / 10, 1);
+    const double share = static_cast<double>(done_) / static_cast<double>(options_.total);
+    const auto tenth = static_cast<std::uint64_t>(10 * share);
     if (tenth < next_tenth_ || now - last_drawn_ < line_after) return;
     last_drawn_ = now;
     next_tenth_ = tenth + 1;

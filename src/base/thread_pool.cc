@@ -45,14 +45,9 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(FunctionRef<void(int rank)> body) {
+  if (size_ == 1) return run_here([&] { body(0); });
   MOTLEY_CHECK(running_in != this, "a body must not call its own pool");
   const ThreadPool* outer = running_in;
-  if (size_ == 1) {
-    running_in = this;
-    body(0);
-    running_in = outer;
-    return;
-  }
   const std::lock_guard lock(one_call_);
   body_ = &body;
   unfinished_.store(static_cast<std::uint32_t>(size_ - 1), std::memory_order_relaxed);
@@ -68,12 +63,21 @@ void ThreadPool::run(FunctionRef<void(int rank)> body) {
   }
 }
 
+void ThreadPool::run_here(FunctionRef<void()> body) {
+  MOTLEY_CHECK(running_in != this, "a body must not call its own pool");
+  const ThreadPool* outer = running_in;
+  const std::lock_guard lock(one_call_);
+  running_in = this;
+  body();
+  running_in = outer;
+}
+
 void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
                             FunctionRef<void(std::int64_t, std::int64_t)> body) {
   if (count <= 0) return;
   const std::int64_t ranges =
       std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, size_);
-  if (ranges == 1) return body(0, count);
+  if (ranges == 1) return run_here([&] { body(0, count); });
   run([&](int rank) {
     if (rank >= ranges) return;
     // The first count % ranges ranges are one longer.
@@ -86,7 +90,7 @@ void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
 
 void ThreadPool::for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t)> body) {
   if (tasks <= 0) return;
-  if (tasks == 1) return body(0);
+  if (tasks == 1) return run_here([&] { body(0); });
   std::atomic<std::int64_t> next{0};
   run([&](int) {
     for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;

@@ -50,6 +50,8 @@ class ThreadPool {
   void for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t task)> body);
 
  private:
+  // A call that needs no worker, under the same rules as run().
+  void run_here(FunctionRef<void()> body);
   void work(int rank);
   // Returns when word no longer holds `old`.
   void wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const;

@@ -35,6 +35,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
     if (parsed.ec != std::errc() || parsed.ptr != end) return refuse();
     return bytes;
   }
+  // A double would take "-0" and "inf".
+  if (digits.find_first_not_of("0123456789.") != std::string_view::npos) return refuse();
   double number = 0;
   const auto parsed = std::from_chars(digits.data(), end, number, std::chars_format::fixed);
   if (parsed.ec != std::errc() || parsed.ptr != end) return refuse();

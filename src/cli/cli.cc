@@ -1,0 +1,74 @@
+#include "cli/cli.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/version.h"
+
+namespace motley::cli {
+namespace {
+
+std::vector<Command> commands() { return {inspect_command()}; }
+
+// Commands of the contract whose rooms are not built yet.
+constexpr std::array<std::string_view, 6> promised = {"serve", "chat",     "score",
+                                                      "bench", "tokenize", "quantize"};
+
+std::string overview() {
+  std::string text =
+      "usage: motley COMMAND ...\n"
+      "\n"
+      "Serves Mixture-of-Experts language models with hundreds of LoRA adapters at once.\n"
+      "\n"
+      "commands:\n";
+  for (const Command& command : commands())
+    text += cat("  ", command.spec.name, "  ", command.spec.summary, "\n");
+  text += cat("\nnot there yet: ", join(promised),
+              "\n\n"
+              "motley COMMAND --help tells more; motley --version prints the version.\n");
+  return text;
+}
+
+Error unknown_command(std::string_view word) {
+  const std::vector<Command> known = commands();
+  std::vector<std::string_view> names(promised.begin(), promised.end());
+  for (const Command& command : known) names.push_back(command.spec.name);
+  if (std::ranges::find(promised, word) != promised.end())
+    return {ErrorCode::not_implemented, cat("motley ", word, " is not there yet"),
+            cat("version ", version), "use a later version; motley --help lists what there is"};
+  const auto meant = closest(word, names);
+  return {ErrorCode::invalid_argument, cat("unknown command ", quote(word)), "",
+          meant ? cat("did you mean ", *meant, "?") : "see motley --help"};
+}
+
+Result<void> dispatch(std::span<const std::string> words, Output output) {
+  if (words.empty())
+    return Error(ErrorCode::invalid_argument, "no command", "", "see motley --help");
+  const std::string& first = words.front();
+  if (first == "--help" || first == "-h" || first == "help")
+    return output(overview()), Result<void>();
+  if (first == "--version") return output(cat("motley ", version, "\n")), Result<void>();
+
+  const std::vector<Command> known = commands();
+  const auto command = std::ranges::find(known, std::string_view(first),
+                                         [](const Command& each) { return each.spec.name; });
+  if (command == known.end()) return unknown_command(first);
+  const std::span<const std::string> rest = words.subspan(1);
+  if (std::ranges::any_of(rest, [](const std::string& word) { return word == "--help"; }))
+    return output(usage(command->spec)), Result<void>();
+  MOTLEY_TRY(const Arguments arguments, Arguments::parse(command->spec, rest));
+  return command->run(arguments, output);
+}
+
+}  // namespace
+
+int run(std::span<const std::string> words, Output output, Output errors) {
+  const Result<void> result = dispatch(words, output);
+  if (result.ok()) return 0;
+  errors(cat("motley: ", result.error().message(), "\n"));
+  return exit_status(result.error().code());
+}
+
+}  // namespace motley::cli

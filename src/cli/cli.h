@@ -1,0 +1,14 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cli/command.h"
+
+namespace motley::cli {
+
+// The whole program: `words` are the arguments after its name. Returns the exit status; an error is
+// the last line on standard error.
+int run(std::span<const std::string> words, Output output, Output errors);
+
+}  // namespace motley::cli

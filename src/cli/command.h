@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "cli/arguments.h"
+
+namespace motley::cli {
+
+// Where a command's result goes, piece by piece: standard output, or a test's string.
+using Output = FunctionRef<void(std::string_view)>;
+
+struct Command {
+  CommandSpec spec;
+  Result<void> (*run)(const Arguments& arguments, Output output) = nullptr;
+};
+
+Command inspect_command();
+
+}  // namespace motley::cli

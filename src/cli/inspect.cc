@@ -1,0 +1,187 @@
+// motley inspect: what a folder or file holds, checked as strictly as loading it would be.
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "base/cat.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "tensor/checkpoint.h"
+
+namespace motley::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t longest_config = 64'000'000;
+
+// What the tensors of one inspected path come from.
+struct Contents {
+  std::string_view kind;  // "model", "adapter" or "file"
+  std::optional<json::Value> config;
+  tensor::Checkpoint checkpoint;
+};
+
+struct Tally {
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;
+
+  void add(const tensor::SafetensorsEntry& entry) {
+    ++tensors;
+    bytes += entry.end - entry.begin;
+  }
+};
+
+Result<std::optional<json::Value>> read_config(const fs::path& path) {
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) return std::optional<json::Value>();
+  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
+  auto value = json::parse(text, printable(path.string()));
+  if (!value.ok()) return std::move(value).error().as(ErrorCode::bad_file);
+  return std::optional(*std::move(value));
+}
+
+// An adapter folder is known by its config or its weights; anything else is taken for a model.
+Result<bool> is_adapter(const fs::path& folder) {
+  for (const char* name :
+       {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
+    MOTLEY_TRY(const PathKind kind, path_kind(folder / name));
+    if (kind != PathKind::missing) return true;
+  }
+  return false;
+}
+
+Result<Contents> read_contents(const fs::path& path) {
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing)
+    return Error(ErrorCode::not_found, "no such file or folder", printable(path.string()),
+                 "check the path");
+  if (kind == PathKind::file) {
+    MOTLEY_TRY(tensor::Checkpoint file, tensor::Checkpoint::open_file(path));
+    return Contents{"file", std::nullopt, std::move(file)};
+  }
+  MOTLEY_TRY(const bool adapter, is_adapter(path));
+  MOTLEY_TRY(std::optional<json::Value> config,
+             read_config(path / (adapter ? "adapter_config.json" : "config.json")));
+  MOTLEY_TRY(tensor::Checkpoint checkpoint,
+             tensor::Checkpoint::open(path, adapter ? "adapter_model" : "model"));
+  return Contents{adapter ? "adapter" : "model", std::move(config), std::move(checkpoint)};
+}
+
+// "model.layers.3.mlp.experts.17.up_proj" -> "model.layers.*.mlp.experts.*.up_proj"
+std::string pattern_of(std::string_view name) {
+  std::string pattern;
+  while (!name.empty()) {
+    const std::string_view part = name.substr(0, name.find('.'));
+    const bool number =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    if (!pattern.empty()) pattern += '.';
+    pattern += number ? "*" : printable(part);
+    name.remove_prefix(std::min(part.size() + 1, name.size()));
+  }
+  return pattern;
+}
+
+// The scalar settings of a config that say what this is.
+std::string describe_config(const json::Value& config) {
+  std::string text;
+  const json::Object* const object = config.if_object();
+  if (object == nullptr) return text;
+  for (const char* key :
+       {"model_type", "peft_type", "r", "lora_alpha", "base_model_name_or_path"}) {
+    const json::Value* const value = object->find(key);
+    if (value == nullptr || value->is_null()) continue;
+    const std::string* const string = value->if_string();
+    text +=
+        cat("  ", key, ": ", string != nullptr ? printable(*string) : json::write(*value), "\n");
+  }
+  return text;
+}
+
+std::string text_report(const fs::path& path, const Contents& contents, bool every_tensor) {
+  std::string text = cat(contents.kind, " ", printable(path.string()), "\n");
+  if (contents.config) text += describe_config(*contents.config);
+
+  std::map<DType, Tally> by_dtype;
+  Tally all;
+  for (const auto& item : contents.checkpoint.items()) {
+    by_dtype[item.entry->dtype].add(*item.entry);
+    all.add(*item.entry);
+  }
+  text += cat("  ", all.tensors, " tensors, ", format_bytes(all.bytes), ", in ",
+              contents.checkpoint.files().size(), " file(s)\n");
+  for (const auto& [dtype, tally] : by_dtype)
+    text += cat("    ", name(dtype), ": ", tally.tensors, ", ", format_bytes(tally.bytes), "\n");
+
+  if (every_tensor) {
+    for (const auto& item : contents.checkpoint.items())
+      text += cat("  ", printable(item.name()), " ", name(item.entry->dtype), " ",
+                  to_string(item.entry->shape), "\n");
+    return text;
+  }
+  // Tensors that differ in layer or expert only are one line.
+  using Row = std::tuple<std::string, DType, std::string>;
+  std::map<Row, Tally> rows;
+  for (const auto& item : contents.checkpoint.items()) {
+    const tensor::SafetensorsEntry& entry = *item.entry;
+    rows[{pattern_of(entry.name), entry.dtype, to_string(entry.shape)}].add(entry);
+  }
+  for (const auto& [row, tally] : rows) {
+    const auto& [pattern, dtype, shape] = row;
+    text += cat("  ", pattern, " ", name(dtype), " ", shape);
+    if (tally.tensors > 1) text += cat(" x ", tally.tensors);
+    text += '\n';
+  }
+  return text;
+}
+
+json::Value json_report(const Contents& contents) {
+  json::Array tensors;
+  Tally all;
+  for (const auto& item : contents.checkpoint.items()) {
+    json::Array shape;
+    for (const std::int64_t length : item.entry->shape.dims()) shape.emplace_back(length);
+    json::Object tensor;
+    tensor.add("name", item.name());
+    tensor.add("dtype", name(item.entry->dtype));
+    tensor.add("shape", std::move(shape));
+    tensor.add("file", item.file->path().filename().string());
+    tensors.emplace_back(std::move(tensor));
+    all.add(*item.entry);
+  }
+  json::Object report;
+  report.add("kind", contents.kind);
+  if (contents.config) report.add("config", *contents.config);
+  report.add("bytes", static_cast<std::int64_t>(all.bytes));
+  report.add("tensors", std::move(tensors));
+  return report;
+}
+
+Result<void> inspect(const Arguments& arguments, Output output) {
+  const fs::path path = arguments.positional(0);
+  MOTLEY_TRY(const Contents contents, read_contents(path));
+  if (arguments.has("--json")) {
+    output(json::write(json_report(contents)) + "\n");
+  } else {
+    output(text_report(path, contents, arguments.has("--tensors")));
+  }
+  return {};
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {.spec = {.name = "inspect",
+                   .summary = "shows what a model, an adapter or a safetensors file holds",
+                   .positionals = {"PATH"},
+                   .options = {{"--tensors", "", "list every tensor by its own name"},
+                               {"--json", "", "print one JSON object"}}},
+          .run = inspect};
+}
+
+}  // namespace motley::cli

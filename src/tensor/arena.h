@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+
+#include "tensor/buffer.h"
+
+namespace motley::tensor {
+
+// Hands out tensors from one buffer, one after the other; memory comes back all at once, or from a
+// mark on. For scratch whose need is known beforehand: nothing is allocated while a step runs.
+//
+// In debug builds, CPU memory is filled with NaN when it is handed out and when it comes back, so
+// that reading what was never written shows.
+class Arena {
+ public:
+  explicit Arena(Buffer buffer);
+
+  // Uninitialised; begins at a multiple of Allocator::alignment.
+  Result<Tensor> allocate(DType dtype, const Shape& shape);
+
+  // Everything handed out since mark() is free again after rewind(mark).
+  std::size_t mark() const { return used_; }
+  void rewind(std::size_t mark);
+
+  std::size_t capacity() const { return buffer_.size(); }
+  std::size_t used() const { return used_; }
+  // The most that was ever in use.
+  std::size_t peak() const { return peak_; }
+
+ private:
+  void poison(std::size_t begin, std::size_t end);
+
+  Buffer buffer_;
+  std::size_t used_ = 0;
+  std::size_t peak_ = 0;
+};
+
+}  // namespace motley::tensor

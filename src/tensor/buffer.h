@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace motley::tensor {
+
+class Buffer;
+
+// Where buffers come from: a device's memory.
+class Allocator {
+ public:
+  // Every buffer begins at a multiple of this, which suits vector loads and copy engines.
+  static constexpr std::size_t alignment = 256;
+
+  virtual ~Allocator() = default;
+
+  virtual DeviceId id() const = 0;
+
+  // Uninitialised memory. Too little left is an ordinary error (out_of_memory).
+  Result<Buffer> allocate(std::size_t bytes);
+
+ private:
+  friend class Buffer;
+  virtual Result<void*> take(std::size_t bytes) = 0;
+  virtual void give_back(void* data, std::size_t bytes) noexcept = 0;
+};
+
+// Owns a piece of a device's memory. Tensors are views into it and must not outlive it.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  DeviceId device() const { return device_; }
+
+  // A contiguous tensor that begins `offset` bytes in and must lie inside.
+  Tensor view(DType dtype, const Shape& shape, std::size_t offset = 0) const;
+
+ private:
+  friend class Allocator;
+  Buffer(Allocator* allocator, std::byte* data, std::size_t size)
+      : allocator_(allocator), data_(data), size_(size), device_(allocator->id()) {}
+
+  Allocator* allocator_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  DeviceId device_;
+};
+
+}  // namespace motley::tensor

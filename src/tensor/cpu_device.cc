@@ -1,0 +1,102 @@
+#include "tensor/cpu_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sys/mman.h>
+
+#include "base/cat.h"
+#include "base/cpu.h"
+#include "base/units.h"
+
+namespace motley::tensor {
+namespace {
+
+// Above this, huge pages save address translations that streaming reads would stall on.
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+class CpuEvent final : public Event {
+ public:
+  Result<bool> reached() const override { return true; }
+  Result<void> synchronize() const override { return {}; }
+};
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(ThreadPool* pool) : pool_(pool) {}
+
+  StreamHandle handle() const override { return {.native = pool_}; }
+  Result<void> copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return {};
+  }
+  Result<void> fill(void* to, std::byte value, std::size_t bytes) override {
+    if (bytes > 0) std::memset(to, std::to_integer<int>(value), bytes);
+    return {};
+  }
+  Result<std::unique_ptr<Event>> record() override {
+    return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
+  }
+  Result<void> wait(const Event& event) override { return event.synchronize(); }
+  Result<void> synchronize() override { return {}; }
+
+ private:
+  ThreadPool* pool_;
+};
+
+std::string instruction_sets() {
+  const CpuFeatures& cpu = cpu_features();
+  if (cpu.avx512_bf16) return "AVX-512 with BF16";
+  if (cpu.avx512_vnni) return "AVX-512 with VNNI";
+  if (cpu.avx512) return "AVX-512";
+  if (cpu.avx2) return "AVX2";
+  return "no vector extensions";
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(const CpuOptions& options)
+    : pool_({.threads = options.threads, .pin = options.owns_machine}) {}
+
+std::string CpuDevice::description() const {
+  return cat("CPU, ", pool_.size(), pool_.size() == 1 ? " thread, " : " threads, ",
+             instruction_sets());
+}
+
+Result<MemoryInfo> CpuDevice::memory() const {
+  std::ifstream file("/proc/meminfo");
+  MemoryInfo info;
+  std::string key;
+  std::uint64_t kibibytes = 0;
+  while (file >> key >> kibibytes) {
+    if (key == "MemTotal:") info.total = kibibytes << 10;
+    if (key == "MemAvailable:") info.available = kibibytes << 10;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  if (info.total == 0 || info.available == 0)
+    return Error(ErrorCode::io, "can't tell how much memory there is", "/proc/meminfo",
+                 "give the sizes by hand (--kv-memory, --adapter-memory)");
+  return info;
+}
+
+Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
+  return std::unique_ptr<Stream>(std::make_unique<CpuStream>(&pool_));
+}
+
+Result<void*> CpuDevice::take(std::size_t bytes) {
+  const std::size_t unit = bytes >= huge_page ? huge_page : alignment;
+  void* data = nullptr;
+  // Rounded up to whole units, as aligned_alloc() wants it; a size near the top would wrap.
+  if (bytes <= std::numeric_limits<std::size_t>::max() - unit)
+    data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+  if (data == nullptr)
+    return Error(ErrorCode::out_of_memory, cat("no room for ", format_bytes(bytes)), "cpu",
+                 "free some memory, or ask for less");
+  if (unit == huge_page) ::madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
+}
+
+void CpuDevice::give_back(void* data, std::size_t) noexcept { std::free(data); }
+
+}  // namespace motley::tensor

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "base/thread_pool.h"
+#include "tensor/device.h"
+
+namespace motley::tensor {
+
+// The host's memory and a pool of threads; every stream of it runs at once, on that pool.
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const CpuOptions& options = {});
+
+  DeviceId id() const override { return {}; }
+  std::string description() const override;
+  Result<MemoryInfo> memory() const override;
+  Result<std::unique_ptr<Stream>> create_stream() override;
+
+  ThreadPool& pool() { return pool_; }
+
+ private:
+  Result<void*> take(std::size_t bytes) override;
+  void give_back(void* data, std::size_t bytes) noexcept override;
+
+  ThreadPool pool_;
+};
+
+}  // namespace motley::tensor

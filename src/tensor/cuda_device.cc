@@ -1,0 +1,174 @@
+#include "tensor/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include "base/cat.h"
+#include "base/nvidia_libraries.h"
+#include "base/units.h"
+
+namespace motley::tensor {
+namespace {
+
+// Out of memory is an ordinary error; any other one leaves the device in a state that nobody can
+// mend, and is final for the process.
+Error cuda_error(cudaError_t status, std::string_view action, int device) {
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // the runtime would report it again at the next launch
+    return {ErrorCode::out_of_memory, cat("no room on the GPU to ", action), cat("cuda:", device),
+            "ask for less (--kv-memory, --adapter-memory), or free the GPU"};
+  }
+  return {ErrorCode::internal, cat("the GPU failed to ", action, ": ", cudaGetErrorString(status)),
+          cat("cuda:", device), "restart; if it happens again, check the GPU with nvidia-smi"};
+}
+
+#define MOTLEY_CUDA(call, action, device)               \
+  do {                                                  \
+    const cudaError_t motley_status = (call);           \
+    if (motley_status != cudaSuccess) [[unlikely]]      \
+      return cuda_error(motley_status, action, device); \
+  } while (false)
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(cudaEvent_t event, int device) : event_(event), device_(device) {}
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+
+  cudaEvent_t native() const { return event_; }
+
+  Result<bool> reached() const override {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) return false;
+    MOTLEY_CUDA(status, "reach an event", device_);
+    return true;
+  }
+  Result<void> synchronize() const override {
+    MOTLEY_CUDA(cudaEventSynchronize(event_), "reach an event", device_);
+    return {};
+  }
+
+ private:
+  cudaEvent_t event_;
+  int device_;
+};
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream(cudaStream_t stream, int device) : stream_(stream), device_(device) {}
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  ~CudaStream() override { cudaStreamDestroy(stream_); }
+
+  StreamHandle handle() const override { return {.native = stream_}; }
+
+  Result<void> copy(void* to, const void* from, std::size_t bytes) override {
+    MOTLEY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy", device_);
+    return {};
+  }
+  Result<void> fill(void* to, std::byte value, std::size_t bytes) override {
+    MOTLEY_CUDA(cudaMemsetAsync(to, std::to_integer<int>(value), bytes, stream_), "fill memory",
+                device_);
+    return {};
+  }
+  Result<std::unique_ptr<Event>> record() override {
+    cudaEvent_t event = nullptr;
+    MOTLEY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event", device_);
+    auto owner = std::make_unique<CudaEvent>(event, device_);
+    MOTLEY_CUDA(cudaEventRecord(event, stream_), "record an event", device_);
+    return std::unique_ptr<Event>(std::move(owner));
+  }
+  Result<void> wait(const Event& event) override {
+    const auto* ours = dynamic_cast<const CudaEvent*>(&event);
+    // An event of the CPU is reached when it is made.
+    if (ours == nullptr) return event.synchronize();
+    MOTLEY_CUDA(cudaStreamWaitEvent(stream_, ours->native(), 0), "wait for an event", device_);
+    return {};
+  }
+  Result<void> synchronize() override {
+    MOTLEY_CUDA(cudaStreamSynchronize(stream_), "finish its work", device_);
+    return {};
+  }
+
+ private:
+  cudaStream_t stream_;
+  int device_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, const cudaDeviceProp& properties)
+      : index_(index), properties_(properties) {}
+
+  DeviceId id() const override {
+    return {.kind = DeviceKind::cuda, .index = static_cast<std::int16_t>(index_)};
+  }
+
+  std::string description() const override {
+    return cat(properties_.name, ", ", format_bytes(properties_.totalGlobalMem), ", ",
+               properties_.multiProcessorCount, " SMs, compute capability ", properties_.major, ".",
+               properties_.minor);
+  }
+
+  Result<MemoryInfo> memory() const override {
+    MOTLEY_TRY_VOID(make_current());
+    std::size_t available = 0;
+    std::size_t total = 0;
+    MOTLEY_CUDA(cudaMemGetInfo(&available, &total), "tell its free memory", index_);
+    return MemoryInfo{.total = total, .available = available};
+  }
+
+  Result<std::unique_ptr<Stream>> create_stream() override {
+    MOTLEY_TRY_VOID(make_current());
+    cudaStream_t stream = nullptr;
+    MOTLEY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream", index_);
+    return std::unique_ptr<Stream>(std::make_unique<CudaStream>(stream, index_));
+  }
+
+ private:
+  // The runtime's current device belongs to the thread.
+  Result<void> make_current() const {
+    MOTLEY_CUDA(cudaSetDevice(index_), "become current", index_);
+    return {};
+  }
+
+  Result<void*> take(std::size_t bytes) override {
+    MOTLEY_TRY_VOID(make_current());
+    void* data = nullptr;
+    MOTLEY_CUDA(cudaMalloc(&data, bytes), cat("take ", format_bytes(bytes)), index_);
+    return data;
+  }
+
+  void give_back(void* data, std::size_t) noexcept override { cudaFree(data); }
+
+  int index_;
+  cudaDeviceProp properties_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_cuda_device(int index) {
+  MOTLEY_TRY(const DynamicLibrary* const driver, nvidia_library(NvidiaLibrary::driver));
+  static_cast<void>(driver);  // opened for its clear error: the runtime's own would not name it
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0)
+    return Error(ErrorCode::unavailable,
+                 cat("no GPU can be used: ",
+                     status == cudaSuccess ? "there is none" : cudaGetErrorString(status)),
+                 "--device cuda",
+                 "check the GPU and its driver with nvidia-smi, or use --device cpu");
+  if (index >= count)
+    return Error(ErrorCode::invalid_argument, cat("there is no GPU ", index), "--device cuda",
+                 cat("the GPUs here are 0 to ", count - 1));
+  cudaDeviceProp properties{};
+  MOTLEY_CUDA(cudaGetDeviceProperties(&properties, index), "tell its properties", index);
+  if (properties.major != 9)
+    return Error(ErrorCode::unsupported,
+                 cat(properties.name, " has compute capability ", properties.major, ".",
+                     properties.minor, ", and the kernels are for 9.0"),
+                 cat("cuda:", index), "use a Hopper GPU (H100, H200), or --device cpu");
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(index, properties));
+}
+
+}  // namespace motley::tensor

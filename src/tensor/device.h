@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/stream_handle.h"
+#include "tensor/buffer.h"
+#include "tensor/tensor.h"
+
+// Where numbers live and where work is queued. The faces are here, the CPU and CUDA behind them.
+namespace motley::tensor {
+
+// A point in a stream's work that other streams and the host can wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Whether the work before it is done, without waiting.
+  virtual Result<bool> reached() const = 0;
+  virtual Result<void> synchronize() const = 0;
+};
+
+// Work in order. What a call reads or writes must stay until the stream has passed it; memory that
+// moves on to another stream does so through an event. On the CPU every call is done when it
+// returns.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // What kernels take.
+  virtual StreamHandle handle() const = 0;
+
+  // Any direction between host and this stream's device.
+  virtual Result<void> copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual Result<void> fill(void* to, std::byte value, std::size_t bytes) = 0;
+  virtual Result<std::unique_ptr<Event>> record() = 0;
+  virtual Result<void> wait(const Event& event) = 0;
+  virtual Result<void> synchronize() = 0;
+};
+
+struct MemoryInfo {
+  std::uint64_t total = 0;
+  std::uint64_t available = 0;
+};
+
+class Device : public Allocator {
+ public:
+  virtual std::string description() const = 0;
+  virtual Result<MemoryInfo> memory() const = 0;
+  virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+};
+
+// --device: "auto", "cpu", "cuda" or "cuda:N".
+struct DeviceChoice {
+  enum class Kind : std::uint8_t { automatic, cpu, cuda };
+  Kind kind = Kind::automatic;
+  int index = 0;
+};
+Result<DeviceChoice> parse_device(std::string_view text);
+
+struct CpuOptions {
+  int threads = 0;            // 0: every usable processor
+  bool owns_machine = false;  // threads may be tied to processors
+};
+
+// Automatic takes the first GPU that works, else the CPU. A device must outlive its streams and
+// buffers.
+Result<std::unique_ptr<Device>> open_device(DeviceChoice choice, const CpuOptions& cpu = {});
+
+// Copies between contiguous tensors of one dtype and shape, on any devices that the stream serves.
+Result<void> copy(const ConstTensor& from, const Tensor& to, Stream& stream);
+
+}  // namespace motley::tensor

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Configures and builds one preset: tools/build.sh PRESET JOBS. Quiet where all goes well.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1 jobs=$2
+start=$SECONDS
+log=build/configure-$preset.log
+mkdir -p build
+
+if ! cmake --preset "$preset" >"$log" 2>&1; then
+  tail -n 30 "$log" >&2
+  printf 'build: configuring %s failed; the whole output is in %s\n' "$preset" "$log" >&2
+  exit 1
+fi
+grep -h '^-- CUDA:' "$log" | sed 's/^-- //' || true
+
+# Ninja redraws one line on a terminal. Elsewhere every step would be a line of its own: there the
+# output goes to a log, of which only a failure is shown.
+if [ -t 1 ]; then
+  cmake --build --preset "$preset" -j "$jobs"
+else
+  log=build/build-$preset.log
+  if ! cmake --build --preset "$preset" -j "$jobs" >"$log" 2>&1; then
+    grep -E -A 30 'FAILED|error' "$log" | head -n 80 >&2 || tail -n 40 "$log" >&2
+    printf 'build: %s failed; the whole output is in %s\n' "$preset" "$log" >&2
+    exit 1
+  fi
+fi
+printf 'built %s in %s s\n' "$preset" $((SECONDS - start))

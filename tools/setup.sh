@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [python]
+# Debian packages come with apt (as root or through sudo), PyPI packages into .venv. Silent, quick and
+# offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ "${MOTLEY_SKIP_SETUP:-}" = 1 ] && exit 0
+
+log=build/setup.log
+mkdir -p build
+
+fail() {
+  printf 'set-up: %s\n' "$*" >&2
+  exit 1
+}
+
+# Runs a command with its output in the log, and shows the log's end if it fails.
+logged() {
+  "$@" >>"$log" 2>&1 || {
+    tail -n 15 "$log" >&2
+    fail "'$*' failed; the whole output is in $log"
+  }
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  else
+    sudo "$@"
+  fi
+}
+
+# "name version" lines of a list, without comments.
+wanted() { sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$@"; }
+
+install_debian() {
+  local lists=() missing=() name version installed
+  for list in "$@"; do lists+=("tools/packages/$list.txt"); done
+  while read -r name version; do
+    installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$name" 2>/dev/null || true)
+    case "$installed" in
+      "ii $version"*) ;;
+      *) missing+=("$name=$version*") ;;
+    esac
+  done < <(wanted "${lists[@]}")
+  [ ${#missing[@]} = 0 ] && return
+
+  printf 'set-up: installing from Debian: %s\n' "${missing[*]%%=*}"
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    fail "these packages need root: run 'apt-get install ${missing[*]}' as root, then try again"
+  fi
+  local start=$SECONDS
+  logged as_root apt-get update
+  logged as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y --no-install-recommends --allow-downgrades "${missing[@]}"
+  printf 'set-up: installed in %s s\n' $((SECONDS - start))
+}
+
+install_python() {
+  local pins=tools/packages/python.txt stamp=.venv/pins.txt
+  cmp -s "$pins" "$stamp" && return
+  printf 'set-up: installing from PyPI into .venv: %s\n' "$(wanted "$pins" | sed 's/==.*//' | tr '\n' ' ')"
+  local start=$SECONDS
+  rm -rf .venv
+  logged /usr/bin/python3 -m venv .venv
+  logged .venv/bin/pip install --disable-pip-version-check --only-binary=:all: -r "$pins"
+  cp "$pins" "$stamp"
+  printf 'set-up: installed in %s s\n' $((SECONDS - start))
+}
+
+. /etc/os-release 2>/dev/null || true
+if [ "${ID:-}:${VERSION_ID:-}" != debian:12 ] || ! command -v dpkg-query >/dev/null; then
+  fail "this set-up is for Debian 12; elsewhere install what tools/packages/ lists by hand and set MOTLEY_SKIP_SETUP=1"
+fi
+
+debian=()
+python=no
+for part in "$@"; do
+  case "$part" in
+    python) python=yes ;;
+    build | lint | fuzz) debian+=("$part") ;;
+    *) fail "unknown part '$part': use build, lint, fuzz, python" ;;
+  esac
+done
+[ ${#debian[@]} = 0 ] || install_debian "${debian[@]}"
+[ "$python" = no ] || install_python
