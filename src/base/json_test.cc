@@ -288,7 +288,7 @@ TEST(JsonParse, RefusesBrokenUtf8) {
 
 TEST(JsonParse, RefusesKeyTwiceInOneObject) {
   for (const std::size_t members : {2, 7, 8, 9, 100}) {
-    for (const std::size_t twice : {std::size_t{0}, members / 2, members - 2}) {
+    for (const std::size_t twice : {std::size_t{0}, (members - 1) / 2, members - 2}) {
       std::string text = "{";
       for (std::size_t i = 0; i + 1 < members; ++i) text += cat("\"k", i, "\":", i, ",");
       text += cat("\"k", twice, "\":0}");
@@ -495,7 +495,7 @@ Value random_value(std::mt19937& random, int depth) {
     case 4: {
       std::string text;
       for (std::size_t n = random() % 8; n > 0; --n) {
-        const char32_t c = random() % (random() % 2 == 0 ? 0x80U : 0x110000U);
+        const auto c = static_cast<char32_t>(random() % (random() % 2 == 0 ? 0x80 : 0x110000));
         utf8::append(text, c >= 0xD800 && c < 0xE000 ? U'?' : c);
       }
       return text;
@@ -508,8 +508,8 @@ Value random_value(std::mt19937& random, int depth) {
     }
     default: {
       Object object;
-      const std::uint32_t members = random() % 12;
-      for (std::uint32_t i = 0; i < members; ++i)
+      const std::size_t members = random() % 12;
+      for (std::size_t i = 0; i < members; ++i)
         object.add(cat(random() % 100, "\n\u20ac", i), random_value(random, depth - 1));
       return object;
     }

@@ -1,5 +1,6 @@
 #include "base/number_types.h"
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -285,7 +286,7 @@ TEST_P(NumberTypes, AgreesWithASearchInTheTableOfValues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, NumberTypes, testing::Range<std::size_t>(0, formats().size()),
-                         [](const auto& info) { return formats()[info.param].name; });
+                         [](const auto& format) { return formats()[format.param].name; });
 
 TEST(NumberTypesOfGpus, HaveTheValuesOfTheirSpecifications) {
   EXPECT_EQ(f8_e4m3{0x7E}.to_float(), 448.0F);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>

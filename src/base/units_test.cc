@@ -95,7 +95,7 @@ TEST(FormatSeconds, ChoosesTheUnitBySize) {
 TEST(FormatSeconds, NeverPrintsAThousandOfAUnit) {
   for (double time = 1e-6; time < 100; time *= 1.0007) {
     const std::string text = format_seconds(time);
-    ASSERT_FALSE(text.starts_with("1000") || text.starts_with("1e+") || text.starts_with("60 "))
+    ASSERT_FALSE(text.starts_with("1000") || text.starts_with("1e+") || text == "60 s")
         << time << " gives " << text;
   }
 }

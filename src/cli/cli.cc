@@ -37,7 +37,7 @@ Error unknown_command(std::string_view word) {
   for (const Command& command : known) names.push_back(command.spec.name);
   if (std::ranges::find(promised, word) != promised.end())
     return {ErrorCode::not_implemented, cat("motley ", word, " is not there yet"),
-            cat("version ", version), "use a later version; motley --help lists what there is"};
+            cat("version ", version()), "use a later version; motley --help lists what there is"};
   const auto meant = closest(word, names);
   return {ErrorCode::invalid_argument, cat("unknown command ", quote(word)), "",
           meant ? cat("did you mean ", *meant, "?") : "see motley --help"};
@@ -49,7 +49,7 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
   const std::string& first = words.front();
   if (first == "--help" || first == "-h" || first == "help")
     return output(overview()), Result<void>();
-  if (first == "--version") return output(cat("motley ", version, "\n")), Result<void>();
+  if (first == "--version") return output(cat("motley ", version(), "\n")), Result<void>();
 
   const std::vector<Command> known = commands();
   const auto command = std::ranges::find(known, std::string_view(first),

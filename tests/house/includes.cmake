@@ -1,0 +1,42 @@
+# Shows that the walls hold: for every pair of rooms, a file of the one that includes a header of the
+# other compiles if and only if the first declares the second (or a room that does). Run by ctest with
+#   -DCOMPILER=... -DHOUSE=<build>/house -DSOURCES=<root>/src -DSCRATCH=...
+#   -DROOM_<name>=<rooms that it sees, itself included> for every room of -DROOMS, comma-separated.
+
+string(REPLACE "," ";" ROOMS "${ROOMS}")
+file(MAKE_DIRECTORY ${SCRATCH})
+set(failures "")
+set(planted 0)
+set(allowed 0)
+foreach(room IN LISTS ROOMS)
+  string(REPLACE "," ";" ROOM_${room} "${ROOM_${room}}")
+  set(include_flags "")
+  foreach(seen IN LISTS ROOM_${room})
+    list(APPEND include_flags -I${HOUSE}/${seen})
+  endforeach()
+  foreach(other IN LISTS ROOMS)
+    file(GLOB headers RELATIVE ${SOURCES} ${SOURCES}/${other}/*.h)
+    list(GET headers 0 header)
+    set(file ${SCRATCH}/${room}_includes_${other}.cc)
+    file(WRITE ${file} "#include \"${header}\"\n")
+    execute_process(
+      COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${include_flags} ${file}
+      RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_QUIET)
+    list(FIND ROOM_${room} ${other} sees)
+    if(sees EQUAL -1)
+      math(EXPR planted "${planted} + 1")
+      if(status EQUAL 0 OR NOT output MATCHES "${header}: No such file")
+        string(APPEND failures "  ${room} can include ${header}, which it does not declare\n${output}")
+      endif()
+    else()
+      math(EXPR allowed "${allowed} + 1")
+      if(NOT status EQUAL 0)
+        string(APPEND failures "  ${room} can't include ${header}, which it declares\n${output}")
+      endif()
+    endif()
+  endforeach()
+endforeach()
+if(failures OR planted EQUAL 0)
+  message(FATAL_ERROR "of ${planted} planted includes:\n${failures}")
+endif()
+message("${planted} planted includes refused, ${allowed} declared ones compiled")
