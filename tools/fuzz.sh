@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 folder=$1
 bound=(-max_total_time="${SECONDS_EACH:-60}")
 [ -z "${RUNS:-}" ] || bound=(-runs="$RUNS")
-for target in "$folder"/*_fuzz; do
-  name=$(basename "$target" _fuzz)
+for target in "$folder"/fuzz_*; do
+  name=$(basename "$target")
+  name=${name#fuzz_}
   found=build/fuzz-corpus/$name
   mkdir -p "$found"
   printf '== %s\n' "$name"

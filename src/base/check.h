@@ -13,11 +13,11 @@ namespace motley {
 
 // An invariant of our own code, checked in every build. What a user, a file or a request can cause
 // is never checked like this: it is an Error.
-#define MOTLEY_CHECK(condition, explanation)                               \
-  do {                                                                     \
-    if (!(condition)) [[unlikely]]                                         \
-      ::motley::check_failed(__FILE__, __LINE__, #condition, explanation); \
-  } while (false)
+// An expression, so that compilers see at any level of optimisation that MOTLEY_CHECK(false, ...)
+// does not return.
+#define MOTLEY_CHECK(condition, explanation) \
+  ((condition) ? static_cast<void>(0)        \
+               : ::motley::check_failed(__FILE__, __LINE__, #condition, explanation))
 
 // The same where a check would cost too much in a release build.
 #ifdef MOTLEY_DEBUG

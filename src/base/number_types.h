@@ -31,10 +31,6 @@ struct SmallFloat {
   // without special codes has one more than its largest.
   bool has_infinity;
   bool has_nan;
-
-  constexpr MOTLEY_HOST_DEVICE std::uint32_t sign_bit() const {
-    return 1U << (exponent_bits + mantissa_bits);
-  }
 };
 
 namespace small_float {
@@ -49,10 +45,12 @@ constexpr MOTLEY_HOST_DEVICE float power_of_two(int exponent) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-constexpr MOTLEY_HOST_DEVICE float widen(const SmallFloat& format, std::uint32_t code) {
-  const int mantissa_bits = format.mantissa_bits;
-  const std::uint32_t sign = (code & format.sign_bit()) != 0 ? 0x80000000U : 0U;
-  const std::uint32_t magnitude = code & (format.sign_bit() - 1);
+template <SmallFloat format>
+constexpr MOTLEY_HOST_DEVICE float widen(std::uint32_t code) {
+  constexpr int mantissa_bits = format.mantissa_bits;
+  constexpr std::uint32_t sign_bit = 1U << (format.exponent_bits + mantissa_bits);
+  const std::uint32_t sign = (code & sign_bit) != 0 ? 0x80000000U : 0U;
+  const std::uint32_t magnitude = code & (sign_bit - 1);
   std::uint32_t bits = 0;
   if (magnitude > format.largest) {
     const bool infinity = format.has_infinity && magnitude == format.largest + 1;
@@ -70,10 +68,11 @@ constexpr MOTLEY_HOST_DEVICE float widen(const SmallFloat& format, std::uint32_t
   return __builtin_bit_cast(float, sign | bits);
 }
 
-constexpr MOTLEY_HOST_DEVICE std::uint32_t narrow(const SmallFloat& format, float value,
-                                                  Overflow overflow) {
+template <SmallFloat format>
+constexpr MOTLEY_HOST_DEVICE std::uint32_t narrow(float value, Overflow overflow) {
+  constexpr std::uint32_t sign_bit = 1U << (format.exponent_bits + format.mantissa_bits);
   const auto all = __builtin_bit_cast(std::uint32_t, value);
-  const std::uint32_t sign = (all & 0x80000000U) != 0 ? format.sign_bit() : 0U;
+  const std::uint32_t sign = (all & 0x80000000U) != 0 ? sign_bit : 0U;
   const std::uint32_t bits = all & 0x7FFFFFFFU;
   const int shift = 23 - format.mantissa_bits;
 
@@ -114,10 +113,10 @@ struct f16 {
   std::uint16_t bits;
 
   static constexpr MOTLEY_HOST_DEVICE f16 from(float value, Overflow overflow = Overflow::special) {
-    return {static_cast<std::uint16_t>(small_float::narrow(small_float::f16, value, overflow))};
+    return {static_cast<std::uint16_t>(small_float::narrow<small_float::f16>(value, overflow))};
   }
   constexpr MOTLEY_HOST_DEVICE float to_float() const {
-    return small_float::widen(small_float::f16, bits);
+    return small_float::widen<small_float::f16>(bits);
   }
 };
 
@@ -143,10 +142,10 @@ struct f8_e4m3 {
 
   static constexpr MOTLEY_HOST_DEVICE f8_e4m3 from(float value,
                                                    Overflow overflow = Overflow::saturate) {
-    return {static_cast<std::uint8_t>(small_float::narrow(small_float::f8_e4m3, value, overflow))};
+    return {static_cast<std::uint8_t>(small_float::narrow<small_float::f8_e4m3>(value, overflow))};
   }
   constexpr MOTLEY_HOST_DEVICE float to_float() const {
-    return small_float::widen(small_float::f8_e4m3, bits);
+    return small_float::widen<small_float::f8_e4m3>(bits);
   }
 };
 
@@ -156,10 +155,10 @@ struct f8_e5m2 {
 
   static constexpr MOTLEY_HOST_DEVICE f8_e5m2 from(float value,
                                                    Overflow overflow = Overflow::saturate) {
-    return {static_cast<std::uint8_t>(small_float::narrow(small_float::f8_e5m2, value, overflow))};
+    return {static_cast<std::uint8_t>(small_float::narrow<small_float::f8_e5m2>(value, overflow))};
   }
   constexpr MOTLEY_HOST_DEVICE float to_float() const {
-    return small_float::widen(small_float::f8_e5m2, bits);
+    return small_float::widen<small_float::f8_e5m2>(bits);
   }
 };
 
@@ -193,10 +192,10 @@ struct f4_e2m1 {
   // Saturates: the format has neither infinity nor NaN (NaN becomes 6).
   static constexpr MOTLEY_HOST_DEVICE f4_e2m1 from(float value) {
     return {static_cast<std::uint8_t>(
-        small_float::narrow(small_float::f4_e2m1, value, Overflow::saturate))};
+        small_float::narrow<small_float::f4_e2m1>(value, Overflow::saturate))};
   }
   constexpr MOTLEY_HOST_DEVICE float to_float() const {
-    return small_float::widen(small_float::f4_e2m1, bits & 15U);
+    return small_float::widen<small_float::f4_e2m1>(bits & 15U);
   }
 };
 

@@ -24,10 +24,11 @@ class [[nodiscard]] Result {
 
   T& value() & { return require(), *std::get_if<0>(&state_); }
   const T& value() const& { return require(), *std::get_if<0>(&state_); }
-  T&& value() && { return require(), std::move(*std::get_if<0>(&state_)); }
+  // By value, so that `for (auto& x : f().value())` iterates over something that lives.
+  T value() && { return require(), std::move(*std::get_if<0>(&state_)); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 

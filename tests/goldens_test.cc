@@ -1,0 +1,251 @@
+// Reads every golden: weights, adapters and cases are whole, and what the cases say is possible.
+// The rooms that compute the numbers compare with them; this test keeps the set itself honest.
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "tensor/checkpoint.h"
+#include "tensor/convert.h"
+
+namespace motley {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t any_size = 64'000'000;
+constexpr std::uint64_t most_bytes = 15'000'000;
+
+const fs::path& goldens() {
+  static const fs::path folder = MOTLEY_GOLDENS;
+  return folder;
+}
+
+std::vector<std::string> models() {
+  std::vector<std::string> names;
+  for (const std::string& name : list_folder(goldens()).value()) {
+    if (fs::is_directory(goldens() / name)) names.push_back(name);
+  }
+  return names;
+}
+
+json::Value read_json(const fs::path& path) {
+  return json::parse(read_text(path, any_size).value(), path.string()).value();
+}
+
+const json::Value& at(const json::Value& object, std::string_view key) {
+  const json::Value* const value = object.as_object(key).value()->find(key);
+  MOTLEY_CHECK(value != nullptr, cat("a golden without ", key));
+  return *value;
+}
+
+const std::string& text_at(const json::Value& object, std::string_view key) {
+  return *at(object, key).as_string(key).value();
+}
+
+const json::Array& list_at(const json::Value& object, std::string_view key) {
+  return *at(object, key).as_array(key).value();
+}
+
+// Widens every tensor and requires that its numbers are finite.
+void expect_finite(const tensor::Checkpoint& checkpoint, const std::string& where) {
+  std::vector<float> numbers;
+  for (const auto& item : checkpoint.items()) {
+    const tensor::ConstTensor tensor = item.tensor();
+    if (!tensor::can_widen(tensor.dtype())) continue;
+    numbers.resize(static_cast<std::size_t>(tensor.elements()));
+    tensor::widen(tensor.dtype(), tensor.bytes(), 0, numbers);
+    EXPECT_TRUE(std::ranges::all_of(numbers, [](float x) { return std::isfinite(x); }))
+        << where << ", " << item.name();
+  }
+}
+
+class Golden : public testing::TestWithParam<std::string> {
+ protected:
+  Golden() : folder_(goldens() / GetParam()), golden_(read_json(folder_ / "golden.json")) {}
+
+  std::int64_t vocabulary() const {
+    return *at(read_json(folder_ / "config.json"), "vocab_size").if_integer();
+  }
+
+  // Log-probabilities of a case, line after line.
+  std::vector<double> logprobs_of(const json::Value& golden_case) const {
+    std::vector<double> all;
+    for (const json::Value& line : lines_of(golden_case)) {
+      for (const json::Value& each : list_at(line, "token_logprobs")) {
+        if (!each.is_null()) all.push_back(each.as_number("token_logprobs").value());
+      }
+    }
+    return all;
+  }
+
+  std::vector<json::Value> lines_of(const json::Value& golden_case) const {
+    const fs::path path = folder_ / text_at(golden_case, "file");
+    const std::string text = read_text(path, any_size).value();
+    std::vector<json::Value> lines;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      lines.push_back(json::parse(text.substr(begin, end - begin), path.string()).value());
+      begin = end + 1;
+    }
+    return lines;
+  }
+
+  fs::path folder_;
+  json::Value golden_;
+};
+
+TEST_P(Golden, WeightsAreWholeAndFinite) {
+  EXPECT_EQ(text_at(golden_, "model"), GetParam());
+  const auto checkpoint = tensor::Checkpoint::open(folder_, "model");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_GT(checkpoint->items().size(), 10U);
+  expect_finite(*checkpoint, GetParam());
+}
+
+TEST_P(Golden, EveryAdapterOfACaseOpens) {
+  std::set<std::string> used;
+  for (const json::Value& each : list_at(golden_, "cases")) {
+    const json::Object& fields = *each.if_object();
+    if (const json::Value* mix = fields.find("adapters"); mix != nullptr && !mix->is_null()) {
+      for (const json::Value& part : *mix->if_array()) used.insert(text_at(part, "name"));
+    } else if (const json::Value* adapter = fields.find("adapter"); !adapter->is_null()) {
+      used.insert(*adapter->if_string());
+    }
+  }
+  for (const std::string& name : used) {
+    const fs::path folder = folder_ / "adapters" / name;
+    EXPECT_TRUE(read_json(folder / "adapter_config.json").if_object()) << name;
+    const auto checkpoint = tensor::Checkpoint::open(folder, "adapter_model");
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+    EXPECT_FALSE(checkpoint->items().empty()) << name;
+    expect_finite(*checkpoint, name);
+  }
+}
+
+TEST_P(Golden, NothingIsUnlisted) {
+  std::set<std::string> adapters;
+  std::set<std::string> files;
+  for (const json::Value& each : list_at(golden_, "cases")) {
+    files.insert(text_at(each, "file"));
+    const json::Value* const adapter = each.if_object()->find("adapter");
+    if (adapter != nullptr && !adapter->is_null()) adapters.insert(*adapter->if_string());
+  }
+  for (const json::Value& each : list_at(golden_, "refused"))
+    adapters.insert(text_at(each, "adapter"));
+  EXPECT_THAT(list_folder(folder_ / "adapters").value(), testing::ElementsAreArray(adapters));
+  std::vector<std::string> found;
+  for (const std::string& name : list_folder(folder_ / "cases").value())
+    found.push_back(cat("cases/", name));
+  EXPECT_THAT(found, testing::ElementsAreArray(files));
+}
+
+TEST_P(Golden, CasesHaveTheOutputFormOfScore) {
+  const std::int64_t most_id = vocabulary() - 1;
+  for (const json::Value& golden_case : list_at(golden_, "cases")) {
+    const std::string& name = text_at(golden_case, "name");
+    const std::vector<json::Value> lines = lines_of(golden_case);
+    EXPECT_GE(lines.size(), 2U) << name;
+    for (const json::Value& line : lines) {
+      const std::size_t tokens = list_at(line, "token_ids").size();
+      const json::Array& logprobs = list_at(line, "token_logprobs");
+      ASSERT_EQ(logprobs.size(), tokens) << name;
+      EXPECT_TRUE(logprobs.front().is_null()) << name;
+      for (std::size_t i = 1; i < tokens; ++i)
+        EXPECT_LT(logprobs[i].as_number(name).value(), 0.0) << name;
+      const json::Array& top_ids = list_at(line, "top_ids");
+      const json::Array& top_logprobs = list_at(line, "top_logprobs");
+      ASSERT_EQ(top_ids.size(), tokens) << name;
+      ASSERT_EQ(top_logprobs.size(), tokens) << name;
+      for (std::size_t i = 0; i < tokens; ++i) {
+        const json::Array& row = *top_logprobs[i].if_array();
+        ASSERT_EQ(row.size(), top_ids[i].if_array()->size()) << name;
+        double mass = 0;
+        for (std::size_t k = 0; k < row.size(); ++k) {
+          const std::int64_t id = *(*top_ids[i].if_array())[k].if_integer();
+          EXPECT_TRUE(0 <= id && id <= most_id) << name << ": " << id;
+          const double logprob = row[k].as_number(name).value();
+          mass += std::exp(logprob);
+          if (k > 0) {
+            EXPECT_LE(logprob, row[k - 1].as_number(name).value()) << name;
+          }
+        }
+        EXPECT_LT(mass, 1.0 + 1e-5) << name;
+      }
+    }
+  }
+}
+
+TEST_P(Golden, NoCaseHangsOnATie) {
+  for (const json::Value& golden_case : list_at(golden_, "cases")) {
+    for (const char* gap : {"router_gap", "group_gap"}) {
+      const json::Value& value = at(golden_case, gap);
+      if (value.is_null()) continue;
+      EXPECT_GE(value.as_number(gap).value(), 1e-4) << text_at(golden_case, "name");
+    }
+  }
+}
+
+TEST_P(Golden, GreedyContinuationsAreWhole) {
+  for (const json::Value& golden_case : list_at(golden_, "cases")) {
+    const json::Value& greedy = at(golden_case, "greedy");
+    EXPECT_EQ(list_at(greedy, "token_ids").size(), 16U) << text_at(golden_case, "name");
+    EXPECT_EQ(list_at(greedy, "logprobs").size(), 16U) << text_at(golden_case, "name");
+    EXPECT_FALSE(list_at(greedy, "prompt").empty()) << text_at(golden_case, "name");
+  }
+}
+
+TEST_P(Golden, RewrittenConventionsSayTheSame) {
+  std::map<std::string, std::vector<double>> said;
+  const json::Array& cases = list_at(golden_, "cases");
+  for (const json::Value& each : cases) said[text_at(each, "name")] = logprobs_of(each);
+  const double tolerance = at(golden_, "tolerance").as_number("tolerance").value();
+  for (const json::Value& each : cases) {
+    const json::Value& other = at(each, "same_as");
+    if (other.is_null() || !said.contains(*other.if_string())) continue;
+    EXPECT_THAT(said[text_at(each, "name")],
+                testing::Pointwise(testing::DoubleNear(tolerance), said[*other.if_string()]))
+        << text_at(each, "name");
+  }
+}
+
+TEST_P(Golden, RefusalsHaveACodeAndWords) {
+  for (const json::Value& each : list_at(golden_, "refused")) {
+    EXPECT_THAT(text_at(each, "code"), testing::AnyOf("unsupported", "bad_file"));
+    EXPECT_FALSE(list_at(each, "words").empty()) << text_at(each, "adapter");
+    EXPECT_TRUE(fs::is_directory(folder_ / "adapters" / text_at(each, "adapter")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(models()),
+                         [](const auto& model) { return model.param; });
+
+TEST(Goldens, CoverEveryFamily) {
+  std::set<std::string> families;
+  for (const std::string& name : models())
+    families.insert(text_at(read_json(goldens() / name / "golden.json"), "family"));
+  EXPECT_THAT(families,
+              testing::ElementsAre("deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "llama",
+                                   "mixtral", "olmoe", "qwen2_moe", "qwen3", "qwen3_moe"));
+}
+
+TEST(Goldens, StaySmall) {
+  std::uint64_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(goldens())) {
+    if (entry.is_regular_file()) bytes += entry.file_size();
+  }
+  EXPECT_LE(bytes, most_bytes);
+}
+
+}  // namespace
+}  // namespace motley
