@@ -1,8 +1,7 @@
 """The tiny base models: their configs, their random weights, and how they are stored and loaded."""
 
-import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ class ModelSpec:
     fused: bool = False  # experts stored as 3-D tensors, transformers' names in memory
     max_shard_bytes: int | None = None
     twin: str | None = None  # the model whose weights, prompts and log-probabilities it must share
-    qkv: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+    attention: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     experts: int = 0
 
     @property
@@ -35,23 +34,17 @@ class ModelSpec:
         return self.twin or self.name
 
 
-@dataclass
-class _Yarn:
+def _yarn(theta: float, **extra: Any) -> dict[str, Any]:
     """rope_parameters of a yarn model whose original length is shorter than the longest prompt."""
-
-    theta: float
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "rope_type": "yarn",
-            "rope_theta": self.theta,
-            "factor": 4.0,
-            "original_max_position_embeddings": 16,
-            "beta_fast": 32.0,
-            "beta_slow": 1.0,
-            **self.extra,
-        }
+    return {
+        "rope_type": "yarn",
+        "rope_theta": theta,
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        **extra,
+    }
 
 
 def _qwen3_moe(**changes: Any) -> dict[str, Any]:
@@ -102,6 +95,27 @@ _DEEPSEEK = {
     "rms_norm_eps": 0.01,
 }
 
+_GLM4 = {
+    "hidden_size": 80,
+    "intermediate_size": 60,
+    "moe_intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+    "attention_bias": True,
+    "num_nextn_predict_layers": 0,
+    "rms_norm_eps": 0.003,
+}
+
 _MLA_Q = ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 _MLA_QA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 
@@ -118,7 +132,7 @@ MODELS = [
         "qwen3_moe_sharded",
         "qwen3_moe",
         _qwen3_moe(mlp_only_layers=[], decoder_sparse_step=2, num_hidden_layers=4),
-        max_shard_bytes=150_000,
+        max_shard_bytes=200_000,
         experts=5,
     ),
     ModelSpec(
@@ -170,9 +184,9 @@ MODELS = [
             "norm_topk_prob": False,
             "routed_scaling_factor": 1.0,
             # mscale differs from mscale_all_dim, so that cos and sin are scaled too.
-            "rope_parameters": _Yarn(10000.0, {"mscale": 1.0, "mscale_all_dim": 0.707}).parameters(),
+            "rope_parameters": _yarn(10000.0, mscale=1.0, mscale_all_dim=0.707),
         },
-        qkv=_MLA_Q,
+        attention=_MLA_Q,
         experts=5,
     ),
     ModelSpec(
@@ -188,7 +202,7 @@ MODELS = [
             "norm_topk_prob": False,
             "routed_scaling_factor": 3.0,
         },
-        qkv=_MLA_QA,
+        attention=_MLA_QA,
         experts=12,
     ),
     ModelSpec(
@@ -203,9 +217,9 @@ MODELS = [
             "norm_topk_prob": True,
             "routed_scaling_factor": 2.5,
             "num_nextn_predict_layers": 0,
-            "rope_parameters": _Yarn(10000.0, {"mscale": 1.0, "mscale_all_dim": 1.0}).parameters(),
+            "rope_parameters": _yarn(10000.0, mscale=1.0, mscale_all_dim=1.0),
         },
-        qkv=_MLA_QA,
+        attention=_MLA_QA,
         experts=12,
     ),
     ModelSpec(
@@ -221,7 +235,7 @@ MODELS = [
             "routed_scaling_factor": 1.5,
             "num_nextn_predict_layers": 0,
         },
-        qkv=_MLA_Q,
+        attention=_MLA_Q,
         experts=5,
     ),
     ModelSpec(
@@ -241,35 +255,17 @@ MODELS = [
             # Low enough that the clamps act on these weights.
             "swiglu_limit": 2.0,
             "rms_norm_eps": 0.01,
-            "rope_parameters": _Yarn(150000.0, {"truncate": False}).parameters(),
+            "rope_parameters": _yarn(150000.0, truncate=False),
         },
         experts=5,
     ),
+    ModelSpec("glm4_moe", "glm4_moe", _GLM4 | {"use_qk_norm": True}, experts=12),
     ModelSpec(
+        # As GLM-4.5-Air: no norm on q and k, no scale on the routed experts.
+        "glm4_moe_air",
         "glm4_moe",
-        "glm4_moe",
-        {
-            "hidden_size": 80,
-            "intermediate_size": 60,
-            "moe_intermediate_size": 48,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "head_dim": 24,
-            "n_routed_experts": 12,
-            "num_experts_per_tok": 3,
-            "n_shared_experts": 1,
-            "first_k_dense_replace": 1,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 2.5,
-            "use_qk_norm": True,
-            "attention_bias": True,
-            "num_nextn_predict_layers": 0,
-            "rms_norm_eps": 0.003,
-        },
-        experts=12,
+        _GLM4 | {"use_qk_norm": False, "n_routed_experts": 5, "num_hidden_layers": 2, "routed_scaling_factor": 1.0},
+        experts=5,
     ),
     ModelSpec(
         "qwen3",
@@ -310,14 +306,14 @@ MODELS = [
 ]
 
 
-def _value(spec: ModelSpec, name: str, shape: torch.Size, tied: bool) -> torch.Tensor:
+def _value(spec: ModelSpec, name: str, shape: torch.Size) -> torch.Tensor:
     """What a parameter holds: layers answer with values near 1, logits spread over a few units."""
     key = f"{spec.seed}/{name}"
     dtype = DTYPES[spec.dtype]
-    leaf = name.rsplit(".", 2)[-2:] if name.endswith((".weight", ".bias")) else [name.rsplit(".", 1)[-1], ""]
-    module, kind = leaf
+    path, _, kind = name.rpartition(".")
+    module = path.rpartition(".")[2] if kind in ("weight", "bias") else kind
     if module == "e_score_correction_bias":
-        return randoms.normal(key, shape, 0.15, torch.float32)
+        return randoms.normal(key, shape, 0.08, torch.float32)
     if module == "sinks":
         return randoms.normal(key, shape, 1.0, dtype)
     if module in ("q_norm", "k_norm"):
@@ -327,11 +323,17 @@ def _value(spec: ModelSpec, name: str, shape: torch.Size, tied: bool) -> torch.T
     if kind == "bias" or module.endswith("_bias"):
         return randoms.normal(key, shape, 0.5, dtype)
     if module == "embed_tokens":
-        return randoms.normal(key, shape, 0.25 if tied else 1.0, dtype)
+        return embeddings(key, shape, spec)
     gains = {"lm_head": 2.0, "gate": 1.5, "router": 1.5, "q_proj": 1.3, "k_proj": 1.3}
     transposed = spec.family == "gpt_oss" and len(shape) == 3  # [E,in,out]
     fan_in = shape[1] if transposed else shape[-1]
     return randoms.normal(key, shape, gains.get(module, 1.0) / fan_in**0.5, dtype)
+
+
+def embeddings(key: str, shape: torch.Size, spec: ModelSpec) -> torch.Tensor:
+    """Smaller where they are the head too, or one token would take all the probability."""
+    std = 0.25 if spec.config.get("tie_word_embeddings") else 1.0
+    return randoms.normal(key, shape, std, DTYPES[spec.dtype])
 
 
 def build(spec: ModelSpec) -> PreTrainedModel:
@@ -351,7 +353,7 @@ def build(spec: ModelSpec) -> PreTrainedModel:
     with torch.no_grad():
         for name, tensor in state.items():
             if not (tied and name == "lm_head.weight"):
-                tensor.copy_(_value(spec, name, tensor.shape, tied))
+                tensor.copy_(_value(spec, name, tensor.shape))
     return model
 
 
@@ -362,7 +364,7 @@ def save(spec: ModelSpec, folder: Path) -> None:
         model.to(DTYPES[spec.dtype])
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):  # float32 in the released checkpoints
-                buffer.data = _value(spec, name, buffer.shape, False)
+                buffer.data = _value(spec, name, buffer.shape)
     sharding = {"max_shard_size": spec.max_shard_bytes} if spec.max_shard_bytes else {}
     model.save_pretrained(folder, save_original_format=not spec.fused, **sharding)
 
@@ -373,14 +375,6 @@ def load(folder: Path) -> PreTrainedModel:
         folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager"
     )
     return model.eval()
-
-
-def weights_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "config.json").read_text())
 
 
 def clear(folder: Path) -> None:
