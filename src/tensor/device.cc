@@ -40,7 +40,7 @@ Result<std::unique_ptr<Device>> open_device(DeviceChoice choice, const CpuOption
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(cpu));
 }
 
-Result<void> copy(const ConstTensor& from, const Tensor& to, Stream& stream) {
+Result<void> copy_tensor(const ConstTensor& from, const Tensor& to, Stream& stream) {
   MOTLEY_CHECK(from.dtype() == to.dtype() && from.shape() == to.shape() && from.is_contiguous() &&
                    to.is_contiguous(),
                "a copy is between contiguous tensors of one dtype and shape");

@@ -71,6 +71,6 @@ struct CpuOptions {
 Result<std::unique_ptr<Device>> open_device(DeviceChoice choice, const CpuOptions& cpu = {});
 
 // Copies between contiguous tensors of one dtype and shape, on any devices that the stream serves.
-Result<void> copy(const ConstTensor& from, const Tensor& to, Stream& stream);
+Result<void> copy_tensor(const ConstTensor& from, const Tensor& to, Stream& stream);
 
 }  // namespace motley::tensor

@@ -89,7 +89,7 @@ TEST(CpuDevice, StreamCopiesFillsAndReachesItsPool) {
   const Buffer from = *device.allocate(16);
   const Buffer to = *device.allocate(16);
   ASSERT_TRUE((*stream)->fill(from.data(), std::byte{7}, 16).ok());
-  ASSERT_TRUE(copy(from.view(DType::u8, {16}), to.view(DType::u8, {16}), **stream).ok());
+  ASSERT_TRUE(copy_tensor(from.view(DType::u8, {16}), to.view(DType::u8, {16}), **stream).ok());
   EXPECT_EQ(to.view(DType::u8, {16}).data<std::uint8_t>()[15], 7);
   const auto event = (*stream)->record();
   ASSERT_TRUE(event.ok());

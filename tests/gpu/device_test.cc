@@ -31,8 +31,8 @@ TEST_F(CudaDevice, CopiesThereAndBack) {
   };
   const Buffer buffer = device_->allocate(count * sizeof(std::int32_t)).value();
   const auto stream = device_->create_stream().value();
-  ASSERT_TRUE(copy(host(numbers), buffer.view(DType::i32, {count}), *stream).ok());
-  ASSERT_TRUE(copy(buffer.view(DType::i32, {count}), host(back), *stream).ok());
+  ASSERT_TRUE(copy_tensor(host(numbers), buffer.view(DType::i32, {count}), *stream).ok());
+  ASSERT_TRUE(copy_tensor(buffer.view(DType::i32, {count}), host(back), *stream).ok());
   ASSERT_TRUE(stream->synchronize().ok());
   EXPECT_EQ(numbers, back);
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/number_types.h"
-#include "number_types_kernels.h"
+#include "gpu/number_types_kernels.h"
 
 // One body for both compilers.
 namespace motley::gpu_tests {

@@ -3,8 +3,8 @@
 
 #include <cuda_runtime.h>
 
-#include "number_types_conversions.h"
-#include "number_types_kernels.h"
+#include "gpu/number_types_conversions.h"
+#include "gpu/number_types_kernels.h"
 
 namespace motley::gpu_tests {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "number_types_conversions.h"
-#include "number_types_kernels.h"
+#include "gpu/number_types_conversions.h"
+#include "gpu/number_types_kernels.h"
 
 namespace motley::gpu_tests {
 namespace {
