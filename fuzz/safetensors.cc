@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -33,9 +34,12 @@ void check(std::span<const std::byte> file) {
     MOTLEY_CHECK(bytes && static_cast<std::size_t>(*bytes) == entry.end - entry.begin,
                  "a tensor as long as its shape says");
   }
-  std::ranges::sort(by_place, {}, [](const auto* entry) { return entry->begin; });
-  for (std::size_t i = 1; i < by_place.size(); ++i)
-    MOTLEY_CHECK(by_place[i]->begin >= by_place[i - 1]->end, "tensors side by side");
+  std::ranges::sort(by_place, {}, [](const auto* entry) {
+    return std::pair(entry->begin, entry->end);  // an empty tensor before the one that follows it
+  });
+  for (std::size_t i = 1; i < by_place.size(); ++i) {
+    MOTLEY_CHECK(by_place[i]->begin == by_place[i - 1]->end, "tensors side by side");
+  }
   if (!by_place.empty()) MOTLEY_CHECK(by_place.back()->end == file.size(), "data to the end");
 }
 

@@ -146,12 +146,9 @@ TEST(JsonParse, RefusesWhatTheStandardForbids) {
       "/* note */ 1",
       "# note",
       "\\n1",
-      "\xc2\xa0"
-      "1",
-      "\x0c"
-      "1",
-      "\xef\xbb"
-      "1",
+      "\xc2\xa0 1",
+      "\x0c 1",
+      "\xef\xbb 1",
       "\xfe\xff",
   };
   for (const std::string& text : texts)

@@ -11,9 +11,10 @@
 
 namespace motley {
 
-// Threads for compute: a call costs a few microseconds (bench/thread_pool.cc), because workers spin
-// for a moment before they sleep. Work is cut by index ranges that depend only on the count and the
-// pool's size, never on timing, and a body must not throw.
+// Threads for compute: a call costs about a microsecond (bench/thread_pool.cc), because workers
+// spin for a moment before they sleep; one that finds them asleep costs what waking them does. Work
+// is cut by index ranges that depend only on the count and the pool's size, never on timing, and a
+// body must not throw.
 class ThreadPool {
  public:
   struct Options {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/temporary_folder.h"
 #include "tensor/checkpoint.h"
 
 namespace motley::cli {
@@ -127,12 +128,6 @@ TEST(Closest, FindsSlipsAndNothingElse) {
 
 class Inspect : public testing::Test {
  protected:
-  Inspect() {
-    std::string pattern = (fs::temp_directory_path() / "motley-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~Inspect() override { fs::remove_all(folder_); }
-
   void put(const std::string& name, std::string_view text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
@@ -147,7 +142,8 @@ class Inspect : public testing::Test {
     ASSERT_TRUE(tensor::write_checkpoint(folder_, stem, tensors, 1000).ok());
   }
 
-  fs::path folder_;
+  TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
 TEST_F(Inspect, GathersTensorsThatDifferInLayerOnly) {

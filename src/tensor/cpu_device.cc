@@ -5,6 +5,7 @@
 #include <fstream>
 #include <limits>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/cat.h"
 #include "base/cpu.h"
@@ -44,6 +45,11 @@ class CpuStream final : public Stream {
  private:
   ThreadPool* pool_;
 };
+
+std::uint64_t machine_memory() {
+  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
 
 std::string instruction_sets() {
   const CpuFeatures& cpu = cpu_features();
@@ -85,16 +91,20 @@ Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
 }
 
 Result<void*> CpuDevice::take(std::size_t bytes) {
-  const std::size_t unit = bytes >= huge_page ? huge_page : alignment;
-  void* data = nullptr;
-  // Rounded up to whole units, as aligned_alloc() wants it; a size near the top would wrap.
-  if (bytes <= std::numeric_limits<std::size_t>::max() - unit)
-    data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
-  if (data == nullptr)
-    return Error(ErrorCode::out_of_memory, cat("no room for ", format_bytes(bytes)), "cpu",
-                 "free some memory, or ask for less");
-  if (unit == huge_page) ::madvise(data, bytes, MADV_HUGEPAGE);
-  return data;
+  // More than the machine has would be promised by the kernel, and the process killed when it is
+  // used.
+  if (bytes <= machine_memory()) {
+    const std::size_t unit = bytes >= huge_page ? huge_page : alignment;
+    // aligned_alloc() wants whole units.
+    if (void* data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
+      if (unit == huge_page) ::madvise(data, bytes, MADV_HUGEPAGE);
+      return data;
+    }
+  }
+  return Error(
+      ErrorCode::out_of_memory,
+      cat("no room for ", format_bytes(bytes), " in a machine of ", format_bytes(machine_memory())),
+      "cpu", "free some memory, or ask for less");
 }
 
 void CpuDevice::give_back(void* data, std::size_t) noexcept { std::free(data); }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/temporary_folder.h"
 #include "tensor/checkpoint.h"
 #include "tensor/convert.h"
 
@@ -20,21 +21,15 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A folder of the test's own, removed with it.
 class Safetensors : public testing::Test {
  protected:
-  Safetensors() {
-    std::string pattern = (fs::temp_directory_path() / "motley-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~Safetensors() override { fs::remove_all(folder_); }
-
   fs::path put(const std::string& name, std::string_view bytes) const {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
     return folder_ / name;
   }
 
-  fs::path folder_;
+  TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
 };
 
 // A file of that header and that many data bytes.
