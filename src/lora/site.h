@@ -1,0 +1,77 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace motley::lora {
+
+// The linear maps of a model that an adapter may change. Parts of what a model may fuse (q, k, v;
+// gate, up) are sites of their own.
+enum class Projection : std::uint8_t {
+  q,
+  k,
+  v,
+  o,  // attention
+  q_a,
+  q_b,
+  kv_a,
+  kv_b,  // MLA
+  gate,
+  up,
+  down,  // a dense feed-forward block
+  shared_gate,
+  shared_up,
+  shared_down,
+  shared_expert_gate,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,  // one map for each expert
+  embed,
+  lm_head,  // layer -1
+};
+
+std::string_view name(Projection projection);
+
+struct Site {
+  std::int32_t layer = -1;
+  Projection projection = Projection::q;
+
+  friend auto operator<=>(const Site&, const Site&) = default;
+};
+
+// "layers.3.self_attn.q_proj", as messages name it.
+std::string to_string(Site site);
+
+// What the base model has at a site. For embed, in is the vocabulary and out the hidden size.
+struct SiteSpec {
+  Site site;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  int experts = 0;  // 0: not an expert projection
+};
+
+// The base model as adapters see it: its sites, and its numbers where a formula needs them (DoRA).
+class BaseView {
+ public:
+  virtual ~BaseView() = default;
+
+  // In ascending order of site.
+  virtual std::span<const SiteSpec> sites() const = 0;
+
+  // The family stores fused experts as [E, in, out] and interleaves gate and up (row 2i is gate i,
+  // 2i + 1 is up i), as gpt-oss does. Adapter files follow their base in both.
+  virtual bool experts_transposed() const = 0;
+  virtual bool gate_up_interleaved() const = 0;
+
+  // Rows [begin, end) of a site's weight as float32 into out[(end - begin) * in]; expert is 0 where
+  // the site has none.
+  virtual void rows(Site site, int expert, std::int64_t begin, std::int64_t end,
+                    float* out) const = 0;
+};
+
+}  // namespace motley::lora

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "base/stream_handle.h"
+
+namespace motley::tensor {
+class Arena;
+}
+namespace motley::kernels {
+struct ElementaryTable;
+}
+
+namespace motley::ops {
+
+// What every call needs: the device's kernels, where to queue, and scratch that the call may use
+// and gives back before it returns (on a GPU: when the stream has passed it).
+struct Context {
+  const kernels::ElementaryTable* kernels = nullptr;
+  StreamHandle stream;
+  tensor::Arena* scratch = nullptr;
+  bool exact = true;  // --compute f32
+};
+
+}  // namespace motley::ops

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace motley::plan {
+
+// The label of a row that nobody labelled. Labels are otherwise 0 and up; what they stand for is
+// not known here.
+inline constexpr std::int32_t no_label = -1;
+
+// Pairs [begin, end) in plan order share one expert and one label.
+struct Segment {
+  std::int32_t expert;
+  std::int32_t label;
+  std::int32_t begin;
+  std::int32_t end;
+
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
+// The (token, expert) pairs of one layer, sorted once by expert, then label, then token: base
+// products and deltas walk the same order. Pair number token * k + slot is the token's choice
+// number `slot`.
+//
+// Expert ids that are negative or not below `experts` name no expert: their pairs stand behind all
+// others, in no segment, and touch no weight.
+class Plan {
+ public:
+  // All memory is taken here; build() allocates nothing.
+  Plan(std::int64_t max_tokens, int experts_per_token, int experts);
+
+  // ids is [tokens, experts_per_token], labels is [tokens].
+  void build(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
+
+  int experts() const { return experts_; }
+  int experts_per_token() const { return experts_per_token_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t pairs() const { return tokens_ * experts_per_token_; }
+  // How many pairs have an expert: they hold places [0, routed_pairs()).
+  std::int64_t routed_pairs() const { return expert_begin()[static_cast<std::size_t>(experts_)]; }
+
+  // Place in plan order -> pair number, and -> token.
+  std::span<const std::int32_t> order() const;
+  std::span<const std::int32_t> tokens_in_order() const;
+  // Pair number -> place in plan order.
+  std::span<const std::int32_t> places() const;
+  // Pairs of expert e hold places [expert_begin()[e], expert_begin()[e + 1]); [experts + 1]
+  // numbers.
+  std::span<const std::int32_t> expert_begin() const;
+  std::span<const Segment> segments() const;
+  // Segments of expert e: [segment_begin()[e], segment_begin()[e + 1]).
+  std::span<const std::int32_t> segment_begin() const;
+
+ private:
+  int experts_per_token_;
+  int experts_;
+  std::int64_t tokens_ = 0;
+  std::vector<std::int32_t> order_;
+  std::vector<std::int32_t> order_tokens_;
+  std::vector<std::int32_t> places_;
+  std::vector<std::int32_t> expert_begin_;
+  std::vector<Segment> segments_;
+  std::vector<std::int32_t> segment_begin_;
+  std::int64_t segment_count_ = 0;
+};
+
+}  // namespace motley::plan
