@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -14,6 +15,9 @@ struct Context;
 namespace motley::lora {
 
 class Batch;
+
+// What a call may take of context.scratch, whatever the shapes.
+inline constexpr std::size_t scratch_bytes = std::size_t{6} << 20;
 
 // Deltas of one linear map, row by row: acc[r] += sum over the row's adapters of scale * B (A
 // x[r]). labels[r] is the row's mix in `batch`, or plan::no_label for the base, whose rows are not
@@ -35,9 +39,15 @@ void finish_embedding(const Batch* batch, std::span<const std::int32_t> labels,
                       std::span<const std::int32_t> ids, const tensor::Tensor& acc,
                       const tensor::Tensor& out, const ops::Context& context);
 
-// MLA in absorbed form. q_nope [rows, heads, dn] -> adds to q_latent [rows, heads, kl] (f32) what
-// the delta of kv_b's key rows gives; latent [rows, heads, kl] (f32) -> adds to values [rows,
-// heads, dv] (f32) what that of its value rows gives.
+// MLA in absorbed form, labels by row. kv_b_scale_queries comes first, before the base product:
+// q_nope [rows, heads, dn] (f32 or bf16) is multiplied in place by the gains of kv_b's key rows
+// where a row's adapter has them (DoRA). q_nope [rows, heads, dn] -> adds to q_latent [rows, heads,
+// kl] (f32) what the delta of kv_b's key rows gives; latent [rows, heads, kl] (f32) -> adds to
+// values [rows, heads, dv] (f32), which hold the base product, what that of its value rows gives,
+// and applies their gains.
+void kv_b_scale_queries(const Batch& batch, std::int32_t layer,
+                        std::span<const std::int32_t> labels, const tensor::Tensor& q_nope,
+                        const ops::Context& context);
 void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
                     const tensor::ConstTensor& q_nope, const tensor::Tensor& q_latent,
                     const ops::Context& context);

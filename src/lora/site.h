@@ -1,9 +1,11 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -35,6 +37,8 @@ enum class Projection : std::uint8_t {
   lm_head,  // layer -1
 };
 
+inline constexpr std::size_t projection_count = static_cast<std::size_t>(Projection::lm_head) + 1;
+
 std::string_view name(Projection projection);
 
 struct Site {
@@ -60,7 +64,8 @@ class BaseView {
  public:
   virtual ~BaseView() = default;
 
-  // In ascending order of site.
+  // In ascending order of site; a tied head is there as a site of its own, and gate, up and down of
+  // a layer's experts come together.
   virtual std::span<const SiteSpec> sites() const = 0;
 
   // The family stores fused experts as [E, in, out] and interleaves gate and up (row 2i is gate i,
@@ -68,8 +73,11 @@ class BaseView {
   virtual bool experts_transposed() const = 0;
   virtual bool gate_up_interleaved() const = 0;
 
+  // The head is the embedding's own table: what replaces one replaces the other.
+  virtual bool tied_embeddings() const = 0;
+
   // Rows [begin, end) of a site's weight as float32 into out[(end - begin) * in]; expert is 0 where
-  // the site has none.
+  // the site has none. The embedding's rows are those of its table [vocabulary, hidden].
   virtual void rows(Site site, int expert, std::int64_t begin, std::int64_t end,
                     float* out) const = 0;
 };

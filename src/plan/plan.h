@@ -20,7 +20,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// The (token, expert) pairs of one layer, sorted once by expert, then label, then token: base
+// The (token, expert) pairs of one layer, sorted once by expert, then label, then pair number: base
 // products and deltas walk the same order. Pair number token * k + slot is the token's choice
 // number `slot`.
 //
@@ -31,7 +31,8 @@ class Plan {
   // All memory is taken here; build() allocates nothing.
   Plan(std::int64_t max_tokens, int experts_per_token, int experts);
 
-  // ids is [tokens, experts_per_token], labels is [tokens].
+  // ids is [tokens, experts_per_token], labels is [tokens]. Takes about pairs + experts steps, and
+  // those of sorting the tokens where labels differ.
   void build(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
 
   int experts() const { return experts_; }
@@ -54,12 +55,15 @@ class Plan {
   std::span<const std::int32_t> segment_begin() const;
 
  private:
+  std::int64_t max_tokens_;
   int experts_per_token_;
   int experts_;
   std::int64_t tokens_ = 0;
+  std::vector<std::int32_t> tokens_by_label_;
   std::vector<std::int32_t> order_;
   std::vector<std::int32_t> order_tokens_;
   std::vector<std::int32_t> places_;
+  // [experts + 3]: while pairs are dealt out, number e + 1 is where expert e's next one goes.
   std::vector<std::int32_t> expert_begin_;
   std::vector<Segment> segments_;
   std::vector<std::int32_t> segment_begin_;

@@ -41,7 +41,10 @@ class Weight {
   Weight() = default;
   // A plain matrix [out, in] that somebody else keeps.
   static Weight borrow(const tensor::ConstTensor& matrix);
-  // Data and float32 scales in the layout of kernels/weight_view.h.
+  // Data and float32 scales in the layout of kernels/weight_view.h. Data that somebody else keeps
+  // is used in place; what is owned comes in buffers.
+  static Weight borrow(const Format& format, TrueSize size, const std::byte* data,
+                       tensor::Buffer scales);
   static Weight own(const Format& format, TrueSize size, tensor::Buffer data,
                     tensor::Buffer scales);
 

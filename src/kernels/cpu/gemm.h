@@ -21,7 +21,7 @@ struct GemmTile {
   std::int64_t x_stride = 0;             // elements between rows of x
   const std::int32_t* x_rows = nullptr;  // row m is x row x_rows[m]; null: row m itself
   std::int64_t rows = 0;
-  WeightView w;
+  WeightView w{};
   std::int64_t out_begin = 0;
   std::int64_t out_end = 0;
   float* y = nullptr;

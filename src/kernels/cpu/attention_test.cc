@@ -1,0 +1,287 @@
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/thread_pool.h"
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/test_numbers.h"
+#include "kernels/elementary.h"
+
+namespace motley::kernels::cpu {
+namespace {
+
+// One layer's attention over ragged sequences whose pages lie in any order.
+struct Case {
+  DType kv_type = DType::f32;
+  DType activations = DType::f32;
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 2;
+  std::int64_t key_width = 24;
+  std::int64_t value_width = 20;
+  std::int64_t window = 0;
+  bool sinks = false;
+  bool values_in_keys = false;  // v is the first value_width numbers of k
+  std::int64_t page_tokens = 5;
+  std::vector<std::int64_t> lengths = {1, 70, 13, 130};
+};
+
+class World {
+ public:
+  World(const Case& shape, std::uint64_t seed) : shape_(shape), numbers_(seed) {
+    for (const std::int64_t length : shape.lengths) longest_ = std::max(longest_, length);
+    table_stride_ = (longest_ + shape.page_tokens - 1) / shape.page_tokens + 1;
+    const auto sequences = static_cast<std::int64_t>(shape.lengths.size());
+    const std::int64_t pages = sequences * table_stride_ + 3;
+    // Pages are handed out backwards and with gaps; what nobody owns is poison.
+    for (std::int64_t i = 0; i < sequences * table_stride_; ++i)
+      table_.push_back(static_cast<std::int32_t>(pages - 1 - i));
+    const std::int64_t rows = pages * shape.page_tokens * shape.kv_heads;
+    k_.emplace(shape.kv_type, rows, shape.key_width);
+    v_.emplace(shape.kv_type, rows, shape.value_width);
+    for (const std::int64_t length : shape.lengths) {
+      keys_.emplace_back(numbers_, shape.activations, length * shape.kv_heads, shape.key_width, -2,
+                         2);
+      values_.emplace_back(numbers_, shape.activations, length * shape.kv_heads, shape.value_width);
+      queries_.emplace_back(numbers_, shape.activations, length * shape.heads, shape.key_width, -2,
+                            2);
+    }
+    sinks_ = numbers_.floats(shape.heads, -1, 3);
+  }
+
+  // Positions [begin, end) of some sequences as one call, keys and values stored first. Gives the
+  // rows' outputs.
+  struct Piece {
+    std::size_t sequence;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  TestRows run(const ElementaryTable& table, StreamHandle stream,
+               const std::vector<Piece>& pieces) {
+    std::vector<std::int32_t> begins = {0};
+    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> pages;
+    for (const Piece& piece : pieces) {
+      for (std::int64_t p = piece.begin; p < piece.end; ++p)
+        positions.push_back(static_cast<std::int32_t>(p));
+      begins.push_back(static_cast<std::int32_t>(positions.size()));
+      const auto first = table_.begin() + std::int64_t(piece.sequence) * table_stride_;
+      pages.insert(pages.end(), first, first + table_stride_);
+    }
+    const auto rows = static_cast<std::int64_t>(positions.size());
+    const TestRows q = gather(queries_, pieces, rows, shape_.heads);
+    const TestRows k = gather(keys_, pieces, rows, shape_.kv_heads);
+    const TestRows v = gather(values_, pieces, rows, shape_.kv_heads);
+    TestRows out(shape_.activations, rows * shape_.heads, shape_.value_width);
+    const Sequences sequences{static_cast<std::int64_t>(pieces.size()), begins.data(),
+                              positions.data()};
+    const BlockTable block_table{pages.data(), table_stride_, shape_.page_tokens};
+    const auto store = [&](const TestRows& from, const Pages& to) {
+      table.store_paged({.sequences = sequences,
+                         .table = block_table,
+                         .pages = to,
+                         .heads = shape_.kv_heads,
+                         .width = from.width(),
+                         .x = from.row(0),
+                         .x_type = from.type(),
+                         .x_stride = shape_.kv_heads * from.stride(),
+                         .x_head_stride = from.stride()},
+                        stream);
+    };
+    store(k, pages_of(*k_));
+    if (!shape_.values_in_keys) store(v, pages_of(*v_));
+    table.attention({.sequences = sequences,
+                     .table = block_table,
+                     .k = pages_of(*k_),
+                     .v = shape_.values_in_keys ? pages_of(*k_) : pages_of(*v_),
+                     .heads = shape_.heads,
+                     .kv_heads = shape_.kv_heads,
+                     .key_width = shape_.key_width,
+                     .value_width = shape_.value_width,
+                     .scale = 0.3F,
+                     .window = shape_.window,
+                     .sinks = shape_.sinks ? sinks_.data() : nullptr,
+                     .q = q.row(0),
+                     .q_type = q.type(),
+                     .q_stride = shape_.heads * q.stride(),
+                     .q_head_stride = q.stride(),
+                     .out = out.data(),
+                     .out_type = out.type(),
+                     .out_stride = shape_.heads * out.stride(),
+                     .out_head_stride = out.stride()},
+                    stream);
+    EXPECT_TRUE(out.gaps_are_poison());
+    return out;
+  }
+
+  // From the definition, in float64; keys and values as their pages round them.
+  double expected(std::size_t sequence, std::int64_t position, std::int64_t head, std::int64_t i) {
+    const std::int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
+    const std::int64_t first =
+        shape_.window > 0 ? std::max<std::int64_t>(0, position - shape_.window + 1) : 0;
+    std::vector<double> scores;
+    for (std::int64_t p = first; p <= position; ++p) {
+      double dot = 0;
+      for (std::int64_t j = 0; j < shape_.key_width; ++j) {
+        dot += queries_[sequence].at(position * shape_.heads + head, j) *
+               stored(keys_[sequence].get(p * shape_.kv_heads + kv_head, j));
+      }
+      scores.push_back(dot * static_cast<double>(0.3F));
+    }
+    double most = shape_.sinks ? double(sinks_[std::size_t(head)]) : -1e30;
+    for (const double score : scores) most = std::max(most, score);
+    double total = shape_.sinks ? std::exp(double(sinks_[std::size_t(head)]) - most) : 0;
+    double sum = 0;
+    for (std::int64_t p = first; p <= position; ++p) {
+      const double weight = std::exp(scores[static_cast<std::size_t>(p - first)] - most);
+      const TestRows& from = shape_.values_in_keys ? keys_[sequence] : values_[sequence];
+      total += weight;
+      sum += weight * stored(from.get(p * shape_.kv_heads + kv_head, i));
+    }
+    return sum / total;
+  }
+
+ private:
+  double stored(float value) const {
+    return static_cast<double>(shape_.kv_type == DType::f32 ? value : bf16::from(value).to_float());
+  }
+
+  // [pages, heads, tokens]: a layout of the test's own.
+  Pages pages_of(TestRows& rows) const {
+    return {.data = rows.data(),
+            .type = rows.type(),
+            .page_stride = shape_.kv_heads * shape_.page_tokens * rows.stride(),
+            .token_stride = rows.stride(),
+            .head_stride = shape_.page_tokens * rows.stride()};
+  }
+
+  TestRows gather(const std::vector<TestRows>& from, const std::vector<Piece>& pieces,
+                  std::int64_t rows, std::int64_t heads) const {
+    const std::int64_t width = from.front().width();
+    TestRows all(shape_.activations, rows * heads, width);
+    std::int64_t at = 0;
+    for (const Piece& piece : pieces) {
+      for (std::int64_t row = piece.begin * heads; row < piece.end * heads; ++row, ++at) {
+        for (std::int64_t i = 0; i < width; ++i) all.set(at, i, from[piece.sequence].get(row, i));
+      }
+    }
+    return all;
+  }
+
+  Case shape_;
+  Numbers numbers_;
+  std::int64_t longest_ = 0;
+  std::int64_t table_stride_ = 0;
+  std::vector<std::int32_t> table_;
+  std::optional<TestRows> k_;
+  std::optional<TestRows> v_;
+  std::vector<TestRows> keys_;
+  std::vector<TestRows> values_;
+  std::vector<TestRows> queries_;
+  std::vector<float> sinks_;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType kv_type : {DType::f32, DType::bf16}) {
+    for (const DType activations : {DType::f32, DType::bf16}) {
+      all.push_back({.kv_type = kv_type, .activations = activations});
+      all.push_back({.kv_type = kv_type,
+                     .activations = activations,
+                     .heads = 9,
+                     .kv_heads = 1,
+                     .window = 6,
+                     .sinks = true});
+    }
+  }
+  all.push_back({.heads = 2, .kv_heads = 2, .key_width = 1, .value_width = 1, .window = 1});
+  all.push_back({.heads = 20,
+                 .kv_heads = 1,
+                 .key_width = 40,
+                 .value_width = 33,
+                 .values_in_keys = true,
+                 .page_tokens = 16});
+  all.push_back({.heads = 8, .kv_heads = 1, .window = 64, .page_tokens = 64});
+  all.push_back({.heads = 3, .kv_heads = 3, .sinks = true, .page_tokens = 1});
+  return all;
+}
+
+class PagedAttention : public testing::TestWithParam<InstructionSet> {};
+INSTANTIATE_TEST_SUITE_P(EverySet, PagedAttention, testing::ValuesIn(available_instruction_sets()),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(PagedAttention, EqualsAFloat64LoopOverRaggedSequences) {
+  ThreadPool pool({.threads = 3});
+  std::uint64_t seed = 0;
+  for (const Case& shape : cases()) {
+    World world(shape, ++seed);
+    std::vector<World::Piece> pieces;
+    for (std::size_t s = 0; s < shape.lengths.size(); ++s)
+      pieces.push_back({s, 0, shape.lengths[s]});
+    const TestRows out = world.run(elementary_table(GetParam()), {&pool}, pieces);
+    std::int64_t row = 0;
+    for (const World::Piece& piece : pieces) {
+      for (std::int64_t p = piece.begin; p < piece.end; ++p, ++row) {
+        for (std::int64_t h = 0; h < shape.heads; ++h) {
+          for (std::int64_t i = 0; i < shape.value_width; ++i) {
+            const double bound = shape.activations == DType::f32 ? 1e-5 : 9e-3;
+            ASSERT_NEAR(out.at(row * shape.heads + h, i), world.expected(piece.sequence, p, h, i),
+                        bound)
+                << "case " << seed << " sequence " << piece.sequence << " position " << p;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PagedAttention, ARowsBitsDoNotDependOnBatchOrChunks) {
+  ThreadPool pool({.threads = 3});
+  std::uint64_t seed = 50;
+  for (const Case& shape : cases()) {
+    World whole_world(shape, ++seed);
+    std::vector<World::Piece> whole;
+    for (std::size_t s = 0; s < shape.lengths.size(); ++s)
+      whole.push_back({s, 0, shape.lengths[s]});
+    const ElementaryTable& table = elementary_table(GetParam());
+    const TestRows expected = whole_world.run(table, {&pool}, whole);
+
+    // The same numbers in chunks of 1 to 9 positions, two sequences at a time, another order.
+    World world(shape, seed);
+    std::vector<std::int64_t> done(shape.lengths.size(), 0);
+    std::int64_t chunk = 1;
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t s = shape.lengths.size(); s-- > 0;) {
+        std::vector<World::Piece> pieces;
+        for (const std::size_t which : {s, (s + 1) % shape.lengths.size()}) {
+          const std::int64_t end = std::min(done[which] + chunk, shape.lengths[which]);
+          if (end > done[which]) pieces.push_back({which, done[which], end});
+          done[which] = end;
+          if (end < shape.lengths[which]) more = true;
+        }
+        chunk = chunk % 9 + 1;
+        if (pieces.empty()) continue;
+        const TestRows out = world.run(table, {}, pieces);
+        std::int64_t row = 0;
+        for (const World::Piece& piece : pieces) {
+          std::int64_t before = 0;
+          for (std::size_t i = 0; i < piece.sequence; ++i) before += shape.lengths[i];
+          for (std::int64_t p = piece.begin; p < piece.end; ++p, ++row) {
+            for (std::int64_t h = 0; h < shape.heads; ++h) {
+              ASSERT_EQ(0,
+                        std::memcmp(out.row(row * shape.heads + h),
+                                    expected.row((before + p) * shape.heads + h), out.row_bytes()))
+                  << "case " << seed << " sequence " << piece.sequence << " position " << p;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,305 @@
+#include "kernels/elementary.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/number_types.h"
+#include "base/thread_pool.h"
+#include "kernels/cpu/elementary_loops.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/instruction_set.h"
+
+// The table: who does which rows. The loops themselves stand in elementary_body.h.
+namespace motley::kernels::cpu {
+namespace {
+
+// About as many numbers as are worth another thread's waking.
+constexpr std::int64_t numbers_a_range = 8192;
+
+void for_ranges(StreamHandle stream, std::int64_t count, std::int64_t numbers_each,
+                FunctionRef<void(std::int64_t, std::int64_t)> body) {
+  auto* pool = static_cast<ThreadPool*>(stream.native);
+  if (count <= 0) return;
+  if (pool == nullptr) return body(0, count);
+  pool->for_ranges(count, numbers_a_range / std::max<std::int64_t>(numbers_each, 1) + 1, body);
+}
+
+void for_tasks(StreamHandle stream, std::int64_t tasks, FunctionRef<void(std::int64_t)> body) {
+  auto* pool = static_cast<ThreadPool*>(stream.native);
+  if (pool != nullptr) return pool->for_tasks(tasks, body);
+  for (std::int64_t task = 0; task < tasks; ++task) body(task);
+}
+
+int threads(StreamHandle stream) {
+  const auto* pool = static_cast<const ThreadPool*>(stream.native);
+  return pool == nullptr ? 1 : pool->size();
+}
+
+const ElementaryLoops& loops(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::plain:
+      return elementary_loops_plain;
+    case InstructionSet::avx2:
+      return elementary_loops_avx2;
+    case InstructionSet::avx512:
+    case InstructionSet::avx512_bf16:
+      break;
+  }
+  return elementary_loops_avx512;
+}
+
+template <InstructionSet set>
+void rms_norm(const RmsNorm& p, StreamHandle stream) {
+  for_ranges(stream, p.size.rows, p.size.parts * p.size.width,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).rms_norm(p, begin, end); });
+}
+
+template <InstructionSet set>
+void add(const Add& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).add(p, begin, end); });
+}
+
+template <InstructionSet set>
+void add_scaled(const AddScaled& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).add_scaled(p, begin, end); });
+}
+
+template <InstructionSet set>
+void round_to(const RoundTo& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).round_to(p, begin, end); });
+}
+
+template <InstructionSet set>
+void rope(const Rope& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.heads * p.pairs * 2,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).rope(p, begin, end); });
+}
+
+template <InstructionSet set>
+void activate_and_multiply(const ActivateAndMultiply& p, StreamHandle stream) {
+  // An exponential costs about as much as eight sums.
+  for_ranges(stream, p.rows, p.width * 8, [&](std::int64_t begin, std::int64_t end) {
+    loops(set).activate_and_multiply(p, begin, end);
+  });
+}
+
+template <InstructionSet set>
+void combine(const Combine& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.slots * p.width,
+             [&](std::int64_t begin, std::int64_t end) { loops(set).combine(p, begin, end); });
+}
+
+template <InstructionSet set>
+void log_probabilities(const LogProbabilities& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width * 8, [&](std::int64_t begin, std::int64_t end) {
+    loops(set).log_probabilities(p, begin, end);
+  });
+}
+
+template <InstructionSet set>
+void attention(const Attention& p, StreamHandle stream) {
+  const std::int64_t heads_a_kv = p.heads / p.kv_heads;
+  const std::int64_t groups = (heads_a_kv + heads_a_task - 1) / heads_a_task;
+  const Sequences& sequences = p.sequences;
+  const std::int64_t rows = sequences.seq_begin[sequences.count] - sequences.seq_begin[0];
+  // Tasks walk a kv head's rows one after the other, so that its keys stay in the cache.
+  for_tasks(stream, rows * p.kv_heads * groups, [&](std::int64_t task) {
+    const auto row =
+        static_cast<std::int32_t>(task / (p.kv_heads * groups) + sequences.seq_begin[0]);
+    const std::int64_t kv_head = task / groups % p.kv_heads;
+    const std::int64_t first = task % groups * heads_a_task;
+    const std::int32_t* after =
+        std::upper_bound(sequences.seq_begin, sequences.seq_begin + sequences.count + 1, row);
+    loops(set).attention(p, after - sequences.seq_begin - 1, row, kv_head * heads_a_kv + first,
+                         std::min(heads_a_task, heads_a_kv - first));
+  });
+}
+
+// Outputs of one task: enough that packing x is little beside them, few enough that every thread
+// has several.
+std::int64_t outputs_a_task(std::int64_t out, std::int64_t rows, int threads) {
+  const std::int64_t most = rows > 8 ? 128 : 64;
+  const std::int64_t tasks = std::int64_t{4} * threads;
+  const std::int64_t wanted = (out + tasks - 1) / tasks;
+  return std::clamp<std::int64_t>((wanted + 3) / 4 * 4, 16, most);
+}
+
+template <InstructionSet set>
+void linear(const Linear& p, StreamHandle stream) {
+  const std::int64_t outputs = outputs_a_task(p.out * p.heads, p.rows, threads(stream));
+  const std::int64_t tasks_a_head = (p.out + outputs - 1) / outputs;
+  const std::int64_t element_bytes = p.x_type == DType::f32 ? 4 : 2;
+  for_tasks(stream, p.heads * tasks_a_head, [&](std::int64_t task) {
+    const std::int64_t head = task / tasks_a_head;
+    const std::int64_t begin = task % tasks_a_head * outputs;
+    const std::int64_t end = std::min(begin + outputs, p.out);
+    const std::int64_t first = head * p.w_rows_per_head + p.w_first;
+    gemm_tile(set,
+              {.x = static_cast<const std::byte*>(p.x) + head * p.x_head_stride * element_bytes,
+               .x_type = p.x_type,
+               .x_stride = p.x_stride,
+               .rows = p.rows,
+               .w = p.w,
+               .out_begin = first + begin,
+               .out_end = first + end,
+               .y = p.y + head * p.y_head_stride + begin,
+               .y_stride = p.y_stride,
+               .exact = p.exact});
+  });
+}
+
+float read_number(const void* from, DType type, std::int64_t index) {
+  const auto* bytes = static_cast<const std::byte*>(from);
+  if (type == DType::f32) {
+    float value = 0;
+    std::memcpy(&value, bytes + 4 * index, sizeof value);
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes + 2 * index, sizeof bits);
+  return type == DType::bf16 ? bf16{bits}.to_float() : f16{bits}.to_float();
+}
+
+template <InstructionSet set>
+void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
+  // A task owns some of the inputs' places of one head, for every row.
+  constexpr std::int64_t inputs_a_task = 256;
+  const std::int64_t tasks_a_head = (p.w.in + inputs_a_task - 1) / inputs_a_task;
+  for_tasks(stream, p.heads * tasks_a_head, [&](std::int64_t task) {
+    const std::int64_t head = task / tasks_a_head;
+    const std::int64_t begin = task % tasks_a_head * inputs_a_task;
+    const std::int64_t count = std::min(inputs_a_task, p.w.in - begin);
+    float* y = p.y + head * p.y_head_stride + begin;
+    for (std::int64_t row = 0; row < p.rows; ++row) std::fill_n(y + row * p.y_stride, count, 0.0F);
+    std::array<float, inputs_a_task> weights{};
+    for (std::int64_t j = 0; j < p.out; ++j) {
+      decode_row(p.w, head * p.w_rows_per_head + p.w_first + j, begin,
+                 std::span(weights).first(static_cast<std::size_t>(count)));
+      for (std::int64_t row = 0; row < p.rows; ++row) {
+        const float x = read_number(p.x, p.x_type, row * p.x_stride + head * p.x_head_stride + j);
+        loops(set).add_product(x, weights.data(), y + row * p.y_stride, count);
+      }
+    }
+  });
+}
+
+void rope_table(const RopeTable& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.pairs * 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* cosines = p.cos_sin + row * 2 * p.pairs;
+      for (std::int64_t i = 0; i < p.pairs; ++i) {
+        // The angle is rounded to float32 before its cosine, as models are trained.
+        const float angle = static_cast<float>(p.positions[row]) * p.inverse_frequencies[i];
+        cosines[i] = std::cos(angle) * p.factor;
+        cosines[p.pairs + i] = std::sin(angle) * p.factor;
+      }
+    }
+  });
+}
+
+void embed(const Embed& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      float* out = p.out + row * p.out_stride;
+      const std::int64_t id = p.ids[row];
+      const bool inside = id >= 0 && id < p.table_rows;
+      for (std::int64_t i = 0; i < p.width; ++i)
+        out[i] = inside ? read_number(p.table, p.table_type, id * p.width + i) : 0.0F;
+    }
+  });
+}
+
+void store_paged(const StorePaged& p, StreamHandle stream) {
+  const Sequences& sequences = p.sequences;
+  const std::int32_t* begins = sequences.seq_begin;
+  const std::int64_t rows = begins[sequences.count] - begins[0];
+  for_ranges(stream, rows, p.heads * p.width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begins[0] + begin; row < begins[0] + end; ++row) {
+      const std::int64_t sequence =
+          std::upper_bound(begins, begins + sequences.count + 1, row) - begins - 1;
+      const std::int64_t position = sequences.positions[row];
+      const std::int64_t page =
+          p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
+      for (std::int64_t head = 0; head < p.heads; ++head) {
+        const std::int64_t to = page * p.pages.page_stride +
+                                position % p.table.page_tokens * p.pages.token_stride +
+                                head * p.pages.head_stride;
+        const std::int64_t from = row * p.x_stride + head * p.x_head_stride;
+        for (std::int64_t i = 0; i < p.width; ++i) {
+          const float value = read_number(p.x, p.x_type, from + i);
+          if (p.pages.type == DType::f32) {
+            static_cast<float*>(p.pages.data)[to + i] = value;
+          } else {
+            static_cast<bf16*>(p.pages.data)[to + i] = bf16::from(value);
+          }
+        }
+      }
+    }
+  });
+}
+
+bool stands_before(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
+
+void top_k(const TopK& p, StreamHandle stream) {
+  for_ranges(stream, p.rows, p.width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* x = p.x + row * p.x_stride;
+      std::int32_t* ids = p.ids + row * p.k;
+      std::int64_t held = 0;
+      for (std::int64_t i = 0; i < p.width; ++i) {
+        if (held == p.k && (p.k == 0 || !stands_before(x[i], x[ids[held - 1]]))) continue;
+        std::int64_t at = held < p.k ? held++ : held - 1;
+        for (; at > 0 && stands_before(x[i], x[ids[at - 1]]); --at) ids[at] = ids[at - 1];
+        ids[at] = static_cast<std::int32_t>(i);
+      }
+      if (p.values == nullptr) continue;
+      for (std::int64_t i = 0; i < p.k; ++i) p.values[row * p.k + i] = x[ids[i]];
+    }
+  });
+}
+
+template <InstructionSet set>
+constexpr ElementaryTable table() {
+  return {
+      .rms_norm = rms_norm<set>,
+      .add = add<set>,
+      .add_scaled = add_scaled<set>,
+      .round_to = round_to<set>,
+      .rope_table = rope_table,
+      .rope = rope<set>,
+      .embed = embed,
+      .activate_and_multiply = activate_and_multiply<set>,
+      .linear = linear<set>,
+      .linear_transposed = linear_transposed<set>,
+      .store_paged = store_paged,
+      .attention = attention<set>,
+      .combine = combine<set>,
+      .log_probabilities = log_probabilities<set>,
+      .top_k = top_k,
+  };
+}
+
+}  // namespace
+
+const ElementaryTable& elementary_table(InstructionSet set) {
+  static constexpr ElementaryTable tables[] = {
+      table<InstructionSet::plain>(), table<InstructionSet::avx2>(),
+      table<InstructionSet::avx512>(), table<InstructionSet::avx512_bf16>()};
+  return tables[static_cast<std::size_t>(set)];
+}
+
+}  // namespace motley::kernels::cpu
+
+namespace motley::kernels {
+
+const ElementaryTable& cpu_table() {
+  return cpu::elementary_table(cpu::available_instruction_sets().back());
+}
+
+}  // namespace motley::kernels

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/elementary.h"
+
+// The loops of the elementary table that are compiled for each instruction set: each does rows (or
+// tasks) [begin, end) of its call. All of them give the same bits: sums run in 16 lanes everywhere
+// and nothing is fused.
+namespace motley::kernels::cpu {
+
+// Query heads of one key head that one task does together.
+inline constexpr std::int64_t heads_a_task = 8;
+
+struct ElementaryLoops {
+  void (*rms_norm)(const RmsNorm&, std::int64_t begin, std::int64_t end);
+  void (*add)(const Add&, std::int64_t begin, std::int64_t end);
+  void (*add_scaled)(const AddScaled&, std::int64_t begin, std::int64_t end);
+  void (*round_to)(const RoundTo&, std::int64_t begin, std::int64_t end);
+  void (*rope)(const Rope&, std::int64_t begin, std::int64_t end);
+  void (*activate_and_multiply)(const ActivateAndMultiply&, std::int64_t begin, std::int64_t end);
+  void (*combine)(const Combine&, std::int64_t begin, std::int64_t end);
+  void (*log_probabilities)(const LogProbabilities&, std::int64_t begin, std::int64_t end);
+  // Query heads [head, head + heads) of one key head, heads <= heads_a_task, for one row.
+  void (*attention)(const Attention&, std::int64_t sequence, std::int64_t row, std::int64_t head,
+                    std::int64_t heads);
+  // y[i] += a * x[i]
+  void (*add_product)(float a, const float* x, float* y, std::int64_t count);
+};
+
+extern const ElementaryLoops elementary_loops_plain;
+extern const ElementaryLoops elementary_loops_avx2;
+extern const ElementaryLoops elementary_loops_avx512;
+
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,99 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm_body.h"
+
+namespace motley::kernels::cpu {
+namespace {
+
+struct Avx2 {
+  using Floats = __m256;
+  using Words = __m256i;
+  static constexpr int lanes = 8;
+  static constexpr int block_tokens = 2;  // 8 sums + 4 weights + 1 input of 16 registers
+
+  static Floats load(const std::byte* from) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  }
+  static Floats broadcast(float value) { return _mm256_set1_ps(value); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+
+  static __m128i load_halves(const std::byte* from) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  }
+  static Floats widen_bf16(const std::byte* from) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(from)), 16));
+  }
+  static Floats widen_f16(const std::byte* from) { return _mm256_cvtph_ps(load_halves(from)); }
+  // A code's bits stand in an f16 that is 2^8 times smaller. 0x7F is the only NaN; as a sum with
+  // one NaN is NaN whatever stands beside it, a step that has one takes NaN for its scale.
+  struct F8 {
+    Words codes;
+    Floats scale;  // times 2^8
+  };
+  static F8 open_f8(const std::byte* from, float scale) {
+    const Words codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    const Words magnitudes = _mm256_and_si256(codes, _mm256_set1_epi8(0x7F));
+    const Words nans = _mm256_cmpeq_epi8(magnitudes, _mm256_set1_epi8(0x7F));
+    return {codes,
+            broadcast(_mm256_movemask_epi8(nans) != 0 ? __builtin_nanf("") : scale * 256.0F)};
+  }
+  template <int v>
+  static Floats f8(const F8& open) {
+    const __m128i codes = _mm_cvtepi8_epi16(_mm_cvtsi64_si128(_mm256_extract_epi64(open.codes, v)));
+    // The sign, which stands in bits 7 to 15, is left in bit 15 alone.
+    const __m128i half = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(-0x4080));
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), open.scale);
+  }
+
+  struct Int4 {
+    Words words;
+    Floats scale;
+  };
+  using Int4Narrow = Int4;
+  static Int4 open_int4(const std::byte* words, float scale) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)), broadcast(scale)};
+  }
+  // Lane l has scale l >> shift of `count`.
+  static Int4 open_int4(const std::byte* words, const float* scales, int count, int shift) {
+    alignas(64) float each[lanes];
+    for (int lane = 0; lane < lanes; ++lane)
+      each[lane] = lane >> shift < count ? scales[lane >> shift] : 0.0F;
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)),
+            load(reinterpret_cast<const std::byte*>(each))};
+  }
+  template <int v>
+  static Floats int4(const Int4& open) {
+    const Words code =
+        _mm256_and_si256(_mm256_srli_epi32(open.words, 4 * v), _mm256_set1_epi32(15));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(8))),
+                         open.scale);
+  }
+
+  static Floats even(Floats a, Floats b) {
+    return in_order(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+  }
+  static Floats odd(Floats a, Floats b) {
+    return in_order(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
+  }
+  // A shuffle works within halves of 128 bits: pairs come as a, b, a, b.
+  static Floats in_order(Floats pairs) {
+    return _mm256_castpd_ps(
+        _mm256_permute4x64_pd(_mm256_castps_pd(pairs), _MM_SHUFFLE(3, 1, 2, 0)));
+  }
+
+  // Each half becomes four sums, one of each; then the halves meet.
+  static __m128 fold(Floats a, Floats b, Floats c, Floats d) {
+    const Floats ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    const Floats cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+    const __m256d low = _mm256_unpacklo_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd));
+    const __m256d high = _mm256_unpackhi_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd));
+    const Floats all = _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high));
+    return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+  }
+};
+
+}  // namespace
+
+void gemm_tile_avx2(const GemmTile& tile) { gemm_body::gemm_tile<Avx2>(tile); }
+
+}  // namespace motley::kernels::cpu

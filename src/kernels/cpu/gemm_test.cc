@@ -1,0 +1,303 @@
+#include "kernels/cpu/gemm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "base/number_types.h"
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/test_numbers.h"
+
+namespace motley::kernels::cpu {
+namespace {
+
+// A weight in memory that begins at an odd byte, with the same numbers in float64, both written
+// from the format's definition and not by the code under test.
+struct TestWeight {
+  WeightView view;
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
+  std::vector<double> numbers;  // [out, in]
+
+  double at(std::int64_t o, std::int64_t k) const {
+    return numbers[static_cast<std::size_t>(o * view.in + k)];
+  }
+};
+
+template <class Stored>
+void put(std::vector<std::byte>& bytes, std::int64_t index, Stored value) {
+  std::memcpy(bytes.data() + 1 + index * std::int64_t{sizeof value}, &value, sizeof value);
+}
+
+TestWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in,
+                       std::int64_t block_rows = 1, std::int64_t block_columns = 0) {
+  TestWeight weight;
+  weight.view = {
+      .kind = kind, .out = out, .in = in, .block_rows = block_rows, .block_columns = block_columns};
+  const auto count = static_cast<std::size_t>(out * in);
+  weight.numbers.resize(count);
+  weight.bytes.resize(1 + count * 4);
+  std::int64_t scale_columns = 0;
+  if (block_columns > 0) {
+    scale_columns = (in + block_columns - 1) / block_columns;
+    const std::int64_t scale_rows = (out + block_rows - 1) / block_rows;
+    for (std::int64_t i = 0; i < scale_rows * scale_columns; ++i)
+      weight.scales.push_back(numbers.between(0.01F, 0.1F));
+  }
+  for (std::int64_t o = 0; o < out; ++o) {
+    for (std::int64_t k = 0; k < in; ++k) {
+      const std::int64_t index = o * in + k;
+      const float value = numbers.between(-1, 1);
+      float stored = value;
+      double scale = 1;
+      if (block_columns > 0) {
+        scale = static_cast<double>(weight.scales[static_cast<std::size_t>(
+            o / block_rows * scale_columns + k / block_columns)]);
+      }
+      switch (kind) {
+        case WeightKind::f32:
+          put(weight.bytes, index, value);
+          break;
+        case WeightKind::f16:
+          put(weight.bytes, index, f16::from(value));
+          stored = f16::from(value).to_float();
+          break;
+        case WeightKind::bf16:
+          put(weight.bytes, index, bf16::from(value));
+          stored = bf16::from(value).to_float();
+          break;
+        case WeightKind::f8_block:
+          put(weight.bytes, index, f8_e4m3::from(value * 100));
+          stored = f8_e4m3::from(value * 100).to_float();
+          break;
+        case WeightKind::int4_group: {
+          const int code = numbers.below(16);
+          const std::int64_t byte = 1 + o * ((in + 1) / 2) + k / 2;
+          const auto half = static_cast<std::byte>(k % 2 == 0 ? code : code << 4);
+          std::byte& pair = weight.bytes[static_cast<std::size_t>(byte)];
+          // An odd row's last high half holds a code that must not count.
+          pair = k % 2 == 0 ? half | std::byte{0xF0} : (pair & std::byte{0x0F}) | half;
+          stored = static_cast<float>(code - 8);
+          break;
+        }
+      }
+      weight.numbers[static_cast<std::size_t>(index)] = static_cast<double>(stored) * scale;
+    }
+  }
+  weight.view.data = weight.bytes.data() + 1;
+  weight.view.scales = weight.scales.data();
+  return weight;
+}
+
+struct Format {
+  WeightKind kind;
+  std::int64_t block_rows = 1;
+  std::int64_t block_columns = 0;
+};
+
+const std::vector<Format> formats = {
+    {WeightKind::f32},
+    {WeightKind::f16},
+    {WeightKind::bf16},
+    {WeightKind::f8_block, 128, 128},
+    {WeightKind::f8_block, 3, 32},
+    {WeightKind::f8_block, 2, 5},  // no whole vectors
+    {WeightKind::int4_group, 1, 32},
+    {WeightKind::int4_group, 1, 64},
+    {WeightKind::int4_group, 1, 128},
+    {WeightKind::int4_group, 1, 8},
+    {WeightKind::int4_group, 1, 6},  // no whole words
+    {WeightKind::int4_group, 1, 65536},
+};
+
+// Rows of x at an address and a stride of their own, as float64 beside.
+struct TestInput {
+  DType type;
+  std::int64_t rows;
+  std::int64_t in;
+  std::int64_t stride;
+  std::vector<float> wide;
+  std::vector<bf16> narrow;
+
+  const void* data() const {
+    return type == DType::f32 ? static_cast<const void*>(wide.data()) : narrow.data();
+  }
+  double at(std::int64_t m, std::int64_t k) const {
+    const auto index = static_cast<std::size_t>(m * stride + k);
+    return static_cast<double>(type == DType::f32 ? wide[index] : narrow[index].to_float());
+  }
+};
+
+TestInput make_input(Numbers& numbers, DType type, std::int64_t rows, std::int64_t in) {
+  TestInput input{type, rows, in, in + 3, {}, {}};
+  for (std::int64_t i = 0; i < rows * input.stride; ++i) {
+    // What lies between rows must not count.
+    const float value = i % input.stride < in ? numbers.between(-1, 1) : poison;
+    input.wide.push_back(value);
+    input.narrow.push_back(bf16::from(value));
+  }
+  return input;
+}
+
+GemmTile tile_of(const TestInput& x, const TestWeight& w, std::vector<float>& y) {
+  y.assign(static_cast<std::size_t>(x.rows * w.view.out), poison);
+  return {.x = x.data(),
+          .x_type = x.type,
+          .x_stride = x.stride,
+          .rows = x.rows,
+          .w = w.view,
+          .out_end = w.view.out,
+          .y = y.data(),
+          .y_stride = w.view.out};
+}
+
+class Gemm : public testing::TestWithParam<InstructionSet> {};
+INSTANTIATE_TEST_SUITE_P(EverySet, Gemm, testing::ValuesIn(available_instruction_sets()),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(Gemm, EqualsAFloat64Loop) {
+  Numbers numbers(1);
+  struct Size {
+    std::int64_t rows, out, in;
+  };
+  const std::vector<Size> sizes = {{1, 1, 1},    {1, 5, 7},    {2, 9, 31},    {3, 4, 128},
+                                   {7, 6, 257},  {33, 3, 300}, {40, 7, 2050}, {1, 3, 5000},
+                                   {2, 2, 4096}, {13, 1, 64}};
+  for (const Format& format : formats) {
+    for (const Size& size : sizes) {
+      for (const DType type : {DType::f32, DType::bf16}) {
+        for (const bool exact : {true, false}) {
+          const TestWeight w = make_weight(numbers, format.kind, size.out, size.in,
+                                           format.block_rows, format.block_columns);
+          const TestInput x = make_input(numbers, type, size.rows, size.in);
+          std::vector<float> y;
+          GemmTile tile = tile_of(x, w, y);
+          tile.exact = exact;
+          gemm_tile(GetParam(), tile);
+          for (std::int64_t m = 0; m < size.rows; ++m) {
+            for (std::int64_t o = 0; o < size.out; ++o) {
+              double expected = 0;
+              double magnitude = 0;
+              for (std::int64_t k = 0; k < size.in; ++k) {
+                expected += x.at(m, k) * w.at(o, k);
+                magnitude += std::abs(x.at(m, k) * w.at(o, k));
+              }
+              // Each partial sum rounds, and so does a product outside of fused operations.
+              const double tolerance = 2e-6 * magnitude + 1e-30;
+              ASSERT_NEAR(y[static_cast<std::size_t>(m * size.out + o)], expected, tolerance)
+                  << "kind " << int(format.kind) << " block " << format.block_columns << " size "
+                  << cat(size.rows, " ", size.out, " ", size.in) << " at " << cat(m, " ", o)
+                  << " exact " << exact;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, RowsAloneAndInAnyTilingHaveTheSameBits) {
+  Numbers numbers(2);
+  for (const Format& format : formats) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const std::int64_t in : {200, 2300}) {
+        constexpr std::int64_t rows = 39;
+        constexpr std::int64_t out = 11;
+        const TestWeight w =
+            make_weight(numbers, format.kind, out, in, format.block_rows, format.block_columns);
+        const TestInput x = make_input(numbers, type, rows, in);
+        std::vector<float> whole;
+        GemmTile tile = tile_of(x, w, whole);
+        tile.exact = false;
+        gemm_tile(GetParam(), tile);
+        for (std::int64_t together = 1; together <= 17; ++together) {
+          for (std::int64_t first = 0; first + together <= rows; first += together) {
+            const std::int64_t begin = together % out;
+            const std::int64_t width = std::min<std::int64_t>(out - begin, 1 + together % 5);
+            // The rows come by number, backwards.
+            std::vector<std::int32_t> chosen;
+            for (std::int64_t m = 0; m < together; ++m)
+              chosen.push_back(static_cast<std::int32_t>(first + together - 1 - m));
+            std::vector<float> part(static_cast<std::size_t>(together * (width + 2)), poison);
+            GemmTile piece = tile;
+            piece.x_rows = chosen.data();
+            piece.rows = together;
+            piece.out_begin = begin;
+            piece.out_end = begin + width;
+            piece.y = part.data();
+            piece.y_stride = width + 2;
+            gemm_tile(GetParam(), piece);
+            for (std::int64_t m = 0; m < together; ++m) {
+              const float* got = part.data() + m * (width + 2);
+              const float* expected =
+                  whole.data() + chosen[static_cast<std::size_t>(m)] * out + begin;
+              ASSERT_EQ(0, std::memcmp(got, expected, static_cast<std::size_t>(width) * 4))
+                  << "kind " << int(format.kind) << " block " << format.block_columns << " in "
+                  << in << " rows " << together;
+              ASSERT_TRUE(std::isnan(got[width])) << "a number behind the tile was written";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Gemm, WithoutInputsGivesZeros) {
+  TestWeight w;
+  w.view = {.kind = WeightKind::bf16, .data = "", .out = 3, .in = 0};
+  Numbers numbers(3);
+  const TestInput x = make_input(numbers, DType::f32, 2, 0);
+  std::vector<float> y;
+  gemm_tile(GetParam(), tile_of(x, w, y));
+  EXPECT_EQ(y, std::vector<float>(6, 0.0F));
+}
+
+TEST_P(Gemm, DecodesEveryCodeOfFp8) {
+  // An identity picks the codes out: 256 rows of one code each, among zeros.
+  std::vector<std::uint8_t> bytes(4096, 0);
+  for (std::size_t code = 0; code < 256; ++code) bytes[code * 16 + 5] = std::uint8_t(code);
+  const std::vector<float> scales(256, 2.0F);
+  std::vector<float> x(16, 0.0F);
+  x[5] = 1;
+  std::vector<float> y(256, poison);
+  GemmTile tile{.x = x.data(), .x_stride = 16, .rows = 1, .out_end = 256, .y = y.data()};
+  tile.w = {.kind = WeightKind::f8_block,
+            .data = bytes.data(),
+            .scales = scales.data(),
+            .out = 256,
+            .in = 16,
+            .block_columns = 16};
+  tile.y_stride = 256;
+  gemm_tile(GetParam(), tile);
+  for (std::size_t code = 0; code < 256; ++code) {
+    const float expected = f8_e4m3{std::uint8_t(code)}.to_float() * 2;
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(y[code])) << code;
+    } else {
+      EXPECT_EQ(y[code], expected) << code;
+    }
+  }
+}
+
+TEST(DecodeRow, GivesTheFormatsExactMeaning) {
+  Numbers numbers(4);
+  for (const Format& format : formats) {
+    const TestWeight w =
+        make_weight(numbers, format.kind, 5, 263, format.block_rows, format.block_columns);
+    for (std::int64_t o = 0; o < 5; ++o) {
+      std::vector<float> out(250, poison);
+      decode_row(w.view, o, 13, out);
+      for (std::int64_t i = 0; i < 250; ++i)
+        ASSERT_EQ(out[static_cast<std::size_t>(i)], static_cast<float>(w.at(o, 13 + i)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+// Which loops run on this machine, for the kernels' own use and for tests, which run them all.
+namespace motley::kernels {
+struct ElementaryTable;
+}
+
+namespace motley::kernels::cpu {
+
+struct GemmTile;
+
+// Each one includes those before it.
+enum class InstructionSet : std::uint8_t {
+  plain,        // what every x86-64 has
+  avx2,         // with FMA and F16C
+  avx512,       // F, BW, DQ, VL
+  avx512_bf16,  // and products of bf16 pairs
+};
+
+std::string_view name(InstructionSet set);
+
+// Those of this machine, ascending; kernels use the last.
+std::span<const InstructionSet> available_instruction_sets();
+
+void gemm_tile(InstructionSet set, const GemmTile& tile);
+const ElementaryTable& elementary_table(InstructionSet set);
+
+}  // namespace motley::kernels::cpu

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lora/site.h"
+#include "tensor/tensor.h"
+
+namespace motley::lora {
+
+// Ranks beyond this are refused: kernels keep a row in rank space on their stack.
+inline constexpr int max_rank = 2048;
+
+// What an adapter says, as 128 bits of a hash over its canonical form: two folders with the same
+// deltas have the same version, whatever their convention. Caches key on it.
+struct ContentVersion {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  friend auto operator<=>(const ContentVersion&, const ContentVersion&) = default;
+};
+
+// 32 hexadecimal digits.
+std::string to_string(ContentVersion version);
+
+// Row-major numbers of one factor, table or vector.
+struct Matrix {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::vector<float> values;
+
+  const float* row(std::int64_t index) const { return values.data() + index * columns; }
+};
+
+// delta = scale * B A. a and b are places in Adapter::matrices: A [rank, in], B [out, rank], but
+// the embedding's A is [vocabulary, rank], so that a token's column lies side by side. Equal places
+// are one factor that several deltas share: A of gate and up in fused files, a shared outer factor
+// of all experts. Absent: rank 0.
+struct Factors {
+  int a = -1;
+  int b = -1;
+  int rank = 0;
+  float scale = 0;  // alpha / rank, or alpha / sqrt(rank)
+
+  bool present() const { return rank > 0; }
+  friend bool operator==(const Factors&, const Factors&) = default;
+};
+
+// All that an adapter does at one site. The numbers below are places in Adapter::matrices, -1 where
+// there is none.
+struct SiteDelta {
+  Site site;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  // One for each expert of an expert site, else one.
+  std::vector<Factors> factors;
+  int lora_bias = -1;      // [1, out], multiplied by the scale as the delta is
+  int gain = -1;           // [1, out], DoRA's magnitude over the norm of W + scale B A
+  int replaced = -1;       // a whole weight [out, in]; for the embedding [vocabulary, hidden]
+  int replaced_bias = -1;  // [1, out], instead of the base's
+};
+
+// How a file spells its expert factors, for `motley inspect`.
+enum class Convention : std::uint8_t {
+  none,          // no factors on experts
+  per_expert,    // experts.{e}.gate_proj
+  packed,        // experts.lora_A [E r, in], as PEFT packs parameters
+  linears,       // experts.gate_up_projs.{e}
+  shared_outer,  // experts.w1.lora_A [1 or E, r, in]
+};
+std::string_view name(Convention convention);
+
+// An adapter in canonical form, in the host's memory.
+struct Adapter {
+  ContentVersion version;
+  std::vector<Matrix> matrices;
+  std::vector<SiteDelta> sites;  // in ascending order of site
+  Convention convention = Convention::none;
+  bool swapped = false;       // packed factors had in and out exchanged
+  bool expert_major = false;  // packed B columns ran e * r + rank
+  int largest_rank = 0;
+
+  const SiteDelta* find(Site site) const;
+};
+
+// Why an adapter can't be part of a mix or have another scale than 1 (DoRA, replaced tensors);
+// empty where it can.
+std::string_view exclusive_reason(const Adapter& adapter);
+
+ContentVersion hash_content(const Adapter& adapter);
+
+}  // namespace motley::lora

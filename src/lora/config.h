@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "lora/load.h"
+#include "lora/pattern.h"
+
+namespace motley::lora {
+
+// What adapter_config.json says that matters for inference. Which modules are adapted is not among
+// it: the tensors of the file are the truth of that.
+struct Config {
+  enum class Bias : std::uint8_t { none, all, lora_only };
+
+  std::int64_t rank = 0;
+  double alpha = 0;
+  bool rslora = false;
+  // In the order of the file: the first that matches wins.
+  std::vector<std::pair<Pattern, std::int64_t>> rank_pattern;
+  std::vector<std::pair<Pattern, double>> alpha_pattern;
+  std::vector<std::string> target_parameters;
+  std::vector<std::string> modules_to_save;
+  Bias bias = Bias::none;
+  bool lora_bias = false;
+  bool dora = false;
+  bool ties_weights = false;                 // ensure_weight_tying
+  BColumns b_columns = BColumns::automatic;  // Unsloth's marker
+  std::string peft_version;                  // empty where the file has none
+
+  std::int64_t rank_of(std::string_view module) const;
+  // alpha / r, or alpha / sqrt(r), of a module.
+  float scale_of(std::string_view module) const;
+};
+
+// Whether a list of targets names a module: the whole name, or the end of it behind a dot.
+bool names_module(const std::vector<std::string>& targets, std::string_view module);
+
+// `where` is what messages call the text. Kinds of adapters that motley does not do are refused
+// here, as `unsupported`.
+Result<Config> parse_adapter_config(std::string_view text, std::string_view where);
+
+}  // namespace motley::lora

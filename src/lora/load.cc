@@ -1,0 +1,133 @@
+#include "lora/load.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "lora/builder.h"
+#include "lora/config.h"
+#include "lora/gather.h"
+#include "tensor/checkpoint.h"
+
+namespace motley::lora {
+
+namespace {
+
+constexpr std::string_view config_name = "adapter_config.json";
+constexpr std::size_t longest_config = 16 << 20;
+
+Result<Config> read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / config_name;
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) {
+    return Error(ErrorCode::bad_file, cat("no ", config_name), printable(folder.string()),
+                 "give a folder with an adapter as PEFT saves it");
+  }
+  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
+  return parse_adapter_config(text, config_name);
+}
+
+// Files that some trainers put beside an adapter and that say nothing about its numbers.
+void note_ignored_files(const std::filesystem::path& folder) {
+  const auto names = list_folder(folder);
+  if (!names.ok()) return;
+  std::vector<std::string> ignored;
+  for (const std::string& file : *names) {
+    for (const std::string_view word :
+         {"tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab", "merges"}) {
+      if (!file.starts_with(word)) continue;
+      ignored.push_back(file);
+      break;
+    }
+  }
+  if (ignored.empty()) return;
+  log::info("adapter.files_ignored", {{"path", folder.string()}, {"files", join(ignored)}});
+}
+
+// The canonical form without what nothing refers to.
+void drop_unused(Adapter& adapter) {
+  std::vector<int> places(adapter.matrices.size(), -1);
+  const auto each_place = [&](auto&& visit) {
+    for (SiteDelta& delta : adapter.sites) {
+      for (Factors& factors : delta.factors) {
+        visit(factors.a);
+        visit(factors.b);
+      }
+      for (int* place : {&delta.lora_bias, &delta.gain, &delta.replaced, &delta.replaced_bias})
+        visit(*place);
+    }
+  };
+  each_place([&](int place) {
+    if (place >= 0) places[static_cast<std::size_t>(place)] = 0;
+  });
+  std::vector<Matrix> kept;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < 0) continue;
+    places[i] = static_cast<int>(kept.size());
+    kept.push_back(std::move(adapter.matrices[i]));
+  }
+  adapter.matrices = std::move(kept);
+  each_place([&](int& place) {
+    if (place >= 0) place = places[static_cast<std::size_t>(place)];
+  });
+}
+
+Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
+                      const BaseView& base) {
+  MOTLEY_TRY(const Config config, read_config(folder));
+  MOTLEY_TRY(const tensor::Checkpoint file, tensor::Checkpoint::open(folder, "adapter_model"));
+  const SiteIndex sites(base);
+  MOTLEY_TRY(const Units units, gather(file, config, sites));
+  Builder builder(config, options, base, sites);
+  MOTLEY_TRY_VOID(build_plain(builder, units));
+  MOTLEY_TRY_VOID(build_experts(builder, units));
+
+  Adapter& adapter = builder.adapter;
+  for (auto& [site, delta] : builder.deltas) {
+    for (const Factors& factors : delta.factors)
+      adapter.largest_rank = std::max(adapter.largest_rank, factors.rank);
+    adapter.sites.push_back(std::move(delta));
+  }
+  drop_unused(adapter);
+  adapter.version = hash_content(adapter);
+  return std::move(adapter);
+}
+
+}  // namespace
+
+Matrix transposed(const Matrix& from) {
+  Matrix to{from.columns, from.rows, std::vector<float>(from.values.size())};
+  for (std::int64_t r = 0; r < from.rows; ++r) {
+    for (std::int64_t c = 0; c < from.columns; ++c)
+      to.values[static_cast<std::size_t>(c * from.rows + r)] = from.row(r)[c];
+  }
+  return to;
+}
+
+Result<BColumns> parse_b_columns(std::string_view text) {
+  if (text == "rank-major") return BColumns::rank_major;
+  if (text == "expert-major") return BColumns::expert_major;
+  return Error(ErrorCode::invalid_argument, cat("b-columns=", printable(text)), {},
+               "give rank-major or expert-major");
+}
+
+Result<Orientation> parse_orientation(std::string_view text) {
+  if (text == "standard") return Orientation::standard;
+  if (text == "swapped") return Orientation::swapped;
+  return Error(ErrorCode::invalid_argument, cat("orientation=", printable(text)), {},
+               "give standard or swapped");
+}
+
+Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
+                             const BaseView& base) {
+  auto adapter = build(folder, options, base);
+  if (!adapter.ok()) return std::move(adapter).error().within(printable(folder.string()));
+  note_ignored_files(folder);
+  return adapter;
+}
+
+}  // namespace motley::lora

@@ -1,0 +1,426 @@
+#include "lora/pattern.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+
+namespace motley::lora {
+
+namespace {
+
+constexpr std::size_t most_nodes = 20'000;
+constexpr int most_depth = 100;
+constexpr int unbounded = -1;
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+}  // namespace
+
+// Recursive descent into a tree, then Thompson's construction from the end backwards.
+class PatternParser {
+ public:
+  explicit PatternParser(std::string_view text) : text_(text) {}
+
+  Result<Pattern> parse() {
+    MOTLEY_TRY(const std::uint32_t root, alternatives(0));
+    if (at_ < text_.size()) return bad("unbalanced parenthesis");
+    pattern_.nodes_.push_back({Pattern::Op::accept});
+    const auto start = build(root, 0);
+    if (!start) {
+      return Error(ErrorCode::unsupported, cat("the pattern ", quote(text_), " is too large"));
+    }
+    pattern_.start_ = *start;
+    return std::move(pattern_);
+  }
+
+ private:
+  using Op = Pattern::Op;
+  using Bytes = Pattern::Bytes;
+
+  enum class Kind : std::uint8_t { sequence, alternatives, repeat, bytes, assertion };
+  struct Tree {
+    Kind kind = Kind::sequence;
+    std::vector<std::uint32_t> parts = {};
+    int least = 0;
+    int most = 0;
+    std::uint32_t bytes = 0;
+    Op op = Op::begin;
+  };
+
+  Error bad(std::string_view why) const {
+    return Error(ErrorCode::bad_file,
+                 cat("the pattern ", quote(text_), " is no regular expression: ", why));
+  }
+  Error unsupported(std::string_view what) const {
+    return Error(ErrorCode::unsupported, cat("the pattern ", quote(text_), " uses ", what));
+  }
+
+  bool more() const { return at_ < text_.size(); }
+  bool take(char c) {
+    if (!more() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  std::uint32_t add(Tree tree) {
+    trees_.push_back(std::move(tree));
+    return static_cast<std::uint32_t>(trees_.size() - 1);
+  }
+  std::uint32_t add_bytes(const Bytes& bytes) {
+    pattern_.classes_.push_back(bytes);
+    Tree tree{Kind::bytes};
+    tree.bytes = static_cast<std::uint32_t>(pattern_.classes_.size() - 1);
+    return add(std::move(tree));
+  }
+  std::uint32_t add_assertion(Op op) {
+    Tree tree{Kind::assertion};
+    tree.op = op;
+    return add(std::move(tree));
+  }
+
+  Result<std::uint32_t> alternatives(int depth) {
+    if (depth > most_depth) return unsupported("groups nested too deeply");
+    Tree tree{Kind::alternatives};
+    do {
+      MOTLEY_TRY(const std::uint32_t part, sequence(depth));
+      tree.parts.push_back(part);
+    } while (take('|'));
+    return tree.parts.size() == 1 ? tree.parts[0] : add(std::move(tree));
+  }
+
+  Result<std::uint32_t> sequence(int depth) {
+    Tree tree{Kind::sequence};
+    while (more() && text_[at_] != '|' && text_[at_] != ')') {
+      MOTLEY_TRY(std::uint32_t part, atom(depth));
+      MOTLEY_TRY(part, repeated(part));
+      tree.parts.push_back(part);
+    }
+    return add(std::move(tree));
+  }
+
+  Result<std::uint32_t> repeated(std::uint32_t part) {
+    int least = 1;
+    int most = 1;
+    if (take('*')) {
+      least = 0;
+      most = unbounded;
+    } else if (take('+')) {
+      most = unbounded;
+    } else if (take('?')) {
+      least = 0;
+    } else if (!counted(least, most)) {
+      return part;
+    }
+    if (take('+')) return unsupported("a possessive repetition");
+    static_cast<void>(take('?'));  // lazy or not is the same language
+    int again_least = 0;
+    int again_most = 0;
+    const std::size_t here = at_;
+    if (take('*') || take('+') || take('?') || counted(again_least, again_most)) {
+      at_ = here;
+      return bad("multiple repeat");
+    }
+    if (most != unbounded && most < least) return bad("a repetition from more to less");
+    if (least > 1000 || most > 1000) return unsupported("a repetition of more than 1000");
+    Tree tree{Kind::repeat};
+    tree.parts.push_back(part);
+    tree.least = least;
+    tree.most = most;
+    return add(std::move(tree));
+  }
+
+  // "{m}", "{m,}", "{,n}" or "{m,n}"; anything else is a plain brace.
+  bool counted(int& least, int& most) {
+    const std::size_t here = at_;
+    if (!take('{')) return false;
+    const auto low = number();
+    std::optional<int> high = low;
+    const bool comma = take(',');
+    if (comma) high = number();
+    if ((!low && !comma) || !take('}')) {
+      at_ = here;
+      return false;
+    }
+    least = low.value_or(0);
+    most = high.value_or(unbounded);
+    return true;
+  }
+  std::optional<int> number() {
+    std::optional<int> value;
+    while (more() && text_[at_] >= '0' && text_[at_] <= '9') {
+      value = std::min(value.value_or(0) * 10 + (text_[at_] - '0'), 100'000);
+      ++at_;
+    }
+    return value;
+  }
+
+  Result<std::uint32_t> atom(int depth) {
+    const char c = text_[at_++];
+    switch (c) {
+      case '(':
+        return group(depth);
+      case '[':
+        return bracket();
+      case '\\':
+        return escape();
+      case '^':
+        return add_assertion(Op::begin);
+      case '$':
+        return add_assertion(Op::end);
+      case '*':
+      case '+':
+      case '?':
+        return bad("nothing to repeat");
+      case '.': {
+        Bytes all;
+        all.set();
+        all.reset('\n');
+        return add_bytes(all);
+      }
+      default: {
+        Bytes one;
+        one.set(static_cast<unsigned char>(c));
+        return add_bytes(one);
+      }
+    }
+  }
+
+  Result<std::uint32_t> group(int depth) {
+    if (take('?')) {
+      if (take('P')) {
+        if (!take('<')) return unsupported("a back reference");
+        while (more() && is_word(text_[at_])) ++at_;
+        if (!take('>')) return bad("a group's name without an end");
+      } else if (!take(':')) {
+        return unsupported("a look-around or flags in a group");
+      }
+    }
+    MOTLEY_TRY(const std::uint32_t inside, alternatives(depth + 1));
+    if (!take(')')) return bad("a parenthesis without an end");
+    return inside;
+  }
+
+  // The class of \d, \w, \s or their opposites.
+  static std::optional<Bytes> class_of(char c) {
+    Bytes bytes;
+    const char lower = static_cast<char>(c | 0x20);
+    for (int byte = 0; byte < 128; ++byte) {
+      const char x = static_cast<char>(byte);
+      const bool space = x == ' ' || (x >= '\t' && x <= '\r') || (byte >= 0x1C && byte <= 0x1F);
+      const bool in = lower == 'd' ? x >= '0' && x <= '9' : lower == 'w' ? is_word(x) : space;
+      if (in) bytes.set(static_cast<std::size_t>(byte));
+    }
+    if (lower != 'd' && lower != 'w' && lower != 's') return std::nullopt;
+    return c == lower ? bytes : ~bytes;
+  }
+  static std::optional<char> control(char c) {
+    switch (c) {
+      case 'n':
+        return '\n';
+      case 't':
+        return '\t';
+      case 'r':
+        return '\r';
+      case 'f':
+        return '\f';
+      case 'v':
+        return '\v';
+      default:
+        return std::nullopt;
+    }
+  }
+
+  Result<std::uint32_t> escape() {
+    if (!more()) return bad("a backslash at the end");
+    const char c = text_[at_++];
+    if (const auto bytes = class_of(c)) return add_bytes(*bytes);
+    if (c == 'b') return add_assertion(Op::boundary);
+    if (c == 'B') return add_assertion(Op::not_boundary);
+    if (c == 'A') return add_assertion(Op::begin);
+    if (c == 'Z') return add_assertion(Op::end);
+    Bytes one;
+    if (const auto byte = control(c)) {
+      one.set(static_cast<unsigned char>(*byte));
+    } else if (is_word(c)) {
+      return unsupported(cat("the escape \\", c));
+    } else {
+      one.set(static_cast<unsigned char>(c));
+    }
+    return add_bytes(one);
+  }
+
+  // One end of a range, or a whole class.
+  Result<std::pair<Bytes, int>> bracket_item() {
+    Bytes bytes;
+    char c = text_[at_++];
+    if (c == '\\') {
+      if (!more()) return bad("a backslash at the end");
+      c = text_[at_++];
+      if (const auto whole = class_of(c)) return std::pair(*whole, -1);
+      if (const auto byte = control(c)) {
+        c = *byte;
+      } else if (is_word(c)) {
+        return unsupported(cat("the escape \\", c));
+      }
+    }
+    const auto code = static_cast<unsigned char>(c);
+    if (code >= 128) return unsupported("a class with characters beyond ASCII");
+    bytes.set(code);
+    return std::pair(bytes, static_cast<int>(code));
+  }
+
+  Result<std::uint32_t> bracket() {
+    const bool negated = take('^');
+    Bytes bytes;
+    bool first = true;
+    while (true) {
+      if (!more()) return bad("a bracket without an end");
+      if (!first && take(']')) break;
+      first = false;
+      MOTLEY_TRY(const auto low, bracket_item());
+      const bool range = at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']';
+      if (!range) {
+        bytes |= low.first;
+        continue;
+      }
+      ++at_;
+      MOTLEY_TRY(const auto high, bracket_item());
+      if (low.second < 0 || high.second < 0 || high.second < low.second)
+        return bad("a range of characters from more to less");
+      for (int code = low.second; code <= high.second; ++code)
+        bytes.set(static_cast<std::size_t>(code));
+    }
+    return add_bytes(negated ? ~bytes : bytes);
+  }
+
+  std::optional<std::uint32_t> node(Pattern::Node node) {
+    if (pattern_.nodes_.size() >= most_nodes) return std::nullopt;
+    pattern_.nodes_.push_back(node);
+    return static_cast<std::uint32_t>(pattern_.nodes_.size() - 1);
+  }
+
+  // Nodes for a tree that lead to `next`; nothing where they are too many. `spent_` bounds the work
+  // of repetitions of what is empty.
+  std::optional<std::uint32_t> build(std::uint32_t index, std::uint32_t next) {
+    if (++spent_ > 4 * most_nodes) return std::nullopt;
+    const Tree& tree = trees_[index];
+    switch (tree.kind) {
+      case Kind::bytes:
+        return node({Op::byte_class, next, tree.bytes});
+      case Kind::assertion:
+        return node({tree.op, next});
+      case Kind::sequence: {
+        std::optional<std::uint32_t> at = next;
+        for (std::size_t i = tree.parts.size(); i-- > 0 && at;) at = build(tree.parts[i], *at);
+        return at;
+      }
+      case Kind::alternatives: {
+        auto at = build(tree.parts.back(), next);
+        for (std::size_t i = tree.parts.size() - 1; i-- > 0 && at;) {
+          const auto way = build(tree.parts[i], next);
+          at = way ? node({Op::split, *way, *at}) : std::nullopt;
+        }
+        return at;
+      }
+      case Kind::repeat: {
+        std::optional<std::uint32_t> at = next;
+        if (tree.most == unbounded) {
+          const auto loop = node({Op::split, 0, next});
+          if (!loop) return std::nullopt;
+          const auto body = build(tree.parts[0], *loop);
+          if (!body) return std::nullopt;
+          pattern_.nodes_[*loop].next = *body;
+          at = loop;
+        } else {
+          for (int i = tree.least; i < tree.most && at; ++i) {
+            const auto body = build(tree.parts[0], *at);
+            at = body ? node({Op::split, *body, next}) : std::nullopt;
+          }
+        }
+        for (int i = 0; i < tree.least && at; ++i) at = build(tree.parts[0], *at);
+        return at;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t spent_ = 0;
+  std::vector<Tree> trees_;
+  Pattern pattern_;
+};
+
+Result<Pattern> Pattern::compile(std::string_view text) {
+  if (text.size() > 4096) {
+    return Error(ErrorCode::unsupported, cat("the pattern ", quote(text), " is too long"));
+  }
+  return PatternParser(text).parse();
+}
+
+bool Pattern::matches(std::string_view name) const {
+  std::vector<std::uint32_t> now;
+  std::vector<std::uint32_t> then;
+  std::vector<std::uint32_t> stack;
+  std::vector<std::size_t> seen(nodes_.size(), 0);  // position + 1 at which a node was entered last
+  std::size_t position = 0;
+  bool accepted = false;
+
+  // Follows all ways that take no byte.
+  const auto enter = [&](std::uint32_t first, std::vector<std::uint32_t>& into) {
+    const bool before = position > 0 && is_word(name[position - 1]);
+    const bool behind = position < name.size() && is_word(name[position]);
+    const bool last = position == name.size();
+    stack.push_back(first);
+    while (!stack.empty()) {
+      const std::uint32_t at = stack.back();
+      stack.pop_back();
+      if (seen[at] == position + 1) continue;
+      seen[at] = position + 1;
+      const Node& node = nodes_[at];
+      bool passes = false;
+      switch (node.op) {
+        case Op::byte_class:
+          into.push_back(at);
+          break;
+        case Op::accept:
+          accepted = accepted || last;
+          break;
+        case Op::split:
+          stack.push_back(node.other);
+          passes = true;
+          break;
+        case Op::begin:
+          passes = position == 0;
+          break;
+        case Op::end:
+          passes = last;
+          break;
+        case Op::boundary:
+          passes = before != behind;
+          break;
+        case Op::not_boundary:
+          passes = before == behind;
+          break;
+      }
+      if (passes) stack.push_back(node.next);
+    }
+  };
+
+  for (; position <= name.size(); ++position) {
+    then.clear();
+    for (const std::uint32_t at : now) {
+      const auto byte = static_cast<unsigned char>(name[position - 1]);
+      if (classes_[nodes_[at].other].test(byte)) enter(nodes_[at].next, then);
+    }
+    if (position == 0 || name[position - 1] == '.') enter(start_, then);
+    now.swap(then);
+  }
+  return accepted;
+}
+
+}  // namespace motley::lora

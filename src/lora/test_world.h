@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/thread_pool.h"
+#include "lora/apply.h"
+#include "lora/batch.h"
+#include "lora/placement.h"
+#include "lora/pool.h"
+#include "lora/test_base.h"
+#include "ops/context.h"
+#include "tensor/arena.h"
+#include "tensor/cpu_device.h"
+
+// What tests of the application stand on: adapters made by hand, a pool, batches and a context.
+namespace motley::lora::test {
+
+// Adds a factor pair of random numbers; numbers that bf16 holds, so that both page types store
+// them exactly.
+inline std::vector<float> bf16_numbers(std::mt19937& random, std::int64_t count) {
+  std::vector<float> numbers = random_numbers(random, count);
+  for (float& number : numbers) number = bf16::from(number).to_float();
+  return numbers;
+}
+
+class AdapterMaker {
+ public:
+  explicit AdapterMaker(std::mt19937& random) : random_(random) {}
+
+  int add(std::int64_t rows, std::int64_t columns, bool zero = false) {
+    auto values = bf16_numbers(random_, rows * columns);
+    if (zero) std::ranges::fill(values, 0.0F);
+    adapter.matrices.push_back({rows, columns, std::move(values)});
+    return static_cast<int>(adapter.matrices.size()) - 1;
+  }
+  SiteDelta& site(Site site, std::int64_t in, std::int64_t out, int experts = 1) {
+    adapter.sites.push_back(
+        {site, in, out, std::vector<Factors>(static_cast<std::size_t>(experts))});
+    return adapter.sites.back();
+  }
+  Factors factors(int a, int b, int rank, float scale) {
+    adapter.largest_rank = std::max(adapter.largest_rank, rank);
+    return {a, b, rank, scale};
+  }
+  Adapter done() {
+    std::ranges::sort(adapter.sites, {}, &SiteDelta::site);
+    adapter.version = hash_content(adapter);
+    return adapter;
+  }
+
+  Adapter adapter;
+
+ private:
+  std::mt19937& random_;
+};
+
+struct World {
+  explicit World(DType dtype, int threads = 3)
+      : device({.threads = threads}),
+        pool(Pool::create(device, {std::uint64_t{32} << 20, 4096, dtype}).value()),
+        scratch(device.allocate(scratch_bytes).value()) {
+    context.stream.native = &device.pool();
+    context.scratch = &scratch;
+  }
+
+  Handle load(const Adapter& adapter) {
+    return pool->load(cat("adapter-", count++), adapter).value();
+  }
+  Mix mix(std::initializer_list<std::pair<Handle, float>> parts) {
+    std::vector<Mix::Part> list;
+    for (const auto& [handle, scale] : parts) list.push_back({handle, scale});
+    return Mix::make(list).value();
+  }
+
+  tensor::CpuDevice device;
+  std::unique_ptr<Pool> pool;
+  tensor::Arena scratch;
+  ops::Context context;
+  int count = 0;
+};
+
+// A matrix of float32 or bf16 that owns its numbers.
+struct Numbers {
+  Numbers(DType type, std::int64_t rows, std::int64_t columns, std::vector<float> numbers)
+      : dtype(type), shape{rows, columns}, f32(std::move(numbers)) {
+    if (dtype == DType::bf16) {
+      for (const float number : f32) half.push_back(bf16::from(number));
+    }
+  }
+
+  tensor::Tensor view() {
+    auto* const data = dtype == DType::f32 ? reinterpret_cast<std::byte*>(f32.data())
+                                           : reinterpret_cast<std::byte*>(half.data());
+    return tensor::Tensor(data, dtype, shape);
+  }
+  float at(std::int64_t row, std::int64_t column) const {
+    const auto i = static_cast<std::size_t>(row * shape[1] + column);
+    return dtype == DType::f32 ? f32[i] : half[i].to_float();
+  }
+
+  DType dtype;
+  tensor::Shape shape;
+  std::vector<float> f32;
+  std::vector<bf16> half;
+};
+
+// scale * B A x in float64, of one pair of factors.
+inline std::vector<double> delta_of(const Adapter& adapter, const Factors& factors,
+                                    std::span<const double> x) {
+  std::vector<double> y;
+  if (!factors.present()) return y;
+  const Matrix& a = adapter.matrices[static_cast<std::size_t>(factors.a)];
+  const Matrix& b = adapter.matrices[static_cast<std::size_t>(factors.b)];
+  y.resize(static_cast<std::size_t>(b.rows));
+  for (std::int64_t r = 0; r < factors.rank; ++r) {
+    double t = 0;
+    for (std::int64_t k = 0; k < a.columns; ++k)
+      t += double{a.row(r)[k]} * x[static_cast<std::size_t>(k)];
+    for (std::int64_t o = 0; o < b.rows; ++o)
+      y[static_cast<std::size_t>(o)] += double{factors.scale} * t * double{b.row(o)[r]};
+  }
+  return y;
+}
+
+inline std::vector<double> row_of_numbers(const Numbers& numbers, std::int64_t row) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < numbers.shape[1]; ++i) values.push_back(double{numbers.at(row, i)});
+  return values;
+}
+
+// Float32 sums of numbers up to 1: rounding of each of `terms` products, of sizes that the
+// reference's own magnitude bounds.
+inline double tolerance(double reference, std::int64_t terms) {
+  return 4e-7 * (std::abs(reference) + static_cast<double>(terms));
+}
+
+}  // namespace motley::lora::test

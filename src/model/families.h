@@ -1,0 +1,43 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "base/function_ref.h"
+#include "model/config.h"
+#include "model/config_reader.h"
+
+namespace motley::model {
+
+// A family fills in what its config.json says differently from the rest; the common part (sizes,
+// rope, norms) is read before it is called.
+struct Family {
+  std::string_view model_type;
+  void (*read)(ConfigReader& json, Config& config);
+};
+
+// families/*.cc, one short file each.
+void read_qwen3_moe(ConfigReader& json, Config& config);
+void read_qwen2_moe(ConfigReader& json, Config& config);
+void read_mixtral(ConfigReader& json, Config& config);
+void read_olmoe(ConfigReader& json, Config& config);
+void read_deepseek_v2(ConfigReader& json, Config& config);
+void read_deepseek_v3(ConfigReader& json, Config& config);
+void read_gpt_oss(ConfigReader& json, Config& config);
+void read_glm4_moe(ConfigReader& json, Config& config);
+void read_qwen3(ConfigReader& json, Config& config);
+void read_llama(ConfigReader& json, Config& config);
+
+std::span<const Family> families();
+
+// Shared between families.
+
+// Which layers have experts in their feed-forward block.
+void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts);
+// DeepSeek's rule: first_k_dense_replace layers without, then every moe_layer_freq-th with.
+void mark_moe_layers_behind_dense(ConfigReader& json, Config& config);
+
+// DeepSeek's latent attention: sizes, score scale with yarn's mscale.
+void read_latent_attention(ConfigReader& json, Config& config);
+
+}  // namespace motley::model

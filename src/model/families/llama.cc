@@ -1,0 +1,15 @@
+// Llama, dense: the plain case.
+
+#include "model/families.h"
+
+namespace motley::model {
+
+void read_llama(ConfigReader& json, Config& config) {
+  config.attention.qkv_bias = json.boolean_or("attention_bias", false);
+  config.attention.o_bias = config.attention.qkv_bias;
+  if (json.boolean_or("mlp_bias", false))
+    json.refuse(ErrorCode::unsupported, "mlp_bias is true",
+                "biases on a dense feed-forward block are not supported");
+}
+
+}  // namespace motley::model

@@ -1,0 +1,147 @@
+#include "model/feed_forward.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+#include "model/load_experts.h"
+#include "moe/select.h"
+#include "ops/activation.h"
+#include "ops/elementwise.h"
+
+namespace motley::model {
+
+using lora::Projection;
+using tensor::Tensor;
+
+namespace {
+
+struct DenseSites {
+  Projection gate, up, down;
+};
+
+Result<DenseBlock> load_dense(WeightSource& source, std::int32_t layer, std::string_view module,
+                              std::int64_t hidden, std::int64_t width, DenseSites sites) {
+  const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size) {
+    return load_linear(source, {layer, projection}, cat(module, ".", name), size, false);
+  };
+  DenseBlock block;
+  MOTLEY_TRY(block.gate, load(sites.gate, "gate_proj", {width, hidden}));
+  MOTLEY_TRY(block.up, load(sites.up, "up_proj", {width, hidden}));
+  MOTLEY_TRY(block.down, load(sites.down, "down_proj", {hidden, width}));
+  return block;
+}
+
+}  // namespace
+
+Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config,
+                                    std::int32_t layer) {
+  return load_dense(source, layer, cat("model.layers.", layer, ".mlp"), config.hidden,
+                    config.dense_intermediate,
+                    {Projection::gate, Projection::up, Projection::down});
+}
+
+Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std::int32_t layer,
+                                const BackendChoice& choice) {
+  const MoeConfig& sizes = config.moe;
+  MOTLEY_TRY(const std::string module, moe_module(source, config, layer));
+  MoeBlock block;
+  block.spec = sizes.router;
+  const std::string router = cat(module, ".", config.naming.router);
+  MOTLEY_TRY(block.router, load_linear(source, {layer, Projection::router}, router,
+                                       {sizes.router.experts, config.hidden}, sizes.router_bias));
+  if (sizes.correction_bias) {
+    MOTLEY_TRY(block.correction_bias,
+               source.vector(cat(router, ".e_score_correction_bias"), sizes.router.experts));
+  }
+  MOTLEY_TRY(block.experts, load_experts(source, config, module));
+  if (sizes.shared_intermediate > 0) {
+    MOTLEY_TRY(
+        block.shared,
+        load_dense(source, layer, cat(module, ".", config.naming.shared_expert), config.hidden,
+                   sizes.shared_intermediate,
+                   {Projection::shared_gate, Projection::shared_up, Projection::shared_down}));
+    if (sizes.shared_gate) {
+      MOTLEY_TRY(block.shared_gate,
+                 load_linear(source, {layer, Projection::shared_expert_gate},
+                             cat(module, ".shared_expert_gate"), {1, config.hidden}, false));
+    }
+  }
+  const moe::Problem problem = moe::problem_of(
+      block.experts, {.top_k = sizes.router.top_k, .lora = true, .exact = choice.exact});
+  std::optional<std::string_view> forced;
+  if (choice.forced) forced = *choice.forced;
+  MOTLEY_TRY(block.backend, moe::select(problem, moe::all_backends(), forced));
+  return block;
+}
+
+std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows) {
+  const std::int64_t width = block.gate.out();
+  return scratch_bytes(rows, {width, width, width, std::max(width, block.down.out())}) +
+         lora::scratch_bytes;
+}
+
+std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows, bool exact) {
+  const moe::Problem problem =
+      moe::problem_of(block.experts, {.top_k = block.spec.top_k, .lora = true, .exact = exact});
+  const std::size_t shared =
+      block.shared ? scratch_bytes(*block.shared, rows) + scratch_bytes(rows, {block.router.in()})
+                   : 0;
+  return scratch_bytes(rows, {block.spec.experts, block.spec.experts, block.spec.top_k,
+                              block.spec.top_k, block.router.in(), 1, 1}) +
+         std::max(block.backend->scratch_bytes(problem, rows), shared) + lora::scratch_bytes;
+}
+
+void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
+           const Tensor& out) {
+  Scratch scratch(step.context);
+  const Tensor gate = scratch.take(DType::f32, {step.rows(), block.gate.out()});
+  const Tensor up = scratch.take(DType::f32, {step.rows(), block.up.out()});
+  const Tensor product = scratch.take(step.activations, {step.rows(), block.gate.out()});
+  apply(block.gate, step, x, gate);
+  apply(block.up, step, x, up);
+  ops::activate_and_multiply(step.context, {}, gate, up, product);
+  apply(block.down, step, product, out);
+}
+
+void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x,
+           const Tensor& out) {
+  const ops::Context& context = step.context;
+  const std::int64_t rows = step.rows();
+  const std::int64_t hidden = x.dim(1);
+  const std::int32_t layer = block.router.site.layer;
+  Scratch scratch(context);
+
+  const Tensor logits = scratch.take(DType::f32, {rows, block.spec.experts});
+  apply(block.router, step, x, logits);
+  const Tensor ids = scratch.take(DType::i32, {rows, block.spec.top_k});
+  const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
+  moe::route(block.spec, logits,
+             block.correction_bias.empty() ? nullptr : block.correction_bias.data(), ids, weights,
+             context);
+  step.plan.build({ids.data<std::int32_t>(), static_cast<std::size_t>(ids.elements())},
+                  step.batch.labels);
+
+  const lora::ExpertDeltas deltas{.batch = step.batch.adapters, .layer = layer};
+  const bool adapted =
+      step.batch.adapters != nullptr && step.batch.adapters->touches_experts(layer);
+  block.backend->run({.weights = block.experts,
+                      .x = x,
+                      .plan = step.plan,
+                      .routing_weights = weights,
+                      .deltas = adapted ? &deltas : nullptr,
+                      .out = out,
+                      .context = context});
+  if (block.shared) {
+    const Tensor shared = scratch.take(DType::f32, {rows, hidden});
+    apply(*block.shared, step, x, shared);
+    if (block.shared_gate) {
+      const Tensor weight = scratch.take(DType::f32, {rows, 1});
+      apply(*block.shared_gate, step, x, weight);
+      ops::add_scaled(context, shared, weight, {.sigmoid = true}, out);
+    } else {
+      ops::add(context, out, shared, out);
+    }
+  }
+}
+
+}  // namespace motley::model

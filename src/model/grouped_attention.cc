@@ -1,0 +1,102 @@
+#include "model/grouped_attention.h"
+
+#include "base/cat.h"
+#include "ops/elementwise.h"
+#include "ops/rope.h"
+
+namespace motley::model {
+
+using lora::Projection;
+using tensor::Tensor;
+
+Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Config& config,
+                                                std::int32_t layer) {
+  const AttentionConfig& sizes = config.attention;
+  const std::string module = cat("model.layers.", layer, ".self_attn");
+  const std::int64_t q_width = sizes.heads * sizes.head_dim;
+  const std::int64_t kv_width = sizes.kv_heads * sizes.head_dim;
+  const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size,
+                        bool bias) {
+    return load_linear(source, {layer, projection}, cat(module, ".", name), size, bias);
+  };
+
+  GroupedAttention block;
+  MOTLEY_TRY(block.q, load(Projection::q, "q_proj", {q_width, config.hidden}, sizes.qkv_bias));
+  MOTLEY_TRY(block.k, load(Projection::k, "k_proj", {kv_width, config.hidden}, sizes.qkv_bias));
+  MOTLEY_TRY(block.v, load(Projection::v, "v_proj", {kv_width, config.hidden}, sizes.qkv_bias));
+  MOTLEY_TRY(block.o, load(Projection::o, "o_proj", {config.hidden, q_width}, sizes.o_bias));
+  block.qk_norm = sizes.qk_norm;
+  if (sizes.qk_norm != QkNorm::none) {
+    const bool per_head = sizes.qk_norm == QkNorm::per_head;
+    block.q_norm.eps = block.k_norm.eps = static_cast<float>(config.norm_eps);
+    MOTLEY_TRY(block.q_norm.weight,
+               source.vector(cat(module, ".q_norm.weight"), per_head ? sizes.head_dim : q_width));
+    MOTLEY_TRY(block.k_norm.weight,
+               source.vector(cat(module, ".k_norm.weight"), per_head ? sizes.head_dim : kv_width));
+  }
+  if (sizes.sinks) {
+    MOTLEY_TRY(block.sinks, source.vector(cat(module, ".sinks"), sizes.heads));
+  }
+  block.clip = static_cast<float>(sizes.clip);
+  block.heads = sizes.heads;
+  block.kv_heads = sizes.kv_heads;
+  block.head_dim = sizes.head_dim;
+  block.window = sizes.windows[static_cast<std::size_t>(layer)];
+  block.scale = static_cast<float>(sizes.scale);
+  block.rope_interleaved = config.rope.pairs == ops::RopeSpec::Pairs::interleaved;
+  return block;
+}
+
+CacheLayout cache_layout(const GroupedAttention& block) {
+  return {.heads = block.kv_heads, .key_width = block.head_dim, .value_width = block.head_dim};
+}
+
+std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
+  const std::int64_t q_width = block.q.out();
+  const std::int64_t kv_width = block.k.out();
+  // q, k, v, attention's result, and the accumulators of one linear map at a time.
+  return scratch_bytes(rows,
+                       {q_width, kv_width, kv_width, q_width, std::max(q_width, block.o.out())}) +
+         lora::scratch_bytes;
+}
+
+void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
+           const tensor::ConstTensor& x, const Tensor& out) {
+  const ops::Context& context = step.context;
+  const std::int64_t rows = step.rows();
+  Scratch scratch(context);
+  const Tensor q = scratch.take(DType::f32, {rows, block.q.out()});
+  const Tensor k = scratch.take(DType::f32, {rows, block.k.out()});
+  const Tensor v = scratch.take(DType::f32, {rows, block.v.out()});
+  apply(block.q, step, x, q);
+  apply(block.k, step, x, k);
+  apply(block.v, step, x, v);
+
+  const Tensor q_heads = q.reshape({rows, block.heads, block.head_dim});
+  const Tensor k_heads = k.reshape({rows, block.kv_heads, block.head_dim});
+  const Tensor v_heads = v.reshape({rows, block.kv_heads, block.head_dim});
+  if (block.qk_norm == QkNorm::per_head) {
+    apply(block.q_norm, context, q_heads, q_heads);
+    apply(block.k_norm, context, k_heads, k_heads);
+  } else if (block.qk_norm == QkNorm::full_width) {
+    apply(block.q_norm, context, q, q);
+    apply(block.k_norm, context, k, k);
+  }
+  if (block.clip > 0) {
+    for (const Tensor& each : {q, k, v}) ops::round_to(context, each, {.limit = block.clip}, each);
+  }
+  ops::rope(context, step.cos_sin, block.rope_interleaved, 0, q_heads);
+  ops::rope(context, step.cos_sin, block.rope_interleaved, 0, k_heads);
+  ops::store_kv(context, step.batch.rows, k_heads, pages.keys);
+  ops::store_kv(context, step.batch.rows, v_heads, pages.values);
+
+  const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
+  ops::attention(context, step.batch.rows, q_heads, pages.keys, pages.values,
+                 {.scale = block.scale,
+                  .window = block.window,
+                  .sinks = block.sinks.empty() ? nullptr : block.sinks.data()},
+                 mixed);
+  apply(block.o, step, mixed.reshape({rows, block.o.in()}), out);
+}
+
+}  // namespace motley::model

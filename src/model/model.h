@@ -1,0 +1,96 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lora/site.h"
+#include "model/config.h"
+#include "model/feed_forward.h"
+#include "model/grouped_attention.h"
+#include "model/latent_attention.h"
+#include "model/step.h"
+#include "ops/rope.h"
+#include "tensor/checkpoint.h"
+#include "tensor/device.h"
+
+namespace motley::model {
+
+struct Layer {
+  Norm input_norm;
+  std::variant<GroupedAttention, LatentAttention> attention;
+  Norm ffn_norm;
+  std::variant<DenseBlock, MoeBlock> ffn;
+};
+
+struct LoadOptions {
+  bool exact = true;  // --compute f32: activations and sums in float32
+  std::optional<std::string> experts_backend;
+  // Called with bytes done and in all while weights are read; may be empty.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+// A model's weights and how a step goes through them. Immutable after loading; a step's memory
+// comes from the caller's Workspace, its keys and values from the caller's pages.
+class Model {
+ public:
+  // What one step at a time works in.
+  struct Workspace {
+    tensor::Arena arena;
+    plan::Plan plan;
+  };
+
+  // Reads a model folder. The device must outlive the model.
+  static Result<std::unique_ptr<Model>> load(const std::filesystem::path& folder,
+                                             tensor::Device& device, const LoadOptions& options);
+
+  const Config& config() const { return config_; }
+  bool exact() const { return exact_; }
+  // Of activations, keys and values.
+  DType activations() const { return exact_ ? DType::f32 : DType::bf16; }
+  // In order of layers.
+  const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
+  const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
+  const Linear& head() const { return head_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  // The base as adapters see it.
+  const lora::BaseView& base_view() const { return *base_view_; }
+  // "layers 1-47: cpu_grouped", for the start log.
+  std::string describe_backends() const;
+
+  // For steps of at most `rows` rows, of which at most `logit_rows` get logits at once.
+  Result<Workspace> make_workspace(std::int64_t rows, std::int64_t logit_rows) const;
+
+  // The rows' hidden states behind the last layer, [R, hidden] in f32. `hidden` is the caller's.
+  void forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
+               const tensor::Tensor& hidden) const;
+
+  // Logits [n, vocabulary] (f32) of hidden states [n, hidden]; labels are those rows' mixes.
+  void logits(const tensor::ConstTensor& hidden, std::span<const std::int32_t> labels,
+              const lora::Batch* adapters, Workspace& workspace, StreamHandle stream,
+              const tensor::Tensor& logits) const;
+
+ private:
+  Model() = default;
+
+  Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
+  ops::Context context(Workspace& workspace, StreamHandle stream) const;
+  tensor::ConstTensor embedding_table() const;
+
+  Config config_;
+  bool exact_ = true;
+  std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
+  tensor::Device* device_ = nullptr;
+  Linear embedding_;
+  std::vector<Layer> layers_;
+  Norm final_norm_;
+  Linear head_;
+  ops::RopeFrequencies rope_;
+  std::vector<CacheLayout> cache_layouts_;
+  std::unique_ptr<lora::BaseView> base_view_;
+};
+
+}  // namespace motley::model

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "quant/weight.h"
+
+namespace motley::moe {
+
+enum class ActivationKind : std::uint8_t {
+  silu_mul,        // h = silu(gate) up
+  clamped_swiglu,  // g = min(gate, limit), u = clamp(up, -limit, limit), h = (u + 1) g sigma(alpha
+                   // g)
+};
+
+std::string_view name(ActivationKind kind);
+
+// The routed experts of one layer. Files that fuse or interleave gate and up are taken apart when
+// they are loaded: here row i of gate and row i of up belong together.
+struct ExpertWeights {
+  int experts = 0;
+  std::int64_t hidden = 0;        // H
+  std::int64_t intermediate = 0;  // I
+  // One for each expert: gate and up [I, H], down [H, I].
+  std::vector<quant::Weight> gate;
+  std::vector<quant::Weight> up;
+  std::vector<quant::Weight> down;
+  // Empty: none. gate and up come together.
+  std::vector<float> gate_bias;  // [E * I]
+  std::vector<float> up_bias;    // [E * I]
+  std::vector<float> down_bias;  // [E * H]
+  ActivationKind activation = ActivationKind::silu_mul;
+  float swiglu_limit = 7.0F;
+  float swiglu_alpha = 1.702F;
+};
+
+// Every expert there, of the layer's sizes; gate and up of one format, down of one.
+Result<void> validate(const ExpertWeights& weights);
+
+}  // namespace motley::moe

@@ -1,0 +1,32 @@
+#include "moe/problem.h"
+
+#include "base/cat.h"
+
+namespace motley::moe {
+
+std::string to_string(const Problem& problem) {
+  return cat(problem.experts, " experts, top ", problem.top_k, ", hidden ", problem.hidden,
+             ", intermediate ", problem.intermediate, ", gate_up ", to_string(problem.gate_up),
+             ", down ", to_string(problem.down), ", ", name(problem.activation),
+             problem.expert_biases ? ", with biases" : "", problem.lora ? ", with LoRA" : "",
+             problem.exact ? ", f32 compute, " : ", bf16 compute, ",
+             problem.device == tensor::DeviceKind::cpu ? "cpu" : "cuda");
+}
+
+Problem problem_of(const ExpertWeights& weights, const ProblemOptions& options) {
+  return {
+      .gate_up = weights.gate[0].format(),
+      .down = weights.down[0].format(),
+      .hidden = weights.hidden,
+      .intermediate = weights.intermediate,
+      .experts = weights.experts,
+      .top_k = options.top_k,
+      .activation = weights.activation,
+      .expert_biases = !weights.gate_bias.empty() || !weights.down_bias.empty(),
+      .lora = options.lora,
+      .exact = options.exact,
+      .device = options.device,
+  };
+}
+
+}  // namespace motley::moe

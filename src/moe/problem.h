@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "moe/experts.h"
+#include "quant/weight.h"
+#include "tensor/tensor.h"
+
+namespace motley::moe {
+
+// What a backend must be able to do for a layer, known when it is loaded. How many rows a call has
+// is not part of it: a backend fits its tiles to the rows by itself.
+struct Problem {
+  quant::Format gate_up;
+  quant::Format down;
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+  int experts = 0;
+  int top_k = 0;
+  ActivationKind activation = ActivationKind::silu_mul;
+  bool expert_biases = false;
+  bool lora = false;   // adapters on these experts may come
+  bool exact = false;  // float32 throughout; else bf16 with float32 sums
+  tensor::DeviceKind device = tensor::DeviceKind::cpu;
+};
+
+// "128 experts, top 8, hidden 2048, intermediate 768, gate_up bf16, down bf16, silu_mul, with LoRA,
+// bf16 compute, cpu"
+std::string to_string(const Problem& problem);
+
+// What the weights themselves do not say.
+struct ProblemOptions {
+  int top_k = 0;
+  bool lora = false;
+  bool exact = false;
+  tensor::DeviceKind device = tensor::DeviceKind::cpu;
+};
+
+// The weights must have passed validate().
+Problem problem_of(const ExpertWeights& weights, const ProblemOptions& options);
+
+}  // namespace motley::moe

@@ -1,0 +1,101 @@
+#include "ops/attention.h"
+
+#include "kernels/elementary.h"
+#include "ops/check.h"
+
+namespace motley::ops {
+namespace {
+
+template <class Tensor>
+kernels::Pages pages_of(const Tensor& pages) {
+  check_activation(pages, 4);
+  // One struct serves writers and readers; readers' kernels do not write.
+  return {.data = const_cast<std::byte*>(pages.bytes()),
+          .type = pages.dtype(),
+          .page_stride = pages.stride(0),
+          .token_stride = pages.stride(1),
+          .head_stride = pages.stride(2)};
+}
+
+kernels::Sequences sequences_of(const PagedRows& rows, std::int64_t count) {
+  MOTLEY_CHECK(!rows.seq_begin.empty() && rows.seq_begin.front() == 0, "sequences from row 0 on");
+  MOTLEY_CHECK(
+      rows.seq_begin.back() == count && static_cast<std::int64_t>(rows.positions.size()) == count,
+      "a position and a sequence for every row");
+  return {.count = static_cast<std::int64_t>(rows.seq_begin.size()) - 1,
+          .seq_begin = rows.seq_begin.data(),
+          .positions = rows.positions.data()};
+}
+
+kernels::BlockTable table_of(const PagedRows& rows, std::int64_t page_tokens) {
+  const tensor::ConstTensor& table = rows.block_table;
+  MOTLEY_CHECK(table.shape().rank() == 2 && (table.dim(1) <= 1 || table.stride(1) == 1),
+               "a row of pages for each sequence");
+  MOTLEY_CHECK(table.dim(0) + 1 >= static_cast<std::int64_t>(rows.seq_begin.size()),
+               "pages for every sequence");
+  MOTLEY_CHECK(page_tokens > 0, "pages that hold positions");
+#ifdef MOTLEY_DEBUG
+  for (const std::int32_t position : rows.positions)
+    MOTLEY_DCHECK(position >= 0 && position / page_tokens < table.dim(1), "a page for it");
+#endif
+  return {
+      .pages = table.data<std::int32_t>(), .stride = table.stride(0), .page_tokens = page_tokens};
+}
+
+}  // namespace
+
+void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
+              const KvPages& pages) {
+  check_context(context);
+  check_activation(x, 3);
+  MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
+  context.kernels->store_paged({.sequences = sequences_of(rows, x.dim(0)),
+                                .table = table_of(rows, pages.dim(1)),
+                                .pages = pages_of(pages),
+                                .heads = x.dim(1),
+                                .width = x.dim(2),
+                                .x = x.bytes(),
+                                .x_type = x.dtype(),
+                                .x_stride = x.stride(0),
+                                .x_head_stride = x.stride(1)},
+                               context.stream);
+}
+
+void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
+               const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
+               const tensor::Tensor& out) {
+  check_context(context);
+  check_activation(q, 3);
+  check_activation(out, 3);
+  const kernels::Pages keys = pages_of(k);
+  const kernels::Pages values = pages_of(v);
+  MOTLEY_CHECK(keys.type == values.type, "keys and values of one type");
+  MOTLEY_CHECK(k.dim(1) == v.dim(1) && k.dim(2) == v.dim(2), "keys and values side by side");
+  MOTLEY_CHECK(out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1), "as many rows and heads as q");
+  MOTLEY_CHECK(q.dim(2) == k.dim(3) && out.dim(2) == v.dim(3), "heads of the pages' widths");
+  MOTLEY_CHECK(k.dim(2) > 0 && q.dim(1) % k.dim(2) == 0, "whole groups of query heads");
+  MOTLEY_CHECK(q.dim(2) <= kernels::max_head_width && out.dim(2) <= kernels::max_head_width,
+               "heads that the kernels' registers hold");
+  context.kernels->attention({.sequences = sequences_of(rows, q.dim(0)),
+                              .table = table_of(rows, k.dim(1)),
+                              .k = keys,
+                              .v = values,
+                              .heads = q.dim(1),
+                              .kv_heads = k.dim(2),
+                              .key_width = q.dim(2),
+                              .value_width = out.dim(2),
+                              .scale = options.scale,
+                              .window = options.window,
+                              .sinks = options.sinks,
+                              .q = q.bytes(),
+                              .q_type = q.dtype(),
+                              .q_stride = q.stride(0),
+                              .q_head_stride = q.stride(1),
+                              .out = out.bytes(),
+                              .out_type = out.dtype(),
+                              .out_stride = out.stride(0),
+                              .out_head_stride = out.stride(1)},
+                             context.stream);
+}
+
+}  // namespace motley::ops

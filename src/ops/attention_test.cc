@@ -1,0 +1,84 @@
+#include "ops/attention.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/thread_pool.h"
+#include "kernels/elementary.h"
+
+namespace motley::ops {
+namespace {
+
+template <class T>
+tensor::Tensor view(std::vector<T>& values, const tensor::Shape& shape) {
+  return tensor::Tensor(reinterpret_cast<std::byte*>(values.data()), tensor::dtype_of<T>, shape);
+}
+
+// Two sequences of one head in pages of two positions; the latent of MLA serves as key and value.
+TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
+  ThreadPool pool({.threads = 2});
+  const Context context{.kernels = &kernels::cpu_table(), .stream = {&pool}};
+  constexpr std::int64_t width = 3;
+  std::vector<float> pages(24, NAN);
+  const tensor::Tensor k = view(pages, {4, 2, 1, width});
+  const tensor::ConstTensor v = tensor::ConstTensor(k).slice(3, 0, 2);
+
+  std::vector<std::int32_t> table = {3, 0, 1, -1};  // sequence 1 needs one page only
+  const std::vector<std::int32_t> seq_begin = {0, 3, 5};
+  const std::vector<std::int32_t> positions = {0, 1, 2, 0, 1};
+  const PagedRows rows{seq_begin, positions, view(table, {2, 2})};
+  std::vector<float> x;
+  for (int i = 0; i < 15; ++i) x.push_back(static_cast<float>(i % 7) * 0.3F - 0.8F);
+  store_kv(context, rows, view(x, {5, 1, width}), k);
+  for (std::size_t i = 0; i < width; ++i) {
+    EXPECT_EQ(pages[18 + i], x[i]) << "position 0 of sequence 0 is in page 3";
+    EXPECT_EQ(pages[i], x[6 + i]) << "position 2 of sequence 0 is in page 0";
+    EXPECT_EQ(pages[9 + i], x[12 + i]);
+  }
+
+  std::vector<float> q;
+  for (int i = 0; i < 30; ++i) q.push_back(static_cast<float>(i % 5) * 0.4F - 0.7F);
+  std::vector<float> out(20, NAN);
+  attention(context, rows, view(q, {5, 2, width}), k, v, {.scale = 0.5F}, view(out, {5, 2, 2}));
+  for (std::size_t row = 0; row < 5; ++row) {
+    const std::size_t first = row < 3 ? 0 : 3;
+    for (std::size_t head = 0; head < 2; ++head) {
+      double total = 0;
+      double sums[2] = {};
+      for (std::size_t p = first; p <= row; ++p) {
+        double dot = 0;
+        for (std::size_t i = 0; i < width; ++i)
+          dot += static_cast<double>(q[(row * 2 + head) * width + i]) * x[p * width + i];
+        const double weight = std::exp(0.5 * dot);
+        total += weight;
+        for (std::size_t i = 0; i < 2; ++i) sums[i] += weight * x[p * width + i];
+      }
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR(out[(row * 2 + head) * 2 + i], sums[i] / total, 1e-6) << "row " << row;
+    }
+  }
+}
+
+TEST(OpsAttentionDeathTest, RefusesShapesThatDoNotFit) {
+  const Context context{.kernels = &kernels::cpu_table()};
+  std::vector<float> numbers(256);
+  std::vector<std::int32_t> table = {0};
+  const std::vector<std::int32_t> seq_begin = {0, 1};
+  const std::vector<std::int32_t> positions = {0};
+  const PagedRows rows{seq_begin, positions, view(table, {1, 1})};
+  const tensor::Tensor k = view(numbers, {1, 4, 2, 8});
+  EXPECT_DEATH(
+      attention(context, rows, view(numbers, {1, 3, 8}), k, k, {}, view(numbers, {1, 3, 8})),
+      "whole groups");
+  EXPECT_DEATH(
+      attention(context, rows, view(numbers, {2, 4, 8}), k, k, {}, view(numbers, {2, 4, 8})),
+      "for every row");
+  EXPECT_DEATH(
+      attention(context, rows, view(numbers, {1, 4, 7}), k, k, {}, view(numbers, {1, 4, 8})),
+      "widths");
+}
+
+}  // namespace
+}  // namespace motley::ops

@@ -1,0 +1,73 @@
+#include "ops/linear.h"
+
+#include "kernels/elementary.h"
+#include "ops/check.h"
+
+namespace motley::ops {
+namespace {
+
+// `x_width` and `y_width` are a head's; one of them is in, the other what the head has of out.
+kernels::Linear params(const Context& context, const tensor::ConstTensor& x,
+                       const quant::Weight& weight, HeadRows part, std::int64_t head_rows,
+                       const tensor::Tensor& acc) {
+  check_context(context);
+  check_activation(x, 3);
+  check_float32(acc, 3);
+  const std::int64_t heads = x.dim(1);
+  MOTLEY_CHECK(acc.dim(0) == x.dim(0) && acc.dim(1) == heads, "as many rows and heads as x");
+  MOTLEY_CHECK(part.first >= 0 && part.first + head_rows <= part.rows_per_head &&
+                   heads * part.rows_per_head <= weight.out(),
+               "rows that the weight has");
+  return {.rows = x.dim(0),
+          .heads = heads,
+          .x = x.bytes(),
+          .x_type = x.dtype(),
+          .x_stride = x.stride(0),
+          .x_head_stride = x.stride(1),
+          .w = weight.view(),
+          .w_rows_per_head = part.rows_per_head,
+          .w_first = part.first,
+          .out = head_rows,
+          .y = acc.data<float>(),
+          .y_stride = acc.stride(0),
+          .y_head_stride = acc.stride(1),
+          .exact = context.exact};
+}
+
+}  // namespace
+
+void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
+            const tensor::Tensor& acc) {
+  check_context(context);
+  check_activation(x, 2);
+  check_float32(acc, 2);
+  MOTLEY_CHECK(acc.dim(0) == x.dim(0), "as many rows as x");
+  MOTLEY_CHECK(x.dim(1) == weight.in() && acc.dim(1) == weight.out(), "sizes of the weight");
+  context.kernels->linear({.rows = x.dim(0),
+                           .x = x.bytes(),
+                           .x_type = x.dtype(),
+                           .x_stride = x.stride(0),
+                           .w = weight.view(),
+                           .w_rows_per_head = weight.out(),
+                           .out = weight.out(),
+                           .y = acc.data<float>(),
+                           .y_stride = acc.stride(0),
+                           .exact = context.exact},
+                          context.stream);
+}
+
+void linear_per_head(const Context& context, const tensor::ConstTensor& x,
+                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc) {
+  MOTLEY_CHECK(x.dim(2) == weight.in(), "a head's inputs are the weight's");
+  context.kernels->linear(params(context, x, weight, part, acc.dim(2), acc), context.stream);
+}
+
+void linear_per_head_transposed(const Context& context, const tensor::ConstTensor& x,
+                                const quant::Weight& weight, HeadRows part,
+                                const tensor::Tensor& acc) {
+  MOTLEY_CHECK(acc.dim(2) == weight.in(), "a head's outputs are the weight's inputs");
+  context.kernels->linear_transposed(params(context, x, weight, part, x.dim(2), acc),
+                                     context.stream);
+}
+
+}  // namespace motley::ops

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "quant/weight.h"
+#include "tensor/tensor.h"
+
+namespace motley::ops {
+
+// acc = x W^T: x is [R, in] (f32 or bf16), acc is [R, out] in f32. Deltas, biases and rounding come
+// after. A row's bits depend on that row alone.
+void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
+            const tensor::Tensor& acc);
+
+// Which rows of a weight belong to a head: head h has rows [h * rows_per_head + first, ... + n),
+// where n is the width that the call's tensors have.
+struct HeadRows {
+  std::int64_t rows_per_head = 0;
+  std::int64_t first = 0;
+};
+
+// Each head through rows of its own: x is [R, heads, in], acc is [R, heads, n] in f32, and
+// acc[r][h][j] = x[r][h] . weight row (h * rows_per_head + first + j). MLA's values from latents.
+void linear_per_head(const Context& context, const tensor::ConstTensor& x,
+                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc);
+
+// The transpose: x is [R, heads, n], acc is [R, heads, in], and acc[r][h] = sum over j of
+// x[r][h][j] * weight row (h * rows_per_head + first + j). MLA's queries into latent space.
+void linear_per_head_transposed(const Context& context, const tensor::ConstTensor& x,
+                                const quant::Weight& weight, HeadRows part,
+                                const tensor::Tensor& acc);
+
+}  // namespace motley::ops

@@ -1,0 +1,36 @@
+#include "ops/norm.h"
+
+#include "kernels/elementary.h"
+#include "ops/check.h"
+
+namespace motley::ops {
+
+void rms_norm(const Context& context, const tensor::ConstTensor& x,
+              const tensor::ConstTensor& weight, const RmsNormOptions& options,
+              const tensor::Tensor& out) {
+  check_context(context);
+  const int rank = x.shape().rank();
+  MOTLEY_CHECK(rank == 2 || rank == 3, "rows, or rows of heads");
+  check_activation(x, rank);
+  check_activation(out, rank);
+  check_float32(weight, 1);
+  MOTLEY_CHECK(out.shape() == x.shape(), "out of x's shape");
+  const std::int64_t width = x.dim(rank - 1);
+  MOTLEY_CHECK(weight.dim(0) == width, "a weight for each number");
+  context.kernels->rms_norm(
+      {.size = {.rows = x.dim(0), .parts = rank == 3 ? x.dim(1) : 1, .width = width},
+       .x = x.bytes(),
+       .x_type = x.dtype(),
+       .x_stride = x.stride(0),
+       .x_part_stride = rank == 3 ? x.stride(1) : 0,
+       .weight = weight.data<float>(),
+       .eps = options.eps,
+       .weight_in_f32 = options.weight_in_f32,
+       .out = out.bytes(),
+       .out_type = out.dtype(),
+       .out_stride = out.stride(0),
+       .out_part_stride = rank == 3 ? out.stride(1) : 0},
+      context.stream);
+}
+
+}  // namespace motley::ops

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace motley::ops {
+
+struct RmsNormOptions {
+  float eps = 1e-6F;
+  // Off: the normalised value is rounded to out's type before the weight multiplies it (every
+  // family but gpt-oss).
+  bool weight_in_f32 = false;
+};
+
+// Over the last dimension: x and out are [R, W] or [R, heads, W] (f32 or bf16), weight is [W] in
+// f32. out may be x.
+void rms_norm(const Context& context, const tensor::ConstTensor& x,
+              const tensor::ConstTensor& weight, const RmsNormOptions& options,
+              const tensor::Tensor& out);
+
+}  // namespace motley::ops

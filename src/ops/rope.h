@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace motley::ops {
+
+// How a family turns its queries and keys by their positions.
+struct RopeSpec {
+  enum class Pairs : std::uint8_t { half, interleaved };
+  enum class Scaling : std::uint8_t { none, linear, llama3, yarn };
+
+  Pairs pairs = Pairs::half;
+  std::int64_t dims = 0;  // how many of a head's elements are turned; even
+  double base = 10000.0;
+  Scaling scaling = Scaling::none;
+  double factor = 1.0;
+
+  // llama3 and yarn: the length that the model was first trained for.
+  double original_max_positions = 0.0;
+
+  // llama3.
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+
+  // yarn. Zero stands for a key that the configuration lacks.
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+  double attention_factor = 0.0;
+  double mscale = 0.0;
+  double mscale_all_dim = 0.0;
+};
+
+// What a spec comes to: cos and sin of positions * inverse_frequencies, times attention_factor.
+struct RopeFrequencies {
+  std::vector<float> inverse_frequencies;  // [dims / 2]
+  float attention_factor = 1.0F;
+  bool interleaved = false;
+};
+RopeFrequencies rope_frequencies(const RopeSpec& spec);
+
+// 0.1 * mscale * ln(factor) + 1, or 1 where factor <= 1: yarn's correction of magnitudes. MLA's
+// softmax scale takes its square.
+double yarn_magnitude(double factor, double mscale);
+
+// Fills cos_sin [R, dims] (f32) for positions [R]: once a step, for all layers that share
+// `frequencies`.
+void rope_table(const Context& context, const RopeFrequencies& frequencies,
+                const std::int32_t* positions, const tensor::Tensor& cos_sin);
+
+// Turns elements [first, first + dims) of every head of x [R, heads, head_dim] (f32 or bf16) in
+// place; dims is cos_sin's width. float32 throughout, rounded once at the end.
+void rope(const Context& context, const tensor::ConstTensor& cos_sin, bool interleaved,
+          std::int64_t first, const tensor::Tensor& x);
+
+}  // namespace motley::ops

@@ -1,0 +1,140 @@
+#include "quant/config.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+
+namespace motley::quant {
+namespace {
+
+Result<Config> read(std::string_view quantization) {
+  const std::string text =
+      cat(R"({"model_type": "qwen3_moe", "quantization_config": )", quantization, "}");
+  const json::Value value = json::parse(text, "config.json").value();
+  return Config::read(*value.if_object());
+}
+
+// A whole compressed-tensors configuration around its weights' arguments.
+std::string packed(std::string_view weights, std::string_view more = "",
+                   std::string_view group_more = "") {
+  return cat(R"({"quant_method": "compressed-tensors", "format": "pack-quantized", )", more,
+             R"("config_groups": {"group_0": {"targets": ["Linear"], )", group_more,
+             R"("weights": )", weights, "}}}");
+}
+
+constexpr std::string_view w4 =
+    R"({"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "group_size": 64})";
+
+TEST(Config, WithoutQuantizationIsPlain) {
+  const json::Value value = json::parse(R"({"quantization_config": null})", "config.json").value();
+  const Config config = Config::read(*value.if_object()).value();
+  EXPECT_EQ(config.method(), Config::Method::none);
+  EXPECT_FALSE(config.format_of("model.layers.0.mlp.up_proj").has_value());
+}
+
+TEST(Config, IsFoundUnderItsOlderAndInnerNames) {
+  for (const std::string_view text :
+       {R"({"compression_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})",
+        R"({"text_config": {"quantization_config":
+            {"quant_method": "fp8", "weight_block_size": [128, 128]}}})"}) {
+    const json::Value value = json::parse(text, "config.json").value();
+    EXPECT_EQ(Config::read(*value.if_object()).value().method(), Config::Method::fp8);
+  }
+}
+
+TEST(Config, ReadsPackedGroups) {
+  const Config config = read(packed(w4)).value();
+  EXPECT_EQ(config.method(), Config::Method::compressed_tensors);
+  const Format format = config.format_of("model.layers.0.mlp.experts.3.up_proj").value();
+  EXPECT_EQ(to_string(format), "int4 group 64");
+}
+
+TEST(Config, MatchesNamesPatternsAndClasses) {
+  const Config config = read(R"({"quant_method": "compressed-tensors", "format": "pack-quantized",
+    "ignore": ["lm_head", "re:.*mlp.gate$", "re:model.layers.1[.]"],
+    "config_groups": {
+      "experts": {"targets": ["re:.*experts.*", "model.layers.2.self_attn.q_proj"],
+        "weights": {"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group",
+                    "group_size": 32, "actorder": "static"}},
+      "rest": {"targets": ["re:.*o_proj"], "input_activations": null,
+        "weights": {"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group",
+                    "group_size": 128}}}})")
+                            .value();
+  const auto group = [&](std::string_view module) {
+    const auto format = config.format_of(module);
+    return format ? format->block_columns : 0;
+  };
+  EXPECT_EQ(group("lm_head"), 0);
+  EXPECT_EQ(group("lm_head.experts"), 32) << "an exact name is the whole name";
+  EXPECT_EQ(group("model.layers.0.mlp.gate"), 0);
+  EXPECT_EQ(group("model.layers.0.mlp.experts.0.gate_proj"), 32);
+  EXPECT_EQ(group("model.layers.1.mlp.experts.0.gate_proj"), 0)
+      << "a pattern matches from the start";
+  EXPECT_EQ(group("x.model.layers.1.mlp.experts.0.gate_proj"), 32);
+  EXPECT_EQ(group("model.layers.2.self_attn.q_proj"), 32);
+  EXPECT_EQ(group("model.layers.2.self_attn.k_proj"), 0) << "no group targets it";
+  EXPECT_EQ(group("model.layers.2.self_attn.o_proj"), 128);
+}
+
+TEST(Config, ReadsFp8Blocks) {
+  const Config config =
+      read(R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+               "weight_block_size": [128, 64]})")
+          .value();
+  EXPECT_EQ(to_string(config.format_of("a.b").value()), "fp8 block 128x64");
+}
+
+TEST(Config, RefusesByNameWithTheReason) {
+  struct Refusal {
+    std::string quantization;
+    std::string names;
+    std::string reason;
+  };
+  const auto weights = [](std::string_view with) {
+    return cat(R"({"type": "int", "strategy": "group", "group_size": 128, )", with, "}");
+  };
+  const std::vector<Refusal> refusals = {
+      {R"({"quant_method": "bitsandbytes"})", "quant_method", "'bitsandbytes'"},
+      {R"({"quant_method": "gptq"})", "quant_method", "'gptq'"},
+      {R"({"bits": 4})", "quantization_config", "no quant_method"},
+      {R"({"quant_method": "fp8"})", "weight_block_size", "whole tensor"},
+      {R"({"quant_method": "fp8", "weight_block_size": [128]})", "weight_block_size", "1 numbers"},
+      {R"({"quant_method": "fp8", "weight_block_size": [0, 128]})", "weight_block_size",
+       "length 0"},
+      {R"({"quant_method": "fp8", "weight_block_size": [128, 128], "fmt": "e5m2"})", "fmt",
+       "'e5m2'"},
+      {R"({"quant_method": "fp8", "weight_block_size": [1, 1], "activation_scheme": "static"})",
+       "activation_scheme", "'static'"},
+      {packed(weights(R"("num_bits": 8)")), "num_bits", "8 bits"},
+      {packed(weights(R"("symmetric": true)")), "num_bits", "8 bits"},
+      {packed(weights(R"("num_bits": 4, "symmetric": false)")), "symmetric", "zero points"},
+      {packed(weights(R"("num_bits": 4, "actorder": "group")")), "actorder", "order"},
+      {packed(R"({"num_bits": 4, "strategy": "channel"})"), "strategy", "'channel'"},
+      {packed(R"({"num_bits": 4, "strategy": "group", "group_size": 48})"), "group_size", "48"},
+      {packed(R"({"num_bits": 4, "type": "float"})"), "weights.type", "'float'"},
+      {packed(w4, R"("kv_cache_scheme": {"num_bits": 8}, )"), "kv_cache_scheme", "keys and values"},
+      {packed(w4, R"("sparsity_config": {"format": "sparse-24-bitmask"}, )"), "sparsity_config",
+       "sparse"},
+      {packed(w4, R"("quantization_status": "frozen", )"), "quantization_status", "'frozen'"},
+      {packed(w4, "", R"("input_activations": {"num_bits": 8}, )"), "input_activations",
+       "activations"},
+      {packed(w4, "", R"("format": "int-quantized", )"), "group_0.format", "'int-quantized'"},
+      {packed(w4, R"("ignore": ["re:(("], )"), "ignore", "pattern"},
+      {packed(w4, R"("ignore": "lm_head", )"), "ignore", "string"},
+      {packed(w4, cat(R"("ignore": ["re:)", std::string(2000, 'a'), R"("], )")), "ignore", "bytes"},
+      {R"({"quant_method": "compressed-tensors"})", "quantization_config", "config_groups"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const auto result = read(refusal.quantization);
+    ASSERT_FALSE(result.ok()) << refusal.quantization;
+    const std::string message = result.error().message();
+    EXPECT_NE(message.find(refusal.names), std::string::npos) << message;
+    EXPECT_NE(message.find(refusal.reason), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace motley::quant

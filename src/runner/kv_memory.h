@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/step.h"
+#include "tensor/buffer.h"
+
+namespace motley::runner {
+
+// Keys and values of all layers in pages of a fixed number of tokens. A page number stands for that
+// page of every layer; what a page holds is the model's business.
+class KvMemory {
+ public:
+  static constexpr std::int64_t page_tokens = 16;
+
+  static Result<KvMemory> create(tensor::Allocator& allocator,
+                                 std::span<const model::CacheLayout> layouts, DType dtype,
+                                 std::int64_t pages);
+
+  // Bytes of one page over all layers.
+  static std::int64_t page_bytes(std::span<const model::CacheLayout> layouts, DType dtype);
+  static std::int64_t pages_for(std::int64_t tokens) {
+    return (tokens + page_tokens - 1) / page_tokens;
+  }
+
+  std::span<const model::LayerPages> layers() const { return layers_; }
+  std::int64_t pages() const { return pages_; }
+  std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
+
+  // A free page; there must be one.
+  std::int32_t take();
+  void give_back(std::int32_t page);
+
+ private:
+  KvMemory() = default;
+
+  tensor::Buffer memory_;
+  std::vector<model::LayerPages> layers_;
+  std::vector<std::int32_t> free_;  // the next to be taken at the back
+  std::int64_t pages_ = 0;
+};
+
+// A sequence's pages, given back when it goes.
+class PageList {
+ public:
+  explicit PageList(KvMemory* memory) : memory_(memory) {}
+  PageList(PageList&& other) noexcept
+      : memory_(other.memory_), pages_(std::exchange(other.pages_, {})) {}
+  PageList& operator=(PageList&&) = delete;
+  ~PageList() {
+    for (const std::int32_t page : pages_) memory_->give_back(page);
+  }
+
+  // Grows to hold that many tokens; the pages must be there.
+  void grow_to(std::int64_t tokens) {
+    while (static_cast<std::int64_t>(pages_.size()) < KvMemory::pages_for(tokens))
+      pages_.push_back(memory_->take());
+  }
+  std::span<const std::int32_t> pages() const { return pages_; }
+
+ private:
+  KvMemory* memory_;
+  std::vector<std::int32_t> pages_;
+};
+
+}  // namespace motley::runner

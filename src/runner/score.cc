@@ -1,0 +1,218 @@
+#include "runner/score.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/cat.h"
+#include "base/json.h"
+#include "kernels/elementary.h"
+#include "ops/logits.h"
+
+namespace motley::runner {
+namespace {
+
+// A line on its way through the steps.
+struct Running {
+  std::size_t line = 0;
+  Sequence sequence;
+  std::size_t taken = 0;  // tokens that the step at hand takes
+};
+
+class Scorer {
+ public:
+  Scorer(Runner& runner, std::span<const ScoreLine> lines, std::span<const lora::Mix> mixes,
+         const ScoreOptions& options)
+      : runner_(&runner), lines_(lines), mixes_(mixes), options_(options), results_(lines.size()) {
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const std::size_t tokens = lines[i].tokens.size();
+      const auto top = static_cast<std::size_t>(options.top);
+      results_[i].token_logprobs.resize(tokens);
+      results_[i].top_ids.resize(tokens * top);
+      results_[i].top_logprobs.resize(tokens * top);
+    }
+  }
+
+  std::vector<ScoreResult> run() && {
+    while (next_ < lines_.size() || !running_.empty()) {
+      admit();
+      step();
+      std::erase_if(running_, [this](const std::unique_ptr<Running>& each) {
+        return each->sequence.length == tokens_of(*each);
+      });
+      if (options_.progress) options_.progress(done_);
+    }
+    return std::move(results_);
+  }
+
+ private:
+  std::int64_t tokens_of(const Running& each) const {
+    return static_cast<std::int64_t>(lines_[each.line].tokens.size());
+  }
+
+  // Lines begin in order, as long as pages for their whole length are free: none ever waits for
+  // another.
+  void admit() {
+    while (next_ < lines_.size() &&
+           static_cast<std::int64_t>(running_.size()) < runner_->options().max_sequences) {
+      const auto tokens = static_cast<std::int64_t>(lines_[next_].tokens.size());
+      if (KvMemory::pages_for(tokens) > runner_->kv().free_pages()) break;
+      running_.push_back(
+          std::make_unique<Running>(Running{.line = next_, .sequence = Sequence(runner_->kv())}));
+      running_.back()->sequence.pages.grow_to(tokens);
+      ++next_;
+    }
+    MOTLEY_CHECK(!running_.empty(), "pages for the longest line");
+  }
+
+  void step() {
+    std::int64_t left = runner_->options().max_rows;
+    chunks_.clear();
+    for (const std::unique_ptr<Running>& each : running_) {
+      const std::int64_t begin = each->sequence.length;
+      const std::int64_t count = std::min(tokens_of(*each) - begin, left);
+      each->taken = static_cast<std::size_t>(count);
+      if (count == 0) continue;
+      left -= count;
+      chunks_.push_back({.sequence = &each->sequence,
+                         .tokens = std::span(lines_[each->line].tokens)
+                                       .subspan(static_cast<std::size_t>(begin), each->taken),
+                         .mix = mixes_[each->line],
+                         .logits = LogitsOf::all});
+      begins_.resize(chunks_.size());
+      begins_.back() = {each->line, static_cast<std::size_t>(begin)};
+    }
+    auto sink = [this](const tensor::Tensor& logits, std::span<const LogitRow> rows) {
+      read(logits, rows);
+    };
+    runner_->step(chunks_, sink);
+    done_ += static_cast<std::uint64_t>(runner_->options().max_rows - left);
+  }
+
+  void read(const tensor::Tensor& logits, std::span<const LogitRow> rows) {
+    const ops::Context context{.kernels = &kernels::cpu_table(),
+                               .stream = runner_->stream().handle()};
+    const auto top = static_cast<std::size_t>(options_.top);
+    // Column 0 is the token that follows (any token behind the last one), the others are the top.
+    ids_.resize(rows.size() * (top + 1));
+    logprobs_.resize(ids_.size());
+    top_ids_.resize(rows.size() * top);
+    if (top > 0) ops::top_k(context, logits, top_ids_, {});
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto [line, begin] = begins_[rows[i].chunk];
+      const std::vector<std::int32_t>& tokens = lines_[line].tokens;
+      const std::size_t token = begin + rows[i].token;
+      ids_[i * (top + 1)] = token + 1 < tokens.size() ? tokens[token + 1] : 0;
+      std::copy_n(top_ids_.begin() + static_cast<std::ptrdiff_t>(i * top), top,
+                  ids_.begin() + static_cast<std::ptrdiff_t>(i * (top + 1) + 1));
+    }
+    ops::log_probabilities(context, logits, ids_, logprobs_);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto [line, begin] = begins_[rows[i].chunk];
+      const std::size_t token = begin + rows[i].token;
+      ScoreResult& result = results_[line];
+      if (token + 1 < result.token_logprobs.size())
+        result.token_logprobs[token + 1] = logprobs_[i * (top + 1)];
+      for (std::size_t k = 0; k < top; ++k) {
+        result.top_ids[token * top + k] = top_ids_[i * top + k];
+        result.top_logprobs[token * top + k] = logprobs_[i * (top + 1) + 1 + k];
+      }
+    }
+  }
+
+  struct Begin {
+    std::size_t line;
+    std::size_t token;
+  };
+
+  Runner* runner_;
+  std::span<const ScoreLine> lines_;
+  std::span<const lora::Mix> mixes_;
+  const ScoreOptions& options_;
+  std::vector<ScoreResult> results_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::size_t next_ = 0;
+  std::uint64_t done_ = 0;
+  // Of the step at hand; chunk c begins at token begins_[c].token of its line.
+  std::vector<Chunk> chunks_;
+  std::vector<Begin> begins_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::int32_t> top_ids_;
+  std::vector<float> logprobs_;
+};
+
+std::string scored_with(const ScoreLine& line) {
+  if (line.adapters.empty()) return "base";
+  std::vector<std::string> names;
+  for (const ScaledAdapter& adapter : line.adapters) names.push_back(adapter.name);
+  return join(names, " + ");
+}
+
+}  // namespace
+
+std::vector<ScoreResult> score(Runner& runner, std::span<const ScoreLine> lines,
+                               std::span<const lora::Mix> mixes, const ScoreOptions& options) {
+  return Scorer(runner, lines, mixes, options).run();
+}
+
+std::string score_output(const ScoreLine& line, const ScoreResult& result, int top) {
+  std::string text = "{\"token_ids\": [";
+  text += join(line.tokens);
+  text += line.several ? "], \"adapters\": " : "], \"adapter\": ";
+  text += json::write(line.adapter_field);
+  text += ", \"token_logprobs\": [null";
+  for (std::size_t i = 1; i < result.token_logprobs.size(); ++i) {
+    text += ", ";
+    json::append_number(text, result.token_logprobs[i]);
+  }
+  const auto append_rows = [&](std::string_view name, auto append_one) {
+    text += cat("], \"", name, "\": [");
+    for (std::size_t i = 0; i < line.tokens.size(); ++i) {
+      text += i == 0 ? "[" : ", [";
+      for (std::size_t k = 0; k < static_cast<std::size_t>(top); ++k) {
+        if (k > 0) text += ", ";
+        append_one(i * static_cast<std::size_t>(top) + k);
+      }
+      text += "]";
+    }
+  };
+  append_rows("top_ids", [&](std::size_t at) { append(text, result.top_ids[at]); });
+  append_rows("top_logprobs",
+              [&](std::size_t at) { json::append_number(text, result.top_logprobs[at]); });
+  return text + "]}\n";
+}
+
+std::string compare_with_references(std::span<const ScoreLine> lines,
+                                    std::span<const ScoreResult> results) {
+  struct Difference {
+    std::int64_t tokens = 0;
+    double half_square = 0;
+    double sum = 0;
+    double largest = 0;
+  };
+  std::map<std::string, Difference> by_adapter;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (!lines[i].reference) continue;
+    Difference& difference = by_adapter[scored_with(lines[i])];
+    for (std::size_t t = 1; t < lines[i].tokens.size(); ++t) {
+      const double apart =
+          std::abs(static_cast<double>(results[i].token_logprobs[t]) - (*lines[i].reference)[t]);
+      ++difference.tokens;
+      difference.half_square += 0.5 * apart * apart;
+      difference.sum += apart;
+      difference.largest = std::max(difference.largest, apart);
+    }
+  }
+  std::string text;
+  for (const auto& [name, difference] : by_adapter) {
+    if (difference.tokens == 0) continue;
+    const auto count = static_cast<double>(difference.tokens);
+    text += cat(text.empty() ? "difference to the references: " : "; ", name, " mean(0.5 d^2) ",
+                static_cast<float>(difference.half_square / count), ", mean ",
+                static_cast<float>(difference.sum / count), ", largest ",
+                static_cast<float>(difference.largest));
+  }
+  return text.empty() ? text : text + "\n";
+}
+
+}  // namespace motley::runner

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "lora/pool.h"
+#include "model/model.h"
+#include "runner/runner.h"
+#include "runner/score.h"
+#include "tensor/device.h"
+
+// A model of tests/goldens, ready to score, with the adapters that a test asks for.
+namespace motley::score_tests {
+
+const std::filesystem::path& goldens_folder();
+std::vector<std::string> golden_models();
+
+class GoldenModel {
+ public:
+  struct Options {
+    bool exact = true;
+    int threads = 2;
+    std::int64_t max_rows = 64;
+    std::int64_t pages = 256;
+    std::string experts_backend;  // "": the selected one
+  };
+
+  GoldenModel(const std::string& name, const Options& options);
+
+  const json::Value& golden() const { return golden_; }
+  const model::Model& model() const { return *model_; }
+  runner::Runner& runner() { return *runner_; }
+  tensor::Device& device() { return *device_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+  // The mix that a case names: its adapter, its adapters, or none.
+  lora::Mix mix_of(const json::Value& golden_case);
+  lora::Mix mix(const std::vector<runner::ScaledAdapter>& adapters, const json::Value& load = {});
+
+  // A case's lines, with the reference in place.
+  std::vector<runner::ScoreLine> lines_of(const json::Value& golden_case) const;
+
+  std::vector<runner::ScoreResult> score(const std::vector<runner::ScoreLine>& lines,
+                                         const std::vector<lora::Mix>& mixes, int top = 5);
+
+ private:
+  lora::Handle adapter(const std::string& name, const json::Value& load);
+
+  std::filesystem::path folder_;
+  json::Value golden_;
+  std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<runner::Runner> runner_;
+  std::map<std::string, lora::Handle> handles_;
+};
+
+// A field that must be there.
+const json::Value& at(const json::Value& object, std::string_view key);
+const json::Array& cases_of(const json::Value& golden);
+
+}  // namespace motley::score_tests
