@@ -43,7 +43,7 @@ lint:
 
 format:
 	@tools/setup.sh lint
-	@git ls-files -co --exclude-standard '*.cc' '*.h' '*.cu' '*.cuh' | xargs clang-format-19 -i
+	@tools/lint.py --format
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX) --strip

@@ -21,7 +21,8 @@ add_library(motley_options INTERFACE)
 target_link_libraries(motley_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 
 set(warnings -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
-             -Wcast-qual -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion)
+             -Wcast-qual -Wformat=2 -Wundef -Wconversion -Wno-sign-conversion
+             -Wno-missing-field-initializers)  # designated initialisers leave out what has its default
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND warnings -Wno-restrict)  # false alarms on std::string in g++ 12 (its bug 105651)
 endif()

@@ -1,4 +1,4 @@
-# Finds CUDA, or leaves it out with one line. Sets MOTLEY_HAS_CUDA.
+# Finds CUDA, or leaves it out with one line. Sets MOTLEY_HAS_CUDA and MOTLEY_COMPUTE_CAPABILITIES.
 
 set(MOTLEY_HAS_CUDA OFF)
 if(MOTLEY_CUDA STREQUAL "OFF")
@@ -8,15 +8,15 @@ endif()
 
 include(CheckLanguage)
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
-  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  set(ENV{CUDACXX} /usr/local/cuda/bin/nvcc)  # and not CMAKE_CUDA_COMPILER, which is taken unchecked
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${MOTLEY_CUDA_ARCHITECTURES})
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
   if(MOTLEY_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "CUDA: MOTLEY_CUDA=ON, but no nvcc was found: put nvcc on PATH or set CUDACXX")
+    message(FATAL_ERROR "CUDA: MOTLEY_CUDA=ON, but no nvcc that works was found: put it on PATH or set CUDACXX")
   endif()
-  message(STATUS "CUDA: no nvcc found, so it is left out; the CPU path is complete without it")
+  message(STATUS "CUDA: no nvcc that works was found, so it is left out; the CPU path is complete without it")
   return()
 endif()
 
@@ -30,6 +30,26 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-find_package(CUDAToolkit REQUIRED)
+find_package(CUDAToolkit)
+if(NOT TARGET CUDA::cudart_static)
+  if(MOTLEY_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CUDA: MOTLEY_CUDA=ON, but there is no toolkit with libcudart_static.a behind "
+                        "${CMAKE_CUDA_COMPILER}: install it, or name another nvcc with CUDACXX")
+  endif()
+  message(STATUS "CUDA: no toolkit behind ${CMAKE_CUDA_COMPILER}, so it is left out; the CPU path is "
+                 "complete without it")
+  return()
+endif()
+
+# The GPUs that the kernels are compiled for, as a C++ list: 90a-real is "9.0".
+set(MOTLEY_COMPUTE_CAPABILITIES "")
+foreach(architecture IN LISTS MOTLEY_CUDA_ARCHITECTURES)
+  if(NOT architecture MATCHES "^([0-9]+)([0-9])[a-z]?(-real|-virtual)?$")
+    message(FATAL_ERROR "CUDA: MOTLEY_CUDA_ARCHITECTURES: can't read '${architecture}', write e.g. 90a-real")
+  endif()
+  list(APPEND MOTLEY_COMPUTE_CAPABILITIES "\"${CMAKE_MATCH_1}.${CMAKE_MATCH_2}\"")
+endforeach()
+list(REMOVE_DUPLICATES MOTLEY_COMPUTE_CAPABILITIES)
+list(JOIN MOTLEY_COMPUTE_CAPABILITIES "," MOTLEY_COMPUTE_CAPABILITIES)
 set(MOTLEY_HAS_CUDA ON)
 message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${MOTLEY_CUDA_ARCHITECTURES}")

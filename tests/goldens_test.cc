@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -57,6 +57,48 @@ const json::Array& list_at(const json::Value& object, std::string_view key) {
   return *at(object, key).as_array(key).value();
 }
 
+// The lines of a case of a model's folder.
+std::vector<json::Value> lines_of(const fs::path& folder, const json::Value& golden_case) {
+  const fs::path path = folder / text_at(golden_case, "file");
+  const std::string text = read_text(path, any_size).value();
+  std::vector<json::Value> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(json::parse(text.substr(begin, end - begin), path.string()).value());
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// What a case's lines say, one after the other.
+struct Said {
+  std::vector<std::int64_t> token_ids;
+  std::vector<double> logprobs;
+};
+
+// The case "model/case", or null where there is none.
+std::optional<Said> said(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  const fs::path folder = goldens() / name.substr(0, slash);
+  if (!fs::exists(folder / "golden.json")) return std::nullopt;
+  const json::Value golden = read_json(folder / "golden.json");
+  for (const json::Value& each : list_at(golden, "cases")) {
+    if (text_at(each, "name") != name.substr(slash + 1)) continue;
+    Said result;
+    for (const json::Value& line : lines_of(folder, each)) {
+      for (const json::Value& id : list_at(line, "token_ids"))
+        result.token_ids.push_back(id.as_integer("token_ids").value());
+      for (const json::Value& logprob : list_at(line, "token_logprobs")) {
+        if (!logprob.is_null())
+          result.logprobs.push_back(logprob.as_number("token_logprobs").value());
+      }
+    }
+    return result;
+  }
+  return std::nullopt;
+}
+
 // Widens every tensor and requires that its numbers are finite.
 void expect_finite(const tensor::Checkpoint& checkpoint, const std::string& where) {
   std::vector<float> numbers;
@@ -78,27 +120,8 @@ class Golden : public testing::TestWithParam<std::string> {
     return *at(read_json(folder_ / "config.json"), "vocab_size").if_integer();
   }
 
-  // Log-probabilities of a case, line after line.
-  std::vector<double> logprobs_of(const json::Value& golden_case) const {
-    std::vector<double> all;
-    for (const json::Value& line : lines_of(golden_case)) {
-      for (const json::Value& each : list_at(line, "token_logprobs")) {
-        if (!each.is_null()) all.push_back(each.as_number("token_logprobs").value());
-      }
-    }
-    return all;
-  }
-
   std::vector<json::Value> lines_of(const json::Value& golden_case) const {
-    const fs::path path = folder_ / text_at(golden_case, "file");
-    const std::string text = read_text(path, any_size).value();
-    std::vector<json::Value> lines;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      lines.push_back(json::parse(text.substr(begin, end - begin), path.string()).value());
-      begin = end + 1;
-    }
-    return lines;
+    return motley::lines_of(folder_, golden_case);
   }
 
   fs::path folder_;
@@ -205,18 +228,33 @@ TEST_P(Golden, GreedyContinuationsAreWhole) {
   }
 }
 
-TEST_P(Golden, RewrittenConventionsSayTheSame) {
-  std::map<std::string, std::vector<double>> said;
-  const json::Array& cases = list_at(golden_, "cases");
-  for (const json::Value& each : cases) said[text_at(each, "name")] = logprobs_of(each);
-  const double tolerance = at(golden_, "tolerance").as_number("tolerance").value();
-  for (const json::Value& each : cases) {
-    const json::Value& other = at(each, "same_as");
-    if (other.is_null() || !said.contains(*other.if_string())) continue;
-    EXPECT_THAT(said[text_at(each, "name")],
-                testing::Pointwise(testing::DoubleNear(tolerance), said[*other.if_string()]))
-        << text_at(each, "name");
+// Row i - 1 of top_* and entry i of token_logprobs are of one distribution.
+TEST_P(Golden, TokensAndTopAgree) {
+  std::size_t among_the_top = 0;
+  for (const json::Value& golden_case : list_at(golden_, "cases")) {
+    const std::string& name = text_at(golden_case, "name");
+    for (const json::Value& line : lines_of(golden_case)) {
+      const json::Array& ids = list_at(line, "token_ids");
+      const json::Array& logprobs = list_at(line, "token_logprobs");
+      for (std::size_t i = 1; i < ids.size(); ++i) {
+        const json::Array& top_ids = *list_at(line, "top_ids")[i - 1].if_array();
+        const json::Array& top_logprobs = *list_at(line, "top_logprobs")[i - 1].if_array();
+        const double logprob = logprobs[i].as_number(name).value();
+        bool found = false;
+        for (std::size_t k = 0; k < top_ids.size(); ++k) {
+          if (*top_ids[k].if_integer() != *ids[i].if_integer()) continue;
+          found = true;
+          EXPECT_EQ(logprob, top_logprobs[k].as_number(name).value()) << name << ", token " << i;
+        }
+        among_the_top += found ? 1 : 0;
+        if (!found) {
+          EXPECT_LT(logprob, top_logprobs.back().as_number(name).value())
+              << name << ", token " << i;
+        }
+      }
+    }
   }
+  EXPECT_GT(among_the_top, 0U);
 }
 
 TEST_P(Golden, RefusalsHaveACodeAndWords) {
@@ -237,6 +275,30 @@ TEST(Goldens, CoverEveryFamily) {
   EXPECT_THAT(families,
               testing::ElementsAre("deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "llama",
                                    "mixtral", "olmoe", "qwen2_moe", "qwen3", "qwen3_moe"));
+}
+
+TEST(Goldens, RewrittenConventionsSayTheSame) {
+  int comparisons = 0;
+  for (const std::string& model : models()) {
+    const json::Value golden = read_json(goldens() / model / "golden.json");
+    const double tolerance = at(golden, "tolerance").as_number("tolerance").value();
+    for (const json::Value& each : list_at(golden, "cases")) {
+      const json::Value& same_as = at(each, "same_as");
+      if (same_as.is_null()) continue;
+      const std::string name = cat(model, "/", text_at(each, "name"));
+      const std::string& other_name = *same_as.if_string();
+      const auto one = said(name);
+      const auto other = said(other_name);
+      ASSERT_TRUE(one) << name;
+      ASSERT_TRUE(other) << name << " is the same as " << other_name << ", which is not there";
+      EXPECT_EQ(one->token_ids, other->token_ids) << name << ", " << other_name;
+      EXPECT_THAT(one->logprobs,
+                  testing::Pointwise(testing::DoubleNear(tolerance), other->logprobs))
+          << name << ", " << other_name;
+      ++comparisons;
+    }
+  }
+  EXPECT_GE(comparisons, 20);
 }
 
 TEST(Goldens, StaySmall) {

@@ -7,6 +7,14 @@ start=$SECONDS
 log=build/configure-$preset.log
 mkdir -p build
 
+# A build folder knows where its sources are: one that was copied or moved here with the tree is of
+# no use.
+made_for=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "build/$preset/CMakeCache.txt" 2>/dev/null || true)
+if [ -n "$made_for" ] && [ "$made_for" != "$(pwd -P)" ] && [ "$made_for" != "$PWD" ]; then
+  printf 'build: build/%s was made for %s: it is removed and made anew\n' "$preset" "$made_for"
+  rm -rf "build/$preset"
+fi
+
 if ! cmake --preset "$preset" >"$log" 2>&1; then
   tail -n 30 "$log" >&2
   printf 'build: configuring %s failed; the whole output is in %s\n' "$preset" "$log" >&2
@@ -21,7 +29,10 @@ if [ -t 1 ]; then
 else
   log=build/build-$preset.log
   if ! cmake --build --preset "$preset" -j "$jobs" >"$log" 2>&1; then
-    grep -E -A 30 'FAILED|error' "$log" | head -n 80 >&2 || tail -n 40 "$log" >&2
+    # Not the names of files that are built, some of which hold the word.
+    excerpt=$(grep -E -A 30 '^FAILED|error:|undefined reference' "$log" | head -n 80 || true)
+    [ -n "$excerpt" ] || excerpt=$(tail -n 40 "$log")
+    printf '%s\n' "$excerpt" >&2
     printf 'build: %s failed; the whole output is in %s\n' "$preset" "$log" >&2
     exit 1
   fi

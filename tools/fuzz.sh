@@ -12,7 +12,7 @@ for target in "$folder"/fuzz_*; do
   found=build/fuzz-corpus/$name
   mkdir -p "$found"
   printf '== %s\n' "$name"
-  "$target" "${bound[@]}" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+  "$target" "${bound[@]}" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="build/fuzz-corpus/$name-" "$found" "fuzz/corpus/$name" 2>"build/fuzz-$name.log" || {
     tail -n 40 "build/fuzz-$name.log" >&2
     printf 'fuzz: %s found something; the input is beside build/fuzz-corpus/\n' "$name" >&2

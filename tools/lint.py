@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks the format, the rules of the house, and clang-tidy: tools/lint.py [--jobs N] BUILD_FOLDER
+With --rules-only only the rules, with --format it formats instead; neither needs a build.
 
 clang-tidy is slow, so a file that passed is remembered under ~/.cache/motley/tidy by a hash of all that
 its result depends on: its preprocessed text, its flags, the settings and the program's version.
@@ -9,6 +10,7 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -22,11 +24,12 @@ TIDY = "clang-tidy-19"
 TIDY_COMMAND = [TIDY, "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
 FORMAT = "clang-format-19"
 CODE = (".cc", ".h", ".cu", ".cuh")
+NOT_OURS = {".git", ".venv", ".scratch", ".cache", "build"}  # folders, as .gitignore has them
 LONGEST_FILE = 700  # lines; the aim is 600
 
 # (what, where it is looked for, what to do): one line of a file that matches breaks a rule.
 LINE_RULES = [
-    (r'#include "\.\.?/', CODE, "include by room: \"base/error.h\""),
+    (r'#include "([^"]*/)?\.\.?/', CODE, "include by room: \"base/error.h\""),
     (r'#include "[^/"]+"', CODE, "include by room: \"base/error.h\""),
     (r"#\s*if.*\b(CUDA|__CUDACC__|__CUDA_ARCH__)\b", CODE, "choose in CMake; only the number types may ask the compiler"),
     (r"#include <nlohmann/", CODE, "use base/json.h"),
@@ -41,11 +44,31 @@ EXCEPTIONS = {
 }
 
 
-def tracked_files() -> list[pathlib.Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
-    ).stdout
-    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+def listed_by_git(root: pathlib.Path) -> list[pathlib.Path] | None:
+    """What git tracks, or would if it were added; None where the root is not that of a repository."""
+
+    def git(*words: str) -> str | None:
+        try:
+            run = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+        except FileNotFoundError:
+            return None
+        return run.stdout if run.returncode == 0 else None
+
+    top = git("rev-parse", "--show-toplevel")
+    if top is None or pathlib.Path(top.rstrip("\n")).resolve() != root:
+        return None
+    listed = git("ls-files", "-co", "--exclude-standard", "-z")
+    return None if listed is None else [root / name for name in listed.split("\0") if name]
+
+
+def code_files(root: pathlib.Path) -> list[pathlib.Path]:
+    files = listed_by_git(root)
+    if files is None:
+        files = []
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(set(folders) - NOT_OURS)
+            files += [pathlib.Path(folder, name) for name in sorted(names)]
+    return [path for path in files if path.suffix in CODE and path.is_file()]
 
 
 def check_format(files: list[pathlib.Path]) -> list[str]:
@@ -54,10 +77,10 @@ def check_format(files: list[pathlib.Path]) -> list[str]:
     return [f"{pathlib.Path(name).relative_to(ROOT)}: not formatted: run make format" for name in wrong]
 
 
-def check_rules(files: list[pathlib.Path]) -> list[str]:
+def check_rules(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
     findings = []
     for path in files:
-        name = str(path.relative_to(ROOT))
+        name = str(path.relative_to(root))
         product = name.startswith(("src/", "fuzz/", "tests/"))
         lines = path.read_text().splitlines()
         if name.startswith("src/") and len(lines) > LONGEST_FILE:
@@ -120,12 +143,24 @@ class Tidy:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--rules-only", action="store_true")
+    parser.add_argument("--format", action="store_true")
+    parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="another tree, for --rules-only")
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
     arguments = parser.parse_args()
     start = time.monotonic()
 
-    code = [path for path in tracked_files() if path.suffix in CODE]
-    findings = check_format(code) + check_rules(code)
+    root = arguments.root.resolve()
+    code = code_files(root)
+    if arguments.format:
+        return subprocess.run([FORMAT, "-i", *map(str, code)]).returncode
+    if arguments.rules_only:
+        findings = check_rules(root, code)
+        print(*findings, sep="\n", end="\n" if findings else "")
+        return 1 if findings else 0
+    if arguments.build is None or root != ROOT:
+        parser.error("clang-tidy needs the build folder of this tree")
+    findings = check_format(code) + check_rules(root, code)
     tidy = Tidy(arguments.build.resolve())
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for finding in pool.map(tidy.check, sorted(tidy.entries)):

@@ -37,11 +37,11 @@ install_debian() {
   local lists=() missing=() name version installed
   for list in "$@"; do lists+=("tools/packages/$list.txt"); done
   while read -r name version; do
+    # A newer one than the pin is as good, and never replaced by an older.
     installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$name" 2>/dev/null || true)
-    case "$installed" in
-      "ii $version"*) ;;
-      *) missing+=("$name=$version*") ;;
-    esac
+    if [ "${installed#ii }" = "$installed" ] || ! dpkg --compare-versions "${installed#ii }" ge "$version"; then
+      missing+=("$name=$version*")
+    fi
   done < <(wanted "${lists[@]}")
   [ ${#missing[@]} = 0 ] && return
 
@@ -52,7 +52,7 @@ install_debian() {
   local start=$SECONDS
   logged as_root apt-get update
   logged as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y --no-install-recommends --allow-downgrades "${missing[@]}"
+    apt-get install -y --no-install-recommends "${missing[@]}"
   printf 'set-up: installed in %s s\n' $((SECONDS - start))
 }
 

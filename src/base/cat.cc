@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::size_t longest_quoted_name = 200;
 
+// Characters that a terminal shows as another line, or that change the order in which it shows the
+// others: line and paragraph separators, marks and overrides of direction.
+bool rearranges_text(char32_t c) {
+  return c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+}
+
 void append_escape(std::string& text, unsigned char byte) {
   constexpr std::string_view hex = "0123456789abcdef";
   text += "\\x";
@@ -30,9 +36,10 @@ std::string printable(std::string_view text) {
       line += "\\t";
     } else if (next.code_point < 0x20 || next.code_point == 0x7f) {
       append_escape(line, byte);
-    } else if (next.code_point >= 0x80 && next.code_point < 0xa0) {
-      append_escape(line, byte);
-      append_escape(line, static_cast<unsigned char>(text[at + 1]));
+    } else if ((next.code_point >= 0x80 && next.code_point < 0xa0) ||
+               rearranges_text(next.code_point)) {
+      for (const char each : text.substr(at, next.length))
+        append_escape(line, static_cast<unsigned char>(each));
     } else {
       line += text.substr(at, next.length);
     }

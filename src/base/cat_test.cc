@@ -54,6 +54,15 @@ TEST(Printable, KeepsTextAndEscapesControlCharacters) {
   EXPECT_EQ(printable("\u0080\u009b\u00a0"), "\\xc2\\x80\\xc2\\x9b\u00a0");
 }
 
+TEST(Printable, EscapesWhatBreaksOrRearrangesALine) {
+  EXPECT_EQ(printable("\u2028\u2029"), "\\xe2\\x80\\xa8\\xe2\\x80\\xa9");
+  for (const char* each : {"\u200e", "\u200f", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e",
+                           "\u2066", "\u2067", "\u2068", "\u2069"})
+    EXPECT_EQ(printable(each).substr(0, 5), "\\xe2\\") << printable(each);
+  for (const char* kept : {"\u200d", "\u2010", "\u2027", "\u202f", "\u2065", "\u206a"})
+    EXPECT_EQ(printable(kept), kept);
+}
+
 TEST(Printable, EscapesEveryByteThatIsNotUtf8) {
   EXPECT_EQ(printable("a\x80z\xff"), "a\\x80z\\xff");
   EXPECT_EQ(printable("\xe2\x82"), "\\xe2\\x82");

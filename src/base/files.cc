@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
+#include <optional>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -32,13 +34,23 @@ class Descriptor {
   int value_;
 };
 
+// A symbolic link whose target is missing. Anything else is null.
+std::optional<Error> dangling_link(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  if (error) return std::nullopt;
+  return Error(ErrorCode::bad_file, cat("a link to ", quote(target.native()), ", which is missing"),
+               printable(path.native()), "copy what it points to as well (cp -L follows links)");
+}
+
 // What errno says about a path, with what to do.
 Error system_error(std::string_view action, const std::filesystem::path& path, int error) {
   const std::string where = printable(path.string());
   switch (error) {
     case ENOENT:
     case ENOTDIR:
-      return {ErrorCode::not_found, "no such file or folder", where, "check the path"};
+      if (auto dangling = dangling_link(path)) return *std::move(dangling);
+      return no_such_path(path);
     case EACCES:
     case EPERM:
       return {ErrorCode::io, cat("not allowed to ", action), where,
@@ -90,6 +102,18 @@ int open_for_reading(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Error no_such_path(const std::filesystem::path& path) {
+  return {ErrorCode::not_found, "no such file or folder", printable(path.native()),
+          "check the path"};
+}
+
+Error inside_folder(Error error) {
+  const bool misplaced = error.code() == ErrorCode::invalid_argument;
+  if (!misplaced && error.code() != ErrorCode::not_found) return error;
+  return {misplaced ? ErrorCode::bad_file : error.code(), error.what(), error.where(),
+          "the folder is damaged; copy or download it again"};
+}
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   MOTLEY_TRY_VOID(without_zero_byte(path));
@@ -194,6 +218,12 @@ Result<void> AtomicFile::commit() {
   return {};
 }
 
+Result<void> remove_file(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
+  return {};
+}
+
 Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder) {
   MOTLEY_TRY_VOID(without_zero_byte(folder));
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
@@ -217,8 +247,10 @@ Result<PathKind> path_kind(const std::filesystem::path& path) {
   MOTLEY_TRY_VOID(without_zero_byte(path));
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return PathKind::missing;
-    return system_error("read", path, errno);
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) return system_error("read", path, error);
+    if (auto dangling = dangling_link(path)) return *std::move(dangling);
+    return PathKind::missing;
   }
   if (S_ISREG(status.st_mode)) return PathKind::file;
   if (S_ISDIR(status.st_mode)) return PathKind::folder;

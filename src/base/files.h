@@ -12,6 +12,13 @@
 
 namespace motley {
 
+// The error of a path that is not there.
+Error no_such_path(const std::filesystem::path& path);
+
+// The same error where a folder or an index named the path, and not the user: that something else
+// stands there is then the folder's damage, not a wrong call.
+Error inside_folder(Error error);
+
 // A file in memory, read-only, through the page cache: nothing is read before it is touched. The
 // file must not be truncated while it is mapped.
 class MappedFile {
@@ -67,12 +74,15 @@ class AtomicFile {
   int descriptor_;
 };
 
+// Removes a file; that there is none is no error.
+Result<void> remove_file(const std::filesystem::path& path);
+
 // The names in a folder, sorted, without "." and "..".
 Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder);
 
 enum class PathKind : std::uint8_t { missing, file, folder, other };
 
-// Follows symbolic links; a loop of them is an error.
+// Follows symbolic links; a loop of them, and one that points nowhere, is an error.
 Result<PathKind> path_kind(const std::filesystem::path& path);
 
 }  // namespace motley

@@ -115,9 +115,39 @@ TEST_F(FilesTest, FollowsSymbolicLinks) {
 
 TEST_F(FilesTest, RefusesWhatIsMissing) {
   folder_.file("a", "content");
-  fs::create_symlink("nothing", folder_ / "dangling");
-  for (const char* name : {"none", "none/a", "a/b", "dangling"})
+  for (const char* name : {"none", "none/a", "a/b"})
     expect_refused(folder_ / name, {ErrorCode::not_found, "no such file"});
+}
+
+TEST_F(FilesTest, SaysWhatADanglingLinkPointsTo) {
+  fs::create_symlink("../blobs/4f", folder_ / "dangling");
+  const Refusal wanted{ErrorCode::bad_file, "a link to '../blobs/4f', which is missing"};
+  expect_refused(folder_ / "dangling", wanted);
+  const auto kind = path_kind(folder_ / "dangling");
+  ASSERT_FALSE(kind.ok());
+  EXPECT_EQ(kind.error().code(), wanted.code);
+  EXPECT_EQ(kind.error().what(), wanted.what);
+}
+
+TEST_F(FilesTest, WhatAFolderNamesIsNoWrongCall) {
+  const auto folder = read_text(folder_.path(), 100);
+  ASSERT_FALSE(folder.ok());
+  const Error inside = inside_folder(folder.error());
+  EXPECT_EQ(inside.code(), ErrorCode::bad_file);
+  EXPECT_EQ(inside.what(), folder.error().what());
+  EXPECT_EQ(inside.fix(), "the folder is damaged; copy or download it again");
+  EXPECT_EQ(inside_folder(no_such_path("a")).code(), ErrorCode::not_found);
+  const Error full(ErrorCode::out_of_memory, "the disk is full", "a", "free some space");
+  EXPECT_EQ(inside_folder(full).message(), full.message());
+}
+
+TEST_F(FilesTest, RemovesAFileThatMayBeMissing) {
+  folder_.file("a", "content");
+  EXPECT_TRUE(remove_file(folder_ / "a").ok());
+  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_TRUE(remove_file(folder_ / "a").ok());
+  fs::create_directory(folder_ / "folder");
+  EXPECT_FALSE(remove_file(folder_ / "folder").ok());
 }
 
 TEST_F(FilesTest, RefusesAFolder) {
@@ -293,14 +323,13 @@ TEST_F(FilesTest, TellsKindsOfPathsApart) {
   fs::create_directory(folder_ / "folder");
   fs::create_symlink("file", folder_ / "to_file");
   fs::create_symlink("folder", folder_ / "to_folder");
-  fs::create_symlink("none", folder_ / "dangling");
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(path_kind(folder_ / "file").value(), PathKind::file);
   EXPECT_EQ(path_kind(folder_ / "folder").value(), PathKind::folder);
   EXPECT_EQ(path_kind(folder_ / "to_file").value(), PathKind::file);
   EXPECT_EQ(path_kind(folder_ / "to_folder").value(), PathKind::folder);
   EXPECT_EQ(path_kind(folder_ / "pipe").value(), PathKind::other);
-  for (const char* name : {"none", "dangling", "file/below"})
+  for (const char* name : {"none", "file/below"})
     EXPECT_EQ(path_kind(folder_ / name).value(), PathKind::missing) << name;
 }
 

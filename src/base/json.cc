@@ -112,6 +112,21 @@ Object& Object::operator=(const Object& other) = default;
 Object& Object::operator=(Object&& other) noexcept = default;
 Object::~Object() = default;
 
+Result<Object> Object::make(std::vector<Member> members) {
+  Object object;
+  object.members_ = std::move(members);
+  const auto key = [&](std::uint32_t i) -> const std::string& { return object.members_[i].key; };
+  std::vector<std::uint32_t> order(object.members_.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::ranges::sort(order, {}, key);
+  const auto twice = std::ranges::adjacent_find(order, {}, key);
+  if (twice != order.end())
+    return Error(ErrorCode::invalid_argument,
+                 cat("key ", quote(key(*twice)), " twice in one object"), "", "keep one of them");
+  if (order.size() >= indexed_from) object.by_key_ = std::move(order);
+  return object;
+}
+
 std::span<const Member> Object::members() const { return members_; }
 std::size_t Object::size() const { return members_.size(); }
 
@@ -132,20 +147,6 @@ const Value* Object::find(std::string_view key) const {
 void Object::add(std::string key, Value value) {
   by_key_.clear();
   members_.push_back({std::move(key), std::move(value)});
-}
-
-const std::string* Object::index() {
-  if (members_.size() < 2) return nullptr;
-  by_key_.resize(members_.size());
-  std::iota(by_key_.begin(), by_key_.end(), 0U);
-  std::sort(by_key_.begin(), by_key_.end(),
-            [this](std::uint32_t a, std::uint32_t b) { return members_[a].key < members_[b].key; });
-  for (std::size_t i = 1; i < by_key_.size(); ++i) {
-    const std::string& key = members_[by_key_[i]].key;
-    if (key == members_[by_key_[i - 1]].key) return &key;
-  }
-  if (members_.size() < indexed_from) by_key_ = {};
-  return nullptr;
 }
 
 std::string_view describe(Kind kind) {

@@ -30,6 +30,9 @@ class Object {
   Object& operator=(Object&& other) noexcept;
   ~Object();
 
+  // An object of these members, its keys indexed for find(). Refuses a key that occurs twice.
+  static Result<Object> make(std::vector<Member> members);
+
   // The value of a key, or null where the object lacks it.
   const Value* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
@@ -42,10 +45,6 @@ class Object {
   bool empty() const { return size() == 0; }
 
  private:
-  friend class Builder;
-  // Sorts the keys for find(). Returns a key that occurs twice, or null.
-  const std::string* index();
-
   std::vector<Member> members_;
   // Positions in members_ by ascending key; empty in small objects and those made with add().
   std::vector<std::uint32_t> by_key_;
@@ -107,7 +106,8 @@ struct ParseLimits {
 };
 
 // One JSON value with nothing but white space after it. Strict: valid UTF-8, no comments, no
-// trailing commas, no NaN, no key twice in one object. `where` is what messages call the text.
+// trailing commas, no NaN, no byte-order mark, no key twice in one object. `where` is what messages
+// call the text.
 Result<Value> parse(std::string_view text, std::string_view where, const ParseLimits& limits = {});
 
 // Compact text. Strings that are not valid UTF-8 are repaired, so the result is always JSON; an

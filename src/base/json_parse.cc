@@ -14,7 +14,10 @@ namespace {
 
 constexpr int deepest = 1000;
 
-}  // namespace
+// Python's reader refuses it too.
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+using Members = std::vector<Member>;
 
 // Takes the parser's events; returns false to stop it. It keeps a stack of its own, so that the
 // depth of the input does not cost stack of the thread.
@@ -34,7 +37,7 @@ class Builder {
   bool string(std::string& value) { return put(std::move(value)); }
   bool binary(nlohmann::json::binary_t&) { return fail("binary data", "write it as text"); }
 
-  bool start_object(std::size_t) { return open(Object()); }
+  bool start_object(std::size_t) { return open(Members()); }
   bool start_array(std::size_t) { return open(Array()); }
 
   bool key(std::string& value) {
@@ -43,12 +46,19 @@ class Builder {
   }
 
   bool end_object() {
-    auto& object = std::get<Object>(stack_.back().container);
-    if (const std::string* twice = object.index())
-      return fail(cat("key ", quote(*twice), " twice in one object"), "keep one of them");
-    return close();
+    auto object = Object::make(std::get<Members>(std::move(stack_.back().container)));
+    if (!object.ok()) {
+      name_member();
+      return fail(object.error().what(), object.error().fix());
+    }
+    stack_.pop_back();
+    return put(*std::move(object));
   }
-  bool end_array() { return close(); }
+  bool end_array() {
+    Array array = std::get<Array>(std::move(stack_.back().container));
+    stack_.pop_back();
+    return put(std::move(array));
+  }
 
   // The parser has read `position` bytes, the end counting as one. The last is the end of a token
   // that may not stand there, or a byte that its token can't go on with.
@@ -72,6 +82,11 @@ class Builder {
     return syntax_error(begin, utf8::decode(text_.substr(begin)).length);
   }
 
+  bool byte_order_mark_error() {
+    where_ += place(0);
+    return fail("JSON that begins with a byte-order mark", "save it as UTF-8 without the mark");
+  }
+
   bool syntax_error(std::size_t begin, std::size_t length) {
     where_ += place(begin);
     const std::string found =
@@ -87,7 +102,7 @@ class Builder {
 
  private:
   struct Open {
-    std::variant<Array, Object> container;
+    std::variant<Array, Members> container;
     std::string key;  // of the member being read
   };
 
@@ -120,24 +135,25 @@ class Builder {
     } else if (auto* array = std::get_if<Array>(&stack_.back().container)) {
       array->push_back(std::move(value));
     } else {
-      auto& object = std::get<Object>(stack_.back().container);
-      object.members_.push_back({std::move(stack_.back().key), std::move(value)});
+      auto& members = std::get<Members>(stack_.back().container);
+      members.push_back({std::move(stack_.back().key), std::move(value)});
     }
     return true;
   }
 
-  bool open(std::variant<Array, Object> container) {
-    if (static_cast<int>(stack_.size()) >= limits_.depth)
+  bool open(std::variant<Array, Members> container) {
+    if (static_cast<int>(stack_.size()) >= limits_.depth) {
+      name_member();
       return fail(cat("JSON nested deeper than ", limits_.depth), "make it flatter");
+    }
     stack_.push_back({std::move(container), {}});
     return true;
   }
 
-  bool close() {
-    Value whole = std::visit([](auto& container) { return Value(std::move(container)); },
-                             stack_.back().container);
-    stack_.pop_back();
-    return put(std::move(whole));
+  // Adds which member of the outermost object is being read, if one is.
+  void name_member() {
+    if (stack_.size() < 2 || !std::holds_alternative<Members>(stack_.front().container)) return;
+    where_ += cat(", in ", quote(stack_.front().key));
   }
 
   bool fail(std::string what, std::string fix) {
@@ -154,9 +170,15 @@ class Builder {
   std::optional<Error> error_;
 };
 
+}  // namespace
+
 Result<Value> parse(std::string_view text, std::string_view where, const ParseLimits& limits) {
   MOTLEY_CHECK(limits.depth <= deepest, "values are written and destroyed recursively");
   Builder builder(text, where, limits);
+  if (text.starts_with(byte_order_mark)) {
+    builder.byte_order_mark_error();
+    return std::move(builder).take(false);
+  }
   // The library takes a zero byte for the end of the text.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
     builder.syntax_error(zero, 1);

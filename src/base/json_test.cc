@@ -164,11 +164,11 @@ TEST(JsonParse, RefusesAZeroByteAnywhere) {
         << printable(text);
 }
 
-TEST(JsonParse, IgnoresAByteOrderMark) {
-  EXPECT_EQ(*parsed("\xef\xbb\xbf"
-                    "5")
-                 .if_integer(),
-            5);
+TEST(JsonParse, RefusesAByteOrderMark) {
+  for (const char* rest : {"", "5", "{}"})
+    EXPECT_EQ(refusal(cat("\xef\xbb\xbf", rest)),
+              "JSON that begins with a byte-order mark (input, line 1, column 1): save it as UTF-8 "
+              "without the mark");
 }
 
 TEST(JsonParse, ErrorsNameThePlace) {
@@ -296,6 +296,8 @@ TEST(JsonParse, RefusesKeyTwiceInOneObject) {
   }
   EXPECT_THAT(refusal(R"({"a":1,"\u0061":2})"), HasSubstr("key 'a' twice"));
   EXPECT_THAT(refusal(R"([{"x":{"a":1,"b":2,"a":3}}])"), HasSubstr("key 'a' twice"));
+  EXPECT_EQ(refusal(R"({"x":{},"y":{"z":{"a":1,"a":2}}})"),
+            "key 'a' twice in one object (input, in 'y'): keep one of them");
   EXPECT_EQ(round_trip(R"({"a":{"a":1},"b":{"a":2}})"), R"({"a":{"a":1},"b":{"a":2}})");
 }
 
@@ -323,7 +325,8 @@ TEST(JsonParse, DepthHasALimit) {
     const std::string inner = open == "[" ? "" : "1";
     EXPECT_TRUE(parse(repeated(open, 64) + inner + repeated(close, 64), "input").ok());
     EXPECT_EQ(refusal(repeated(open, 65) + inner + repeated(close, 65)),
-              "JSON nested deeper than 64 (input): make it flatter");
+              cat("JSON nested deeper than 64 (input", open == "[" ? "" : ", in 'a'",
+                  "): make it flatter"));
   }
   EXPECT_TRUE(parse("1", "input", {.depth = 0}).ok());
   EXPECT_THAT(refusal("[]", {.depth = 0}), HasSubstr("deeper than 0"));

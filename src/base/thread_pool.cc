@@ -10,10 +10,22 @@
 #include "base/cpu.h"
 
 namespace motley {
+
+// A body that a thread is in, and the one from which its pool was called.
+struct RunningBody {
+  const ThreadPool* pool;
+  const RunningBody* outer;
+};
+
 namespace {
 
-// The pool whose body this thread runs, to catch a body that calls its own pool.
-thread_local const ThreadPool* running_in = nullptr;
+// The innermost body that this thread is in.
+constinit thread_local const RunningBody* running = nullptr;
+
+void require_not_running(const ThreadPool* pool) {
+  for (const RunningBody* each = running; each != nullptr; each = each->outer)
+    MOTLEY_CHECK(each->pool != pool, "a body must not call its own pool");
+}
 
 void pin_to(pthread_t thread, int cpu) {
   cpu_set_t set;
@@ -46,17 +58,18 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(FunctionRef<void(int rank)> body) {
   if (size_ == 1) return run_here([&] { body(0); });
-  MOTLEY_CHECK(running_in != this, "a body must not call its own pool");
-  const ThreadPool* outer = running_in;
+  require_not_running(this);
+  const RunningBody here{.pool = this, .outer = running};
   const std::lock_guard lock(one_call_);
   body_ = &body;
+  caller_ = here.outer;
   unfinished_.store(static_cast<std::uint32_t>(size_ - 1), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
 
-  running_in = this;
+  running = &here;
   body(0);
-  running_in = outer;
+  running = here.outer;
   for (std::uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;
        left = unfinished_.load(std::memory_order_acquire)) {
     wait_while_equal(unfinished_, left);
@@ -64,12 +77,12 @@ void ThreadPool::run(FunctionRef<void(int rank)> body) {
 }
 
 void ThreadPool::run_here(FunctionRef<void()> body) {
-  MOTLEY_CHECK(running_in != this, "a body must not call its own pool");
-  const ThreadPool* outer = running_in;
+  require_not_running(this);
+  const RunningBody here{.pool = this, .outer = running};
   const std::lock_guard lock(one_call_);
-  running_in = this;
+  running = &here;
   body();
-  running_in = outer;
+  running = here.outer;
 }
 
 void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
@@ -107,9 +120,11 @@ void ThreadPool::work(int rank) {
     // run() waits for every worker, so the generation moves by one at a time.
     ++seen;
     if (stopping_) return;
-    running_in = this;
+    // What called the body holds for its workers too: they wait for each other.
+    const RunningBody here{.pool = this, .outer = caller_};
+    running = &here;
     (*body_)(rank);
-    running_in = nullptr;
+    running = nullptr;
     if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
   }
 }

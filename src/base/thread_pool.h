@@ -11,6 +11,8 @@
 
 namespace motley {
 
+struct RunningBody;
+
 // Threads for compute: a call costs about a microsecond (bench/thread_pool.cc), because workers
 // spin for a moment before they sleep; one that finds them asleep costs what waking them does. Work
 // is cut by index ranges that depend only on the count and the pool's size, never on timing, and a
@@ -38,7 +40,7 @@ class ThreadPool {
 
   // Calls body(rank) once for every rank in [0, size), rank 0 on the calling thread, and returns
   // when all are done. One call at a time: a second caller waits. A body must not call its own
-  // pool.
+  // pool, nor may a pool that it calls.
   void run(FunctionRef<void(int rank)> body);
 
   // Cuts [0, count) into at most size() ranges of nearly equal length, none shorter than `grain`
@@ -65,6 +67,7 @@ class ThreadPool {
 
   // The call that runs: written before generation_ moves on, read after that is seen.
   const FunctionRef<void(int)>* body_ = nullptr;
+  const RunningBody* caller_ = nullptr;
   bool stopping_ = false;
 
   alignas(64) std::atomic<std::uint32_t> generation_{0};

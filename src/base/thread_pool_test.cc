@@ -287,6 +287,24 @@ TEST(ThreadPoolDeathTest, BodyThatCallsItsOwnPoolAborts) {
   }
 }
 
+TEST(ThreadPoolDeathTest, PoolsThatCallEachOtherInACircleAbort) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  // From the rank that runs on the caller's thread, and from one of the workers.
+  for (const int caller : {0, 1}) {
+    const auto circle = [caller] {
+      ThreadPool first(quiet(2));
+      ThreadPool second(quiet(2));
+      first.run([&](int outer) {
+        if (outer != caller) return;
+        second.run([&](int inner) {
+          if (inner == caller) first.run([](int) {});
+        });
+      });
+    };
+    EXPECT_DEATH(circle(), "a body must not call its own pool") << caller;
+  }
+}
+
 TEST(FunctionRef, CallsWhatItRefersTo) {
   int calls = 0;
   const auto count = [&calls](int by) { return calls += by; };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <vector>
 
 #include "base/cat.h"
@@ -10,11 +11,10 @@
 namespace motley::cli {
 namespace {
 
-std::vector<Command> commands() { return {inspect_command()}; }
+std::vector<Command> commands() { return {score_command(), inspect_command()}; }
 
 // Commands of the contract whose rooms are not built yet.
-constexpr std::array<std::string_view, 6> promised = {"serve", "chat",     "score",
-                                                      "bench", "tokenize", "quantize"};
+constexpr std::array<std::string_view, 5> promised = {"serve", "chat", "bench", "tokenize", "quantize"};
 
 std::string overview() {
   std::string text =
@@ -43,29 +43,45 @@ Error unknown_command(std::string_view word) {
           meant ? cat("did you mean ", *meant, "?") : "see motley --help"};
 }
 
+bool is_help(std::string_view word) { return word == "--help" || word == "-h"; }
+
 Result<void> dispatch(std::span<const std::string> words, Output output) {
   if (words.empty())
     return Error(ErrorCode::invalid_argument, "no command", "", "see motley --help");
   const std::string& first = words.front();
-  if (first == "--help" || first == "-h" || first == "help")
-    return output(overview()), Result<void>();
-  if (first == "--version") return output(cat("motley ", version(), "\n")), Result<void>();
+  const std::span<const std::string> rest = words.subspan(1);
+  const bool asks_help = is_help(first) || first == "help";
+  if (asks_help || first == "--version") {
+    if (!rest.empty())
+      return Error(ErrorCode::invalid_argument, cat("one argument too many, ", quote(rest.front())),
+                   cat("motley ", first), cat("write ", first, " alone"));
+    output(asks_help ? overview() : cat("motley ", version(), "\n"));
+    return {};
+  }
 
   const std::vector<Command> known = commands();
   const auto command = std::ranges::find(known, std::string_view(first),
                                          [](const Command& each) { return each.spec.name; });
   if (command == known.end()) return unknown_command(first);
-  const std::span<const std::string> rest = words.subspan(1);
-  if (std::ranges::any_of(rest, [](const std::string& word) { return word == "--help"; }))
-    return output(usage(command->spec)), Result<void>();
+  if (std::ranges::any_of(rest, is_help)) return output(usage(command->spec)), Result<void>();
   MOTLEY_TRY(const Arguments arguments, Arguments::parse(command->spec, rest));
   return command->run(arguments, output);
+}
+
+// Nothing of ours throws, but the standard library does where the memory ends.
+Result<void> dispatch_within_memory(std::span<const std::string> words, Output output) {
+  try {
+    return dispatch(words, output);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::out_of_memory, "not enough memory", "",
+                 "free some, or use a machine with more");
+  }
 }
 
 }  // namespace
 
 int run(std::span<const std::string> words, Output output, Output errors) {
-  const Result<void> result = dispatch(words, output);
+  const Result<void> result = dispatch_within_memory(words, output);
   if (result.ok()) return 0;
   errors(cat("motley: ", result.error().message(), "\n"));
   return exit_status(result.error().code());

@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "base/json.h"
 #include "base/temporary_folder.h"
 #include "tensor/checkpoint.h"
@@ -49,6 +52,33 @@ TEST(Cli, PrintsItsVersion) {
   EXPECT_THAT(motley({"--version"}).output, testing::MatchesRegex("motley [0-9.]+\n"));
 }
 
+TEST(Cli, HelpAndVersionTakeNothingElse) {
+  for (const char* word : {"--version", "--help", "-h", "help"}) {
+    const Outcome outcome = motley({word, "extra"});
+    EXPECT_EQ(outcome.status, 2) << word;
+    EXPECT_EQ(outcome.output, "") << word;
+    EXPECT_EQ(outcome.errors, cat("motley: one argument too many, 'extra' (motley ", word,
+                                  "): write ", word, " alone\n"));
+  }
+}
+
+TEST(Cli, CommandsTellTheirUsage) {
+  for (const char* word : {"--help", "-h"}) {
+    const Outcome outcome = motley({"inspect", word});
+    EXPECT_EQ(outcome.status, 0) << word;
+    EXPECT_THAT(outcome.output, StartsWith("usage: motley inspect PATH")) << word;
+  }
+}
+
+TEST(Cli, TheEndOfMemoryIsAnErrorLikeAnyOther) {
+  std::string line;
+  auto output = [](std::string_view) { throw std::bad_alloc(); };
+  auto errors = [&](std::string_view text) { line += text; };
+  const std::vector<std::string> words = {"--version"};
+  EXPECT_EQ(run(words, output, errors), 1);
+  EXPECT_EQ(line, "motley: not enough memory: free some, or use a machine with more\n");
+}
+
 TEST(Cli, ErrorsAreOneLineThatSaysWhatToDo) {
   const Outcome outcome = motley({});
   EXPECT_EQ(outcome.status, 2);
@@ -63,7 +93,7 @@ TEST(Cli, SuggestsWhatWasMeant) {
 }
 
 TEST(Cli, PromisedCommandsSayThatTheyAreNotThereYet) {
-  for (const char* command : {"serve", "chat", "score", "bench", "tokenize", "quantize"}) {
+  for (const char* command : {"serve", "chat", "bench", "tokenize", "quantize"}) {
     const Outcome outcome = motley({command, "model"});
     EXPECT_EQ(outcome.status, 2) << command;
     EXPECT_THAT(outcome.errors,
@@ -173,6 +203,65 @@ TEST_F(Inspect, PrintsJson) {
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(*report->if_object()->find("kind")->if_string(), "file");
   EXPECT_EQ(report->if_object()->find("tensors")->if_array()->size(), 3U);
+}
+
+TEST_F(Inspect, PatternsKeepEmptyParts) {
+  put("config.json", "{}");
+  const float number = 1;
+  const tensor::ConstTensor tensor(reinterpret_cast<const std::byte*>(&number), DType::f32, {1});
+  const std::vector<tensor::NamedTensor> tensors = {
+      {"a..b", tensor}, {"a.b", tensor}, {".7", tensor}, {"c.", tensor}};
+  ASSERT_TRUE(tensor::write_checkpoint(folder_, "model", tensors, 1000).ok());
+  const Outcome outcome = motley({"inspect", folder_.string()});
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("  a..b F32 [1]\n"), HasSubstr("  a.b F32 [1]\n"),
+                                    HasSubstr("  .* F32 [1]\n"), HasSubstr("  c. F32 [1]\n")));
+}
+
+TEST_F(Inspect, RefusesWhatIsNeitherFileNorFolder) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const fs::path& path : {folder_ / "pipe", fs::path("/dev/null")}) {
+    const Outcome outcome = motley({"inspect", path.string()});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.errors, cat("motley: neither a file nor a folder (", path.string(),
+                                  "): name a model, an adapter or a safetensors file\n"));
+  }
+}
+
+TEST_F(Inspect, RefusesAFolderWithoutItsConfig) {
+  put_weights("model");
+  Outcome outcome = motley({"inspect", folder_.string()});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("no config.json"));
+  put_weights("adapter_model");
+  put("config.json", "{}");
+  outcome = motley({"inspect", folder_.string()});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("no adapter_config.json"));
+}
+
+TEST_F(Inspect, RefusesAConfigThatIsNoObject) {
+  put_weights("model");
+  for (const char* text : {"[]", "null", "\"text\"", "5"}) {
+    put("config.json", text);
+    const Outcome outcome = motley({"inspect", folder_.string()});
+    EXPECT_EQ(outcome.status, 1) << text;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("expected an object"), HasSubstr("config.json")));
+  }
+}
+
+// The call is right: it is the folder that is not.
+TEST_F(Inspect, ADamagedFolderIsNoWrongCall) {
+  put_weights("model");
+  ASSERT_EQ(::mkfifo((folder_ / "config.json").c_str(), 0600), 0);
+  Outcome outcome = motley({"inspect", folder_.string()});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("this is not a regular file"),
+                                    HasSubstr("config.json"), HasSubstr("the folder is damaged")));
+  fs::remove(folder_ / "config.json");
+  fs::create_directory(folder_ / "config.json");
+  outcome = motley({"inspect", folder_.string()});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("this is a folder"));
 }
 
 TEST_F(Inspect, NamesWhatIsWrong) {

@@ -17,5 +17,6 @@ struct Command {
 };
 
 Command inspect_command();
+Command score_command();
 
 }  // namespace motley::cli

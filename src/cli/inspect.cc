@@ -1,6 +1,6 @@
-// motley inspect: what a folder or file holds, checked as strictly as loading it would be.
+// motley inspect: what a folder or file holds. Its container is checked (names, types, shapes,
+// layout), not what the tensors mean.
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -37,13 +37,20 @@ struct Tally {
   }
 };
 
-Result<std::optional<json::Value>> read_config(const fs::path& path) {
+Result<json::Value> read_config(const fs::path& folder, std::string_view name) {
+  const fs::path path = folder / name;
   MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::missing) return std::optional<json::Value>();
-  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
-  auto value = json::parse(text, printable(path.string()));
+  if (kind == PathKind::missing)
+    return Error(ErrorCode::bad_file, cat("no ", name), printable(folder.string()),
+                 "check that this is the right folder, and copied whole");
+  const auto text = read_text(path, longest_config);
+  if (!text.ok()) return inside_folder(text.error());
+  const std::string where = printable(path.string());
+  auto value = json::parse(*text, where);
   if (!value.ok()) return std::move(value).error().as(ErrorCode::bad_file);
-  return std::optional(*std::move(value));
+  if (const auto object = value->as_object(where); !object.ok())
+    return Error(object.error()).as(ErrorCode::bad_file);
+  return value;
 }
 
 // An adapter folder is known by its config or its weights; anything else is taken for a model.
@@ -58,33 +65,35 @@ Result<bool> is_adapter(const fs::path& folder) {
 
 Result<Contents> read_contents(const fs::path& path) {
   MOTLEY_TRY(const PathKind kind, path_kind(path));
-  if (kind == PathKind::missing)
-    return Error(ErrorCode::not_found, "no such file or folder", printable(path.string()),
-                 "check the path");
+  if (kind == PathKind::missing) return no_such_path(path);
+  if (kind == PathKind::other)
+    return Error(ErrorCode::invalid_argument, "neither a file nor a folder",
+                 printable(path.string()), "name a model, an adapter or a safetensors file");
   if (kind == PathKind::file) {
     MOTLEY_TRY(tensor::Checkpoint file, tensor::Checkpoint::open_file(path));
     return Contents{"file", std::nullopt, std::move(file)};
   }
   MOTLEY_TRY(const bool adapter, is_adapter(path));
-  MOTLEY_TRY(std::optional<json::Value> config,
-             read_config(path / (adapter ? "adapter_config.json" : "config.json")));
   MOTLEY_TRY(tensor::Checkpoint checkpoint,
              tensor::Checkpoint::open(path, adapter ? "adapter_model" : "model"));
+  MOTLEY_TRY(json::Value config,
+             read_config(path, adapter ? "adapter_config.json" : "config.json"));
   return Contents{adapter ? "adapter" : "model", std::move(config), std::move(checkpoint)};
 }
 
 // "model.layers.3.mlp.experts.17.up_proj" -> "model.layers.*.mlp.experts.*.up_proj"
 std::string pattern_of(std::string_view name) {
   std::string pattern;
-  while (!name.empty()) {
-    const std::string_view part = name.substr(0, name.find('.'));
+  while (true) {
+    const std::size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
     const bool number =
         !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
-    if (!pattern.empty()) pattern += '.';
     pattern += number ? "*" : printable(part);
-    name.remove_prefix(std::min(part.size() + 1, name.size()));
+    if (dot == std::string_view::npos) return pattern;
+    pattern += '.';
+    name.remove_prefix(dot + 1);
   }
-  return pattern;
 }
 
 // The scalar settings of a config that say what this is.
@@ -180,7 +189,7 @@ Command inspect_command() {
                    .summary = "shows what a model, an adapter or a safetensors file holds",
                    .positionals = {"PATH"},
                    .options = {{"--tensors", "", "list every tensor by its own name"},
-                               {"--json", "", "print one JSON object"}}},
+                               {"--json", "", "print one JSON object, every tensor in it"}}},
           .run = inspect};
 }
 

@@ -16,7 +16,9 @@ int main(int argc, char** argv) {
   auto output = write_to(stdout);
   auto errors = write_to(stderr);
   const int status = motley::cli::run(words, output, errors);
-  if (std::fflush(stdout) != 0 && status == 0) {
+  // A failure of an earlier write, which the buffer no longer shows, stays in the stream's flag.
+  const bool flushed = std::fflush(stdout) == 0;
+  if ((!flushed || std::ferror(stdout) != 0) && status == 0) {
     errors("motley: can't write the result (standard output): check the disk or the pipe\n");
     return 1;
   }

@@ -12,9 +12,6 @@ namespace {
 
 constexpr std::size_t longest_index = 256'000'000;
 
-// Tensor name -> file name, as the index has it.
-using WeightMap = std::map<std::string, std::string, std::less<>>;
-
 Error bad_index(std::string what, std::string_view where, std::string fix) {
   return {ErrorCode::bad_file, std::move(what), std::string(where), std::move(fix)};
 }
@@ -26,26 +23,9 @@ bool is_plain_file_name(std::string_view name) {
 }
 
 Result<WeightMap> read_index(const std::filesystem::path& path) {
-  const std::string where = printable(path.string());
-  MOTLEY_TRY(const std::string text, read_text(path, longest_index));
-  auto parsed = json::parse(text, where);
-  if (!parsed.ok()) return std::move(parsed).error().as(ErrorCode::bad_file);
-  const json::Object* const object = parsed.value().if_object();
-  const json::Value* const map = object == nullptr ? nullptr : object->find("weight_map");
-  if (map == nullptr || map->if_object() == nullptr)
-    return bad_index("no weight_map", where, "an index maps each tensor to its file");
-  WeightMap files;
-  for (const json::Member& member : map->if_object()->members()) {
-    const std::string* const file = member.value.if_string();
-    if (file == nullptr || !is_plain_file_name(*file))
-      return bad_index(cat("tensor ", quote(member.key), " in ",
-                           file == nullptr ? json::describe(member.value.kind())
-                                           : std::string_view(quote(*file))),
-                       where, "name a .safetensors file of the same folder");
-    files.emplace(member.key, *file);
-  }
-  if (files.empty()) return bad_index("an empty weight_map", where, "list the tensors");
-  return files;
+  const auto text = read_text(path, longest_index);
+  if (!text.ok()) return inside_folder(text.error());
+  return parse_index(*text, printable(path.string()));
 }
 
 Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& folder,
@@ -57,7 +37,7 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& fo
   std::size_t tensors = 0;
   for (const std::string& name : names) {
     auto file = SafetensorsFile::open(folder / name);
-    if (!file.ok()) return std::move(file).error();
+    if (!file.ok()) return inside_folder(file.error());
     for (const SafetensorsEntry& entry : file->header().entries) {
       const auto listed = index.find(entry.name);
       if (listed == index.end() || listed->second != name)
@@ -80,13 +60,20 @@ Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& fo
   MOTLEY_CHECK(false, "fewer tensors than the index lists, and none missing");
 }
 
+// The names under which transformers, PEFT and the models' makers store pickled weights.
+bool is_pickle(std::string_view name) {
+  return name == "adapter_model.bin" ||
+         (name.starts_with("pytorch_model") && name.ends_with(".bin")) ||
+         (name.starts_with("consolidated") && name.ends_with(".pth"));
+}
+
 // No weights that we read: say what is there instead.
 Error no_weights(const std::filesystem::path& folder, std::string_view stem) {
   const std::string where = printable(folder.string());
   const auto names = list_folder(folder);
   if (!names.ok()) return names.error();
   for (const std::string& name : *names) {
-    if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth"))
+    if (is_pickle(name))
       return {ErrorCode::unsupported, cat("the weights are a pickle, ", quote(name)), where,
               "a pickle can run any code; convert it to safetensors"};
   }
@@ -96,6 +83,27 @@ Error no_weights(const std::filesystem::path& folder, std::string_view stem) {
 }
 
 }  // namespace
+
+Result<WeightMap> parse_index(std::string_view text, std::string_view where) {
+  auto parsed = json::parse(text, where);
+  if (!parsed.ok()) return std::move(parsed).error().as(ErrorCode::bad_file);
+  const json::Object* const object = parsed.value().if_object();
+  const json::Value* const map = object == nullptr ? nullptr : object->find("weight_map");
+  if (map == nullptr || map->if_object() == nullptr)
+    return bad_index("no weight_map", where, "an index maps each tensor to its file");
+  WeightMap files;
+  for (const json::Member& member : map->if_object()->members()) {
+    const std::string* const file = member.value.if_string();
+    if (file == nullptr || !is_plain_file_name(*file))
+      return bad_index(cat("tensor ", quote(member.key), " in ",
+                           file == nullptr ? json::describe(member.value.kind())
+                                           : std::string_view(quote(*file))),
+                       where, "name a .safetensors file of the same folder");
+    files.emplace(member.key, *file);
+  }
+  if (files.empty()) return bad_index("an empty weight_map", where, "list the tensors");
+  return files;
+}
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, std::string_view stem) {
   const std::filesystem::path index_path = folder / cat(stem, ".safetensors.index.json");
@@ -109,7 +117,9 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, std::st
   const std::filesystem::path single = folder / cat(stem, ".safetensors");
   MOTLEY_TRY(const PathKind single_kind, path_kind(single));
   if (single_kind == PathKind::missing) return no_weights(folder, stem);
-  return open_file(single);
+  auto opened = open_file(single);
+  if (!opened.ok()) return inside_folder(opened.error());
+  return opened;
 }
 
 Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path) {
@@ -143,6 +153,9 @@ Result<void> write_checkpoint(const std::filesystem::path& folder, std::string_v
                               std::uint64_t most_bytes_a_file) {
   std::vector<NamedTensor> sorted(tensors.begin(), tensors.end());
   std::ranges::sort(sorted, {}, &NamedTensor::name);
+  const std::filesystem::path single = folder / cat(stem, ".safetensors");
+  const std::filesystem::path index_path = folder / cat(stem, ".safetensors.index.json");
+  MOTLEY_TRY_VOID(check_names(sorted, printable(single.native())));
 
   // Consecutive runs of names, each as long as fits; a tensor larger than a file gets one of its
   // own.
@@ -161,12 +174,17 @@ Result<void> write_checkpoint(const std::filesystem::path& folder, std::string_v
     total += bytes;
   }
   shards.emplace_back(std::span(sorted).subspan(first));
-  if (shards.size() == 1) return write_safetensors(folder / cat(stem, ".safetensors"), sorted);
+  if (shards.size() == 1) {
+    MOTLEY_TRY_VOID(write_safetensors(single, sorted));
+    return remove_file(index_path);
+  }
 
   const auto five_digits = [](std::size_t number) {
     const std::string digits = cat(number);
     return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
   };
+  // First, because shards of the same names are replaced one by one.
+  MOTLEY_TRY_VOID(remove_file(index_path));
   json::Object weight_map;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string file =
@@ -180,9 +198,10 @@ Result<void> write_checkpoint(const std::filesystem::path& folder, std::string_v
   index.add("metadata", std::move(metadata));
   index.add("weight_map", std::move(weight_map));
   // Last, so that a folder without it is visibly unfinished.
-  MOTLEY_TRY(AtomicFile file, AtomicFile::create(folder / cat(stem, ".safetensors.index.json")));
+  MOTLEY_TRY(AtomicFile file, AtomicFile::create(index_path));
   MOTLEY_TRY_VOID(file.write(json::write_pretty(std::move(index)) + "\n"));
-  return file.commit();
+  MOTLEY_TRY_VOID(file.commit());
+  return remove_file(single);
 }
 
 }  // namespace motley::tensor

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +12,13 @@
 #include "tensor/safetensors.h"
 
 namespace motley::tensor {
+
+// Tensor name -> file name, as an index has it.
+using WeightMap = std::map<std::string, std::string, std::less<>>;
+
+// Reads the text of an index; `where` is what messages call it. Every file that it names lies in
+// the index's own folder.
+Result<WeightMap> parse_index(std::string_view text, std::string_view where);
 
 // All tensors of a folder: one `<stem>.safetensors`, or the shards that
 // `<stem>.safetensors.index.json` lists. Strict: every tensor of the index is in the shard that it
@@ -47,7 +56,8 @@ class Checkpoint {
 };
 
 // Writes tensors in order of name as `<stem>.safetensors`, or, where they exceed
-// `most_bytes_a_file`, as numbered shards and an index.
+// `most_bytes_a_file`, as numbered shards and an index. What an earlier checkpoint of that stem
+// left does not stay in force: after a crash half way there is the old one, the new one, or none.
 Result<void> write_checkpoint(const std::filesystem::path& folder, std::string_view stem,
                               std::span<const NamedTensor> tensors,
                               std::uint64_t most_bytes_a_file);

@@ -2,13 +2,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/cat.h"
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "base/units.h"
 
 namespace motley::tensor {
@@ -46,9 +45,10 @@ class CpuStream final : public Stream {
   ThreadPool* pool_;
 };
 
-std::uint64_t machine_memory() {
-  return static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+// Where the system does not say how much there is, its allocator decides.
+std::uint64_t memory_limit() {
+  const auto memory = machine_memory();
+  return memory.ok() ? memory->total : std::numeric_limits<std::uint64_t>::max();
 }
 
 std::string instruction_sets() {
@@ -63,7 +63,8 @@ std::string instruction_sets() {
 }  // namespace
 
 CpuDevice::CpuDevice(const CpuOptions& options)
-    : pool_({.threads = options.threads, .pin = options.owns_machine}) {}
+    : memory_limit_(memory_limit()),
+      pool_({.threads = options.threads, .pin = options.owns_machine}) {}
 
 std::string CpuDevice::description() const {
   return cat("CPU, ", pool_.size(), pool_.size() == 1 ? " thread, " : " threads, ",
@@ -71,19 +72,8 @@ std::string CpuDevice::description() const {
 }
 
 Result<MemoryInfo> CpuDevice::memory() const {
-  std::ifstream file("/proc/meminfo");
-  MemoryInfo info;
-  std::string key;
-  std::uint64_t kibibytes = 0;
-  while (file >> key >> kibibytes) {
-    if (key == "MemTotal:") info.total = kibibytes << 10;
-    if (key == "MemAvailable:") info.available = kibibytes << 10;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  if (info.total == 0 || info.available == 0)
-    return Error(ErrorCode::io, "can't tell how much memory there is", "/proc/meminfo",
-                 "give the sizes by hand (--kv-memory, --adapter-memory)");
-  return info;
+  MOTLEY_TRY(const MachineMemory memory, machine_memory());
+  return MemoryInfo{.total = memory.total, .available = memory.available};
 }
 
 Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
@@ -91,9 +81,9 @@ Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
 }
 
 Result<void*> CpuDevice::take(std::size_t bytes) {
-  // More than the machine has would be promised by the kernel, and the process killed when it is
-  // used.
-  if (bytes <= machine_memory()) {
+  // More than the machine or the container has would be promised by the kernel, and the process
+  // killed when it is used.
+  if (bytes <= memory_limit_ && bytes <= SIZE_MAX - huge_page) {
     const std::size_t unit = bytes >= huge_page ? huge_page : alignment;
     // aligned_alloc() wants whole units.
     if (void* data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
@@ -101,10 +91,10 @@ Result<void*> CpuDevice::take(std::size_t bytes) {
       return data;
     }
   }
-  return Error(
-      ErrorCode::out_of_memory,
-      cat("no room for ", format_bytes(bytes), " in a machine of ", format_bytes(machine_memory())),
-      "cpu", "free some memory, or ask for less");
+  return Error(ErrorCode::out_of_memory,
+               cat("no room for ", format_bytes(bytes), " where ", format_bytes(memory_limit_),
+                   " may be used"),
+               "cpu", "free some memory, or ask for less");
 }
 
 void CpuDevice::give_back(void* data, std::size_t) noexcept { std::free(data); }

@@ -21,6 +21,7 @@ class CpuDevice final : public Device {
   Result<void*> take(std::size_t bytes) override;
   void give_back(void* data, std::size_t bytes) noexcept override;
 
+  std::uint64_t memory_limit_;
   ThreadPool pool_;
 };
 

@@ -1,5 +1,10 @@
 #include "tensor/cuda_device.h"
 
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
 #include <cuda_runtime.h>
 
 #include "base/cat.h"
@@ -27,6 +32,12 @@ Error cuda_error(cudaError_t status, std::string_view action, int device) {
     if (motley_status != cudaSuccess) [[unlikely]]      \
       return cuda_error(motley_status, action, device); \
   } while (false)
+
+// The runtime's current device belongs to the thread, and whoever calls may have worked on another.
+Result<void> make_current(int device) {
+  MOTLEY_CUDA(cudaSetDevice(device), "become current", device);
+  return {};
+}
 
 class CudaEvent final : public Event {
  public:
@@ -63,15 +74,18 @@ class CudaStream final : public Stream {
   StreamHandle handle() const override { return {.native = stream_}; }
 
   Result<void> copy(void* to, const void* from, std::size_t bytes) override {
+    MOTLEY_TRY_VOID(make_current(device_));
     MOTLEY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy", device_);
     return {};
   }
   Result<void> fill(void* to, std::byte value, std::size_t bytes) override {
+    MOTLEY_TRY_VOID(make_current(device_));
     MOTLEY_CUDA(cudaMemsetAsync(to, std::to_integer<int>(value), bytes, stream_), "fill memory",
                 device_);
     return {};
   }
   Result<std::unique_ptr<Event>> record() override {
+    MOTLEY_TRY_VOID(make_current(device_));
     cudaEvent_t event = nullptr;
     MOTLEY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event", device_);
     auto owner = std::make_unique<CudaEvent>(event, device_);
@@ -111,7 +125,7 @@ class CudaDevice final : public Device {
   }
 
   Result<MemoryInfo> memory() const override {
-    MOTLEY_TRY_VOID(make_current());
+    MOTLEY_TRY_VOID(make_current(index_));
     std::size_t available = 0;
     std::size_t total = 0;
     MOTLEY_CUDA(cudaMemGetInfo(&available, &total), "tell its free memory", index_);
@@ -119,21 +133,15 @@ class CudaDevice final : public Device {
   }
 
   Result<std::unique_ptr<Stream>> create_stream() override {
-    MOTLEY_TRY_VOID(make_current());
+    MOTLEY_TRY_VOID(make_current(index_));
     cudaStream_t stream = nullptr;
     MOTLEY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream", index_);
     return std::unique_ptr<Stream>(std::make_unique<CudaStream>(stream, index_));
   }
 
  private:
-  // The runtime's current device belongs to the thread.
-  Result<void> make_current() const {
-    MOTLEY_CUDA(cudaSetDevice(index_), "become current", index_);
-    return {};
-  }
-
   Result<void*> take(std::size_t bytes) override {
-    MOTLEY_TRY_VOID(make_current());
+    MOTLEY_TRY_VOID(make_current(index_));
     void* data = nullptr;
     MOTLEY_CUDA(cudaMalloc(&data, bytes), cat("take ", format_bytes(bytes)), index_);
     return data;
@@ -163,11 +171,13 @@ Result<std::unique_ptr<Device>> open_cuda_device(int index) {
                  cat("the GPUs here are 0 to ", count - 1));
   cudaDeviceProp properties{};
   MOTLEY_CUDA(cudaGetDeviceProperties(&properties, index), "tell its properties", index);
-  if (properties.major != 9)
+  const std::string capability = cat(properties.major, ".", properties.minor);
+  constexpr auto built_for = std::to_array<std::string_view>({MOTLEY_COMPUTE_CAPABILITIES});
+  if (std::ranges::find(built_for, std::string_view(capability)) == built_for.end())
     return Error(ErrorCode::unsupported,
-                 cat(properties.name, " has compute capability ", properties.major, ".",
-                     properties.minor, ", and the kernels are for 9.0"),
-                 cat("cuda:", index), "use a Hopper GPU (H100, H200), or --device cpu");
+                 cat(properties.name, " has compute capability ", capability,
+                     ", and this build's kernels are for ", join(built_for)),
+                 cat("cuda:", index), "use a GPU of that capability, or --device cpu");
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(index, properties));
 }
 

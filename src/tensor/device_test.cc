@@ -68,10 +68,12 @@ TEST(CpuDevice, BuffersAreAligned) {
 
 TEST(CpuDevice, RefusesMoreThanThereIs) {
   CpuDevice device({.threads = 1});
-  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2}) {
+  const std::size_t limit = device.memory().value().total;
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2, limit + 1}) {
     const auto buffer = device.allocate(bytes);
     ASSERT_FALSE(buffer.ok());
     EXPECT_EQ(buffer.error().code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(buffer.error().message(), HasSubstr("may be used"));
   }
 }
 

@@ -66,6 +66,10 @@ struct NamedTensor {
   ConstTensor tensor;
 };
 
+// Refuses names that a file can't hold: one that occurs twice, and the one that the format keeps
+// for itself.
+Result<void> check_names(std::span<const NamedTensor> tensors, std::string_view where);
+
 // Writes one file, wholly or not at all. Tensors are laid out by falling alignment, then name, and
 // the header is padded, so that every tensor is aligned to its type.
 Result<void> write_safetensors(const std::filesystem::path& path,

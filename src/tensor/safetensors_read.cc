@@ -11,13 +11,23 @@ namespace {
 
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t longest_header = 100'000'000;
-// An entry of a few dozen bytes holds about ten values, so this allows what the longest header can
-// hold, and bounds what a hostile one can make of short values.
-constexpr json::ParseLimits header_limits{.depth = 8, .values = 20'000'000};
+
+// No header that we read has more values than this: the shortest entry with 8 dimensions is 66
+// bytes long and holds 14, every other has fewer in proportion. It bounds what a hostile header of
+// short values takes in memory, while lists grow, by twenty times its length.
+json::ParseLimits limits_of(std::string_view header) {
+  return {.depth = 8, .values = static_cast<std::int64_t>(header.size() / 4) + 16};
+}
 
 Error damaged(std::string what, std::string_view where,
               std::string fix = "the file is damaged; copy or download it again") {
   return {ErrorCode::bad_file, std::move(what), std::string(where), std::move(fix)};
+}
+
+// What JSON and shapes advise is meant for who writes them.
+Error as_damaged(const Error& error) {
+  if (error.code() != ErrorCode::invalid_argument) return error;
+  return damaged(error.what(), error.where());
 }
 
 struct Parts {
@@ -43,6 +53,7 @@ Result<Parts> split(std::span<const std::byte> file, std::string_view where) {
     return damaged("the header does not begin with {", where,
                    "check that it is a safetensors file");
   header.remove_suffix(header.size() - 1 - header.find_last_not_of(' '));
+  if (header.back() != '}') return damaged("the header does not end with } and spaces", where);
   return Parts{header, length_bytes + length};
 }
 
@@ -166,8 +177,8 @@ const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
                                             std::string_view where) {
   MOTLEY_TRY(const Parts parts, split(file, where));
-  auto parsed = json::parse(parts.header, cat(where, ", header"), header_limits);
-  if (!parsed.ok()) return std::move(parsed).error().as(ErrorCode::bad_file);
+  const auto parsed = json::parse(parts.header, cat(where, ", header"), limits_of(parts.header));
+  if (!parsed.ok()) return as_damaged(parsed.error());
   const json::Object* const object = parsed.value().if_object();
   MOTLEY_CHECK(object != nullptr, "JSON that begins with { is an object");
 
@@ -175,17 +186,14 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
   header.entries.reserve(object->size());
   for (const json::Member& member : object->members()) {
     if (member.key == "__metadata__") {
+      if (member.value.is_null()) continue;
       auto metadata = read_metadata(member.value, cat(where, ", __metadata__"));
-      if (!metadata.ok()) return std::move(metadata).error().as(ErrorCode::bad_file);
+      if (!metadata.ok()) return as_damaged(metadata.error());
       header.metadata = *std::move(metadata);
       continue;
     }
     auto entry = read_entry(member.key, member.value, cat(where, ", tensor ", quote(member.key)));
-    if (!entry.ok()) {
-      Error error = std::move(entry).error();
-      return error.code() == ErrorCode::unsupported ? error
-                                                    : std::move(error).as(ErrorCode::bad_file);
-    }
+    if (!entry.ok()) return as_damaged(entry.error());
     header.entries.push_back(*std::move(entry));
   }
   MOTLEY_TRY_VOID(check_layout(header.entries, file.size() - parts.data_begin, where));

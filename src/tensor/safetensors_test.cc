@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -91,6 +92,32 @@ TEST_F(Safetensors, ReadsTensorsAtAnyByte) {
 
 TEST_F(Safetensors, AcceptsAFileWithoutTensors) { EXPECT_TRUE(parse(container("{}", 0)).ok()); }
 
+TEST_F(Safetensors, AcceptsMetadataThatIsNull) {
+  const auto header = parse(container(R"({"__metadata__":null})", 0));
+  ASSERT_TRUE(header.ok()) << header.error().message();
+  EXPECT_TRUE(header->metadata.empty());
+}
+
+// The shortest entries with the most values that the format and our shapes allow.
+TEST_F(Safetensors, AcceptsTheDensestHeaderThatIsWhole) {
+  std::string text = "{";
+  for (int i = 0; i < 20'000; ++i) {
+    if (i > 0) text += ',';
+    text += cat('"', i, R"(":{"dtype":"U8","shape":[0,0,0,0,0,0,0,0],"data_offsets":[0,0]})");
+  }
+  text += '}';
+  const auto header = parse(container(text, 0));
+  ASSERT_TRUE(header.ok()) << header.error().message();
+  EXPECT_EQ(header->entries.size(), 20'000U);
+}
+
+TEST_F(Safetensors, RefusesAHostileHeaderByTheNumberOfItsValues) {
+  std::string text = R"({"a":[0)";
+  while (text.size() < 4'000'000) text += ",0";
+  text += "]}";
+  EXPECT_THAT(message_of(container(text, 0)), HasSubstr("more than 1000016 JSON values"));
+}
+
 TEST_F(Safetensors, RefusesEveryTruncation) {
   const std::string whole = container(one_tensor, 8);
   ASSERT_TRUE(parse(whole).ok());
@@ -118,7 +145,12 @@ TEST_F(Safetensors, RefusesAHeaderThatIsNoObject) {
 
 TEST_F(Safetensors, RefusesPaddingOtherThanSpaces) {
   EXPECT_TRUE(parse(container("{}   ", 0)).ok());
-  EXPECT_NE(message_of(container(std::string_view("{}\0", 3), 0)), "accepted");
+  for (const std::string_view header :
+       {std::string_view("{}\0", 3), std::string_view("{}\n"), std::string_view("{}\t"),
+        std::string_view("{}\n  "), std::string_view("{} \r ")}) {
+    EXPECT_THAT(message_of(container(header, 0)),
+                HasSubstr("the header does not end with } and spaces"));
+  }
 }
 
 TEST_F(Safetensors, NamesTheTensorThatOverlaps) {
@@ -164,7 +196,7 @@ TEST_F(Safetensors, RefusesOverflowingShapesAndOffsets) {
         R"("shape":[4294967296,4294967296,0],"data_offsets":[0,0])",
         R"("shape":[18446744073709551616],"data_offsets":[0,0])",
         R"("shape":[-1],"data_offsets":[0,0])", R"("shape":[1.5],"data_offsets":[0,6])",
-        R"("shape":[1,1,1,1,1,1,1,1],"data_offsets":[0,4])",
+        R"("shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4])",
         R"("shape":[1],"data_offsets":[0,9223372036854775807])",
         R"("shape":[1],"data_offsets":[9223372036854775807,9223372036854775807])",
         R"("shape":[1],"data_offsets":[4,0])", R"("shape":[1],"data_offsets":[-4,0])",
@@ -207,7 +239,29 @@ TEST_F(Safetensors, RefusesFieldsThatTheFormatLacks) {
 
 TEST_F(Safetensors, RefusesDeepJson) {
   const std::string text = cat(R"({"a":)", std::string(1000, '['), std::string(1000, ']'), "}");
-  EXPECT_THAT(message_of(container(text, 0)), HasSubstr("nested deeper"));
+  EXPECT_EQ(
+      message_of(container(text, 0)),
+      "JSON nested deeper than 8 (f, header, in 'a'): the file is damaged; copy or download it "
+      "again");
+}
+
+TEST_F(Safetensors, NamesTheTensorWithAFieldTwice) {
+  EXPECT_EQ(message_of(container(R"({"b":{"dtype":"U8","dtype":"U8"}})", 0)),
+            "key 'dtype' twice in one object (f, header, in 'b'): the file is damaged; copy or "
+            "download it again");
+}
+
+TEST_F(Safetensors, AdvisesThoseWhoReadTheFile) {
+  for (const std::string_view entry :
+       {R"("dtype":1,"shape":[1],"data_offsets":[0,4])",
+        R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])",
+        R"("dtype":"F32","shape":{},"data_offsets":[0,4])",
+        R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4])",
+        R"("dtype":"F32","shape":[1],"data_offsets":["0",4])"}) {
+    EXPECT_THAT(message_of(container(cat(R"({"a":{)", entry, "}}"), 4)),
+                testing::EndsWith("): the file is damaged; copy or download it again"))
+        << entry;
+  }
 }
 
 TEST_F(Safetensors, WritesWhatItReads) {
@@ -318,6 +372,32 @@ TEST_F(CheckpointFolder, RefusesALoopOfLinks) {
   EXPECT_EQ(code_, ErrorCode::bad_file);
 }
 
+TEST_F(CheckpointFolder, NamesALinkWithoutItsTarget) {
+  fs::create_symlink("../../blobs/4f", folder_ / "model.safetensors");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("a link to '../../blobs/4f', which is missing"),
+                               HasSubstr("model.safetensors")));
+  EXPECT_EQ(code_, ErrorCode::bad_file);
+}
+
+TEST_F(CheckpointFolder, RefusesAFolderOrAPipeInAFilesPlace) {
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+    fs::create_directory(folder_ / name);
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("this is a folder"), HasSubstr(name),
+                                 HasSubstr("the folder is damaged")));
+    EXPECT_EQ(code_, ErrorCode::bad_file);
+    fs::remove(folder_ / name);
+    ASSERT_EQ(::mkfifo((folder_ / name).c_str(), 0600), 0);
+    EXPECT_THAT(refusal(), HasSubstr("this is not a regular file"));
+    EXPECT_EQ(code_, ErrorCode::bad_file);
+    fs::remove(folder_ / name);
+  }
+  write_two_shards();
+  fs::remove(folder_ / "model-00002-of-00002.safetensors");
+  fs::create_directory(folder_ / "model-00002-of-00002.safetensors");
+  EXPECT_THAT(refusal(), HasSubstr("model-00002-of-00002.safetensors"));
+  EXPECT_EQ(code_, ErrorCode::bad_file);
+}
+
 TEST_F(CheckpointFolder, RefusesAMissingShard) {
   write_two_shards();
   fs::remove(folder_ / "model-00002-of-00002.safetensors");
@@ -362,9 +442,58 @@ TEST_F(CheckpointFolder, RefusesAPickleByName) {
   EXPECT_EQ(code_, ErrorCode::unsupported);
 }
 
+TEST_F(CheckpointFolder, TakesOnlyWeightsForPickles) {
+  for (const char* name : {"pytorch_model-00001-of-00002.bin", "adapter_model.bin",
+                           "consolidated.00.pth", "consolidated.pth"}) {
+    put(name, "PK");
+    EXPECT_THAT(refusal(), HasSubstr(cat("a pickle, '", name, "'")));
+    fs::remove(folder_ / name);
+  }
+  for (const char* name : {"tokenizer.bin", "training_args.bin", "optimizer.pt", "rng_state.pth"})
+    put(name, "PK");
+  EXPECT_THAT(refusal(), HasSubstr("no model.safetensors"));
+}
+
 TEST_F(CheckpointFolder, SaysThatAFolderHoldsNoWeights) {
   EXPECT_THAT(refusal(), HasSubstr("no model.safetensors"));
   EXPECT_EQ(code_, ErrorCode::not_found);
+}
+
+TEST_F(CheckpointFolder, AnOldIndexDoesNotStayInForce) {
+  write_two_shards();
+  const std::array<float, 3> newer = {7.0F, 8.0F, 9.0F};
+  ASSERT_TRUE(write_checkpoint(folder_, "model", three(newer), 1000).ok());
+  EXPECT_FALSE(fs::exists(folder_ / "model.safetensors.index.json"));
+  const auto opened = Checkpoint::open(folder_, "model");
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  EXPECT_EQ(opened->find("a")->tensor().data<float>()[0], 7.0F);
+}
+
+TEST_F(CheckpointFolder, AnOldFileDoesNotStayBesideAnIndex) {
+  ASSERT_TRUE(write_checkpoint(folder_, "model", three(numbers_), 1000).ok());
+  write_two_shards();
+  EXPECT_FALSE(fs::exists(folder_ / "model.safetensors"));
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(CheckpointFolder, AnOldIndexIsGoneBeforeItsShardsAreReplaced) {
+  write_two_shards();
+  // The second shard can't be replaced, so that writing stops half way.
+  fs::remove(folder_ / "model-00002-of-00002.safetensors");
+  fs::create_directory(folder_ / "model-00002-of-00002.safetensors");
+  ASSERT_FALSE(write_checkpoint(folder_, "model", three(numbers_), 8).ok());
+  EXPECT_FALSE(fs::exists(folder_ / "model.safetensors.index.json"));
+}
+
+TEST_F(CheckpointFolder, RefusesANameTwiceBeforeAnythingIsWritten) {
+  std::vector<NamedTensor> tensors = three(numbers_);
+  for (const char* name : {"a", "__metadata__"}) {
+    tensors[2].name = name;
+    const auto written = write_checkpoint(folder_, "model", tensors, 1);
+    ASSERT_FALSE(written.ok()) << name;
+    EXPECT_THAT(written.error().message(), HasSubstr(name));
+    EXPECT_TRUE(fs::is_empty(folder_)) << name;
+  }
 }
 
 TEST_F(CheckpointFolder, SplitsByBytes) {

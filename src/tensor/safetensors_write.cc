@@ -23,9 +23,8 @@ std::vector<const NamedTensor*> in_file_order(std::span<const NamedTensor> tenso
   return order;
 }
 
-Result<std::string> header_of(std::span<const NamedTensor* const> order,
-                              const std::map<std::string, std::string>& metadata,
-                              std::string_view where) {
+std::string header_of(std::span<const NamedTensor* const> order,
+                      const std::map<std::string, std::string>& metadata) {
   json::Object header;
   if (!metadata.empty()) {
     json::Object pairs;
@@ -37,9 +36,6 @@ Result<std::string> header_of(std::span<const NamedTensor* const> order,
     const ConstTensor& tensor = named->tensor;
     MOTLEY_CHECK(tensor.is_contiguous() && tensor.device().kind == DeviceKind::cpu,
                  "a file is written from contiguous memory of the host");
-    if (named->name == "__metadata__")
-      return Error(ErrorCode::invalid_argument, "a tensor named __metadata__", std::string(where),
-                   "the format keeps that name for itself");
     const std::int64_t end = begin + tensor.byte_count();
     json::Array dims;
     for (const std::int64_t length : tensor.shape().dims()) dims.emplace_back(length);
@@ -57,19 +53,25 @@ Result<std::string> header_of(std::span<const NamedTensor* const> order,
 
 }  // namespace
 
-Result<void> write_safetensors(const std::filesystem::path& path,
-                               std::span<const NamedTensor> tensors,
-                               const std::map<std::string, std::string>& metadata) {
-  const std::string where = printable(path.string());
+Result<void> check_names(std::span<const NamedTensor> tensors, std::string_view where) {
   std::vector<std::string_view> names;
   for (const NamedTensor& tensor : tensors) names.push_back(tensor.name);
   std::ranges::sort(names);
   if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
-    return Error(ErrorCode::invalid_argument, cat("tensor ", quote(*twice), " twice"), where,
-                 "give every tensor a name of its own");
+    return Error(ErrorCode::invalid_argument, cat("tensor ", quote(*twice), " twice"),
+                 std::string(where), "give every tensor a name of its own");
+  if (std::ranges::binary_search(names, "__metadata__"))
+    return Error(ErrorCode::invalid_argument, "a tensor named __metadata__", std::string(where),
+                 "the format keeps that name for itself");
+  return {};
+}
 
+Result<void> write_safetensors(const std::filesystem::path& path,
+                               std::span<const NamedTensor> tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  MOTLEY_TRY_VOID(check_names(tensors, printable(path.string())));
   const std::vector<const NamedTensor*> order = in_file_order(tensors);
-  MOTLEY_TRY(const std::string header, header_of(order, metadata, where));
+  const std::string header = header_of(order, metadata);
   std::array<std::byte, 8> length{};
   for (std::size_t i = 0; i < length.size(); ++i)
     length[i] = static_cast<std::byte>(header.size() >> (8 * i));

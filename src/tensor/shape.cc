@@ -11,7 +11,9 @@ Shape::Shape(std::initializer_list<std::int64_t> dims)
 
 Result<Shape> Shape::make(std::span<const std::int64_t> dims) {
   const auto refuse = [&](std::string what, std::string fix) {
-    return Error(ErrorCode::invalid_argument, std::move(what), cat("shape [", join(dims), "]"),
+    const bool all = dims.size() <= max_rank;
+    return Error(ErrorCode::invalid_argument, std::move(what),
+                 cat("shape [", join(all ? dims : dims.first(max_rank)), all ? "]" : ", ...]"),
                  std::move(fix));
   };
   if (dims.size() > max_rank)

@@ -13,7 +13,7 @@ namespace motley::tensor {
 // The lengths of a tensor's dimensions, outermost first. No dimensions is a scalar: one element.
 class Shape {
  public:
-  static constexpr int max_rank = 6;
+  static constexpr int max_rank = 8;
 
   constexpr Shape() = default;
 

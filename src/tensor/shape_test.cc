@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -41,9 +42,14 @@ TEST(Shape, RefusesNegativeLength) {
 }
 
 TEST(Shape, RefusesTooManyDimensions) {
-  const std::array<std::int64_t, 7> dims = {1, 1, 1, 1, 1, 1, 1};
-  ASSERT_FALSE(Shape::make(dims).ok());
-  EXPECT_TRUE(Shape::make(std::span(dims).first(6)).ok());
+  const std::array<std::int64_t, 9> dims = {1, 2, 1, 1, 1, 1, 1, 3, 1};
+  EXPECT_TRUE(Shape::make(std::span(dims).first(8)).ok());
+  const auto shape = Shape::make(dims);
+  ASSERT_FALSE(shape.ok());
+  EXPECT_EQ(shape.error().message(),
+            "9 dimensions (shape [1, 2, 1, 1, 1, 1, 1, 3, ...]): use at most 8");
+  const std::vector<std::int64_t> many(1'000'000, 1);
+  EXPECT_LT(Shape::make(many).error().message().size(), 200U);
 }
 
 TEST(Shape, RefusesOverflow) {

@@ -1,5 +1,6 @@
 #include "tensor/device.h"
 
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -62,6 +63,19 @@ TEST_F(CudaDevice, RunningOutOfMemoryIsAnOrdinaryError) {
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
   // The device is as good as before.
   EXPECT_TRUE(device_->allocate(1 << 20).ok());
+}
+
+// Every call finds its own device, also on a thread that has never used it.
+TEST_F(CudaDevice, WorksFromAnyThread) {
+  const auto stream = device_->create_stream().value();
+  const Buffer buffer = device_->allocate(64).value();
+  std::vector<std::uint8_t> back(64);
+  std::thread([&] {
+    EXPECT_TRUE(stream->fill(buffer.data(), std::byte{9}, 64).ok());
+    EXPECT_TRUE(stream->copy(back.data(), buffer.data(), 64).ok());
+    EXPECT_TRUE(stream->record().value()->synchronize().ok());
+  }).join();
+  EXPECT_EQ(back.back(), 9);
 }
 
 TEST(OpenCudaDevice, RefusesAGpuThatIsNotThere) {

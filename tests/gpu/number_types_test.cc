@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@ namespace motley::gpu_tests {
 namespace {
 
 struct Case {
+  const char* name;
   Format format;
   std::uint32_t codes;
 };
@@ -18,10 +20,10 @@ struct Case {
 class NumberTypesOnGpu : public testing::TestWithParam<Case> {};
 
 TEST_P(NumberTypesOnGpu, WidensEveryCodeAsTheCpuDoes) {
-  const auto [format, codes] = GetParam();
+  const auto [name, format, codes] = GetParam();
   const std::vector<std::uint32_t> wide = widen_on_gpu(format, codes);
   for (std::uint32_t code = 0; code < codes; ++code)
-    ASSERT_EQ(wide[code], widen_one(format, code)) << "code " << code;
+    ASSERT_EQ(wide[code], widen_one(format, code)) << name << " code " << code;
 }
 
 TEST_P(NumberTypesOnGpu, NarrowsAsTheCpuDoes) {
@@ -40,10 +42,12 @@ TEST_P(NumberTypesOnGpu, NarrowsAsTheCpuDoes) {
     ASSERT_EQ(narrow[i], narrow_one(format, floats[i])) << std::hex << "float32 bits " << floats[i];
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, NumberTypesOnGpu,
-                         testing::Values(Case{Format::f16, 65536}, Case{Format::bf16, 65536},
-                                         Case{Format::f8_e4m3, 256}, Case{Format::f8_e5m2, 256},
-                                         Case{Format::f8_e8m0, 256}, Case{Format::f4_e2m1, 16}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, NumberTypesOnGpu,
+    testing::Values(Case{"f16", Format::f16, 65536}, Case{"bf16", Format::bf16, 65536},
+                    Case{"f8_e4m3", Format::f8_e4m3, 256}, Case{"f8_e5m2", Format::f8_e5m2, 256},
+                    Case{"f8_e8m0", Format::f8_e8m0, 256}, Case{"f4_e2m1", Format::f4_e2m1, 16}),
+    [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
 }  // namespace motley::gpu_tests

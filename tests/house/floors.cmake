@@ -6,7 +6,7 @@ function(configure declarations expected)
   file(WRITE ${SCRATCH}/src/source.cc "int nothing = 0;\n")
   file(WRITE ${SCRATCH}/CMakeLists.txt
     "cmake_minimum_required(VERSION 3.25)\nproject(house LANGUAGES CXX)\n"
-    "add_library(motley_options INTERFACE)\ninclude(${ROOT}/cmake/MotleyRooms.cmake)\n"
+    "add_library(motley_options INTERFACE)\ninclude(\"${ROOT}/cmake/MotleyRooms.cmake\")\n"
     "${declarations}\n")
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH} -B ${SCRATCH}/build
     RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_QUIET)

@@ -1,8 +1,10 @@
 # Shows that the walls hold: for every pair of rooms, a file of the one that includes a header of the
 # other compiles if and only if the first declares the second (or a room that does). Run by ctest with
-#   -DCOMPILER=... -DHOUSE=<build>/house -DSOURCES=<root>/src -DSCRATCH=...
-#   -DROOM_<name>=<rooms that it sees, itself included> for every room of -DROOMS, comma-separated.
+#   -DCOMPILER=... -DSOURCES=<root>/src -DSCRATCH=... and for every room of -DROOMS
+#   -DROOM_<name>=<rooms that it sees, itself included> (lists are comma-separated)
+#   -DINCLUDES_<name>=<the include path that its target has, separated by |>
 
+set(ENV{LC_ALL} C)
 string(REPLACE "," ";" ROOMS "${ROOMS}")
 file(MAKE_DIRECTORY ${SCRATCH})
 set(failures "")
@@ -11,11 +13,15 @@ set(allowed 0)
 foreach(room IN LISTS ROOMS)
   string(REPLACE "," ";" ROOM_${room} "${ROOM_${room}}")
   set(include_flags "")
-  foreach(seen IN LISTS ROOM_${room})
-    list(APPEND include_flags -I${HOUSE}/${seen})
+  string(REPLACE "|" ";" directories "${INCLUDES_${room}}")
+  foreach(directory IN LISTS directories)
+    list(APPEND include_flags "-I${directory}")
   endforeach()
   foreach(other IN LISTS ROOMS)
     file(GLOB headers RELATIVE ${SOURCES} ${SOURCES}/${other}/*.h)
+    if(NOT headers)
+      continue()  # a room that is nothing but a list of sources so far
+    endif()
     list(GET headers 0 header)
     set(file ${SCRATCH}/${room}_includes_${other}.cc)
     file(WRITE ${file} "#include \"${header}\"\n")

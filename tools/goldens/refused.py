@@ -108,6 +108,7 @@ def _other_methods() -> list[Refusal]:
         "LOKR": ("lokr_w1", "lokr_w2"),
         "VERA": ("vera_lambda_b", "vera_lambda_d"),
         "IA3": ("ia3_l",),
+        "OFT": ("oft_r",),
         "ADALORA": ("lora_A", "lora_B", "lora_E"),
     }
     return [

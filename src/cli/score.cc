@@ -1,0 +1,264 @@
+// motley score: log-probabilities of given tokens, all lines as one mixed batch.
+
+#include "runner/score.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "base/cat.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/units.h"
+#include "cli/adapter_option.h"
+#include "cli/command.h"
+#include "lora/load.h"
+#include "lora/pool.h"
+#include "tensor/device.h"
+
+namespace motley::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t rows_a_step = 512;
+constexpr std::int64_t sequences_a_step = 256;
+constexpr int most_top = 100;
+
+struct Settings {
+  fs::path model;
+  fs::path input;
+  fs::path output;
+  std::vector<AdapterOption> adapters;
+  tensor::DeviceChoice device;
+  bool exact = true;
+  int top = 5;
+  std::optional<std::string> experts_backend;
+};
+
+Error wrong_option(std::string what, std::string_view option, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
+}
+
+Result<bool> parse_compute(std::string_view text) {
+  if (text == "f32") return true;
+  if (text == "bf16") return false;
+  if (text == "auto") return !cpu_features().avx512_bf16;
+  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
+                      "use auto, f32 or bf16");
+}
+
+Result<int> parse_top(std::string_view text) {
+  int top = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), top);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || top < 0 ||
+      top > most_top)
+    return wrong_option(cat("not a count: ", quote(text)), "--top",
+                        cat("use a number from 0 to ", most_top));
+  return top;
+}
+
+Result<Settings> read_settings(const Arguments& arguments) {
+  Settings settings{.model = arguments.positional(0)};
+  const std::string* const input = arguments.value("--input");
+  const std::string* const output = arguments.value("--output");
+  if (input == nullptr) return wrong_option("no input", "--input", "name a file of JSON lines");
+  if (output == nullptr) return wrong_option("no output", "--output", "name a file to write");
+  settings.input = *input;
+  settings.output = *output;
+  for (const std::string& text : arguments.values("--adapter")) {
+    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
+    for (const AdapterOption& other : settings.adapters) {
+      if (other.name == adapter.name)
+        return wrong_option(cat("adapter ", quote(adapter.name), " twice"), "--adapter",
+                            "give each a name of its own");
+    }
+    settings.adapters.push_back(std::move(adapter));
+  }
+  if (const std::string* const device = arguments.value("--device")) {
+    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
+  }
+  if (settings.device.kind == tensor::DeviceChoice::Kind::cuda)
+    return Error(ErrorCode::not_implemented, "whole models on a GPU are not there yet", "--device",
+                 "use --device cpu");
+  const std::string* const compute = arguments.value("--compute");
+  MOTLEY_TRY(settings.exact, parse_compute(compute == nullptr ? "auto" : *compute));
+  if (const std::string* const top = arguments.value("--top")) {
+    MOTLEY_TRY(settings.top, parse_top(*top));
+  }
+  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
+    if (*dtype == "fp8")
+      return Error(ErrorCode::not_implemented, "adapters in fp8 are not there yet",
+                   "--adapter-dtype", "use --adapter-dtype auto");
+    if (*dtype != "auto")
+      return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
+                          "use auto or fp8");
+  }
+  if (const std::string* const backend = arguments.value("--experts-backend")) {
+    if (*backend != "auto") settings.experts_backend = *backend;
+  }
+  return settings;
+}
+
+Result<std::unique_ptr<model::Model>> load_model(const Settings& settings, tensor::Device& device) {
+  std::optional<Progress> progress;
+  const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    if (!progress)
+      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
+    progress->set(done);
+  };
+  auto model = model::Model::load(
+      settings.model, device,
+      {.exact = settings.exact, .experts_backend = settings.experts_backend, .progress = report});
+  if (model.ok() && progress) progress->finish();
+  return model;
+}
+
+// All adapters in a pool that has room for just them.
+struct Adapters {
+  std::unique_ptr<lora::Pool> pool;
+  std::vector<lora::Handle> handles;  // in the order of the options
+};
+
+Result<Adapters> load_adapters(const Settings& settings, const model::Model& model,
+                               tensor::Device& device) {
+  Adapters loaded;
+  if (settings.adapters.empty()) return loaded;
+  std::vector<lora::Adapter> adapters;
+  lora::Pool::Options options{.dtype = settings.exact ? DType::f32 : DType::bf16};
+  std::uint64_t pages = 0;
+  for (const AdapterOption& each : settings.adapters) {
+    auto adapter = lora::load_adapter(each.path, each.load, model.base_view());
+    if (!adapter.ok()) return std::move(adapter).error().within(cat("adapter ", quote(each.name)));
+    pages += lora::Pool::pages_of(*adapter, options);
+    adapters.push_back(*std::move(adapter));
+  }
+  options.bytes = pages * options.page_bytes;
+  MOTLEY_TRY(loaded.pool, lora::Pool::create(device, options));
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    MOTLEY_TRY(lora::Handle handle, loaded.pool->load(settings.adapters[i].name, adapters[i]));
+    loaded.handles.push_back(std::move(handle));
+  }
+  return loaded;
+}
+
+Result<lora::Mix> mix_of(const runner::ScoreLine& line, const Settings& settings,
+                         const Adapters& adapters) {
+  std::vector<lora::Mix::Part> parts;
+  for (const runner::ScaledAdapter& wanted : line.adapters) {
+    const auto at = std::ranges::find(settings.adapters, wanted.name, &AdapterOption::name);
+    const auto index = static_cast<std::size_t>(at - settings.adapters.begin());
+    parts.push_back(
+        {.adapter = adapters.handles[index], .scale = static_cast<float>(wanted.scale)});
+  }
+  return lora::Mix::make(parts);
+}
+
+Result<std::vector<lora::Mix>> mixes_of(std::span<const runner::ScoreLine> lines,
+                                        const Settings& settings, const Adapters& adapters) {
+  std::vector<lora::Mix> mixes;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    auto mix = mix_of(lines[i], settings, adapters);
+    if (!mix.ok())
+      return std::move(mix)
+          .error()
+          .within(cat(printable(settings.input.string()), ", line ", i + 1))
+          .as(ErrorCode::invalid_argument);
+    mixes.push_back(*std::move(mix));
+  }
+  return mixes;
+}
+
+Result<std::unique_ptr<runner::Runner>> make_runner(const model::Model& model,
+                                                    tensor::Device& device,
+                                                    std::span<const runner::ScoreLine> lines) {
+  std::int64_t longest = 0;
+  std::int64_t all_pages = 0;
+  for (const runner::ScoreLine& line : lines) {
+    const auto tokens = static_cast<std::int64_t>(line.tokens.size());
+    longest = std::max(longest, tokens);
+    all_pages += runner::KvMemory::pages_for(tokens);
+  }
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
+  const std::int64_t page =
+      runner::KvMemory::page_bytes(model.cache_layouts(), model.activations());
+  const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page;
+  const std::int64_t needed = runner::KvMemory::pages_for(longest);
+  if (needed > affordable)
+    return Error(ErrorCode::out_of_memory,
+                 cat("the longest line has ", longest, " tokens, whose keys and values take ",
+                     format_bytes(static_cast<std::uint64_t>(needed * page))),
+                 "", "score shorter lines, or free some memory");
+  return runner::Runner::create(model, device,
+                                {.max_rows = rows_a_step,
+                                 .max_sequences = sequences_a_step,
+                                 .max_tokens = longest,
+                                 .pages = std::clamp(all_pages, needed, affordable)});
+}
+
+Result<void> run_score(const Arguments& arguments, Output output) {
+  MOTLEY_TRY(const Settings settings, read_settings(arguments));
+  MOTLEY_TRY(
+      const std::unique_ptr<tensor::Device> device,
+      tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.owns_machine = true}));
+  // Lines are checked before the weights are read: the config knows the vocabulary.
+  MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
+  std::vector<std::string> names;
+  for (const AdapterOption& adapter : settings.adapters) names.push_back(adapter.name);
+  MOTLEY_TRY(const std::vector<runner::ScoreLine> lines,
+             runner::read_score_lines(settings.input, config.vocabulary, names));
+
+  MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(settings, *device));
+  MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device));
+  MOTLEY_TRY(const std::vector<lora::Mix> mixes, mixes_of(lines, settings, adapters));
+  MOTLEY_TRY(const std::unique_ptr<runner::Runner> runner, make_runner(*model, *device, lines));
+  log::info("score.start", {{"device", device->description()},
+                            {"compute", settings.exact ? "f32" : "bf16"},
+                            {"experts", model->describe_backends()},
+                            {"adapters", settings.adapters.size()},
+                            {"lines", lines.size()}});
+
+  // Opened before the work, so that a path that can't be written fails early.
+  MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  std::uint64_t tokens = 0;
+  for (const runner::ScoreLine& line : lines) tokens += line.tokens.size();
+  Progress progress = Progress::to_stderr("scoring tokens", tokens, Progress::Unit::count);
+  const std::vector<runner::ScoreResult> results = runner::score(
+      *runner, lines, mixes,
+      {.top = settings.top, .progress = [&](std::uint64_t done) { progress.set(done); }});
+  progress.finish();
+
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    MOTLEY_TRY_VOID(file.write(runner::score_output(lines[i], results[i], settings.top)));
+  MOTLEY_TRY_VOID(file.commit());
+  output(runner::compare_with_references(lines, results));
+  output(cat("scored ", lines.size(), " lines, ", tokens, " tokens, in ",
+             format_seconds(seconds(clock.now() - start)), "\n"));
+  return {};
+}
+
+}  // namespace
+
+Command score_command() {
+  return {.spec = {.name = "score",
+                   .summary = "log-probabilities of given tokens, all lines as one mixed batch",
+                   .positionals = {"MODEL"},
+                   .options = {{"--input", "F.jsonl",
+                                "lines {\"token_ids\": [...], \"adapter\": NAME}"},
+                               {"--output", "F.jsonl", "where the results go"},
+                               {"--adapter", "NAME=PATH", "an adapter that lines may use", true},
+                               {"--device", "D", "auto, cpu, cuda or cuda:N"},
+                               {"--compute", "C", "auto, f32 or bf16"},
+                               {"--top", "N", "most likely tokens to list for each position (5)"},
+                               {"--adapter-dtype", "T", "auto or fp8"},
+                               {"--experts-backend", "NAME", "auto, or the backend to take"},
+                               {"--no-graphs", "", "without effect on a CPU"}}},
+          .run = run_score};
+}
+
+}  // namespace motley::cli
