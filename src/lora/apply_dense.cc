@@ -194,6 +194,7 @@ void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int
     const P* const row = static_cast<const P*>(special->replaced) + id * special->out;
     for (std::int64_t o = begin; o < end; ++o) acc[o] = to_float(row[o]);
   }
+  // Written as far as it is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
   std::array<float, max_rank> t;
   for (const Batch::Term& term : batch.terms(label)) {
     const SiteView* const view = term.adapter->find(site);

@@ -52,6 +52,7 @@ void add_gate_up(const ExpertDeltas& deltas, const plan::Plan& plan, const tenso
   with_type(x.dtype(), [&]<class X>(X) {
     with_type(batch.dtype(), [&]<class P>(P) {
       for_labelled(plan, context, [&](std::int64_t place, const plan::Segment& segment) {
+        // Written as far as it is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
         std::array<float, max_rank> t;
         const X* const row = row_of<const X>(x, tokens[static_cast<std::size_t>(place)]);
         for (const Batch::Term& term : batch.terms(segment.label)) {
@@ -86,6 +87,7 @@ void add_down(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::
   with_type(h.dtype(), [&]<class X>(X) {
     with_type(batch.dtype(), [&]<class P>(P) {
       for_labelled(plan, context, [&](std::int64_t place, const plan::Segment& segment) {
+        // Written as far as it is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
         std::array<float, max_rank> t;
         for (const Batch::Term& term : batch.terms(segment.label)) {
           const FactorView factor = factor_of(term.adapter->find(site), segment.expert);

@@ -72,6 +72,8 @@ void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std:
     with_type(batch.dtype(), [&]<class P>(P) {
       for_heads(batch, site, labels, heads, context,
                 [&](std::int64_t row, std::int64_t head, std::int32_t label) {
+                  // Written as far as it is read.
+                  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
                   std::array<float, max_rank> t;
                   const X* const q = head_of<const X>(q_nope, row, head);
                   float* const latent = head_of<float>(q_latent, row, head);
@@ -112,6 +114,8 @@ void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const st
     with_type(batch.dtype(), [&]<class P>(P) {
       for_heads(batch, site, labels, heads, context,
                 [&](std::int64_t row, std::int64_t head, std::int32_t label) {
+                  // Written as far as it is read.
+                  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
                   std::array<float, max_rank> t;
                   float* const value = head_of<float>(values, row, head);
                   for (const Batch::Term& term : batch.terms(label)) {

@@ -97,6 +97,15 @@ Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& op
   return std::move(adapter);
 }
 
+// Where the message itself does not say what to do, its kind does.
+Error advised(Error error) {
+  if (!error.fix().empty()) return error;
+  const bool damaged = error.code() == ErrorCode::bad_file;
+  return {error.code(), error.what(), error.where(),
+          damaged ? "the adapter is damaged or made for another base; save it again"
+                  : "use an adapter that is plain LoRA, or merge this one into its base"};
+}
+
 }  // namespace
 
 Matrix transposed(const Matrix& from) {
@@ -125,7 +134,8 @@ Result<Orientation> parse_orientation(std::string_view text) {
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base) {
   auto adapter = build(folder, options, base);
-  if (!adapter.ok()) return std::move(adapter).error().within(printable(folder.string()));
+  if (!adapter.ok())
+    return advised(std::move(adapter).error()).within(printable(folder.string()));
   note_ignored_files(folder);
   return adapter;
 }

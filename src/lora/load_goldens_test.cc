@@ -212,6 +212,7 @@ TEST_P(LoadGoldens, RefusalsSayWhy) {
     ASSERT_FALSE(loaded.ok()) << adapter;
     const std::string message = loaded.error().message();
     EXPECT_EQ(name(loaded.error().code()), text_of(entry, "code")) << message;
+    EXPECT_FALSE(loaded.error().fix().empty()) << "it does not say what to do: " << message;
     // The folder's own name would hold many of the words.
     std::string without_path = message;
     const std::size_t at = without_path.find((model_ / "adapters" / adapter).string());

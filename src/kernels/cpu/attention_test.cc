@@ -117,7 +117,7 @@ class World {
   }
 
   // From the definition, in float64; keys and values as their pages round them.
-  double expected(std::size_t sequence, std::int64_t position, std::int64_t head, std::int64_t i) {
+  std::vector<double> expected(std::size_t sequence, std::int64_t position, std::int64_t head) {
     const std::int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
     const std::int64_t first =
         shape_.window > 0 ? std::max<std::int64_t>(0, position - shape_.window + 1) : 0;
@@ -133,14 +133,18 @@ class World {
     double most = shape_.sinks ? double(sinks_[std::size_t(head)]) : -1e30;
     for (const double score : scores) most = std::max(most, score);
     double total = shape_.sinks ? std::exp(double(sinks_[std::size_t(head)]) - most) : 0;
-    double sum = 0;
+    std::vector<double> sums(static_cast<std::size_t>(shape_.value_width), 0.0);
+    const TestRows& from = shape_.values_in_keys ? keys_[sequence] : values_[sequence];
     for (std::int64_t p = first; p <= position; ++p) {
       const double weight = std::exp(scores[static_cast<std::size_t>(p - first)] - most);
-      const TestRows& from = shape_.values_in_keys ? keys_[sequence] : values_[sequence];
       total += weight;
-      sum += weight * stored(from.get(p * shape_.kv_heads + kv_head, i));
+      for (std::int64_t i = 0; i < shape_.value_width; ++i) {
+        sums[static_cast<std::size_t>(i)] +=
+            weight * stored(from.get(p * shape_.kv_heads + kv_head, i));
+      }
     }
-    return sum / total;
+    for (double& sum : sums) sum /= total;
+    return sums;
   }
 
  private:
@@ -225,9 +229,10 @@ TEST_P(PagedAttention, EqualsAFloat64LoopOverRaggedSequences) {
     for (const World::Piece& piece : pieces) {
       for (std::int64_t p = piece.begin; p < piece.end; ++p, ++row) {
         for (std::int64_t h = 0; h < shape.heads; ++h) {
+          const std::vector<double> expected = world.expected(piece.sequence, p, h);
           for (std::int64_t i = 0; i < shape.value_width; ++i) {
             const double bound = shape.activations == DType::f32 ? 1e-5 : 9e-3;
-            ASSERT_NEAR(out.at(row * shape.heads + h, i), world.expected(piece.sequence, p, h, i),
+            ASSERT_NEAR(out.at(row * shape.heads + h, i), expected[static_cast<std::size_t>(i)],
                         bound)
                 << "case " << seed << " sequence " << piece.sequence << " position " << p;
           }

@@ -1,0 +1,84 @@
+// A step after warm-up takes nothing from the heap.
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "score/golden_model.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+void* counted(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+void* counted(std::size_t bytes, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
+void* operator new[](std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace motley::score_tests {
+namespace {
+
+class Allocations : public testing::TestWithParam<std::string> {};
+
+TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
+  GoldenModel golden(GetParam(), {});
+  // Base and adapters side by side: a prompt's piece and single tokens.
+  std::vector<lora::Mix> mixes = {lora::Mix()};
+  for (const json::Value& each : cases_of(golden.golden())) {
+    mixes.push_back(golden.mix_of(each));
+    if (mixes.size() == 4) break;
+  }
+  std::vector<runner::Sequence> sequences;
+  sequences.reserve(mixes.size());
+  const std::vector<std::int32_t> tokens = {3, 14, 15, 92, 65, 35};
+  std::vector<runner::Chunk> chunks;
+  for (std::size_t i = 0; i < mixes.size(); ++i) {
+    sequences.emplace_back(golden.runner().kv());
+    // Pages are the sequence's own growth, not the step's.
+    sequences.back().pages.grow_to(64);
+    chunks.push_back({.sequence = &sequences[i],
+                      .tokens = std::span(tokens).first(i == 0 ? 6 : 1),
+                      .mix = mixes[i],
+                      .logits = runner::LogitsOf::all});
+  }
+  double sum = 0;
+  auto sink = [&sum](const tensor::Tensor& logits, std::span<const runner::LogitRow>) {
+    sum += double{logits.data<float>()[0]};
+  };
+  for (int i = 0; i < 3; ++i) golden.runner().step(chunks, sink);
+  const std::int64_t before = allocations.load();
+  for (int i = 0; i < 3; ++i) golden.runner().step(chunks, sink);
+  EXPECT_EQ(allocations.load() - before, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Allocations, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace motley::score_tests
