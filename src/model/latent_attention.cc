@@ -63,6 +63,36 @@ std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows) {
          lora::scratch_bytes;
 }
 
+void project_and_store(const LatentAttention& block, const Step& step, const LayerPages& pages,
+                       const tensor::ConstTensor& x, const Tensor& q) {
+  const ops::Context& context = step.context;
+  const LatentConfig& sizes = block.sizes;
+  const std::int64_t rows = step.rows();
+  const std::int64_t kl = sizes.kv_rank;
+  const std::int64_t dr = sizes.rope_dim;
+  Scratch scratch(context);
+
+  if (block.q) {
+    apply(*block.q, step, x, q);
+  } else {
+    const Tensor q_latent = scratch.take(DType::f32, {rows, sizes.q_rank});
+    const Tensor normed = scratch.take(step.activations, {rows, sizes.q_rank});
+    apply(*block.q_a, step, x, q_latent);
+    apply(block.q_a_norm, context, q_latent, normed);
+    apply(*block.q_b, step, normed, q);
+  }
+  const Tensor kv = scratch.take(DType::f32, {rows, kl + dr});
+  apply(block.kv_a, step, x, kv);
+  const Tensor latent = kv.slice(1, 0, kl);
+  apply(block.kv_a_norm, context, latent, latent);
+
+  const Tensor q_heads = q.reshape({rows, block.heads, sizes.nope_dim + dr});
+  const Tensor kv_head = kv.reshape({rows, 1, kl + dr});
+  ops::rope(context, step.cos_sin, block.rope_interleaved, sizes.nope_dim, q_heads);
+  ops::rope(context, step.cos_sin, block.rope_interleaved, kl, kv_head);
+  ops::store_kv(context, step.batch.rows, kv_head, pages.keys);
+}
+
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
            const tensor::ConstTensor& x, const Tensor& out) {
   const ops::Context& context = step.context;
@@ -79,25 +109,8 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   Scratch scratch(context);
 
   const Tensor q = scratch.take(DType::f32, {rows, heads * (dn + dr)});
-  if (block.q) {
-    apply(*block.q, step, x, q);
-  } else {
-    const Tensor q_latent = scratch.take(DType::f32, {rows, sizes.q_rank});
-    const Tensor normed = scratch.take(step.activations, {rows, sizes.q_rank});
-    apply(*block.q_a, step, x, q_latent);
-    apply(block.q_a_norm, context, q_latent, normed);
-    apply(*block.q_b, step, normed, q);
-  }
-  const Tensor kv = scratch.take(DType::f32, {rows, kl + dr});
-  apply(block.kv_a, step, x, kv);
-  const Tensor latent = kv.slice(1, 0, kl);
-  apply(block.kv_a_norm, context, latent, latent);
-
+  project_and_store(block, step, pages, x, q);
   const Tensor q_heads = q.reshape({rows, heads, dn + dr});
-  const Tensor kv_head = kv.reshape({rows, 1, kl + dr});
-  ops::rope(context, step.cos_sin, block.rope_interleaved, dn, q_heads);
-  ops::rope(context, step.cos_sin, block.rope_interleaved, kl, kv_head);
-  ops::store_kv(context, step.batch.rows, kv_head, pages.keys);
 
   // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
   const Tensor q_nope = q_heads.slice(2, 0, dn);

@@ -62,7 +62,8 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
           .value();
   model::LoadOptions load{.exact = options.exact};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
-  model_ = model::Model::load(folder_, *device_, load).value();
+  model_ =
+      model::Model::load(options.folder.empty() ? folder_ : options.folder, *device_, load).value();
   runner_ = runner::Runner::create(*model_, *device_,
                                    {.max_rows = options.max_rows,
                                     .max_sequences = 64,

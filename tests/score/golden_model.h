@@ -26,7 +26,8 @@ class GoldenModel {
     int threads = 2;
     std::int64_t max_rows = 64;
     std::int64_t pages = 256;
-    std::string experts_backend;  // "": the selected one
+    std::string experts_backend = {};   // "": the selected one
+    std::filesystem::path folder = {};  // other weights than the golden's own
   };
 
   GoldenModel(const std::string& name, const Options& options);
