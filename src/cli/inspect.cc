@@ -1,6 +1,7 @@
-// motley inspect: what a folder or file holds. Its container is checked (names, types, shapes,
-// layout), not what the tensors mean.
+// motley inspect: what a folder or file holds. A container that is damaged (names, types, shapes,
+// layout) is an error; one that is sound is described, and with it why it would not load.
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -11,6 +12,9 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/inspect_adapter.h"
+#include "cli/inspect_facts.h"
+#include "cli/inspect_model.h"
 #include "tensor/checkpoint.h"
 
 namespace motley::cli {
@@ -112,9 +116,32 @@ std::string describe_config(const json::Value& config) {
   return text;
 }
 
-std::string text_report(const fs::path& path, const Contents& contents, bool every_tensor) {
+std::string describe_findings(const Findings& findings) {
+  std::string text;
+  for (const Fact& fact : findings.facts) {
+    std::string label = fact.key;
+    std::ranges::replace(label, '_', ' ');
+    text += cat("  ", label, ": ", fact.text, "\n");
+  }
+  if (findings.refusal) text += cat("  would be refused: ", *findings.refusal, "\n");
+  return text;
+}
+
+Result<Findings> find_out(const fs::path& path, const Contents& contents,
+                          const std::optional<fs::path>& base) {
+  if (base && contents.kind != "adapter")
+    return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
+                 "leave it out, or name an adapter's folder");
+  if (contents.kind == "adapter") return inspect_adapter(path, contents.checkpoint, base);
+  if (contents.kind == "model") return inspect_model(path, *contents.config);
+  return Findings{};
+}
+
+std::string text_report(const fs::path& path, const Contents& contents, const Findings& findings,
+                        bool every_tensor) {
   std::string text = cat(contents.kind, " ", printable(path.string()), "\n");
   if (contents.config) text += describe_config(*contents.config);
+  text += describe_findings(findings);
 
   std::map<DType, Tally> by_dtype;
   Tally all;
@@ -149,7 +176,7 @@ std::string text_report(const fs::path& path, const Contents& contents, bool eve
   return text;
 }
 
-json::Value json_report(const Contents& contents) {
+json::Value json_report(const Contents& contents, const Findings& findings) {
   json::Array tensors;
   Tally all;
   for (const auto& item : contents.checkpoint.items()) {
@@ -166,6 +193,13 @@ json::Value json_report(const Contents& contents) {
   json::Object report;
   report.add("kind", contents.kind);
   if (contents.config) report.add("config", *contents.config);
+  if (contents.config) {
+    json::Object facts;
+    for (const Fact& fact : findings.facts) facts.add(fact.key, fact.value);
+    report.add("facts", std::move(facts));
+    report.add("would_be_refused",
+               findings.refusal ? json::Value(*findings.refusal) : json::Value(nullptr));
+  }
   report.add("bytes", static_cast<std::int64_t>(all.bytes));
   report.add("tensors", std::move(tensors));
   return report;
@@ -173,22 +207,30 @@ json::Value json_report(const Contents& contents) {
 
 Result<void> inspect(const Arguments& arguments, Output output) {
   const fs::path path = arguments.positional(0);
+  std::optional<fs::path> base;
+  if (const std::string* const model = arguments.value("--model")) base = *model;
   MOTLEY_TRY(const Contents contents, read_contents(path));
+  MOTLEY_TRY(const Findings findings, find_out(path, contents, base));
   if (arguments.has("--json")) {
-    output(json::write(json_report(contents)) + "\n");
+    output(json::write(json_report(contents, findings)) + "\n");
   } else {
-    output(text_report(path, contents, arguments.has("--tensors")));
+    output(text_report(path, contents, findings, arguments.has("--tensors")));
   }
   return {};
 }
 
 }  // namespace
 
+void Findings::add_bytes(std::string key, std::int64_t bytes) {
+  add(std::move(key), bytes, format_bytes(static_cast<std::uint64_t>(bytes)));
+}
+
 Command inspect_command() {
   return {.spec = {.name = "inspect",
                    .summary = "shows what a model, an adapter or a safetensors file holds",
                    .positionals = {"PATH"},
-                   .options = {{"--tensors", "", "list every tensor by its own name"},
+                   .options = {{"--model", "MODEL", "the base that an adapter is checked against"},
+                               {"--tensors", "", "list every tensor by its own name"},
                                {"--json", "", "print one JSON object, every tensor in it"}}},
           .run = inspect};
 }

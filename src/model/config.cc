@@ -158,12 +158,17 @@ Result<Config> parse_config(const json::Value& value, std::string_view where) {
   return config;
 }
 
-Result<Config> read_config(const std::filesystem::path& folder) {
+Result<json::Value> read_config_json(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   MOTLEY_TRY(const std::string text, read_text(path, longest_config));
   auto value = json::parse(text, printable(path.string()));
   if (!value.ok()) return std::move(value).error().as(ErrorCode::bad_file);
-  return parse_config(*value, printable(path.string()));
+  return value;
+}
+
+Result<Config> read_config(const std::filesystem::path& folder) {
+  MOTLEY_TRY(const json::Value value, read_config_json(folder));
+  return parse_config(value, printable((folder / "config.json").string()));
 }
 
 }  // namespace motley::model

@@ -100,4 +100,7 @@ struct Config {
 Result<Config> parse_config(const json::Value& value, std::string_view where);
 Result<Config> read_config(const std::filesystem::path& folder);
 
+// The whole of a folder's config.json.
+Result<json::Value> read_config_json(const std::filesystem::path& folder);
+
 }  // namespace motley::model

@@ -37,6 +37,9 @@ void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_e
 // DeepSeek's rule: first_k_dense_replace layers without, then every moe_layer_freq-th with.
 void mark_moe_layers_behind_dense(ConfigReader& json, Config& config);
 
+// Sigmoid router with correction bias and groups, shared experts: DeepSeek-V3 and GLM-4.5.
+void read_sigmoid_experts(ConfigReader& json, Config& config);
+
 // DeepSeek's latent attention: sizes, score scale with yarn's mscale.
 void read_latent_attention(ConfigReader& json, Config& config);
 

@@ -112,11 +112,10 @@ void attend(const LatentAttention& block, const Step& step, const Sequence& sequ
       0, static_cast<std::int32_t>(sequence.end - sequence.begin)};
   const ops::PagedRows rows{
       .seq_begin = seq_begin,
-      .positions =
-          step.batch.rows.positions.subspan(static_cast<std::size_t>(sequence.begin),
-                                            static_cast<std::size_t>(sequence.end - sequence.begin)),
-      .block_table =
-          ConstTensor(reinterpret_cast<const std::byte*>(&page), DType::i32, {1, 1})};
+      .positions = step.batch.rows.positions.subspan(
+          static_cast<std::size_t>(sequence.begin),
+          static_cast<std::size_t>(sequence.end - sequence.begin)),
+      .block_table = ConstTensor(reinterpret_cast<const std::byte*>(&page), DType::i32, {1, 1})};
   ops::attention(context, rows, q, keys.view().reshape({1, length, heads, dn + dr}),
                  expanded.view().reshape({1, length, heads, dn + dv}).slice(3, dn, dn + dv),
                  {.scale = block.scale}, values);

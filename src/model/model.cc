@@ -18,16 +18,6 @@ using tensor::Tensor;
 
 namespace {
 
-constexpr std::size_t longest_config = 16'000'000;
-
-Result<json::Value> read_config_json(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
-  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
-  auto value = json::parse(text, printable(path.string()));
-  if (!value.ok()) return std::move(value).error().as(ErrorCode::bad_file);
-  return value;
-}
-
 // Tensors that checkpoints carry and a forward pass has no use for: layers for multi-token
 // prediction behind the last one, vision towers, buffers that are computed anew.
 bool is_skipped(std::string_view name, std::int64_t layers) {
