@@ -14,7 +14,8 @@ namespace {
 std::vector<Command> commands() { return {score_command(), inspect_command()}; }
 
 // Commands of the contract whose rooms are not built yet.
-constexpr std::array<std::string_view, 5> promised = {"serve", "chat", "bench", "tokenize", "quantize"};
+constexpr std::array<std::string_view, 5> promised = {"serve", "chat", "bench", "tokenize",
+                                                      "quantize"};
 
 std::string overview() {
   std::string text =

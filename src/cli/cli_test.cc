@@ -1,26 +1,18 @@
 #include "cli/cli.h"
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <new>
 #include <string>
-#include <sys/stat.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/json.h"
-#include "base/temporary_folder.h"
-#include "tensor/checkpoint.h"
 
 namespace motley::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -154,131 +146,6 @@ TEST(Closest, FindsSlipsAndNothingElse) {
   EXPECT_EQ(closest("inspct", words), "inspect");
   EXPECT_EQ(closest("sevre", words), "serve");
   EXPECT_EQ(closest("quantum", words), std::nullopt);
-}
-
-class Inspect : public testing::Test {
- protected:
-  void put(const std::string& name, std::string_view text) const {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-  }
-
-  // Two layers with one matrix each and a norm.
-  void put_weights(std::string_view stem) const {
-    const std::array<float, 6> numbers = {1, 2, 3, 4, 5, 6};
-    const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
-    const std::vector<tensor::NamedTensor> tensors = {{"layers.0.w", {bytes, DType::f32, {2, 3}}},
-                                                      {"layers.1.w", {bytes, DType::f32, {2, 3}}},
-                                                      {"norm", {bytes, DType::f32, {6}}}};
-    ASSERT_TRUE(tensor::write_checkpoint(folder_, stem, tensors, 1000).ok());
-  }
-
-  TemporaryFolder temporary_;
-  const fs::path& folder_ = temporary_.path();
-};
-
-TEST_F(Inspect, GathersTensorsThatDifferInLayerOnly) {
-  put("config.json", R"({"model_type":"qwen3_moe"})");
-  put_weights("model");
-  const Outcome outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.output,
-              AllOf(HasSubstr("model_type: qwen3_moe"), HasSubstr("3 tensors, 72 B"),
-                    HasSubstr("layers.*.w F32 [2, 3] x 2\n"), HasSubstr("norm F32 [6]\n")));
-}
-
-TEST_F(Inspect, KnowsAnAdapter) {
-  put("adapter_config.json", R"({"peft_type":"LORA","r":8,"lora_alpha":16.5})");
-  put_weights("adapter_model");
-  const Outcome outcome = motley({"inspect", folder_.string(), "--tensors"});
-  EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.output, AllOf(StartsWith("adapter "), HasSubstr("r: 8\n"),
-                                    HasSubstr("lora_alpha: 16.5\n"), HasSubstr("layers.1.w F32")));
-}
-
-TEST_F(Inspect, PrintsJson) {
-  put_weights("model");
-  const Outcome outcome = motley({"inspect", "--json", (folder_ / "model.safetensors").string()});
-  ASSERT_EQ(outcome.status, 0) << outcome.errors;
-  const auto report = json::parse(outcome.output, "report");
-  ASSERT_TRUE(report.ok());
-  EXPECT_EQ(*report->if_object()->find("kind")->if_string(), "file");
-  EXPECT_EQ(report->if_object()->find("tensors")->if_array()->size(), 3U);
-}
-
-TEST_F(Inspect, PatternsKeepEmptyParts) {
-  put("config.json", "{}");
-  const float number = 1;
-  const tensor::ConstTensor tensor(reinterpret_cast<const std::byte*>(&number), DType::f32, {1});
-  const std::vector<tensor::NamedTensor> tensors = {
-      {"a..b", tensor}, {"a.b", tensor}, {".7", tensor}, {"c.", tensor}};
-  ASSERT_TRUE(tensor::write_checkpoint(folder_, "model", tensors, 1000).ok());
-  const Outcome outcome = motley({"inspect", folder_.string()});
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("  a..b F32 [1]\n"), HasSubstr("  a.b F32 [1]\n"),
-                                    HasSubstr("  .* F32 [1]\n"), HasSubstr("  c. F32 [1]\n")));
-}
-
-TEST_F(Inspect, RefusesWhatIsNeitherFileNorFolder) {
-  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  for (const fs::path& path : {folder_ / "pipe", fs::path("/dev/null")}) {
-    const Outcome outcome = motley({"inspect", path.string()});
-    EXPECT_EQ(outcome.status, 2);
-    EXPECT_EQ(outcome.errors, cat("motley: neither a file nor a folder (", path.string(),
-                                  "): name a model, an adapter or a safetensors file\n"));
-  }
-}
-
-TEST_F(Inspect, RefusesAFolderWithoutItsConfig) {
-  put_weights("model");
-  Outcome outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors, HasSubstr("no config.json"));
-  put_weights("adapter_model");
-  put("config.json", "{}");
-  outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors, HasSubstr("no adapter_config.json"));
-}
-
-TEST_F(Inspect, RefusesAConfigThatIsNoObject) {
-  put_weights("model");
-  for (const char* text : {"[]", "null", "\"text\"", "5"}) {
-    put("config.json", text);
-    const Outcome outcome = motley({"inspect", folder_.string()});
-    EXPECT_EQ(outcome.status, 1) << text;
-    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("expected an object"), HasSubstr("config.json")));
-  }
-}
-
-// The call is right: it is the folder that is not.
-TEST_F(Inspect, ADamagedFolderIsNoWrongCall) {
-  put_weights("model");
-  ASSERT_EQ(::mkfifo((folder_ / "config.json").c_str(), 0600), 0);
-  Outcome outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("this is not a regular file"),
-                                    HasSubstr("config.json"), HasSubstr("the folder is damaged")));
-  fs::remove(folder_ / "config.json");
-  fs::create_directory(folder_ / "config.json");
-  outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors, HasSubstr("this is a folder"));
-}
-
-TEST_F(Inspect, NamesWhatIsWrong) {
-  put("config.json", "{");
-  put_weights("model");
-  EXPECT_THAT(motley({"inspect", folder_.string()}).errors, HasSubstr("config.json"));
-  fs::remove(folder_ / "config.json");
-  put("model.safetensors", "not a tensor file");
-  EXPECT_THAT(motley({"inspect", folder_.string()}).errors, HasSubstr("model.safetensors"));
-}
-
-TEST_F(Inspect, RefusesAPickledAdapter) {
-  put("adapter_config.json", "{}");
-  put("adapter_model.bin", "PK");
-  const Outcome outcome = motley({"inspect", folder_.string()});
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.errors, HasSubstr("pickle, 'adapter_model.bin'"));
 }
 
 }  // namespace

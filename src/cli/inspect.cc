@@ -100,15 +100,25 @@ std::string pattern_of(std::string_view name) {
   }
 }
 
-// The scalar settings of a config that say what this is.
-std::string describe_config(const json::Value& config) {
+// Settings of a config that say what this is, and the facts that say the same once it is
+// understood.
+struct Setting {
+  std::string_view key;
+  std::string_view fact;
+};
+
+std::string describe_config(const json::Value& config, const Findings& findings) {
   std::string text;
   const json::Object* const object = config.if_object();
   if (object == nullptr) return text;
-  for (const char* key :
-       {"model_type", "peft_type", "r", "lora_alpha", "base_model_name_or_path"}) {
+  for (const auto& [key, fact] : {Setting{"model_type", "family"},
+                                  {"peft_type", ""},
+                                  {"r", "rank"},
+                                  {"lora_alpha", "alpha"},
+                                  {"base_model_name_or_path", ""}}) {
     const json::Value* const value = object->find(key);
     if (value == nullptr || value->is_null()) continue;
+    if (std::ranges::find(findings.facts, fact, &Fact::key) != findings.facts.end()) continue;
     const std::string* const string = value->if_string();
     text +=
         cat("  ", key, ": ", string != nullptr ? printable(*string) : json::write(*value), "\n");
@@ -140,7 +150,7 @@ Result<Findings> find_out(const fs::path& path, const Contents& contents,
 std::string text_report(const fs::path& path, const Contents& contents, const Findings& findings,
                         bool every_tensor) {
   std::string text = cat(contents.kind, " ", printable(path.string()), "\n");
-  if (contents.config) text += describe_config(*contents.config);
+  if (contents.config) text += describe_config(*contents.config, findings);
   text += describe_findings(findings);
 
   std::map<DType, Tally> by_dtype;

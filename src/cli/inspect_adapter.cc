@@ -142,6 +142,15 @@ void add_sites(const lora::Adapter& adapter, Findings& findings) {
   findings.add("adapts", std::move(sites), texts.empty() ? "nothing" : join(texts, "; "));
 }
 
+void add_replaced(const lora::Adapter& adapter, Findings& findings) {
+  std::vector<std::string> names;
+  for (const lora::SiteDelta& delta : adapter.sites) {
+    if (delta.replaced >= 0) names.push_back(cat(lora::to_string(delta.site), ".weight"));
+    if (delta.replaced_bias >= 0) names.push_back(cat(lora::to_string(delta.site), ".bias"));
+  }
+  add_list("replaces", names, findings);
+}
+
 void add_ranks(const lora::Adapter& adapter, Findings& findings) {
   int smallest = lora::max_rank;
   int largest = 0;
@@ -171,6 +180,7 @@ void add_adapter(const lora::Adapter& adapter, Findings& findings) {
   }
   add_ranks(adapter, findings);
   add_sites(adapter, findings);
+  add_replaced(adapter, findings);
   if (const std::string_view reason = lora::exclusive_reason(adapter); !reason.empty())
     findings.add("alone_because", reason);
   findings.add("content_version", lora::to_string(adapter.version));
@@ -201,6 +211,7 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
   }
   add_config(*config, findings);
   if (!model) {
+    findings.add("base", json::Value(nullptr), "not asked; --model MODEL checks the adapter on it");
     const auto convention = convention_of(checkpoint);
     if (convention.ok()) {
       findings.add("convention", lora::name(*convention));
@@ -209,6 +220,7 @@ Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoin
     }
     return findings;
   }
+  findings.add("base", base->string());
   const auto adapter = lora::load_adapter(folder, {}, model->model->base_view());
   if (adapter.ok()) {
     add_adapter(*adapter, findings);

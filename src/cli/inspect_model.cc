@@ -66,10 +66,12 @@ void add_attention(const model::Config& config, Findings& findings) {
   attention.add("head_dim", grouped.head_dim);
   attention.add("windowed_layers", std::int64_t{windowed});
   attention.add("sinks", grouped.sinks);
-  findings.add("attention", std::move(attention),
-               cat("grouped, ", grouped.heads, " heads on ", grouped.kv_heads, ", head dimension ",
-                   grouped.head_dim, windowed == 0 ? "" : cat(", windows in ", windowed, " layers"),
-                   grouped.sinks ? ", with sinks" : ""));
+  findings.add(
+      "attention", std::move(attention),
+      cat("grouped, ", grouped.heads, " heads on ", grouped.kv_heads, ", head dimension ",
+          grouped.head_dim,
+          windowed == 0 ? "" : cat(", windows in ", windowed, windowed == 1 ? " layer" : " layers"),
+          grouped.sinks ? ", with sinks" : ""));
 }
 
 void add_config(const model::Config& config, Findings& findings) {

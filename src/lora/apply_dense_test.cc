@@ -19,8 +19,6 @@ using test::Numbers;
 using test::row_of_numbers;
 using test::World;
 
-constexpr std::int32_t base_row = plan::no_label;
-
 struct Types {
   DType x;
   DType pages;

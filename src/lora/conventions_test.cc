@@ -130,7 +130,7 @@ Spelling packed_spelling(const std::string& name, bool swapped, bool expert_majo
 }
 
 Spelling linear_spelling(const std::string& name, const std::string& parent,
-                         std::array<std::string, 3> leaves) {
+                         const std::array<std::string, 3>& leaves) {
   Spelling spelling;
   spelling.name = name;
   spelling.write = [=](AdapterFiles& files, const Truth& truth, const ModelShape& shape, bool) {

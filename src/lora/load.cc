@@ -134,8 +134,7 @@ Result<Orientation> parse_orientation(std::string_view text) {
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base) {
   auto adapter = build(folder, options, base);
-  if (!adapter.ok())
-    return advised(std::move(adapter).error()).within(printable(folder.string()));
+  if (!adapter.ok()) return advised(std::move(adapter).error()).within(printable(folder.string()));
   note_ignored_files(folder);
   return adapter;
 }

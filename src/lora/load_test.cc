@@ -16,7 +16,6 @@ namespace {
 
 using test::AdapterFiles;
 using test::FakeBase;
-using test::ModelShape;
 
 std::vector<float> ones(std::int64_t count) {
   return std::vector<float>(static_cast<std::size_t>(count), 1.0F);

@@ -269,7 +269,7 @@ TEST(Pool, ThreadsLoadUseAndUnloadAtOnce) {
           case 1: {
             auto handle = pool->acquire(name);
             if (!handle.ok()) break;
-            const Handle copy = *handle;
+            const Handle copy = *handle;  // NOLINT(performance-unnecessary-copy-initialization)
             bool any = false;
             for (const Adapter& adapter : adapters) {
               if (adapter.version == copy->version()) any = holds(*copy, adapter);

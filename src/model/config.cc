@@ -12,6 +12,7 @@ namespace motley::model {
 namespace {
 
 constexpr std::size_t longest_config = 16'000'000;
+constexpr std::int64_t most_layers = 10'000;
 
 constexpr std::array family_table = {Family{"qwen3_moe", read_qwen3_moe},
                                      Family{"qwen2_moe", read_qwen2_moe},
@@ -76,6 +77,12 @@ void read_rope(ConfigReader& json, Config& config) {
 void read_common(ConfigReader& json, Config& config) {
   config.hidden = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
+  if (config.layers > most_layers) {
+    // Before anything is made for each of them.
+    json.refuse(ErrorCode::bad_file, cat("num_hidden_layers is ", config.layers),
+                cat("it must be at most ", most_layers));
+    return;
+  }
   config.vocabulary = json.integer("vocab_size");
   config.dense_intermediate = json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", 4096, 1);
@@ -106,7 +113,6 @@ void check(ConfigReader& json, const Config& config) {
       json.refuse(ErrorCode::bad_file, std::string(what),
                   "the config's sizes contradict each other");
   };
-  require(config.layers <= 10'000, "more than 10000 layers");
   require(attention.heads % attention.kv_heads == 0,
           "num_attention_heads is no multiple of num_key_value_heads");
   require(

@@ -79,6 +79,8 @@ TEST(Config, NamesTheSettingThatIsMissingOrWrong) {
   EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":-8)")), HasSubstr("num_experts is -8"));
   EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":9223372036854775807)")),
               HasSubstr("num_experts is 9223372036854775807"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":8,"num_hidden_layers":1000000000})"),
+              HasSubstr("num_hidden_layers is 1000000000"));
   EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":8,"rope_parameters":7)")),
               HasSubstr("rope_parameters"));
 }

@@ -27,10 +27,11 @@ Tensor view(std::vector<float>& numbers, const tensor::Shape& shape) {
 }
 
 // A block of random weights with 1 / sqrt(in) as their size.
-struct RandomBlock {
+class RandomBlock {
+ public:
   RandomBlock(std::mt19937& random, const LatentConfig& sizes, std::int64_t heads,
               std::int64_t hidden, bool interleaved)
-      : random_(&random), hidden(hidden) {
+      : random_(&random) {
     block.sizes = sizes;
     block.heads = heads;
     const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
@@ -50,6 +51,9 @@ struct RandomBlock {
     block.rope_interleaved = interleaved;
   }
 
+  LatentAttention block;
+
+ private:
   Linear linear(Projection projection, std::int64_t out, std::int64_t in) {
     std::vector<float>& weight =
         weights_.emplace_back(lora::test::random_numbers(*random_, out * in));
@@ -62,13 +66,8 @@ struct RandomBlock {
     return norm;
   }
 
- private:
   std::mt19937* random_;
   std::list<std::vector<float>> weights_;
-
- public:
-  LatentAttention block;
-  std::int64_t hidden;
 };
 
 // kv_b's delta: of plain LoRA with a bias behind B, or of DoRA.
@@ -264,11 +263,11 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
                       .adapters = adapters.empty() ? nullptr : &adapters};
     plan::Plan plan(rows, 1, 1);
     const Step step{context, batch, view(cos_sin, {rows, dims}), plan, DType::f32};
-    const ConstTensor input = view(x, {rows, made.hidden});
+    const ConstTensor input = view(x, {rows, GetParam().hidden});
     for (Form* const form : {&absorbed, &plain})
-      form->out.assign(static_cast<std::size_t>(rows * made.hidden), NAN);
-    apply(made.block, step, absorbed.pages, input, view(absorbed.out, {rows, made.hidden}));
-    apply_plain(made.block, step, plain.pages, input, view(plain.out, {rows, made.hidden}));
+      form->out.assign(static_cast<std::size_t>(rows * GetParam().hidden), NAN);
+    apply(made.block, step, absorbed.pages, input, view(absorbed.out, {rows, GetParam().hidden}));
+    apply_plain(made.block, step, plain.pages, input, view(plain.out, {rows, GetParam().hidden}));
     EXPECT_EQ(arena.used(), 0U);
   }
 
@@ -297,8 +296,8 @@ TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
   for (std::size_t s = 0; s < 4; ++s) {
     Sequence sequence{.use = uses[s % 3 + s / 3]};
     std::copy_n(free_pages.begin() + static_cast<std::ptrdiff_t>(6 * s), 6, sequence.pages.begin());
-    const lora::test::Numbers x(DType::f32, 16, made.hidden,
-                                lora::test::random_numbers(random, 16 * made.hidden));
+    const lora::test::Numbers x(DType::f32, 16, GetParam().hidden,
+                                lora::test::random_numbers(random, 16 * GetParam().hidden));
     for (std::int64_t t = 0; t < 16; ++t) sequence.x.push_back(lora::test::row_of_numbers(x, t));
     expected.push_back(
         by_definition(made.block, sequence.use, rope.inverse_frequencies, sequence.x));
@@ -319,11 +318,11 @@ TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
     run(sequences, counts, absorbed, plain);
     double largest = 0;
     for (const double number : wanted) largest = std::max(largest, std::abs(number));
-    // Float32 sums of at most some dozens of products each: some ten roundings of 6e-8.
+    // A dozen float32 products in a row, each a sum of a few dozen terms: some 1e-6 in all.
     const double tolerance = 1e-5 * largest;
     ASSERT_EQ(wanted.size(), absorbed.out.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-      const auto row = static_cast<std::int64_t>(i) / made.hidden;
+      const auto row = static_cast<std::int64_t>(i) / GetParam().hidden;
       ASSERT_NEAR(absorbed.out[i], plain.out[i], tolerance) << "row " << row;
       ASSERT_NEAR(absorbed.out[i], wanted[i], tolerance) << "absorbed, row " << row;
       ASSERT_NEAR(plain.out[i], wanted[i], tolerance) << "plain, row " << row;

@@ -105,7 +105,7 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
     cache_layouts_.push_back(std::visit([](const auto& block) { return cache_layout(block); },
                                         layers_.back().attention));
     if (options.progress) {
-      const auto done = static_cast<std::uint64_t>(index + 1);
+      const std::uint64_t done = layers_.size();
       options.progress(bytes * done / static_cast<std::uint64_t>(config_.layers), bytes);
     }
   }

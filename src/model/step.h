@@ -46,7 +46,7 @@ struct Step {
   plan::Plan& plan;             // rebuilt by each layer with experts
   // f32 or bf16. Numbers are rounded to it where they enter a product or a page and nowhere else:
   // hidden states, and what a block computes on its way, stay float32.
-  DType activations;
+  DType activations = DType::f32;
 
   std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
 };
