@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "cli/run_motley.h"
 
 namespace motley::cli {
 namespace {
@@ -17,20 +18,6 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-struct Outcome {
-  int status = 0;
-  std::string output;
-  std::string errors;
-};
-
-Outcome motley(const std::vector<std::string>& words) {
-  Outcome outcome;
-  auto output = [&](std::string_view text) { outcome.output += text; };
-  auto errors = [&](std::string_view text) { outcome.errors += text; };
-  outcome.status = run(words, output, errors);
-  return outcome;
-}
 
 TEST(Cli, HelpNamesEveryCommand) {
   const Outcome outcome = motley({"--help"});

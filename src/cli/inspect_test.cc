@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/temporary_folder.h"
 #include "cli/cli.h"
+#include "cli/run_motley.h"
 #include "tensor/checkpoint.h"
 
 namespace motley::cli {
@@ -23,20 +24,6 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-struct Outcome {
-  int status = 0;
-  std::string output;
-  std::string errors;
-};
-
-Outcome motley(const std::vector<std::string>& words) {
-  Outcome outcome;
-  auto output = [&](std::string_view text) { outcome.output += text; };
-  auto errors = [&](std::string_view text) { outcome.errors += text; };
-  outcome.status = run(words, output, errors);
-  return outcome;
-}
 
 class Inspect : public testing::Test {
  protected:

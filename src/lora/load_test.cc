@@ -107,6 +107,18 @@ TEST(LoadAdapter, ConfigurationAndTensorsMustAgree) {
   expect_error(load(narrow, R"(, "bias": "all")", base), ErrorCode::bad_file, "q_proj.bias");
 }
 
+TEST(LoadAdapter, RefusesABiasThatLatentAttentionWouldIgnore) {
+  FakeBase base = test::make_base({});
+  base.add({{0, Projection::kv_b}, 20, 84});
+  const std::string kv_b = "model.layers.0.self_attn.kv_b_proj.";
+  AdapterFiles files;
+  files.add(kv_b + "lora_A.weight", {2, 20}, ones(40));
+  files.add(kv_b + "lora_B.weight", {84, 2}, ones(168));
+  EXPECT_TRUE(load(files, "", base).ok());
+  files.add(kv_b + "bias", {84}, ones(84));
+  expect_error(load(files, R"(, "bias": "all")", base), ErrorCode::unsupported, "kv_b_proj.bias");
+}
+
 TEST(LoadAdapter, TwoSpellingsOfOneTensorAreRefused) {
   const FakeBase base = test::make_base({});
   AdapterFiles files;

@@ -132,6 +132,10 @@ Result<void> build_module(Builder& builder, const Unit& unit) {
     builder.at(spec).lora_bias = place;
   }
   if (const Item* const bias = unit.part(Part::bias)) {
+    // No family has one there, and the absorbed form of attention has no place for it.
+    if (spec.site.projection == Projection::kv_b)
+      return unsupported_tensor(*bias, "a bias on kv_b_proj",
+                                "no base has one there; save the adapter without it");
     MOTLEY_TRY(const int place, read_vector(builder, *bias, spec.out));
     builder.at(spec).replaced_bias = place;
   }
