@@ -76,15 +76,18 @@ Error system_error(std::string_view action, const std::filesystem::path& path, i
   }
 }
 
+Error not_regular(const std::filesystem::path& path) {
+  return {ErrorCode::invalid_argument, "this is not a regular file", printable(path.string()),
+          "name a file on a disk"};
+}
+
 Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(descriptor, &status) != 0) return system_error("read", path, errno);
   if (S_ISDIR(status.st_mode))
     return Error(ErrorCode::invalid_argument, "this is a folder", printable(path.string()),
                  "name a file");
-  if (!S_ISREG(status.st_mode))
-    return Error(ErrorCode::invalid_argument, "this is not a regular file",
-                 printable(path.string()), "name a file on a disk");
+  if (!S_ISREG(status.st_mode)) return not_regular(path);
   return static_cast<std::size_t>(status.st_size);
 }
 
@@ -99,6 +102,31 @@ Result<void> without_zero_byte(const std::filesystem::path& path) {
 // Non-blocking, so that opening a named pipe does not wait for a writer.
 int open_for_reading(const std::filesystem::path& path) {
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+Error too_large(std::string_view size, std::size_t most_bytes, const std::filesystem::path& path) {
+  return {ErrorCode::bad_file,
+          cat("the file has ", size, " bytes, more than the ", most_bytes,
+              " that such a file may have"),
+          printable(path.string()), "check that it is the right file"};
+}
+
+// Everything up to the end of a file or a stream.
+Result<std::string> read_to_end(int descriptor, const std::filesystem::path& path,
+                                std::size_t most_bytes) {
+  constexpr std::size_t piece = std::size_t{1} << 16;
+  std::string text;
+  while (true) {
+    const std::size_t done = text.size();
+    text.resize(std::max(done + piece, done + done / 2));
+    const ssize_t got = ::read(descriptor, text.data() + done, text.size() - done);
+    const int error = errno;
+    text.resize(done + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && error == EINTR) continue;
+    if (got < 0) return system_error("read", path, error);
+    if (got == 0) return text;
+    if (text.size() > most_bytes) return too_large(cat("over ", done), most_bytes, path);
+  }
 }
 
 }  // namespace
@@ -155,11 +183,7 @@ Result<std::string> read_text(const std::filesystem::path& path, std::size_t mos
   const Descriptor file(open_for_reading(path));
   if (file.get() < 0) return system_error("read", path, errno);
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
-  if (size > most_bytes)
-    return Error(ErrorCode::bad_file,
-                 cat("the file has ", size, " bytes, more than the ", most_bytes,
-                     " that such a file may have"),
-                 printable(path.string()), "check that it is the right file");
+  if (size > most_bytes) return too_large(cat(size), most_bytes, path);
   std::string text(size, '\0');
   std::size_t done = 0;
   while (done < size) {
@@ -173,8 +197,19 @@ Result<std::string> read_text(const std::filesystem::path& path, std::size_t mos
   return text;
 }
 
+Result<std::string> read_input(const std::filesystem::path& path, std::size_t most_bytes) {
+  if (path == "-") return read_to_end(STDIN_FILENO, "standard input", most_bytes);
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return system_error("read", path, errno);
+  return read_to_end(file.get(), path, most_bytes);
+}
+
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   MOTLEY_TRY_VOID(without_zero_byte(path));
+  MOTLEY_TRY(const PathKind standing, path_kind(path));
+  if (standing == PathKind::folder) return system_error("write", path, EISDIR);
+  if (standing == PathKind::other) return not_regular(path);
   static std::atomic<std::uint64_t> serial{0};
   while (true) {
     const std::filesystem::path temporary =

@@ -49,6 +49,10 @@ class MappedFile {
 // A whole small file; larger than `most_bytes` is an error.
 Result<std::string> read_text(const std::filesystem::path& path, std::size_t most_bytes);
 
+// What a user names as input of a command: a file, a pipe, or "-" for standard input, read to its
+// end.
+Result<std::string> read_input(const std::filesystem::path& path, std::size_t most_bytes);
+
 // Writes a file piece by piece under a temporary name and gives it its own name at commit(), so
 // that nobody ever sees half of it. Without commit() nothing is left behind.
 class AtomicFile {

@@ -247,9 +247,9 @@ TEST_F(FilesTest, AtomicFileLeavesNothingBehindWithoutCommit) {
 }
 
 TEST_F(FilesTest, AtomicFileLeavesNothingBehindWhenTheCommitFails) {
-  fs::create_directory(folder_ / "taken");
   {
     auto file = AtomicFile::create(folder_ / "taken").value();
+    fs::create_directory(folder_ / "taken");
     const auto committed = file.commit();
     ASSERT_FALSE(committed.ok());
     EXPECT_EQ(committed.error().message(),
@@ -262,6 +262,31 @@ TEST_F(FilesTest, AtomicFileInAMissingFolderIsRefused) {
   const auto file = AtomicFile::create(folder_ / "none" / "a");
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.error().code(), ErrorCode::not_found);
+}
+
+TEST_F(FilesTest, AtomicFileReplacesFilesOnly) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  for (const fs::path& path : {folder_ / "pipe", fs::path("/dev/null"), fs::path(folder_.path())}) {
+    const auto file = AtomicFile::create(path);
+    ASSERT_FALSE(file.ok()) << path;
+    EXPECT_EQ(file.error().code(), ErrorCode::invalid_argument) << file.error().message();
+  }
+  EXPECT_THAT(names(), ElementsAre("pipe"));
+}
+
+TEST_F(FilesTest, InputIsReadFromFilesAndPipesToTheEnd) {
+  const std::string content(300'000, 'x');
+  std::ofstream(folder_ / "file") << content;
+  EXPECT_EQ(read_input(folder_ / "file", content.size()).value(), content);
+  EXPECT_EQ(read_input(folder_ / "file", content.size() - 1).error().code(), ErrorCode::bad_file);
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << content; });
+  const auto text = read_input(pipe, content.size());
+  writer.join();
+  EXPECT_EQ(text.value(), content);
+  EXPECT_EQ(read_input(folder_ / "none", 10).error().code(), ErrorCode::not_found);
+  EXPECT_EQ(read_input(folder_.path(), 10).error().code(), ErrorCode::invalid_argument);
 }
 
 TEST_F(FilesTest, AtomicFileHasThePermissionsOfAnyNewFile) {

@@ -74,7 +74,7 @@ class Reader {
 
   // Calls read(value, place) for each member of an object of patterns.
   template <class Number, class Read>
-  Result<void> patterns(std::string_view key, std::vector<std::pair<Pattern, Number>>& into,
+  Result<void> patterns(std::string_view key, std::vector<std::pair<NamePattern, Number>>& into,
                         Read read) const {
     const json::Value* value = find(key);
     if (value == nullptr) return {};
@@ -82,7 +82,7 @@ class Reader {
     if (!object.ok()) return std::move(object).error().as(ErrorCode::bad_file);
     for (const json::Member& member : (*object)->members()) {
       const std::string inner = cat(key, ", ", quote(member.key));
-      auto pattern = Pattern::compile(member.key);
+      auto pattern = NamePattern::compile(member.key);
       if (!pattern.ok()) return std::move(pattern).error().within(place(key));
       MOTLEY_TRY(const Number number, read(member.value, inner));
       into.emplace_back(std::move(*pattern), number);
@@ -150,7 +150,7 @@ Result<void> refuse_kinds(const Reader& reader) {
 
 std::int64_t Config::rank_of(std::string_view module) const {
   for (const auto& [pattern, value] : rank_pattern) {
-    if (pattern.matches(module)) return value;
+    if (pattern.matches_end(module)) return value;
   }
   return rank;
 }
@@ -158,7 +158,7 @@ std::int64_t Config::rank_of(std::string_view module) const {
 float Config::scale_of(std::string_view module) const {
   double numerator = alpha;
   for (const auto& [pattern, value] : alpha_pattern) {
-    if (!pattern.matches(module)) continue;
+    if (!pattern.matches_end(module)) continue;
     numerator = value;
     break;
   }

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/name_pattern.h"
 #include "base/result.h"
 #include "lora/load.h"
-#include "lora/pattern.h"
 
 namespace motley::lora {
 
@@ -22,8 +22,8 @@ struct Config {
   double alpha = 0;
   bool rslora = false;
   // In the order of the file: the first that matches wins.
-  std::vector<std::pair<Pattern, std::int64_t>> rank_pattern;
-  std::vector<std::pair<Pattern, double>> alpha_pattern;
+  std::vector<std::pair<NamePattern, std::int64_t>> rank_pattern;
+  std::vector<std::pair<NamePattern, double>> alpha_pattern;
   std::vector<std::string> target_parameters;
   std::vector<std::string> modules_to_save;
   Bias bias = Bias::none;

@@ -59,7 +59,7 @@ TEST(AdapterConfig, RefusesOtherKindsByName) {
   expect(R"("layer_replication": [[0, 1]])", "layer_replication");
   expect(R"("target_parameters": ["mlp.experts.down_proj_bias"])", "down_proj_bias");
   expect(R"("use_dora": true, "lora_bias": true)", "lora_bias");
-  expect(R"x("rank_pattern": {"(?=x)": 3})x", "look-around");
+  expect(R"x("rank_pattern": {"(?<=x)": 3})x", "look-behind");
 }
 
 TEST(AdapterConfig, RefusesWhatIsDamaged) {

@@ -1,9 +1,10 @@
 #include "quant/config.h"
 
+#include <algorithm>
 #include <array>
-#include <regex>
 
 #include "base/cat.h"
+#include "base/name_pattern.h"
 
 namespace motley::quant {
 namespace {
@@ -23,9 +24,6 @@ const json::Value* find(const json::Object& object, std::string_view key) {
   const json::Value* value = object.find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
-
-// Patterns come from files: long ones are no names of modules.
-constexpr std::size_t longest_pattern = 1000;
 
 }  // namespace
 
@@ -50,13 +48,8 @@ class Config::Matcher {
     for (const std::string& name : names_) {
       if (name == module) return true;
     }
-    for (const std::regex& pattern : patterns_) {
-      if (std::regex_search(module.begin(), module.end(), pattern,
-                            std::regex_constants::match_continuous)) {
-        return true;
-      }
-    }
-    return false;
+    return std::ranges::any_of(
+        patterns_, [module](const NamePattern& pattern) { return pattern.matches_start(module); });
   }
 
  private:
@@ -69,23 +62,16 @@ class Config::Matcher {
       names_.push_back(text);
       return {};
     }
-    if (text.size() > longest_pattern)
-      return Error(ErrorCode::bad_file, cat("a pattern of ", text.size(), " bytes"),
-                   cat("quantization_config, ", where),
-                   cat("the longest read is ", longest_pattern));
-    // The library reports a bad pattern by throwing.
-    try {
-      patterns_.emplace_back(text.substr(3), std::regex::ECMAScript);
-    } catch (const std::regex_error&) {
-      return Error(ErrorCode::bad_file, cat("can't read the pattern ", quote(text)),
-                   cat("quantization_config, ", where), "write it as a regular expression");
-    }
+    auto pattern = NamePattern::compile(std::string_view(text).substr(3));
+    if (!pattern.ok())
+      return std::move(pattern).error().within(cat("quantization_config, ", where));
+    patterns_.push_back(*std::move(pattern));
     return {};
   }
 
   bool every_linear_ = false;
   std::vector<std::string> names_;
-  std::vector<std::regex> patterns_;
+  std::vector<NamePattern> patterns_;
 };
 
 Result<Config> Config::read(const json::Object& config) {

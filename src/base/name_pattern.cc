@@ -1,18 +1,19 @@
-#include "lora/pattern.h"
+#include "base/name_pattern.h"
 
-#include <memory>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "base/cat.h"
 #include "base/check.h"
 
-namespace motley::lora {
+namespace motley {
 
 namespace {
 
 constexpr std::size_t most_nodes = 20'000;
 constexpr int most_depth = 100;
+constexpr int most_looks = 8;  // after repetitions are written out
 constexpr int unbounded = -1;
 
 bool is_word(char c) {
@@ -26,10 +27,10 @@ class PatternParser {
  public:
   explicit PatternParser(std::string_view text) : text_(text) {}
 
-  Result<Pattern> parse() {
+  Result<NamePattern> parse() {
     MOTLEY_TRY(const std::uint32_t root, alternatives(0));
     if (at_ < text_.size()) return bad("unbalanced parenthesis");
-    pattern_.nodes_.push_back({Pattern::Op::accept});
+    pattern_.nodes_.push_back({NamePattern::Op::accept});
     const auto start = build(root, 0);
     if (!start) {
       return Error(ErrorCode::unsupported, cat("the pattern ", quote(text_), " is too large"));
@@ -39,10 +40,10 @@ class PatternParser {
   }
 
  private:
-  using Op = Pattern::Op;
-  using Bytes = Pattern::Bytes;
+  using Op = NamePattern::Op;
+  using Bytes = NamePattern::Bytes;
 
-  enum class Kind : std::uint8_t { sequence, alternatives, repeat, bytes, assertion };
+  enum class Kind : std::uint8_t { sequence, alternatives, repeat, bytes, assertion, look };
   struct Tree {
     Kind kind = Kind::sequence;
     std::vector<std::uint32_t> parts = {};
@@ -190,18 +191,27 @@ class PatternParser {
   }
 
   Result<std::uint32_t> group(int depth) {
+    std::optional<Op> look;
     if (take('?')) {
       if (take('P')) {
         if (!take('<')) return unsupported("a back reference");
         while (more() && is_word(text_[at_])) ++at_;
         if (!take('>')) return bad("a group's name without an end");
+      } else if (take('=')) {
+        look = Op::ahead;
+      } else if (take('!')) {
+        look = Op::not_ahead;
       } else if (!take(':')) {
-        return unsupported("a look-around or flags in a group");
+        return unsupported("a look-behind or flags in a group");
       }
     }
     MOTLEY_TRY(const std::uint32_t inside, alternatives(depth + 1));
     if (!take(')')) return bad("a parenthesis without an end");
-    return inside;
+    if (!look) return inside;
+    Tree tree{Kind::look};
+    tree.parts.push_back(inside);
+    tree.op = *look;
+    return add(std::move(tree));
   }
 
   // The class of \d, \w, \s or their opposites.
@@ -297,7 +307,7 @@ class PatternParser {
     return add_bytes(negated ? ~bytes : bytes);
   }
 
-  std::optional<std::uint32_t> node(Pattern::Node node) {
+  std::optional<std::uint32_t> node(NamePattern::Node node) {
     if (pattern_.nodes_.size() >= most_nodes) return std::nullopt;
     pattern_.nodes_.push_back(node);
     return static_cast<std::uint32_t>(pattern_.nodes_.size() - 1);
@@ -313,6 +323,12 @@ class PatternParser {
         return node({Op::byte_class, next, tree.bytes});
       case Kind::assertion:
         return node({tree.op, next});
+      case Kind::look: {
+        if (++looks_ > most_looks) return std::nullopt;
+        const auto end = node({Op::accept});
+        const auto inside = end ? build(tree.parts[0], *end) : std::nullopt;
+        return inside ? node({tree.op, next, *inside}) : std::nullopt;
+      }
       case Kind::sequence: {
         std::optional<std::uint32_t> at = next;
         for (std::size_t i = tree.parts.size(); i-- > 0 && at;) at = build(tree.parts[i], *at);
@@ -351,76 +367,126 @@ class PatternParser {
   std::string_view text_;
   std::size_t at_ = 0;
   std::size_t spent_ = 0;
+  int looks_ = 0;
   std::vector<Tree> trees_;
-  Pattern pattern_;
+  NamePattern pattern_;
 };
 
-Result<Pattern> Pattern::compile(std::string_view text) {
+Result<NamePattern> NamePattern::compile(std::string_view text) {
   if (text.size() > 4096) {
     return Error(ErrorCode::unsupported, cat("the pattern ", quote(text), " is too long"));
   }
   return PatternParser(text).parse();
 }
 
-bool Pattern::matches(std::string_view name) const {
-  std::vector<std::uint32_t> now;
-  std::vector<std::uint32_t> then;
-  std::vector<std::uint32_t> stack;
-  std::vector<std::size_t> seen(nodes_.size(), 0);  // position + 1 at which a node was entered last
-  std::size_t position = 0;
-  bool accepted = false;
+// All ways through a pattern at once, a byte of the name after the other.
+class PatternRun {
+ public:
+  using Op = NamePattern::Op;
 
-  // Follows all ways that take no byte.
-  const auto enter = [&](std::uint32_t first, std::vector<std::uint32_t>& into) {
-    const bool before = position > 0 && is_word(name[position - 1]);
-    const bool behind = position < name.size() && is_word(name[position]);
-    const bool last = position == name.size();
-    stack.push_back(first);
-    while (!stack.empty()) {
-      const std::uint32_t at = stack.back();
-      stack.pop_back();
-      if (seen[at] == position + 1) continue;
-      seen[at] = position + 1;
-      const Node& node = nodes_[at];
-      bool passes = false;
-      switch (node.op) {
-        case Op::byte_class:
-          into.push_back(at);
-          break;
-        case Op::accept:
-          accepted = accepted || last;
-          break;
-        case Op::split:
-          stack.push_back(node.other);
-          passes = true;
-          break;
-        case Op::begin:
-          passes = position == 0;
-          break;
-        case Op::end:
-          passes = last;
-          break;
-        case Op::boundary:
-          passes = before != behind;
-          break;
-        case Op::not_boundary:
-          passes = before == behind;
-          break;
-      }
-      if (passes) stack.push_back(node.next);
-    }
+  struct Rule {
+    std::uint32_t start = 0;
+    std::size_t from = 0;      // where in the name
+    bool behind_dots = false;  // also start behind each dot
+    bool to_the_end = false;   // accept at the end only, else anywhere
   };
 
-  for (; position <= name.size(); ++position) {
-    then.clear();
-    for (const std::uint32_t at : now) {
-      const auto byte = static_cast<unsigned char>(name[position - 1]);
-      if (classes_[nodes_[at].other].test(byte)) enter(nodes_[at].next, then);
+  // By look-ahead and position: whether what it asks for stands there.
+  using Looks = std::map<std::pair<std::uint32_t, std::size_t>, bool>;
+
+  PatternRun(const NamePattern& pattern, std::string_view name, Looks& looks)
+      : pattern_(pattern), name_(name), looks_(looks), seen_(pattern.nodes_.size(), 0) {}
+
+  bool accepts(const Rule& rule) {
+    for (position_ = rule.from; position_ <= name_.size(); ++position_) {
+      then_.clear();
+      for (const std::uint32_t at : now_) {
+        const NamePattern::Node& node = pattern_.nodes_[at];
+        const auto byte = static_cast<unsigned char>(name_[position_ - 1]);
+        if (pattern_.classes_[node.other].test(byte)) enter(node.next);
+      }
+      const bool starts = position_ == rule.from ||
+                          (rule.behind_dots && position_ > 0 && name_[position_ - 1] == '.');
+      if (starts) enter(rule.start);
+      if (accepted_ && (!rule.to_the_end || position_ == name_.size())) return true;
+      accepted_ = false;
+      now_.swap(then_);
     }
-    if (position == 0 || name[position - 1] == '.') enter(start_, then);
-    now.swap(then);
+    return false;
   }
-  return accepted;
+
+ private:
+  // Follows all ways that take no byte.
+  void enter(std::uint32_t first) {
+    stack_.push_back(first);
+    while (!stack_.empty()) {
+      const std::uint32_t at = stack_.back();
+      stack_.pop_back();
+      if (seen_[at] == position_ + 1) continue;
+      seen_[at] = position_ + 1;
+      const NamePattern::Node& node = pattern_.nodes_[at];
+      if (node.op == Op::byte_class) {
+        then_.push_back(at);
+      } else if (node.op == Op::accept) {
+        accepted_ = true;
+      } else if (passes(node)) {
+        stack_.push_back(node.next);
+        if (node.op == Op::split) stack_.push_back(node.other);
+      }
+    }
+  }
+
+  bool passes(const NamePattern::Node& node) const {
+    const bool before = position_ > 0 && is_word(name_[position_ - 1]);
+    const bool behind = position_ < name_.size() && is_word(name_[position_]);
+    switch (node.op) {
+      case Op::begin:
+        return position_ == 0;
+      case Op::end:
+        return position_ == name_.size();
+      case Op::boundary:
+        return before != behind;
+      case Op::not_boundary:
+        return before == behind;
+      case Op::ahead:
+        return follows(node.other);
+      case Op::not_ahead:
+        return !follows(node.other);
+      default:
+        return true;
+    }
+  }
+
+  // Whether what a look-ahead asks for stands here.
+  bool follows(std::uint32_t start) const {
+    const std::pair key(start, position_);
+    if (const auto known = looks_.find(key); known != looks_.end()) return known->second;
+    PatternRun inside(pattern_, name_, looks_);
+    const bool found = inside.accepts({.start = start, .from = position_});
+    looks_.emplace(key, found);
+    return found;
+  }
+
+  const NamePattern& pattern_;
+  std::string_view name_;
+  Looks& looks_;
+  std::vector<std::size_t> seen_;  // position + 1 at which a node was entered last
+  std::vector<std::uint32_t> now_;
+  std::vector<std::uint32_t> then_;
+  std::vector<std::uint32_t> stack_;
+  std::size_t position_ = 0;
+  bool accepted_ = false;
+};
+
+bool NamePattern::matches_end(std::string_view name) const {
+  PatternRun::Looks looks;
+  return PatternRun(*this, name, looks)
+      .accepts({.start = start_, .behind_dots = true, .to_the_end = true});
 }
 
-}  // namespace motley::lora
+bool NamePattern::matches_start(std::string_view name) const {
+  PatternRun::Looks looks;
+  return PatternRun(*this, name, looks).accepts({.start = start_});
+}
+
+}  // namespace motley
