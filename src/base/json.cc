@@ -144,6 +144,11 @@ const Value* Object::find(std::string_view key) const {
   return &members_[*at].value;
 }
 
+const Value* Object::find_set(std::string_view key) const {
+  const Value* const value = find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
 void Object::add(std::string key, Value value) {
   by_key_.clear();
   members_.push_back({std::move(key), std::move(value)});

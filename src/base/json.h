@@ -36,6 +36,8 @@ class Object {
   // The value of a key, or null where the object lacks it.
   const Value* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
+  // The same, with null too where the value is JSON's null: what configs mean by it.
+  const Value* find_set(std::string_view key) const;
 
   // Appends a member; the key must be new.
   void add(std::string key, Value value);

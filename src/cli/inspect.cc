@@ -116,8 +116,8 @@ std::string describe_config(const json::Value& config, const Findings& findings)
                                   {"r", "rank"},
                                   {"lora_alpha", "alpha"},
                                   {"base_model_name_or_path", ""}}) {
-    const json::Value* const value = object->find(key);
-    if (value == nullptr || value->is_null()) continue;
+    const json::Value* const value = object->find_set(key);
+    if (value == nullptr) continue;
     if (std::ranges::find(findings.facts, fact, &Fact::key) != findings.facts.end()) continue;
     const std::string* const string = value->if_string();
     text +=

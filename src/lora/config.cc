@@ -15,11 +15,7 @@ class Reader {
  public:
   Reader(const json::Object& object, std::string_view where) : object_(object), where_(where) {}
 
-  // Null where the key is missing or null.
-  const json::Value* find(std::string_view key) const {
-    const json::Value* value = object_.find(key);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
+  const json::Value* find(std::string_view key) const { return object_.find_set(key); }
   std::string place(std::string_view key) const { return cat(where_, ", ", key); }
   Error unsupported(std::string_view key, std::string_view what, std::string_view fix = {}) const {
     return Error(ErrorCode::unsupported, std::string(what), place(key), std::string(fix));

@@ -104,8 +104,7 @@ Result<void> ConfigReader::result() const {
 }
 
 const json::Value* ConfigReader::find(std::string_view name) const {
-  const json::Value* const value = object_->find(name);
-  return value == nullptr || value->is_null() ? nullptr : value;
+  return object_->find_set(name);
 }
 
 template <class T>

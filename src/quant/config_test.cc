@@ -79,6 +79,26 @@ TEST(Config, MatchesNamesPatternsAndClasses) {
   EXPECT_EQ(group("model.layers.2.self_attn.o_proj"), 128);
 }
 
+TEST(Config, TakesANameBeforeAPatternBeforeAClassWhateverTheirOrder) {
+  const auto group_of = [](std::string_view targets, int size) {
+    return cat(R"({"targets": )", targets, R"(, "weights": {"num_bits": 4, "type": "int", )",
+               R"("symmetric": true, "strategy": "group", "group_size": )", size, "}}");
+  };
+  const Config config =
+      read(cat(R"({"quant_method": "compressed-tensors", "format": "pack-quantized",)",
+               R"("config_groups": {"a": )", group_of(R"(["Linear"])", 32), R"(, "b": )",
+               group_of(R"(["re:.*q_proj", "re:model.*o_proj"])", 64), R"(, "c": )",
+               group_of(R"(["model.layers.0.self_attn.q_proj", "re:.*o_proj"])", 128), "}}"))
+          .value();
+  const auto group = [&](std::string_view module) {
+    return config.format_of(module).value().block_columns;
+  };
+  EXPECT_EQ(group("model.layers.0.self_attn.k_proj"), 32);
+  EXPECT_EQ(group("model.layers.1.self_attn.q_proj"), 64);
+  EXPECT_EQ(group("model.layers.0.self_attn.q_proj"), 128);
+  EXPECT_EQ(group("model.layers.0.self_attn.o_proj"), 128) << "patterns go by their text";
+}
+
 TEST(Config, ReadsFp8Blocks) {
   const Config config =
       read(R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",

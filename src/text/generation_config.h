@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+// What a model's makers want for requests that do not say it themselves, and where answers end.
+namespace motley::text {
+
+struct GenerationConfig {
+  std::optional<double> temperature;
+  std::optional<std::int64_t> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  // Ids that end an answer, ascending: the union of what generation_config.json and config.json
+  // say. The tokenizer's own end token is not among them yet.
+  std::vector<std::int32_t> end_tokens;
+};
+
+// From a model's folder; a file that is absent says nothing.
+Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder);
+
+// Reads one object of either file into `into`; `where` is what messages call it. Settings that are
+// no sampling defaults, such as lengths, are left alone.
+Result<void> read_generation_config(const json::Value& value, std::string_view where,
+                                    GenerationConfig& into);
+Result<void> read_end_tokens(const json::Value& value, std::string_view where,
+                             GenerationConfig& into);
+
+}  // namespace motley::text
