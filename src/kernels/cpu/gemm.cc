@@ -73,9 +73,42 @@ void gemm_tile(InstructionSet set, const GemmTile& tile) {
   MOTLEY_CHECK(false, "an instruction set that has kernels");
 }
 
-void gemm_tile(const GemmTile& tile) {
-  static const InstructionSet best = available_instruction_sets().back();
-  gemm_tile(best, tile);
+void transposed_tile(InstructionSet set, const TransposedTile& tile) {
+  switch (set) {
+    case InstructionSet::plain:
+      return transposed_tile_plain(tile);
+    case InstructionSet::avx2:
+      return transposed_tile_avx2(tile);
+    case InstructionSet::avx512:
+    case InstructionSet::avx512_bf16:
+      return transposed_tile_avx512(tile);
+  }
+  MOTLEY_CHECK(false, "an instruction set that has kernels");
 }
+
+void expand_tile(InstructionSet set, const ExpandTile& tile) {
+  MOTLEY_CHECK(tile.padded % 8 == 0, "ranks in eights");
+  switch (set) {
+    case InstructionSet::plain:
+      return expand_tile_plain(tile);
+    case InstructionSet::avx2:
+      return expand_tile_avx2(tile);
+    case InstructionSet::avx512:
+    case InstructionSet::avx512_bf16:
+      return expand_tile_avx512(tile);
+  }
+  MOTLEY_CHECK(false, "an instruction set that has kernels");
+}
+
+namespace {
+InstructionSet best_set() {
+  static const InstructionSet best = available_instruction_sets().back();
+  return best;
+}
+}  // namespace
+
+void gemm_tile(const GemmTile& tile) { gemm_tile(best_set(), tile); }
+void transposed_tile(const TransposedTile& tile) { transposed_tile(best_set(), tile); }
+void expand_tile(const ExpandTile& tile) { expand_tile(best_set(), tile); }
 
 }  // namespace motley::kernels::cpu

@@ -30,6 +30,48 @@ struct GemmTile {
 };
 void gemm_tile(const GemmTile& tile);
 
+// One thread's piece of the same rows the other way round, in float32: inputs [in_begin, in_end) of
+//   y[m][k - in_begin] = sum over j < count of x[m][j] * w[first + j][k]
+// or, where `add` says so, that beside what stands there. Runs of 64 rows of w are summed in order,
+// then the runs are; so bits depend on the row of x, the instruction set, the format and `count`
+// alone.
+struct TransposedTile {
+  const void* x = nullptr;
+  DType x_type = DType::f32;  // f32 or bf16
+  std::int64_t x_stride = 0;
+  const std::int32_t* x_rows = nullptr;  // as in GemmTile
+  std::int64_t rows = 0;
+  WeightView w{};
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t in_begin = 0;
+  std::int64_t in_end = 0;
+  float* y = nullptr;
+  std::int64_t y_stride = 0;
+  const std::int32_t* y_rows = nullptr;  // row m is y row y_rows[m]; null: row m itself
+  bool add = false;
+};
+void transposed_tile(const TransposedTile& tile);
+
+// One thread's piece of the way out of an adapter's rank space, outputs [out_begin, out_end) of
+//   y[m][o - out_begin] += sum over r < padded of t[m][r] * b[o][r]
+// Runs of 64 ranks are summed in order, each is then added to y; so bits depend on the row of t, the
+// instruction set and `padded` alone.
+struct ExpandTile {
+  const float* t = nullptr;  // [rows, padded]
+  std::int64_t t_stride = 0;
+  std::int64_t rows = 0;
+  const void* b = nullptr;  // [out, padded], aligned to its elements
+  DType b_type = DType::f32;  // f32 or bf16
+  std::int64_t padded = 0;    // a multiple of 8
+  std::int64_t out_begin = 0;
+  std::int64_t out_end = 0;
+  float* y = nullptr;
+  std::int64_t y_stride = 0;
+  const std::int32_t* y_rows = nullptr;  // as in TransposedTile
+};
+void expand_tile(const ExpandTile& tile);
+
 // Elements [begin, begin + out.size()) of row o as float32, the exact meaning of the format.
 void decode_row(const WeightView& w, std::int64_t o, std::int64_t begin, std::span<float> out);
 

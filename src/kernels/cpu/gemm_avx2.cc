@@ -1,6 +1,8 @@
 #include <immintrin.h>
 
+#include "kernels/cpu/expand_body.h"
 #include "kernels/cpu/gemm_body.h"
+#include "kernels/cpu/transposed_body.h"
 
 namespace motley::kernels::cpu {
 namespace {
@@ -69,6 +71,34 @@ struct Avx2 {
                          open.scale);
   }
 
+  // Number i of four in each of `lanes` rows, `stride` bytes apart, goes to vector i. Rows 4 apart
+  // share a vector, so that no step crosses its halves.
+  static void turn(const std::byte* from, std::int64_t stride, Floats (&to)[4]) {
+    const auto quad = [&](int row) {
+      return _mm_loadu_ps(reinterpret_cast<const float*>(from + row * stride));
+    };
+    const auto rows = [&](int row) { return _mm256_set_m128(quad(row + 4), quad(row)); };
+    const Floats r0 = rows(0);
+    const Floats r1 = rows(1);
+    const Floats r2 = rows(2);
+    const Floats r3 = rows(3);
+    const __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r0, r1));
+    const __m256d high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r0, r1));
+    const __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r2, r3));
+    const __m256d high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r2, r3));
+    to[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+    to[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+    to[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+    to[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+  }
+  // bf16 at even and odd places, of words that hold two.
+  static Floats low_bf16(Floats words) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));
+  }
+  static Floats high_bf16(Floats words) {
+    return _mm256_and_ps(words, _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)));
+  }
+
   static Floats even(Floats a, Floats b) {
     return in_order(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
   }
@@ -95,5 +125,9 @@ struct Avx2 {
 }  // namespace
 
 void gemm_tile_avx2(const GemmTile& tile) { gemm_body::gemm_tile<Avx2>(tile); }
+void transposed_tile_avx2(const TransposedTile& tile) {
+  transposed_body::transposed_tile<Avx2>(tile);
+}
+void expand_tile_avx2(const ExpandTile& tile) { expand_body::expand_tile<Avx2>(tile); }
 
 }  // namespace motley::kernels::cpu

@@ -1,6 +1,8 @@
 #include <immintrin.h>
 
+#include "kernels/cpu/expand_body.h"
 #include "kernels/cpu/gemm_body.h"
+#include "kernels/cpu/transposed_body.h"
 
 namespace motley::kernels::cpu {
 namespace {
@@ -83,6 +85,39 @@ struct Avx512 {
                          open.scale);
   }
 
+  // Number i of four in each of `lanes` rows, `stride` bytes apart, goes to vector i. Rows 4 apart
+  // share a vector, so that no step crosses its quarters.
+  static void turn(const std::byte* from, std::int64_t stride, Floats (&to)[4]) {
+    const auto quad = [&](int row) {
+      return _mm_loadu_ps(reinterpret_cast<const float*>(from + row * stride));
+    };
+    const auto rows = [&](int row) {
+      Floats four = _mm512_castps128_ps512(quad(row));
+      four = _mm512_insertf32x4(four, quad(row + 4), 1);
+      four = _mm512_insertf32x4(four, quad(row + 8), 2);
+      return _mm512_insertf32x4(four, quad(row + 12), 3);
+    };
+    const Floats r0 = rows(0);
+    const Floats r1 = rows(1);
+    const Floats r2 = rows(2);
+    const Floats r3 = rows(3);
+    const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    const __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    const __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    const __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+    to[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+    to[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+    to[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+    to[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+  }
+  // bf16 at even and odd places, of words that hold two.
+  static Floats low_bf16(Floats words) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
+  }
+  static Floats high_bf16(Floats words) {
+    return _mm512_and_ps(words, _mm512_castsi512_ps(_mm512_set1_epi32(-0x10000)));
+  }
+
   static Floats even(Floats a, Floats b) {
     const __m512i index =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -109,5 +144,9 @@ struct Avx512 {
 }  // namespace
 
 void gemm_tile_avx512(const GemmTile& tile) { gemm_body::gemm_tile<Avx512>(tile); }
+void transposed_tile_avx512(const TransposedTile& tile) {
+  transposed_body::transposed_tile<Avx512>(tile);
+}
+void expand_tile_avx512(const ExpandTile& tile) { expand_body::expand_tile<Avx512>(tile); }
 
 }  // namespace motley::kernels::cpu

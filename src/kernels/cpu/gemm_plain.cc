@@ -2,7 +2,9 @@
 #include <xmmintrin.h>
 
 #include "base/number_types.h"
+#include "kernels/cpu/expand_body.h"
 #include "kernels/cpu/gemm_body.h"
+#include "kernels/cpu/transposed_body.h"
 
 namespace motley::kernels::cpu {
 namespace {
@@ -70,6 +72,19 @@ struct Plain {
     return _mm_mul_ps(_mm_cvtepi32_ps(_mm_sub_epi32(code, _mm_set1_epi32(8))), open.scale);
   }
 
+  // Number i of four in each of `lanes` rows, `stride` bytes apart, goes to vector i.
+  static void turn(const std::byte* from, std::int64_t stride, Floats (&to)[4]) {
+    for (int row = 0; row < 4; ++row) to[row] = load(from + row * stride);
+    _MM_TRANSPOSE4_PS(to[0], to[1], to[2], to[3]);
+  }
+  // bf16 at even and odd places, of words that hold two.
+  static Floats low_bf16(Floats words) {
+    return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(words), 16));
+  }
+  static Floats high_bf16(Floats words) {
+    return _mm_castsi128_ps(_mm_and_si128(_mm_castps_si128(words), _mm_set1_epi32(-0x10000)));
+  }
+
   static Floats even(Floats a, Floats b) { return _mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)); }
   static Floats odd(Floats a, Floats b) { return _mm_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)); }
 
@@ -83,5 +98,9 @@ struct Plain {
 }  // namespace
 
 void gemm_tile_plain(const GemmTile& tile) { gemm_body::gemm_tile<Plain>(tile); }
+void transposed_tile_plain(const TransposedTile& tile) {
+  transposed_body::transposed_tile<Plain>(tile);
+}
+void expand_tile_plain(const ExpandTile& tile) { expand_body::expand_tile<Plain>(tile); }
 
 }  // namespace motley::kernels::cpu

@@ -2,7 +2,7 @@
 
 #include "kernels/cpu/gemm.h"
 
-// One for each instruction set, from the body in gemm_body.h.
+// One for each instruction set, from the bodies in gemm_body.h, transposed_body.h, expand_body.h.
 namespace motley::kernels::cpu {
 
 void gemm_tile_plain(const GemmTile& tile);
@@ -10,6 +10,14 @@ void gemm_tile_avx2(const GemmTile& tile);
 void gemm_tile_avx512(const GemmTile& tile);
 // For bf16 inputs, bf16 weights and tiles that are not exact; everything else is avx512's.
 void gemm_tile_avx512_bf16(const GemmTile& tile);
+
+void transposed_tile_plain(const TransposedTile& tile);
+void transposed_tile_avx2(const TransposedTile& tile);
+void transposed_tile_avx512(const TransposedTile& tile);
+
+void expand_tile_plain(const ExpandTile& tile);
+void expand_tile_avx2(const ExpandTile& tile);
+void expand_tile_avx512(const ExpandTile& tile);
 
 // Whether the blocks of a format's scales suit the vector loops: powers of two that an FP8 step, or
 // a word of int4 codes, fits in. decode_inputs reads the others.

@@ -12,6 +12,8 @@ struct ElementaryTable;
 namespace motley::kernels::cpu {
 
 struct GemmTile;
+struct TransposedTile;
+struct ExpandTile;
 
 // Each one includes those before it.
 enum class InstructionSet : std::uint8_t {
@@ -27,6 +29,8 @@ std::string_view name(InstructionSet set);
 std::span<const InstructionSet> available_instruction_sets();
 
 void gemm_tile(InstructionSet set, const GemmTile& tile);
+void transposed_tile(InstructionSet set, const TransposedTile& tile);
+void expand_tile(InstructionSet set, const ExpandTile& tile);
 const ElementaryTable& elementary_table(InstructionSet set);
 
 }  // namespace motley::kernels::cpu

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/stream_handle.h"
+#include "kernels/cuda/expert_exact.h"
+#include "kernels/cuda/expert_images.h"
+#include "kernels/cuda/expert_plan.h"
+
+// The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or int4, sums in
+// float32, adapters as more k-steps of the products that run anyway. Rounded to bf16: x W's input
+// h, rows of rank space, and an expert's output before its routing weight.
+//
+// An output row's bits depend on its own row of x, its own ids, routing weights and label, and on
+// the weights: not on the rows beside it, nor on the tiles that a batch's size chooses.
+namespace motley::kernels::cuda {
+
+// What one adapter of a mix has on this layer: [experts] each, or null.
+struct GroupedTerm {
+  const PackedDelta* gate_up;
+  const PackedDelta* down;
+  float scale;
+};
+
+struct GroupedDeltas {
+  const std::int32_t* labels = nullptr;           // [tokens], -1: none; null: nobody has one
+  const std::int32_t* tokens_by_label = nullptr;  // [tokens], of sort_tokens_by_label()
+  const std::int32_t* term_begin = nullptr;       // [labels + 1]
+  const GroupedTerm* terms = nullptr;
+  // Bounds, which size the scratch: of terms of a label, and of the sum of a label's packed ranks.
+  int most_terms = 0;
+  int most_gate_up_rank = 0;
+  int most_down_rank = 0;
+};
+
+// How the layer is cut. All choices give the same bits.
+struct GroupedTiles {
+  enum class Rows : std::uint8_t { r64, r128, r256 };
+  enum class Gather : std::uint8_t { boxes, copies, permuted };
+  Rows rows = Rows::r128;
+  int width = 8;  // most tokens of a tile: 8, 16, 32, 64, 128, 160
+  int blocks_per_sm = 2;
+  Gather gather = Gather::boxes;
+  bool inside = false;   // every block sorts the pairs for itself
+  bool in_turn = false;  // items are dealt to blocks in turn
+  bool one_launch = false;
+  bool sum_inside = false;  // the last tile of a token sums its experts
+};
+
+struct GroupedExperts {
+  ExpertShape shape{};
+  int experts_per_token = 0;
+  std::int64_t tokens = 0;
+  std::int64_t most_tokens = 0;  // that the scratch was made for
+  ExpertImages weights{};
+  const float* gate_bias = nullptr;  // [experts, I] or null
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;  // [experts, H] or null
+  ExpertActivation activation = ExpertActivation::silu_mul;
+  float swiglu_limit = 7.0F;
+  float swiglu_alpha = 1.702F;
+
+  const void* x = nullptr;                 // [tokens, H] in bf16
+  const std::int32_t* ids = nullptr;       // [tokens, K]
+  const float* routing_weights = nullptr;  // [tokens, K]
+  GroupedDeltas deltas{};
+  void* scratch = nullptr;      // grouped_scratch_bytes(), prepared once
+  void* out = nullptr;          // [tokens, H]; a token without any expert gets zeros
+  DType out_type = DType::f32;  // f32 or bf16
+  int multiprocessors = 132;
+};
+
+// Nothing, or why the kernels can't do it.
+Result<void> grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
+                              int group);
+
+// Of `most_tokens` and the deltas' bounds.
+std::size_t grouped_scratch_bytes(const GroupedExperts& params);
+// Once, before the first run: the counters in scratch are zero between runs.
+Result<void> prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream);
+
+GroupedTiles choose_grouped_tiles(const GroupedExperts& params);
+Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
+                                 StreamHandle stream);
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,33 @@
+#pragma once
+
+#include "kernels/cuda/grouped/instances.h"
+#include "kernels/cuda/grouped/kernel.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+template <class S, int max_width, int blocks_per_sm>
+Instance instance() {
+  return {.kernel = reinterpret_cast<const void*>(grouped_kernel<S, max_width, blocks_per_sm>),
+          .threads = S::threads,
+          .rows = S::rows,
+          .stage_k = S::stage_k,
+          .weight_bytes = S::weight_bytes};
+}
+
+template <ExpertFormat format, int scales, bool lora>
+Instance find_instance(const GroupedTiles& tiles) {
+  using Rows = GroupedTiles::Rows;
+  const int width = tiles.width;
+  const int per_sm = tiles.blocks_per_sm;
+  if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
+    return instance<TileShape<format, scales, 1, 1, lora>, 8, 4>();
+  if (tiles.rows == Rows::r128 && width <= 32 && per_sm == 2)
+    return instance<TileShape<format, scales, 2, 1, lora>, 32, 2>();
+  if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 3)
+    return instance<TileShape<format, scales, 2, 1, lora>, 16, 3>();
+  if (tiles.rows == Rows::r256 && width <= 128 && per_sm == 1)
+    return instance<TileShape<format, scales, 2, 2, lora>, 128, 1>();
+  return {};
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,10 @@
+#include "kernels/cuda/grouped/instances.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+Instance int4_fine_instance(const GroupedTiles& tiles, bool lora) {
+  return lora ? find_instance<ExpertFormat::int4, 4, true>(tiles)
+              : find_instance<ExpertFormat::int4, 4, false>(tiles);
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,165 @@
+// The expert layer's persistent kernel: one or two consumer warpgroups and one of producers. Small
+// batches may sort the pairs in every block; else the plan is a launch before.
+#pragma once
+
+#include "kernels/cuda/grouped/epilogue.cuh"
+#include "kernels/cuda/grouped/inside_plan.cuh"
+#include "kernels/cuda/grouped/produce_tokens.cuh"
+#include "kernels/cuda/grouped/produce_weights.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+// Registers of a producer's and a consumer's thread: together they must not exceed what the launch
+// got (setmaxnreg would wait for ever).
+template <int warpgroups, int blocks_per_sm>
+struct Registers;
+template <>
+struct Registers<1, 4> {  // 256 threads: 64 at entry
+  static constexpr int producer = 40, consumer = 88;
+};
+template <>
+struct Registers<2, 3> {  // 384 threads: 56 at entry
+  static constexpr int producer = 40, consumer = 64;
+};
+template <>
+struct Registers<2, 2> {  // 80 at entry
+  static constexpr int producer = 48, consumer = 96;
+};
+template <>
+struct Registers<2, 1> {  // 168 at entry
+  static constexpr int producer = 56, consumer = 224;
+};
+
+// The last block to come here makes all counters zero for the next launch.
+template <int threads>
+__device__ inline void leave(const Counters& counters) {
+  __shared__ int last;
+  __syncwarp();
+  __syncthreads();
+  if (threadIdx.x == 0)
+    last = fetch_add_acq_rel(counters.finished, 1) == static_cast<int>(gridDim.x) - 1 ? 1 : 0;
+  __syncthreads();
+  if (last == 0) return;
+  for (int i = static_cast<int>(threadIdx.x); i < counters.count; i += threads)
+    counters.first[i] = 0;
+}
+
+template <class S, int max_width, int blocks_per_sm>
+__global__ void __launch_bounds__(S::threads, blocks_per_sm)
+    grouped_kernel(const __grid_constant__ LayerParams p, const __grid_constant__ LaunchParams l,
+                   const __grid_constant__ KernelMaps maps) {
+  constexpr bool may_sort = S::small && !S::lora;
+  constexpr int consumer_warps = 4 * S::warpgroups;
+  extern __shared__ unsigned char shared[];
+  __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes];
+  __shared__ Item items[item_slots];
+  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * 768];
+  __shared__ unsigned char last[S::warpgroups][max_width];
+  __shared__ int row_offset[max_width];
+  __shared__ int stage_steps[most_stages];
+  __shared__ InsidePlan<may_sort> plan;
+  const int t = static_cast<int>(threadIdx.x);
+  const int warp = t / 32;
+  const int lane = t % 32;
+  const bool copied = l.gather == Gather::copies;
+  Ring ring;
+  ring.stages = (smem_addr(shared) + 1023) & ~1023U;
+  ring.depth = l.depth;
+  ring.steps = stage_steps;
+  ring.stage_bytes = S::weight_bytes + l.token_bytes;
+  ring.full = smem_addr(bars);
+  ring.empty = ring.full + 8 * most_stages;
+  ItemQueue queue;
+  queue.items = items;
+  queue.full = ring.empty + 8 * most_stages;
+  queue.empty = queue.full + 8 * item_slots;
+  const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
+  if (t == 0) {
+    // a stage is full with the weights' bytes and the token threads' arrivals
+    for (int i = 0; i < l.depth; ++i) {
+      bar_init(ring.full + 8 * i, copied ? 65 : 2);
+      bar_init(ring.empty + 8 * i, consumer_warps);
+    }
+    for (int i = 0; i < item_slots; ++i) {
+      bar_init(queue.full + 8 * i, 1);
+      bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1)));
+    }
+    for (int i = 0; i < permute_lanes; ++i) bar_init(permute_bars + 8 * i, 1);
+    fence_bar_init();
+    prefetch_map(&maps.gate_up);
+    prefetch_map(&maps.down);
+    prefetch_map(&maps.h[0]);
+  }
+  __syncthreads();
+  wait_for_previous_grid();
+  launch_dependents();
+  Tables tables{};
+  bool inside = false;
+  if constexpr (may_sort) inside = l.inside;
+  if (inside) {
+    if constexpr (may_sort) {
+      make_inside_plan<S::threads>(p, plan);
+      tables.tiles = plan.tiles;
+      tables.tokens = plan.tokens;
+      tables.places = plan.places;
+      tables.tile_count = plan.tile_count;
+      tables.routed = plan.routed;
+    }
+  } else {
+    tables.tiles = p.plan.tiles;
+    tables.tokens = p.plan.tokens;
+    tables.places = p.plan.places;
+    tables.tile_count = load_l2(&p.plan.tile_begin[p.experts]);
+    tables.routed = load_l2(&p.plan.expert_begin[p.experts]);
+    if constexpr (S::lora) {
+      tables.piece_begin = p.plan.piece_begin;
+      tables.pieces = p.plan.pieces;
+      tables.piece_count = load_l2(&p.plan.piece_begin[tables.tile_count]);
+    }
+  }
+
+  using Budget = Registers<S::warpgroups, blocks_per_sm>;
+  if (warp >= consumer_warps) {
+    shrink_registers<Budget::producer>();
+    ring.parity = 1;  // an empty ring: the first wait on "empty" must pass
+    const int role = warp - consumer_warps;
+    if (role == 0) {
+      if (lane == 0) produce_weights<S>(p, l, tables, queue, ring, maps);
+    } else if (role >= 2 && copied) {
+      if constexpr (S::warpgroups == 2)
+        produce_tokens_copied<S>(p, l, tables, queue, ring, row_offset, maps);
+    } else if (role == 2) {
+      produce_tokens<S>(p, l, tables, queue, ring, maps);
+    } else if (role == 1 && l.permute_lanes > 0) {
+      if constexpr (!S::small)
+        permute_rows(p, tables, l.permute_lanes, ring.stages + l.depth * ring.stage_bytes,
+                     permute_bars);
+    } else if (role == 1 && l.sum) {
+      clear_unrouted(p);
+    }
+  } else {
+    grow_registers<Budget::consumer>();
+    ConsumerState s{ring, smem_addr(store_buffer) + warp * 768, last[warp / 4], warp / 4, copied,
+                    l.sum};
+    for (;;) {
+      const Item& item = queue.front();
+      if (item.kind == ItemKind::end) break;
+      const int width = item.width;
+      if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
+      if constexpr (max_width >= 16)
+        if (width == 16) run_tile<S, 16>(p, l, tables, item, s);
+      if constexpr (max_width >= 32)
+        if (width == 32) run_tile<S, 32>(p, l, tables, item, s);
+      if constexpr (max_width >= 64)
+        if (width == 64) run_tile<S, 64>(p, l, tables, item, s);
+      if constexpr (max_width >= 128)
+        if (width == 128) run_tile<S, 128>(p, l, tables, item, s);
+      if constexpr (max_width >= 160)
+        if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
+      queue.pop();
+    }
+  }
+  leave<S::threads>(p.counters);
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,152 @@
+// Parameters of the grouped expert kernels and the traits of their tiles. A pair is one (token,
+// expert) choice, a place its position in the plan's order, a tile a run of places of one expert
+// against some rows of its weights, a piece the places of a tile that share a label.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/cuda/expert_grouped.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+inline constexpr int permute_block = 128;  // places that one flag of the permutation covers
+inline constexpr int permute_lanes = 6;    // rows on their way in a block, at most
+inline constexpr int most_stages = 32;
+inline constexpr int inside_pairs = 512;  // most that a block sorts for itself
+inline constexpr int inside_experts = 256;
+inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
+
+// What a piece's term adds at one seam.
+struct DeltaEntry {
+  const unsigned char* a;
+  const unsigned char* b;
+  std::int16_t rank;    // a multiple of 16; 0: this piece has no further terms
+  std::int16_t split;   // columns below it take scale[0]
+  std::int32_t column;  // its first column in the rows of rank space
+  float scale[2];
+};
+static_assert(sizeof(DeltaEntry) == 32);
+
+// Adapters of a batch at one seam.
+struct SeamDeltas {
+  const DeltaEntry* entries;  // [pieces, most_terms]
+  Bf16* rank_rows;            // [pairs, pitch] by place
+  int pitch;
+  int* done;  // [tiles] pieces whose rank rows are there
+};
+
+// Counters are zero before a launch, and its last block leaves them so.
+struct Counters {
+  int* finished;    // [1] blocks that are done
+  int* next_item;   // [1]
+  int* tile_done;   // [tiles] gate_up warpgroups that have stored their part of h
+  int* token_done;  // [tokens, ceil(hidden / 64)] down warpgroups that have
+  int* permuted;    // [pairs / permute_block + 1] rows of x_sorted that are there
+  int* first;       // all of them: `count` numbers from here
+  int count;
+};
+
+struct LayerParams {
+  int tokens, pairs, top_k, experts, hidden, inner;
+  int tile_places;
+  const Bf16* x;  // [tokens, hidden]
+  const int* ids;
+  const float* routing_weights;
+  const unsigned char* gate_up;  // int4 images; bf16 goes by tensor map
+  const unsigned char* down;
+  const float *gate_bias, *up_bias, *down_bias;  // or null
+  ExpertActivation activation;
+  float swiglu_limit, swiglu_alpha;
+  Bf16* h;         // [pairs, inner] by place
+  Bf16* partial;   // [pairs, hidden] by place, rounded once, without the routing weight
+  Bf16* x_sorted;  // [pairs, hidden] by place
+  void* out;       // [tokens, hidden]
+  bool out_f32;
+  ExpertPlan plan;
+  Counters counters;
+  SeamDeltas seam[2];
+  int most_terms;
+};
+
+// Which items a launch walks.
+enum class Phase : int { gate_up, down, both };
+
+// Where the token rows of gate_up come from.
+enum class Gather : int {
+  boxes,     // a tensor copy a row: few rows
+  copies,    // 16-byte copies by two warps
+  permuted,  // rows that one warp of each block puts in order meanwhile
+};
+
+struct LaunchParams {
+  Phase phase;
+  Gather gather;
+  bool inside;   // every block sorts the pairs for itself
+  bool in_turn;  // items go to blocks in turn, not to whoever is free
+  bool sum;      // the last down tile of a token sums its experts
+  int depth;     // stages of the ring
+  int token_bytes;
+  int permute_lanes;
+  int gate_up_tiles, down_tiles;  // row tiles of an expert
+};
+
+struct KernelMaps {
+  CUtensorMap gate_up, down;  // boxes of 128 or 64 rows
+  CUtensorMap x_row;          // boxes of one row of x
+  CUtensorMap h[2];           // boxes of 8 and of 64 rows
+  CUtensorMap x_sorted[2];
+};
+
+// A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
+// through k in one order, so that rows may move between them. `scales`: of int4, in 128 k.
+template <ExpertFormat format_, int scales_, int warpgroups_, int blocks_, bool lora_>
+struct TileShape {
+  static constexpr ExpertFormat format = format_;
+  static constexpr int scales = scales_;
+  static constexpr int warpgroups = warpgroups_;
+  static constexpr int blocks = blocks_;
+  static constexpr bool lora = lora_;
+  static constexpr bool bf16 = format == ExpertFormat::bf16;
+  static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
+  static constexpr int rows = warpgroups * blocks * 64;
+  static constexpr int threads = 128 * (warpgroups + 1);
+  static constexpr int atoms = bf16 && warpgroups == 2 ? 1 : 2;  // 64 k each, of a stage
+  static constexpr int stage_k = 64 * atoms;
+  static constexpr int block_bytes = bf16 ? 8192 * atoms : blob_bytes(scales);  // of 64 rows
+  static constexpr int weight_load = warpgroups * blocks * block_bytes;
+  // a shrink's stage has rank_block rows of A; its products read 64
+  static constexpr int delta_bytes = lora ? rank_block * 128 * atoms : 0;
+  static constexpr int weight_bytes =
+      (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
+  // k16 steps of an adapter that a stage holds
+  static constexpr int delta_steps = bf16 ? 4 : 2;
+  static_assert(rows * 32 * delta_steps <= weight_bytes);
+};
+
+// Widths that a tile's token side can take.
+__host__ __device__ inline int width_for(int count) {
+  return count <= 8     ? 8
+         : count <= 16  ? 16
+         : count <= 32  ? 32
+         : count <= 64  ? 64
+         : count <= 128 ? 128
+                        : 160;
+}
+
+// Where a kernel finds the plan: global memory, or its block's own shared memory.
+struct Tables {
+  const ExpertTile* tiles;
+  const int* tokens;  // of a place
+  const int* places;  // of a pair; from `routed` on: no expert
+  int tile_count;
+  int routed;
+  const int* piece_begin;
+  const ExpertPiece* pieces;
+  int piece_count;
+};
+
+__device__ inline int load_l2(const int* p) { return __ldcg(p); }
+
+}  // namespace motley::kernels::cuda::grouped
