@@ -57,9 +57,7 @@ const json::Array& list_at(const json::Value& object, std::string_view key) {
   return *at(object, key).as_array(key).value();
 }
 
-// The lines of a case of a model's folder.
-std::vector<json::Value> lines_of(const fs::path& folder, const json::Value& golden_case) {
-  const fs::path path = folder / text_at(golden_case, "file");
+std::vector<json::Value> json_lines(const fs::path& path) {
   const std::string text = read_text(path, any_size).value();
   std::vector<json::Value> lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -68,6 +66,11 @@ std::vector<json::Value> lines_of(const fs::path& folder, const json::Value& gol
     begin = end + 1;
   }
   return lines;
+}
+
+// The lines of a case of a model's folder.
+std::vector<json::Value> lines_of(const fs::path& folder, const json::Value& golden_case) {
+  return json_lines(folder / text_at(golden_case, "file"));
 }
 
 // What a case's lines say, one after the other.
@@ -257,6 +260,28 @@ TEST_P(Golden, TokensAndTopAgree) {
   EXPECT_GT(among_the_top, 0U);
 }
 
+// Every base, adapter and mix of a case has lines for bf16, unless another spelling of it has.
+TEST_P(Golden, DecidedLinesSpeakForEveryCase) {
+  std::set<std::string> labels;
+  const auto label_of = [](const json::Value& object) {
+    const json::Object& fields = *object.if_object();
+    const json::Value* const mix = fields.find("adapters");
+    return json::write(mix != nullptr ? *mix : at(object, "adapter"));
+  };
+  for (const json::Value& line : json_lines(folder_ / "decided.jsonl")) {
+    labels.insert(label_of(line));
+    const std::size_t tokens = list_at(line, "token_ids").size();
+    EXPECT_EQ(tokens, 16U);
+    EXPECT_EQ(list_at(line, "token_logprobs").size(), tokens);
+  }
+  for (const json::Value& golden_case : list_at(golden_, "cases")) {
+    const json::Value& same_as = at(golden_case, "same_as");
+    if (same_as.is_null() || text_at(golden_case, "name") == "base") {
+      EXPECT_TRUE(labels.contains(label_of(golden_case))) << text_at(golden_case, "name");
+    }
+  }
+}
+
 TEST_P(Golden, RefusalsHaveACodeAndWords) {
   for (const json::Value& each : list_at(golden_, "refused")) {
     EXPECT_THAT(text_at(each, "code"), testing::AnyOf("unsupported", "bad_file"));
@@ -275,6 +300,21 @@ TEST(Goldens, CoverEveryFamily) {
   EXPECT_THAT(families,
               testing::ElementsAre("deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "llama",
                                    "mixtral", "olmoe", "qwen2_moe", "qwen3", "qwen3_moe"));
+}
+
+TEST(Goldens, CoverTheQuantisedFormats) {
+  std::set<std::string> methods;
+  for (const std::string& name : models()) {
+    const json::Value golden = read_json(goldens() / name / "golden.json");
+    const json::Value config = read_json(goldens() / name / "config.json");
+    const json::Value* const method = golden.if_object()->find("quantised");
+    const json::Value* const quantization = config.if_object()->find("quantization_config");
+    ASSERT_EQ(method == nullptr, quantization == nullptr) << name;
+    if (method == nullptr) continue;
+    EXPECT_EQ(*method->if_string(), text_at(*quantization, "quant_method")) << name;
+    methods.insert(*method->if_string());
+  }
+  EXPECT_THAT(methods, testing::ElementsAre("compressed-tensors", "fp8"));
 }
 
 TEST(Goldens, RewrittenConventionsSayTheSame) {

@@ -4,6 +4,7 @@
     python tools/make_goldens.py --out tests/goldens            # all models
     python tools/make_goldens.py --out tests/goldens --only olmoe
     python tools/make_goldens.py --out tests/goldens --check    # nothing is written; exit 1 if something differs
+    python tools/make_goldens.py --out tests/goldens --bf16     # how far Hugging Face's own bf16 is from its float32
 
 Needs tools/goldens-requirements.txt in a virtual environment. tests/goldens/README.md describes the result.
 """
@@ -21,6 +22,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 
+from goldens.bf16 import deviations
 from goldens.compare import differences
 from goldens.models import MODELS, ModelSpec
 from goldens.suite import make_model
@@ -34,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="the folder of the golden set")
     parser.add_argument("--only", action="append", metavar="NAME", help="this model only (repeatable)")
     parser.add_argument("--check", action="store_true", help="make anew elsewhere and compare with --out")
+    parser.add_argument("--bf16", action="store_true", help="print what bf16 costs Hugging Face on the cases of --out")
     return parser.parse_args()
 
 
@@ -68,6 +71,11 @@ def main() -> int:
     _quiet()
     torch.set_num_threads(THREADS)
     torch.use_deterministic_algorithms(True)
+    if arguments.bf16:
+        for spec in _chosen(arguments.only):
+            for case, mean in deviations(spec, arguments.out / spec.name):
+                print(f"{spec.name}/{case}: {mean:.4f}")
+        return 0
     same = True
     for spec in _chosen(arguments.only):
         start = time.monotonic()

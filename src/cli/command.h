@@ -18,5 +18,6 @@ struct Command {
 
 Command inspect_command();
 Command score_command();
+Command tokenize_command();
 
 }  // namespace motley::cli

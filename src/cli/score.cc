@@ -18,6 +18,7 @@
 #include "lora/load.h"
 #include "lora/pool.h"
 #include "tensor/device.h"
+#include "text/tokenizer.h"
 
 namespace motley::cli {
 namespace {
@@ -101,6 +102,20 @@ Result<Settings> read_settings(const Arguments& arguments) {
     if (*backend != "auto") settings.experts_backend = *backend;
   }
   return settings;
+}
+
+Result<std::vector<runner::ScoreLine>> read_lines(const Settings& settings,
+                                                  std::int64_t vocabulary) {
+  runner::ScoreKnown known{.vocabulary = vocabulary};
+  for (const AdapterOption& adapter : settings.adapters) known.adapters.push_back(adapter.name);
+  std::optional<text::Tokenizer> tokenizer;
+  known.encode = [&](std::string_view prompt) -> Result<std::vector<std::int32_t>> {
+    if (!tokenizer) {
+      MOTLEY_TRY(tokenizer, text::Tokenizer::load(settings.model));
+    }
+    return tokenizer->encode(prompt, {});
+  };
+  return runner::read_score_lines(settings.input, known);
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const Settings& settings, tensor::Device& device) {
@@ -206,10 +221,7 @@ Result<void> run_score(const Arguments& arguments, Output output) {
       tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.owns_machine = true}));
   // Lines are checked before the weights are read: the config knows the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
-  std::vector<std::string> names;
-  for (const AdapterOption& adapter : settings.adapters) names.push_back(adapter.name);
-  MOTLEY_TRY(const std::vector<runner::ScoreLine> lines,
-             runner::read_score_lines(settings.input, config.vocabulary, names));
+  MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
 
   MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(settings, *device));
   MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device));
@@ -249,7 +261,8 @@ Command score_command() {
                    .summary = "log-probabilities of given tokens, all lines as one mixed batch",
                    .positionals = {"MODEL"},
                    .options = {{"--input", "F.jsonl",
-                                "lines {\"token_ids\": [...], \"adapter\": NAME}"},
+                                "lines {\"token_ids\": [...] or \"prompt\": TEXT, \"adapter\": "
+                                "NAME}; - is standard input"},
                                {"--output", "F.jsonl", "where the results go"},
                                {"--adapter", "NAME=PATH", "an adapter that lines may use", true},
                                {"--device", "D", "auto, cpu, cuda or cuda:N"},

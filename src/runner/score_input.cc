@@ -16,22 +16,40 @@ Error bad_line(std::string what, std::string_view where, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(where), std::move(fix)};
 }
 
+Result<std::vector<std::int32_t>> read_prompt(const json::Value& prompt, std::string_view where,
+                                              const ScoreKnown& known) {
+  MOTLEY_TRY(const std::string* const text, prompt.as_string(cat(where, ", prompt")));
+  auto tokens = known.encode(*text);
+  if (!tokens.ok()) return std::move(tokens).error().within(where);
+  if (tokens->empty())
+    return bad_line("prompt has no tokens", where, "give at least one character");
+  for (const std::int32_t id : *tokens) {
+    if (id >= known.vocabulary)
+      return bad_line(
+          cat("the tokenizer gives id ", id, ", and the model's are 0 to ", known.vocabulary - 1),
+          where, "check that tokenizer.json belongs to this model");
+  }
+  return tokens;
+}
+
 Result<std::vector<std::int32_t>> read_tokens(const json::Object& object, std::string_view where,
-                                              std::int64_t vocabulary) {
-  if (object.contains("prompt"))
-    return Error(ErrorCode::not_implemented, "prompt is not there yet", std::string(where),
-                 "give token_ids");
+                                              const ScoreKnown& known) {
+  const json::Value* const prompt = object.find("prompt");
+  if (prompt != nullptr && object.contains("token_ids"))
+    return bad_line("both prompt and token_ids", where, "give one of them");
+  if (prompt != nullptr) return read_prompt(*prompt, where, known);
   const json::Value* const field = object.find("token_ids");
-  if (field == nullptr) return bad_line("no token_ids", where, "give a list of token ids");
+  if (field == nullptr)
+    return bad_line("no token_ids", where, "give a list of token ids, or a prompt");
   MOTLEY_TRY(const json::Array* const list, field->as_array(cat(where, ", token_ids")));
   if (list->empty()) return bad_line("token_ids is empty", where, "give at least one token");
   std::vector<std::int32_t> tokens;
   tokens.reserve(list->size());
   for (const json::Value& item : *list) {
     MOTLEY_TRY(const std::int64_t id, item.as_integer(cat(where, ", token_ids")));
-    if (id < 0 || id >= vocabulary)
+    if (id < 0 || id >= known.vocabulary)
       return bad_line(cat("token id ", id, " is out of range"), where,
-                      cat("ids of this model are 0 to ", vocabulary - 1));
+                      cat("ids of this model are 0 to ", known.vocabulary - 1));
     tokens.push_back(static_cast<std::int32_t>(id));
   }
   return tokens;
@@ -87,8 +105,8 @@ Result<std::vector<double>> read_reference(const json::Value& value, std::string
   return numbers;
 }
 
-Result<ScoreLine> read_line(std::string_view text, std::string_view where, std::int64_t vocabulary,
-                            const std::vector<std::string>& known) {
+Result<ScoreLine> read_line(std::string_view text, std::string_view where,
+                            const ScoreKnown& known) {
   MOTLEY_TRY(const json::Value value, json::parse(text, where));
   MOTLEY_TRY(const json::Object* const object, value.as_object(where));
   // The output's own fields are welcome, so that an output can be an input.
@@ -100,19 +118,19 @@ Result<ScoreLine> read_line(std::string_view text, std::string_view where, std::
                       cat("a line may have ", join(fields)));
   }
   ScoreLine line;
-  MOTLEY_TRY(line.tokens, read_tokens(*object, where, vocabulary));
+  MOTLEY_TRY(line.tokens, read_tokens(*object, where, known));
   const json::Value* const one = object->find("adapter");
   const json::Value* const several = object->find("adapters");
   if (one != nullptr && several != nullptr)
     return bad_line("both adapter and adapters", where, "give one of them");
   if (one != nullptr && !one->is_null()) {
     MOTLEY_TRY(const std::string* const name, one->as_string(cat(where, ", adapter")));
-    MOTLEY_TRY_VOID(check_adapter(*name, where, known));
+    MOTLEY_TRY_VOID(check_adapter(*name, where, known.adapters));
     line.adapters.push_back({.name = *name});
     line.adapter_field = *one;
   }
   if (several != nullptr) {
-    MOTLEY_TRY(line.adapters, read_mix(*several, where, known));
+    MOTLEY_TRY(line.adapters, read_mix(*several, where, known.adapters));
     line.adapter_field = *several;
     line.several = true;
   }
@@ -125,16 +143,14 @@ Result<ScoreLine> read_line(std::string_view text, std::string_view where, std::
 }  // namespace
 
 Result<std::vector<ScoreLine>> parse_score_lines(std::string_view text, std::string_view where,
-                                                 std::int64_t vocabulary,
-                                                 const std::vector<std::string>& adapters) {
+                                                 const ScoreKnown& known) {
   std::vector<ScoreLine> lines;
   std::int64_t number = 0;
   while (!text.empty()) {
     ++number;
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    MOTLEY_TRY(ScoreLine parsed,
-               read_line(line, cat(where, ", line ", number), vocabulary, adapters));
+    MOTLEY_TRY(ScoreLine parsed, read_line(line, cat(where, ", line ", number), known));
     lines.push_back(std::move(parsed));
   }
   if (lines.empty()) return bad_line("no lines", where, "give one JSON object a line");
@@ -142,10 +158,10 @@ Result<std::vector<ScoreLine>> parse_score_lines(std::string_view text, std::str
 }
 
 Result<std::vector<ScoreLine>> read_score_lines(const std::filesystem::path& path,
-                                                std::int64_t vocabulary,
-                                                const std::vector<std::string>& adapters) {
-  MOTLEY_TRY(const std::string text, read_text(path, longest_input));
-  return parse_score_lines(text, printable(path.string()), vocabulary, adapters);
+                                                const ScoreKnown& known) {
+  MOTLEY_TRY(const std::string text, read_input(path, longest_input));
+  const std::string where = path == "-" ? "standard input" : printable(path.string());
+  return parse_score_lines(text, where, known);
 }
 
 }  // namespace motley::runner

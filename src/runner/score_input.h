@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -19,7 +21,8 @@ struct ScaledAdapter {
   friend bool operator==(const ScaledAdapter&, const ScaledAdapter&) = default;
 };
 
-// A line of `motley score --input`: tokens to score, with no adapter, one, or several.
+// A line of `motley score --input`: tokens to score, given as ids or as a prompt, with no adapter,
+// one, or several.
 struct ScoreLine {
   std::vector<std::int32_t> tokens;
   std::vector<ScaledAdapter> adapters;
@@ -30,14 +33,21 @@ struct ScoreLine {
   std::optional<std::vector<double>> reference;
 };
 
-// Every line is checked before any work: the error names the first bad one by its number.
+// What lines may refer to.
+struct ScoreKnown {
+  std::int64_t vocabulary = 0;
+  std::vector<std::string> adapters;
+  // The tokens of a prompt; called for lines that have one only.
+  std::function<Result<std::vector<std::int32_t>>(std::string_view)> encode;
+};
+
+// Every line is checked before any work: the error names the first bad one by its number. "-" is
+// standard input.
 Result<std::vector<ScoreLine>> read_score_lines(const std::filesystem::path& path,
-                                                std::int64_t vocabulary,
-                                                const std::vector<std::string>& adapters);
+                                                const ScoreKnown& known);
 
 // The same from text; `where` is what messages call it.
 Result<std::vector<ScoreLine>> parse_score_lines(std::string_view text, std::string_view where,
-                                                 std::int64_t vocabulary,
-                                                 const std::vector<std::string>& adapters);
+                                                 const ScoreKnown& known);
 
 }  // namespace motley::runner

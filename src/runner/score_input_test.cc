@@ -14,7 +14,17 @@ using testing::HasSubstr;
 constexpr std::int64_t vocabulary = 100;
 
 Result<std::vector<ScoreLine>> parse(std::string_view text) {
-  return parse_score_lines(text, "in.jsonl", vocabulary, {"a", "b"});
+  // A token a character, its distance from 'a'.
+  const auto encode = [](std::string_view prompt) -> Result<std::vector<std::int32_t>> {
+    std::vector<std::int32_t> tokens;
+    for (const char c : prompt) {
+      if (c == '!') return Error(ErrorCode::bad_file, "no tokens for this");
+      tokens.push_back(c - 'a');
+    }
+    return tokens;
+  };
+  return parse_score_lines(text, "in.jsonl",
+                           {.vocabulary = vocabulary, .adapters = {"a", "b"}, .encode = encode});
 }
 
 std::string refusal(std::string_view text) {
@@ -63,11 +73,25 @@ TEST(ScoreInput, NamesTheBadLine) {
   EXPECT_THAT(refusal("not json\n"), HasSubstr("line 1"));
 }
 
-TEST(ScoreInput, PromptsAreNotThereYet) {
-  const auto lines = parse("{\"prompt\":\"hello\"}");
-  ASSERT_FALSE(lines.ok());
-  EXPECT_EQ(lines.error().code(), ErrorCode::not_implemented);
-  EXPECT_THAT(lines.error().message(), HasSubstr("give token_ids"));
+TEST(ScoreInput, PromptsBecomeTokens) {
+  const auto lines = parse("{\"prompt\":\"bcd\",\"adapter\":\"a\"}");
+  ASSERT_TRUE(lines.ok()) << lines.error().message();
+  EXPECT_THAT((*lines)[0].tokens, ElementsAre(1, 2, 3));
+}
+
+TEST(ScoreInput, NamesTheBadPrompt) {
+  EXPECT_THAT(refusal("{\"prompt\":\"\"}"), HasSubstr("prompt has no tokens (in.jsonl, line 1)"));
+  EXPECT_THAT(refusal("{\"prompt\":7}"), HasSubstr("line 1, prompt"));
+  EXPECT_THAT(refusal("{\"prompt\":\"a\",\"token_ids\":[1]}"),
+              HasSubstr("both prompt and token_ids"));
+  EXPECT_THAT(refusal("{\"prompt\":\"!\"}"), HasSubstr("no tokens for this (in.jsonl, line 1)"));
+  EXPECT_THAT(parse_score_lines(
+                  "{\"prompt\":\"x\"}", "in.jsonl",
+                  {.vocabulary = 5,
+                   .encode = [](std::string_view) { return Result(std::vector<std::int32_t>{5}); }})
+                  .error()
+                  .message(),
+              HasSubstr("the tokenizer gives id 5, and the model's are 0 to 4"));
 }
 
 }  // namespace

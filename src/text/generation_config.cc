@@ -37,12 +37,12 @@ Result<std::int32_t> read_id(const json::Value& value, std::string_view place) {
   return static_cast<std::int32_t>(id);
 }
 
-void add_end_token(std::vector<std::int32_t>& ids, std::int32_t id) {
-  const auto at = std::ranges::lower_bound(ids, id);
-  if (at == ids.end() || *at != id) ids.insert(at, id);
-}
-
 }  // namespace
+
+void GenerationConfig::add_end_token(std::int32_t id) {
+  const auto at = std::ranges::lower_bound(end_tokens, id);
+  if (at == end_tokens.end() || *at != id) end_tokens.insert(at, id);
+}
 
 Result<void> read_end_tokens(const json::Value& value, std::string_view where,
                              GenerationConfig& into) {
@@ -52,12 +52,12 @@ Result<void> read_end_tokens(const json::Value& value, std::string_view where,
   const std::string place = cat(where, ", eos_token_id");
   if (ids->if_array() == nullptr) {
     MOTLEY_TRY(const std::int32_t id, read_id(*ids, place));
-    add_end_token(into.end_tokens, id);
+    into.add_end_token(id);
     return {};
   }
   for (const json::Value& each : *ids->if_array()) {
     MOTLEY_TRY(const std::int32_t id, read_id(each, place));
-    add_end_token(into.end_tokens, id);
+    into.add_end_token(id);
   }
   return {};
 }

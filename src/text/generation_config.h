@@ -19,8 +19,10 @@ struct GenerationConfig {
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
   // Ids that end an answer, ascending: the union of what generation_config.json and config.json
-  // say. The tokenizer's own end token is not among them yet.
+  // say.
   std::vector<std::int32_t> end_tokens;
+
+  void add_end_token(std::int32_t id);
 };
 
 // From a model's folder; a file that is absent says nothing.

@@ -151,7 +151,8 @@ TEST(Router, AgreesWithTheHost) {
 TEST(Router, BiasChoosesButDoesNotWeigh) {
   std::vector<float> bias(256);
   std::mt19937 random(7);
-  for (float& value : bias) value = static_cast<float>(static_cast<int>(random() % 400) - 200) / 256;
+  for (float& value : bias)
+    value = static_cast<float>(static_cast<int>(random() % 400) - 200) / 256;
   expect_equal({.kind = RouterKind::sigmoid_grouped,
                 .experts = 256,
                 .top_k = 8,

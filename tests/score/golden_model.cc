@@ -109,10 +109,14 @@ lora::Handle GoldenModel::adapter(const std::string& name, const json::Value& lo
 }
 
 std::vector<runner::ScoreLine> GoldenModel::lines_of(const json::Value& golden_case) const {
-  const fs::path path = folder_ / *at(golden_case, "file").if_string();
-  std::vector<std::string> names;
-  for (const std::string& name : list_folder(folder_ / "adapters").value()) names.push_back(name);
-  return runner::read_score_lines(path, model_->config().vocabulary, names).value();
+  return read_lines(*at(golden_case, "file").if_string());
+}
+
+std::vector<runner::ScoreLine> GoldenModel::read_lines(const std::string& file) const {
+  return runner::read_score_lines(folder_ / file,
+                                  {.vocabulary = model_->config().vocabulary,
+                                   .adapters = list_folder(folder_ / "adapters").value()})
+      .value();
 }
 
 std::vector<runner::ScoreResult> GoldenModel::score(const std::vector<runner::ScoreLine>& lines,

@@ -44,6 +44,8 @@ class GoldenModel {
 
   // A case's lines, with the reference in place.
   std::vector<runner::ScoreLine> lines_of(const json::Value& golden_case) const;
+  // A file of such lines in the golden's folder.
+  std::vector<runner::ScoreLine> read_lines(const std::string& file) const;
 
   std::vector<runner::ScoreResult> score(const std::vector<runner::ScoreLine>& lines,
                                          const std::vector<lora::Mix>& mixes, int top = 5);

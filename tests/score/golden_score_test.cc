@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ TEST_P(GoldenScore, EqualsTheReferenceInFloat32) {
     const std::vector<lora::Mix> mixes(lines.size(), golden.mix_of(each));
     const auto results = golden.score(lines, mixes);
     EXPECT_LE(distance(lines, results).largest, tolerance) << GetParam() << ", case " << name;
+  }
+  for (const runner::ScoreLine& line : golden.read_lines("decided.jsonl")) {
+    const auto results = golden.score({line}, {golden.mix(line.adapters)});
+    EXPECT_LE(distance({line}, results).largest, tolerance)
+        << GetParam() << ", decided, " << json::write(line.adapter_field);
   }
 }
 
@@ -128,10 +134,18 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
   }
 }
 
-// Mean difference of a token's log-probability that bf16 may make. qwen3's tied head makes sharp
-// logits: there Hugging Face's own bf16 run (transformers 5.23, CPU) differs from its float32 one
-// by 2.8e-2 in the mean, on the base.
-double bf16_tolerance(const std::string& model) { return model == "qwen3" ? 2.8e-2 : 2e-2; }
+// Mean difference of a token's log-probability that bf16 may make.
+constexpr double bf16_tolerance = 2e-2;
+
+// qwen3's tied head makes sharp logits. Three of its cases get no more than Hugging Face's own bf16
+// run costs them (make_goldens.py --bf16): 4.3e-2, 2.6e-2 and 2.4e-2.
+double bf16_allowance(const std::string& model, const std::string& name) {
+  if (model != "qwen3") return bf16_tolerance;
+  if (name == "mlp") return 2.2e-2;
+  if (name == "all_linear") return 2.5e-2;
+  if (name == "dora") return 2.2e-2;
+  return bf16_tolerance;
+}
 
 TEST_P(GoldenScore, StaysCloseInBf16) {
   GoldenModel golden(GetParam(), {.exact = false});
@@ -142,8 +156,23 @@ TEST_P(GoldenScore, StaysCloseInBf16) {
     if (!gap.is_null() && gap.as_number("router_gap").value() < decided) continue;
     const std::vector<runner::ScoreLine> lines = golden.lines_of(each);
     const auto results = golden.score(lines, std::vector(lines.size(), golden.mix_of(each)));
-    EXPECT_LE(distance(lines, results).mean(), bf16_tolerance(GetParam()))
-        << GetParam() << ", case " << *at(each, "name").if_string();
+    const std::string& name = *at(each, "name").if_string();
+    EXPECT_LE(distance(lines, results).mean(), bf16_allowance(GetParam(), name))
+        << GetParam() << ", case " << name;
+  }
+}
+
+// Prompts on which no router is in doubt, some for each adapter.
+TEST_P(GoldenScore, StaysCloseInBf16WhereRoutersAreDecided) {
+  GoldenModel golden(GetParam(), {.exact = false});
+  std::map<std::string, std::vector<runner::ScoreLine>> by_adapter;
+  for (runner::ScoreLine& line : golden.read_lines("decided.jsonl"))
+    by_adapter[json::write(line.adapter_field)].push_back(std::move(line));
+  EXPECT_TRUE(by_adapter.contains("null"));
+  for (const auto& [adapter, lines] : by_adapter) {
+    const std::vector mixes(lines.size(), golden.mix(lines.front().adapters));
+    const double mean = distance(lines, golden.score(lines, mixes)).mean();
+    EXPECT_LE(mean, bf16_tolerance) << GetParam() << ", " << adapter;
   }
 }
 
@@ -162,9 +191,11 @@ TEST(ZeroAdapter, EqualsTheBaseBitForBit) {
   }
 }
 
-TEST(Backends, AgreeOnEveryCase) {
-  GoldenModel fast("qwen3_moe", {});
-  GoldenModel plain("qwen3_moe", {.experts_backend = "reference"});
+class Backends : public testing::TestWithParam<std::string> {};
+
+TEST_P(Backends, AgreeOnEveryCase) {
+  GoldenModel fast(GetParam(), {});
+  GoldenModel plain(GetParam(), {.experts_backend = "reference"});
   for (const json::Value& each : cases_of(fast.golden())) {
     const std::vector<runner::ScoreLine> lines = fast.lines_of(each);
     const auto a = fast.score(lines, std::vector(lines.size(), fast.mix_of(each)));
@@ -177,6 +208,11 @@ TEST(Backends, AgreeOnEveryCase) {
     EXPECT_LE(apart.largest, 5e-5) << *at(each, "name").if_string();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, Backends,
+                         testing::Values("qwen3_moe", "qwen3_moe_w4a16", "mixtral_w4a16",
+                                         "qwen3_moe_fp8", "deepseek_v3_fp8"),
+                         [](const auto& model) { return std::string(model.param); });
 
 }  // namespace
 }  // namespace motley::score_tests

@@ -75,7 +75,7 @@ def ragged_rank(expert: int) -> int:
 def make(spec: ModelSpec, source: Source, base: Path, folder: Path) -> None:
     """Creates the adapter with PEFT, fills it, and saves it by PEFT's own save_pretrained."""
     lora = source.lora
-    with _names(source.as_named):
+    with names_of(source):
         model = get_peft_model(load(base), LoraConfig(task_type="CAUSAL_LM", **lora))
     key = f"{spec.seed}/adapters/{source.name}"
     with torch.no_grad():
@@ -83,7 +83,8 @@ def make(spec: ModelSpec, source: Source, base: Path, folder: Path) -> None:
             value = _value(f"{key}/{name}", name, parameter, DTYPES[source.dtype])
             if value is not None:
                 parameter.copy_(value)
-            if source.new_embeddings and name.endswith("embed_tokens.base_layer.weight"):
+            tied_copy = lora.get("ensure_weight_tying") and ".modules_to_save." in name
+            if tied_copy or (source.new_embeddings and name.endswith("embed_tokens.base_layer.weight")):
                 parameter.copy_(embeddings(f"{key}/{name}", parameter.shape, spec))
         _constrain(spec, source, model)
     model.save_pretrained(folder)
@@ -116,6 +117,8 @@ def _value(key: str, name: str, parameter: nn.Parameter, dtype: torch.dtype) -> 
     if "lora_B" in name and name.endswith(".bias"):
         return randoms.normal(key, shape, 0.3, dtype)
     if "lora_B" in name:
+        return randoms.normal(key, shape, 0.5, dtype)
+    if name.endswith(".bias") and parameter.requires_grad:  # the base's own, which bias="all" and "lora_only" train
         return randoms.normal(key, shape, 0.5, dtype)
     return None
 
@@ -193,17 +196,17 @@ def write(folder: Path, tensors: Tensors, config: dict[str, Any], spec: ModelSpe
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
 
 
-def open_with_peft(base: Path, folder: Path, as_named: bool = False) -> PeftModel:
+def open_with_peft(base: Path, folder: Path, source: Source | None = None) -> PeftModel:
     """A fresh base with the stored adapter on it, in float32."""
-    with _names(as_named):
+    with names_of(source):
         return PeftModel.from_pretrained(load(base), folder).eval()
 
 
 @contextmanager
-def _names(as_named: bool) -> Iterator[None]:
-    """Switches PEFT's conversion of target names from transformers v4 to v5 off, if `as_named`."""
+def names_of(source: Source | None) -> Iterator[None]:
+    """Switches PEFT's conversion of target names from transformers v4 to v5 off where the source says `as_named`."""
     conversion = "peft.utils.transformers_weight_conversion.convert_peft_config_for_transformers"
-    with mock.patch(conversion, lambda *_, **__: None) if as_named else nullcontext():
+    with mock.patch(conversion, lambda *_, **__: None) if source and source.as_named else nullcontext():
         yield
 
 

@@ -47,6 +47,12 @@ def _router(spec: ModelSpec) -> Source:
     return Source("router", _parameters([name], 1, 0.8))
 
 
+def _replaced_biases(bias: Literal["all", "lora_only"]) -> Source:
+    """k and v have biases and no factors; q has both; o's bias, if it has one, is the base's or the file's."""
+    lora = {"r": 1, "lora_alpha": 1, "target_modules": ["q_proj", "o_proj"], "bias": bias}
+    return Source(f"bias_{bias}", lora, dtype="F32")
+
+
 def _plain_mlps(name: str, parent: str, use_dora: bool = False) -> Source:
     """A dense layer's MLP or the shared experts."""
     lora = {"r": 3, "lora_alpha": 2, "target_modules": rf"{parent}\.(gate|up|down)_proj", "use_dora": use_dora}
@@ -283,6 +289,17 @@ def _dense_kinds(spec: ModelSpec) -> list[Entry]:
     ]
 
 
+def _tied_modules_to_save() -> list[Source]:
+    """A saved module is its own, whatever it was tied to; with ensure_weight_tying PEFT ties the copies."""
+    lora = {"r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}
+    return [
+        Source("embeddings_saved", lora | {"modules_to_save": ["embed_tokens"]}),
+        Source("head_saved", lora | {"modules_to_save": ["lm_head"]}),
+        Source("both_saved", lora | {"modules_to_save": ["embed_tokens", "lm_head"]}),
+        Source("both_saved_tied", lora | {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
+    ]
+
+
 def _qwen2_moe(spec: ModelSpec) -> list[Entry]:
     return [
         *_common(spec),
@@ -292,6 +309,8 @@ def _qwen2_moe(spec: ModelSpec) -> list[Entry]:
             {"r": 6, "lora_alpha": 4, "target_modules": r".*\.mlp\.shared_expert(\.(gate|up|down)_proj|_gate)"},
         ),
         _plain_mlps("shared_expert_dora", r".*\.mlp\.shared_expert", use_dora=True),
+        _replaced_biases("all"),
+        _replaced_biases("lora_only"),
         Source("dora", {"r": 3, "lora_alpha": 2, "target_modules": list(spec.attention), "use_dora": True}),
     ]
 
@@ -416,6 +435,7 @@ def _gpt_oss(spec: ModelSpec) -> list[Entry]:
         ),
         Source("dora", {"r": 3, "lora_alpha": 2, "target_modules": list(spec.attention), "use_dora": True}),
         Source("lora_bias", {"r": 3, "lora_alpha": 2, "target_modules": list(spec.attention), "lora_bias": True}),
+        _replaced_biases("all"),
     ]
 
 
@@ -433,8 +453,7 @@ def _glm4_moe(spec: ModelSpec) -> list[Entry]:
 def _dense(spec: ModelSpec) -> list[Entry]:
     kinds = _dense_kinds(spec)
     if spec.config.get("tie_word_embeddings"):
-        # Replacing one of two tied modules has no settled meaning.
-        kinds = [kind for kind in kinds if kind.name != "modules_to_save"]
+        kinds = [*(kind for kind in kinds if kind.name != "modules_to_save"), *_tied_modules_to_save()]
     mlp = {"r": 6, "lora_alpha": 3, "target_modules": ["gate_proj", "up_proj", "down_proj"]}
     return [
         _attention(spec),
@@ -449,14 +468,34 @@ def _few(spec: ModelSpec) -> list[Entry]:
     return [_attention(spec), _experts(rank=6, alpha=4), _MIX]
 
 
+def _over_quantised(spec: ModelSpec) -> list[Entry]:
+    """Adapters see the original activations, and DoRA's norms the decoded weights."""
+    return [
+        _attention(spec, rank=3, alpha=2),
+        _experts(),
+        _MIX,
+        Source("dora", {"r": 1, "lora_alpha": 1, "target_modules": list(spec.attention), "use_dora": True}),
+    ]
+
+
+def _qwen3_moe_w4a16(spec: ModelSpec) -> list[Entry]:
+    return [*_over_quantised(spec), _all_linear(spec, rank=1, alpha=1)]
+
+
+def _deepseek_v3_fp8(spec: ModelSpec) -> list[Entry]:
+    return [
+        *_over_quantised(spec),
+        _plain_mlps("shared_experts", r".*\.mlp\.shared_experts"),
+        Source("kv_b_only", {"r": 3, "lora_alpha": 2, "target_modules": ["kv_b_proj"]}),
+    ]
+
+
 def _twin(_: ModelSpec) -> list[Entry]:
     return [_experts()]
 
 
 _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "qwen3_moe": _qwen3_moe,
-    "qwen3_moe_fused": _twin,
-    "qwen3_moe_bf16": _few,
     "qwen3_moe_sharded": _few,
     "qwen2_moe": _qwen2_moe,
     "mixtral": _mixtral,
@@ -471,4 +510,8 @@ _BY_MODEL: dict[str, Callable[[ModelSpec], list[Entry]]] = {
     "glm4_moe_air": _few,
     "qwen3": _dense,
     "llama": _dense,
+    "qwen3_moe_w4a16": _qwen3_moe_w4a16,
+    "mixtral_w4a16": _over_quantised,
+    "qwen3_moe_fp8": _over_quantised,
+    "deepseek_v3_fp8": _deepseek_v3_fp8,
 }

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from . import randoms
+from .quantised import Fp8Blocks, PackedInt4, Scheme
 
 VOCAB_SIZE = 131
 
@@ -28,6 +29,7 @@ class ModelSpec:
     twin: str | None = None  # the model whose weights, prompts and log-probabilities it must share
     attention: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
     experts: int = 0
+    quantised: Scheme | None = None
 
     @property
     def seed(self) -> str:
@@ -121,13 +123,6 @@ _MLA_QA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 
 MODELS = [
     ModelSpec("qwen3_moe", "qwen3_moe", _qwen3_moe(), dtype="F32", experts=5),
-    ModelSpec("qwen3_moe_fused", "qwen3_moe", _qwen3_moe(), dtype="F32", fused=True, twin="qwen3_moe", experts=5),
-    ModelSpec(
-        "qwen3_moe_bf16",
-        "qwen3_moe",
-        _qwen3_moe(num_experts=12, norm_topk_prob=False, mlp_only_layers=[], num_hidden_layers=2),
-        experts=12,
-    ),
     ModelSpec(
         "qwen3_moe_sharded",
         "qwen3_moe",
@@ -303,6 +298,66 @@ MODELS = [
         },
         dtype="F32",
     ),
+    ModelSpec(
+        "qwen3_moe_w4a16",
+        "qwen3_moe",
+        _qwen3_moe(
+            hidden_size=96,
+            intermediate_size=96,
+            moe_intermediate_size=64,
+            head_dim=24,
+            num_hidden_layers=2,
+            norm_topk_prob=False,
+        ),
+        experts=5,
+        quantised=PackedInt4((("Linear", 32),), ignore=("lm_head", "re:.*mlp.gate$")),
+    ),
+    ModelSpec(
+        # Two groups of modules; a name is matched before a class, wherever it stands.
+        "mixtral_w4a16",
+        "mixtral",
+        _MIXTRAL | {"hidden_size": 64, "intermediate_size": 128, "num_key_value_heads": 1, "head_dim": 64},
+        experts=5,
+        quantised=PackedInt4(
+            (("Linear", 64), ("re:.*self_attn.o_proj$", 128)),
+            ignore=("lm_head", "re:.*block_sparse_moe.gate"),
+            scales=torch.float16,
+            shapes=torch.int32,
+        ),
+    ),
+    ModelSpec(
+        "qwen3_moe_fp8",
+        "qwen3_moe",
+        _qwen3_moe(num_hidden_layers=2),
+        experts=5,
+        quantised=Fp8Blocks(
+            (32, 64), scales=torch.bfloat16, listed=("lm_head", "model.layers.0.mlp.gate", "model.norm")
+        ),
+    ),
+    ModelSpec(
+        # No side of most matrices is a multiple of 128, and kv_a, kv_b and the dense layer have several blocks.
+        "deepseek_v3_fp8",
+        "deepseek_v3",
+        _DEEPSEEK
+        | {
+            "hidden_size": 136,
+            "intermediate_size": 132,
+            "moe_intermediate_size": 24,
+            "num_hidden_layers": 2,
+            "kv_lora_rank": 132,
+            "n_routed_experts": 5,
+            "n_shared_experts": 1,
+            "q_lora_rank": 28,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+            "num_nextn_predict_layers": 0,
+        },
+        attention=_MLA_QA,
+        experts=5,
+        quantised=Fp8Blocks(),
+    ),
 ]
 
 
@@ -369,10 +424,10 @@ def save(spec: ModelSpec, folder: Path) -> None:
     model.save_pretrained(folder, save_original_format=not spec.fused, **sharding)
 
 
-def load(folder: Path) -> PreTrainedModel:
-    """The stored model, computed in float32 by the plain loops of transformers."""
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The stored model, computed in that type by the plain loops of transformers."""
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager"
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     )
     return model.eval()
 

@@ -142,5 +142,10 @@ def _adapter_changes(model: nn.Module, spec: ModelSpec) -> Iterator[Change]:
                 column = data.view(data.shape[0], -1, spec.experts)[:, :, e]
                 if column.any():
                     yield partial(_zero, column)
-        elif ".lora_B." in name:
+        elif ".lora_B." in name or _is_replaced_bias(model, name):
             yield partial(_zero, data)
+
+
+def _is_replaced_bias(model: Any, name: str) -> bool:
+    bias = model.active_peft_config.bias
+    return name.endswith(".bias") and (bias == "all" or (bias == "lora_only" and ".base_layer." in name))

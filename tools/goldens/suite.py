@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import compressed_tensors
 import peft
 import safetensors
 import torch
 import transformers
 from torch import nn
 
-from . import decode, models, randoms, refused, scoring, sensitivity
+from . import decode, decided, models, quantised, randoms, refused, scoring, sensitivity
 from .adapters import Rewritten, Source, make, merged, open_with_peft, rewrite
 from .catalog import Mix, entries
 from .models import ModelSpec
@@ -43,13 +44,15 @@ class Result:
     moves: dict[str, float] = field(default_factory=dict)
 
 
-def versions() -> dict[str, str]:
+def _versions(spec: ModelSpec) -> dict[str, str]:
+    packer = {"compressed_tensors": compressed_tensors.__version__} if spec.quantised else {}
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "peft": peft.__version__,
         "safetensors": safetensors.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
+        **packer,
     }
 
 
@@ -104,15 +107,21 @@ class Maker:
         self.spec = spec
         self.folder = folder
         self.scratch = scratch
+        # What transformers loads: a quantised checkpoint's decoded weights, else the folder itself.
+        self.plain = scratch / "plain" if spec.quantised else folder
         self.results: dict[str, Result] = {}
         self.sources: dict[str, Source] = {}
         self.first_case: dict[str, str] = {}  # source -> the first case that holds its numbers
         self.cases: list[dict[str, Any]] = []
+        self.decided: dict[str, list[dict[str, Any]]] = {}  # by source or mix, until a case has its name
+        self.decided_lines: list[str] = []
 
     def run(self) -> None:
         models.clear(self.folder)
-        models.save(self.spec, self.folder)
-        self.base = models.load(self.folder)
+        models.save(self.spec, self.plain)
+        if self.spec.quantised:
+            quantised.store(self.spec.quantised, self.plain, self.folder)
+        self.base = models.load(self.plain)
         self._base_case()
         for entry in entries(self.spec):
             if isinstance(entry, Source):
@@ -121,10 +130,14 @@ class Maker:
                 self._rewritten(entry)
             else:
                 self._mix(entry)
+        (self.folder / "decided.jsonl").write_text("".join(self.decided_lines))
         self._write_golden(refused.make_all(self.spec, self.folder / "adapters"))
 
     def _key(self, case: str) -> str:
         return f"{self.spec.seed}/cases/{case}"
+
+    def _draw_decided(self, case: str, model: nn.Module) -> None:
+        self.decided[case] = decided.draw(model, f"{self.spec.seed}/decided/{case}")
 
     def _twin(self, case: str) -> str | None:
         return f"{self.spec.twin}/{case}" if self.spec.twin else None
@@ -135,13 +148,14 @@ class Maker:
             return result.moves["weakest_tensor"] > MIN_TENSOR_MOVE
 
         self.results["base"] = _draw(copy.deepcopy(self.base), self._key("base"), enough, every_expert=True)
+        self._draw_decided("base", self.base)
         self._add_case("base", "base", {"adapter": None}, convention=None, same_as=self._twin("base"))
 
     def _source(self, source: Source) -> None:
         self.sources[source.name] = source
         folder = self._adapter_folder(source)
-        make(self.spec, source, self.folder, folder)
-        model = open_with_peft(self.folder, folder, source.as_named)
+        make(self.spec, source, self.plain, folder)
+        model = open_with_peft(self.plain, folder, source)
 
         def enough(result: Result) -> bool:
             if source.fill == "zero":
@@ -154,6 +168,7 @@ class Maker:
             return min(result.moves.values()) > MIN_TENSOR_MOVE
 
         self.results[source.name] = _draw(model, self._key(source.name), enough, source.on_experts)
+        self._draw_decided(source.name, model)
         if source.published:
             self.first_case[source.name] = source.name
             self._add_case(
@@ -179,7 +194,7 @@ class Maker:
             raise AssertionError(f"{self.spec.name}/{entry.name}: its deltas differ by {difference} from the source's")
         result = self.results[source.name]
         if entry.peft_reads:
-            model = open_with_peft(self.folder, folder)
+            model = open_with_peft(self.plain, folder)
             difference = max(
                 (scoring.logprob_rows(model, line.token_ids) - line.rows).abs().max().item() for line in result.lines
             )
@@ -198,7 +213,7 @@ class Maker:
         )
 
     def _mix(self, mix: Mix) -> None:
-        model = merged(self.folder, [(self.folder / "adapters" / name, scale) for name, scale in mix.parts])
+        model = merged(self.plain, [(self.folder / "adapters" / name, scale) for name, scale in mix.parts])
 
         def enough(result: Result) -> bool:
             base = [scoring.score(self.base, prompt) for prompt in result.prompts]
@@ -206,6 +221,7 @@ class Maker:
             return result.moves["adapter"] > MIN_ADAPTER_MOVE
 
         self.results[mix.name] = _draw(model, self._key(mix.name), enough, every_expert=False)
+        self._draw_decided(mix.name, model)
         label = {"adapters": [{"name": name, "scale": scale} for name, scale in mix.parts]}
         self._add_case(mix.name, mix.name, label, convention="mix")
 
@@ -223,6 +239,9 @@ class Maker:
         file = self.folder / "cases" / f"{name}.jsonl"
         file.parent.mkdir(exist_ok=True)
         file.write_text("".join(json.dumps(line.record(label)) + "\n" for line in result.lines))
+        if not load:
+            lines = self.decided.pop(result_name, [])
+            self.decided_lines += [json.dumps(label | line) + "\n" for line in lines]
         finite = {"router_gap": result.router_gap, "group_gap": result.group_gap}
         self.cases.append(
             {
@@ -248,9 +267,10 @@ class Maker:
         golden = {
             "model": self.spec.name,
             "family": self.spec.family,
-            "versions": versions(),
+            "versions": _versions(self.spec),
             "seed": self.spec.seed,
             "dtype": self.spec.dtype,
+            **({"quantised": self.spec.quantised.config()["quant_method"]} if self.spec.quantised else {}),
             "experts": "fused" if self.spec.fused or self.spec.family == "gpt_oss" else "per-expert",
             "tolerance": 2e-4,
             "cases": self.cases,

@@ -1,0 +1,159 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/cat.h"
+#include "text/chat_messages.h"
+#include "text/jinja/globals.h"
+#include "text/jinja/template.h"
+
+namespace motley::text {
+namespace {
+
+using jinja::Dict;
+using jinja::Kind;
+using jinja::Runtime;
+using jinja::Value;
+
+Error wrong(std::string what, std::string where) {
+  return Error(ErrorCode::invalid_argument, std::move(what), std::move(where));
+}
+
+Result<Value> optional_input(Runtime& runtime, const std::optional<json::Value>& value) {
+  if (!value) return Value::none();
+  return from_json(runtime, *value, true);
+}
+
+// The conversation as the template's variables.
+Result<Dict*> variables(Runtime& runtime, const ChatInputs& inputs, const TemplateHabits& habits) {
+  auto& context = runtime.heap().make<Dict>();
+  const auto set = [&](std::string_view name, const Value& value) {
+    return context.set(runtime, runtime.text(name), value);
+  };
+  MOTLEY_TRY_VOID(add_globals(runtime, context));
+  for (const auto& [name, text] : inputs.special_tokens) MOTLEY_TRY_VOID(set(name, runtime.text(text)));
+  for (const auto& [name, value] : inputs.kwargs.members()) {
+    constexpr std::array<std::string_view, 4> own = {"messages", "tools", "documents", "add_generation_prompt"};
+    if (std::ranges::find(own, name) != own.end())
+      return wrong(cat("an argument of the template named ", quote(name)), "chat_template_kwargs");
+    MOTLEY_TRY(const Value argument, from_json(runtime, value, true));
+    MOTLEY_TRY_VOID(set(name, argument));
+  }
+  MOTLEY_TRY(const Value messages, prepare_messages(runtime, inputs.messages, habits));
+  MOTLEY_TRY_VOID(set("messages", messages));
+  MOTLEY_TRY(const Value tools, optional_input(runtime, inputs.tools));
+  MOTLEY_TRY_VOID(set("tools", tools));
+  MOTLEY_TRY(const Value documents, optional_input(runtime, inputs.documents));
+  MOTLEY_TRY_VOID(set("documents", documents));
+  MOTLEY_TRY_VOID(set("add_generation_prompt", Value::boolean(inputs.add_generation_prompt)));
+  return &context;
+}
+
+Result<MarkedText> render_as(const jinja::Template& what, const ChatInputs& inputs, const RenderLimits& limits,
+                             const TemplateHabits& habits) {
+  Runtime runtime(limits, inputs.now);
+  MOTLEY_TRY(const Dict* const context, variables(runtime, inputs, habits));
+  return what.render(runtime, *context);
+}
+
+// ------------------------------------------------------------------------------------------ probes
+
+// Marks that no template writes by itself.
+constexpr std::string_view first_mark = "probe-mark-one";
+constexpr std::string_view second_mark = "probe-mark-two";
+constexpr std::string_view function_mark = "probe_function";
+constexpr std::string_view key_mark = "probe_key";
+
+constexpr RenderLimits probe_limits = {
+    .steps = 200'000, .depth = 400, .output_bytes = 1 << 20, .memory_bytes = std::size_t{32} << 20};
+
+ChatInputs probe(std::string_view messages) {
+  ChatInputs inputs;
+  inputs.messages = json::parse(messages, "a probe of the chat template").value();
+  for (const std::string_view name : {"bos_token", "eos_token", "pad_token", "unk_token"})
+    inputs.special_tokens.emplace_back(name, "");
+  inputs.now.tm_year = 100;
+  inputs.now.tm_mday = 1;
+  return inputs;
+}
+
+ChatInputs parts_probe() {
+  return probe(cat(R"([{"role": "user", "content": [{"type": "text", "text": ")", first_mark,
+                   R"("}, {"type": "text", "text": ")", second_mark, R"("}]}])"));
+}
+
+// A call and its answer. The id is one that Mistral's templates take.
+ChatInputs tool_probe() {
+  ChatInputs inputs = probe(cat(
+      R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [)",
+      R"({"id": "abcdef123", "type": "function", "function": {"name": ")", function_mark,
+      R"(", "arguments": "{\")", key_mark, R"(\": \")", first_mark,
+      R"(\"}"}}]}, {"role": "tool", "tool_call_id": "abcdef123", "name": ")", function_mark,
+      R"(", "content": "r"}])"));
+  inputs.tools = json::parse(R"([{"type": "function", "function": {"name": "f", "description": "d",
+      "parameters": {"type": "object", "properties": {"k": {"type": "string", "description": "d"}},
+      "required": ["k"]}}}])",
+                             "a probe's tool")
+                     .value();
+  return inputs;
+}
+
+bool has(const Result<MarkedText>& text, std::string_view piece) {
+  return text.ok() && text->text.find(piece) != std::string::npos;
+}
+
+bool walks_content_parts(const jinja::Template& what) {
+  const auto text = render_as(what, parts_probe(), probe_limits, {.walks_content_parts = true});
+  // A template that knows no parts prints the list as Python would, drops it or fails.
+  return has(text, first_mark) && has(text, second_mark) && !has(text, "{'type'");
+}
+
+// Whether the call came through: neither lost, nor as Python's repr, nor as JSON within JSON.
+bool shows_call(const Result<MarkedText>& text) {
+  return has(text, function_mark) && has(text, key_mark) && has(text, first_mark) && !has(text, cat("{'", key_mark)) &&
+         !has(text, cat("{\\\"", key_mark));
+}
+
+TemplateHabits habits_of(const jinja::Template& what) {
+  TemplateHabits habits{.walks_content_parts = walks_content_parts(what)};
+  const ChatInputs inputs = tool_probe();
+  for (const bool null_content : {false, true}) {
+    for (const bool strings : {false, true}) {
+      TemplateHabits tried = habits;
+      tried.wants_argument_strings = strings;
+      tried.wants_null_content = null_content;
+      if (shows_call(render_as(what, inputs, probe_limits, tried))) return tried;
+    }
+  }
+  return habits;
+}
+
+}  // namespace
+
+struct ChatTemplate::Compiled {
+  jinja::Template what;
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Compiled> compiled)
+    : compiled_(std::move(compiled)), habits_(habits_of(compiled_->what)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view where) {
+  MOTLEY_TRY(jinja::Template what, jinja::Template::compile(source, std::string(where)));
+  return ChatTemplate(std::make_unique<Compiled>(std::move(what)));
+}
+
+Result<MarkedText> ChatTemplate::render(const ChatInputs& inputs, const RenderLimits& limits) const {
+  auto text = render_as(compiled_->what, inputs, limits, habits_);
+  if (text.ok() || !has_tool_calls(inputs.messages)) return text;
+  // Calls differ from the probe's: the other form may be the one for these.
+  TemplateHabits other = habits_;
+  other.wants_argument_strings = !other.wants_argument_strings;
+  auto again = render_as(compiled_->what, inputs, limits, other);
+  return again.ok() ? std::move(again) : std::move(text);
+}
+
+}  // namespace motley::text

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/value.h"
+
+// How templates reach into values. What is not there is undefined, and no error.
+namespace motley::text::jinja {
+
+// value.name: a method or an attribute of Python's, or else the item of that name.
+Result<Value> get_attribute(Runtime& runtime, const Value& value, std::string_view name);
+
+// value[key]: the item, or else the method or attribute of that name.
+Result<Value> get_item(Runtime& runtime, const Value& value, const Value& key);
+
+// value[start:stop:step]
+Result<Value> get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
+                        const Value& step);
+
+// The methods of a value that Python has and templates may call; missing where there is none.
+Value find_method(Runtime& runtime, const Value& value, std::string_view name);
+
+}  // namespace motley::text::jinja

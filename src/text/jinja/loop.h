@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja/cursor.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/value.h"
+
+namespace motley::text::jinja {
+
+// What templates see as `loop`, and what drives the loop: it looks ahead only when asked to, so that
+// generators are read no earlier than Jinja reads them.
+struct Loop : Object {
+  Loop(Value over, Cursor from, std::int64_t level) : iterable(over), cursor(std::move(from)), depth0(level) {}
+
+  // Goes to the next item; false at the end.
+  Result<bool> advance(Runtime& runtime);
+  // The item after the current one, or a missing value.
+  Result<Value> peek(Runtime& runtime);
+  // Reads a generator to its end.
+  Result<std::size_t> length(Runtime& runtime);
+
+  Value iterable;
+  Cursor cursor;
+  Value current;
+  Value before;
+  Value after;  // what peek() found and advance() has not taken
+  bool has_peeked = false;
+  std::int64_t index0 = -1;
+  std::int64_t depth0;
+  std::int64_t known_length = -1;
+  Value last_changed;           // what changed() was last called with, a tuple
+  Callable* recurse = nullptr;  // of loops marked `recursive`
+};
+
+inline Loop& Value::loop() const { return get<Loop>(Kind::loop); }
+
+// loop.index and its like; missing where loops have no such attribute.
+Result<Value> loop_attribute(Runtime& runtime, Loop& loop, std::string_view name);
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,59 @@
+#include "text/jinja/runtime.h"
+
+#include "base/cat.h"
+
+namespace motley::text::jinja {
+namespace {
+
+Error beyond(std::string what, std::string limit) {
+  return Error(ErrorCode::too_long, std::move(what), "",
+               cat("a rendering may take ", limit, "; send less, or mend the template"));
+}
+
+}  // namespace
+
+Result<void> Runtime::step(std::size_t count) {
+  steps_ += count;
+  if (steps_ > static_cast<std::size_t>(limits_.steps))
+    return beyond("the chat template does not come to an end", cat(limits_.steps, " steps"));
+  return reserve(0);
+}
+
+Result<void> Runtime::reserve(std::size_t bytes) const {
+  if (bytes > limits_.memory_bytes || heap_.used() > limits_.memory_bytes - bytes)
+    return beyond("the chat template needs too much memory",
+                  cat(limits_.memory_bytes, " bytes of memory"));
+  return {};
+}
+
+Result<void> Runtime::reserve(std::size_t count, std::size_t bytes) const {
+  std::size_t total = 0;
+  if (__builtin_mul_overflow(count, bytes, &total)) total = SIZE_MAX;
+  return reserve(total);
+}
+
+Result<Depth> Runtime::deeper() {
+  if (depth_ >= limits_.depth)
+    return beyond("the chat template nests too deeply", cat(limits_.depth, " levels"));
+  return Depth(depth_);
+}
+
+Value Runtime::text(std::string_view text, bool said) {
+  MarkedText marked;
+  marked.append(text, said);
+  return heap_.string(std::move(marked));
+}
+
+Value Runtime::list(std::vector<Value> items) {
+  auto& made = heap_.make<Sequence>();
+  made.items = std::move(items);
+  heap_.count(made.items.size() * sizeof(Value));
+  return Value::object(Kind::list, &made);
+}
+
+Value Runtime::tuple(std::vector<Value> items) {
+  const Value made = list(std::move(items));
+  return Value::object(Kind::tuple, &made.sequence());
+}
+
+}  // namespace motley::text::jinja

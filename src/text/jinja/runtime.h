@@ -1,0 +1,63 @@
+#pragma once
+
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/result.h"
+#include "text/jinja/depth.h"
+#include "text/jinja/limits.h"
+#include "text/jinja/value.h"
+
+namespace motley::text::jinja {
+
+// An error of the template or its inputs. The interpreter adds where it happened.
+inline Error failure(std::string what) {
+  return Error(ErrorCode::invalid_argument, std::move(what));
+}
+
+// One rendering: its values, and what it has used of its limits.
+class Runtime {
+ public:
+  // `now` is the local time that strftime_now tells.
+  Runtime(const RenderLimits& limits, const std::tm& now) : limits_(limits), now_(now) {}
+
+  Heap& heap() { return heap_; }
+  const std::tm& now() const { return now_; }
+  const RenderLimits& limits() const { return limits_; }
+
+  // Counts steps, and refuses those beyond the limit and any beyond the limit of memory.
+  Result<void> step(std::size_t count = 1);
+  // Counts the reading of text.
+  Result<void> scan(std::size_t bytes) { return step(1 + (bytes / 64)); }
+  // Refuses to make a value that would not fit. Ask before making more than the inputs' size.
+  Result<void> reserve(std::size_t bytes) const;
+  // The same for `count` pieces of `bytes` each.
+  Result<void> reserve(std::size_t count, std::size_t bytes) const;
+
+  // One level deeper, as long as the result lives.
+  Result<Depth> deeper();
+
+  // Values. Text of string_view is the template's own.
+  Value text(std::string_view text, bool said = false);
+  Value text(MarkedText marked, bool markup = false) {
+    return heap_.string(std::move(marked), markup);
+  }
+  Value list(std::vector<Value> items);
+  Value tuple(std::vector<Value> items);
+  Value undefined(std::string why) {
+    return Value::object(Kind::undefined, &heap_.make<Undefined>(std::move(why)));
+  }
+
+ private:
+  RenderLimits limits_;
+  std::tm now_;
+  Heap heap_;
+  std::size_t steps_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/scopes.h"
+#include "text/jinja/source.h"
+#include "text/jinja/syntax.h"
+#include "text/marked_text.h"
+
+namespace motley::text::jinja {
+
+// A compiled template: rendered any number of times, by any number of threads at once.
+class Template {
+ public:
+  // `name` is what messages call it.
+  static Result<Template> compile(std::string_view source, std::string name);
+
+  // `context` holds what the template is given, the functions of globals.h included. Its values
+  // belong to the runtime.
+  Result<MarkedText> render(Runtime& runtime, const Dict& context) const;
+
+  const std::string& name() const { return source_->name(); }
+
+ private:
+  Template(Source source, Heap heap, Block block, Root root);
+
+  // On the heap: the tree points into them.
+  std::unique_ptr<Source> source_;
+  std::unique_ptr<Heap> heap_;
+  Block block_;
+  Root root_;
+};
+
+// The value of JSON; its strings are said or not.
+Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said);
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,40 @@
+#include "text/model_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+
+namespace motley::text {
+
+Result<ModelText> ModelText::load(const std::filesystem::path& folder) {
+  MOTLEY_TRY(Tokenizer tokenizer, Tokenizer::load(folder));
+  MOTLEY_TRY(TokenizerConfig config, load_tokenizer_config(folder));
+  MOTLEY_TRY(GenerationConfig generation, load_generation_config(folder));
+  return ModelText(std::move(tokenizer), std::move(config), std::move(generation));
+}
+
+ModelText::ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConfig generation)
+    : tokenizer_(std::move(tokenizer)),
+      config_(std::move(config)),
+      generation_(std::move(generation)) {
+  if (const std::string* const end = config_.special_token("eos_token")) {
+    if (const auto id = tokenizer_.id_of(*end)) generation_.add_end_token(*id);
+  }
+  for (const TemplateSource& each : config_.templates)
+    templates_.push_back(
+        {.name = each.name, .read = ChatTemplate::compile(each.source, each.where)});
+}
+
+Result<ModelText::Chat> ModelText::chat(ChatInputs inputs, bool special_in_said) const {
+  MOTLEY_TRY(const TemplateSource* const source, config_.template_for(inputs.tools.has_value()));
+  const auto at = std::ranges::find(templates_, source->name, &NamedTemplate::name);
+  if (!at->read.ok()) return at->read.error();
+  inputs.special_tokens = config_.special_tokens;
+  MOTLEY_TRY(MarkedText text, at->read->render(inputs));
+  MOTLEY_TRY(auto ids, tokenizer_.encode(text, {.add_special_tokens = false,
+                                                .special_in_said = special_in_said}));
+  return Chat{.text = std::move(text), .ids = std::move(ids)};
+}
+
+}  // namespace motley::text

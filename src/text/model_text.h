@@ -1,0 +1,55 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/chat_template.h"
+#include "text/generation_config.h"
+#include "text/marked_text.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace motley::text {
+
+// Everything that a model's folder says about text: its tokenizer, how conversations are written,
+// and where answers end. Used from many threads at once.
+class ModelText {
+ public:
+  // tokenizer.json must be there; everything else may be absent.
+  static Result<ModelText> load(const std::filesystem::path& folder);
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
+  // With the tokenizer's own end token among the end tokens.
+  const GenerationConfig& generation() const { return generation_; }
+
+  struct Chat {
+    MarkedText text;
+    std::vector<std::int32_t> ids;
+  };
+
+  // A conversation as the model's template writes it, and its tokens. No post-processor adds to
+  // them: what belongs around a conversation is in the template. `special_in_said` takes special
+  // tokens in what messages say for what they look like, as Hugging Face does. The inputs' own
+  // special tokens are replaced by the model's.
+  Result<Chat> chat(ChatInputs inputs, bool special_in_said) const;
+
+ private:
+  struct NamedTemplate {
+    std::string name;
+    // A template that can't be read is no reason to refuse prompts that need none.
+    Result<ChatTemplate> read;
+  };
+
+  ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConfig generation);
+
+  Tokenizer tokenizer_;
+  TokenizerConfig config_;
+  GenerationConfig generation_;
+  std::vector<NamedTemplate> templates_;
+};
+
+}  // namespace motley::text

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "base/result.h"
+#include "text/marked_text.h"
+#include "text/regex/alphabet.h"
+#include "text/regex/program.h"
+
+namespace motley::text::regex {
+
+// The leftmost match from byte `from` on. An error if it takes more steps than `most_steps`, or
+// more memory than a sane pattern needs.
+Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
+                                      std::string_view text, std::size_t from,
+                                      std::size_t most_steps);
+
+// The error of a search that takes more steps than it may.
+Error too_many_steps();
+
+}  // namespace motley::text::regex

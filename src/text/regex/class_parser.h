@@ -1,0 +1,21 @@
+#pragma once
+
+#include "base/result.h"
+#include "text/regex/pattern_cursor.h"
+#include "text/unicode/code_set.h"
+
+namespace motley::text::regex {
+
+// A class in brackets: its members, or all characters but them. Case folding looks at the members,
+// so the negation is kept apart.
+struct CharacterClass {
+  unicode::CodeSet members;
+  bool negated = false;
+
+  unicode::CodeSet set() const { return negated ? members.complement() : members; }
+};
+
+// Reads a class, whose [ was taken.
+Result<CharacterClass> read_class(PatternCursor& pattern);
+
+}  // namespace motley::text::regex

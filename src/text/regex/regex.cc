@@ -1,0 +1,63 @@
+#include "text/regex/regex.h"
+
+#include <string>
+#include <utility>
+
+#include "text/regex/alphabet.h"
+#include "text/regex/automaton.h"
+#include "text/regex/backtracker.h"
+#include "text/regex/parser.h"
+#include "text/regex/program.h"
+
+namespace motley::text {
+namespace {
+
+// Steps that a search may take: so many, and so many more for each byte of the text.
+constexpr std::size_t steps = 1'000'000;
+constexpr std::size_t steps_per_byte = 128;
+
+// More than a class can hold that is no attack: each character that a pattern names is a set.
+constexpr std::size_t most_sets = 2'000;
+
+}  // namespace
+
+struct Regex::Program {
+  regex::Program code;
+  regex::Alphabet alphabet;
+  std::optional<regex::Automaton> automaton;
+};
+
+Regex::Regex(std::unique_ptr<const Program> program) : program_(std::move(program)) {}
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
+  MOTLEY_TRY(const regex::Node tree, regex::parse(pattern, where));
+  regex::SetList sets;
+  MOTLEY_TRY(regex::Program code, regex::compile_program(tree, sets, where));
+  const std::optional<regex::States> states = regex::states_of(tree, sets);
+  if (sets.sets().size() > most_sets) {
+    return Error(ErrorCode::unsupported, "the regular expression has too many different characters",
+                 std::string(where), "write ranges or properties instead");
+  }
+  regex::Alphabet alphabet(sets.sets());
+  std::optional<regex::Automaton> automaton;
+  if (states.has_value()) automaton = regex::Automaton::build(*states, alphabet);
+  return Regex(std::make_unique<const Program>(Program{.code = std::move(code),
+                                                       .alphabet = std::move(alphabet),
+                                                       .automaton = std::move(automaton)}));
+}
+
+Result<std::optional<Span>> Regex::find(std::string_view text, std::size_t from) const {
+  const std::size_t most_steps = steps + steps_per_byte * (text.size() - from);
+  if (program_->automaton.has_value()) {
+    const regex::Automaton::Found found =
+        program_->automaton->find(program_->alphabet, text, from, most_steps);
+    if (found.too_many_steps) return regex::too_many_steps();
+    return found.match;
+  }
+  return regex::backtrack(program_->code, program_->alphabet, text, from, most_steps);
+}
+
+}  // namespace motley::text

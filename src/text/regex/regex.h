@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/result.h"
+#include "text/marked_text.h"
+
+// The regular expressions of tokenizer files, read and matched as Oniguruma (Ruby syntax, UTF-8)
+// does it, which is what their makers ran.
+namespace motley::text {
+
+class Regex {
+ public:
+  // Refuses by name what a pattern uses and this engine lacks. `where` is what messages call it.
+  static Result<Regex> compile(std::string_view pattern, std::string_view where);
+
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // The leftmost match that begins at byte `from` or later; look-behinds and anchors see the text
+  // before it. `text` is valid UTF-8. An error if matching takes more steps than a sane pattern
+  // needs: never "no match".
+  Result<std::optional<Span>> find(std::string_view text, std::size_t from) const;
+
+ private:
+  struct Program;
+  explicit Regex(std::unique_ptr<const Program> program);
+
+  std::unique_ptr<const Program> program_;
+};
+
+}  // namespace motley::text

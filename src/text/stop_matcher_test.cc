@@ -1,0 +1,101 @@
+#include "text/stop_matcher.h"
+
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace motley::text {
+namespace {
+
+struct Ending {
+  std::string text;
+  std::optional<std::size_t> stop;
+
+  bool operator==(const Ending&) const = default;
+};
+
+Ending read(const std::vector<std::string>& stops, bool include,
+            const std::vector<std::string>& pieces) {
+  StopMatcher matcher = StopMatcher::make(stops, include).value();
+  Ending ending;
+  for (const std::string& piece : pieces) {
+    const StopMatcher::Output output = matcher.push(piece);
+    ending.text += output.text;
+    ending.stop = output.stop;
+    if (ending.stop) return ending;
+  }
+  ending.text += matcher.finish();
+  return ending;
+}
+
+// The same by trying every stop string at every byte.
+Ending expected(const std::vector<std::string>& stops, bool include, std::string_view text) {
+  for (std::size_t end = 1; end <= text.size(); ++end) {
+    Ending found;
+    for (std::size_t i = 0; i < stops.size(); ++i) {
+      if (!text.substr(0, end).ends_with(stops[i])) continue;
+      if (!found.stop || stops[i].size() > stops[*found.stop].size()) found.stop = i;
+    }
+    if (!found.stop) continue;
+    found.text = text.substr(0, include ? end : end - stops[*found.stop].size());
+    return found;
+  }
+  return {.text = std::string(text), .stop = std::nullopt};
+}
+
+TEST(StopMatcher, EndsTextAcrossPieces) {
+  EXPECT_EQ(read({"END", "STOP"}, false, {"one ST", "O", "P two"}), (Ending{"one ", 1}));
+  EXPECT_EQ(read({"END", "STOP"}, true, {"one ST", "O", "P two"}), (Ending{"one STOP", 1}));
+  EXPECT_EQ(read({"STOP"}, false, {"one ST", "O"}), (Ending{"one STO", std::nullopt}));
+  EXPECT_EQ(read({}, false, {"a", "b"}), (Ending{"ab", std::nullopt}));
+}
+
+TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStop) {
+  StopMatcher matcher = StopMatcher::make({"\n\nUser:", "###"}, false).value();
+  EXPECT_EQ(matcher.push("hello").text, "hello");
+  EXPECT_EQ(matcher.push(" #").text, " ");
+  EXPECT_EQ(matcher.push("#!").text, "##!");
+  EXPECT_EQ(matcher.push("\n\n").text, "");
+  EXPECT_EQ(matcher.push("\n").text, "\n");
+  EXPECT_EQ(matcher.push("\u00E4").text, "\n\n\u00E4");
+  EXPECT_EQ(matcher.finish(), "");
+}
+
+TEST(StopMatcher, TakesTheLongerOfTwoThatEndTogether) {
+  EXPECT_EQ(read({"b", "ab"}, false, {"xab"}), (Ending{"x", 1}));
+  EXPECT_EQ(read({"abc", "b"}, false, {"xabc"}), (Ending{"xa", 1}));
+}
+
+TEST(StopMatcher, IsTheSameHoweverTheTextIsCut) {
+  std::mt19937 random(1);
+  const auto text = [&](std::size_t most) {
+    std::string made(1 + random() % most, 'a');
+    for (char& c : made) c = "ab\n"[random() % 3];
+    return made;
+  };
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::string> stops;
+    for (auto i = random() % 4; i > 0; --i) stops.push_back(text(5));
+    const std::string whole = text(30);
+    std::vector<std::string> pieces;
+    for (std::size_t at = 0; at < whole.size();) {
+      pieces.push_back(whole.substr(at, random() % 4));
+      at += pieces.back().size();
+    }
+    const bool include = round % 2 == 0;
+    const Ending found = read(stops, include, pieces);
+    ASSERT_EQ(found, expected(stops, include, whole)) << testing::PrintToString(stops) << whole;
+  }
+}
+
+TEST(StopMatcher, RefusesAnEmptyStop) {
+  EXPECT_THAT(StopMatcher::make({"a", ""}, false).error().message(),
+              testing::HasSubstr("stop string 1 is empty"));
+}
+
+}  // namespace
+}  // namespace motley::text

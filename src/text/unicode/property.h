@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "text/unicode/code_set.h"
+
+namespace motley::text::unicode {
+
+// The characters of a category, a script or a property by its long or short name, Unicode 16. Case,
+// blanks, hyphens and underscores of the name do not count. Two more names are those of what a
+// bracket means where it differs from the property: "[punct]" and "[word]".
+std::optional<CodeSet> property(std::string_view name);
+
+}  // namespace motley::text::unicode

@@ -1,0 +1,237 @@
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "gpu/grouped_runner.h"
+
+// The grouped kernels against float64. A rounding to bf16 is off by up to 2^-9 = 2e-3, 1.1e-3 in
+// the root mean square. bf16 weights meet two in a row (h, an expert's output) and rows of rank
+// space one more; int4 weights times their scale are rounded in gate, up and down besides. Errors
+// add in squares, the activation's slope scales them by up to 1.5, and norms over few experts
+// scatter.
+namespace motley::gpu_tests {
+namespace {
+
+using kernels::WeightKind;
+using kernels::cuda::ExpertActivation;
+using kernels::cuda::GroupedTiles;
+using Rows = GroupedTiles::Rows;
+using Gather = GroupedTiles::Gather;
+
+double tolerance(const WorldShape& shape) { return shape.kind == WeightKind::bf16 ? 4e-3 : 5e-3; }
+
+std::string name_of(const GroupedTiles& t) {
+  return cat("rows ", 64 << int(t.rows), " width ", t.width, " blocks ", t.blocks_per_sm,
+             " gather ", int(t.gather), " inside ", int(t.inside), " turn ", int(t.in_turn),
+             " one ", int(t.one_launch), " sum ", int(t.sum_inside));
+}
+
+// Every cut that a batch may get: all must give the same bits.
+std::vector<GroupedTiles> all_tiles(bool lora, std::int64_t pairs) {
+  std::vector<GroupedTiles> all;
+  const bool small = pairs <= 512;
+  const auto add = [&](GroupedTiles tiles) {
+    const int room = tiles.rows == Rows::r64 ? 64 : 512;
+    if (tiles.inside && (lora || pairs > room)) return;
+    const int fewest = tiles.rows == Rows::r64 ? 3 : tiles.rows == Rows::r128 ? 2 : 1;
+    if (lora && tiles.blocks_per_sm > fewest) return;
+    all.push_back(tiles);
+  };
+  for (const bool inside : {false, true}) {
+    for (const int blocks : {3, 4})
+      add({.rows = Rows::r64,
+           .width = 8,
+           .blocks_per_sm = blocks,
+           .inside = inside,
+           .in_turn = true,
+           .one_launch = true,
+           .sum_inside = small});
+    for (const int width : {8, 16})
+      add({.width = width, .inside = inside, .one_launch = true, .sum_inside = small});
+    add({.width = 16,
+         .blocks_per_sm = 3,
+         .inside = inside,
+         .one_launch = true,
+         .sum_inside = inside});
+  }
+  add({.width = 16, .gather = Gather::copies});
+  add({.width = 16, .gather = Gather::copies, .one_launch = true, .sum_inside = small});
+  for (const int width : {16, 64, 128}) {
+    for (const Gather gather : {Gather::copies, Gather::permuted}) {
+      for (const bool one_launch : {false, true})
+        add({.rows = Rows::r256,
+             .width = width,
+             .blocks_per_sm = 1,
+             .gather = gather,
+             .one_launch = one_launch});
+    }
+  }
+  return all;
+}
+
+void expect_bits(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    if (different++ == 0) ADD_FAILURE() << "element " << i << ": " << got[i] << ", not " << want[i];
+  }
+  EXPECT_EQ(different, 0U) << "of " << got.size();
+}
+
+void expect_near(const std::vector<float>& got, const WorldLayer& layer, const WorldRows& rows,
+                 const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes) {
+  const auto want = define_layer(layer, rows, adapters, mixes, false);
+  const RelativeError error = relative_error(got, want, layer.shape.hidden);
+  EXPECT_LT(error.all, tolerance(layer.shape));
+  EXPECT_LT(error.worst_row, 2 * tolerance(layer.shape));
+}
+
+// The answer near the definition, from every cut alike.
+void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
+                      const std::vector<WorldAdapter>& adapters = {},
+                      const WorldMixes& mixes = {}) {
+  const DeviceImages images(layer);
+  const PackedAdapters packed(layer.shape, adapters, mixes);
+  const bool lora = !rows.labels.empty();
+  GroupedBatch batch(layer, images, rows, lora ? &packed : nullptr, int(mixes.size()));
+  const auto first = batch.run();
+  expect_near(first, layer, rows, adapters, mixes);
+  for (const GroupedTiles& tiles : all_tiles(lora, rows.tokens * layer.shape.experts_per_token)) {
+    SCOPED_TRACE(name_of(tiles));
+    expect_bits(batch.run(tiles), first);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(GroupedExperts, EveryFormatActivationAndRouting) {
+  unsigned seed = 1;
+  for (const auto& [kind, group] :
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
+        std::pair(WeightKind::int4_group, 64), std::pair(WeightKind::int4_group, 32)}) {
+    for (const auto activation : {ExpertActivation::silu_mul, ExpertActivation::clamped_swiglu}) {
+      for (const WorldRoutes routes :
+           {WorldRoutes::spread, WorldRoutes::strange, WorldRoutes::hot, WorldRoutes::few}) {
+        SCOPED_TRACE(
+            cat("group ", group, " activation ", int(activation), " routes ", int(routes)));
+        const WorldShape shape{
+            .kind = kind, .group = group, .activation = activation, .biases = seed % 2 == 0};
+        const WorldLayer layer = make_layer(shape, ++seed);
+        expect_all_alike(layer, make_rows(shape, 7, routes, 0, seed));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(GroupedExperts, OddSizesAndBatches) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+    for (const std::int64_t tokens : {1, 7, 171, 1000}) {
+      SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind)));
+      const WorldShape shape{
+          .experts = 5, .experts_per_token = 3, .hidden = 136, .kind = kind, .biases = true};
+      expect_all_alike(make_layer(shape, 9), make_rows(shape, tokens, WorldRoutes::strange, 0, 5));
+      if (HasFailure()) return;
+    }
+    const WorldShape wide{.experts = 3,
+                          .experts_per_token = 2,
+                          .hidden = 2880,
+                          .intermediate = 136,
+                          .kind = kind,
+                          .group = 128};
+    expect_all_alike(make_layer(wide, 4), make_rows(wide, 33, WorldRoutes::hot, 0, 6));
+  }
+}
+
+TEST(GroupedExperts, AdaptersOfEveryRank) {
+  std::vector<int> ranks(17);
+  std::iota(ranks.begin(), ranks.end(), 1);
+  ranks.insert(ranks.end(), {33, 64, 255, 256});
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+    const WorldShape shape{.kind = kind, .biases = true};
+    const WorldLayer layer = make_layer(shape, 3);
+    for (const int rank : ranks) {
+      SCOPED_TRACE(cat("rank ", rank, " kind ", int(kind)));
+      const std::vector<WorldAdapter> adapters{
+          make_adapter(shape, {.rank = rank, .holes = rank % 2 == 0}, unsigned(rank)),
+          make_adapter(shape, {.rank = rank, .up_rank = 5, .no_gate = rank % 3 == 0}, 77)};
+      const WorldMixes mixes{{{0, 1.0F}}, {{1, -0.75F}}};
+      expect_all_alike(layer, make_rows(shape, 13, WorldRoutes::strange, 2, unsigned(rank)),
+                       adapters, mixes);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(GroupedExperts, MixesAndSharedFactors) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+    const WorldShape shape{.kind = kind};
+    const WorldLayer layer = make_layer(shape, 5);
+    const std::vector<WorldAdapter> adapters{
+        make_adapter(shape, {.rank = 16, .shared_outer = true}, 1),
+        make_adapter(shape, {.rank = 8, .fused_gate_up = true, .holes = true}, 2),
+        make_adapter(shape, {.rank = 33, .no_down = true}, 3)};
+    const WorldMixes mixes{
+        {{0, 1.0F}}, {{1, 0.5F}, {2, 2.0F}}, {{2, 1.0F}, {1, 1.0F}, {0, -1.0F}}, {}};
+    for (const std::int64_t tokens : {1, 40, 400})
+      expect_all_alike(layer, make_rows(shape, tokens, WorldRoutes::spread, 4, 8), adapters, mixes);
+  }
+}
+
+TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+    const WorldShape shape{
+        .experts = 8, .hidden = 256, .intermediate = 128, .kind = kind, .biases = true};
+    const WorldLayer layer = make_layer(shape, 6);
+    const DeviceImages images(layer);
+    const std::vector<WorldAdapter> adapters{
+        make_adapter(shape, {.rank = 12, .zero = true}, 1), make_adapter(shape, {.rank = 24}, 2),
+        make_adapter(shape, {.rank = 40, .fused_gate_up = true}, 3)};
+    const PackedAdapters zero(shape, adapters, {{{0, 1.0F}}, {{0, 2.0F}}});
+    const PackedAdapters other(shape, adapters, {{{1, 1.0F}}, {{2, 0.5F}}});
+    const WorldRows rows = make_rows(shape, 300, WorldRoutes::strange, 2, 3);
+    WorldRows unlabelled = rows;
+    unlabelled.labels.clear();
+    const auto base = GroupedBatch(layer, images, unlabelled, nullptr, 0).run();
+    expect_bits(GroupedBatch(layer, images, rows, &zero, 2).run(), base);
+    const auto mixed = GroupedBatch(layer, images, rows, &other, 2).run();
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      if (rows.labels[i / std::size_t(shape.hidden)] >= 0) continue;
+      ASSERT_EQ(mixed[i], base[i]) << "element " << i;
+    }
+    // A few of the rows alone.
+    const std::vector<std::int64_t> which{0, 17, 18, 130, 299};
+    const WorldRows few = pick_rows(rows, shape, which);
+    const auto alone = GroupedBatch(layer, images, few, &other, 2).run();
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      const auto width = std::size_t(shape.hidden);
+      ASSERT_EQ(alone[i], mixed[std::size_t(which[i / width]) * width + i % width])
+          << "element " << i;
+    }
+  }
+}
+
+TEST(GroupedExperts, AgreesWithTheExactKernels) {
+  const WorldShape shape{.experts = 16, .experts_per_token = 4, .hidden = 512, .intermediate = 192};
+  const WorldLayer layer = make_layer(shape, 8);
+  const std::vector<WorldAdapter> adapters{make_adapter(shape, {.rank = 16}, 1),
+                                           make_adapter(shape, {.rank = 64}, 2)};
+  const WorldMixes mixes{{{0, 1.0F}}, {{1, 1.0F}, {0, 0.5F}}};
+  const WorldRows rows = make_rows(shape, 257, WorldRoutes::strange, 2, 5);
+  const auto exact = run_exact(layer, rows, adapters, mixes);
+  const std::vector<double> want(exact.begin(), exact.end());
+  const DeviceImages images(layer);
+  const PackedAdapters packed(shape, adapters, mixes);
+  const auto got = GroupedBatch(layer, images, rows, &packed, 2).run();
+  EXPECT_LT(relative_error(got, want, shape.hidden).all, tolerance(shape));
+  const auto narrow = GroupedBatch(layer, images, rows, &packed, 2, DType::bf16).run();
+  std::vector<float> rounded;
+  for (const float value : got) rounded.push_back(bf16_value(bf16_bits(value)));
+  expect_bits(narrow, rounded);
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests
