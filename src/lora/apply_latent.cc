@@ -1,16 +1,24 @@
 // kv_b of MLA in absorbed form: its output is, for each head, dn key rows and then dv value rows,
 // and neither product with it is ever made for a cached token.
 
+#include <algorithm>
 #include <array>
 
 #include "base/check.h"
 #include "lora/apply.h"
+#include "lora/apply_grouped.h"
 #include "lora/batch.h"
 #include "lora/kernels.h"
+#include "tensor/arena.h"
 
 namespace motley::lora {
 
 namespace {
+
+// Rows in rank space that a task keeps on its stack.
+constexpr std::int64_t rank_space_of_a_task = 16384;
+static_assert(rank_space_of_a_task >= max_rank);
+using RankSpace = std::array<float, rank_space_of_a_task>;
 
 void check_heads(const tensor::ConstTensor& tensor, std::size_t rows) {
   MOTLEY_CHECK(tensor.shape().rank() == 3 && tensor.dim(0) == static_cast<std::int64_t>(rows) &&
@@ -18,24 +26,37 @@ void check_heads(const tensor::ConstTensor& tensor, std::size_t rows) {
                "[rows, heads, width] with contiguous heads");
 }
 
-template <class T, class Byte>
-T* head_of(const tensor::BasicTensor<Byte>& tensor, std::int64_t row, std::int64_t head) {
-  return tensor.template data<std::remove_const_t<T>>() + row * tensor.stride(0) +
-         head * tensor.stride(1);
+const std::byte* head_of(const tensor::ConstTensor& tensor, std::int64_t head) {
+  return tensor.bytes() + head * tensor.stride(1) * bits(tensor.dtype()) / 8;
+}
+float* sums_of(const tensor::Tensor& tensor, std::int64_t head) {
+  return tensor.data<float>() + head * tensor.stride(1);
 }
 
-// Calls body(row, head, label) for each row that has an adapter.
+// Calls body(label, head, rows) for the rows that have an adapter, those of one label together.
 template <class Body>
 void for_heads(const Batch& batch, Site site, std::span<const std::int32_t> labels,
                std::int64_t heads, const ops::Context& context, Body body) {
   if (labels.empty() || !batch.touches(site)) return;
+  MOTLEY_CHECK(context.scratch != nullptr, "scratch for the rows' order");
   const auto rows = static_cast<std::int64_t>(labels.size());
-  threads(context).for_ranges(rows * heads, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int32_t label = labels[static_cast<std::size_t>(i / heads)];
-      if (label != plan::no_label) body(i / heads, i % heads, label);
-    }
-  });
+  for (std::int64_t first = 0; first < rows; first += rows_at_once) {
+    const std::size_t mark = context.scratch->mark();
+    const std::span<const std::int32_t> order =
+        rows_by_label(labels, first, std::min(first + rows_at_once, rows), *context.scratch);
+    for_labels(order, labels, [&](std::int32_t label, std::span<const std::int32_t> own) {
+      for_tasks(context, heads, [&](std::int64_t head) { body(label, head, own); });
+    });
+    context.scratch->rewind(mark);
+  }
+}
+
+// Calls body(rows) for as many of the rows at a time as rank space holds.
+template <class Body>
+void in_rank_space(std::span<const std::int32_t> rows, const FactorView& factor, Body body) {
+  const auto at_once = static_cast<std::size_t>(rank_space_of_a_task / factor.padded);
+  for (std::size_t first = 0; first < rows.size(); first += at_once)
+    body(rows.subspan(first, std::min(at_once, rows.size() - first)));
 }
 
 }  // namespace
@@ -46,17 +67,24 @@ void kv_b_scale_queries(const Batch& batch, std::int32_t layer,
   const Site site{layer, Projection::kv_b};
   check_heads(q_nope, labels.size());
   const std::int64_t heads = q_nope.dim(1);
-  with_type(q_nope.dtype(), [&]<class X>(X) {
-    for_heads(batch, site, labels, heads, context,
-              [&](std::int64_t row, std::int64_t head, std::int32_t label) {
-                const SiteView* const view = batch.alone(label, site);
-                if (view == nullptr || view->gain == nullptr) return;
-                const float* const gain = view->gain + head * (view->out / heads);
-                X* const q = head_of<X>(q_nope, row, head);
-                for (std::int64_t d = 0; d < q_nope.dim(2); ++d)
-                  q[d] = rounded<X>(to_float(q[d]) * gain[d]);
-              });
-  });
+  const std::int64_t width = q_nope.dim(2);
+  for_heads(batch, site, labels, heads, context,
+            [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> rows) {
+              const SiteView* const view = batch.alone(label, site);
+              if (view == nullptr || view->gain == nullptr) return;
+              const float* const gain = view->gain + head * (view->out / heads);
+              for (const std::int32_t row : rows) {
+                const std::int64_t at = row * q_nope.stride(0) + head * q_nope.stride(1);
+                for (std::int64_t d = 0; d < width; ++d) {
+                  if (q_nope.dtype() == DType::f32) {
+                    q_nope.data<float>()[at + d] *= gain[d];
+                  } else {
+                    bf16& q = q_nope.data<bf16>()[at + d];
+                    q = bf16::from(q.to_float() * gain[d]);
+                  }
+                }
+              }
+            });
 }
 
 void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
@@ -66,40 +94,48 @@ void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std:
   check_heads(q_nope, labels.size());
   check_heads(q_latent, labels.size());
   const std::int64_t heads = q_nope.dim(1);
-  const std::int64_t width = q_nope.dim(2);
   // A bias behind B adds the same to a query's score of every key, which the softmax takes away.
-  with_type(q_nope.dtype(), [&]<class X>(X) {
-    with_type(batch.dtype(), [&]<class P>(P) {
-      for_heads(batch, site, labels, heads, context,
-                [&](std::int64_t row, std::int64_t head, std::int32_t label) {
-                  // Written as far as it is read.
-                  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
-                  std::array<float, max_rank> t;
-                  const X* const q = head_of<const X>(q_nope, row, head);
-                  float* const latent = head_of<float>(q_latent, row, head);
-                  for (const Batch::Term& term : batch.terms(label)) {
-                    const SiteView* const view = term.adapter->find(site);
-                    if (view == nullptr || view->factors[0].rank == 0) continue;
-                    const FactorView& factor = view->factors[0];
-                    MOTLEY_CHECK(view->in == q_latent.dim(2), "the latent's own width");
-                    const auto padded = static_cast<std::size_t>(factor.padded);
-                    std::fill_n(t.begin(), padded, 0.0F);
-                    const P* b = static_cast<const P*>(factor.b) +
-                                 head * (view->out / heads) * factor.padded;
-                    for (std::int64_t d = 0; d < width; ++d, b += padded) {
-                      const float by = to_float(q[d]);
-                      for (std::size_t r = 0; r < padded; ++r) t[r] += by * to_float(b[r]);
-                    }
-                    const auto* a = static_cast<const P*>(factor.a);
-                    const float scale = factor.scale * term.scale;
-                    for (std::int32_t r = 0; r < factor.rank; ++r, a += view->in) {
-                      const float by = scale * t[static_cast<std::size_t>(r)];
-                      for (std::int64_t c = 0; c < view->in; ++c) latent[c] += by * to_float(a[c]);
-                    }
-                  }
+  for_heads(batch, site, labels, heads, context,
+            [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
+              // Written as far as it is read.
+              // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+              RankSpace t;
+              for (const Batch::Term& term : batch.terms(label)) {
+                const SiteView* const view = term.adapter->find(site);
+                if (view == nullptr || view->factors[0].rank == 0) continue;
+                const FactorView& factor = view->factors[0];
+                MOTLEY_CHECK(view->in == q_latent.dim(2), "the latent's own width");
+                in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {
+                  const auto count = static_cast<std::int64_t>(rows.size());
+                  kernels::cpu::transposed_tile(
+                      {.x = head_of(q_nope, head),
+                       .x_type = q_nope.dtype(),
+                       .x_stride = q_nope.stride(0),
+                       .x_rows = rows.data(),
+                       .rows = count,
+                       .w = page_view(batch.dtype(), factor.b, view->out, factor.padded),
+                       .first = head * (view->out / heads),
+                       .count = q_nope.dim(2),
+                       .in_end = factor.rank,
+                       .y = t.data(),
+                       .y_stride = factor.rank});
+                  const float scale = factor.scale * term.scale;
+                  for (float& number : std::span(t).first(rows.size() * std::size_t(factor.rank)))
+                    number *= scale;
+                  kernels::cpu::transposed_tile(
+                      {.x = t.data(),
+                       .x_stride = factor.rank,
+                       .rows = count,
+                       .w = page_view(batch.dtype(), factor.a, factor.padded, view->in),
+                       .count = factor.rank,
+                       .in_end = view->in,
+                       .y = sums_of(q_latent, head),
+                       .y_stride = q_latent.stride(0),
+                       .y_rows = rows.data(),
+                       .add = true});
                 });
-    });
-  });
+              }
+            });
 }
 
 void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
@@ -110,37 +146,53 @@ void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const st
   check_heads(values, labels.size());
   const std::int64_t heads = values.dim(1);
   const std::int64_t width = values.dim(2);
-  with_type(latent.dtype(), [&]<class X>(X) {
-    with_type(batch.dtype(), [&]<class P>(P) {
-      for_heads(batch, site, labels, heads, context,
-                [&](std::int64_t row, std::int64_t head, std::int32_t label) {
-                  // Written as far as it is read.
-                  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
-                  std::array<float, max_rank> t;
-                  float* const value = head_of<float>(values, row, head);
-                  for (const Batch::Term& term : batch.terms(label)) {
-                    const SiteView* const view = term.adapter->find(site);
-                    if (view == nullptr) continue;
-                    const FactorView& factor = view->factors[0];
-                    const float scale = factor.scale * term.scale;
-                    // The value rows are the last of the head's.
-                    const std::int64_t first = (head + 1) * (view->out / heads) - width;
-                    if (factor.rank > 0) {
-                      shrink<X, P>(factor, scale, head_of<const X>(latent, row, head), view->in, 0,
-                                   factor.padded, t.data());
-                      expand<P>(factor, t.data(), first, first + width, value);
-                    }
-                    if (view->lora_bias != nullptr) {
-                      for (std::int64_t d = 0; d < width; ++d)
-                        value[d] += scale * view->lora_bias[first + d];
-                    }
-                    if (view->gain != nullptr) {
-                      for (std::int64_t d = 0; d < width; ++d) value[d] *= view->gain[first + d];
-                    }
+  for_heads(batch, site, labels, heads, context,
+            [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
+              // Written as far as it is read.
+              // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+              RankSpace t;
+              for (const Batch::Term& term : batch.terms(label)) {
+                const SiteView* const view = term.adapter->find(site);
+                if (view == nullptr) continue;
+                const FactorView& factor = view->factors[0];
+                const float scale = factor.scale * term.scale;
+                // The value rows are the last of the head's.
+                const std::int64_t first = (head + 1) * (view->out / heads) - width;
+                if (factor.rank > 0) {
+                  in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {
+                    const auto count = static_cast<std::int64_t>(rows.size());
+                    shrink(factor, batch.dtype(), scale,
+                           {.data = head_of(latent, head),
+                            .dtype = latent.dtype(),
+                            .stride = latent.stride(0),
+                            .rows = rows.data(),
+                            .count = count},
+                           view->in, 0, factor.padded, t.data(), factor.padded);
+                    kernels::cpu::expand_tile({.t = t.data(),
+                                               .t_stride = factor.padded,
+                                               .rows = count,
+                                               .b = factor.b,
+                                               .b_type = batch.dtype(),
+                                               .padded = factor.padded,
+                                               .out_begin = first,
+                                               .out_end = first + width,
+                                               .y = sums_of(values, head),
+                                               .y_stride = values.stride(0),
+                                               .y_rows = rows.data()});
+                  });
+                }
+                for (const std::int32_t row : all_rows) {
+                  float* const value = sums_of(values, head) + row * values.stride(0);
+                  if (view->lora_bias != nullptr) {
+                    for (std::int64_t d = 0; d < width; ++d)
+                      value[d] += scale * view->lora_bias[first + d];
                   }
-                });
-    });
-  });
+                  if (view->gain != nullptr) {
+                    for (std::int64_t d = 0; d < width; ++d) value[d] *= view->gain[first + d];
+                  }
+                }
+              }
+            });
 }
 
 }  // namespace motley::lora

@@ -136,10 +136,13 @@ std::map<std::pair<Site, int>, std::vector<double>> products(const Adapter& adap
   return result;
 }
 
+// Quantised weights are read by rooms above: the score tests load adapters over those models.
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const std::string& name : list_folder(goldens).value()) {
-    if (fs::is_directory(goldens / name)) names.push_back(name);
+    if (!fs::is_directory(goldens / name)) continue;
+    if (!read_json(goldens / name / "config.json").contains("quantization_config"))
+      names.push_back(name);
   }
   return names;
 }

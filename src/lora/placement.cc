@@ -1,50 +1,36 @@
 #include "lora/placement.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <map>
+#include <tuple>
 
 #include "base/check.h"
-#include "lora/pool.h"
-#include "lora/resident.h"
-#include "tensor/convert.h"
+#include "lora/images.h"
 
 namespace motley::lora {
-
 namespace {
 
+using Blob = Placement::Blob;
 using Role = Placement::Role;
-
-std::size_t element_bytes(DType dtype) { return static_cast<std::size_t>(bits(dtype)) / 8; }
-
-std::size_t blob_bytes(const Matrix& matrix, Role role, DType dtype) {
-  const auto padded = [](std::int64_t rank) {
-    return std::int64_t{padded_rank(static_cast<std::int32_t>(rank))};
-  };
-  const std::int64_t rows = role == Role::rows ? padded(matrix.rows) : matrix.rows;
-  const std::int64_t columns = role == Role::columns ? padded(matrix.columns) : matrix.columns;
-  const DType stored = role == Role::vector ? DType::f32 : dtype;
-  return static_cast<std::size_t>(rows * columns) * element_bytes(stored);
-}
 
 // Pages with room left, of which only the youngest are looked at: enough to fill gaps, and the cost
 // of placing a blob stays bounded.
 class OpenPages {
  public:
-  explicit OpenPages(Placement& placement, std::uint64_t page_bytes)
-      : placement_(placement), page_bytes_(page_bytes) {}
+  explicit OpenPages(Placement& placement) : placement_(placement) {}
 
-  void place(Placement::Blob& blob) {
-    const std::size_t bytes =
-        (blob.bytes + Pool::blob_alignment - 1) / Pool::blob_alignment * Pool::blob_alignment;
+  void place(Blob& blob) {
+    const std::size_t bytes = (blob.bytes + blob_alignment - 1) / blob_alignment * blob_alignment;
     const auto fits = [&](const Open& open) { return open.capacity - open.used >= bytes; };
     auto found = std::ranges::find_if(open_, fits);
     if (found == open_.end()) {
-      const std::uint64_t pages =
-          std::max<std::uint64_t>((bytes + page_bytes_ - 1) / page_bytes_, 1);
+      const std::uint64_t page_bytes = placement_.page_bytes;
+      const std::uint64_t pages = std::max<std::uint64_t>((bytes + page_bytes - 1) / page_bytes, 1);
       placement_.runs.push_back(static_cast<std::uint32_t>(pages));
       if (open_.size() == most_open) open_.erase(open_.begin());
       open_.push_back(
-          {static_cast<std::uint32_t>(placement_.runs.size() - 1), 0, pages * page_bytes_});
+          {static_cast<std::uint32_t>(placement_.runs.size() - 1), 0, pages * page_bytes});
       found = open_.end() - 1;
     }
     blob.run = found->run;
@@ -61,17 +47,159 @@ class OpenPages {
   };
 
   Placement& placement_;
-  std::uint64_t page_bytes_;
   std::vector<Open> open_;
 };
 
-void write_numbers(std::span<const float> numbers, DType dtype, std::byte* to) {
-  if (dtype == DType::f32) {
-    std::memcpy(to, numbers.data(), numbers.size_bytes());
-  } else {
-    tensor::narrow(dtype, numbers, to);
+class Placer {
+ public:
+  Placer(const Adapter& adapter, Placement& placement)
+      : adapter_(adapter),
+        placement_(placement),
+        open_(placement),
+        of_matrix_(adapter.matrices.size(), -1) {}
+
+  void place_site(const SiteDelta& delta) {
+    const bool embedding = delta.site.projection == Projection::embed;
+    Placement::SitePlace site{.site = delta.site, .in = delta.in, .out = delta.out};
+    site.first = placement_.factors.size();
+    if (!in_images(delta.site)) {
+      site.count = delta.factors.size();
+      for (const Factors& factors : delta.factors)
+        placement_.factors.push_back(place_rows(factors, embedding));
+    }
+    site.lora_bias = place_matrix(delta.lora_bias, Role::vector);
+    site.gain = place_matrix(delta.gain, Role::vector);
+    site.replaced = place_matrix(delta.replaced, Role::table);
+    site.replaced_bias = place_matrix(delta.replaced_bias, Role::vector);
+    placement_.sites.push_back(site);
   }
-}
+
+  // Of the layer that the delta belongs to, unless its seam stands already.
+  void place_seam(const SiteDelta& delta) {
+    if (!in_images(delta.site)) return;
+    const std::int32_t layer = delta.site.layer;
+    const bool down = delta.site.projection == Projection::expert_down;
+    const std::int32_t number = down ? 1 : 0;
+    const auto stands = [&](const Placement::Seam& seam) {
+      return seam.layer == layer && seam.seam == number;
+    };
+    if (std::ranges::any_of(placement_.seams, stands)) return;
+    const SiteDelta* const first =
+        adapter_.find({layer, down ? Projection::expert_down : Projection::expert_gate});
+    const SiteDelta* const second = down ? nullptr : adapter_.find({layer, Projection::expert_up});
+    const std::size_t count = delta.factors.size();
+    placement_.seams.push_back({layer, number, placement_.factors.size(), count});
+    const auto of = [&](const SiteDelta* site, std::size_t expert) {
+      return site == nullptr ? Factors() : site->factors[expert];
+    };
+    for (std::size_t expert = 0; expert < count; ++expert)
+      placement_.factors.push_back(place_images(of(first, expert), of(second, expert), !down));
+  }
+
+ private:
+  bool in_images(Site site) const {
+    return placement_.format.experts == Layout::images &&
+           (site.projection == Projection::expert_gate ||
+            site.projection == Projection::expert_up || site.projection == Projection::expert_down);
+  }
+
+  const Matrix& matrix(std::int32_t index) const {
+    return adapter_.matrices[static_cast<std::size_t>(index)];
+  }
+
+  std::int32_t put(Blob blob, std::int64_t numbers, std::int64_t rows, DType dtype, bool scaled) {
+    blob.numbers = static_cast<std::size_t>(bytes_of(dtype, numbers).value());
+    blob.bytes = blob.numbers;
+    if (scaled) {
+      blob.numbers = (blob.numbers + 15) / 16 * 16;
+      blob.bytes = blob.numbers + static_cast<std::size_t>(rows) * sizeof(float);
+    }
+    open_.place(blob);
+    placement_.blobs.push_back(blob);
+    return static_cast<std::int32_t>(placement_.blobs.size()) - 1;
+  }
+
+  // What is shared has one place.
+  std::int32_t place_matrix(std::int32_t index, Role role) {
+    if (index < 0) return -1;
+    std::int32_t& at = of_matrix_[static_cast<std::size_t>(index)];
+    if (at >= 0) {
+      MOTLEY_CHECK(placement_.blobs[static_cast<std::size_t>(at)].role == role,
+                   "what is shared has one role");
+      return at;
+    }
+    const PageFormat& format = placement_.format;
+    const auto padded = [&](std::int64_t rank) {
+      return std::int64_t{padded_rank(static_cast<std::int32_t>(rank), format.dtype)};
+    };
+    const Matrix& from = matrix(index);
+    const std::int64_t rows = role == Role::rows ? padded(from.rows) : from.rows;
+    const std::int64_t columns = role == Role::columns ? padded(from.columns) : from.columns;
+    const bool factor = role == Role::rows || role == Role::columns;
+    const DType dtype = factor                 ? format.dtype
+                        : role == Role::vector ? DType::f32
+                                               : format.table_dtype();
+    at =
+        put({.role = role, .first = index}, rows * columns, rows, dtype, factor && format.scaled());
+    return at;
+  }
+
+  Placement::Factor place_rows(const Factors& factors, bool embedding) {
+    if (!factors.present()) return {};
+    return {.a = place_matrix(factors.a, embedding ? Role::columns : Role::rows),
+            .b = place_matrix(factors.b, Role::columns),
+            .rank = factors.rank,
+            .split = padded_rank(factors.rank, placement_.format.dtype),
+            .scale = {factors.scale, 0}};
+  }
+
+  Placement::Factor place_images(const Factors& first, const Factors& second, bool alternating) {
+    if (!first.present() && !second.present()) return {};
+    const bool shared = first.present() && second.present() && first.a == second.a &&
+                        first.rank == second.rank && first.scale == second.scale;
+    const std::int32_t split = (first.rank + 7) / 8 * 8;
+    const std::int32_t columns = image_columns(first.rank, shared ? 0 : second.rank);
+    const auto index = [](const Factors& factors, int place) {
+      return factors.present() ? place : -1;
+    };
+    Placement::Factor factor{.rank = columns, .split = split};
+    factor.scale[0] = first.scale;
+    factor.scale[1] = second.scale;
+    factor.a = place_image({.role = Role::a_image,
+                            .first = index(first, first.a),
+                            .second = shared ? -1 : index(second, second.a),
+                            .second_column = split,
+                            .columns = columns});
+    factor.b = place_image({.role = alternating ? Role::alternating_image : Role::b_image,
+                            .first = index(first, first.b),
+                            .second = index(second, second.b),
+                            .second_column = shared ? 0 : split,
+                            .columns = columns});
+    return factor;
+  }
+
+  std::int32_t place_image(const Blob& blob) {
+    const auto [found, is_new] = images_.try_emplace(
+        std::tuple(blob.role, blob.first, blob.second, blob.second_column, blob.columns), -1);
+    if (!is_new) return found->second;
+    const Matrix& from = matrix(blob.first >= 0 ? blob.first : blob.second);
+    const std::int64_t rows = blob.role == Role::a_image   ? blob.columns
+                              : blob.role == Role::b_image ? image_rows(from.rows)
+                                                           : image_rows(2 * from.rows);
+    const std::int64_t width =
+        blob.role == Role::a_image ? image_depth(from.columns) : blob.columns;
+    found->second =
+        put(blob, rows * width, rows, placement_.format.dtype, placement_.format.scaled());
+    return found->second;
+  }
+
+  const Adapter& adapter_;
+  Placement& placement_;
+  OpenPages open_;
+  std::vector<std::int32_t> of_matrix_;
+  std::map<std::tuple<Role, std::int32_t, std::int32_t, std::int32_t, std::int32_t>, std::int32_t>
+      images_;
+};
 
 }  // namespace
 
@@ -81,91 +209,18 @@ std::uint64_t Placement::pages() const {
   return sum;
 }
 
-Placement place_blobs(const Adapter& adapter, DType dtype, std::uint64_t page_bytes) {
+Placement place_blobs(const Adapter& adapter, PageFormat format, std::uint64_t page_bytes) {
   Placement placement;
-  placement.blobs.resize(adapter.matrices.size());
-  OpenPages open(placement, page_bytes);
-  const auto place = [&](int index, Role role) {
-    if (index < 0) return;
-    Placement::Blob& blob = placement.blobs[static_cast<std::size_t>(index)];
-    if (blob.role != Role::unused) {
-      MOTLEY_CHECK(blob.role == role, "what is shared has one role");
-      return;
-    }
-    blob.role = role;
-    blob.bytes = blob_bytes(adapter.matrices[static_cast<std::size_t>(index)], role, dtype);
-    open.place(blob);
-  };
+  placement.format = format;
+  placement.page_bytes = page_bytes;
+  placement.largest_rank = adapter.largest_rank;
+  placement.exclusive = exclusive_reason(adapter);
+  Placer placer(adapter, placement);
   for (const SiteDelta& delta : adapter.sites) {
-    const bool embedding = delta.site.projection == Projection::embed;
-    for (const Factors& factors : delta.factors) {
-      place(factors.a, embedding ? Role::columns : Role::rows);
-      place(factors.b, Role::columns);
-    }
-    for (const int index : {delta.lora_bias, delta.gain, delta.replaced_bias})
-      place(index, Role::vector);
-    place(delta.replaced, Role::table);
+    placer.place_site(delta);
+    placer.place_seam(delta);
   }
   return placement;
-}
-
-void write_blobs(const Adapter& adapter, const Placement& placement, DType dtype,
-                 std::span<std::byte* const> bases) {
-  for (std::size_t i = 0; i < placement.blobs.size(); ++i) {
-    const Placement::Blob& blob = placement.blobs[i];
-    if (blob.role == Role::unused) continue;
-    const Matrix& matrix = adapter.matrices[i];
-    std::byte* const to = bases[blob.run] + blob.offset;
-    if (blob.role == Role::columns) {
-      const auto padded =
-          static_cast<std::size_t>(padded_rank(static_cast<std::int32_t>(matrix.columns)));
-      const auto columns = static_cast<std::size_t>(matrix.columns);
-      std::memset(to, 0, blob.bytes);
-      for (std::int64_t row = 0; row < matrix.rows; ++row) {
-        write_numbers({matrix.row(row), columns}, dtype,
-                      to + static_cast<std::size_t>(row) * padded * element_bytes(dtype));
-      }
-      continue;
-    }
-    const DType stored = blob.role == Role::vector ? DType::f32 : dtype;
-    const std::size_t written = matrix.values.size() * element_bytes(stored);
-    write_numbers(matrix.values, stored, to);
-    std::memset(to + written, 0, blob.bytes - written);
-  }
-}
-
-void Resident::describe(const Adapter& adapter, const Placement& placement,
-                        std::span<std::byte* const> bases) {
-  const auto address = [&](int index) -> const std::byte* {
-    if (index < 0) return nullptr;
-    const Placement::Blob& blob = placement.blobs[static_cast<std::size_t>(index)];
-    return bases[blob.run] + blob.offset;
-  };
-  const auto vector = [&](int index) { return reinterpret_cast<const float*>(address(index)); };
-  largest_rank_ = adapter.largest_rank;
-  exclusive_ = exclusive_reason(adapter);
-  std::size_t count = 0;
-  for (const SiteDelta& delta : adapter.sites) count += delta.factors.size();
-  factors_.reserve(count);  // views point into it
-  for (const SiteDelta& delta : adapter.sites) {
-    const std::size_t first = factors_.size();
-    for (const Factors& factors : delta.factors) {
-      FactorView view;
-      if (factors.present()) {
-        view = {address(factors.a), address(factors.b), factors.rank, padded_rank(factors.rank),
-                factors.scale};
-      }
-      factors_.push_back(view);
-    }
-    const auto at = static_cast<std::size_t>(delta.site.layer + 1) * projection_count +
-                    static_cast<std::size_t>(delta.site.projection);
-    if (place_.size() <= at) place_.resize(at + 1, -1);
-    place_[at] = static_cast<std::int32_t>(sites_.size());
-    sites_.push_back({delta.site, delta.in, delta.out,
-                      std::span(factors_).subspan(first, delta.factors.size()),
-                      vector(delta.lora_bias), vector(delta.gain), address(delta.replaced),
-                      vector(delta.replaced_bias)});
-  }
 }
 
 }  // namespace motley::lora

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/units.h"
-#include "lora/placement.h"
+#include "lora/blobs.h"
 
 namespace motley::lora {
 
@@ -19,15 +20,23 @@ struct Pool::Slot {
   std::vector<Run> runs;
   std::uint64_t pages = 0;
   std::uint64_t last_used = 0;
+  std::uint64_t last_mark = 0;  // of its readers, when its last handle went
 };
 
 namespace {
 
-// Freed and unused pages, so that reading them shows: all ones is NaN in every dtype.
-void poison([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t bytes) {
-#ifdef MOTLEY_DEBUG
-  std::memset(data, 0xFF, bytes);
-#endif
+// The runs of blobs, and one for the directory.
+std::vector<std::uint32_t> runs_of(const Placement& placement, const Pool::Options& options) {
+  std::vector<std::uint32_t> runs = placement.runs;
+  const std::size_t bytes = options.directory ? Resident::directory_bytes(placement) : 0;
+  if (bytes > 0)
+    runs.push_back(
+        static_cast<std::uint32_t>((bytes + options.page_bytes - 1) / options.page_bytes));
+  return runs;
+}
+
+std::uint64_t sum(std::span<const std::uint32_t> runs) {
+  return std::accumulate(runs.begin(), runs.end(), std::uint64_t{0});
 }
 
 }  // namespace
@@ -59,9 +68,12 @@ Handle::~Handle() {
   if (resident_ != nullptr) resident_->pool_->unpin(resident_);
 }
 
-Result<std::unique_ptr<Pool>> Pool::create(tensor::Allocator& allocator, const Options& options) {
-  MOTLEY_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, "pages of f32 or bf16");
-  MOTLEY_CHECK(allocator.id().kind == tensor::DeviceKind::cpu, "an arena in the host's memory");
+Result<std::uint32_t> Pool::count_pages(const Options& options) {
+  MOTLEY_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16 ||
+                   options.dtype == DType::f8_e4m3,
+               "pages of f32, bf16 or f8_e4m3");
+  MOTLEY_CHECK(options.experts == Layout::rows || options.dtype != DType::f32,
+               "images of bf16 or f8_e4m3");
   MOTLEY_CHECK(options.page_bytes > 0 && options.page_bytes % blob_alignment == 0,
                "pages of whole alignments");
   const std::uint64_t pages = options.bytes / options.page_bytes;
@@ -71,23 +83,50 @@ Result<std::unique_ptr<Pool>> Pool::create(tensor::Allocator& allocator, const O
                      format_bytes(options.page_bytes)),
                  "--adapter-memory", "give room for at least one page");
   }
+  return static_cast<std::uint32_t>(pages);
+}
+
+Result<std::unique_ptr<Pool>> Pool::create(tensor::Allocator& allocator, const Options& options) {
+  MOTLEY_CHECK(allocator.id().kind == tensor::DeviceKind::cpu, "an arena in the host's memory");
+  MOTLEY_TRY(const std::uint32_t pages, count_pages(options));
   MOTLEY_TRY(tensor::Buffer arena, allocator.allocate(pages * options.page_bytes));
-  return std::unique_ptr<Pool>(
-      new Pool(std::move(arena), options, static_cast<std::uint32_t>(pages)));
+  auto pool = std::unique_ptr<Pool>(new Pool(std::move(arena), options, pages));
+  pool->poison_locked(pool->arena_.data(), pool->arena_.size(), 0);
+  return pool;
+}
+
+Result<std::unique_ptr<Pool>> Pool::create(tensor::Device& device, const Options& options) {
+  if (device.id().kind == tensor::DeviceKind::cpu)
+    return create(static_cast<tensor::Allocator&>(device), options);
+  MOTLEY_TRY(const std::uint32_t pages, count_pages(options));
+  MOTLEY_CHECK(options.staging.piece_bytes >= PageWriter::most_bytes, "pieces for any write");
+  Transport transport;
+  MOTLEY_TRY(transport.stream, device.create_stream());
+  MOTLEY_TRY(transport.staging, tensor::Staging::create(device, options.staging));
+  MOTLEY_TRY(tensor::Buffer arena, device.allocate(pages * options.page_bytes));
+  auto pool = std::unique_ptr<Pool>(new Pool(std::move(arena), options, pages));
+  pool->transport_ = std::move(transport);
+  pool->poison_locked(pool->arena_.data(), pool->arena_.size(), 0);
+  return pool;
 }
 
 Pool::Pool(tensor::Buffer arena, const Options& options, std::uint32_t pages)
-    : options_(options), arena_(std::move(arena)), taken_(pages, false), free_pages_(pages) {
-  poison(arena_.data(), arena_.size());
-}
+    : options_(options),
+      arena_(std::move(arena)),
+      taken_(pages, false),
+      last_marks_(pages, 0),
+      free_pages_(pages) {}
 
 Pool::~Pool() {
   for (const auto& slot : slots_)
     MOTLEY_CHECK(slot->resident.pins_.load() == 0, "handles go before their pool");
+  // Errors are the device's end, which the next call on it reports.
+  static_cast<void>(readers_.synchronize().ok());
+  if (transport_.stream != nullptr) static_cast<void>(transport_.stream->synchronize().ok());
 }
 
 std::uint64_t Pool::pages_of(const Adapter& adapter, const Options& options) {
-  return place_blobs(adapter, options.dtype, options.page_bytes).pages();
+  return sum(runs_of(place_blobs(adapter, options.format(), options.page_bytes), options));
 }
 
 std::optional<std::uint32_t> Pool::take_run_locked(std::uint32_t count) {
@@ -119,13 +158,41 @@ bool Pool::take_pages_locked(Slot& slot, std::span<const std::uint32_t> runs) {
 
 void Pool::give_pages_back_locked(Slot& slot) {
   for (const Run run : slot.runs) {
-    for (std::uint32_t i = 0; i < run.count; ++i) taken_[run.first + i] = false;
-    poison(arena_.data() + run.first * options_.page_bytes, run.count * options_.page_bytes);
+    std::uint64_t mark = slot.last_mark;
+    for (std::uint32_t page = run.first; page < run.first + run.count; ++page) {
+      taken_[page] = false;
+      // Pages that were taken for nothing may still be read by those before.
+      mark = std::max(mark, last_marks_[page]);
+    }
+    for (std::uint32_t i = 0; i < run.count; ++i) last_marks_[run.first + i] = mark;
+    poison_locked(address(run), run.count * options_.page_bytes, mark);
     free_pages_ += run.count;
     lowest_free_ = std::min(lowest_free_, run.first);
   }
   slot.runs.clear();
   slot.pages = 0;
+}
+
+Result<void> Pool::hold_back_locked(const Slot& slot) {
+  if (transport_.stream == nullptr) return {};
+  std::uint64_t mark = 0;
+  for (const Run run : slot.runs) {
+    for (std::uint32_t i = 0; i < run.count; ++i) mark = std::max(mark, last_marks_[run.first + i]);
+  }
+  return readers_.hold_back(*transport_.stream, mark);
+}
+
+// All ones is NaN in every dtype.
+void Pool::poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark) {
+  constexpr int nan = 0xFF;
+  if (!options_.poison) return;
+  if (transport_.stream == nullptr) {
+    std::memset(data, nan, bytes);
+    return;
+  }
+  // An error is the device's end: the load that takes these pages reports it.
+  if (!readers_.hold_back(*transport_.stream, mark).ok()) return;
+  static_cast<void>(transport_.stream->fill(data, std::byte{nan}, bytes).ok());
 }
 
 bool Pool::evict_one_locked() {
@@ -172,6 +239,7 @@ void Pool::unpin(Resident* resident) {
   MOTLEY_CHECK(found != slots_.end(), "a pinned adapter is in its pool");
   Slot& slot = **found;
   slot.last_used = ++clock_;
+  slot.last_mark = readers_.latest();
   if (slot.state == State::unloading) {
     changed_.notify_all();  // who unloads it waits, and frees it
   } else if (slot.replaced) {
@@ -196,7 +264,42 @@ Error Pool::no_room_locked(std::string_view name, std::uint64_t needed) const {
 }
 
 Result<Handle> Pool::load(std::string_view name, const Adapter& adapter) {
-  const Placement placement = place_blobs(adapter, options_.dtype, options_.page_bytes);
+  const auto placement = std::make_shared<const Placement>(
+      place_blobs(adapter, options_.format(), options_.page_bytes));
+  return load_placed(name, adapter.version, placement,
+                     [&](std::span<std::byte* const> bases, PageWriter& writer) {
+                       return write_blobs(adapter, *placement, bases, writer);
+                     });
+}
+
+Result<Handle> Pool::load(std::string_view name, const Handle& source) {
+  const Pool& from = *source->pool_;
+  MOTLEY_CHECK(from.options_.format() == options_.format() &&
+                   from.options_.page_bytes == options_.page_bytes &&
+                   from.transport_.stream == nullptr,
+               "a source in the host's memory whose pages are like these");
+  const auto copy_runs = [&](std::span<std::byte* const> bases, PageWriter&) -> Result<void> {
+    const std::span<const std::uint32_t> runs = source->placement_->runs;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::size_t bytes = runs[i] * options_.page_bytes;
+      const std::byte* const run = source->bases_[i];
+      if (transport_.stream == nullptr) {
+        std::memcpy(bases[i], run, bytes);
+      } else if (from.arena_.pinned()) {
+        MOTLEY_TRY_VOID(transport_.stream->copy(bases[i], run, bytes));
+      } else {
+        MOTLEY_TRY_VOID(transport_.staging->copy(*transport_.stream, bases[i], run, bytes));
+      }
+    }
+    return {};
+  };
+  return load_placed(name, source->version(), source->placement_, copy_runs);
+}
+
+Result<Handle> Pool::load_placed(std::string_view name, ContentVersion version,
+                                 std::shared_ptr<const Placement> placement, WriteBlobs write) {
+  const std::vector<std::uint32_t> runs = runs_of(*placement, options_);
+  const std::uint64_t pages = sum(runs);
   auto owned = std::make_unique<Slot>();
   Slot& slot = *owned;
   {
@@ -208,35 +311,36 @@ Result<Handle> Pool::load(std::string_view name, const Adapter& adapter) {
                      cat("adapter ", quote(name), " is ", lora::name(other->state)), {},
                      "try again");
       }
-      if (other->resident.version_ == adapter.version) return pin_locked(*other);
+      if (other->resident.version_ == version) return pin_locked(*other);
     }
     // What can never fit, or not while others are in use, evicts nobody.
     std::uint64_t idle = 0;
     for (const auto& other : slots_) {
       if (other->state == State::ready && other->resident.pins_.load() == 0) idle += other->pages;
     }
-    if (placement.pages() > free_pages_ + idle) return no_room_locked(name, placement.pages());
+    if (pages > free_pages_ + idle) return no_room_locked(name, pages);
     // The old content under this name is on its way out: it goes first.
     Slot* const old = find_locked(name);
     if (old != nullptr && old->resident.pins_.load() == 0) old->last_used = 0;
-    while (!take_pages_locked(slot, placement.runs)) {
-      if (!evict_one_locked()) return no_room_locked(name, placement.pages());
+    while (!take_pages_locked(slot, runs)) {
+      if (!evict_one_locked()) return no_room_locked(name, pages);
     }
     slot.resident.pool_ = this;
     slot.resident.id_ = next_id_++;
     slot.resident.name_ = name;
-    slot.resident.version_ = adapter.version;
+    slot.resident.version_ = version;
     slot.resident.dtype_ = options_.dtype;
     // Listed from here on; find_locked() gives the old one as long as there is one.
     slots_.push_back(std::move(owned));
   }
 
-  std::vector<std::byte*> bases;
-  for (const Run run : slot.runs) bases.push_back(arena_.data() + run.first * options_.page_bytes);
-  write_blobs(adapter, placement, options_.dtype, bases);
-  slot.resident.describe(adapter, placement, bases);
+  Result<void> filled = fill_pages(slot, std::move(placement), write);
 
   const std::lock_guard held(lock_);
+  if (!filled.ok()) {
+    free_locked(&slot);
+    return std::move(filled).error();
+  }
   for (const auto& other : slots_) {
     if (other.get() == &slot || other->replaced || other->resident.name_ != name) continue;
     other->replaced = true;
@@ -247,6 +351,45 @@ Result<Handle> Pool::load(std::string_view name, const Adapter& adapter) {
   slot.state = State::ready;
   changed_.notify_all();
   return pin_locked(slot);
+}
+
+Result<void> Pool::fill_pages(Slot& slot, std::shared_ptr<const Placement> placement,
+                              WriteBlobs write) {
+  std::vector<std::byte*> bases;
+  for (const Run run : slot.runs) bases.push_back(address(run));
+  const bool has_directory = bases.size() > placement->runs.size();
+  std::byte* const directory = has_directory ? bases.back() : nullptr;
+  if (has_directory) bases.pop_back();
+  slot.resident.describe(std::move(placement), bases);
+  std::vector<std::byte> entries;
+  if (has_directory) entries = slot.resident.write_directory(directory);
+
+  if (transport_.stream == nullptr) {
+    PageWriter writer;
+    MOTLEY_TRY_VOID(write(bases, writer));
+    if (has_directory) std::ranges::copy(entries, directory);
+    return {};
+  }
+  {
+    const std::lock_guard held(lock_);
+    MOTLEY_TRY_VOID(hold_back_locked(slot));
+  }
+  tensor::Stream& stream = *transport_.stream;
+  PageWriter writer(*transport_.staging, stream);
+  Result<void> written = write(bases, writer);
+  if (written.ok()) written = writer.finish();
+  if (written.ok() && has_directory)
+    written = transport_.staging->copy(stream, directory, entries.data(), entries.size());
+  // Also after an error: what is on its way must not arrive in pages of somebody else, or leave
+  // pages of a source that is let go.
+  MOTLEY_TRY(const std::unique_ptr<tensor::Event> arrived, stream.record());
+  MOTLEY_TRY_VOID(arrived->synchronize());
+  return written;
+}
+
+Result<void> Pool::mark_readers(tensor::Stream& reader) {
+  const std::lock_guard held(lock_);
+  return readers_.mark(reader);
 }
 
 Result<Handle> Pool::acquire(std::string_view name) {

@@ -11,12 +11,15 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "lora/placement.h"
-#include "lora/test_base.h"
+#include "lora/test_pool.h"
 #include "tensor/cpu_device.h"
+#include "tensor/scripted_device.h"
 
 namespace motley::lora {
 namespace {
+
+using test::holds;
+using test::make_adapter;
 
 tensor::CpuDevice& device() {
   static tensor::CpuDevice cpu({.threads = 1});
@@ -29,39 +32,6 @@ std::unique_ptr<Pool> make_pool(std::uint64_t pages, DType dtype = DType::f32,
 }
 
 constexpr Pool::Options small_pages{.page_bytes = 1024};
-
-// One site of q, with numbers that the seed decides.
-Adapter make_adapter(int rank, std::int64_t in, std::int64_t out, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  Adapter adapter;
-  adapter.matrices.push_back({rank, in, test::random_numbers(random, rank * in)});
-  adapter.matrices.push_back({out, rank, test::random_numbers(random, out * rank)});
-  SiteDelta delta{{0, Projection::q}, in, out, {{0, 1, rank, 0.5F}}};
-  adapter.sites.push_back(delta);
-  adapter.largest_rank = rank;
-  adapter.version = hash_content(adapter);
-  return adapter;
-}
-
-// Every number of q's factors where it should be, zeros behind the rank.
-bool holds(const Resident& resident, const Adapter& adapter) {
-  const SiteView* view = resident.find({0, Projection::q});
-  if (view == nullptr) return false;
-  const FactorView& factor = view->factors[0];
-  const auto* const a = static_cast<const float*>(factor.a);
-  const auto* const b = static_cast<const float*>(factor.b);
-  for (std::int32_t r = 0; r < factor.padded; ++r) {
-    for (std::int64_t k = 0; k < view->in; ++k) {
-      if (a[r * view->in + k] != (r < factor.rank ? adapter.matrices[0].row(r)[k] : 0.0F))
-        return false;
-    }
-    for (std::int64_t o = 0; o < view->out; ++o) {
-      if (b[o * factor.padded + r] != (r < factor.rank ? adapter.matrices[1].row(o)[r] : 0.0F))
-        return false;
-    }
-  }
-  return true;
-}
 
 TEST(Pool, HoldsWhatWasLoaded) {
   const auto pool = make_pool(64);
@@ -191,14 +161,40 @@ TEST(Pool, FreedPagesAreNaN) {
 }
 #endif
 
+// The host's memory, pinned memory, and a device whose streams are late.
+enum class Place : std::uint8_t { host, pinned, device };
+
+class PoolInArena : public testing::TestWithParam<Place> {
+ protected:
+  std::unique_ptr<Pool> make(std::uint64_t pages) {
+    const Pool::Options options{.bytes = pages * 1024,
+                                .page_bytes = 1024,
+                                .poison = GetParam() != Place::host,
+                                .staging = {.piece_bytes = PageWriter::most_bytes, .pieces = 2}};
+    if (GetParam() == Place::host) return Pool::create(device(), options).value();
+    if (GetParam() == Place::pinned) return Pool::create(script_.pinned_memory(), options).value();
+    return Pool::create(script_, options).value();
+  }
+
+ private:
+  tensor::test::ScriptedDevice script_{7};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, PoolInArena,
+                         testing::Values(Place::host, Place::pinned, Place::device),
+                         [](const auto& arena) -> std::string {
+                           if (arena.param == Place::host) return "host";
+                           return arena.param == Place::pinned ? "pinned" : "device";
+                         });
+
 // 10^5 random loads, uses, replacements, unloads and evictions: pages belong to one adapter or to
 // nobody, contents stay as long as they are pinned, and nothing is left behind.
-TEST(Pool, RandomLifeNeitherOverlapsNorLeaks) {
+TEST_P(PoolInArena, RandomLifeNeitherOverlapsNorLeaks) {
   std::mt19937 random(11);
   const auto pick = [&](int least, int most) {
     return std::uniform_int_distribution(least, most)(random);
   };
-  const auto pool = make_pool(40);
+  const auto pool = make(40);
   std::vector<Adapter> adapters;
   for (std::uint32_t i = 0; i < 30; ++i)
     adapters.push_back(make_adapter(pick(1, 17), pick(1, 60), pick(1, 60), i));
@@ -249,8 +245,8 @@ TEST(Pool, RandomLifeNeitherOverlapsNorLeaks) {
   EXPECT_GT(pool->usage().evictions, 1000U);
 }
 
-TEST(Pool, ThreadsLoadUseAndUnloadAtOnce) {
-  const auto pool = make_pool(24);
+TEST_P(PoolInArena, ThreadsLoadUseAndUnloadAtOnce) {
+  const auto pool = make(24);
   std::vector<Adapter> adapters;
   for (std::uint32_t i = 0; i < 8; ++i)
     adapters.push_back(make_adapter(static_cast<int>(1 + i), 20, 30, i));

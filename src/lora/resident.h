@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/dtype.h"
 #include "lora/adapter.h"
+#include "lora/page_format.h"
 #include "lora/site.h"
 
 namespace motley::lora {
@@ -16,15 +18,18 @@ namespace motley::lora {
 class Pool;
 struct Placement;
 
-// Factors as kernels read them, in the pool's dtype. A [padded, in] and B [out, padded], but the
-// embedding's A is [vocabulary, padded]; padded is the rank rounded up to 8, and what lies between
-// is zero. Absent: rank 0.
+// Factors as kernels read them, in the pool's dtype, at addresses of the pool's arena. A [padded,
+// in] and B [out, padded], but the embedding's A is [vocabulary, padded]; padded is the rank
+// rounded up to 8, or 16 in FP8, and what lies between is zero. Absent: rank 0.
 struct FactorView {
   const void* a = nullptr;
   const void* b = nullptr;
   std::int32_t rank = 0;
   std::int32_t padded = 0;
   float scale = 0;
+  // FP8: one for each row of a and b, else null.
+  const float* a_scales = nullptr;
+  const float* b_scales = nullptr;
 };
 
 // What one adapter has at one site; null where it has nothing of a kind.
@@ -32,7 +37,8 @@ struct SiteView {
   Site site;
   std::int64_t in = 0;
   std::int64_t out = 0;
-  std::span<const FactorView> factors;   // one for each expert, else one
+  // One for each expert, else one; none where images hold them (Resident::seam).
+  std::span<const FactorView> factors;
   const float* lora_bias = nullptr;      // [out]
   const float* gain = nullptr;           // [out]
   const void* replaced = nullptr;        // [out, in], embedding [vocabulary, hidden]
@@ -44,11 +50,13 @@ class Resident {
  public:
   std::uint64_t id() const { return id_; }
   const std::string& name() const { return name_; }
+  const Pool* pool() const { return pool_; }
   ContentVersion version() const { return version_; }
+  // Of factors; whole tables are bf16 where this is FP8.
   DType dtype() const { return dtype_; }
-  int largest_rank() const { return largest_rank_; }
+  int largest_rank() const;
   // Why it can't be mixed or scaled; empty where it can.
-  const std::string& exclusive() const { return exclusive_; }
+  const std::string& exclusive() const;
 
   // In ascending order of site.
   std::span<const SiteView> sites() const { return sites_; }
@@ -58,10 +66,22 @@ class Resident {
     if (at >= place_.size() || place_[at] < 0) return nullptr;
     return &sites_[static_cast<std::size_t>(place_[at])];
   }
+  // Images of a layer's experts: of gate and up (0) or of down (1); one entry for each expert, or
+  // none.
+  std::span<const kernels::FactorEntry> seam(std::int32_t layer, int number) const;
+
+  // Where a run of the placement begins in the arena.
+  const std::byte* run(std::uint32_t index) const { return bases_[index]; }
+
+  // For kernels on the arena's device; all null where the pool keeps none.
+  const Directory& directory() const { return directory_; }
 
   // Fills in what stands at `bases`, the addresses of the placement's runs.
-  void describe(const Adapter& adapter, const Placement& placement,
-                std::span<std::byte* const> bases);
+  void describe(std::shared_ptr<const Placement> placement, std::vector<std::byte*> bases);
+
+  // The directory's bytes, for an address: behind the runs in the order of Directory.
+  static std::size_t directory_bytes(const Placement& placement);
+  std::vector<std::byte> write_directory(const std::byte* address);
 
  private:
   friend class Handle;
@@ -72,12 +92,14 @@ class Resident {
   std::string name_;
   ContentVersion version_;
   DType dtype_ = DType::f32;
-  int largest_rank_ = 0;
-  std::string exclusive_;
+  std::shared_ptr<const Placement> placement_;
+  std::vector<std::byte*> bases_;  // of the placement's runs
   std::vector<FactorView> factors_;
+  std::vector<kernels::FactorEntry> images_;
   std::vector<SiteView> sites_;
   // (layer + 1, projection) -> place in sites_, or -1.
   std::vector<std::int32_t> place_;
+  Directory directory_;
   std::atomic<std::uint32_t> pins_{0};
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "base/thread_pool.h"
+#include "kernels/elementary.h"
 #include "lora/apply.h"
 #include "lora/batch.h"
 #include "lora/placement.h"
@@ -65,6 +66,7 @@ struct World {
       : device({.threads = threads}),
         pool(Pool::create(device, {std::uint64_t{32} << 20, 4096, dtype}).value()),
         scratch(device.allocate(scratch_bytes).value()) {
+    context.kernels = &kernels::cpu_table();
     context.stream.native = &device.pool();
     context.scratch = &scratch;
   }

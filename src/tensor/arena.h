@@ -7,7 +7,9 @@
 namespace motley::tensor {
 
 // Hands out tensors from one buffer, one after the other; memory comes back all at once, or from a
-// mark on. For scratch whose need is known beforehand: nothing is allocated while a step runs.
+// mark on. For scratch whose need is known beforehand: nothing is allocated while a step runs. On a
+// GPU, work with what has come back may still run, so an arena serves one stream; another one may
+// use its memory behind an event of that stream.
 //
 // In debug builds, CPU memory is filled with NaN when it is handed out and when it comes back, so
 // that reading what was never written shows.

@@ -14,13 +14,15 @@ Buffer::Buffer(Buffer&& other) noexcept
     : allocator_(other.allocator_),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      device_(other.device_) {}
+      device_(other.device_),
+      pinned_(other.pinned_) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(allocator_, other.allocator_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(device_, other.device_);
+  std::swap(pinned_, other.pinned_);
   return *this;
 }
 

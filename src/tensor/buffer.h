@@ -19,6 +19,8 @@ class Allocator {
   virtual ~Allocator() = default;
 
   virtual DeviceId id() const = 0;
+  // Host memory that a GPU reads and writes by itself: copies to and from it are asynchronous.
+  virtual bool pinned() const { return false; }
 
   // Uninitialised memory. Too little left is an ordinary error (out_of_memory).
   Result<Buffer> allocate(std::size_t bytes);
@@ -40,6 +42,7 @@ class Buffer {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   DeviceId device() const { return device_; }
+  bool pinned() const { return pinned_; }
 
   // A contiguous tensor that begins `offset` bytes in and must lie inside.
   Tensor view(DType dtype, const Shape& shape, std::size_t offset = 0) const;
@@ -47,12 +50,17 @@ class Buffer {
  private:
   friend class Allocator;
   Buffer(Allocator* allocator, std::byte* data, std::size_t size)
-      : allocator_(allocator), data_(data), size_(size), device_(allocator->id()) {}
+      : allocator_(allocator),
+        data_(data),
+        size_(size),
+        device_(allocator->id()),
+        pinned_(allocator->pinned()) {}
 
   Allocator* allocator_ = nullptr;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   DeviceId device_;
+  bool pinned_ = false;
 };
 
 }  // namespace motley::tensor

@@ -35,11 +35,16 @@ class CpuStream final : public Stream {
     if (bytes > 0) std::memset(to, std::to_integer<int>(value), bytes);
     return {};
   }
+  Result<void> record(Event&) override { return {}; }
   Result<std::unique_ptr<Event>> record() override {
     return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
   }
   Result<void> wait(const Event& event) override { return event.synchronize(); }
   Result<void> synchronize() override { return {}; }
+  Result<std::unique_ptr<Graph>> capture(FunctionRef<Result<void>()>) override {
+    return Error(ErrorCode::unsupported, "work can't be captured: it is done when its call returns",
+                 "cpu", "run it each time");
+  }
 
  private:
   ThreadPool* pool_;
@@ -78,6 +83,10 @@ Result<MemoryInfo> CpuDevice::memory() const {
 
 Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
   return std::unique_ptr<Stream>(std::make_unique<CpuStream>(&pool_));
+}
+
+Result<std::unique_ptr<Event>> CpuDevice::create_event() {
+  return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
 }
 
 Result<void*> CpuDevice::take(std::size_t bytes) {

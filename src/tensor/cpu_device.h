@@ -14,6 +14,8 @@ class CpuDevice final : public Device {
   std::string description() const override;
   Result<MemoryInfo> memory() const override;
   Result<std::unique_ptr<Stream>> create_stream() override;
+  Result<std::unique_ptr<Event>> create_event() override;
+  Allocator& pinned_memory() override { return *this; }
 
   ThreadPool& pool() { return pool_; }
 

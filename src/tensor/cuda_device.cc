@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include "base/cat.h"
+#include "base/check.h"
+#include "base/memory.h"
 #include "base/nvidia_libraries.h"
 #include "base/units.h"
 
@@ -64,6 +66,32 @@ class CudaEvent final : public Event {
   int device_;
 };
 
+Result<std::unique_ptr<CudaEvent>> make_event(int device) {
+  MOTLEY_TRY_VOID(make_current(device));
+  cudaEvent_t event = nullptr;
+  MOTLEY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event", device);
+  return std::make_unique<CudaEvent>(event, device);
+}
+
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, int device) : graph_(graph), device_(device) {}
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+
+  Result<void> launch(Stream& stream) const override {
+    MOTLEY_TRY_VOID(make_current(device_));
+    MOTLEY_CUDA(cudaGraphLaunch(graph_, static_cast<cudaStream_t>(stream.handle().native)),
+                "launch a graph", device_);
+    return {};
+  }
+
+ private:
+  cudaGraphExec_t graph_;
+  int device_;
+};
+
 class CudaStream final : public Stream {
  public:
   CudaStream(cudaStream_t stream, int device) : stream_(stream), device_(device) {}
@@ -84,13 +112,17 @@ class CudaStream final : public Stream {
                 device_);
     return {};
   }
-  Result<std::unique_ptr<Event>> record() override {
+  Result<void> record(Event& event) override {
+    auto* const ours = dynamic_cast<CudaEvent*>(&event);
+    MOTLEY_CHECK(ours != nullptr, "an event of this device");
     MOTLEY_TRY_VOID(make_current(device_));
-    cudaEvent_t event = nullptr;
-    MOTLEY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event", device_);
-    auto owner = std::make_unique<CudaEvent>(event, device_);
-    MOTLEY_CUDA(cudaEventRecord(event, stream_), "record an event", device_);
-    return std::unique_ptr<Event>(std::move(owner));
+    MOTLEY_CUDA(cudaEventRecord(ours->native(), stream_), "record an event", device_);
+    return {};
+  }
+  Result<std::unique_ptr<Event>> record() override {
+    MOTLEY_TRY(std::unique_ptr<CudaEvent> event, make_event(device_));
+    MOTLEY_TRY_VOID(record(*event));
+    return std::unique_ptr<Event>(std::move(event));
   }
   Result<void> wait(const Event& event) override {
     const auto* ours = dynamic_cast<const CudaEvent*>(&event);
@@ -103,16 +135,68 @@ class CudaStream final : public Stream {
     MOTLEY_CUDA(cudaStreamSynchronize(stream_), "finish its work", device_);
     return {};
   }
+  Result<std::unique_ptr<Graph>> capture(FunctionRef<Result<void>()> work) override {
+    MOTLEY_TRY_VOID(make_current(device_));
+    // Other threads go on as they like: loads copy while a step is captured.
+    MOTLEY_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin a graph",
+                device_);
+    Result<void> queued = work();
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream_, &graph);
+    cudaGraphExec_t instance = nullptr;
+    const bool whole = queued.ok() && ended == cudaSuccess;
+    const cudaError_t made = whole ? cudaGraphInstantiate(&instance, graph, 0) : cudaSuccess;
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (!queued.ok()) {
+      // Capturing failed with it, maybe, and that is not to be reported at the next call.
+      cudaGetLastError();
+      return std::move(queued).error();
+    }
+    MOTLEY_CUDA(ended, "end a graph", device_);
+    MOTLEY_CUDA(made, "make a graph", device_);
+    return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(instance, device_));
+  }
 
  private:
   cudaStream_t stream_;
   int device_;
 };
 
+class PinnedMemory final : public Allocator {
+ public:
+  explicit PinnedMemory(int device) : device_(device) {}
+
+  DeviceId id() const override { return {}; }
+  bool pinned() const override { return true; }
+
+ private:
+  Result<void*> take(std::size_t bytes) override {
+    // What is pinned is taken at once, so more than there is would cost other processes their
+    // lives.
+    const auto memory = machine_memory();
+    const bool fits = !memory.ok() || bytes <= memory->available;
+    if (fits) {
+      MOTLEY_TRY_VOID(make_current(device_));
+      void* data = nullptr;
+      const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+      if (status == cudaSuccess) return data;
+      if (status != cudaErrorMemoryAllocation)
+        return cuda_error(status, "pin the host's memory", device_);
+      cudaGetLastError();
+    }
+    return Error(ErrorCode::out_of_memory,
+                 cat("no room for ", format_bytes(bytes), " of pinned memory"), "cpu",
+                 "free some of the host's memory, or ask for less");
+  }
+  void give_back(void* data, std::size_t) noexcept override { cudaFreeHost(data); }
+
+  int device_;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, const cudaDeviceProp& properties)
-      : index_(index), properties_(properties) {}
+      : index_(index), properties_(properties), pinned_memory_(index) {}
 
   DeviceId id() const override {
     return {.kind = DeviceKind::cuda, .index = static_cast<std::int16_t>(index_)};
@@ -139,6 +223,13 @@ class CudaDevice final : public Device {
     return std::unique_ptr<Stream>(std::make_unique<CudaStream>(stream, index_));
   }
 
+  Result<std::unique_ptr<Event>> create_event() override {
+    MOTLEY_TRY(std::unique_ptr<CudaEvent> event, make_event(index_));
+    return std::unique_ptr<Event>(std::move(event));
+  }
+
+  Allocator& pinned_memory() override { return pinned_memory_; }
+
  private:
   Result<void*> take(std::size_t bytes) override {
     MOTLEY_TRY_VOID(make_current(index_));
@@ -151,6 +242,7 @@ class CudaDevice final : public Device {
 
   int index_;
   cudaDeviceProp properties_;
+  PinnedMemory pinned_memory_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "base/stream_handle.h"
 #include "tensor/buffer.h"
@@ -14,7 +15,8 @@
 // Where numbers live and where work is queued. The faces are here, the CPU and CUDA behind them.
 namespace motley::tensor {
 
-// A point in a stream's work that other streams and the host can wait for.
+// A point in a stream's work that other streams and the host can wait for: the one that was
+// recorded last. Without any it is reached.
 class Event {
  public:
   virtual ~Event() = default;
@@ -23,9 +25,19 @@ class Event {
   virtual Result<void> synchronize() const = 0;
 };
 
+class Stream;
+
+// Captured work, to be queued again and again. It reads and writes the addresses that it was
+// captured with, so these must stay as long as it does.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual Result<void> launch(Stream& stream) const = 0;
+};
+
 // Work in order. What a call reads or writes must stay until the stream has passed it; memory that
 // moves on to another stream does so through an event. On the CPU every call is done when it
-// returns.
+// returns. Any thread may call; what several queue at once comes in some order.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -33,12 +45,22 @@ class Stream {
   // What kernels take.
   virtual StreamHandle handle() const = 0;
 
-  // Any direction between host and this stream's device.
+  // Any direction between host and this stream's device. Host memory that is not pinned has been
+  // read when this returns; pinned memory must keep its bytes until the stream has passed.
   virtual Result<void> copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual Result<void> fill(void* to, std::byte value, std::size_t bytes) = 0;
+
+  virtual Result<void> record(Event& event) = 0;
+  // Into an event of its own.
   virtual Result<std::unique_ptr<Event>> record() = 0;
+  // What is queued from now on runs after what the event stands for now.
   virtual Result<void> wait(const Event& event) = 0;
   virtual Result<void> synchronize() = 0;
+
+  // Takes down what `work` queues on this stream, and on others that join it through events,
+  // instead of running it. `unsupported` on the CPU, where nothing is queued. An error of `work`
+  // is returned, and the stream is as good as before.
+  virtual Result<std::unique_ptr<Graph>> capture(FunctionRef<Result<void>()> work) = 0;
 };
 
 struct MemoryInfo {
@@ -51,6 +73,9 @@ class Device : public Allocator {
   virtual std::string description() const = 0;
   virtual Result<MemoryInfo> memory() const = 0;
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+  virtual Result<std::unique_ptr<Event>> create_event() = 0;
+  // Host memory that this device's streams copy from and to without the host's help.
+  virtual Allocator& pinned_memory() = 0;
 };
 
 // --device: "auto", "cpu", "cuda" or "cuda:N".

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
+#include "tensor/scripted_device.h"
 
 namespace motley::tensor {
 namespace {
@@ -97,6 +98,71 @@ TEST(CpuDevice, StreamCopiesFillsAndReachesItsPool) {
   ASSERT_TRUE(event.ok());
   EXPECT_TRUE(*(*event)->reached());
   EXPECT_EQ((*stream)->handle().native, &device.pool());
+}
+
+TEST(CpuDevice, EventsAreReachedAndPinnedMemoryIsItsOwn) {
+  CpuDevice device({.threads = 1});
+  const auto stream = device.create_stream().value();
+  const auto event = device.create_event().value();
+  EXPECT_TRUE(event->reached().value());
+  ASSERT_TRUE(stream->record(*event).ok());
+  ASSERT_TRUE(stream->wait(*event).ok());
+  EXPECT_TRUE(event->synchronize().ok());
+  EXPECT_EQ(device.pinned_memory().id(), device.id());
+}
+
+TEST(CpuDevice, SaysThatWorkCannotBeCaptured) {
+  CpuDevice device({.threads = 1});
+  const auto stream = device.create_stream().value();
+  bool called = false;
+  const auto graph = stream->capture([&]() -> Result<void> {
+    called = true;
+    return {};
+  });
+  ASSERT_FALSE(graph.ok());
+  EXPECT_EQ(graph.error().code(), ErrorCode::unsupported);
+  EXPECT_THAT(graph.error().message(), HasSubstr("run it each time"));
+  EXPECT_FALSE(called);
+}
+
+// What tests of rooms above rely on.
+TEST(ScriptedDevice, WorkIsLateInOrderAndBehindEvents) {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    test::ScriptedDevice device(seed);
+    const auto first = device.new_stream();
+    const auto second = device.new_stream();
+    const Buffer from = device.pinned_memory().allocate(3000).value();
+    const Buffer to = device.allocate(3000).value();
+    std::memset(from.data(), 1, 3000);
+    std::memset(to.data(), 0, 3000);
+    ASSERT_TRUE(first->copy(to.data(), from.data(), 3000).ok());
+    EXPECT_EQ(to.data()[0], std::byte{0}) << "copied at once";
+    const auto copied = first->record().value();
+    ASSERT_TRUE(second->wait(*copied).ok());
+    bool whole = false;
+    second->call([&] { whole = to.data()[2999] == std::byte{1}; });
+    EXPECT_FALSE(copied->reached().value());
+    ASSERT_TRUE(second->synchronize().ok());
+    EXPECT_TRUE(whole);
+    EXPECT_TRUE(copied->reached().value());
+  }
+}
+
+TEST(ScriptedDevice, GraphsRunWhatTheyTookDown) {
+  test::ScriptedDevice device(1);
+  const auto stream = device.new_stream();
+  int runs = 0;
+  const auto graph = stream
+                         ->capture([&]() -> Result<void> {
+                           stream->call([&] { ++runs; });
+                           return {};
+                         })
+                         .value();
+  ASSERT_TRUE(stream->synchronize().ok());
+  EXPECT_EQ(runs, 0);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(graph->launch(*stream).ok());
+  ASSERT_TRUE(stream->synchronize().ok());
+  EXPECT_EQ(runs, 3);
 }
 
 TEST(Buffer, MovesAndGivesBackOnce) {

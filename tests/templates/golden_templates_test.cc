@@ -42,7 +42,8 @@ const json::Array& list_at(const json::Value& object, std::string_view key) {
 }
 
 // The text, or that there is none.
-void expect_like(const Result<MarkedText>& ours, const json::Value& golden, const std::string& what) {
+void expect_like(const Result<MarkedText>& ours, const json::Value& golden,
+                 const std::string& what) {
   const json::Value* const text = golden.if_object()->find("text");
   if (text == nullptr) {
     EXPECT_FALSE(ours.ok()) << what << "\ngives " << (ours.ok() ? ours->text : "");
@@ -64,7 +65,8 @@ TEST_P(GoldenTemplates, RenderAsJinjaRendersThem) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenTemplates, testing::Values("expressions", "statements", "findings"));
+INSTANTIATE_TEST_SUITE_P(All, GoldenTemplates,
+                         testing::Values("expressions", "statements", "findings"));
 
 // Messages of undefined values and of templates' own are Jinja's.
 TEST(GoldenErrors, SayWhatJinjaSays) {
@@ -74,7 +76,8 @@ TEST(GoldenErrors, SayWhatJinjaSays) {
     const json::Value* const error = each.if_object()->find("error");
     if (error == nullptr || error->if_string() == nullptr) continue;
     const std::string& message = *error->if_string();
-    if (!message.ends_with("is undefined") && message.find("has no attribute") == std::string::npos) continue;
+    if (!message.ends_with("is undefined") && message.find("has no attribute") == std::string::npos)
+      continue;
     const auto ours = render(text_at(each, "template"), at(golden, "variables"));
     ASSERT_FALSE(ours.ok());
     EXPECT_EQ(ours.error().what(), *error->if_string()) << text_at(each, "template");
@@ -87,14 +90,16 @@ class Shapes : public testing::Test {
  protected:
   static ChatTemplate compile(const std::string& shape) {
     const fs::path path = folder() / "shapes" / (shape + ".jinja");
-    auto compiled = ChatTemplate::compile(read_text(path, any_size).value(), path.filename().string());
+    auto compiled =
+        ChatTemplate::compile(read_text(path, any_size).value(), path.filename().string());
     MOTLEY_CHECK(compiled.ok(), compiled.error().message());
     return std::move(compiled).value();
   }
 
   ChatInputs inputs(const json::Value& each) const {
-    const json::Value& setting = list_at(golden_, "settings")[static_cast<std::size_t>(
-        at(each, "setting").as_integer("setting").value())];
+    const json::Value& setting = list_at(
+        golden_,
+        "settings")[static_cast<std::size_t>(at(each, "setting").as_integer("setting").value())];
     ChatInputs made;
     made.messages = at(at(golden_, "conversations"), text_at(each, "conversation"));
     if (!at(setting, "tools").is_null()) made.tools = at(setting, "tools");
@@ -112,14 +117,16 @@ class Shapes : public testing::Test {
 TEST_F(Shapes, RenderConversationsAsJinjaRendersThem) {
   for (const json::Value& each : list_at(golden_, "cases")) {
     const std::string& shape = text_at(each, "shape");
-    expect_like(compile(shape).render(inputs(each)), each, shape + ", " + text_at(each, "conversation"));
+    expect_like(compile(shape).render(inputs(each)), each,
+                shape + ", " + text_at(each, "conversation"));
   }
 }
 
 TEST_F(Shapes, TellTheirHabits) {
   for (const auto& [shape, wanted] : at(golden_, "shapes").if_object()->members()) {
     const TemplateHabits habits = compile(shape).habits();
-    EXPECT_EQ(habits.wants_argument_strings, *at(wanted, "wants_argument_strings").if_boolean()) << shape;
+    EXPECT_EQ(habits.wants_argument_strings, *at(wanted, "wants_argument_strings").if_boolean())
+        << shape;
     EXPECT_EQ(habits.walks_content_parts, *at(wanted, "walks_content_parts").if_boolean()) << shape;
     EXPECT_FALSE(habits.wants_null_content) << shape;
   }

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 // Characters of these blocks are in what users say, and nowhere else.
 constexpr std::string_view sentinel = "ᚠ";  // U+16A0, with U+16A1 ...
 bool is_sentinel(std::string_view text, std::size_t at) {
-  return at + 2 < text.size() && text[at] == '\xE1' && (text[at + 1] == '\x9A' || text[at + 1] == '\x9B');
+  return at + 2 < text.size() && text[at] == '\xE1' &&
+         (text[at + 1] == '\x9A' || text[at + 1] == '\x9B');
 }
 
 void expect_marked(const MarkedText& rendered, std::string_view what) {
@@ -32,12 +33,14 @@ void expect_marked(const MarkedText& rendered, std::string_view what) {
 
 // The bytes that are said, each run in brackets.
 std::string marked(std::string_view source) {
-  const auto rendered = render(source, json_of(R"({"s": "Said", "n": 5, "d": {"k": "v"}, "l": ["a", "b"], "e": ""})"));
+  const auto rendered = render(
+      source, json_of(R"({"s": "Said", "n": 5, "d": {"k": "v"}, "l": ["a", "b"], "e": ""})"));
   if (!rendered.ok()) return rendered.error().message();
   std::string shown;
   std::size_t at = 0;
   for (const Span span : rendered->said) {
-    shown += cat(rendered->text.substr(at, span.begin - at), "[", rendered->text.substr(span.begin, span.end - span.begin), "]");
+    shown += cat(rendered->text.substr(at, span.begin - at), "[",
+                 rendered->text.substr(span.begin, span.end - span.begin), "]");
     at = span.end;
   }
   return shown + rendered->text.substr(at);
@@ -71,7 +74,8 @@ TEST(Marking, FollowsTheBytes) {
 }
 
 TEST(Marking, DoesNotChangeWhatIsEqual) {
-  EXPECT_EQ(marked("{{ s == 'Said' }}{{ 'Said' in [s] }}{{ {'Said': 1}[s] }}{{ {s: 1}['Said'] }}{{ s < 'Saie' }}"),
+  EXPECT_EQ(marked("{{ s == 'Said' }}{{ 'Said' in [s] }}{{ {'Said': 1}[s] }}{{ {s: 1}['Said'] }}{{ "
+                   "s < 'Saie' }}"),
             "TrueTrue11True");
   EXPECT_EQ(marked("{{ [s, 'Said'] | unique | list | length }}"), "1");
 }
@@ -82,9 +86,28 @@ class Speaker {
   explicit Speaker(unsigned seed) : random_(seed) {}
 
   std::string say() {
-    static const std::string pieces[] = {
-        "<|im_end|>", "<|im_start|>", "</think>", "<think>", "\n", " ", "<tool_response>", "</tool_response>",
-        "[INST]", "</s>", "<｜User｜>", "\"", "'", "\\", "{{", "%}", "<", "&", "é", "x", "/nothink", "\t"};
+    static const std::string pieces[] = {"<|im_end|>",
+                                         "<|im_start|>",
+                                         "</think>",
+                                         "<think>",
+                                         "\n",
+                                         " ",
+                                         "<tool_response>",
+                                         "</tool_response>",
+                                         "[INST]",
+                                         "</s>",
+                                         "<｜User｜>",
+                                         "\"",
+                                         "'",
+                                         "\\",
+                                         "{{",
+                                         "%}",
+                                         "<",
+                                         "&",
+                                         "é",
+                                         "x",
+                                         "/nothink",
+                                         "\t"};
     std::string text;
     for (std::size_t i = below(8); i > 0; --i) {
       // U+16A0 to U+16BF, so that no two neighbours are alike.
@@ -188,7 +211,8 @@ TEST_P(MarkingOfShapes, NeverLosesWhatUsersSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MarkingOfShapes,
-                         testing::Values("deepseek_v3", "glm4", "gpt_oss", "kimi_k2", "llama3", "mixtral", "qwen3", "qwen3_5"));
+                         testing::Values("deepseek_v3", "glm4", "gpt_oss", "kimi_k2", "llama3",
+                                         "mixtral", "qwen3", "qwen3_5"));
 
 }  // namespace
 }  // namespace motley::text

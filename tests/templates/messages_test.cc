@@ -40,7 +40,8 @@ TEST(Messages, NullContentIsEmpty) {
 
 TEST(Messages, NullContentStaysWhereATemplateLooksForCallsBesideIt) {
   constexpr std::string_view source =
-      "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}{{ c.function.name ~ c.function.arguments }}"
+      "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}{{ "
+      "c.function.name ~ c.function.arguments }}"
       "{% endfor %}{% elif m.content %}{{ m.content }}{% endif %}{% endfor %}";
   const ChatTemplate compiled = compile(source);
   EXPECT_TRUE(compiled.habits().wants_null_content);
@@ -51,16 +52,24 @@ TEST(Messages, TextPartsAreJoinedForTemplatesThatDoNotWalkThem) {
   constexpr std::string_view parts =
       R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
   EXPECT_EQ(rendered(prints_content, conversation(parts)), "[ab]");
-  EXPECT_EQ(rendered("{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}", conversation(parts)),
-            "a;b;");
-  EXPECT_EQ(rendered("{% for m in messages %}{{ 'x' if m.content is string else 'y' }}{% endfor %}", conversation(parts)), "x");
+  EXPECT_EQ(
+      rendered(
+          "{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}",
+          conversation(parts)),
+      "a;b;");
+  EXPECT_EQ(rendered("{% for m in messages %}{{ 'x' if m.content is string else 'y' }}{% endfor %}",
+                     conversation(parts)),
+            "x");
 }
 
 TEST(Messages, PartsThatAreNoTextAreRefused) {
-  EXPECT_EQ(rendered(prints_content, conversation(R"([{"role": "user", "content": [{"type": "image_url"}]}])")),
-            "a content part of type 'image_url' (messages[0].content): only parts of text are taken");
+  EXPECT_EQ(
+      rendered(prints_content,
+               conversation(R"([{"role": "user", "content": [{"type": "image_url"}]}])")),
+      "a content part of type 'image_url' (messages[0].content): only parts of text are taken");
   EXPECT_EQ(rendered(prints_content, conversation(R"([{"role": "user", "content": [5]}])")),
-            "a content part that is no object (messages[0].content): send {\"type\": \"text\", \"text\": ...}");
+            "a content part that is no object (messages[0].content): send {\"type\": \"text\", "
+            "\"text\": ...}");
 }
 
 TEST(Messages, ArgumentsComeAsTheTemplateWantsThem) {
@@ -69,14 +78,18 @@ TEST(Messages, ArgumentsComeAsTheTemplateWantsThem) {
   const ChatInputs as_mapping = conversation(
       R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1.0, "b": [null]}}}]}])");
   constexpr std::string_view concatenates =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name + "
+      "c.function.arguments }}{% endfor %}{% endfor %}";
   constexpr std::string_view walks =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %}"
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{% for k, v in "
+      "c.function.arguments.items() %}"
       "{{ k }}={{ v }};{% endfor %}{% endfor %}{% endfor %}";
   constexpr std::string_view prints =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}{% endfor %}";
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ "
+      "c.function.arguments }}{% endfor %}{% endfor %}";
   constexpr std::string_view dumps =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ "
+      "c.function.arguments | tojson }}{% endfor %}{% endfor %}";
   for (const ChatInputs& inputs : {as_text, as_mapping}) {
     EXPECT_EQ(rendered(concatenates, inputs), R"(f{"a": 1.0, "b": [null]})");
     EXPECT_EQ(rendered(prints, inputs), R"(f{"a": 1.0, "b": [null]})");
@@ -87,10 +100,13 @@ TEST(Messages, ArgumentsComeAsTheTemplateWantsThem) {
 
 TEST(Messages, ArgumentsThatAreNoObjectStayText) {
   constexpr std::string_view dumps =
-      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ "
+      "c.function.arguments | tojson }}{% endfor %}{% endfor %}";
   const auto with = [](std::string_view arguments) {
-    return conversation(std::string(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": )") +
-                        std::string(arguments) + "}}]}]");
+    return conversation(
+        std::string(
+            R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": )") +
+        std::string(arguments) + "}}]}]");
   };
   EXPECT_EQ(rendered(dumps, with(R"("{broken")")), R"(f"{broken")");
   EXPECT_EQ(rendered(dumps, with(R"("")")), "f{}");
@@ -101,28 +117,41 @@ TEST(Messages, ArgumentsThatAreNoObjectStayText) {
 TEST(Messages, TheOtherFormIsTriedWhereOneFails) {
   constexpr std::string_view source =
       "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
-      "{% if c.function.arguments is mapping and 'bad' in c.function.arguments %}{{ raise_exception('no') }}{% endif %}"
-      "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}{% endfor %}{% endfor %}";
-  EXPECT_EQ(rendered(source, conversation(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"bad": 1}}}]}])")),
-            R"(f{"bad": 1})");
+      "{% if c.function.arguments is mapping and 'bad' in c.function.arguments %}{{ "
+      "raise_exception('no') }}{% endif %}"
+      "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | "
+      "tojson }}{% endfor %}{% endfor %}";
+  EXPECT_EQ(
+      rendered(
+          source,
+          conversation(
+              R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"bad": 1}}}]}])")),
+      R"(f{"bad": 1})");
 }
 
 TEST(Messages, ReasoningIsThereUnderBothNames) {
-  constexpr std::string_view source = "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m | list }}{% endfor %}";
+  constexpr std::string_view source =
+      "{% for m in messages %}{{ m.reasoning_content }}|{{ m.thinking }}|{{ m | list }}{% endfor "
+      "%}";
   EXPECT_EQ(rendered(source, conversation(R"([{"role": "assistant", "thinking": "t"}])")),
             "t|t|['thinking', 'role', 'reasoning_content']");
-  EXPECT_EQ(rendered(source, conversation(R"([{"role": "assistant", "reasoning": "r", "thinking": null}])")),
+  EXPECT_EQ(rendered(source, conversation(
+                                 R"([{"role": "assistant", "reasoning": "r", "thinking": null}])")),
             "r|None|['thinking', 'role', 'reasoning', 'reasoning_content']");
-  EXPECT_EQ(rendered(source, conversation(R"([{"role": "assistant", "reasoning_content": "a", "thinking": "b"}])")),
+  EXPECT_EQ(rendered(source,
+                     conversation(
+                         R"([{"role": "assistant", "reasoning_content": "a", "thinking": "b"}])")),
             "a|b|['thinking', 'role', 'reasoning_content']");
 }
 
 TEST(Messages, AbsentToolsAndDocumentsAreNone) {
-  EXPECT_EQ(rendered("{{ tools }}{{ documents }}{{ tools is defined }}", conversation("[]")), "NoneNoneTrue");
+  EXPECT_EQ(rendered("{{ tools }}{{ documents }}{{ tools is defined }}", conversation("[]")),
+            "NoneNoneTrue");
 }
 
 TEST(Messages, WhatIsNoConversationIsRefused) {
-  EXPECT_EQ(rendered("", conversation("{}")), "an object instead of a list (messages): send a list of objects");
+  EXPECT_EQ(rendered("", conversation("{}")),
+            "an object instead of a list (messages): send a list of objects");
   EXPECT_EQ(rendered("", conversation(R"([{"role": "user"}, "x"])")),
             "str instead of an object (messages[1]): send an object with role and content");
 }
@@ -133,7 +162,8 @@ TEST(Messages, ArgumentsOfTheTemplateAreVariablesButNotItsInputs) {
   inputs.special_tokens.emplace_back("bos_token", "<s>");
   EXPECT_EQ(rendered("{{ bos_token }}{{ enable_thinking }}", inputs), "<s>False");
   inputs.kwargs.add("messages", 1);
-  EXPECT_EQ(rendered("", inputs), "an argument of the template named 'messages' (chat_template_kwargs)");
+  EXPECT_EQ(rendered("", inputs),
+            "an argument of the template named 'messages' (chat_template_kwargs)");
 }
 
 TEST(Messages, SpecialTokensAreNotSaidAndArgumentsAre) {
@@ -145,12 +175,15 @@ TEST(Messages, SpecialTokensAreNotSaidAndArgumentsAre) {
 }
 
 TEST(Messages, ManyThreadsRenderOneTemplate) {
-  const ChatTemplate compiled = compile("{% set l = [1] %}{% set _ = l.append(2) %}{% for m in messages %}{{ m.content | upper }}{{ l }}{% endfor %}");
+  const ChatTemplate compiled = compile(
+      "{% set l = [1] %}{% set _ = l.append(2) %}{% for m in messages %}{{ m.content | upper }}{{ "
+      "l }}{% endfor %}");
   std::vector<std::thread> threads;
   std::vector<std::string> texts(8);
   for (std::string& text : texts) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 100; ++i) text = compiled.render(conversation(R"([{"role": "user", "content": "é"}])"))->text;
+      for (int i = 0; i < 100; ++i)
+        text = compiled.render(conversation(R"([{"role": "user", "content": "é"}])"))->text;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -18,7 +18,8 @@ std::tm golden_time() {
   return time;
 }
 
-Result<MarkedText> render(std::string_view source, const json::Value& variables, const RenderLimits& limits) {
+Result<MarkedText> render(std::string_view source, const json::Value& variables,
+                          const RenderLimits& limits) {
   MOTLEY_TRY(const jinja::Template compiled, jinja::Template::compile(source, "test"));
   jinja::Runtime runtime(limits, golden_time());
   auto& context = runtime.heap().make<jinja::Dict>();

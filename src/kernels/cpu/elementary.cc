@@ -171,21 +171,22 @@ void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
   // A task owns some of the inputs' places of one head, for every row.
   constexpr std::int64_t inputs_a_task = 256;
   const std::int64_t tasks_a_head = (p.w.in + inputs_a_task - 1) / inputs_a_task;
+  const std::int64_t element_bytes = p.x_type == DType::f32 ? 4 : 2;
   for_tasks(stream, p.heads * tasks_a_head, [&](std::int64_t task) {
     const std::int64_t head = task / tasks_a_head;
     const std::int64_t begin = task % tasks_a_head * inputs_a_task;
-    const std::int64_t count = std::min(inputs_a_task, p.w.in - begin);
-    float* y = p.y + head * p.y_head_stride + begin;
-    for (std::int64_t row = 0; row < p.rows; ++row) std::fill_n(y + row * p.y_stride, count, 0.0F);
-    std::array<float, inputs_a_task> weights{};
-    for (std::int64_t j = 0; j < p.out; ++j) {
-      decode_row(p.w, head * p.w_rows_per_head + p.w_first + j, begin,
-                 std::span(weights).first(static_cast<std::size_t>(count)));
-      for (std::int64_t row = 0; row < p.rows; ++row) {
-        const float x = read_number(p.x, p.x_type, row * p.x_stride + head * p.x_head_stride + j);
-        loops(set).add_product(x, weights.data(), y + row * p.y_stride, count);
-      }
-    }
+    transposed_tile(
+        set, {.x = static_cast<const std::byte*>(p.x) + head * p.x_head_stride * element_bytes,
+              .x_type = p.x_type,
+              .x_stride = p.x_stride,
+              .rows = p.rows,
+              .w = p.w,
+              .first = head * p.w_rows_per_head + p.w_first,
+              .count = p.out,
+              .in_begin = begin,
+              .in_end = std::min(begin + inputs_a_task, p.w.in),
+              .y = p.y + head * p.y_head_stride + begin,
+              .y_stride = p.y_stride});
   });
 }
 

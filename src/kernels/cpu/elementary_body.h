@@ -172,6 +172,7 @@ void activate_and_multiply(const ActivateAndMultiply& p, std::int64_t begin, std
   });
 }
 
+// y[i] += a * x[i]
 template <class Isa>
 void add_product(float a, const float* x, float* y, std::int64_t count) {
   using L = Lanes<Isa>;
@@ -234,7 +235,6 @@ constexpr ElementaryLoops loops() {
       .combine = combine<Isa>,
       .log_probabilities = log_probabilities<Isa>,
       .attention = attention_body::attention<Isa>,
-      .add_product = add_product<Isa>,
   };
 }
 

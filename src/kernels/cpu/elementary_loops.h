@@ -24,8 +24,6 @@ struct ElementaryLoops {
   // Query heads [head, head + heads) of one key head, heads <= heads_a_task, for one row.
   void (*attention)(const Attention&, std::int64_t sequence, std::int64_t row, std::int64_t head,
                     std::int64_t heads);
-  // y[i] += a * x[i]
-  void (*add_product)(float a, const float* x, float* y, std::int64_t count);
 };
 
 extern const ElementaryLoops elementary_loops_plain;

@@ -63,13 +63,13 @@ void expand_in_place(const ExpandTile& tile, std::int64_t m, std::int64_t o, std
   for (Floats& sum : sums) sum = Floats{};
   const float* t = tile.t + m * tile.t_stride + rank;
   for (std::int64_t r = 0; r < ranks; r += 8) {
-    for_eight_ranks<Isa, type>(
-        from + r * element_bytes, stride, [&](int i, Floats column) __attribute__((always_inline)) {
-          for (int row = 0; row < rows; ++row) {
-            const Floats by = Isa::broadcast(t[row * tile.t_stride + r + i]);
-            sums[row] = Isa::fma(column, by, sums[row]);
-          }
-        });
+    for_eight_ranks<Isa, type>(from + r * element_bytes, stride,
+                               [&](int i, Floats column) __attribute__((always_inline)) {
+                                 for (int row = 0; row < rows; ++row) {
+                                   const Floats by = Isa::broadcast(t[row * tile.t_stride + r + i]);
+                                   sums[row] = Isa::fma(column, by, sums[row]);
+                                 }
+                               });
   }
   for (int row = 0; row < rows; ++row)
     add_to<Isa>(row_of(tile, m + row) + (o - tile.out_begin), sums[row], count);
@@ -129,6 +129,8 @@ void expand(const ExpandTile& tile) {
     const std::int64_t ranks = tile.padded - rank < run_ranks ? tile.padded - rank : run_ranks;
     for (std::int64_t first = tile.out_begin; first < tile.out_end; first += block) {
       const std::int64_t count = tile.out_end - first < block ? tile.out_end - first : block;
+      // Vectors behind the last output are computed too, and not written.
+      if (count < block) __builtin_memset(panel, 0, sizeof panel);
       for (std::int64_t v = 0; v * Isa::lanes < count; ++v) {
         const std::int64_t o = first + v * Isa::lanes;
         const std::int64_t outs = tile.out_end - o < Isa::lanes ? tile.out_end - o : Isa::lanes;
@@ -152,12 +154,11 @@ void expand(const ExpandTile& tile) {
           expand_in_place<Isa, type, 2>(tile, 0, o, outs, from, stride, rank, ranks);
         } else {
           for (std::int64_t r = 0; r < ranks; r += 8) {
-            for_eight_ranks<Isa, type>(
-                from + r * element_bytes, stride,
-                [&](int i, Floats column) __attribute__((always_inline)) {
-                  __builtin_memcpy(panel + (r + i) * block + v * Isa::lanes, &column,
-                                   sizeof column);
-                });
+            for_eight_ranks<Isa, type>(from + r * element_bytes, stride,
+                                       [&](int i, Floats column) __attribute__((always_inline)) {
+                                         __builtin_memcpy(panel + (r + i) * block + v * Isa::lanes,
+                                                          &column, sizeof column);
+                                       });
           }
         }
       }

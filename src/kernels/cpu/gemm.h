@@ -55,13 +55,13 @@ void transposed_tile(const TransposedTile& tile);
 
 // One thread's piece of the way out of an adapter's rank space, outputs [out_begin, out_end) of
 //   y[m][o - out_begin] += sum over r < padded of t[m][r] * b[o][r]
-// Runs of 64 ranks are summed in order, each is then added to y; so bits depend on the row of t, the
-// instruction set and `padded` alone.
+// Runs of 64 ranks are summed in order, each is then added to y; so bits depend on the row of t,
+// the instruction set and `padded` alone.
 struct ExpandTile {
   const float* t = nullptr;  // [rows, padded]
   std::int64_t t_stride = 0;
   std::int64_t rows = 0;
-  const void* b = nullptr;  // [out, padded], aligned to its elements
+  const void* b = nullptr;    // [out, padded], aligned to its elements
   DType b_type = DType::f32;  // f32 or bf16
   std::int64_t padded = 0;    // a multiple of 8
   std::int64_t out_begin = 0;

@@ -31,6 +31,7 @@ float fold(__m512 sum) {
 
 struct Block {
   const std::uint16_t* w[weight_rows];
+  std::int64_t ahead;  // elements to the same place of the next rows, as in gemm_body's fetch_ahead
   std::int64_t count;
   const std::uint16_t* x;  // [tokens, x_stride], zeros behind `count`
   std::int64_t x_stride;
@@ -58,6 +59,7 @@ void multiply(const Block& block) {
                             };
   std::int64_t k = 0;
   for (; k + step <= block.count; k += step) {
+    for (const std::uint16_t* w : block.w) __builtin_prefetch(w + k + block.ahead);
     const __m512bh w[weight_rows] = {load_pairs(block.w[0] + k), load_pairs(block.w[1] + k),
                                      load_pairs(block.w[2] + k), load_pairs(block.w[3] + k)};
     add_step(w, k);
@@ -120,6 +122,7 @@ void gemm_tile_avx512_bf16(const GemmTile& tile) {
           const std::int64_t row = o + smaller(r, block.outs - 1);
           block.w[r] = reinterpret_cast<const std::uint16_t*>(weights + (row * w.in + begin) * 2);
         }
+        block.ahead = weight_rows * w.in;
         block.count = count;
         block.x_stride = padded;
         block.y_stride = tile.y_stride;

@@ -31,6 +31,8 @@ inline constexpr int weight_rows = 4;             // of a register block
 
 // Where a format's bytes are. A vector's `open` loads what one step of K needs; `take(v)` gives its
 // vector v, in the order that `arrange` brings x into. The tail's bytes come from a zeroed copy.
+// Four rows that are read side by side lie so close that the processor's own prefetching loses its
+// way in them: `fetch_ahead` asks for what the next four have at the same place.
 
 template <class Isa, WeightKind kind>
 struct PlainRow {
@@ -42,14 +44,18 @@ struct PlainRow {
   static constexpr std::int64_t most_in_place = kind == WeightKind::f32 ? rows_at_once : 16;
 
   const std::byte* data;
+  std::int64_t in;
 
   PlainRow(const WeightView& w, std::int64_t o)
-      : data(static_cast<const std::byte*>(w.data) + o * w.in * element_bytes) {}
+      : data(static_cast<const std::byte*>(w.data) + o * w.in * element_bytes), in(w.in) {}
 
   static Floats widen(const std::byte* from) {
     if constexpr (kind == WeightKind::f32) return Isa::load(from);
     if constexpr (kind == WeightKind::f16) return Isa::widen_f16(from);
     if constexpr (kind == WeightKind::bf16) return Isa::widen_bf16(from);
+  }
+  void fetch_ahead(std::int64_t k) const {
+    __builtin_prefetch(data + (k + weight_rows * in) * element_bytes);
   }
   Open open(std::int64_t k) const { return widen(data + k * element_bytes); }
   Open open_tail(std::int64_t k, std::int64_t count) const {
@@ -84,13 +90,16 @@ struct F8Row {
 
   const std::byte* data;
   const float* scales;
+  std::int64_t in;
   int block_log;
 
   F8Row(const WeightView& w, std::int64_t o)
       : data(static_cast<const std::byte*>(w.data) + o * w.in),
         scales(w.scales + (o / w.block_rows) * scales_a_row(w)),
+        in(w.in),
         block_log(log2_of(w.block_columns)) {}
 
+  void fetch_ahead(std::int64_t k) const { __builtin_prefetch(data + k + weight_rows * in); }
   Open open(std::int64_t k) const { return Isa::open_f8(data + k, scales[k >> block_log]); }
   Open open_tail(std::int64_t k, std::int64_t count) const {
     alignas(64) std::byte rest[step] = {};
@@ -126,6 +135,9 @@ struct Int4Row {
         in(w.in),
         block_log(log2_of(w.block_columns)) {}
 
+  void fetch_ahead(std::int64_t k) const {
+    __builtin_prefetch(data + k / 2 + weight_rows * ((in + 1) / 2));
+  }
   Open open(std::int64_t k) const { return open_words(data + k / 2, k, step); }
   Open open_tail(std::int64_t k, std::int64_t count) const {
     alignas(64) std::byte rest[step / 2] = {};
@@ -241,6 +253,12 @@ void multiply(const Row* rows, std::int64_t begin, std::int64_t count, const Blo
   };
   std::int64_t k = 0;
   for (; k + step <= count; k += step) {
+    if constexpr (requires { r0.fetch_ahead(k); }) {
+      r0.fetch_ahead(begin + k);
+      r1.fetch_ahead(begin + k);
+      r2.fetch_ahead(begin + k);
+      r3.fetch_ahead(begin + k);
+    }
     const typename Row::Open open[weight_rows] = {r0.open(begin + k), r1.open(begin + k),
                                                   r2.open(begin + k), r3.open(begin + k)};
     add_step(open, block.x + k);
@@ -305,7 +323,10 @@ void decode_panel(const Row& row, std::int64_t begin, std::int64_t count, float*
                                 });
                               };
   std::int64_t k = 0;
-  for (; k + step <= count; k += step) store_step(row.open(begin + k), panel + k);
+  for (; k + step <= count; k += step) {
+    if constexpr (requires { row.fetch_ahead(k); }) row.fetch_ahead(begin + k);
+    store_step(row.open(begin + k), panel + k);
+  }
   if (k < count) store_step(row.open_tail(begin + k, count - k), panel + k);
 }
 

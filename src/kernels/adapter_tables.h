@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+// Adapters as kernels find them on a device. What is pointed to lies in the device's memory.
+namespace motley::kernels {
+
+// A pair of factors. Absent: rank 0. Numbers in FP8 have a float32 scale for each row behind them,
+// at the next multiple of 16 bytes.
+struct FactorEntry {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  std::int32_t rank = 0;   // rows: the true one; images: columns in rank space
+  std::int32_t split = 0;  // rows: the padded rank; images: columns below it have scale[0]
+  float scale[2] = {0, 0};
+};
+static_assert(sizeof(FactorEntry) == 32);
+
+// What an adapter has at a site that is not one of experts.
+struct SiteEntry {
+  FactorEntry factor;
+  const float* lora_bias = nullptr;
+  const float* gain = nullptr;
+  const void* replaced = nullptr;
+  const float* replaced_bias = nullptr;
+};
+static_assert(sizeof(SiteEntry) == 64);
+
+// One adapter of a mix, for all layers. On a layer that is not below its count it has nothing.
+struct AdapterTerm {
+  const SiteEntry* sites = nullptr;             // [site_layers][projections]; layer -1 comes first
+  const FactorEntry* expert_factors = nullptr;  // [expert_layers][kinds][experts]
+  std::int32_t site_layers = 0;
+  std::int32_t expert_layers = 0;
+  std::int32_t experts = 0;
+  float scale = 0;  // of the request: multiplies that of the factors
+};
+static_assert(sizeof(AdapterTerm) == 32);
+
+}  // namespace motley::kernels

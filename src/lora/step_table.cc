@@ -1,0 +1,109 @@
+#include "lora/step_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/plan.h"
+
+namespace motley::lora {
+namespace {
+
+constexpr int uploads_ahead = 4;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+StepTable::StepTable(Pool& pool, const Limits& limits)
+    : pool_(pool),
+      limits_(limits),
+      labels_bytes_(aligned(static_cast<std::size_t>(limits.rows) * sizeof(std::int32_t))),
+      terms_at_(aligned((static_cast<std::size_t>(limits.labels) + 1) * sizeof(std::int32_t)) +
+                labels_bytes_),
+      bytes_(terms_at_ + static_cast<std::size_t>(limits.terms) * sizeof(kernels::AdapterTerm)) {}
+
+Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Pool& pool,
+                                                     const Limits& limits) {
+  MOTLEY_CHECK(pool.options().directory, "a pool that keeps directories");
+  auto table = std::unique_ptr<StepTable>(new StepTable(pool, limits));
+  MOTLEY_TRY(table->table_, device.allocate(table->bytes_));
+  MOTLEY_TRY(table->staging_, tensor::Staging::create(
+                                  device, {.piece_bytes = table->bytes_, .pieces = uploads_ahead}));
+  table->mixes_.reserve(static_cast<std::size_t>(limits.labels));
+  // As it is behind an upload of an empty batch.
+  MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
+  static_assert(plan::no_label == -1);
+  MOTLEY_TRY_VOID(stream->fill(table->table_.data(), std::byte{0}, table->bytes_));
+  MOTLEY_TRY_VOID(stream->fill(table->table_.data() + table->labels_at(), std::byte{0xFF},
+                               table->labels_bytes_));
+  MOTLEY_TRY_VOID(stream->synchronize());
+  return table;
+}
+
+StepTable::~StepTable() {
+  // Pages of what it named are written behind its readers; an error is the device's end.
+  if (stream_ != nullptr) {
+    static_cast<void>(pool_.mark_readers(*stream_).ok());
+    static_cast<void>(stream_->synchronize().ok());
+  }
+}
+
+Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
+  if (batch.empty() && mixes_.empty()) return {};
+  MOTLEY_CHECK(stream_ == nullptr || stream_ == &stream, "a table of one stream");
+  stream_ = &stream;
+  const std::span<const std::int32_t> rows = batch.labels();
+  const auto label_count = static_cast<std::size_t>(batch.label_count());
+  MOTLEY_CHECK(rows.size() <= static_cast<std::size_t>(limits_.rows) &&
+                   label_count <= static_cast<std::size_t>(limits_.labels),
+               "a batch within the table's limits");
+
+  MOTLEY_TRY(tensor::Staging::Piece piece, staging_->take());
+  auto* const term_begin = reinterpret_cast<std::int32_t*>(piece.data());
+  auto* const labels = reinterpret_cast<std::int32_t*>(piece.data() + labels_at());
+  auto* const terms = reinterpret_cast<kernels::AdapterTerm*>(piece.data() + terms_at_);
+  std::size_t count = 0;
+  for (std::size_t label = 0; label < label_count; ++label) {
+    term_begin[label] = static_cast<std::int32_t>(count);
+    for (const Batch::Term& term : batch.terms(static_cast<std::int32_t>(label))) {
+      MOTLEY_CHECK(count < static_cast<std::size_t>(limits_.terms),
+                   "a batch within the table's limits");
+      MOTLEY_CHECK(term.adapter->pool() == &pool_, "adapters of the table's pool");
+      const Directory& directory = term.adapter->directory();
+      terms[count++] = {.sites = directory.sites,
+                        .expert_factors = directory.expert_factors,
+                        .site_layers = directory.site_layers,
+                        .expert_layers = directory.expert_layers,
+                        .experts = directory.experts,
+                        .scale = term.scale};
+    }
+  }
+  std::fill(term_begin + label_count, term_begin + limits_.labels + 1,
+            static_cast<std::int32_t>(count));
+  std::ranges::copy(rows, labels);
+  std::fill(labels + rows.size(), labels + limits_.rows, plan::no_label);
+  MOTLEY_TRY_VOID(staging_->send(std::move(piece), stream, table_.data(),
+                                 terms_at_ + count * sizeof(kernels::AdapterTerm)));
+
+  // Whoever read the table before has been queued, and so is marked; only then its pins may go.
+  MOTLEY_TRY_VOID(pool_.mark_readers(stream));
+  mixes_.clear();
+  for (std::size_t label = 0; label < label_count; ++label)
+    mixes_.push_back(batch.mix(static_cast<std::int32_t>(label)));
+  return {};
+}
+
+const std::int32_t* StepTable::term_begin() const {
+  return reinterpret_cast<const std::int32_t*>(table_.data());
+}
+const std::int32_t* StepTable::labels() const {
+  return reinterpret_cast<const std::int32_t*>(table_.data() + labels_at());
+}
+const kernels::AdapterTerm* StepTable::terms() const {
+  return reinterpret_cast<const kernels::AdapterTerm*>(table_.data() + terms_at_);
+}
+
+}  // namespace motley::lora
