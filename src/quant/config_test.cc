@@ -144,7 +144,8 @@ TEST(Config, RefusesByNameWithTheReason) {
       {packed(w4, "", R"("format": "int-quantized", )"), "group_0.format", "'int-quantized'"},
       {packed(w4, R"("ignore": ["re:(("], )"), "ignore", "pattern"},
       {packed(w4, R"("ignore": "lm_head", )"), "ignore", "string"},
-      {packed(w4, cat(R"("ignore": ["re:)", std::string(5000, 'a'), R"("], )")), "ignore", "too long"},
+      {packed(w4, cat(R"("ignore": ["re:)", std::string(5000, 'a'), R"("], )")), "ignore",
+       "too long"},
       {packed(w4, R"("ignore": ["re:(?<=a)b"], )"), "ignore", "look-behind"},
       {R"({"quant_method": "compressed-tensors"})", "quantization_config", "config_groups"},
   };

@@ -48,12 +48,16 @@ Result<Dict*> with_reasoning(Runtime& runtime, Dict& message) {
 // The text of one part of a content.
 Result<const jinja::String*> part_text(const Value& part, const std::string& where) {
   if (part.is(Kind::string)) return &part.string();
-  if (!part.is(Kind::dict)) return wrong("a content part that is no object", where, "send {\"type\": \"text\", \"text\": ...}");
+  if (!part.is(Kind::dict))
+    return wrong("a content part that is no object", where,
+                 "send {\"type\": \"text\", \"text\": ...}");
   const Value type = member(part.dict(), "type");
   const Value text = member(part.dict(), "text");
-  const bool is_text = type.is(Kind::missing) || (type.is(Kind::string) && type.string().text() == "text");
+  const bool is_text =
+      type.is(Kind::missing) || (type.is(Kind::string) && type.string().text() == "text");
   if (!is_text || !text.is(Kind::string)) {
-    const std::string name = type.is(Kind::string) ? quote(type.string().text()) : "text without text";
+    const std::string name =
+        type.is(Kind::string) ? quote(type.string().text()) : "text without text";
     return wrong(cat("a content part of type ", name), where, "only parts of text are taken");
   }
   return &text.string();
@@ -113,15 +117,18 @@ Result<void> prepare_calls(Runtime& runtime, const Dict& message, const Template
 
 }  // namespace
 
-Result<Value> prepare_messages(Runtime& runtime, const json::Value& messages, const TemplateHabits& habits) {
+Result<Value> prepare_messages(Runtime& runtime, const json::Value& messages,
+                               const TemplateHabits& habits) {
   if (messages.if_array() == nullptr)
-    return wrong(cat(json::describe(messages.kind()), " instead of a list"), "messages", "send a list of objects");
+    return wrong(cat(json::describe(messages.kind()), " instead of a list"), "messages",
+                 "send a list of objects");
   MOTLEY_TRY(const Value values, from_json(runtime, messages, true));
   auto& items = values.sequence().items;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string where = cat("messages[", i, "]");
     if (!items[i].is(Kind::dict))
-      return wrong(cat(type_name(items[i]), " instead of an object"), where, "send an object with role and content");
+      return wrong(cat(type_name(items[i]), " instead of an object"), where,
+                   "send an object with role and content");
     MOTLEY_TRY(Dict* const message, with_reasoning(runtime, items[i].dict()));
     items[i] = Value::object(Kind::dict, message);
     MOTLEY_TRY_VOID(prepare_content(runtime, *message, habits, where));

@@ -13,8 +13,8 @@ namespace motley::text {
 // - reasoning under each of the names reasoning_content and thinking, whichever it came by;
 // - content that is null as "", and parts of text joined;
 // - arguments of tool calls as mappings or as JSON text.
-// `habits` says where a template wants it otherwise. Messages that are no list of objects, and parts
-// that are no text, are refused.
+// `habits` says where a template wants it otherwise. Messages that are no list of objects, and
+// parts that are no text, are refused.
 Result<jinja::Value> prepare_messages(jinja::Runtime& runtime, const json::Value& messages,
                                       const TemplateHabits& habits);
 

@@ -12,7 +12,6 @@ namespace motley::text {
 namespace {
 
 using jinja::Dict;
-using jinja::Kind;
 using jinja::Runtime;
 using jinja::Value;
 
@@ -32,9 +31,11 @@ Result<Dict*> variables(Runtime& runtime, const ChatInputs& inputs, const Templa
     return context.set(runtime, runtime.text(name), value);
   };
   MOTLEY_TRY_VOID(add_globals(runtime, context));
-  for (const auto& [name, text] : inputs.special_tokens) MOTLEY_TRY_VOID(set(name, runtime.text(text)));
+  for (const auto& [name, text] : inputs.special_tokens)
+    MOTLEY_TRY_VOID(set(name, runtime.text(text)));
   for (const auto& [name, value] : inputs.kwargs.members()) {
-    constexpr std::array<std::string_view, 4> own = {"messages", "tools", "documents", "add_generation_prompt"};
+    constexpr std::array<std::string_view, 4> own = {"messages", "tools", "documents",
+                                                     "add_generation_prompt"};
     if (std::ranges::find(own, name) != own.end())
       return wrong(cat("an argument of the template named ", quote(name)), "chat_template_kwargs");
     MOTLEY_TRY(const Value argument, from_json(runtime, value, true));
@@ -50,8 +51,8 @@ Result<Dict*> variables(Runtime& runtime, const ChatInputs& inputs, const Templa
   return &context;
 }
 
-Result<MarkedText> render_as(const jinja::Template& what, const ChatInputs& inputs, const RenderLimits& limits,
-                             const TemplateHabits& habits) {
+Result<MarkedText> render_as(const jinja::Template& what, const ChatInputs& inputs,
+                             const RenderLimits& limits, const TemplateHabits& habits) {
   Runtime runtime(limits, inputs.now);
   MOTLEY_TRY(const Dict* const context, variables(runtime, inputs, habits));
   return what.render(runtime, *context);
@@ -111,8 +112,8 @@ bool walks_content_parts(const jinja::Template& what) {
 
 // Whether the call came through: neither lost, nor as Python's repr, nor as JSON within JSON.
 bool shows_call(const Result<MarkedText>& text) {
-  return has(text, function_mark) && has(text, key_mark) && has(text, first_mark) && !has(text, cat("{'", key_mark)) &&
-         !has(text, cat("{\\\"", key_mark));
+  return has(text, function_mark) && has(text, key_mark) && has(text, first_mark) &&
+         !has(text, cat("{'", key_mark)) && !has(text, cat("{\\\"", key_mark));
 }
 
 TemplateHabits habits_of(const jinja::Template& what) {
@@ -146,7 +147,8 @@ Result<ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_
   return ChatTemplate(std::make_unique<Compiled>(std::move(what)));
 }
 
-Result<MarkedText> ChatTemplate::render(const ChatInputs& inputs, const RenderLimits& limits) const {
+Result<MarkedText> ChatTemplate::render(const ChatInputs& inputs,
+                                        const RenderLimits& limits) const {
   auto text = render_as(compiled_->what, inputs, limits, habits_);
   if (text.ok() || !has_tool_calls(inputs.messages)) return text;
   // Calls differ from the probe's: the other form may be the one for these.

@@ -30,7 +30,7 @@ struct ChatInputs {
 
 // What a template wants from its inputs, found out by trying it.
 struct TemplateHabits {
-  bool walks_content_parts = false;  // else parts of text are joined before it sees them
+  bool walks_content_parts = false;     // else parts of text are joined before it sees them
   bool wants_argument_strings = false;  // of tool calls, as JSON text; else as mappings
   bool wants_null_content = false;      // beside tool calls; else null is ""
 

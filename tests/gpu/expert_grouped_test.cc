@@ -127,6 +127,20 @@ TEST(GroupedExperts, EveryFormatActivationAndRouting) {
   }
 }
 
+// Small enough for racecheck: every kernel, with and without adapters.
+TEST(GroupedExperts, SmallBatchThroughEveryCut) {
+  for (const auto& [kind, group] :
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
+        std::pair(WeightKind::int4_group, 32)}) {
+    const WorldShape shape{.experts = 3, .hidden = 264, .kind = kind, .group = group};
+    const WorldLayer layer = make_layer(shape, 2);
+    const std::vector<WorldAdapter> adapters{make_adapter(shape, {.rank = 20}, 1)};
+    expect_all_alike(layer, make_rows(shape, 5, WorldRoutes::spread, 0, 4));
+    expect_all_alike(layer, make_rows(shape, 5, WorldRoutes::spread, 1, 4), adapters,
+                     {{{0, 1.0F}}});
+  }
+}
+
 TEST(GroupedExperts, OddSizesAndBatches) {
   for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
     for (const std::int64_t tokens : {1, 7, 171, 1000}) {

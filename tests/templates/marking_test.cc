@@ -112,7 +112,7 @@ class Speaker {
     for (std::size_t i = below(8); i > 0; --i) {
       // U+16A0 to U+16BF, so that no two neighbours are alike.
       if (below(2) == 0)
-        text += cat("\xE1\x9A", std::string(1, static_cast<char>('\xA0' + below(32))));
+        text += cat("\xE1\x9A", std::string(1, static_cast<char>(0xA0 + below(32))));
       else
         text += pieces[below(std::size(pieces))];
     }

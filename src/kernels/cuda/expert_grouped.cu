@@ -12,6 +12,7 @@ namespace grouped {
 namespace {
 
 constexpr int combine_threads = 256;
+constexpr int tile_window = 48;
 
 // A block a token, 8 columns a thread at a time.
 __global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
@@ -20,7 +21,7 @@ __global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
   const int routed = p.plan.expert_begin[p.experts];
   for (int column = static_cast<int>(threadIdx.x) * 8; column < p.hidden;
        column += combine_threads * 8)
-    combine_chunk(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
+    combine_chunk<8>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
 }
 
 struct Resolve {
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(resolve_threads) resolve(Resolve r) {
       entries[count++] = entry;
       column += delta.rank;
     }
-    if (count < r.most_terms) entries[count].rank = 0;
+    for (; count < r.most_terms; ++count) entries[count].rank = 0;
   }
 }
 
@@ -103,11 +104,12 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const std::int64_t summed = std::min<std::int64_t>(tokens, inside_pairs);
   const std::int64_t permuted = pairs / permute_block + 1;
   const std::int64_t count = 2 + 3 * tiles + summed * column_blocks + permuted;
-  int* next = cut.take<int>(count);
-  p.counters.first = next;
+  int* const both = cut.take<int>(2 * count);
+  int* next = both + g.turn % 2 * count;
+  p.counters.next_run = both + (g.turn + 1) % 2 * count;
   p.counters.count = static_cast<int>(count);
-  p.counters.finished = next++;
-  p.counters.next_item = next++;
+  p.counters.next_item = next;
+  next += 2;
   p.counters.tile_done = next;
   next += tiles;
   p.seam[0].done = next;
@@ -249,6 +251,8 @@ Result<LaunchParams> launch_params(const GroupedTiles& tiles, const LayerParams&
   l.inside = tiles.inside;
   l.in_turn = tiles.in_turn;
   l.sum = tiles.sum_inside;
+  // In prefill tiles go round about once over all blocks before the next window's shrinks.
+  l.window = tiles.rows == GroupedTiles::Rows::r256 ? tile_window : 1 << 30;
   l.token_bytes = tiles.width * 2 * kernel.stage_k;
   l.gate_up_tiles = (2 * p.inner + kernel.rows - 1) / kernel.rows;
   l.down_tiles = (p.hidden + kernel.rows - 1) / kernel.rows;
@@ -329,7 +333,7 @@ std::size_t grouped_scratch_bytes(const GroupedExperts& params) {
 Result<void> prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream) {
   const grouped::Counters counters = grouped::cut_scratch(params).layer.counters;
   return launched(
-      cudaMemsetAsync(counters.first, 0, static_cast<std::size_t>(counters.count) * sizeof(int),
+      cudaMemsetAsync(params.scratch, 0, 2 * static_cast<std::size_t>(counters.count) * sizeof(int),
                       native(stream)),
       "the experts' counters");
 }
@@ -342,26 +346,35 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   const bool lora = params.deltas.labels != nullptr;
   const bool int4 = params.weights.format == ExpertFormat::int4;
   GroupedTiles tiles;
+  tiles.one_launch = true;
   tiles.inside = !lora && pairs <= grouped::inside_pairs && experts <= grouped::inside_experts;
   const std::int64_t row_tiles = (2 * params.shape.intermediate + 127) / 128;
-  if (std::min(pairs, experts) * row_tiles < params.multiprocessors) {
+  if (pairs <= 64 && std::min(pairs, experts) * row_tiles < params.multiprocessors) {
+    // Too few tiles of 128 rows for all multiprocessors.
+    tiles.sum_inside = true;
+    if (lora && !int4) return tiles;
     tiles.rows = Rows::r64;
-    tiles.width = 8;
-    tiles.blocks_per_sm = 4;
-    tiles.in_turn = tiles.one_launch = tiles.sum_inside = true;
+    tiles.blocks_per_sm = int4 ? 3 : 4;
+    tiles.in_turn = true;
     return tiles;
   }
-  if (pairs <= grouped::inside_pairs) {
+  if (pairs <= 2 * experts && pairs <= grouped::inside_pairs) {
     tiles.width = pairs <= experts ? 8 : 16;
-    tiles.blocks_per_sm = int4 && !lora && pairs > experts ? 3 : 2;
-    tiles.one_launch = tiles.sum_inside = true;
+    tiles.sum_inside = true;
     return tiles;
   }
+  tiles.inside = false;
+  tiles.gather = Gather::copies;
+  if (pairs <= 4 * experts && (int4 || lora)) {
+    tiles.width = 16;
+    return tiles;
+  }
+  // From here on few tiles read an expert's weights: tall ones, as wide as its tokens.
   tiles.rows = Rows::r256;
-  tiles.width = 128;
   tiles.blocks_per_sm = 1;
-  tiles.one_launch = true;
-  tiles.gather = pairs <= 128 * experts ? Gather::copies : Gather::permuted;
+  tiles.width = pairs <= 40 * experts ? 64 : 128;
+  if (!int4 && !lora && pairs > 96 * experts && pairs <= 144 * experts) tiles.width = 160;
+  if (pairs >= (int4 ? 128 : 145) * experts) tiles.gather = Gather::permuted;
   return tiles;
 }
 
@@ -373,9 +386,10 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   const Instance kernel = find(params, tiles);
   const bool small = tiles.rows != GroupedTiles::Rows::r256;
   const bool boxes = tiles.gather == GroupedTiles::Gather::boxes;
-  if (kernel.kernel == nullptr || small == (tiles.gather == GroupedTiles::Gather::permuted) ||
-      (boxes && (!small || tiles.width > 32)) || (tiles.inside && (lora || !small)) ||
-      (tiles.sum_inside && (!small || !tiles.one_launch)) ||
+  if (kernel.kernel == nullptr || (small && tiles.gather == GroupedTiles::Gather::permuted) ||
+      (boxes && (!small || tiles.width > 32)) ||
+      (tiles.inside && (lora || params.tokens * params.experts_per_token > kernel.inside)) ||
+      (tiles.inside && !tiles.sum_inside) || (tiles.sum_inside && (!small || !tiles.one_launch)) ||
       (!boxes && tiles.rows == GroupedTiles::Rows::r64))
     return Error(ErrorCode::internal, "no grouped expert kernel has these tiles", "experts",
                  "use choose_grouped_tiles()");

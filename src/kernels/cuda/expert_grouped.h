@@ -70,6 +70,8 @@ struct GroupedExperts {
   void* out = nullptr;          // [tokens, H]; a token without any expert gets zeros
   DType out_type = DType::f32;  // f32 or bf16
   int multiprocessors = 132;
+  // Number of this run since the scratch was prepared: a step prepares it and counts its layers.
+  int turn = 0;
 };
 
 // Nothing, or why the kernels can't do it.
@@ -78,7 +80,7 @@ Result<void> grouped_supports(const ExpertShape& shape, int experts_per_token, W
 
 // Of `most_tokens` and the deltas' bounds.
 std::size_t grouped_scratch_bytes(const GroupedExperts& params);
-// Once, before the first run: the counters in scratch are zero between runs.
+// Before the run of turn 0.
 Result<void> prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream);
 
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params);

@@ -27,7 +27,8 @@ class Arguments {
                                         std::size_t required) const {
     std::array<Value, Count> values;
     if (positional.size() > Count)
-      return failure(cat(function, "() takes at most ", Count, " arguments, not ", positional.size()));
+      return failure(
+          cat(function, "() takes at most ", Count, " arguments, not ", positional.size()));
     for (std::size_t i = 0; i < positional.size(); ++i) values[i] = positional[i];
     for (const auto& [name, value] : keyword) {
       std::size_t at = 0;

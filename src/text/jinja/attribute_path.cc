@@ -15,7 +15,8 @@ bool all_digits(std::string_view text) {
   return !text.empty();
 }
 
-Result<std::vector<Value>> split_at(Runtime& runtime, const String& text, std::string_view separator) {
+Result<std::vector<Value>> split_at(Runtime& runtime, const String& text,
+                                    std::string_view separator) {
   const Value by = runtime.text(separator);
   return split(runtime, text, &by.string(), -1);
 }
@@ -41,7 +42,8 @@ Result<AttributePath> AttributePath::read(Runtime& runtime, const Value& attribu
   return path;
 }
 
-Result<std::vector<AttributePath>> AttributePath::read_all(Runtime& runtime, const Value& attribute) {
+Result<std::vector<AttributePath>> AttributePath::read_all(Runtime& runtime,
+                                                           const Value& attribute) {
   std::vector<AttributePath> paths;
   if (!attribute.is(Kind::string)) {
     MOTLEY_TRY(AttributePath only, read(runtime, attribute));
@@ -60,7 +62,8 @@ Result<Value> AttributePath::get(Runtime& runtime, const Value& item) const {
   Value value = item;
   for (const Value& key : keys_) {
     MOTLEY_TRY(value, get_item(runtime, value, key));
-    if (value.is(Kind::undefined) && !default_.is(Kind::missing) && !default_.is(Kind::none)) value = default_;
+    if (value.is(Kind::undefined) && !default_.is(Kind::missing) && !default_.is(Kind::none))
+      value = default_;
   }
   return value;
 }

@@ -107,7 +107,8 @@ Result<Value> own_item(Runtime& runtime, const Value& value, const Value& key) {
     return found == nullptr ? Value() : *found;
   }
   if (!key.is(Kind::integer) && !key.is(Kind::boolean)) return Value();
-  const std::int64_t index = key.is(Kind::integer) ? key.integer() : static_cast<std::int64_t>(key.boolean());
+  const std::int64_t index =
+      key.is(Kind::integer) ? key.integer() : static_cast<std::int64_t>(key.boolean());
   switch (value.kind()) {
     case Kind::list:
     case Kind::tuple: {
@@ -124,7 +125,8 @@ Result<Value> own_item(Runtime& runtime, const Value& value, const Value& key) {
       if (!string.ascii) MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
       const std::ptrdiff_t at = position(index, length_of(string));
       if (at < 0) return Value();
-      return characters_of(runtime, string, static_cast<std::size_t>(at), static_cast<std::size_t>(at) + 1);
+      return characters_of(runtime, string, static_cast<std::size_t>(at),
+                           static_cast<std::size_t>(at) + 1);
     }
     default:
       return Value();
@@ -162,7 +164,8 @@ Result<Value> get_slice(Runtime& runtime, const Value& value, const Value& start
                         const Value& step) {
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
   if (value.is(Kind::dict)) return failure("unhashable type: 'slice'");
-  if (!value.is(Kind::string) && !value.is(Kind::list) && !value.is(Kind::tuple) && !value.is(Kind::range))
+  if (!value.is(Kind::string) && !value.is(Kind::list) && !value.is(Kind::tuple) &&
+      !value.is(Kind::range))
     return failure(cat("'", type_name(value), "' object is not subscriptable"));
   MOTLEY_TRY(const std::size_t size, length(runtime, value));
   MOTLEY_TRY(const SliceBounds bounds, slice_bounds(size, start, stop, step));

@@ -19,7 +19,9 @@ const CaseRange* find_range(std::span<const CaseRange> ranges, char32_t characte
   // Ranges of step 2 interleave: upper case in one, its neighbour in the next.
   for (auto range = after; range != ranges.begin() && after - range < 3;) {
     --range;
-    if (character <= range->last && (character - range->first) % static_cast<char32_t>(range->step) == 0) return &*range;
+    if (character <= range->last &&
+        (character - range->first) % static_cast<char32_t>(range->step) == 0)
+      return &*range;
   }
   return nullptr;
 }
@@ -33,8 +35,9 @@ const CaseExpansion* find_expansion(std::span<const CaseExpansion> expansions, c
 
 std::uint16_t properties(char32_t character) {
   const std::span runs(character_runs, character_run_count);
-  const auto after = std::ranges::upper_bound(runs, static_cast<std::uint32_t>(character), {},
-                                              [](std::uint32_t run) { return run >> property_bits; });
+  const auto after =
+      std::ranges::upper_bound(runs, static_cast<std::uint32_t>(character), {},
+                               [](std::uint32_t run) { return run >> property_bits; });
   return static_cast<std::uint16_t>(*(after - 1) & ((1U << property_bits) - 1));
 }
 
@@ -79,9 +82,9 @@ void append_in_case(std::string& text, char32_t character, Case wanted) {
     return;
   }
   const CaseRange* const range = find_range(ranges, character);
-  utf8::append(text, range == nullptr
-                         ? character
-                         : static_cast<char32_t>(static_cast<std::int64_t>(character) + range->delta));
+  utf8::append(text, range == nullptr ? character
+                                      : static_cast<char32_t>(static_cast<std::int64_t>(character) +
+                                                              range->delta));
 }
 
 Character character_at(std::string_view text, std::size_t at) {
@@ -111,7 +114,8 @@ std::size_t byte_of_character(std::string_view text, std::size_t index) {
 }
 
 bool is_ascii(std::string_view text) {
-  return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
+  return std::ranges::all_of(text,
+                             [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
 }
 
 }  // namespace motley::text::jinja

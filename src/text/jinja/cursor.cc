@@ -34,7 +34,7 @@ Result<Value> Cursor::next(Runtime& runtime) {
       if (at_ >= string.text().size()) return Value();
       const std::size_t begin = at_;
       at_ += character_at(string.text(), at_).bytes;
-      return runtime.text(string.marked.part(begin, at_), string.markup);
+      return runtime.text(string.marked.part(begin, at_));  // plain, also of markup
     }
     case Kind::list:
     case Kind::tuple: {

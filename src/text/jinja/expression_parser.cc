@@ -95,7 +95,8 @@ Result<std::string> ExpressionParser::expect_any_name() {
 Error ExpressionParser::unexpected(std::string_view expected) const {
   const Token& found = token();
   const bool has_text = found.kind == TokenKind::name || found.kind == TokenKind::symbol;
-  return malformed(cat("expected ", expected, ", found ", has_text ? quote(found.text) : std::string(described(found.kind))));
+  return malformed(cat("expected ", expected, ", found ",
+                       has_text ? quote(found.text) : std::string(described(found.kind))));
 }
 
 Result<Depth> ExpressionParser::deeper() {
@@ -107,7 +108,8 @@ Value ExpressionParser::constant(std::string_view text) {
   return heap_.string(MarkedText{.text = std::string(text)});
 }
 
-Result<ExpressionPtr> ExpressionParser::make(Position at, int operand_depth, Expression::Node node) {
+Result<ExpressionPtr> ExpressionParser::make(Position at, int operand_depth,
+                                             Expression::Node node) {
   auto made = std::make_unique<Expression>();
   made->at = at;
   made->depth = operand_depth + 1;
@@ -192,8 +194,8 @@ Result<ExpressionPtr> ExpressionParser::parse_comparison() {
   using Operator = Comparison::Operator;
   const auto take_operator = [this]() -> std::optional<Operator> {
     constexpr std::pair<std::string_view, Operator> symbols[] = {
-        {"==", Operator::equal}, {"!=", Operator::not_equal}, {"<", Operator::less},
-        {"<=", Operator::less_equal}, {">", Operator::greater}, {">=", Operator::greater_equal}};
+        {"==", Operator::equal},      {"!=", Operator::not_equal}, {"<", Operator::less},
+        {"<=", Operator::less_equal}, {">", Operator::greater},    {">=", Operator::greater_equal}};
     for (const auto& [symbol, meaning] : symbols) {
       if (take_symbol(symbol)) return meaning;
     }
@@ -244,14 +246,16 @@ Result<ExpressionPtr> ExpressionParser::parse_concatenation() {
 }
 
 Result<ExpressionPtr> ExpressionParser::parse_product() {
-  constexpr std::pair<std::string_view, Arithmetic> operations[] = {{"*", Arithmetic::multiply},
-                                                                    {"/", Arithmetic::divide},
-                                                                    {"//", Arithmetic::floor_divide},
-                                                                    {"%", Arithmetic::modulo}};
+  constexpr std::pair<std::string_view, Arithmetic> operations[] = {
+      {"*", Arithmetic::multiply},
+      {"/", Arithmetic::divide},
+      {"//", Arithmetic::floor_divide},
+      {"%", Arithmetic::modulo}};
   const Position at = position();
   MOTLEY_TRY(ExpressionPtr left, parse_power());
   while (true) {
-    const auto* const found = std::ranges::find_if(operations, [this](const auto& each) { return is_symbol(each.first); });
+    const auto* const found = std::ranges::find_if(
+        operations, [this](const auto& each) { return is_symbol(each.first); });
     if (found == std::end(operations)) return left;
     advance();
     MOTLEY_TRY(ExpressionPtr right, parse_power());
@@ -410,7 +414,8 @@ Result<ExpressionPtr> ExpressionParser::parse_subscript(ExpressionPtr operand) {
     if (!keys.empty() || is_slice) MOTLEY_TRY_VOID(expect_symbol(","));
     if (is_slice) return source_.refused("a slice beside other indexes", token().at);
     MOTLEY_TRY(ExpressionPtr key, parse_subscript_part(slice, is_slice));
-    if (is_slice && !keys.empty()) return source_.refused("a slice beside other indexes", token().at);
+    if (is_slice && !keys.empty())
+      return source_.refused("a slice beside other indexes", token().at);
     if (!is_slice) keys.push_back(std::move(key));
   }
   advance();
@@ -489,7 +494,8 @@ Result<ExpressionParser::ParsedArguments> ExpressionParser::parse_arguments() {
       MOTLEY_TRY(ExpressionPtr value, one());
       arguments.keyword.emplace_back(std::move(name), std::move(value));
     } else {
-      if (arguments.spread != nullptr || arguments.keyword_spread != nullptr || !arguments.keyword.empty())
+      if (arguments.spread != nullptr || arguments.keyword_spread != nullptr ||
+          !arguments.keyword.empty())
         return invalid;
       MOTLEY_TRY(ExpressionPtr value, one());
       arguments.positional.push_back(std::move(value));

@@ -15,7 +15,8 @@
 namespace motley::text::jinja {
 namespace {
 
-Result<bool> holds_between(Runtime& runtime, Comparison::Operator meaning, const Value& left, const Value& right) {
+Result<bool> holds_between(Runtime& runtime, Comparison::Operator meaning, const Value& left,
+                           const Value& right) {
   using Operator = Comparison::Operator;
   switch (meaning) {
     case Operator::equal:
@@ -47,7 +48,8 @@ Result<bool> holds_between(Runtime& runtime, Comparison::Operator meaning, const
 Result<Value> Interpreter::evaluate(const Expression& expression, Activation& here) {
   MOTLEY_TRY_VOID(runtime_.step());
   MOTLEY_TRY(const auto level, runtime_.deeper());
-  Result<Value> value = std::visit([&](const auto& node) { return evaluate(node, here); }, expression.node);
+  Result<Value> value =
+      std::visit([&](const auto& node) { return evaluate(node, here); }, expression.node);
   if (!value.ok()) return located(std::move(value).error(), expression.at);
   return value;
 }
@@ -62,7 +64,8 @@ Result<Value> Interpreter::evaluate_or_missing(const ExpressionPtr& expression, 
   return evaluate(*expression, here);
 }
 
-Result<std::vector<Value>> Interpreter::evaluate_all(const std::vector<ExpressionPtr>& items, Activation& here) {
+Result<std::vector<Value>> Interpreter::evaluate_all(const std::vector<ExpressionPtr>& items,
+                                                     Activation& here) {
   std::vector<Value> values;
   values.reserve(items.size());
   for (const auto& item : items) {
@@ -174,7 +177,8 @@ Result<Value> Interpreter::evaluate(const Slice& node, Activation& here) {
 
 // ------------------------------------------------------------------------------------------ calls
 
-Result<void> Interpreter::collect(const CallArguments& given, Arguments& arguments, Activation& here) {
+Result<void> Interpreter::collect(const CallArguments& given, Arguments& arguments,
+                                  Activation& here) {
   for (const auto& each : given.positional) {
     MOTLEY_TRY(const Value value, evaluate(*each, here));
     arguments.positional.push_back(value);
@@ -196,7 +200,8 @@ Result<void> Interpreter::collect(const CallArguments& given, Arguments& argumen
     if (!key.is(Kind::string)) return failure("keywords must be strings");
     const std::string_view name = key.string().text();
     MOTLEY_TRY_VOID(runtime_.step(1 + arguments.keyword.size() / 8));
-    if (std::ranges::any_of(arguments.keyword, [name](const auto& each) { return each.first == name; }))
+    if (std::ranges::any_of(arguments.keyword,
+                            [name](const auto& each) { return each.first == name; }))
       return failure(cat("got multiple values for keyword argument ", quote(name)));
     arguments.keyword.emplace_back(name, value);
   }
@@ -214,7 +219,8 @@ Result<Value> Interpreter::evaluate_call(const Call& node, Activation& here, con
   if (!caller.is(Kind::missing)) arguments.keyword.emplace_back("caller", caller);
   if (callee.is(Kind::callable)) return callee.callable().call(runtime_, arguments);
   if (callee.is(Kind::undefined)) return failure(callee.undefined().message);
-  if (!callee.is(Kind::loop)) return failure(cat("'", type_name(callee), "' object is not callable"));
+  if (!callee.is(Kind::loop))
+    return failure(cat("'", type_name(callee), "' object is not callable"));
   Callable* const recurse = callee.loop().recurse;
   if (recurse == nullptr)
     return failure("The loop must have the 'recursive' marker to be called recursively.");
@@ -234,7 +240,8 @@ Result<Value> Interpreter::evaluate(const FilterCall& node, Activation& here) {
   return apply(node, operand, here);
 }
 
-Result<Value> Interpreter::filter_output(const Expression& filter, const Value& output, Activation& here) {
+Result<Value> Interpreter::filter_output(const Expression& filter, const Value& output,
+                                         Activation& here) {
   const auto& node = std::get<FilterCall>(filter.node);
   Value operand = output;
   if (node.operand != nullptr) {

@@ -9,7 +9,7 @@ namespace motley::text::jinja {
 namespace {
 
 // Filters of no use in prompts (HTML, terminals), and one whose result is not fixed.
-constexpr std::array<std::string_view, 6> refused = {"pprint",  "random",   "striptags",
+constexpr std::array<std::string_view, 6> refused = {"pprint", "random",   "striptags",
                                                      "urlize", "wordwrap", "xmlattr"};
 
 const Filter* find(std::span<const Filter> filters, std::string_view name) {

@@ -19,6 +19,7 @@ Result<Value> format_percent(Runtime& runtime, const String& format, const Value
 Result<Value> format_braces(Runtime& runtime, const String& format, const Arguments& arguments);
 
 // format(value, specification), as in "{:>8.2f}"
-Result<MarkedText> format_value(Runtime& runtime, const Value& value, std::string_view specification);
+Result<MarkedText> format_value(Runtime& runtime, const Value& value,
+                                std::string_view specification);
 
 }  // namespace motley::text::jinja

@@ -30,7 +30,8 @@ Result<Value> range(Runtime& runtime, Arguments& arguments) {
   if (step == 0) return failure("range() arg 3 must not be zero");
   auto& made = runtime.heap().make<Range>(start, stop, step);
   if (made.size > longest_range)
-    return failure(cat("Range too big. The sandbox blocks ranges larger than MAX_RANGE (", longest_range, ")."));
+    return failure(cat("Range too big. The sandbox blocks ranges larger than MAX_RANGE (",
+                       longest_range, ")."));
   return Value::object(Kind::range, &made);
 }
 
@@ -49,11 +50,13 @@ Result<void> fill(Runtime& runtime, Dict& dict, const Arguments& arguments) {
       MOTLEY_TRY(const Value item, cursor.next(runtime));
       if (item.is(Kind::missing)) break;
       MOTLEY_TRY(const std::vector<Value> pair, to_vector(runtime, item));
-      if (pair.size() != 2) return failure(cat("a dict is made of pairs, not of ", pair.size(), " values"));
+      if (pair.size() != 2)
+        return failure(cat("a dict is made of pairs, not of ", pair.size(), " values"));
       MOTLEY_TRY_VOID(dict.set(runtime, pair[0], pair[1]));
     }
   }
-  for (const auto& [name, value] : arguments.keyword) MOTLEY_TRY_VOID(dict.set(runtime, runtime.text(name), value));
+  for (const auto& [name, value] : arguments.keyword)
+    MOTLEY_TRY_VOID(dict.set(runtime, runtime.text(name), value));
   return {};
 }
 
@@ -68,7 +71,8 @@ Result<Value> make_namespace(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY_VOID(fill(runtime, made.attributes, arguments));
   for (const auto& [key, value] : made.attributes.entries()) {
     if (key.is(Kind::string) && key.string().text().starts_with('_'))
-      return failure(cat("a namespace takes no attribute that begins with an underscore: ", quote(key.string().text())));
+      return failure(cat("a namespace takes no attribute that begins with an underscore: ",
+                         quote(key.string().text())));
   }
   return Value::object(Kind::name_space, &made);
 }
@@ -96,7 +100,8 @@ struct Joiner : Callable {
 Result<Value> make_joiner(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("joiner", {"sep"}, 0));
   const Value separator = values[0].is(Kind::missing) ? runtime.text(", ") : values[0];
-  return Value::object(Kind::callable, static_cast<Callable*>(&runtime.heap().make<Joiner>(separator)));
+  return Value::object(Kind::callable,
+                       static_cast<Callable*>(&runtime.heap().make<Joiner>(separator)));
 }
 
 Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
@@ -105,8 +110,8 @@ Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   return failure(std::move(message.text));
 }
 
-// What one directive of strftime gives. A time without a zone, as datetime.now() gives it: %z and %Z
-// are empty.
+// What one directive of strftime gives. A time without a zone, as datetime.now() gives it: %z and
+// %Z are empty.
 std::string time_part(const std::tm& now, char directive) {
   if (directive == 'z' || directive == 'Z') return {};
   if (directive == 'f') return "000000";
@@ -121,7 +126,8 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("strftime_now", {"format"}, 1));
   MOTLEY_TRY(const String* const format, as_text(values[0], "strftime_now"));
   constexpr std::size_t longest_format = 4096;
-  if (format->text().size() > longest_format) return failure("strftime_now() takes a shorter format");
+  if (format->text().size() > longest_format)
+    return failure("strftime_now() takes a shorter format");
   std::string text;
   const std::string_view wanted = format->text();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -133,7 +139,8 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
     const bool bare = wanted[i + 1] == '-' && i + 2 < wanted.size();
     i += bare ? 2 : 1;
     std::string part = time_part(runtime.now(), wanted[i]);
-    if (bare && part.size() > 1) part.erase(0, std::min(part.find_first_not_of("0 "), part.size() - 1));
+    if (bare && part.size() > 1)
+      part.erase(0, std::min(part.find_first_not_of("0 "), part.size() - 1));
     text += part;
   }
   return runtime.text(text, format->any_said());
@@ -142,7 +149,9 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
 struct Builtin : Callable {
   using Run = Result<Value> (*)(Runtime&, Arguments&);
   Builtin(std::string_view name, Run what) : called(name), run(what) {}
-  Result<Value> call(Runtime& runtime, Arguments& arguments) override { return run(runtime, arguments); }
+  Result<Value> call(Runtime& runtime, Arguments& arguments) override {
+    return run(runtime, arguments);
+  }
   std::string name() const override { return cat("<function ", called, ">"); }
 
   std::string_view called;
@@ -150,8 +159,12 @@ struct Builtin : Callable {
 };
 
 constexpr std::pair<std::string_view, Builtin::Run> builtins[] = {
-    {"range", range},   {"dict", make_dict},     {"namespace", make_namespace},
-    {"cycler", make_cycler}, {"joiner", make_joiner}, {"raise_exception", raise_exception},
+    {"range", range},
+    {"dict", make_dict},
+    {"namespace", make_namespace},
+    {"cycler", make_cycler},
+    {"joiner", make_joiner},
+    {"raise_exception", raise_exception},
     {"strftime_now", strftime_now},
 };
 
@@ -159,7 +172,8 @@ constexpr std::pair<std::string_view, Builtin::Run> builtins[] = {
 
 Result<void> add_globals(Runtime& runtime, Dict& context) {
   for (const auto& [name, run] : builtins) {
-    const Value made = Value::object(Kind::callable, static_cast<Callable*>(&runtime.heap().make<Builtin>(name, run)));
+    const Value made = Value::object(
+        Kind::callable, static_cast<Callable*>(&runtime.heap().make<Builtin>(name, run)));
     MOTLEY_TRY_VOID(context.set(runtime, runtime.text(name), made));
   }
   return {};

@@ -93,7 +93,8 @@ class Interpreter {
   Result<Value> evaluate(const FilterCall& node, Activation& here);
   Result<Value> evaluate(const TestCall& node, Activation& here);
 
-  Result<std::vector<Value>> evaluate_all(const std::vector<ExpressionPtr>& items, Activation& here);
+  Result<std::vector<Value>> evaluate_all(const std::vector<ExpressionPtr>& items,
+                                          Activation& here);
   Result<bool> holds(const Expression& expression, Activation& here);
   Result<Value> evaluate_or_missing(const ExpressionPtr& expression, Activation& here);
   Result<Value> evaluate_call(const Call& node, Activation& here, const Value& caller);

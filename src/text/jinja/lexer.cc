@@ -48,7 +48,9 @@ class Lexer {
 
  private:
   char byte(std::size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
-  bool here(std::size_t at, std::string_view expected) const { return text_.substr(at).starts_with(expected); }
+  bool here(std::size_t at, std::string_view expected) const {
+    return text_.substr(at).starts_with(expected);
+  }
 
   Token& add(TokenKind kind, std::size_t at) {
     tokens_.push_back({.kind = kind, .at = at, .text = {}});
@@ -60,7 +62,8 @@ class Lexer {
   }
 
   std::size_t find_tag() const {
-    for (std::size_t at = text_.find('{', at_); at != std::string_view::npos; at = text_.find('{', at + 1)) {
+    for (std::size_t at = text_.find('{', at_); at != std::string_view::npos;
+         at = text_.find('{', at + 1)) {
       const char next = byte(at + 1);
       if (next == '{' || next == '%' || next == '#') return at;
     }
@@ -98,7 +101,9 @@ class Lexer {
     return line < tag && all_spaces(line, tag) ? line : tag;
   }
 
-  char sign_at(std::size_t at) const { return byte(at) == '-' || byte(at) == '+' ? byte(at) : '\0'; }
+  char sign_at(std::size_t at) const {
+    return byte(at) == '-' || byte(at) == '+' ? byte(at) : '\0';
+  }
 
   // Goes on behind a tag that ends before `at_`.
   void go_on(std::size_t at) {
@@ -134,7 +139,8 @@ class Lexer {
 
   Result<void> read_comment(std::size_t tag, std::size_t begin) {
     const std::size_t close = text_.find("#}", begin);
-    if (close == std::string_view::npos) return source_.malformed("Missing end of comment tag", tag);
+    if (close == std::string_view::npos)
+      return source_.malformed("Missing end of comment tag", tag);
     const char sign = close > begin ? sign_at(close - 1) : '\0';
     go_on(behind_close(close, sign));
     return {};
@@ -151,7 +157,8 @@ class Lexer {
 
   Result<void> read_raw(std::size_t tag, std::size_t begin) {
     at_line_start_ = byte(begin - 1) == '\n';
-    for (std::size_t at = text_.find("{%", begin); at != std::string_view::npos; at = text_.find("{%", at + 1)) {
+    for (std::size_t at = text_.find("{%", begin); at != std::string_view::npos;
+         at = text_.find("{%", at + 1)) {
       const char sign = sign_at(at + 2);
       std::size_t end = skip_spaces(at + 2 + (sign == '\0' ? 0 : 1));
       if (!here(end, "endraw")) continue;
@@ -218,7 +225,9 @@ class Lexer {
 
   // Digits with single underscores between them; `at` itself where there are none.
   std::size_t skip_digits(std::size_t at) const {
-    while (is_digit(byte(at)) || (byte(at) == '_' && is_digit(byte(at + 1)) && is_digit(byte(at - 1)))) ++at;
+    while (is_digit(byte(at)) ||
+           (byte(at) == '_' && is_digit(byte(at + 1)) && is_digit(byte(at - 1))))
+      ++at;
     return at;
   }
 
@@ -274,9 +283,10 @@ class Lexer {
     const std::size_t end = integer_end(at);
     const auto value = read_integer(text_.substr(at, end - at), 0);
     if (!value.ok() || !value->has_value())
-      return source_.refused(cat("the integer ", text_.substr(at, std::min<std::size_t>(end - at, 40)),
-                                 " is beyond 64 bits"),
-                             at);
+      return source_.refused(
+          cat("the integer ", text_.substr(at, std::min<std::size_t>(end - at, 40)),
+              " is beyond 64 bits"),
+          at);
     add(TokenKind::integer, at).integer = **value;
     return end;
   }
@@ -319,8 +329,8 @@ class Lexer {
     const std::size_t digits = type == 'x' ? 2 : type == 'u' ? 4 : type == 'U' ? 8 : 0;
     if (digits > 0) return read_hex_escape(value, at, end, digits);
     if (type == 'N') return source_.refused("the escape \\N{...} in a string", at);
-    // Python keeps the backslash of an escape that it does not know. Characters beyond ASCII it sees
-    // as escapes themselves, whose backslash this one takes away.
+    // Python keeps the backslash of an escape that it does not know. Characters beyond ASCII it
+    // sees as escapes themselves, whose backslash this one takes away.
     value += '\\';
     const Character next = character_at(text_, at + 1);
     if (next.code_point < 0x80) return at + 1;
@@ -328,15 +338,18 @@ class Lexer {
     return at + 1 + next.bytes;
   }
 
-  Result<std::size_t> read_hex_escape(std::string& value, std::size_t at, std::size_t end, std::size_t digits) {
+  Result<std::size_t> read_hex_escape(std::string& value, std::size_t at, std::size_t end,
+                                      std::size_t digits) {
     std::uint64_t point = 0;
     for (std::size_t i = 0; i < digits; ++i) {
       const std::size_t digit = at + 2 + i;
-      if (digit >= end || hex_value(text_[digit]) < 0) return source_.malformed("a truncated escape in a string", at);
+      if (digit >= end || hex_value(text_[digit]) < 0)
+        return source_.malformed("a truncated escape in a string", at);
       point = (point * 16) + static_cast<std::uint64_t>(hex_value(text_[digit]));
     }
     if (point > 0x10FFFF) return source_.malformed("an escape beyond the last character", at);
-    if (point >= 0xD800 && point <= 0xDFFF) return source_.refused("half a surrogate pair in a string", at);
+    if (point >= 0xD800 && point <= 0xDFFF)
+      return source_.refused("half a surrogate pair in a string", at);
     utf8::append(value, static_cast<char32_t>(point));
     return at + 2 + digits;
   }
@@ -348,7 +361,8 @@ class Lexer {
     if (singles.find(text_[at]) != std::string_view::npos) size = 1;
     if (std::ranges::find(pairs, text_.substr(at, 2)) != pairs.end()) size = 2;
     if (size == 0)
-      return source_.malformed(cat("unexpected character ", quote(text_.substr(at, character_at(text_, at).bytes))), at);
+      return source_.malformed(
+          cat("unexpected character ", quote(text_.substr(at, character_at(text_, at).bytes))), at);
     const char symbol = text_[at];
     if (symbol == '(' || symbol == '[' || symbol == '{') open.push_back(symbol);
     if (symbol == ')' || symbol == ']' || symbol == '}') {

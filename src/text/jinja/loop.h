@@ -12,10 +12,10 @@
 
 namespace motley::text::jinja {
 
-// What templates see as `loop`, and what drives the loop: it looks ahead only when asked to, so that
-// generators are read no earlier than Jinja reads them.
+// What templates see as `loop`, and what drives the loop: it looks ahead only when asked to, so
+// that generators are read no earlier than Jinja reads them.
 struct Loop : Object {
-  Loop(Value over, Cursor from, std::int64_t level) : iterable(over), cursor(std::move(from)), depth0(level) {}
+  Loop(Value over, Cursor from, std::int64_t level) : iterable(over), cursor(from), depth0(level) {}
 
   // Goes to the next item; false at the end.
   Result<bool> advance(Runtime& runtime);

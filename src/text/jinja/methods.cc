@@ -97,15 +97,16 @@ Result<Value> index_of(Runtime& runtime, const Value& self, Arguments& arguments
   MOTLEY_TRY(const std::int64_t begin, as_count_or(values[1], 0));
   MOTLEY_TRY(const std::int64_t end, as_count_or(values[2], size));
   for (std::int64_t at = clamped(begin); at < clamped(end); ++at) {
-    MOTLEY_TRY(const bool same, equal(runtime, self.sequence().items[static_cast<std::size_t>(at)], values[0]));
+    MOTLEY_TRY(const bool same,
+               equal(runtime, self.sequence().items[static_cast<std::size_t>(at)], values[0]));
     if (same) return Value::integer(at);
   }
   return failure(cat(type_name(self), ".index(x): x not in ", type_name(self)));
 }
 
 constexpr Method list_methods[] = {
-    {"append", append}, {"copy", copy_list}, {"count", count_items}, {"extend", extend},
-    {"index", index_of}, {"insert", insert}, {"pop", pop},
+    {"append", append},  {"copy", copy_list}, {"count", count_items}, {"extend", extend},
+    {"index", index_of}, {"insert", insert},  {"pop", pop},
 };
 constexpr Method tuple_methods[] = {{"count", count_items}, {"index", index_of}};
 constexpr Method range_methods[] = {{"count", count_items}};
@@ -128,7 +129,8 @@ Result<Value> get(Runtime& runtime, const Value& self, Arguments& arguments) {
 Result<Value> copy_dict(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY_VOID(arguments.bind_nothing("copy"));
   auto& copy = runtime.heap().make<Dict>();
-  for (const auto& [key, value] : self.dict().entries()) MOTLEY_TRY_VOID(copy.set(runtime, key, value));
+  for (const auto& [key, value] : self.dict().entries())
+    MOTLEY_TRY_VOID(copy.set(runtime, key, value));
   return Value::object(Kind::dict, &copy);
 }
 
@@ -169,7 +171,8 @@ Value find_method(Runtime& runtime, const Value& value, std::string_view name) {
 
 bool changes_in_place(Kind kind, std::string_view name) {
   constexpr std::array<std::string_view, 4> of_lists = {"clear", "remove", "reverse", "sort"};
-  constexpr std::array<std::string_view, 5> of_dicts = {"clear", "pop", "popitem", "setdefault", "update"};
+  constexpr std::array<std::string_view, 5> of_dicts = {"clear", "pop", "popitem", "setdefault",
+                                                        "update"};
   if (kind == Kind::list) return std::ranges::find(of_lists, name) != of_lists.end();
   if (kind == Kind::dict) return std::ranges::find(of_dicts, name) != of_dicts.end();
   return false;

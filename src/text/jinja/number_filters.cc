@@ -15,13 +15,15 @@ namespace {
 Result<Value> absolute(Runtime&, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("abs", {""}, 1));
   if (values[0].is(Kind::number)) return Value::number(std::fabs(values[0].number()));
-  if (!is_numeric(values[0])) return failure(cat("bad operand type for abs(): '", type_name(values[0]), "'"));
+  if (!is_numeric(values[0]))
+    return failure(cat("bad operand type for abs(): '", type_name(values[0]), "'"));
   MOTLEY_TRY(const std::int64_t number, as_count(values[0]));
   return number < 0 ? negate(values[0]) : Value::integer(number);
 }
 
 Result<Value> default_value(Runtime& runtime, Arguments& arguments) {
-  MOTLEY_TRY(const auto values, arguments.bind<3>("default", {"value", "default_value", "boolean"}, 1));
+  MOTLEY_TRY(const auto values,
+             arguments.bind<3>("default", {"value", "default_value", "boolean"}, 1));
   bool replaced = values[0].is(Kind::undefined);
   if (!replaced && !values[2].is(Kind::missing)) {
     MOTLEY_TRY(const bool by_truth, truth(runtime, values[2]));
@@ -77,7 +79,8 @@ Result<Value> round_integer(std::int64_t number, std::int64_t digits) {
   if (rest < 0) rest += unit;
   const bool up = rest > unit - rest || (rest == unit - rest && ((number - rest) / unit) % 2 != 0);
   std::int64_t result = 0;
-  if (__builtin_sub_overflow(number, rest, &result) || (up && __builtin_add_overflow(result, unit, &result)))
+  if (__builtin_sub_overflow(number, rest, &result) ||
+      (up && __builtin_add_overflow(result, unit, &result)))
     return Error(ErrorCode::unsupported, "an integer beyond 64 bits");
   return Value::integer(result);
 }
@@ -97,9 +100,11 @@ Result<Value> round_number(double number, std::int64_t digits) {
   if (kept < -1) return Value::number(std::copysign(0.0, number));
   if (kept == -1) {
     const double unit = std::pow(10.0, static_cast<double>(-digits));
-    return Value::number(std::fabs(number) > unit / 2 ? std::copysign(unit, number) : std::copysign(0.0, number));
+    return Value::number(std::fabs(number) > unit / 2 ? std::copysign(unit, number)
+                                                      : std::copysign(0.0, number));
   }
-  return Value::number(read_float(float_scientific(number, static_cast<int>(kept))).value_or(number));
+  return Value::number(
+      read_float(float_scientific(number, static_cast<int>(kept))).value_or(number));
 }
 
 Result<Value> round_filter(Runtime& runtime, Arguments& arguments) {
@@ -111,7 +116,8 @@ Result<Value> round_filter(Runtime& runtime, Arguments& arguments) {
     return failure("method must be common, ceil or floor");
   const Value& value = values[0];
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
-  if (!is_numeric(value)) return failure(cat("type ", type_name(value), " doesn't define __round__ method"));
+  if (!is_numeric(value))
+    return failure(cat("type ", type_name(value), " doesn't define __round__ method"));
   if (method == "common" && values[1].is(Kind::none)) {
     if (!value.is(Kind::number)) return unary_plus(value);
     MOTLEY_TRY(const Value whole, round_number(value.number(), 0));
@@ -125,11 +131,13 @@ Result<Value> round_filter(Runtime& runtime, Arguments& arguments) {
     MOTLEY_TRY(const std::int64_t whole, as_count(value));
     return round_integer(whole, -digits);
   }
-  MOTLEY_TRY(const Value unit, compute(runtime, Arithmetic::power, Value::integer(10), Value::integer(digits)));
+  MOTLEY_TRY(const Value unit,
+             compute(runtime, Arithmetic::power, Value::integer(10), Value::integer(digits)));
   MOTLEY_TRY(const Value scaled, compute(runtime, Arithmetic::multiply, value, unit));
   Value whole = scaled;
   if (scaled.is(Kind::number)) {
-    MOTLEY_TRY(const std::int64_t cut, truncated(method == "ceil" ? std::ceil(scaled.number()) : std::floor(scaled.number())));
+    MOTLEY_TRY(const std::int64_t cut, truncated(method == "ceil" ? std::ceil(scaled.number())
+                                                                  : std::floor(scaled.number())));
     whole = Value::integer(cut);
   }
   return compute(runtime, Arithmetic::divide, whole, unit);
@@ -145,7 +153,8 @@ Result<Value> file_size(Runtime& runtime, Arguments& arguments) {
   if (is_numeric(values[0])) {
     bytes = as_double(values[0]);
   } else {
-    const auto number = values[0].is(Kind::string) ? read_float(values[0].string().text()) : std::nullopt;
+    const auto number =
+        values[0].is(Kind::string) ? read_float(values[0].string().text()) : std::nullopt;
     if (!number) return failure(cat("filesizeformat takes a number, not ", type_name(values[0])));
     bytes = *number;
   }
@@ -179,8 +188,9 @@ Result<Value> attribute(Runtime& runtime, Arguments& arguments) {
 }
 
 constexpr Filter filters[] = {
-    {"abs", absolute},     {"attr", attribute},  {"d", default_value},   {"default", default_value},
-    {"filesizeformat", file_size}, {"float", to_float}, {"int", to_integer}, {"round", round_filter},
+    {"abs", absolute},          {"attr", attribute},           {"d", default_value},
+    {"default", default_value}, {"filesizeformat", file_size}, {"float", to_float},
+    {"int", to_integer},        {"round", round_filter},
 };
 
 }  // namespace

@@ -60,7 +60,8 @@ std::optional<std::string> without_underscores(std::string_view text) {
       result += text[i];
       continue;
     }
-    const bool between = i > 0 && i + 1 < text.size() && is_ascii_digit(text[i - 1]) && is_ascii_digit(text[i + 1]);
+    const bool between =
+        i > 0 && i + 1 < text.size() && is_ascii_digit(text[i - 1]) && is_ascii_digit(text[i + 1]);
     if (!between) return std::nullopt;
   }
   return result;
@@ -103,7 +104,8 @@ void keep_point(std::string& text) {
 std::string float_repr(double number) {
   if (!std::isfinite(number)) return written(number, std::chars_format::general, 0);
   char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, number, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits, number, std::chars_format::scientific).ptr;
   const std::string_view text(digits, static_cast<std::size_t>(end - digits));
   const std::size_t mark = text.find('e');
   int exponent = 0;
@@ -111,7 +113,8 @@ std::string float_repr(double number) {
   std::from_chars(exponent_text.data(), exponent_text.data() + exponent_text.size(), exponent);
   if (exponent < -4 || exponent >= 16) return std::string(text);
   char plain[64];
-  const auto plain_end = std::to_chars(plain, plain + sizeof plain, number, std::chars_format::fixed).ptr;
+  const auto plain_end =
+      std::to_chars(plain, plain + sizeof plain, number, std::chars_format::fixed).ptr;
   std::string result(plain, plain_end);
   if (result.find('.') == std::string::npos) result += ".0";
   return result;
@@ -138,7 +141,8 @@ std::string float_general(double number, int precision, bool alternate) {
   const char* const begin = scientific.data() + mark + (scientific[mark + 1] == '+' ? 2 : 1);
   std::from_chars(begin, scientific.data() + scientific.size(), exponent);
   const bool fixed = exponent >= -4 && exponent < digits;
-  std::string text = fixed ? written(number, std::chars_format::fixed, digits - 1 - exponent) : scientific;
+  std::string text =
+      fixed ? written(number, std::chars_format::fixed, digits - 1 - exponent) : scientific;
   if (alternate) {
     keep_point(text);
     return text;
@@ -153,7 +157,8 @@ std::string float_general(double number, int precision, bool alternate) {
 
 Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base) {
   const std::optional<std::int64_t> nothing;
-  if (base != 0 && (base < 2 || base > 36)) return failure("int() base must be >= 2 and <= 36, or 0");
+  if (base != 0 && (base < 2 || base > 36))
+    return failure("int() base must be >= 2 and <= 36, or 0");
   std::string_view rest = trimmed(text);
   const bool negative = !rest.empty() && rest[0] == '-';
   if (!rest.empty() && (rest[0] == '-' || rest[0] == '+')) rest.remove_prefix(1);
@@ -221,7 +226,8 @@ Result<std::int64_t> truncated(double number) {
   if (std::isnan(number)) return failure("cannot convert float NaN to integer");
   if (std::isinf(number)) return failure("cannot convert float infinity to integer");
   constexpr double beyond = 9223372036854775808.0;  // 2^63
-  if (number >= beyond || number < -beyond) return Error(ErrorCode::unsupported, "an integer beyond 64 bits");
+  if (number >= beyond || number < -beyond)
+    return Error(ErrorCode::unsupported, "an integer beyond 64 bits");
   return static_cast<std::int64_t>(number);
 }
 

@@ -80,17 +80,16 @@ Result<bool> equal_dicts(Runtime& runtime, const Dict& left, const Dict& right) 
 
 bool equal_ranges(const Range& left, const Range& right) {
   if (left.size != right.size) return false;
-  return left.size == 0 || (left.start == right.start && (left.size == 1 || left.step == right.step));
+  return left.size == 0 ||
+         (left.start == right.start && (left.size == 1 || left.step == right.step));
 }
 
 Error unsupported_operands(std::string_view operation, const Value& left, const Value& right) {
-  return failure(cat("unsupported operand type(s) for ", operation, ": '", type_name(left), "' and '",
-                     type_name(right), "'"));
+  return failure(cat("unsupported operand type(s) for ", operation, ": '", type_name(left),
+                     "' and '", type_name(right), "'"));
 }
 
-Error too_large() {
-  return Error(ErrorCode::unsupported, "an integer beyond 64 bits");
-}
+Error too_large() { return Error(ErrorCode::unsupported, "an integer beyond 64 bits"); }
 
 Result<Value> compute_integers(Arithmetic operation, std::int64_t left, std::int64_t right) {
   std::int64_t result = 0;
@@ -112,7 +111,9 @@ Result<Value> compute_integers(Arithmetic operation, std::int64_t left, std::int
     case Arithmetic::floor_divide:
     case Arithmetic::modulo: {
       if (right == 0) return failure("integer division or modulo by zero");
-      if (right == -1) return compute_integers(Arithmetic::multiply, operation == Arithmetic::modulo ? 0 : left, -1);
+      if (right == -1)
+        return compute_integers(Arithmetic::multiply, operation == Arithmetic::modulo ? 0 : left,
+                                -1);
       std::int64_t quotient = left / right;
       std::int64_t rest = left % right;
       if (rest != 0 && (rest < 0) != (right < 0)) {
@@ -201,14 +202,16 @@ Result<Value> repeat(Runtime& runtime, const Value& sequence, std::int64_t count
     result.reserve(times * items.size());
     for (std::size_t i = 0; i < times; ++i) result.insert(result.end(), items.begin(), items.end());
   }
-  return sequence.is(Kind::list) ? runtime.list(std::move(result)) : runtime.tuple(std::move(result));
+  return sequence.is(Kind::list) ? runtime.list(std::move(result))
+                                 : runtime.tuple(std::move(result));
 }
 
 Result<Value> add_sequences(Runtime& runtime, const Value& left, const Value& right) {
-  if (left.is(Kind::string) && right.is(Kind::string)) return add_texts(runtime, left.string(), right.string());
+  if (left.is(Kind::string) && right.is(Kind::string))
+    return add_texts(runtime, left.string(), right.string());
   if (left.kind() != right.kind())
-    return failure(cat("can only concatenate ", type_name(left), " (not \"", type_name(right), "\") to ",
-                       type_name(left)));
+    return failure(cat("can only concatenate ", type_name(left), " (not \"", type_name(right),
+                       "\") to ", type_name(left)));
   std::vector<Value> items = left.sequence().items;
   const auto& more = right.sequence().items;
   MOTLEY_TRY_VOID(runtime.step(items.size() + more.size()));
@@ -326,7 +329,8 @@ Result<bool> compare(Runtime& runtime, Order order, const Value& left, const Val
   if (right.is(Kind::undefined)) return failure(right.undefined().message);
   if (is_numeric(left) && is_numeric(right)) return holds(order, compare_numbers(left, right));
   if (left.kind() == right.kind() && left.is(Kind::string)) {
-    MOTLEY_TRY_VOID(runtime.scan(std::min(left.string().text().size(), right.string().text().size())));
+    MOTLEY_TRY_VOID(
+        runtime.scan(std::min(left.string().text().size(), right.string().text().size())));
     // The order of UTF-8 is that of code points.
     return holds(order, left.string().text() <=> right.string().text());
   }

@@ -27,7 +27,15 @@ Result<bool> contains(Runtime& runtime, const Value& container, const Value& ite
 
 Result<void> require_hashable(Runtime& runtime, const Value& value);
 
-enum class Arithmetic : std::uint8_t { add, subtract, multiply, divide, floor_divide, modulo, power };
+enum class Arithmetic : std::uint8_t {
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power
+};
 std::string_view symbol(Arithmetic operation);
 Result<Value> compute(Runtime& runtime, Arithmetic operation, const Value& left,
                       const Value& right);

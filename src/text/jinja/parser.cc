@@ -51,7 +51,8 @@ class Parser : private ExpressionParser {
           break;
         default:
           if (ends.size() == 0) return block;
-          return source_.malformed(cat("the template ends where '", join(ends, "' or '"), "' is missing"), begin);
+          return source_.malformed(
+              cat("the template ends where '", join(ends, "' or '"), "' is missing"), begin);
       }
     }
   }
@@ -84,10 +85,11 @@ class Parser : private ExpressionParser {
     if (name == "do") return parse_do(block, at);
     if (name == "break") return add(Break()), Result<void>();
     if (name == "continue") return add(Continue()), Result<void>();
-    constexpr std::array<std::string_view, 6> refused = {"autoescape", "block", "extends",
+    constexpr std::array<std::string_view, 6> refused = {"autoescape", "block",  "extends",
                                                          "from",       "import", "include"};
     if (std::ranges::find(refused, name) != refused.end())
-      return source_.refused(cat("the tag '", name, "', which chat templates have no use for"), tag);
+      return source_.refused(cat("the tag '", name, "', which chat templates have no use for"),
+                             tag);
     std::string what = cat("unknown tag ", quote(name));
     if (ends.size() != 0) what += cat(", looking for '", join(ends, "' or '"), "'");
     return source_.malformed(std::move(what), tag);
@@ -96,7 +98,8 @@ class Parser : private ExpressionParser {
   // -------------------------------------------------------------------------------------- targets
 
   static bool is_constant(std::string_view name) {
-    constexpr std::array<std::string_view, 6> constants = {"true", "True", "false", "False", "none", "None"};
+    constexpr std::array<std::string_view, 6> constants = {"true",  "True", "false",
+                                                           "False", "none", "None"};
     return std::ranges::find(constants, name) != constants.end();
   }
 

@@ -202,8 +202,9 @@ class ReprWriter : public Writer {
     const bool has_single = string.text().find('\'') != std::string_view::npos;
     const bool has_double = string.text().find('"') != std::string_view::npos;
     const char quote = has_single && !has_double ? '"' : '\'';
-    append_quoted(out_, string, std::string_view(&quote, 1),
-                  [quote](std::string& text, std::string_view piece) { append_escaped(text, piece, quote); });
+    append_quoted(
+        out_, string, std::string_view(&quote, 1),
+        [quote](std::string& text, std::string_view piece) { append_escaped(text, piece, quote); });
     if (string.markup) put(")");
     return {};
   }

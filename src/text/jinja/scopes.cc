@@ -28,7 +28,8 @@ void note_parameters(const Target& target, Symbols& symbols) {
 
 void note_target(const Target& target, Symbols& symbols) {
   if (const auto* const name = std::get_if<NameTarget>(&target.node)) symbols.store(name->name);
-  if (const auto* const attribute = std::get_if<AttributeTarget>(&target.node)) symbols.load(attribute->name);
+  if (const auto* const attribute = std::get_if<AttributeTarget>(&target.node))
+    symbols.load(attribute->name);
   if (const auto* const tuple = std::get_if<TupleTarget>(&target.node)) {
     for (const Target& item : tuple->items) note_target(item, symbols);
   }
@@ -120,7 +121,8 @@ class Resolver {
   Result<void> check_known(bool known, std::string_view kind, const std::string& name, Position at,
                            const Frame& frame) const {
     if (kind == "filter" && is_refused_filter(name))
-      return Error(ErrorCode::unsupported, cat("the filter '", name, "', which chat templates have no use for"),
+      return Error(ErrorCode::unsupported,
+                   cat("the filter '", name, "', which chat templates have no use for"),
                    source_.where(at), "mend the chat template");
     if (known || frame.lenient) return {};
     return malformed(cat("no ", kind, " named ", quote(name)), at);
@@ -134,7 +136,8 @@ class Resolver {
     if (std::holds_alternative<Conditional>(expression.node)) frame.lenient = true;
     if (auto* const call = std::get_if<FilterCall>(&expression.node)) {
       call->filter = find_filter(call->name);
-      MOTLEY_TRY_VOID(check_known(call->filter != nullptr, "filter", call->name, expression.at, frame));
+      MOTLEY_TRY_VOID(
+          check_known(call->filter != nullptr, "filter", call->name, expression.at, frame));
     }
     if (auto* const call = std::get_if<TestCall>(&expression.node)) {
       call->test = find_test(call->name);
@@ -169,14 +172,19 @@ class Resolver {
 
   Result<void> resolve(Block& block, const Frame& frame) {
     for (Statement& statement : block) {
-      MOTLEY_TRY_VOID(std::visit([&](auto& node) { return resolve(node, frame, statement.at); }, statement.node));
+      MOTLEY_TRY_VOID(std::visit([&](auto& node) { return resolve(node, frame, statement.at); },
+                                 statement.node));
     }
     return {};
   }
 
   Result<void> resolve(Data&, const Frame&, Position) { return {}; }
-  Result<void> resolve(Print& print, const Frame& frame, Position) { return resolve(print.value, frame); }
-  Result<void> resolve(Do& statement, const Frame& frame, Position) { return resolve(statement.value, frame); }
+  Result<void> resolve(Print& print, const Frame& frame, Position) {
+    return resolve(print.value, frame);
+  }
+  Result<void> resolve(Do& statement, const Frame& frame, Position) {
+    return resolve(statement.value, frame);
+  }
 
   Result<void> resolve(Break&, const Frame& frame, Position at) {
     if (!frame.in_loop) return malformed("'break' outside of a loop", at);
@@ -255,9 +263,9 @@ class Resolver {
     Symbols otherwise(frame.symbols, layout);
     note(loop.otherwise, otherwise);
     loop.otherwise_scope = otherwise.scope();
-    MOTLEY_TRY_VOID(resolve(loop.otherwise, {.symbols = &otherwise,
-                                             .layout = &layout,
-                                             .in_loop = frame.in_loop && !loop.recursive}));
+    MOTLEY_TRY_VOID(resolve(
+        loop.otherwise,
+        {.symbols = &otherwise, .layout = &layout, .in_loop = frame.in_loop && !loop.recursive}));
     loop.slots = static_cast<std::uint32_t>(own.slots.size());
     --loops_;
     return {};
@@ -286,7 +294,8 @@ class Resolver {
     Symbols symbols(frame.symbols, layout);
     note(function, symbols);
     const auto has_parameter = [&](std::string_view name) {
-      return std::ranges::any_of(function.parameters, [&](const auto& each) { return each.first == name; });
+      return std::ranges::any_of(function.parameters,
+                                 [&](const auto& each) { return each.first == name; });
     };
     const auto asked = undeclared(function.body, {"caller", "kwargs", "varargs"});
     const auto declare = [&](const std::string& name, bool& has, Reference& variable) {

@@ -46,7 +46,8 @@ struct Deferred : Generator {
 };
 
 // A string in lower case, unless the case counts; anything else as it is.
-Result<Value> sort_key(Runtime& runtime, const AttributePath& path, const Value& item, bool case_counts) {
+Result<Value> sort_key(Runtime& runtime, const AttributePath& path, const Value& item,
+                       bool case_counts) {
   MOTLEY_TRY(const Value key, path.get(runtime, item));
   if (case_counts || !key.is(Kind::string)) return key;
   return in_case(runtime, key.string(), Case::lower);
@@ -62,7 +63,7 @@ std::vector<Value> ordered(const std::vector<Value>& items, const std::vector<st
 // --------------------------------------------------------------------------------- one by one
 
 struct MappedAttribute : Generator {
-  MappedAttribute(Cursor from, AttributePath which) : cursor(std::move(from)), path(std::move(which)) {}
+  MappedAttribute(Cursor from, AttributePath which) : cursor(from), path(std::move(which)) {}
   Result<Value> next(Runtime& runtime) override {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return item;
@@ -75,7 +76,7 @@ struct MappedAttribute : Generator {
 // A name that is no filter's or test's is an error only when there is an item to apply it to.
 struct MappedFilter : Generator {
   MappedFilter(Cursor from, const Filter* which, std::string called, Arguments with)
-      : cursor(std::move(from)), filter(which), name(std::move(called)), arguments(std::move(with)) {}
+      : cursor(from), filter(which), name(std::move(called)), arguments(std::move(with)) {}
   Result<Value> next(Runtime& runtime) override {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return item;
@@ -101,7 +102,8 @@ Value not_iterable(Runtime& runtime, const Value& value) {
 }
 
 Value empty_generator(Runtime& runtime) {
-  return generate<Deferred>(runtime, [](Runtime&) -> Result<std::vector<Value>> { return std::vector<Value>(); });
+  return generate<Deferred>(
+      runtime, [](Runtime&) -> Result<std::vector<Value>> { return std::vector<Value>(); });
 }
 
 Result<Value> map(Runtime& runtime, Arguments& arguments) {
@@ -121,21 +123,25 @@ Result<Value> map(Runtime& runtime, Arguments& arguments) {
         return generate<FailsWhenRead>(runtime, cat("Unexpected keyword argument '", name, "'"));
       (name == "attribute" ? attribute : otherwise) = given;
     }
-    if (attribute.is(Kind::missing)) return generate<FailsWhenRead>(runtime, "map requires a filter argument");
+    if (attribute.is(Kind::missing))
+      return generate<FailsWhenRead>(runtime, "map requires a filter argument");
     MOTLEY_TRY(AttributePath path, AttributePath::read(runtime, attribute));
     path.set_default(otherwise);
-    return generate<MappedAttribute>(runtime, std::move(cursor), std::move(path));
+    return generate<MappedAttribute>(runtime, cursor, std::move(path));
   }
   const Value name = rest.positional[0];
   rest.positional.erase(rest.positional.begin());
   const Filter* const filter = name.is(Kind::string) ? find_filter(name.string().text()) : nullptr;
   MOTLEY_TRY(MarkedText shown, represent(runtime, name));
-  return generate<MappedFilter>(runtime, std::move(cursor), filter, std::move(shown.text), std::move(rest));
+  return generate<MappedFilter>(runtime, cursor, filter, std::move(shown.text), std::move(rest));
 }
 
 struct Selected : Generator {
   Selected(Cursor from, AttributePath which, std::string called, Arguments with, bool passing)
-      : cursor(std::move(from)), path(std::move(which)), name(std::move(called)), arguments(std::move(with)),
+      : cursor(from),
+        path(std::move(which)),
+        name(std::move(called)),
+        arguments(std::move(with)),
         keeps(passing) {}
 
   Result<Value> next(Runtime& runtime) override {
@@ -176,7 +182,8 @@ Result<Value> select(Runtime& runtime, Arguments& arguments) {
   rest.keyword = arguments.keyword;
   AttributePath path;
   if (by_attribute) {
-    if (rest.positional.empty()) return generate<FailsWhenRead>(runtime, "Missing parameter for attribute name");
+    if (rest.positional.empty())
+      return generate<FailsWhenRead>(runtime, "Missing parameter for attribute name");
     MOTLEY_TRY(path, AttributePath::read(runtime, rest.positional[0]));
     rest.positional.erase(rest.positional.begin());
   }
@@ -185,15 +192,17 @@ Result<Value> select(Runtime& runtime, Arguments& arguments) {
     const Value given = rest.positional[0];
     rest.positional.erase(rest.positional.begin());
     const bool is_name = given.is(Kind::string) && !given.string().text().empty();
-    MOTLEY_TRY(const MarkedText shown, is_name ? to_text(runtime, given) : represent(runtime, given));
+    MOTLEY_TRY(const MarkedText shown,
+               is_name ? to_text(runtime, given) : represent(runtime, given));
     name = shown.text;
   }
-  return generate<Selected>(runtime, std::move(cursor), std::move(path), std::move(name), std::move(rest), keeps);
+  return generate<Selected>(runtime, cursor, std::move(path), std::move(name), std::move(rest),
+                            keeps);
 }
 
 struct UniqueItems : Generator {
   UniqueItems(Cursor from, AttributePath which, bool counts, Dict& keys)
-      : cursor(std::move(from)), path(std::move(which)), case_counts(counts), seen(keys) {}
+      : cursor(from), path(std::move(which)), case_counts(counts), seen(keys) {}
 
   Result<Value> next(Runtime& runtime) override {
     while (true) {
@@ -214,12 +223,14 @@ struct UniqueItems : Generator {
 };
 
 Result<Value> unique(Runtime& runtime, Arguments& arguments) {
-  MOTLEY_TRY(const auto values, arguments.bind<3>("unique", {"value", "case_sensitive", "attribute"}, 1));
+  MOTLEY_TRY(const auto values,
+             arguments.bind<3>("unique", {"value", "case_sensitive", "attribute"}, 1));
   MOTLEY_TRY(const bool case_counts, flag(runtime, values[1]));
   MOTLEY_TRY(AttributePath path, AttributePath::read(runtime, values[2]));
   if (!Cursor::can_walk(values[0])) return not_iterable(runtime, values[0]);
   MOTLEY_TRY(Cursor cursor, Cursor::over(values[0]));
-  return generate<UniqueItems>(runtime, std::move(cursor), std::move(path), case_counts, runtime.heap().make<Dict>());
+  return generate<UniqueItems>(runtime, cursor, std::move(path), case_counts,
+                               runtime.heap().make<Dict>());
 }
 
 // ----------------------------------------------------------------------------------- one of many
@@ -240,7 +251,8 @@ Result<Value> last(Runtime& runtime, Arguments& arguments) {
   if (value.is(Kind::string)) {
     const String& string = value.string();
     if (!string.text().empty())
-      item = part_of(runtime, string, character_before(string.text(), string.text().size()), string.text().size());
+      item = part_of(runtime, string, character_before(string.text(), string.text().size()),
+                     string.text().size());
   } else if (value.is(Kind::list) || value.is(Kind::tuple)) {
     if (!value.sequence().items.empty()) item = value.sequence().items.back();
   } else {
@@ -252,7 +264,8 @@ Result<Value> last(Runtime& runtime, Arguments& arguments) {
 
 template <Order better>
 Result<Value> best(Runtime& runtime, Arguments& arguments) {
-  MOTLEY_TRY(const auto values, arguments.bind<3>("min", {"value", "case_sensitive", "attribute"}, 1));
+  MOTLEY_TRY(const auto values,
+             arguments.bind<3>("min", {"value", "case_sensitive", "attribute"}, 1));
   MOTLEY_TRY(const bool case_counts, flag(runtime, values[1]));
   MOTLEY_TRY(const AttributePath path, AttributePath::read(runtime, values[2]));
   MOTLEY_TRY(Cursor cursor, Cursor::over(values[0]));
@@ -290,7 +303,8 @@ Result<Value> count(Runtime& runtime, Arguments& arguments) {
   return Value::integer(static_cast<std::int64_t>(size));
 }
 
-// -------------------------------------------------------------------------------------- whole lists
+// -------------------------------------------------------------------------------------- whole
+// lists
 
 Result<Value> list(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("list", {"value"}, 1));
@@ -302,7 +316,8 @@ Result<Value> reverse(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("reverse", {"value"}, 1));
   const Value value = values[0];
   if (value.is(Kind::string)) {
-    MOTLEY_TRY(const SliceBounds bounds, slice_bounds(length_of(value.string()), Value(), Value(), Value::integer(-1)));
+    MOTLEY_TRY(const SliceBounds bounds,
+               slice_bounds(length_of(value.string()), Value(), Value(), Value::integer(-1)));
     return slice_text(runtime, value.string(), bounds);
   }
   if (!Cursor::can_walk(value)) return failure("argument must be iterable");
@@ -325,7 +340,8 @@ Result<Value> items_of(Runtime& runtime, Arguments& arguments) {
     if (value.is(Kind::undefined)) return pairs;
     if (!value.is(Kind::dict)) return failure("Can only get item pairs from a mapping.");
     MOTLEY_TRY_VOID(later.step(value.dict().size()));
-    for (const Dict::Entry& entry : value.dict().entries()) pairs.push_back(entry_pair(later, entry));
+    for (const Dict::Entry& entry : value.dict().entries())
+      pairs.push_back(entry_pair(later, entry));
     return pairs;
   });
 }
@@ -358,15 +374,18 @@ Result<Value> sort_dict(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const std::int64_t descending, as_count_or(values[3], 0));
   std::string_view by = "key";
   if (values[2].is(Kind::string)) by = values[2].string().text();
-  if (!(values[2].is(Kind::missing) || values[2].is(Kind::string)) || (by != "key" && by != "value"))
+  if (!(values[2].is(Kind::missing) || values[2].is(Kind::string)) ||
+      (by != "key" && by != "value"))
     return failure("You can only sort by either \"key\" or \"value\"");
   if (values[0].is(Kind::undefined)) return failure(values[0].undefined().message);
-  if (!values[0].is(Kind::dict)) return failure(cat("'", type_name(values[0]), "' object has no attribute 'items'"));
+  if (!values[0].is(Kind::dict))
+    return failure(cat("'", type_name(values[0]), "' object has no attribute 'items'"));
   std::vector<Value> pairs;
   std::vector<Value> keys;
   for (const Dict::Entry& entry : values[0].dict().entries()) {
     pairs.push_back(entry_pair(runtime, entry));
-    MOTLEY_TRY(const Value key, sort_key(runtime, AttributePath(), by == "key" ? entry.first : entry.second, case_counts));
+    MOTLEY_TRY(const Value key, sort_key(runtime, AttributePath(),
+                                         by == "key" ? entry.first : entry.second, case_counts));
     keys.push_back(key);
   }
   MOTLEY_TRY(const std::vector<std::size_t> order, sorted_order(runtime, keys, descending != 0));

@@ -49,7 +49,7 @@ struct LoopBody : Callable {
 // The items of a loop that its `if` lets through, tested when they are asked for.
 struct FilteredItems : Generator {
   FilteredItems(Interpreter& runs, const For& what, Cursor from, Activation& where)
-      : interpreter(runs), loop(what), cursor(std::move(from)), here(where) {}
+      : interpreter(runs), loop(what), cursor(from), here(where) {}
 
   Result<Value> next(Runtime& runtime) override {
     if (!std::exchange(has_begun, true)) interpreter.enter(loop.filter_scope, here);
@@ -128,18 +128,21 @@ Result<void> Interpreter::assign(const Target& target, const Value& value, Activ
   }
   const auto& items = std::get<TupleTarget>(target.node).items;
   if (!Cursor::can_walk(value))
-    return located(failure(cat("cannot unpack non-iterable ", type_name(value), " object")), target.at);
+    return located(failure(cat("cannot unpack non-iterable ", type_name(value), " object")),
+                   target.at);
   MOTLEY_TRY(Cursor cursor, Cursor::over(value));
   std::vector<Value> values;
   while (true) {
     MOTLEY_TRY(const Value item, cursor.next(runtime_));
     if (item.is(Kind::missing)) break;
     if (values.size() == items.size())
-      return located(failure(cat("too many values to unpack (expected ", items.size(), ")")), target.at);
+      return located(failure(cat("too many values to unpack (expected ", items.size(), ")")),
+                     target.at);
     values.push_back(item);
   }
   if (values.size() < items.size())
-    return located(failure(cat("not enough values to unpack (expected ", items.size(), ", got ", values.size(), ")")),
+    return located(failure(cat("not enough values to unpack (expected ", items.size(), ", got ",
+                               values.size(), ")")),
                    target.at);
   for (std::size_t i = 0; i < items.size(); ++i) MOTLEY_TRY_VOID(assign(items[i], values[i], here));
   return {};
@@ -157,9 +160,11 @@ Result<void> Interpreter::check_namespaces(const Target& target, Activation& her
 }
 
 Value Interpreter::assigned(const Target& target, Activation& here) {
-  if (const auto* const name = std::get_if<NameTarget>(&target.node)) return here.at(name->variable);
+  if (const auto* const name = std::get_if<NameTarget>(&target.node))
+    return here.at(name->variable);
   std::vector<Value> values;
-  for (const Target& item : std::get<TupleTarget>(target.node).items) values.push_back(assigned(item, here));
+  for (const Target& item : std::get<TupleTarget>(target.node).items)
+    values.push_back(assigned(item, here));
   return runtime_.tuple(std::move(values));
 }
 
@@ -167,24 +172,28 @@ Value Interpreter::assigned(const Target& target, Activation& here) {
 
 Result<void> Interpreter::print(const MarkedText& text, MarkedText& out) {
   if (out.text.size() + text.text.size() > runtime_.limits().output_bytes)
-    return Error(ErrorCode::too_long, "the chat template writes too much", "",
-                 cat("a rendering may write ", runtime_.limits().output_bytes, " bytes; send less"));
+    return Error(
+        ErrorCode::too_long, "the chat template writes too much", "",
+        cat("a rendering may write ", runtime_.limits().output_bytes, " bytes; send less"));
   out.append(text);
   return {};
 }
 
 Result<void> Interpreter::print_string(const Value& value, MarkedText& out) {
-  if (!value.is(Kind::string)) return failure(cat("expected a string to print, not ", type_name(value)));
+  if (!value.is(Kind::string))
+    return failure(cat("expected a string to print, not ", type_name(value)));
   return print(value.string().marked, out);
 }
 
 // ------------------------------------------------------------------------------------- statements
 
-Result<Interpreter::Flow> Interpreter::execute(const Block& block, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const Block& block, Activation& here,
+                                               MarkedText& out) {
   MOTLEY_TRY(const auto level, runtime_.deeper());
   for (const Statement& statement : block) {
     MOTLEY_TRY_VOID(runtime_.step());
-    Result<Flow> flow = std::visit([&](const auto& node) { return execute(node, here, out); }, statement.node);
+    Result<Flow> flow =
+        std::visit([&](const auto& node) { return execute(node, here, out); }, statement.node);
     if (!flow.ok()) return located(std::move(flow).error(), statement.at);
     if (*flow != Flow::on) return flow;
   }
@@ -196,7 +205,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Data& node, Activation&, Ma
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Print& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const Print& node, Activation& here,
+                                               MarkedText& out) {
   MOTLEY_TRY(const Value value, evaluate(*node.value, here));
   if (value.is(Kind::string)) {
     MOTLEY_TRY_VOID(print(value.string().marked, out));
@@ -221,8 +231,9 @@ Result<Interpreter::Flow> Interpreter::execute(const For& node, Activation& here
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& iterable, Activation& around,
-                                                std::int64_t depth, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& iterable,
+                                                Activation& around, std::int64_t depth,
+                                                MarkedText& out) {
   Heap& heap = runtime_.heap();
   Activation& here = node.recursive ? heap.make<Activation>(node.slots, &around) : around;
   heap.count(node.recursive ? node.slots * sizeof(Value) : 0);
@@ -230,7 +241,8 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
   Value items = iterable;
   if (node.filter != nullptr) {
     auto& activation = heap.make<Activation>(node.filter_slots, &around);
-    items = Value::object(Kind::generator, static_cast<Generator*>(&heap.make<FilteredItems>(*this, node, cursor, activation)));
+    items = Value::object(Kind::generator, static_cast<Generator*>(&heap.make<FilteredItems>(
+                                               *this, node, cursor, activation)));
     MOTLEY_TRY(cursor, Cursor::over(items));
   }
   auto& loop = heap.make<Loop>(items, cursor, depth);
@@ -267,14 +279,16 @@ Result<Interpreter::Flow> Interpreter::execute(const Macro& node, Activation& he
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const CallBlock& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const CallBlock& node, Activation& here,
+                                               MarkedText& out) {
   const Value caller = as_value(runtime_.heap().make<MacroValue>(*this, node.function, here));
   MOTLEY_TRY(const Value value, evaluate_call(std::get<Call>(node.call->node), here, caller));
   MOTLEY_TRY_VOID(print_string(value, out));
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const FilterBlock& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const FilterBlock& node, Activation& here,
+                                               MarkedText& out) {
   enter(node.scope, here);
   MarkedText text;
   MOTLEY_TRY(const Flow flow, execute(node.body, here, text));
@@ -292,7 +306,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Set& node, Activation& here
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Activation& here, MarkedText&) {
+Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Activation& here,
+                                               MarkedText&) {
   enter(node.scope, here);
   MarkedText text;
   MOTLEY_TRY(const Flow flow, execute(node.body, here, text));
@@ -307,7 +322,8 @@ Result<Interpreter::Flow> Interpreter::execute(const SetBlock& node, Activation&
   return Flow::on;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const With& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const With& node, Activation& here,
+                                               MarkedText& out) {
   enter(node.scope, here);
   for (const auto& [target, expression] : node.bindings) {
     MOTLEY_TRY(const Value value, evaluate(*expression, here));
@@ -318,7 +334,8 @@ Result<Interpreter::Flow> Interpreter::execute(const With& node, Activation& her
   return flow;
 }
 
-Result<Interpreter::Flow> Interpreter::execute(const Generation& node, Activation& here, MarkedText& out) {
+Result<Interpreter::Flow> Interpreter::execute(const Generation& node, Activation& here,
+                                               MarkedText& out) {
   Arguments none;
   MOTLEY_TRY(const Value value, call_function(node.function, here, none));
   MOTLEY_TRY_VOID(print_string(value, out));
@@ -327,7 +344,8 @@ Result<Interpreter::Flow> Interpreter::execute(const Generation& node, Activatio
 
 // ----------------------------------------------------------------------------------------- macros
 
-Result<Value> Interpreter::call_function(const Function& function, Activation& around, Arguments& arguments) {
+Result<Value> Interpreter::call_function(const Function& function, Activation& around,
+                                         Arguments& arguments) {
   MOTLEY_TRY(const auto level, runtime_.deeper());
   auto& here = runtime_.heap().make<Activation>(function.slots, &around);
   runtime_.heap().count(function.slots * sizeof(Value));
@@ -335,7 +353,8 @@ Result<Value> Interpreter::call_function(const Function& function, Activation& a
   auto& given = arguments.positional;
   auto& named = arguments.keyword;
   const auto take = [&named](std::string_view name) {
-    const auto found = std::ranges::find_if(named, [name](const auto& each) { return each.first == name; });
+    const auto found =
+        std::ranges::find_if(named, [name](const auto& each) { return each.first == name; });
     if (found == named.end()) return Value();
     const Value value = found->second;
     named.erase(found);
@@ -343,7 +362,8 @@ Result<Value> Interpreter::call_function(const Function& function, Activation& a
   };
   const std::size_t count = function.parameters.size();
   for (std::size_t i = 0; i < count; ++i)
-    here.at(function.parameter_variables[i]) = i < given.size() ? given[i] : take(function.parameters[i].first);
+    here.at(function.parameter_variables[i]) =
+        i < given.size() ? given[i] : take(function.parameters[i].first);
   if (function.has_caller) {
     const Value caller = take("caller");
     const bool has_none = caller.is(Kind::missing) || caller.is(Kind::none);
@@ -351,14 +371,17 @@ Result<Value> Interpreter::call_function(const Function& function, Activation& a
   }
   if (function.has_keywords) {
     auto& rest = runtime_.heap().make<Dict>();
-    for (const auto& [name, value] : named) MOTLEY_TRY_VOID(rest.set(runtime_, runtime_.text(name), value));
+    for (const auto& [name, value] : named)
+      MOTLEY_TRY_VOID(rest.set(runtime_, runtime_.text(name), value));
     here.at(function.keywords) = Value::object(Kind::dict, &rest);
   } else if (!named.empty()) {
-    return failure(cat("macro '", function.name, "' takes no keyword argument '", named[0].first, "'"));
+    return failure(
+        cat("macro '", function.name, "' takes no keyword argument '", named[0].first, "'"));
   }
   if (function.has_positionals) {
     std::vector<Value> rest;
-    if (given.size() > count) rest.assign(given.begin() + static_cast<std::ptrdiff_t>(count), given.end());
+    if (given.size() > count)
+      rest.assign(given.begin() + static_cast<std::ptrdiff_t>(count), given.end());
     here.at(function.positionals) = runtime_.tuple(std::move(rest));
   } else if (given.size() > count) {
     return failure(cat("macro '", function.name, "' takes not more than ", count, " argument(s)"));

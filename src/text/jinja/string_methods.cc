@@ -59,12 +59,14 @@ Result<Value> zero_fill(Runtime& runtime, const Value& self, Arguments& argument
   MOTLEY_TRY(const auto values, arguments.bind<1>("zfill", {""}, 1));
   MOTLEY_TRY(const std::int64_t width, as_count(values[0]));
   const String& string = self.string();
-  const bool has_sign = !string.text().empty() && (string.text()[0] == '-' || string.text()[0] == '+');
+  const bool has_sign =
+      !string.text().empty() && (string.text()[0] == '-' || string.text()[0] == '+');
   const Value zero = runtime.text("0");
   const Value sign = part_of(runtime, string, 0, has_sign ? 1 : 0);
   const Value rest = part_of(runtime, string, has_sign ? 1 : 0, string.text().size());
   const std::int64_t rest_width = has_sign && width > 0 ? width - 1 : width;
-  MOTLEY_TRY(const Value filled, padded(runtime, rest.string(), rest_width, &zero.string(), Side::left));
+  MOTLEY_TRY(const Value filled,
+             padded(runtime, rest.string(), rest_width, &zero.string(), Side::left));
   return add_texts(runtime, sign.string(), filled.string());
 }
 
@@ -87,7 +89,8 @@ Result<Value> join(Runtime& runtime, const Value& self, Arguments& arguments) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return runtime.text(std::move(result), separator.markup);
     if (!item.is(Kind::string))
-      return failure(cat("sequence item ", i, ": expected str instance, ", type_name(item), " found"));
+      return failure(
+          cat("sequence item ", i, ": expected str instance, ", type_name(item), " found"));
     if (i > 0) result.append(separator.marked);
     result.append(separator.markup ? escaped(item.string()) : item.string().marked);
     MOTLEY_TRY_VOID(runtime.reserve(result.text.size()));
@@ -106,7 +109,9 @@ Result<Value> remove_affix(Runtime& runtime, const Value& self, Arguments& argum
   const String& string = self.string();
   const std::size_t size = string.text().size();
   const std::size_t gone = affix->text().size();
-  if (at_front ? !string.text().starts_with(affix->text()) : !string.text().ends_with(affix->text())) return self;
+  if (at_front ? !string.text().starts_with(affix->text())
+               : !string.text().ends_with(affix->text()))
+    return self;
   return at_front ? part_of(runtime, string, gone, size) : part_of(runtime, string, 0, size - gone);
 }
 
@@ -117,8 +122,9 @@ Result<Value> split_method(Runtime& runtime, const Value& self, Arguments& argum
   MOTLEY_TRY(const auto values, arguments.bind<2>("split", {"sep", "maxsplit"}, 0));
   MOTLEY_TRY(const String* const separator, optional_text(values[0], "split"));
   MOTLEY_TRY(const std::int64_t most, as_count_or(values[1], -1));
-  MOTLEY_TRY(std::vector<Value> parts, from_right ? split_from_right(runtime, self.string(), separator, most)
-                                                  : split(runtime, self.string(), separator, most));
+  MOTLEY_TRY(std::vector<Value> parts,
+             from_right ? split_from_right(runtime, self.string(), separator, most)
+                        : split(runtime, self.string(), separator, most));
   return runtime.list(std::move(parts));
 }
 
@@ -148,8 +154,11 @@ struct Window {
 Result<std::optional<Window>> window(Runtime& runtime, const String& string, const Value& from,
                                      const Value& to) {
   MOTLEY_TRY_VOID(runtime.scan(string.text().size()));
-  const auto given = [](const Value& value) { return !value.is(Kind::missing) && !value.is(Kind::none); };
-  if (!given(from) && !given(to)) return std::optional(Window{.begin = 0, .end = string.text().size()});
+  const auto given = [](const Value& value) {
+    return !value.is(Kind::missing) && !value.is(Kind::none);
+  };
+  if (!given(from) && !given(to))
+    return std::optional(Window{.begin = 0, .end = string.text().size()});
   const auto size = static_cast<std::int64_t>(length_of(string));
   const auto bound = [&](const Value& value, std::int64_t otherwise) -> Result<std::int64_t> {
     if (!given(value)) return otherwise;
@@ -197,7 +206,8 @@ Result<Value> find_method_of(Runtime& runtime, const Value& self, Arguments& arg
     const std::string_view seen = self.string().text().substr(part->begin, part->end - part->begin);
     MOTLEY_TRY_VOID(runtime.step(1 + (seen.size() / 64 * (1 + (needle->text().size() / 16)))));
     at = from_right ? seen.rfind(needle->text()) : seen.find(needle->text());
-    if (at != std::string_view::npos) at = count_characters(self.string().text().substr(0, part->begin + at));
+    if (at != std::string_view::npos)
+      at = count_characters(self.string().text().substr(0, part->begin + at));
   }
   if (at != std::string_view::npos) return Value::integer(static_cast<std::int64_t>(at));
   if (must_be_there) return failure("substring not found");
@@ -214,12 +224,14 @@ Result<Value> count_parts(Runtime& runtime, const Value& self, Arguments& argume
   if (wanted.empty()) return Value::integer(static_cast<std::int64_t>(count_characters(seen)) + 1);
   MOTLEY_TRY_VOID(runtime.step(1 + (seen.size() / 64 * (1 + (wanted.size() / 16)))));
   std::int64_t count = 0;
-  for (std::size_t at = seen.find(wanted); at != std::string_view::npos; at = seen.find(wanted, at + wanted.size()))
+  for (std::size_t at = seen.find(wanted); at != std::string_view::npos;
+       at = seen.find(wanted, at + wanted.size()))
     ++count;
   return Value::integer(count);
 }
 
-// ---------------------------------------------------------------------------------------- questions
+// ----------------------------------------------------------------------------------------
+// questions
 
 // Whether there are characters, and all of them have one of the properties.
 template <std::uint16_t any_of>

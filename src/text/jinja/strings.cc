@@ -13,7 +13,8 @@ constexpr std::size_t nowhere = std::string_view::npos;
 
 // In linear time, whatever the needle.
 std::size_t find_first(std::string_view text, std::string_view needle, std::size_t from) {
-  const void* const found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
+  const void* const found =
+      memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   if (found == nullptr) return nowhere;
   return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
@@ -130,12 +131,15 @@ Value change_case(Runtime& runtime, const String& string, Choose choose) {
   for (std::size_t at = 0; at < text.size();) {
     while (span != string.marked.said.end() && span->end <= at) ++span;
     const bool said = span != string.marked.said.end() && span->begin <= at;
-    const std::size_t end = span == string.marked.said.end() ? text.size() : said ? span->end : span->begin;
+    const std::size_t end = span == string.marked.said.end() ? text.size()
+                            : said                           ? span->end
+                                                             : span->begin;
     changed.clear();
     while (at < end) {
       const Character character = character_at(text, at);
       const Case wanted = choose(character.code_point);
-      if (wanted == Case::lower && character.code_point == sigma && is_final_sigma(text, at, character.bytes))
+      if (wanted == Case::lower && character.code_point == sigma &&
+          is_final_sigma(text, at, character.bytes))
         utf8::append(changed, final_sigma);
       else
         append_in_case(changed, character.code_point, wanted);
@@ -152,7 +156,8 @@ std::size_t length_of(const String& string) {
   return string.ascii ? string.text().size() : count_characters(string.text());
 }
 
-Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte, std::size_t end_byte) {
+Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte,
+              std::size_t end_byte) {
   return runtime.text(string.marked.part(begin_byte, end_byte), string.markup);
 }
 
@@ -165,7 +170,8 @@ Value characters_of(Runtime& runtime, const String& string, std::size_t begin, s
 
 Result<Value> repeat_text(Runtime& runtime, const String& string, std::size_t times) {
   if (string.text().empty()) times = 0;
-  MOTLEY_TRY_VOID(runtime.reserve(times, string.text().size() + (string.marked.said.size() * sizeof(Span))));
+  MOTLEY_TRY_VOID(
+      runtime.reserve(times, string.text().size() + (string.marked.said.size() * sizeof(Span))));
   MOTLEY_TRY_VOID(runtime.scan(times * string.text().size()));
   MarkedText result;
   result.text.reserve(times * string.text().size());
@@ -197,7 +203,9 @@ MarkedText escaped(const String& string) {
   }
 }
 
-Value escape_html(Runtime& runtime, const String& string) { return runtime.text(escaped(string), true); }
+Value escape_html(Runtime& runtime, const String& string) {
+  return runtime.text(escaped(string), true);
+}
 
 Result<Value> strip(Runtime& runtime, const String& string, Side side, const String* set) {
   const std::string_view text = string.text();
@@ -390,7 +398,8 @@ Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const V
   // The step as a magnitude: the smallest integer has none of its own kind.
   const std::uint64_t magnitude = backward ? ~static_cast<std::uint64_t>(bounds.step) + 1
                                            : static_cast<std::uint64_t>(bounds.step);
-  bounds.count = static_cast<std::size_t>(((static_cast<std::uint64_t>(distance) - 1) / magnitude) + 1);
+  bounds.count =
+      static_cast<std::size_t>(((static_cast<std::uint64_t>(distance) - 1) / magnitude) + 1);
   return bounds;
 }
 

@@ -37,7 +37,8 @@ void Symbols::declare_parameter(const std::string& name) {
 
 void Symbols::merge(const std::vector<Symbols>& branches) {
   std::set<std::string> stored;
-  for (const Symbols& branch : branches) stored.insert(branch.stores_.begin(), branch.stores_.end());
+  for (const Symbols& branch : branches)
+    stored.insert(branch.stores_.begin(), branch.stores_.end());
   for (const std::string& own : stores_) stored.erase(own);
   for (const Symbols& branch : branches) {
     for (const auto& [name, origin] : branch.own_) define(name, origin);

@@ -116,8 +116,8 @@ struct Slice {
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> keyword;
-  ExpressionPtr spread;           // *args, or null
-  ExpressionPtr keyword_spread;   // **kwargs, or null
+  ExpressionPtr spread;          // *args, or null
+  ExpressionPtr keyword_spread;  // **kwargs, or null
 };
 struct Call {
   ExpressionPtr callee;
@@ -126,20 +126,20 @@ struct Call {
 struct FilterCall {
   ExpressionPtr operand;  // null: the output of a block
   std::string name;
-  const Filter* filter;  // null: unknown, an error where it is called
+  const Filter* filter = nullptr;  // null: unknown, an error where it is called
   CallArguments arguments;
 };
 struct TestCall {
   ExpressionPtr operand;
   std::string name;
-  const Test* test;  // as FilterCall::filter
+  const Test* test = nullptr;  // as FilterCall::filter
   CallArguments arguments;
 };
 
 struct Expression {
-  using Node = std::variant<Constant, Name, ListLiteral, TupleLiteral, DictLiteral, Conditional, Binary,
-                            Logical, Not, Sign, Comparison, Concatenation, Attribute, Item, Slice, Call,
-                            FilterCall, TestCall>;
+  using Node = std::variant<Constant, Name, ListLiteral, TupleLiteral, DictLiteral, Conditional,
+                            Binary, Logical, Not, Sign, Comparison, Concatenation, Attribute, Item,
+                            Slice, Call, FilterCall, TestCall>;
   Position at;
   int depth = 1;  // levels of expressions, this one included
   Node node;
@@ -246,8 +246,8 @@ struct Break {};
 struct Continue {};
 
 struct Statement {
-  using Node = std::variant<Data, Print, For, If, Macro, CallBlock, FilterBlock, Set, SetBlock, With,
-                            Generation, Do, Break, Continue>;
+  using Node = std::variant<Data, Print, For, If, Macro, CallBlock, FilterBlock, Set, SetBlock,
+                            With, Generation, Do, Break, Continue>;
   Position at;
   Node node;
 };

@@ -20,8 +20,8 @@ Template::Template(Source source, Heap heap, Block block, Root root)
 
 Result<Template> Template::compile(std::string_view source, std::string name) {
   if (source.size() > longest_source)
-    return Error(ErrorCode::unsupported, cat("a chat template of ", source.size(), " bytes"), std::move(name),
-                 cat("at most ", longest_source, " are read"));
+    return Error(ErrorCode::unsupported, cat("a chat template of ", source.size(), " bytes"),
+                 std::move(name), cat("at most ", longest_source, " are read"));
   MOTLEY_TRY(Source text, Source::make(source, std::move(name)));
   Heap heap;
   MOTLEY_TRY(Block block, parse(text, heap));
@@ -31,7 +31,8 @@ Result<Template> Template::compile(std::string_view source, std::string name) {
 
 Result<MarkedText> Template::render(Runtime& runtime, const Dict& context) const {
   auto text = Interpreter(*source_, runtime, context).run(block_, root_);
-  if (!text.ok() && text.error().where().empty()) return std::move(text).error().within(source_->name());
+  if (!text.ok() && text.error().where().empty())
+    return std::move(text).error().within(source_->name());
   return text;
 }
 

@@ -26,7 +26,8 @@ Result<bool> flag(Runtime& runtime, const Value& value) {
 
 template <Case wanted>
 Result<Value> change_case(Runtime& runtime, Arguments& arguments) {
-  MOTLEY_TRY(const auto values, arguments.bind<1>(wanted == Case::lower ? "lower" : "upper", {"s"}, 1));
+  MOTLEY_TRY(const auto values,
+             arguments.bind<1>(wanted == Case::lower ? "lower" : "upper", {"s"}, 1));
   MOTLEY_TRY(const Value text, text_of(runtime, values[0]));
   return in_case(runtime, text.string(), wanted);
 }
@@ -124,7 +125,8 @@ Result<Value> format_filter(Runtime& runtime, Arguments& arguments) {
     return format_percent(runtime, format.string(), values);
   }
   auto& values = runtime.heap().make<Dict>();
-  for (const auto& [name, value] : arguments.keyword) MOTLEY_TRY_VOID(values.set(runtime, runtime.text(name), value));
+  for (const auto& [name, value] : arguments.keyword)
+    MOTLEY_TRY_VOID(values.set(runtime, runtime.text(name), value));
   return format_percent(runtime, format.string(), Value::object(Kind::dict, &values));
 }
 
@@ -164,8 +166,11 @@ Result<Value> indent(Runtime& runtime, Arguments& arguments) {
   }
   MOTLEY_TRY(std::vector<Value> lines, split_lines(runtime, *string, false));
   // Python reads the lines of the text with one more line end behind it.
-  const bool ends_line = !string->text().empty() &&
-                         is_line_end(character_at(string->text(), character_before(string->text(), string->text().size())).code_point);
+  const bool ends_line =
+      !string->text().empty() &&
+      is_line_end(
+          character_at(string->text(), character_before(string->text(), string->text().size()))
+              .code_point);
   const bool joins_last = string->text().ends_with('\r');  // "\r" and the added "\n" are one end
   if (string->text().empty() || (ends_line && !joins_last)) lines.push_back(runtime.text(""));
   MOTLEY_TRY_VOID(runtime.reserve(lines.size(), margin.text.size()));
@@ -196,10 +201,12 @@ Result<Value> truncate(Runtime& runtime, Arguments& arguments) {
   const auto size = static_cast<std::int64_t>(length);
   if (size - leeway <= wanted) return values[0];
   MOTLEY_TRY(const String* const string, as_text(values[0], "truncate"));
-  const Value kept = characters_of(runtime, *string, 0, static_cast<std::size_t>(std::min(size, wanted - end_length)));
+  const Value kept = characters_of(runtime, *string, 0,
+                                   static_cast<std::size_t>(std::min(size, wanted - end_length)));
   if (kill_words) return add_texts(runtime, kept.string(), *ellipsis);
   const Value blank = runtime.text(" ");
-  MOTLEY_TRY(const std::vector<Value> words, split_from_right(runtime, kept.string(), &blank.string(), 1));
+  MOTLEY_TRY(const std::vector<Value> words,
+             split_from_right(runtime, kept.string(), &blank.string(), 1));
   return add_texts(runtime, words[0].string(), *ellipsis);
 }
 
@@ -225,7 +232,8 @@ void append_url(MarkedText& out, const MarkedText& text, bool in_query) {
   constexpr std::string_view kept = "_.-~";
   for (std::size_t i = 0; i < text.text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text.text[i]);
-    const bool is_plain = byte < 0x80 && (has(byte, alpha | decimal) || kept.find(text.text[i]) != std::string_view::npos);
+    const bool is_plain = byte < 0x80 && (has(byte, alpha | decimal) ||
+                                          kept.find(text.text[i]) != std::string_view::npos);
     const bool said = text.any_said(i, i + 1);
     if (is_plain || (byte == '/' && !in_query)) {
       out.append(text.text.substr(i, 1), said);
@@ -248,7 +256,9 @@ Result<Value> url_encode(Runtime& runtime, Arguments& arguments) {
   }
   const bool is_dict = values[0].is(Kind::dict);
   const Value pairs =
-      is_dict ? Value::object(Kind::view, &runtime.heap().make<View>(values[0].dict(), View::Of::items)) : values[0];
+      is_dict
+          ? Value::object(Kind::view, &runtime.heap().make<View>(values[0].dict(), View::Of::items))
+          : values[0];
   MOTLEY_TRY(Cursor cursor, Cursor::over(pairs));
   for (bool first = true;; first = false) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
@@ -267,13 +277,15 @@ Result<Value> url_encode(Runtime& runtime, Arguments& arguments) {
 
 // json.dumps as transformers calls it.
 Result<Value> to_json_filter(Runtime& runtime, Arguments& arguments) {
-  MOTLEY_TRY(const auto values,
-             arguments.bind<5>("tojson", {"x", "ensure_ascii", "indent", "separators", "sort_keys"}, 1));
+  MOTLEY_TRY(
+      const auto values,
+      arguments.bind<5>("tojson", {"x", "ensure_ascii", "indent", "separators", "sort_keys"}, 1));
   JsonStyle style;
   MOTLEY_TRY(style.ascii, flag(runtime, values[1]));
   MOTLEY_TRY(style.sort_keys, flag(runtime, values[4]));
   const Value& margin = values[2];
-  const bool has_lines = values[0].is(Kind::dict) || values[0].is(Kind::list) || values[0].is(Kind::tuple);
+  const bool has_lines =
+      values[0].is(Kind::dict) || values[0].is(Kind::list) || values[0].is(Kind::tuple);
   if (has_lines && !margin.is(Kind::missing) && !margin.is(Kind::none)) {
     style.pretty = true;
     style.item_separator.text = ",";
@@ -287,7 +299,8 @@ Result<Value> to_json_filter(Runtime& runtime, Arguments& arguments) {
   }
   if (!values[3].is(Kind::missing) && !values[3].is(Kind::none)) {
     MOTLEY_TRY(const std::vector<Value> pair, to_vector(runtime, values[3]));
-    if (pair.size() != 2) return failure("tojson takes two separators: between items, and behind keys");
+    if (pair.size() != 2)
+      return failure("tojson takes two separators: between items, and behind keys");
     MOTLEY_TRY(const String* const item, as_text(pair[0], "tojson"));
     MOTLEY_TRY(const String* const key, as_text(pair[1], "tojson"));
     style.item_separator = item->marked;

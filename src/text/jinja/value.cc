@@ -56,7 +56,8 @@ Result<void> Dict::set(Runtime& runtime, const Value& key, const Value& value) {
   if (entries_.size() < indexed_size) return {};
   const std::size_t first = positions_.empty() ? 0 : entries_.size() - 1;
   for (std::size_t i = first; i < entries_.size(); ++i) {
-    if (entries_[i].first.is(Kind::string)) positions_.emplace(entries_[i].first.string().text(), i);
+    if (entries_[i].first.is(Kind::string))
+      positions_.emplace(entries_[i].first.string().text(), i);
   }
   return {};
 }
@@ -91,8 +92,10 @@ Range::Range(std::int64_t from, std::int64_t to, std::int64_t by)
   // Without signs, because the ends may be far apart and the smallest step has no opposite.
   const auto low = static_cast<std::uint64_t>(forward ? from : to);
   const auto high = static_cast<std::uint64_t>(forward ? to : from);
-  const std::uint64_t stride = forward ? static_cast<std::uint64_t>(by) : ~static_cast<std::uint64_t>(by) + 1;
-  size = static_cast<std::int64_t>(std::min<std::uint64_t>(((high - low - 1) / stride) + 1, INT64_MAX));
+  const std::uint64_t stride =
+      forward ? static_cast<std::uint64_t>(by) : ~static_cast<std::uint64_t>(by) + 1;
+  size = static_cast<std::int64_t>(
+      std::min<std::uint64_t>(((high - low - 1) / stride) + 1, INT64_MAX));
 }
 
 Value Heap::string(MarkedText marked, bool markup) {

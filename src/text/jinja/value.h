@@ -30,11 +30,11 @@ enum class Kind : std::uint8_t {
   list,
   tuple,
   dict,
-  view,       // dict.keys(), .values(), .items()
+  view,  // dict.keys(), .values(), .items()
   range,
   generator,  // what map, select, ... give: read once
   name_space,
-  callable,   // functions, methods, macros
+  callable,  // functions, methods, macros
   loop,
   cycler,
 };

@@ -396,14 +396,14 @@ class Parser {
 
   // The node with its quantifier and those that follow.
   Result<Node> quantified(Node node, Quantifier quantifier, Options options) {
-    if (is_place(node)) {
-      return pattern_.unsupported("repeats a place, which takes no text",
-                                  "leave the repeat out, or put ? around what else may come");
-    }
     int quantifiers = 0;
     for (std::optional<Quantifier> next = quantifier; next.has_value();) {
       if (++quantifiers > deepest_group)
         return pattern_.unsupported("repeats one thing too often", "write fewer signs in a row");
+      if (next->max > 1 && next->max != unlimited && is_place(node)) {
+        return pattern_.unsupported("counts repeats of a place, which takes no text",
+                                    "leave the count out, or put ? around what else may come");
+      }
       Greed greed = Greed::greedy;
       bool possessive = next->possessive;
       bool optional_after = false;
@@ -428,8 +428,8 @@ class Parser {
     return node;
   }
 
-  // Whether a node, or a choice of it, is a place and nothing else. Oniguruma repeats one only in
-  // numbered groups, and then not as it does other things.
+  // Whether a node, or a choice of it, is a place and nothing else. How often Oniguruma counts one
+  // depends on how it compiles the group.
   static bool is_place(const Node& node) {
     switch (node.kind) {
       case NodeKind::look:

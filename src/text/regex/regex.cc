@@ -32,7 +32,7 @@ Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 Regex::~Regex() = default;
 
-Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
+Result<Regex> Regex::compile(std::string_view pattern, std::string_view where, Engine engine) {
   MOTLEY_TRY(const regex::Node tree, regex::parse(pattern, where));
   regex::SetList sets;
   MOTLEY_TRY(regex::Program code, regex::compile_program(tree, sets, where));
@@ -43,7 +43,8 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
   }
   regex::Alphabet alphabet(sets.sets());
   std::optional<regex::Automaton> automaton;
-  if (states.has_value()) automaton = regex::Automaton::build(*states, alphabet);
+  if (states.has_value() && engine == Engine::table_if_possible)
+    automaton = regex::Automaton::build(*states, alphabet);
   return Regex(std::make_unique<const Program>(Program{.code = std::move(code),
                                                        .alphabet = std::move(alphabet),
                                                        .automaton = std::move(automaton)}));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -14,8 +15,13 @@ namespace motley::text {
 
 class Regex {
  public:
+  // A table that is followed a character at a time, for patterns that one can be made of; for others,
+  // and for tests of the table, a backtracker.
+  enum class Engine : std::uint8_t { table_if_possible, backtracker };
+
   // Refuses by name what a pattern uses and this engine lacks. `where` is what messages call it.
-  static Result<Regex> compile(std::string_view pattern, std::string_view where);
+  static Result<Regex> compile(std::string_view pattern, std::string_view where,
+                               Engine engine = Engine::table_if_possible);
 
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

@@ -8,6 +8,7 @@ namespace motley::kernels::cuda::grouped {
 // How many of a token's pairs have an expert.
 __device__ inline int routed_slots(const LayerParams& p, int token) {
   int count = 0;
+#pragma unroll 8
   for (int slot = 0; slot < p.top_k; ++slot) {
     const int id = __ldg(&p.ids[token * p.top_k + slot]);
     count += id >= 0 && id < p.experts ? 1 : 0;
@@ -16,10 +17,11 @@ __device__ inline int routed_slots(const LayerParams& p, int token) {
 }
 
 // out[token][column .. column + 8) = sum over slots, from zero on, of weight x partial, in float32.
+// `ahead`: slots whose loads are on their way together.
+template <int ahead>
 __device__ inline void combine_chunk(const LayerParams& p, const int* places, int routed, int token,
                                      int column) {
   float sum[8] = {};
-  constexpr int ahead = 8;  // slots whose loads are on their way together
   for (int first = 0; first < p.top_k; first += ahead) {
     uint4 v[ahead];
     float weight[ahead];

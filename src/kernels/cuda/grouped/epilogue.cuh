@@ -12,6 +12,8 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
+inline constexpr int store_bytes = 768;  // of shared memory, a warp
+
 struct Activator {
   bool clamped;
   float limit, alpha;
@@ -32,9 +34,10 @@ struct Activator {
 // h[place][inner]: this warpgroup's 64 image rows are 32 columns from `col` on.
 template <int N>
 __device__ inline void store_gate_up(const float (&d)[N / 2], const LayerParams& p,
-                                     const Item& item, int col, std::uint32_t buffer) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  col += static_cast<int>(threadIdx.x) % 128 / 32 * 8;
+                                     const Item& item, int col, std::uint32_t buffers) {
+  const int t = thread_here();
+  const int lane = t % 32;
+  col += t % 128 / 32 * 8;
   if (col >= p.inner) return;  // inner is a multiple of 8
   Activator activate{p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit,
                      p.swiglu_alpha, 0.0F, 0.0F};
@@ -43,6 +46,7 @@ __device__ inline void store_gate_up(const float (&d)[N / 2], const LayerParams&
     activate.gate_bias = __ldg(p.gate_bias + at);
     activate.up_bias = __ldg(p.up_bias + at);
   }
+  const std::uint32_t buffer = buffers + t / 32 * store_bytes;
   Bf16* const out = p.h + static_cast<std::size_t>(item.begin) * p.inner + col;
   if constexpr (N < 32) {
 #pragma unroll
@@ -77,9 +81,10 @@ __device__ inline void store_gate_up(const float (&d)[N / 2], const LayerParams&
 // partial[place][hidden]: 64 rows of the image from `col` on.
 template <int N>
 __device__ inline void store_down(const float (&d)[N / 2], const LayerParams& p, const Item& item,
-                                  int col, std::uint32_t buffer) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  col += static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+                                  int col, std::uint32_t buffers) {
+  const int t = thread_here();
+  const int lane = t % 32;
+  col += t % 128 / 32 * 16;
   if (col >= p.hidden) return;
   float bias[2] = {};
   if (p.down_bias != nullptr) {
@@ -88,6 +93,7 @@ __device__ inline void store_down(const float (&d)[N / 2], const LayerParams& p,
     bias[0] = __ldg(from);
     if (col + 8 < p.hidden) bias[1] = __ldg(from + 8);
   }
+  const std::uint32_t buffer = buffers + t / 32 * store_bytes;
   Bf16* const out = p.partial + static_cast<std::size_t>(item.begin) * p.hidden + col;
   if constexpr (N < 16) {
 #pragma unroll
@@ -120,8 +126,9 @@ __device__ inline void store_down(const float (&d)[N / 2], const LayerParams& p,
 
 struct ConsumerState {
   Ring ring;
-  std::uint32_t buffer;  // this warp's 768 bytes
-  unsigned char* last;   // this warpgroup's flags, one a row: its token's sum falls to us
+  std::uint32_t buffers;  // store_bytes for each warp
+  unsigned char* last;    // [warpgroups][width] flags: a row's token falls to us to sum
+  int width;
   int warpgroup;
   bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
   bool sum;
@@ -131,21 +138,23 @@ struct ConsumerState {
 template <class S>
 __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, const Item& item,
                                   const ConsumerState& s, int col) {
-  const int t = static_cast<int>(threadIdx.x) % 128;
+  const int t = thread_here() % 128;
+  unsigned char* const last = s.last + s.warpgroup * s.width;
   __threadfence();
   consumer_barrier(s.warpgroup);
   const int blocks = (p.hidden + 63) / 64;
   for (int i = t; i < item.count; i += 128) {
     const int token = tables.tokens[item.begin + i];
-    const int slots = routed_slots(p, token);
+    const int slots = tables.slots != nullptr ? tables.slots[token] : routed_slots(p, token);
     const int before = fetch_add_acq_rel(&p.counters.token_done[token * blocks + col / 64], 1);
-    s.last[i] = before == slots - 1 ? 1 : 0;
+    last[i] = before == slots - 1 ? 1 : 0;
   }
   consumer_barrier(s.warpgroup);
   for (int i = t; i < item.count * 8; i += 128) {
     const int column = col + i % 8 * 8;
-    if (s.last[i / 8] != 0 && column < p.hidden)
-      combine_chunk(p, tables.places, tables.routed, tables.tokens[item.begin + i / 8], column);
+    if (last[i / 8] != 0 && column < p.hidden)
+      combine_chunk<S::sum_ahead>(p, tables.places, tables.routed,
+                                  tables.tokens[item.begin + i / 8], column);
   }
 }
 
@@ -154,7 +163,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
                                 const Item& item, ConsumerState& s) {
   if constexpr (S::lora) {
     if (item.shrinks()) {
-      shrink<S, N>(p, item, s.ring, s.warpgroup, s.copied && item.seam() == 0);
+      shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0);
       return;
     }
   }
@@ -172,12 +181,12 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::lora) {
     if (item.first_piece < item.last_piece) expand<S, N>(acc, s.ring, s.warpgroup, s.copied);
   }
-  const int t = static_cast<int>(threadIdx.x) % 128;
+  const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
   if (first) {
 #pragma unroll
     for (int r = 0; r < S::blocks; ++r)
-      store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffer);
+      store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
     if (l.phase != Phase::both) return;
     fence_async_all();  // the down tiles read h by TMA
     __threadfence();
@@ -185,7 +194,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);
   } else {
 #pragma unroll
-    for (int r = 0; r < S::blocks; ++r) store_down<N>(acc[r], p, item, row + 64 * r, s.buffer);
+    for (int r = 0; r < S::blocks; ++r) store_down<N>(acc[r], p, item, row + 64 * r, s.buffers);
     if constexpr (S::small) {
       if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
     }

@@ -11,7 +11,8 @@ Instance instance() {
           .threads = S::threads,
           .rows = S::rows,
           .stage_k = S::stage_k,
-          .weight_bytes = S::weight_bytes};
+          .weight_bytes = S::weight_bytes,
+          .inside = S::inside};
 }
 
 template <ExpertFormat format, int scales, bool lora>
@@ -19,12 +20,20 @@ Instance find_instance(const GroupedTiles& tiles) {
   using Rows = GroupedTiles::Rows;
   const int width = tiles.width;
   const int per_sm = tiles.blocks_per_sm;
-  if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
-    return instance<TileShape<format, scales, 1, 1, lora>, 8, 4>();
-  if (tiles.rows == Rows::r128 && width <= 32 && per_sm == 2)
-    return instance<TileShape<format, scales, 2, 1, lora>, 32, 2>();
-  if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 3)
-    return instance<TileShape<format, scales, 2, 1, lora>, 16, 3>();
+  if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 3)
+    return instance<TileShape<format, scales, 1, 1, lora>, 8, 3>();
+  if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 2)
+    return instance<TileShape<format, scales, 2, 1, lora>, 16, 2>();
+  if constexpr (!lora) {
+    if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
+      return instance<TileShape<format, scales, 1, 1, false>, 8, 4>();
+    if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 3)
+      return instance<TileShape<format, scales, 2, 1, lora>, 16, 3>();
+  }
+  if constexpr (format == ExpertFormat::bf16 && !lora) {
+    if (tiles.rows == Rows::r256 && width == 160 && per_sm == 1)
+      return instance<TileShape<format, scales, 2, 2, lora>, 160, 1>();
+  }
   if (tiles.rows == Rows::r256 && width <= 128 && per_sm == 1)
     return instance<TileShape<format, scales, 2, 2, lora>, 128, 1>();
   return {};

@@ -11,6 +11,7 @@ struct Instance {
   int rows = 0;
   int stage_k = 0;
   int weight_bytes = 0;  // of a stage
+  int inside = 0;        // pairs that its blocks can sort for themselves
 };
 
 Instance bf16_instance(const GroupedTiles& tiles, bool lora);

@@ -11,56 +11,46 @@ namespace motley::kernels::cuda::grouped {
 
 // Registers of a producer's and a consumer's thread: together they must not exceed what the launch
 // got (setmaxnreg would wait for ever).
-template <int warpgroups, int blocks_per_sm>
+template <int warpgroups, int blocks_per_sm, bool lora>
 struct Registers;
-template <>
-struct Registers<1, 4> {  // 256 threads: 64 at entry
+template <bool lora>
+struct Registers<1, 4, lora> {  // 256 threads: 64 at entry
   static constexpr int producer = 40, consumer = 88;
 };
-template <>
-struct Registers<2, 3> {  // 384 threads: 56 at entry
+template <bool lora>
+struct Registers<1, 3, lora> {  // 80 at entry
+  static constexpr int producer = lora ? 64 : 56, consumer = lora ? 96 : 104;
+};
+template <bool lora>
+struct Registers<2, 3, lora> {  // 384 threads: 56 at entry
   static constexpr int producer = 40, consumer = 64;
 };
-template <>
-struct Registers<2, 2> {  // 80 at entry
-  static constexpr int producer = 48, consumer = 96;
+template <bool lora>
+struct Registers<2, 2, lora> {  // 80 at entry
+  static constexpr int producer = lora ? 64 : 48, consumer = lora ? 88 : 96;
 };
-template <>
-struct Registers<2, 1> {  // 168 at entry
-  static constexpr int producer = 56, consumer = 224;
+template <bool lora>
+struct Registers<2, 1, lora> {  // 168 at entry
+  static constexpr int producer = lora ? 72 : 56, consumer = lora ? 216 : 224;
 };
-
-// The last block to come here makes all counters zero for the next launch.
-template <int threads>
-__device__ inline void leave(const Counters& counters) {
-  __shared__ int last;
-  __syncwarp();
-  __syncthreads();
-  if (threadIdx.x == 0)
-    last = fetch_add_acq_rel(counters.finished, 1) == static_cast<int>(gridDim.x) - 1 ? 1 : 0;
-  __syncthreads();
-  if (last == 0) return;
-  for (int i = static_cast<int>(threadIdx.x); i < counters.count; i += threads)
-    counters.first[i] = 0;
-}
 
 template <class S, int max_width, int blocks_per_sm>
 __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     grouped_kernel(const __grid_constant__ LayerParams p, const __grid_constant__ LaunchParams l,
                    const __grid_constant__ KernelMaps maps) {
-  constexpr bool may_sort = S::small && !S::lora;
   constexpr int consumer_warps = 4 * S::warpgroups;
   extern __shared__ unsigned char shared[];
-  __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes];
+  __shared__ std::uint64_t
+      bars[2 * most_stages + 2 * item_slots + permute_lanes + (S::lora ? most_stages : 0)];
   __shared__ Item items[item_slots];
-  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * 768];
+  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * store_bytes];
   __shared__ unsigned char last[S::warpgroups][max_width];
   __shared__ int row_offset[max_width];
   __shared__ int stage_steps[most_stages];
-  __shared__ InsidePlan<may_sort> plan;
+  __shared__ InsidePlan<S::inside> plan;
+  __shared__ Tables tables;
   const int t = static_cast<int>(threadIdx.x);
   const int warp = t / 32;
-  const int lane = t % 32;
   const bool copied = l.gather == Gather::copies;
   Ring ring;
   ring.stages = (smem_addr(shared) + 1023) & ~1023U;
@@ -74,15 +64,17 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   queue.full = ring.empty + 8 * most_stages;
   queue.empty = queue.full + 8 * item_slots;
   const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
+  Grants grants{permute_bars + 8 * permute_lanes};
   if (t == 0) {
     // a stage is full with the weights' bytes and the token threads' arrivals
     for (int i = 0; i < l.depth; ++i) {
       bar_init(ring.full + 8 * i, copied ? 65 : 2);
       bar_init(ring.empty + 8 * i, consumer_warps);
     }
+    for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
     for (int i = 0; i < item_slots; ++i) {
       bar_init(queue.full + 8 * i, 1);
-      bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1)));
+      bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1) + (S::lora ? 1 : 0)));
     }
     for (int i = 0; i < permute_lanes; ++i) bar_init(permute_bars + 8 * i, 1);
     fence_bar_init();
@@ -93,54 +85,61 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   __syncthreads();
   wait_for_previous_grid();
   launch_dependents();
-  Tables tables{};
+  for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
+       i += static_cast<int>(gridDim.x) * S::threads)
+    p.counters.next_run[i] = 0;
   bool inside = false;
-  if constexpr (may_sort) inside = l.inside;
-  if (inside) {
-    if constexpr (may_sort) {
-      make_inside_plan<S::threads>(p, plan);
-      tables.tiles = plan.tiles;
-      tables.tokens = plan.tokens;
-      tables.places = plan.places;
-      tables.tile_count = plan.tile_count;
-      tables.routed = plan.routed;
+  if constexpr (S::inside > 0) inside = l.inside;
+  if constexpr (S::inside > 0) {
+    if (inside)
+      make_inside_plan<S::threads>(
+          p, plan,
+          *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
+  }
+  if (t == 0) {
+    if constexpr (S::inside > 0) {
+      if (inside)
+        tables = {plan.tiles,  plan.tokens, plan.places, plan.tile_count,
+                  plan.routed, nullptr,     nullptr,     0};
     }
-  } else {
-    tables.tiles = p.plan.tiles;
-    tables.tokens = p.plan.tokens;
-    tables.places = p.plan.places;
-    tables.tile_count = load_l2(&p.plan.tile_begin[p.experts]);
-    tables.routed = load_l2(&p.plan.expert_begin[p.experts]);
-    if constexpr (S::lora) {
-      tables.piece_begin = p.plan.piece_begin;
-      tables.pieces = p.plan.pieces;
-      tables.piece_count = load_l2(&p.plan.piece_begin[tables.tile_count]);
+    if (!inside) {
+      const int tiles = load_l2(&p.plan.tile_begin[p.experts]);
+      tables = {p.plan.tiles,
+                p.plan.tokens,
+                p.plan.places,
+                tiles,
+                load_l2(&p.plan.expert_begin[p.experts]),
+                nullptr,
+                p.plan.piece_begin,
+                p.plan.pieces,
+                S::lora ? load_l2(&p.plan.piece_begin[tiles]) : 0};
     }
   }
+  __syncthreads();
 
-  using Budget = Registers<S::warpgroups, blocks_per_sm>;
+  using Budget = Registers<S::warpgroups, blocks_per_sm, S::lora>;
   if (warp >= consumer_warps) {
     shrink_registers<Budget::producer>();
     ring.parity = 1;  // an empty ring: the first wait on "empty" must pass
     const int role = warp - consumer_warps;
     if (role == 0) {
-      if (lane == 0) produce_weights<S>(p, l, tables, queue, ring, maps);
+      produce_weights<S>(p, l, tables, queue, ring, maps);
+    } else if (S::lora && role == (copied ? 1 : 3)) {
+      if constexpr (S::lora) produce_rank_rows<S>(p, tables, queue, ring, grants, copied ? 64 : 1);
     } else if (role >= 2 && copied) {
       if constexpr (S::warpgroups == 2)
-        produce_tokens_copied<S>(p, l, tables, queue, ring, row_offset, maps);
+        produce_tokens_copied<S>(p, l, tables, queue, ring, grants, row_offset, maps);
     } else if (role == 2) {
-      produce_tokens<S>(p, l, tables, queue, ring, maps);
+      produce_tokens<S>(p, l, tables, queue, ring, grants, maps);
     } else if (role == 1 && l.permute_lanes > 0) {
       if constexpr (!S::small)
         permute_rows(p, tables, l.permute_lanes, ring.stages + l.depth * ring.stage_bytes,
                      permute_bars);
-    } else if (role == 1 && l.sum) {
-      clear_unrouted(p);
     }
+    if (role == 1 && l.sum) clear_unrouted(p);
   } else {
     grow_registers<Budget::consumer>();
-    ConsumerState s{ring, smem_addr(store_buffer) + warp * 768, last[warp / 4], warp / 4, copied,
-                    l.sum};
+    ConsumerState s{ring, smem_addr(store_buffer), &last[0][0], max_width, warp / 4, copied, l.sum};
     for (;;) {
       const Item& item = queue.front();
       if (item.kind == ItemKind::end) break;
@@ -159,7 +158,6 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
       queue.pop();
     }
   }
-  leave<S::threads>(p.counters);
 }
 
 }  // namespace motley::kernels::cuda::grouped

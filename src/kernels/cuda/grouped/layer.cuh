@@ -22,12 +22,12 @@ inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at 
 struct DeltaEntry {
   const unsigned char* a;
   const unsigned char* b;
-  std::int16_t rank;    // a multiple of 16; 0: this piece has no further terms
+  std::int16_t rank;    // a multiple of 16; 0: absent
   std::int16_t split;   // columns below it take scale[0]
   std::int32_t column;  // its first column in the rows of rank space
   float scale[2];
 };
-static_assert(sizeof(DeltaEntry) == 32);
+static_assert(sizeof(DeltaEntry) == 32 && offsetof(DeltaEntry, rank) % 4 == 0);
 
 // Adapters of a batch at one seam.
 struct SeamDeltas {
@@ -37,14 +37,14 @@ struct SeamDeltas {
   int* done;  // [tiles] pieces whose rank rows are there
 };
 
-// Counters are zero before a launch, and its last block leaves them so.
+// Counters of a run are zero when it begins; it makes those of the next run zero, which are the
+// ones that the run before it used.
 struct Counters {
-  int* finished;    // [1] blocks that are done
-  int* next_item;   // [1]
+  int* next_item;   // [2] of gate_up and of down
   int* tile_done;   // [tiles] gate_up warpgroups that have stored their part of h
   int* token_done;  // [tokens, ceil(hidden / 64)] down warpgroups that have
   int* permuted;    // [pairs / permute_block + 1] rows of x_sorted that are there
-  int* first;       // all of them: `count` numbers from here
+  int* next_run;    // `count` numbers
   int count;
 };
 
@@ -86,6 +86,7 @@ struct LaunchParams {
   bool inside;   // every block sorts the pairs for itself
   bool in_turn;  // items go to blocks in turn, not to whoever is free
   bool sum;      // the last down tile of a token sums its experts
+  int window;    // tiles of gate_up, then of down, between two runs of shrinks
   int depth;     // stages of the ring
   int token_bytes;
   int permute_lanes;
@@ -112,7 +113,11 @@ struct TileShape {
   static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
   static constexpr int rows = warpgroups * blocks * 64;
   static constexpr int threads = 128 * (warpgroups + 1);
-  static constexpr int atoms = bf16 && warpgroups == 2 ? 1 : 2;  // 64 k each, of a stage
+  static constexpr int atoms = bf16 ? 1 : 2;  // 64 k each, of a stage
+  // slots of a token that the sum loads at a time
+  static constexpr int sum_ahead = warpgroups == 1 ? 8 : 4;
+  // pairs that a block can sort for itself
+  static constexpr int inside = !small || lora ? 0 : warpgroups == 1 ? 64 : inside_pairs;
   static constexpr int stage_k = 64 * atoms;
   static constexpr int block_bytes = bf16 ? 8192 * atoms : blob_bytes(scales);  // of 64 rows
   static constexpr int weight_load = warpgroups * blocks * block_bytes;
@@ -120,6 +125,15 @@ struct TileShape {
   static constexpr int delta_bytes = lora ? rank_block * 128 * atoms : 0;
   static constexpr int weight_bytes =
       (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
+  // A shrink's stage: more k than a tile's where the room of the weights allows, token rows behind
+  // A.
+  static constexpr int shrink_atoms = bf16 && rows >= 128 ? 2 : atoms;
+  static constexpr int shrink_k = 64 * shrink_atoms;
+  static constexpr int shrink_tokens =
+      shrink_atoms > atoms ? rank_block * 128 * shrink_atoms : weight_bytes;
+  static_assert(shrink_atoms == atoms ||
+                shrink_tokens + (blocks == 2 ? 160 : 16) * 2 * (shrink_k - stage_k) <=
+                    weight_bytes);
   // k16 steps of an adapter that a stage holds
   static constexpr int delta_steps = bf16 ? 4 : 2;
   static_assert(rows * 32 * delta_steps <= weight_bytes);
@@ -142,11 +156,20 @@ struct Tables {
   const int* places;  // of a pair; from `routed` on: no expert
   int tile_count;
   int routed;
+  const int* slots;  // of a token: its pairs that have an expert; or null
   const int* piece_begin;
   const ExpertPiece* pieces;
   int piece_count;
 };
 
 __device__ inline int load_l2(const int* p) { return __ldcg(p); }
+
+// threadIdx.x where the compiler can't know it: what an epilogue derives from it then isn't kept in
+// registers over all K loops.
+__device__ inline int thread_here() {
+  int t;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+  return t;
+}
 
 }  // namespace motley::kernels::cuda::grouped

@@ -57,7 +57,7 @@ __device__ inline __nv_bfloat162 load_scale(std::uint32_t address) {
 template <class S, int N>
 __device__ inline void multiply_int4(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
                                      int warpgroup, bool fence) {
-  const int t = static_cast<int>(threadIdx.x) % 128;
+  const int t = thread_here() % 128;
   const int row = 16 * (t / 32) + t % 32 / 4;
   // k16 steps a batch: while one batch multiplies, the next is decoded into the other fragments
   constexpr int batch = 2;
@@ -103,7 +103,7 @@ __device__ inline void multiply_int4(float (&acc)[S::blocks][N / 2], Ring& ring,
 }
 
 // The k-steps of a tile's adapters: A operand the images of B, B operand the rows of rank space,
-// zeros where a row is another's. A stage without steps ends them.
+// zeros where a row is another's. A stage that is not full ends them.
 template <class S, int N>
 __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
                               bool fence) {
@@ -127,7 +127,7 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
     }
     ring.release(ring.slot);
     ring.next();
-    if (steps == 0) return;
+    if (steps < S::delta_steps) return;
   }
 }
 
@@ -151,30 +151,31 @@ __device__ inline void consumer_barrier(int warpgroup) {
 // One piece's rows of rank space, by the first warpgroup, k in order. D's rows behind the block's
 // are not the adapter's and are dropped.
 template <class S, int N>
-__device__ inline void shrink(const LayerParams& p, const Item& item, Ring& ring, int warpgroup,
-                              bool fence) {
+__device__ inline void shrink(const LayerParams& p, const Tables& tables, const Item& item,
+                              Ring& ring, int warpgroup, bool fence) {
   const SeamDeltas& seam = p.seam[item.seam()];
-  const int steps = ((item.seam() == 0 ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
-  const int t = static_cast<int>(threadIdx.x) % 128;
-  EntryWalk walk(p, item);
-  DeltaEntry entry;
-  int piece;
-  while (walk.take(entry, piece)) {
-    for (int first = 0; first < entry.rank; first += rank_block) {
+  const int steps = ((item.seam() == 0 ? p.hidden : p.inner) + S::shrink_k - 1) / S::shrink_k;
+  EntryWalk walk(p, tables, item);
+  while (walk.next()) {
+    const int rank = walk.rank();
+    const int split = walk.split();
+    const float scales[2] = {walk.scale(0), walk.scale(1)};
+    const int column = walk.column();
+    for (int first = 0; first < rank; first += rank_block) {
       if (warpgroup > 0) {
         pass_stages(ring, steps);
         continue;
       }
-      const int rows = min(rank_block, entry.rank - first);
+      const int rows = min(rank_block, rank - first);
       float acc[N / 2] = {};
       for (int kb = 0; kb < steps; ++kb) {
         bar_wait(ring.full_bar(), ring.parity);
         if (fence) fence_async_shared();
         const std::uint32_t a = descriptor_low(ring.data());
-        const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
+        const std::uint32_t b = descriptor_low(ring.data() + S::shrink_tokens);
         mma_fence();
 #pragma unroll
-        for (int atom = 0; atom < S::atoms; ++atom)
+        for (int atom = 0; atom < S::shrink_atoms; ++atom)
 #pragma unroll
           for (int k = 0; k < 4; ++k)
             Mma<N>::template ss<swizzle_128>(acc, a + atom * rows * (128 >> 4) + 2 * k,
@@ -186,14 +187,15 @@ __device__ inline void shrink(const LayerParams& p, const Item& item, Ring& ring
       }
       mma_wait<0>();
       ring.release(ring.before());
+      const int t = thread_here() % 128;
       if (t / 32 * 16 >= rows) continue;
       Bf16* const to =
-          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + entry.column + first;
+          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + column + first;
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) {
         const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2);
         const int col = 8 * (i / 4) + 2 * (t % 4) + i % 2;
-        const float scale = first + row < entry.split ? entry.scale[0] : entry.scale[1];
+        const float scale = first + row < split ? scales[0] : scales[1];
         if (row < rows && col < item.count)
           to[static_cast<std::size_t>(col) * seam.pitch + row] = __float2bfloat16(acc[i] * scale);
       }
@@ -202,7 +204,7 @@ __device__ inline void shrink(const LayerParams& p, const Item& item, Ring& ring
   if (warpgroup > 0) return;
   __threadfence();
   consumer_barrier(0);
-  if (t == 0) add_release(&seam.done[item.tile], 1);
+  if (thread_here() == 0) add_release(&seam.done[item.tile], 1);
 }
 
 }  // namespace motley::kernels::cuda::grouped

@@ -13,18 +13,22 @@ __device__ inline void wait_for_count(const int* flag, int count) {
 }
 
 // How often an item goes through k: once, but a shrink for each rank_block rows of its terms.
-__device__ inline int passes_of(const LayerParams& p, const Item& item) {
-  if (!item.shrinks()) return 1;
-  EntryWalk walk(p, item);
-  DeltaEntry entry;
-  int piece;
+__device__ inline int passes_of(EntryWalk walk) {
   int passes = 0;
-  while (walk.take(entry, piece)) passes += (entry.rank + rank_block - 1) / rank_block;
+  while (walk.next()) passes += (walk.rank() + rank_block - 1) / rank_block;
   return passes;
 }
 
+// How token rows lie in a stage: of a tile, or of a shrink.
+template <class S, bool shrinks>
+struct TokenArea {
+  static constexpr int atoms = shrinks ? S::shrink_atoms : S::atoms;
+  static constexpr int k = 64 * atoms;
+  static constexpr int offset = shrinks ? S::shrink_tokens : S::weight_bytes;
+};
+
 // Rows that lie in place order, by the lanes of one warp.
-template <class S>
+template <class Area>
 __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
                                    const CUtensorMap (&maps)[2], bool every_lane_arrives = false) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -32,8 +36,8 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
   const bool wide = item.width % 64 == 0;
   const int box_rows = wide ? 64 : 8;
   const CUtensorMap* const map = wide ? &maps[1] : &maps[0];
-  const int boxes = (item.count + box_rows - 1) / box_rows * S::atoms;
-  for (int k = 0; k < cols; k += S::stage_k) {
+  const int boxes = (item.count + box_rows - 1) / box_rows * Area::atoms;
+  for (int k = 0; k < cols; k += Area::k) {
     bar_wait(ring.empty_bar(), ring.parity);
     if (lane == 0) {
       bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows) * 128);
@@ -41,10 +45,10 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
       bar_arrive(ring.full_bar());
     }
     __syncwarp();
-    const std::uint32_t area = ring.data() + S::weight_bytes;
+    const std::uint32_t area = ring.data() + Area::offset;
     for (int i = lane; i < boxes; i += 32) {
-      const int atom = i % S::atoms;
-      const int rows = i / S::atoms * box_rows;
+      const int atom = i % Area::atoms;
+      const int rows = i / Area::atoms * box_rows;
       tma_2d(area + (atom * item.width + rows) * 128, map, k + atom * 64, item.begin + rows,
              ring.full_bar());
     }
@@ -55,18 +59,19 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
 // Rows gathered from x: a box a row, a row a lane. The swizzle follows the absolute address, so
 // rows laid under each other are a tile; rows beyond the tile stay as they are, for columns of D
 // are independent. Good for few rows only.
-template <class S>
+template <class Area>
 __device__ inline void gather_rows(const Item& item, int token, int cols, Ring& ring,
                                    const CUtensorMap* map) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int k = 0; k < cols; k += S::stage_k) {
+  for (int k = 0; k < cols; k += Area::k) {
     bar_wait(ring.empty_bar(), ring.parity);
-    if (lane == 0) bar_expect(ring.full_bar(), static_cast<unsigned>(item.count * S::atoms) * 128);
+    if (lane == 0)
+      bar_expect(ring.full_bar(), static_cast<unsigned>(item.count * Area::atoms) * 128);
     __syncwarp();
-    const std::uint32_t area = ring.data() + S::weight_bytes + lane * 128;
+    const std::uint32_t area = ring.data() + Area::offset + lane * 128;
     if (lane < item.count) {
 #pragma unroll
-      for (int atom = 0; atom < S::atoms; ++atom)
+      for (int atom = 0; atom < Area::atoms; ++atom)
         tma_2d(area + atom * item.width * 128, map, k + atom * 64, token, ring.full_bar());
     }
     ring.next();
@@ -74,116 +79,171 @@ __device__ inline void gather_rows(const Item& item, int token, int cols, Ring& 
 }
 
 // One stage's rows of rank space: [step][width rows of 32 bytes], zeros where a row is another
-// piece's. By `threads` threads, of which this is number `t`.
+// piece's. By one warp.
 template <class S>
-__device__ inline void copy_rank_rows(const SeamDeltas& seam, const Item& item,
-                                      const ExpertPiece& piece, const DeltaEntry& entry, int first,
-                                      int steps, const Ring& ring, int t, int threads) {
-  const std::uint32_t area = ring.data() + S::weight_bytes;
-  const int chunks = 2 * steps;
-  const Bf16* const from = seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch +
-                           entry.column + first * 16;
-  for (int i = t; i < item.count * chunks; i += threads) {
-    const int row = i / chunks;
-    const int c = i - row * chunks;
-    const bool mine = item.begin + row >= piece.begin && item.begin + row < piece.end;
-    copy_16_or_zero(
-        area + c / 2 * item.width * 32 + swizzled(static_cast<std::uint32_t>(row), c % 2, 32),
-        from + (mine ? static_cast<std::size_t>(row) * seam.pitch + c * 8 : 0), mine);
+__device__ inline void copy_rank_rows(const SeamDeltas& seam, StepWalk& walk, const Item& item,
+                                      std::uint32_t area, int lane) {
+  const int chunk = lane % 2;
+  const Bf16* const rows =
+      seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + chunk * 8;
+  for (int step = 0; step < S::delta_steps && walk.next(); ++step, area += item.width * 32) {
+    const int begin = walk.entry().begin() - item.begin;
+    const int end = walk.entry().end() - item.begin;
+    const Bf16* const from = rows + walk.entry().column() + walk.step() * 16;
+    for (int row = lane / 2; row < item.count; row += 16) {
+      const bool mine = row >= begin && row < end;
+      copy_16_or_zero(area + swizzled(static_cast<std::uint32_t>(row), chunk, 32),
+                      mine ? from + static_cast<std::size_t>(row) * seam.pitch : from, mine);
+    }
   }
 }
 
-// By one warp. A stage is counted in when its successor's copies are under way.
+// Stages of the ring that an item takes up: of its own k, times its passes ...
+template <class S>
+__device__ inline int base_stages(const LayerParams& p, const Item& item, const EntryWalk& terms) {
+  const int k = item.seam() == 0 ? p.hidden : p.inner;
+  if (!item.shrinks()) return (k + S::stage_k - 1) / S::stage_k;
+  return (k + S::shrink_k - 1) / S::shrink_k * passes_of(terms);
+}
+// ... and behind them, of its adapters.
+template <class S>
+__device__ inline int adapted_stages(const Item& item, EntryWalk terms) {
+  if (item.shrinks() || item.first_piece == item.last_piece) return 0;
+  return terms.total_rank() / 16 / S::delta_steps + 1;
+}
+
+// The token side's word to the warp of rank rows that a stage is free: a barrier for each slot of
+// the ring. That warp fills only some stages, so it can't follow the ring's own barriers, which
+// tell a phase from the next and no more; of a slot's grants the next comes after it has used the
+// last.
+struct Grants {
+  std::uint32_t bars;
+  unsigned parity = 0;  // of each slot
+
+  __device__ void give(int slot) const { bar_arrive(bars + 8 * slot); }
+  __device__ void wait(int slot) {
+    bar_wait(bars + 8 * slot, parity >> slot & 1);
+    parity ^= 1U << slot;
+  }
+};
+
+// The token side goes past stages that the warp of rank rows fills; `leads`: the thread that
+// grants.
+__device__ inline void grant_stages(Ring& ring, const Grants& grants, int stages, bool leads) {
+  for (int i = 0; i < stages; ++i) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (leads) grants.give(ring.slot);
+    ring.next();
+  }
+}
+
+// The rows of rank space, by one warp. A stage is counted in when its successor's copies are under
+// way. `arrivals`: of the token side, a stage.
 template <class S>
 __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
-                                         const Item& item, Ring& ring) {
-  const SeamDeltas& seam = p.seam[item.seam()];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  EntryWalk walk(p, item);
-  wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
-  int late = ring.slot;
-  bool pending = false;
-  const auto count_in = [&]() {
-    if (pending) {
-      copies_wait<1>();
+                                         ItemQueue& queue, Ring& ring, Grants& grants,
+                                         int arrivals) {
+  const int own = static_cast<int>(threadIdx.x) % 32;
+  for (;;) {
+    const Item item = queue.take();
+    if (item.kind == ItemKind::end) return;
+    StepWalk walk(p, tables, item);
+    ring.slot = (ring.slot + base_stages<S>(p, item, walk.entry())) % ring.depth;
+    const int stages = adapted_stages<S>(item, walk.entry());
+    if (stages == 0) continue;
+    const SeamDeltas& seam = p.seam[item.seam()];
+    wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
+    int late = ring.slot;
+    const auto count_in = [&]() {
       fence_async_shared();
       __syncwarp();
-      if (lane == 0) bar_arrive(ring.full + 8 * late);
+      for (int i = own; i < arrivals; i += 32) bar_arrive(ring.full + 8 * late);
       if (++late == ring.depth) late = 0;
-    }
-    pending = true;
-  };
-  DeltaEntry entry;
-  int of_piece;
-  while (walk.take(entry, of_piece)) {
-    const ExpertPiece piece = tables.pieces[of_piece];
-    for (int first = 0; first < entry.rank / 16; first += S::delta_steps) {
-      bar_wait(ring.empty_bar(), ring.parity);
-      copy_rank_rows<S>(seam, item, piece, entry, first,
-                        min(S::delta_steps, entry.rank / 16 - first), ring, lane, 32);
+    };
+    for (int i = 0; i < stages; ++i) {
+      grants.wait(ring.slot);
+      copy_rank_rows<S>(seam, walk, item, ring.data() + S::weight_bytes, own);
       ring.next();
       copies_commit();
+      if (i == 0) continue;
+      copies_wait<1>();
       count_in();
     }
+    copies_wait<0>();
+    count_in();
   }
-  copies_commit();
-  count_in();
-  bar_wait(ring.empty_bar(), ring.parity);
-  if (lane == 0) bar_arrive(ring.full_bar());
-  ring.next();
+}
+
+// One pass of an item's token rows through k, by one warp.
+template <class S, bool shrinks>
+__device__ inline void produce_pass(const LayerParams& p, const Item& item, int token, Ring& ring,
+                                    const KernelMaps& maps) {
+  using Area = TokenArea<S, shrinks>;
+  if (item.seam() == 1) {
+    stream_rows<Area>(item, p.inner, ring, maps.h);
+  } else if (S::small) {
+    gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row);
+  } else {
+    stream_rows<Area>(item, p.hidden, ring, maps.x_sorted);
+  }
 }
 
 // One warp.
 template <class S>
 __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& l,
                                       const Tables& tables, ItemQueue& queue, Ring& ring,
-                                      const KernelMaps& maps) {
+                                      const Grants& grants, const KernelMaps& maps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (;;) {
     const Item item = queue.take();
     if (item.kind == ItemKind::end) return;
-    const int passes = S::lora ? passes_of(p, item) : 1;
+    EntryWalk terms{};
+    if constexpr (S::lora) terms = EntryWalk(p, tables, item);
+    int token = 0;
     if (item.seam() == 1) {
       if (l.phase == Phase::both)
         wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
-      for (int i = 0; i < passes; ++i) stream_rows<S>(item, p.inner, ring, maps.h);
     } else if (S::small) {
-      const int token = tables.tokens[item.begin + min(lane, item.count - 1)];
-      for (int i = 0; i < passes; ++i) gather_rows<S>(item, token, p.hidden, ring, &maps.x_row);
+      token = tables.tokens[item.begin + min(lane, item.count - 1)];
     } else {
-      const int last = (item.begin + item.count - 1) / permute_block;
-      for (int b = item.begin / permute_block; b <= last; ++b)
-        wait_for_count(&p.counters.permuted[b],
-                       min(permute_block, tables.routed - b * permute_block));
-      for (int i = 0; i < passes; ++i) stream_rows<S>(item, p.hidden, ring, maps.x_sorted);
+      // a flag a lane
+      const int b = item.begin / permute_block + lane;
+      const bool mine = b <= (item.begin + item.count - 1) / permute_block;
+      const int rows = min(permute_block, tables.routed - b * permute_block);
+      while (!__all_sync(0xFFFFFFFF, !mine || load_acquire(&p.counters.permuted[b]) >= rows)) {
+      }
+      fence_async_all();
     }
-    if constexpr (S::lora) {
-      if (!item.shrinks() && item.first_piece < item.last_piece)
-        produce_rank_rows<S>(p, tables, item, ring);
+    if (S::lora && item.shrinks()) {
+      const int passes = passes_of(terms);
+      for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps);
+    } else {
+      produce_pass<S, false>(p, item, token, ring, maps);
     }
+    if constexpr (S::lora) grant_stages(ring, grants, adapted_stages<S>(item, terms), lane == 0);
   }
 }
 
 // gate_up's rows by 16-byte copies from x: 64 threads, of which this is number `t`.
-template <class S>
+template <class Area>
 __device__ inline void copy_rows(const LayerParams& p, const Item& item, const int* row_offset,
                                  Ring& ring, int t) {
   const int chunk = t % 8;
   // rows advance by 8: the swizzle stays
   const std::uint32_t lane_offset = swizzled(t / 8, chunk, 128);
   const Bf16* from = p.x + chunk * 8;
-  for (int k = 0; k < p.hidden; k += S::stage_k, from += S::stage_k) {
+  for (int k = 0; k < p.hidden; k += Area::k, from += Area::k) {
     bar_wait(ring.empty_bar(), ring.parity);
-    std::uint32_t to = ring.data() + S::weight_bytes + lane_offset;
-    if (k + S::stage_k <= p.hidden) {
+    std::uint32_t to = ring.data() + Area::offset + lane_offset;
+    if (k + Area::k <= p.hidden) {
 #pragma unroll 4
       for (int r = t / 8; r < item.count; r += 8, to += 1024)
 #pragma unroll
-        for (int atom = 0; atom < S::atoms; ++atom)
+        for (int atom = 0; atom < Area::atoms; ++atom)
           copy_16(to + atom * item.width * 128, from + row_offset[r] + atom * 64);
     } else {
       for (int r = t / 8; r < item.count; r += 8, to += 1024)
-        for (int atom = 0; atom < S::atoms; ++atom) {
+        for (int atom = 0; atom < Area::atoms; ++atom) {
           const bool there = k + atom * 64 + chunk * 8 < p.hidden;
           copy_16_or_zero(to + atom * item.width * 128,
                           there ? from + row_offset[r] + atom * 64 : p.x, there);
@@ -194,58 +254,60 @@ __device__ inline void copy_rows(const LayerParams& p, const Item& item, const i
   }
 }
 
-// Two warps: 64 arrivals a stage. For batches whose weights, not whose products, are the bound: a
-// permuted copy of x would be more to write and read.
+// One pass of an item's token rows through k, by two warps: 64 arrivals a stage.
+template <class S, bool shrinks>
+__device__ inline void produce_pass_copied(const LayerParams& p, const Item& item,
+                                           const int* row_offset, Ring& ring, int t,
+                                           const KernelMaps& maps) {
+  using Area = TokenArea<S, shrinks>;
+  if (item.seam() == 0) {
+    copy_rows<Area>(p, item, row_offset, ring, t);
+  } else if (t < 32) {
+    stream_rows<Area>(item, p.inner, ring, maps.h, true);
+  } else {
+    for (int k = 0; k < p.inner; k += Area::k) {
+      bar_wait(ring.empty_bar(), ring.parity);
+      bar_arrive(ring.full_bar());
+      ring.next();
+    }
+  }
+}
+
+// Two warps. For batches whose weights, not whose products, are the bound: a permuted copy of x
+// would be more to write and read.
 template <class S>
 __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchParams& l,
                                              const Tables& tables, ItemQueue& queue, Ring& ring,
-                                             int* row_offset, const KernelMaps& maps) {
+                                             const Grants& grants, int* row_offset,
+                                             const KernelMaps& maps) {
   const int t = static_cast<int>(threadIdx.x) % 64;
   for (;;) {
     const Item item = queue.take();
     if (item.kind == ItemKind::end) return;
-    const int passes = S::lora ? passes_of(p, item) : 1;
+    EntryWalk terms{};
+    if constexpr (S::lora) terms = EntryWalk(p, tables, item);
     if (item.seam() == 0) {
       named_barrier(3, 64);
       for (int i = t; i < item.count; i += 64)
         row_offset[i] = tables.tokens[item.begin + i] * p.hidden;
       named_barrier(3, 64);
-      for (int i = 0; i < passes; ++i) copy_rows<S>(p, item, row_offset, ring, t);
-    } else {
-      if (l.phase == Phase::both)
-        wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
-      for (int i = 0; i < passes; ++i) {
-        if (t < 32) {
-          stream_rows<S>(item, p.inner, ring, maps.h, true);
-        } else {
-          for (int k = 0; k < p.inner; k += S::stage_k) {
-            bar_wait(ring.empty_bar(), ring.parity);
-            bar_arrive(ring.full_bar());
-            ring.next();
-          }
-        }
-      }
+    } else if (l.phase == Phase::both) {
+      wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
     }
-    if constexpr (S::lora) {
-      if (item.shrinks() || item.first_piece == item.last_piece) continue;
-      const SeamDeltas& seam = p.seam[item.seam()];
-      EntryWalk walk(p, item);
-      wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
-      DeltaEntry entry;
-      int of_piece;
-      while (walk.take(entry, of_piece)) {
-        const ExpertPiece piece = tables.pieces[of_piece];
-        for (int first = 0; first < entry.rank / 16; first += S::delta_steps) {
-          bar_wait(ring.empty_bar(), ring.parity);
-          copy_rank_rows<S>(seam, item, piece, entry, first,
-                            min(S::delta_steps, entry.rank / 16 - first), ring, t, 64);
-          bar_arrive_after_copies(ring.full_bar());
-          ring.next();
-        }
-      }
-      bar_wait(ring.empty_bar(), ring.parity);
-      bar_arrive(ring.full_bar());
-      ring.next();
+    if (S::lora && item.shrinks()) {
+      const int passes = passes_of(terms);
+      for (int i = 0; i < passes; ++i)
+        produce_pass_copied<S, true>(p, item, row_offset, ring, t, maps);
+    } else {
+      produce_pass_copied<S, false>(p, item, row_offset, ring, t, maps);
+    }
+    if constexpr (!S::lora) continue;
+    const int adapted = adapted_stages<S>(item, terms);
+    if (adapted > 0) {
+      // the second warp follows when the first has seen all of them free
+      if (t < 32) grant_stages(ring, grants, adapted, t == 0);
+      named_barrier(3, 64);
+      for (int i = 0; t >= 32 && i < adapted; ++i) ring.next();
     }
   }
 }

@@ -10,7 +10,7 @@ namespace motley::kernels::cuda::grouped {
 struct Ring {
   std::uint32_t stages, full, empty, stage_bytes;
   int depth;
-  int* steps;  // [depth] of adapters' stages: k16 steps in it; 0: the item ends
+  int* steps;  // [depth] of adapters' stages: k16 steps in it; fewer than fit: the item ends
   int slot = 0;
   std::uint32_t parity = 0;
 
@@ -47,49 +47,76 @@ struct Item {
   }
 };
 
-// Item i of a launch: with adapters the shrinks of gate_up's input, then gate_up's tiles, then the
-// same for down. The order is topological, so whoever waits, waits for an item that a running block
-// holds already.
+// The items of a launch in order: windows of tiles for gate_up, then the same for down. In a window
+// first what its pieces shrink, then its tiles, so that rows of rank space are there when a tile
+// ends. The order is topological: whoever waits, waits for an item that a running block holds
+// already. Every lane of the scheduling warp has one and asks for ascending numbers.
 template <bool lora>
-__device__ inline Item item_at(int i, const Tables& tables, const LaunchParams& l) {
-  Item item{};
-  const int shrinks = lora ? tables.piece_count : 0;
-  int tiles = l.phase == Phase::down ? 0 : tables.tile_count * l.gate_up_tiles;
-  bool second = l.phase == Phase::down;
-  if (!second && i >= shrinks + tiles) {
-    i -= shrinks + tiles;
-    second = true;
-    if (l.phase == Phase::gate_up) return item;
+class ItemList {
+ public:
+  __device__ ItemList(const Tables& tables, const LaunchParams& l)
+      : tables_(tables), l_(l), second_(l.phase == Phase::down) {
+    enter();
   }
-  if (lora && i < shrinks) {
-    const ExpertPiece piece = tables.pieces[i];
-    item.kind = second ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
-    item.tile = piece.tile;
-    item.expert = tables.tiles[piece.tile].expert;
-    item.begin = piece.begin;
-    item.count = piece.end - piece.begin;
+
+  __device__ Item at(int number) {
+    Item item{};
+    for (;;) {
+      if (number < begin_ + pieces_ + tiles_ * row_tiles()) break;
+      begin_ += pieces_ + tiles_ * row_tiles();
+      first_tile_ += tiles_;
+      if (first_tile_ >= tables_.tile_count) {
+        if (second_ || l_.phase == Phase::gate_up) return item;
+        second_ = true;
+        first_tile_ = 0;
+        if (tables_.tile_count == 0) return item;
+      }
+      enter();
+    }
+    int i = number - begin_;
+    if (lora && i < pieces_) {
+      item.first_piece = first_piece_ + i;
+      const ExpertPiece piece = tables_.pieces[item.first_piece];
+      item.kind = second_ ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
+      item.tile = piece.tile;
+      item.begin = piece.begin;
+      item.count = piece.end - piece.begin;
+      item.last_piece = item.first_piece + 1;
+    } else {
+      i -= pieces_;
+      item.kind = second_ ? ItemKind::down : ItemKind::gate_up;
+      const int tile = i / row_tiles();
+      item.row_tile = i - tile * row_tiles();
+      item.tile = first_tile_ + tile;
+      const ExpertTile found = tables_.tiles[item.tile];
+      item.expert = found.expert;
+      item.begin = found.begin;
+      item.count = found.count;
+      if (lora) {
+        item.first_piece = tables_.piece_begin[item.tile];
+        item.last_piece = tables_.piece_begin[item.tile + 1];
+      }
+    }
     item.width = width_for(item.count);
-    item.first_piece = i;
-    item.last_piece = i + 1;
     return item;
   }
-  i -= shrinks;
-  const int row_tiles = second ? l.down_tiles : l.gate_up_tiles;
-  item.tile = i / row_tiles;
-  if (item.tile >= tables.tile_count) return item;
-  item.kind = second ? ItemKind::down : ItemKind::gate_up;
-  item.row_tile = i - item.tile * row_tiles;
-  const ExpertTile tile = tables.tiles[item.tile];
-  item.expert = tile.expert;
-  item.begin = tile.begin;
-  item.count = tile.count;
-  item.width = width_for(item.count);
-  if (lora) {
-    item.first_piece = tables.piece_begin[item.tile];
-    item.last_piece = tables.piece_begin[item.tile + 1];
+
+ private:
+  __device__ int row_tiles() const { return second_ ? l_.down_tiles : l_.gate_up_tiles; }
+  __device__ void enter() {
+    tiles_ = min(l_.window, tables_.tile_count - first_tile_);
+    if (!lora) return;
+    first_piece_ = tables_.piece_begin[first_tile_];
+    pieces_ = tables_.piece_begin[first_tile_ + tiles_] - first_piece_;
   }
-  return item;
-}
+
+  const Tables& tables_;
+  const LaunchParams& l_;
+  bool second_;
+  int begin_ = 0;  // number of the window's first item
+  int first_tile_ = 0, tiles_ = 0;
+  int first_piece_ = 0, pieces_ = 0;
+};
 
 // Items on their way from the scheduling thread to the others of a block.
 inline constexpr int item_slots = 4;
@@ -128,41 +155,114 @@ struct ItemQueue {
   }
 };
 
-// The terms of some pieces at one seam, in order; the next one is on its way while one is used.
-struct EntryWalk {
-  const DeltaEntry* entries;
-  int terms;
-  int piece, last, term = 0;
-  DeltaEntry ahead;
-
-  __device__ EntryWalk(const LayerParams& p, const Item& item)
-      : entries(p.seam[item.seam()].entries),
-        terms(p.most_terms),
-        piece(item.first_piece),
-        last(item.last_piece) {
+// The terms of some pieces at one seam, walked by a whole warp: each lane holds one, loaded before
+// they are needed.
+class EntryWalk {
+ public:
+  EntryWalk() = default;
+  __device__ EntryWalk(const LayerParams& p, const Tables& tables, const Item& item)
+      : entries_(p.seam[item.seam()].entries),
+        pieces_(tables.pieces),
+        terms_(p.most_terms),
+        at_(item.first_piece * p.most_terms),
+        end_(item.last_piece * p.most_terms) {
     load();
   }
-  __device__ void load() {
-    if (piece >= last) return;
-    const auto* const from =
-        reinterpret_cast<const int4*>(entries + static_cast<std::size_t>(piece) * terms + term);
-    int4 halves[2] = {__ldcg(from), __ldcg(from + 1)};
-    ahead = *reinterpret_cast<const DeltaEntry*>(halves);
-  }
-  // Whether there is another one: it, and the piece that it belongs to.
-  __device__ bool take(DeltaEntry& entry, int& of_piece) {
-    while (piece < last) {
-      entry = ahead;
-      of_piece = piece;
-      if (entry.rank == 0 || ++term == terms) {
-        ++piece;
-        term = 0;
-      }
+
+  // Whether there is another one.
+  __device__ bool next() {
+    settle();
+    while (left_ == 0) {
+      at_ += 32;
+      if (at_ >= end_) return false;
       load();
-      if (entry.rank > 0) return true;
+      settle();
     }
-    return false;
+    from_ = __ffs(left_) - 1;
+    left_ &= left_ - 1;
+    return true;
   }
+  // Sum of the ranks of all terms.
+  __device__ int total_rank() {
+    int total = __reduce_add_sync(0xFFFFFFFF, ranks_ & 0xFFFF);
+    for (int i = at_ + 32; i < end_; ++i) total += entries_[i].rank;
+    return total;
+  }
+  // Of the one that next() found.
+  __device__ int rank() const { return of(ranks_) & 0xFFFF; }
+  __device__ int split() const { return of(ranks_) >> 16; }
+  __device__ int column() const { return of(column_); }
+  __device__ float scale(int which) const {
+    return __int_as_float(of(__float_as_int(scales_[which])));
+  }
+  __device__ const unsigned char* a() const { return of(a_); }
+  __device__ const unsigned char* b() const { return of(b_); }
+  __device__ int begin() const { return of(begin_); }
+  __device__ int end() const { return of(piece_end_); }
+
+ private:
+  __device__ int of(int value) const { return __shfl_sync(0xFFFFFFFF, value, from_); }
+  __device__ const unsigned char* of(const unsigned char* value) const {
+    return reinterpret_cast<const unsigned char*>(
+        __shfl_sync(0xFFFFFFFF, reinterpret_cast<unsigned long long>(value), from_));
+  }
+  // Issues the loads; settle() is the first to need them, so work may stand between.
+  __device__ void load() {
+    settled_ = false;
+    const int mine = at_ + static_cast<int>(threadIdx.x) % 32;
+    ranks_ = 0;
+    if (mine < end_) {
+      const DeltaEntry& entry = entries_[mine];
+      ranks_ = *reinterpret_cast<const int*>(&entry.rank);  // split lies behind it
+      column_ = entry.column;
+      scales_[0] = entry.scale[0];
+      scales_[1] = entry.scale[1];
+      a_ = entry.a;
+      b_ = entry.b;
+      const ExpertPiece& piece = pieces_[terms_ == 1 ? mine : mine / terms_];
+      begin_ = piece.begin;
+      piece_end_ = piece.end;
+    }
+  }
+  __device__ void settle() {
+    if (settled_) return;
+    settled_ = true;
+    left_ = __ballot_sync(0xFFFFFFFF, (ranks_ & 0xFFFF) != 0);
+  }
+
+  const DeltaEntry* entries_;
+  const ExpertPiece* pieces_;
+  int terms_;
+  int at_, end_, from_;
+  unsigned left_;
+  bool settled_;
+  // this lane's
+  int ranks_, column_, begin_, piece_end_;
+  float scales_[2];
+  const unsigned char *a_, *b_;
+};
+
+// The k16 steps of a tile's terms, one after the other.
+class StepWalk {
+ public:
+  StepWalk() = default;
+  __device__ StepWalk(const LayerParams& p, const Tables& tables, const Item& item)
+      : entries_(p, tables, item) {}
+
+  __device__ bool next() {
+    if (++step_ < steps_) return true;
+    if (!entries_.next()) return false;
+    step_ = 0;
+    steps_ = entries_.rank() / 16;
+    return true;
+  }
+  __device__ int step() const { return step_; }
+  __device__ int steps() const { return steps_; }  // of this term
+  __device__ const EntryWalk& entry() const { return entries_; }
+
+ private:
+  EntryWalk entries_;
+  int step_ = 0, steps_ = 0;
 };
 
 }  // namespace motley::kernels::cuda::grouped
