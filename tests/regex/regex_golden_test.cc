@@ -47,7 +47,8 @@ std::string string_of(const json::Object& object, std::string_view key) {
 std::vector<std::int64_t> cuts(const Regex& regex, std::string_view text) {
   std::vector<std::int64_t> cuts;
   const auto cut = [&](std::size_t at) {
-    if (at > 0 && at < text.size() && (cuts.empty() || cuts.back() != static_cast<std::int64_t>(at)))
+    if (at > 0 && at < text.size() &&
+        (cuts.empty() || cuts.back() != static_cast<std::int64_t>(at)))
       cuts.push_back(static_cast<std::int64_t>(at));
   };
   std::optional<std::size_t> last_end;
@@ -184,7 +185,8 @@ std::string hash_of_expression(std::string_view expression) {
   for (std::size_t from = 0; from < everything.size();) {
     const auto match = regex->find(everything, from);
     if (!match.ok() || !match->has_value()) break;
-    const char32_t c = utf8::decode(std::string_view(everything).substr((*match)->begin)).code_point;
+    const char32_t c =
+        utf8::decode(std::string_view(everything).substr((*match)->begin)).code_point;
     members.push_back({.first = c, .last = c});
     from = (*match)->end;
   }
@@ -213,17 +215,15 @@ TEST(UnicodeGoldens, EveryCharacterAlike) {
     } else {
       const std::string expression = string_of(line, "expression");
       const bool is_property = expression.starts_with("\\p{");
-      const auto set = is_property
-                           ? unicode::property(expression.substr(3, expression.size() - 4))
-                           : std::optional<unicode::CodeSet>();
+      const auto set = is_property ? unicode::property(expression.substr(3, expression.size() - 4))
+                                   : std::optional<unicode::CodeSet>();
       EXPECT_EQ(hash, set.has_value() ? hash_of_set(*set) : hash_of_expression(expression));
     }
   }
 }
 
 TEST(UnicodeGoldens, CategoriesAreTheProperties) {
-  constexpr std::string_view names =
-      "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
+  constexpr std::string_view names = "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
   std::vector<unicode::CodeSet> sets;
   for (std::size_t i = 0; i < names.size(); i += 2)
     sets.push_back(*unicode::property(names.substr(i, 2)));

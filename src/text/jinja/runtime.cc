@@ -5,7 +5,7 @@
 namespace motley::text::jinja {
 namespace {
 
-Error beyond(std::string what, std::string limit) {
+Error beyond(std::string what, std::string_view limit) {
   return Error(ErrorCode::too_long, std::move(what), "",
                cat("a rendering may take ", limit, "; send less, or mend the template"));
 }

@@ -55,8 +55,7 @@ Alphabet::Alphabet(std::span<const unicode::CodeSet> sets) {
   for (std::size_t set = 0; set < sets.size(); ++set)
     for (std::size_t kind = 0; kind < kinds.size(); ++kind)
       members_[set * classes_ + kind] = static_cast<std::uint8_t>(kinds[kind][set]);
-  for (char32_t c = 0; c < ascii_.size(); ++c)
-    ascii_[c] = static_cast<std::uint16_t>(class_of(c));
+  for (char32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = static_cast<std::uint16_t>(class_of(c));
 }
 
 void Alphabet::place(char32_t first, char32_t last, std::uint16_t its_class) {

@@ -36,8 +36,8 @@ inline Character character_at(const unsigned char* at) {
     return {.code_point = (lead & 0x0F) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3FU),
             .length = 3};
   }
-  return {.code_point = (lead & 0x07) << 18 | (at[1] & 0x3FU) << 12 | (at[2] & 0x3FU) << 6 |
-                        (at[3] & 0x3FU),
+  return {.code_point =
+              (lead & 0x07) << 18 | (at[1] & 0x3FU) << 12 | (at[2] & 0x3FU) << 6 | (at[3] & 0x3FU),
           .length = 4};
 }
 

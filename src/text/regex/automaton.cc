@@ -84,7 +84,8 @@ class TableBuilder {
         case StateKind::split:
           pending.insert(pending.end(), state.next.rbegin(), state.next.rend());
           break;
-        case StateKind::match: break;
+        case StateKind::match:
+          break;
       }
     }
     return row_of(after) | matched;

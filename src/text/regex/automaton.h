@@ -28,7 +28,8 @@ class Automaton {
              std::size_t most_steps) const;
 
  private:
-  // An entry says in which row to go on (0: nowhere), and whether a match ends before the character.
+  // An entry says in which row to go on (0: nowhere), and whether a match ends before the
+  // character.
   static constexpr std::uint32_t match_bit = std::uint32_t{1} << 31;
 
   std::uint32_t row_length_ = 0;  // classes, and one for the end of the text

@@ -141,8 +141,10 @@ class Backtracker {
       const Instruction& instruction = program_.code[next_];
       if (instruction.op == Op::match) return Outcome::matched;
       switch (step(instruction)) {
-        case Step::on: break;
-        case Step::full: return Outcome::too_many_choices;
+        case Step::on:
+          break;
+        case Step::full:
+          return Outcome::too_many_choices;
         case Step::back:
           if (!go_back()) return Outcome::failed;
           break;
@@ -158,19 +160,26 @@ class Backtracker {
   Step step(const Instruction& instruction) {
     const std::uint32_t index = next_++;
     switch (instruction.op) {
-      case Op::match: return Step::on;
-      case Op::fail: return Step::back;
+      case Op::match:
+        return Step::on;
+      case Op::fail:
+        return Step::back;
       case Op::set:
         if (at_ == end_ || !is_in(instruction.set, at_)) return Step::back;
         at_ += character_at(at_).length;
         return Step::on;
-      case Op::repeat_set: return repeat(instruction, index);
-      case Op::jump: next_ = instruction.to; return Step::on;
+      case Op::repeat_set:
+        return repeat(instruction, index);
+      case Op::jump:
+        next_ = instruction.to;
+        return Step::on;
       case Op::split:
-      case Op::split_last: return split(instruction, index);
+      case Op::split_last:
+        return split(instruction, index);
       case Op::loop_begin:
         return on_if(set_slot(instruction.slot, 0) && set_slot(instruction.slot + 1, offset()));
-      case Op::loop_check: return check_loop(instruction, index);
+      case Op::loop_check:
+        return check_loop(instruction, index);
       case Op::loop_enter:
         return on_if(set_slot(instruction.slot, slots_[instruction.slot] + 1) &&
                      set_slot(instruction.slot + 1, offset()));
@@ -179,14 +188,19 @@ class Backtracker {
         next_ = empty && !instruction.bounded ? instruction.min : instruction.to;
         return Step::on;
       }
-      case Op::atomic_begin: return on_if(open(instruction.slot));
-      case Op::atomic_end: choices_.cut(slots_[instruction.slot]); return Step::on;
+      case Op::atomic_begin:
+        return on_if(open(instruction.slot));
+      case Op::atomic_end:
+        choices_.cut(slots_[instruction.slot]);
+        return Step::on;
       case Op::look_begin:
-      case Op::behind_begin: return begin_look(instruction, index);
+      case Op::behind_begin:
+        return begin_look(instruction, index);
       case Op::behind_end:
         if (slots_[instruction.slot + 1] != offset()) return Step::back;
         return end_look(instruction);
-      case Op::look_end: return end_look(instruction);
+      case Op::look_end:
+        return end_look(instruction);
       case Op::peek:
         return (at_ < end_ && is_in(instruction.set, at_)) != instruction.negated ? Step::on
                                                                                   : Step::back;
@@ -195,7 +209,8 @@ class Backtracker {
                        instruction.negated
                    ? Step::on
                    : Step::back;
-      case Op::anchor: return holds(instruction) ? Step::on : Step::back;
+      case Op::anchor:
+        return holds(instruction) ? Step::on : Step::back;
     }
     return Step::back;
   }
@@ -232,7 +247,8 @@ class Backtracker {
       return on_if(push(ChoiceKind::take_more, index, at, instruction.max - instruction.min));
     }
     if (at == least || instruction.possessive) return Step::on;
-    return on_if(push(ChoiceKind::give_back, index, at, static_cast<std::uint64_t>(least - begin_)));
+    return on_if(
+        push(ChoiceKind::give_back, index, at, static_cast<std::uint64_t>(least - begin_)));
   }
 
   Step check_loop(const Instruction& instruction, std::uint32_t index) {
@@ -273,14 +289,21 @@ class Backtracker {
 
   bool holds(const Instruction& instruction) const {
     switch (instruction.anchor) {
-      case Anchor::text_begin: return at_ == begin_;
-      case Anchor::text_end: return at_ == end_;
-      case Anchor::last_line_end: return at_ == end_ || (at_ + 1 == end_ && *at_ == '\n');
-      case Anchor::line_begin: return at_ == begin_ || (at_ != end_ && at_[-1] == '\n');
-      case Anchor::line_end: return at_ == end_ || *at_ == '\n';
-      case Anchor::search_begin: return at_ == search_begin_;
+      case Anchor::text_begin:
+        return at_ == begin_;
+      case Anchor::text_end:
+        return at_ == end_;
+      case Anchor::last_line_end:
+        return at_ == end_ || (at_ + 1 == end_ && *at_ == '\n');
+      case Anchor::line_begin:
+        return at_ == begin_ || (at_ != end_ && at_[-1] == '\n');
+      case Anchor::line_end:
+        return at_ == end_ || *at_ == '\n';
+      case Anchor::search_begin:
+        return at_ == search_begin_;
       case Anchor::word_border:
-      case Anchor::no_word_border: break;
+      case Anchor::no_word_border:
+        break;
     }
     const bool before = at_ > begin_ && is_in(instruction.set, character_before(at_));
     const bool after = at_ < end_ && is_in(instruction.set, at_);
@@ -393,10 +416,14 @@ Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& al
                                       std::size_t most_steps) {
   Backtracker backtracker(program, alphabet, text, from, most_steps);
   switch (backtracker.search()) {
-    case Outcome::matched: return std::optional(backtracker.match());
-    case Outcome::failed: return std::optional<Span>();
-    case Outcome::too_many_steps: return too_many_steps();
-    case Outcome::too_many_choices: break;
+    case Outcome::matched:
+      return std::optional(backtracker.match());
+    case Outcome::failed:
+      return std::optional<Span>();
+    case Outcome::too_many_steps:
+      return too_many_steps();
+    case Outcome::too_many_choices:
+      break;
   }
   return Error(ErrorCode::unsupported, "a regular expression takes too much memory on a text", "",
                "use possessive repeats, or split the text before");

@@ -74,40 +74,62 @@ Result<Escape> read_escape(PatternCursor& pattern, EscapePlace place) {
   const char32_t kind = pattern.take();
   const bool in_class = place == EscapePlace::in_class;
   switch (kind) {
-    case 't': return one('\t');
-    case 'n': return one('\n');
-    case 'r': return one('\r');
-    case 'f': return one('\f');
-    case 'v': return one('\v');
-    case 'a': return one('\a');
-    case 'e': return one(0x1B);
+    case 't':
+      return one('\t');
+    case 'n':
+      return one('\n');
+    case 'r':
+      return one('\r');
+    case 'f':
+      return one('\f');
+    case 'v':
+      return one('\v');
+    case 'a':
+      return one('\a');
+    case 'e':
+      return one(0x1B);
     case 'w':
-    case 'W': return many(known_property(in_class ? "[word]" : "word"), kind == 'W');
+    case 'W':
+      return many(known_property(in_class ? "[word]" : "word"), kind == 'W');
     case 's':
-    case 'S': return many(known_property("space"), kind == 'S');
+    case 'S':
+      return many(known_property("space"), kind == 'S');
     case 'd':
-    case 'D': return many(known_property("digit"), kind == 'D');
+    case 'D':
+      return many(known_property("digit"), kind == 'D');
     case 'h':
-    case 'H': return many(known_property("xdigit"), kind == 'H');
+    case 'H':
+      return many(known_property("xdigit"), kind == 'H');
     case 'p':
     case 'P':
       if (pattern.peek() != '{') return one(kind);
       return read_property(pattern, place, kind == 'P');
     case 'x':
-    case 'u': return read_code_point(pattern, kind);
+    case 'u':
+      return read_code_point(pattern, kind);
     case 'o':
       if (pattern.peek() != '{') return one(kind);
       return read_code_point(pattern, kind);
-    case '0': return one(pattern.take_number(8, 2).value_or(0));
+    case '0':
+      return one(pattern.take_number(8, 2).value_or(0));
     case 'c':
     case 'C':
     case 'M':
       return pattern.unsupported("has a control or meta escape", "write \\x{..} instead");
-    case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9':
       return pattern.unsupported("has a back-reference or an octal escape",
                                  "write octal characters as \\x{..}; a splitting rule can't refer "
                                  "to groups");
-    default: return one(kind);
+    default:
+      return one(kind);
   }
 }
 

@@ -131,8 +131,7 @@ class Parser {
     }
     if (text.size() == 1) return set_node({{.first = text[0], .last = text[0]}});
     Node sequence{.kind = NodeKind::sequence};
-    for (const char32_t c : text)
-      sequence.children.push_back(set_node({{.first = c, .last = c}}));
+    for (const char32_t c : text) sequence.children.push_back(set_node({{.first = c, .last = c}}));
     return sequence;
   }
 
@@ -146,9 +145,7 @@ class Parser {
     for (Node& child : node.children) sequence.children.push_back(std::move(child));
   }
 
-  FoldWidth fold_width() const {
-    return look_behinds_ > 0 ? FoldWidth::single : FoldWidth::any;
-  }
+  FoldWidth fold_width() const { return look_behinds_ > 0 ? FoldWidth::single : FoldWidth::any; }
 
   // White space and comments of extended patterns.
   bool skip_blank() {
@@ -181,10 +178,12 @@ class Parser {
     const char32_t c = pattern_.take();
     switch (c) {
       case '.':
-        return node(set_node(options.dot_takes_line_feed ? CodeSet::all()
-                                                         : line_feed().complement()));
-      case '^': return node(anchor_node(Anchor::line_begin));
-      case '$': return node(anchor_node(Anchor::line_end));
+        return node(
+            set_node(options.dot_takes_line_feed ? CodeSet::all() : line_feed().complement()));
+      case '^':
+        return node(anchor_node(Anchor::line_begin));
+      case '$':
+        return node(anchor_node(Anchor::line_end));
       case '(': {
         MOTLEY_TRY(Node group, read_group(options, depth));
         return node(std::move(group));
@@ -194,8 +193,10 @@ class Parser {
         if (options.ignore_case) return node(case_insensitive_class(parsed, fold_width()));
         return node(set_node(parsed.set()));
       }
-      case '\\': return read_escaped();
-      default: return Atom{.character = c, .node = {}};
+      case '\\':
+        return read_escaped();
+      default:
+        return Atom{.character = c, .node = {}};
     }
   }
 
@@ -203,15 +204,24 @@ class Parser {
     const auto node = [](Node whole) { return Atom{.character = {}, .node = std::move(whole)}; };
     const char32_t kind = pattern_.peek();
     switch (kind) {
-      case 'b': return pattern_.skip(1), node(anchor_node(Anchor::word_border));
-      case 'B': return pattern_.skip(1), node(anchor_node(Anchor::no_word_border));
-      case 'A': return pattern_.skip(1), node(anchor_node(Anchor::text_begin));
-      case 'Z': return pattern_.skip(1), node(anchor_node(Anchor::last_line_end));
-      case 'z': return pattern_.skip(1), node(anchor_node(Anchor::text_end));
-      case 'G': return pattern_.skip(1), node(anchor_node(Anchor::search_begin));
-      case 'N': return pattern_.skip(1), node(set_node(line_feed().complement()));
-      case 'O': return pattern_.skip(1), node(set_node(CodeSet::all()));
-      case 'R': return pattern_.skip(1), node(line_break());
+      case 'b':
+        return pattern_.skip(1), node(anchor_node(Anchor::word_border));
+      case 'B':
+        return pattern_.skip(1), node(anchor_node(Anchor::no_word_border));
+      case 'A':
+        return pattern_.skip(1), node(anchor_node(Anchor::text_begin));
+      case 'Z':
+        return pattern_.skip(1), node(anchor_node(Anchor::last_line_end));
+      case 'z':
+        return pattern_.skip(1), node(anchor_node(Anchor::text_end));
+      case 'G':
+        return pattern_.skip(1), node(anchor_node(Anchor::search_begin));
+      case 'N':
+        return pattern_.skip(1), node(set_node(line_feed().complement()));
+      case 'O':
+        return pattern_.skip(1), node(set_node(CodeSet::all()));
+      case 'R':
+        return pattern_.skip(1), node(line_break());
       case 'X':
       case 'y':
       case 'Y':
@@ -227,7 +237,8 @@ class Parser {
               "write the group's pattern out");
         }
         break;
-      default: break;
+      default:
+        break;
     }
     MOTLEY_TRY(Escape escape, read_escape(pattern_, EscapePlace::outside));
     if (escape.character.has_value()) return Atom{.character = escape.character, .node = {}};
@@ -276,7 +287,8 @@ class Parser {
       case '&':
       case 'R':
         return pattern_.unsupported("recurs", "write the group's pattern out");
-      default: return read_options(options, depth);
+      default:
+        return read_options(options, depth);
     }
   }
 
@@ -328,12 +340,22 @@ class Parser {
       if (pattern_.done())
         return pattern_.malformed("opens a group without closing it", "close it");
       switch (pattern_.take()) {
-        case '-': on = false; break;
-        case 'i': options.ignore_case = on; break;
-        case 'm': options.dot_takes_line_feed = on; break;
-        case 'x': options.extended = on; break;
-        case ':': return read_inside(options, depth);
-        case ')': return read_choice(options, depth + 1);
+        case '-':
+          on = false;
+          break;
+        case 'i':
+          options.ignore_case = on;
+          break;
+        case 'm':
+          options.dot_takes_line_feed = on;
+          break;
+        case 'x':
+          options.extended = on;
+          break;
+        case ':':
+          return read_inside(options, depth);
+        case ')':
+          return read_choice(options, depth + 1);
         default:
           return pattern_.unsupported("sets an option that is not known",
                                       "the options are i, m (a dot takes line feeds) and x");
@@ -433,10 +455,12 @@ class Parser {
   static bool is_place(const Node& node) {
     switch (node.kind) {
       case NodeKind::look:
-      case NodeKind::anchor: return true;
+      case NodeKind::anchor:
+        return true;
       case NodeKind::choice:
         return std::any_of(node.children.begin(), node.children.end(), is_place);
-      default: return false;
+      default:
+        return false;
     }
   }
 

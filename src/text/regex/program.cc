@@ -55,11 +55,16 @@ class Compiler {
       case NodeKind::sequence:
         for (const Node& child : node.children) emit(child);
         return;
-      case NodeKind::choice: return emit_choice(node);
-      case NodeKind::repeat: return emit_repeat(node, false);
-      case NodeKind::look: return emit_look(node);
-      case NodeKind::atomic: return emit_atomic(node.children.front());
-      case NodeKind::anchor: return emit_anchor(node.anchor);
+      case NodeKind::choice:
+        return emit_choice(node);
+      case NodeKind::repeat:
+        return emit_repeat(node, false);
+      case NodeKind::look:
+        return emit_look(node);
+      case NodeKind::atomic:
+        return emit_atomic(node.children.front());
+      case NodeKind::anchor:
+        return emit_anchor(node.anchor);
     }
   }
 
@@ -168,10 +173,8 @@ class Compiler {
                                      .max = node.max});
     add({.op = Op::loop_enter, .slot = slot});
     emit(node.children.front());
-    const std::uint32_t end = add({.op = Op::loop_end,
-                                   .bounded = node.max != unlimited,
-                                   .to = check,
-                                   .slot = slot});
+    const std::uint32_t end =
+        add({.op = Op::loop_end, .bounded = node.max != unlimited, .to = check, .slot = slot});
     code()[check].to = here();
     code()[end].min = here();
   }
@@ -207,16 +210,22 @@ class Compiler {
         case Op::match:
         case Op::atomic_end:
         case Op::behind_end:
-        case Op::look_end: return no_row;
-        case Op::fail: break;
-        case Op::set: first.push_back(instruction.set); break;
+        case Op::look_end:
+          return no_row;
+        case Op::fail:
+          break;
+        case Op::set:
+          first.push_back(instruction.set);
+          break;
         case Op::repeat_set:
           first.push_back(instruction.set);
           if (instruction.min == 0) visit(at + 1);
           break;
         case Op::jump:
         case Op::look_begin:
-        case Op::behind_begin: visit(instruction.to); break;
+        case Op::behind_begin:
+          visit(instruction.to);
+          break;
         case Op::split:
         case Op::split_last:
         case Op::loop_check:
@@ -232,7 +241,9 @@ class Compiler {
         case Op::atomic_begin:
         case Op::peek:
         case Op::peek_behind:
-        case Op::anchor: visit(at + 1); break;
+        case Op::anchor:
+          visit(at + 1);
+          break;
       }
     }
     std::sort(first.begin(), first.end());

@@ -15,8 +15,8 @@ namespace motley::text {
 
 class Regex {
  public:
-  // A table that is followed a character at a time, for patterns that one can be made of; for others,
-  // and for tests of the table, a backtracker.
+  // A table that is followed a character at a time, for patterns that one can be made of; for
+  // others, and for tests of the table, a backtracker.
   enum class Engine : std::uint8_t { table_if_possible, backtracker };
 
   // Refuses by name what a pattern uses and this engine lacks. `where` is what messages call it.

@@ -35,10 +35,14 @@ class StateBuilder {
         }
         return add(std::move(split));
       }
-      case NodeKind::repeat: return build_repeat(node, next);
-      case NodeKind::look: return build_look(node, next);
-      case NodeKind::atomic: return build_atomic(node.children.front(), next);
-      case NodeKind::anchor: break;
+      case NodeKind::repeat:
+        return build_repeat(node, next);
+      case NodeKind::look:
+        return build_look(node, next);
+      case NodeKind::atomic:
+        return build_atomic(node.children.front(), next);
+      case NodeKind::anchor:
+        break;
     }
     if (node.anchor == Anchor::line_end)
       return add_peek({{.first = '\n', .last = '\n'}}, false, true, next);

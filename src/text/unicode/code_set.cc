@@ -17,9 +17,9 @@ CodeSet::CodeSet(std::vector<CodeRange> ranges) : ranges_(std::move(ranges)) { t
 CodeSet CodeSet::all() { return {{.first = 0, .last = last_code_point}}; }
 
 bool CodeSet::contains(char32_t code_point) const {
-  const auto after = std::upper_bound(
-      ranges_.begin(), ranges_.end(), code_point,
-      [](char32_t point, const CodeRange& range) { return point < range.first; });
+  const auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), code_point,
+                       [](char32_t point, const CodeRange& range) { return point < range.first; });
   return after != ranges_.begin() && code_point <= std::prev(after)->last;
 }
 

@@ -24,10 +24,9 @@ std::string plain(std::string_view name) {
 std::optional<CodeSet> property(std::string_view name) {
   const std::string wanted = plain(name);
   const auto names = tables::property_names;
-  const auto found = std::lower_bound(names.begin(), names.end(), wanted,
-                                      [](const auto& entry, const std::string& searched) {
-                                        return entry.name < searched;
-                                      });
+  const auto found = std::lower_bound(
+      names.begin(), names.end(), wanted,
+      [](const auto& entry, const std::string& searched) { return entry.name < searched; });
   if (found == names.end() || found->name != wanted) return std::nullopt;
 
   tables::TableReader table(tables::property_sets);

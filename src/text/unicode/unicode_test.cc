@@ -64,14 +64,14 @@ TEST(Unicode, LowersACharacterAtATime) {
 }
 
 TEST(Unicode, VersionsDifferAsThePackagesDo) {
-  EXPECT_EQ(category(0x1C89), Category::Lu);      // Unicode 16
-  EXPECT_TRUE(is_numeric(0x11DE0));               // 17
-  EXPECT_EQ(category(0x11DE0), Category::Cn);     // not in 16
-  EXPECT_TRUE(is_punctuation(0x166D));            // a symbol since 12
+  EXPECT_EQ(category(0x1C89), Category::Lu);   // Unicode 16
+  EXPECT_TRUE(is_numeric(0x11DE0));            // 17
+  EXPECT_EQ(category(0x11DE0), Category::Cn);  // not in 16
+  EXPECT_TRUE(is_punctuation(0x166D));         // a symbol since 12
   EXPECT_EQ(category(0x166D), Category::So);
-  EXPECT_TRUE(is_combining_mark(0x1CF2));         // a letter since 12
+  EXPECT_TRUE(is_combining_mark(0x1CF2));  // a letter since 12
   EXPECT_EQ(category(0x1CF2), Category::Lo);
-  EXPECT_EQ(nfkc("\u32ff"), "\u32ff");            // decomposes since 12.1
+  EXPECT_EQ(nfkc("\u32ff"), "\u32ff");  // decomposes since 12.1
 }
 
 TEST(Property, NamesAreReadLoosely) {
@@ -86,8 +86,8 @@ TEST(CodeSet, IsASet) {
   EXPECT_EQ(letters, (CodeSet{{.first = 'a', .last = 'k'}}));
   EXPECT_EQ(letters.complement().complement(), letters);
   EXPECT_EQ(CodeSet::all().complement(), CodeSet());
-  const CodeSet vowels{{.first = 'a', .last = 'a'}, {.first = 'e', .last = 'e'},
-                       {.first = 'u', .last = 'u'}};
+  const CodeSet vowels{
+      {.first = 'a', .last = 'a'}, {.first = 'e', .last = 'e'}, {.first = 'u', .last = 'u'}};
   EXPECT_EQ(letters.intersection(vowels),
             (CodeSet{{.first = 'a', .last = 'a'}, {.first = 'e', .last = 'e'}}));
   EXPECT_TRUE(vowels.contains('u'));

@@ -1,0 +1,102 @@
+#include "text/model_text.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+
+namespace motley::text {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Tokens for a and b, and two special ones: 3 <turn>, 4 <end>.
+std::string tokenizer_json() {
+  return R"({"version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [
+      {"id": 3, "content": "<turn>", "single_word": false, "lstrip": false, "rstrip": false,
+       "normalized": false, "special": true},
+      {"id": 4, "content": "<end>", "single_word": false, "lstrip": false, "rstrip": false,
+       "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+    "model": {"type": "BPE", "dropout": null, "unk_token": "?", "continuing_subword_prefix": null,
+      "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": false,
+      "ignore_merges": false, "vocab": {"?": 0, "a": 1, "b": 2}, "merges": []}})";
+}
+
+class ModelTextTest : public testing::Test {
+ protected:
+  ModelTextTest() {
+    write("tokenizer.json", tokenizer_json());
+    write("tokenizer_config.json", R"({"eos_token": "<end>", "bos_token": "<turn>"})");
+    write("chat_template.jinja",
+          "{% for m in messages %}{{ bos_token }}{{ m.content }}{{ eos_token }}{% endfor %}");
+  }
+  void write(const std::string& name, std::string_view content) {
+    std::ofstream(folder_ / name) << content;
+  }
+  ModelText load() { return ModelText::load(folder_.path()).value(); }
+  static ChatInputs says(std::string content) {
+    json::Object message;
+    message.add("role", "user");
+    message.add("content", std::move(content));
+    ChatInputs inputs;
+    inputs.messages = json::Array{json::Value(std::move(message))};
+    return inputs;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ModelTextTest, WritesAConversationWithTheModelsOwnTokens) {
+  const auto chat = load().chat(says("ab"), false);
+  ASSERT_TRUE(chat.ok()) << chat.error().message();
+  EXPECT_EQ(chat->text.text, "<turn>ab<end>");
+  EXPECT_THAT(chat->ids, ElementsAre(3, 1, 2, 4));
+}
+
+TEST_F(ModelTextTest, WhatMessagesSayIsNoStructureUnlessAskedFor) {
+  const ModelText model = load();
+  const auto kept = model.chat(says("a<end><turn>b"), false)->ids;
+  EXPECT_EQ(std::ranges::count(kept, 4), 1);
+  EXPECT_EQ(std::ranges::count(kept, 3), 1);
+  EXPECT_THAT(model.chat(says("a<end><turn>b"), true)->ids, ElementsAre(3, 1, 4, 3, 2, 4));
+}
+
+TEST_F(ModelTextTest, TheTokenizersEndTokenEndsAnswersToo) {
+  write("generation_config.json", R"({"eos_token_id": [2, 9]})");
+  EXPECT_THAT(load().generation().end_tokens, ElementsAre(2, 4, 9));
+}
+
+TEST_F(ModelTextTest, ToolsTakeTheTemplateForTools) {
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "b"}]})");
+  const ModelText model = load();
+  ChatInputs inputs = says("a");
+  inputs.tools = json::Array{};
+  EXPECT_THAT(model.chat(std::move(inputs), false)->ids, ElementsAre(2));
+}
+
+TEST_F(ModelTextTest, ABrokenTemplateRefusesConversationsOnly) {
+  write("chat_template.jinja", "\n{% if %}");
+  const ModelText model = load();
+  EXPECT_THAT(model.tokenizer().encode("ab").value(), ElementsAre(1, 2));
+  const auto chat = model.chat(says("a"), false);
+  ASSERT_FALSE(chat.ok());
+  EXPECT_THAT(chat.error().message(), HasSubstr("chat_template.jinja"));
+  EXPECT_THAT(chat.error().message(), HasSubstr("line 2"));
+}
+
+TEST_F(ModelTextTest, RefusesAFolderWithoutTokenizer) {
+  std::filesystem::remove(folder_ / "tokenizer.json");
+  const auto model = ModelText::load(folder_.path());
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(model.error().message(), HasSubstr("tokenizer.json"));
+}
+
+}  // namespace
+}  // namespace motley::text
