@@ -1,5 +1,5 @@
-// Any bytes as a chat template: it is refused with a message of one line, or it compiles, and then it
-// renders a conversation within its limits or fails with such a message. Marks stay in order.
+// Any bytes as a chat template: it is refused with a message of one line, or it compiles, and then
+// it renders a conversation within its limits or fails with such a message. Marks stay in order.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +62,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   MOTLEY_CHECK(rendered->text.size() <= limits.output_bytes, "within the limit");
   std::size_t end = 0;
   for (const text::Span span : rendered->said) {
-    MOTLEY_CHECK(span.begin < span.end && (end == 0 || span.begin > end), "spans ascend and do not touch");
+    MOTLEY_CHECK(span.begin < span.end && (end == 0 || span.begin > end),
+                 "spans ascend and do not touch");
     end = span.end;
   }
   MOTLEY_CHECK(end <= rendered->text.size(), "spans lie in the text");

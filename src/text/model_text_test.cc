@@ -73,6 +73,25 @@ TEST_F(ModelTextTest, TheTokenizersEndTokenEndsAnswersToo) {
   EXPECT_THAT(load().generation().end_tokens, ElementsAre(2, 4, 9));
 }
 
+TEST_F(ModelTextTest, TheConfigDecidesHowAddedTokensAreLookedFor) {
+  write("tokenizer_config.json", R"({"eos_token": "<end>", "added_tokens_decoder": {
+    "4": {"content": "<end>", "rstrip": true, "special": true},
+    "5": {"content": "<think>", "normalized": false, "special": false}}})");
+  const ModelText model = load();
+  EXPECT_THAT(model.tokenizer().encode("<end>  a<think>").value(), ElementsAre(4, 1, 5));
+  EXPECT_TRUE(model.tokenizer().is_special(4));
+  EXPECT_FALSE(model.tokenizer().is_special(5));
+  EXPECT_EQ(model.tokenizer().size(), 6);
+}
+
+TEST_F(ModelTextTest, RefusesFilesThatDisagreeOnAnId) {
+  write("tokenizer_config.json",
+        R"({"added_tokens_decoder": {"7": {"content": "<end>", "special": true}}})");
+  const auto model = ModelText::load(folder_.path());
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(model.error().message(), HasSubstr("'<end>' has the id 7, and 4 in tokenizer.json"));
+}
+
 TEST_F(ModelTextTest, ToolsTakeTheTemplateForTools) {
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "b"}]})");
   const ModelText model = load();

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "text/marked_text.h"
 
@@ -30,7 +31,8 @@ class Tokenizer {
   // `where` is what messages call the file.
   static Result<Tokenizer> parse(std::string_view json, std::string_view where);
 
-  // From FOLDER/tokenizer.json.
+  // From FOLDER/tokenizer.json. What tokenizer_config.json beside it says of added tokens counts
+  // more than what stands there, as in transformers.
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -63,6 +65,8 @@ class Tokenizer {
  private:
   friend class StreamDecoder;
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  static Result<Tokenizer> read(const json::Object& file, const json::Value* added_tokens,
+                                std::string_view where);
 
   std::unique_ptr<const TokenizerParts> parts_;
 };

@@ -2,6 +2,7 @@
 
 import json
 import string
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ DEEPSEEK = [
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
+MOST_CHARACTERS = 300
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -234,6 +236,14 @@ PIPELINES = [
 ]
 
 
+def _with_few_characters(texts: Iterable[str]) -> list[str]:
+    """The texts without their rarer characters, so that a vocabulary of characters lacks some."""
+    texts = list(texts)
+    counts = Counter(character for text in texts for character in text)
+    kept = set(sorted(counts, key=lambda character: (-counts[character], character))[:MOST_CHARACTERS])
+    return ["".join(character for character in text if character in kept) for text in texts]
+
+
 def train(pipeline: Pipeline, texts: Iterable[str]) -> dict:
     """The tokenizer.json of a pipeline."""
     tokenizer = pipeline.build()
@@ -244,14 +254,14 @@ def train(pipeline: Pipeline, texts: Iterable[str]) -> dict:
         vocab_size=pipeline.tokens,
         special_tokens=pipeline.first_tokens,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if pipeline.byte_level else list(string.printable),
-        limit_alphabet=256 if pipeline.byte_level else 330,
+        limit_alphabet=5000,  # never reached: the trainer cuts at random between characters of one frequency
         show_progress=False,
     )
     learning = tokenizer
     if pipeline.name == "llama2_metaspace":
         learning = llama2_metaspace()
         learning.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme="always", split=True)
-    learning.train_from_iterator(texts, trainer)
+    learning.train_from_iterator(list(texts) if pipeline.byte_level else _with_few_characters(texts), trainer)
     learnt = json.loads(learning.to_str())
 
     file = json.loads(pipeline.build().to_str())

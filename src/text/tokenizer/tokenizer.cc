@@ -6,7 +6,9 @@
 #include "base/cat.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "text/json_file.h"
 #include "text/stream_decoder.h"
+#include "text/tokenizer/config_tokens.h"
 #include "text/tokenizer/parts.h"
 
 namespace motley::text {
@@ -76,23 +78,28 @@ Tokenizer::~Tokenizer() = default;
 Result<Tokenizer> Tokenizer::parse(std::string_view text, std::string_view where) {
   MOTLEY_TRY(const json::Value value, json::parse(text, where));
   MOTLEY_TRY(const json::Object* file, value.as_object(where));
-  MOTLEY_TRY_VOID(check_sections(*file, where));
+  return read(*file, file->find("added_tokens"), where);
+}
+
+Result<Tokenizer> Tokenizer::read(const json::Object& file, const json::Value* added_tokens,
+                                  std::string_view where) {
+  MOTLEY_TRY_VOID(check_sections(file, where));
   const auto place = [&](std::string_view section) { return cat(where, ", ", section); };
-  const json::Value* model = file->find("model");
+  const json::Value* model = file.find("model");
   if (model == nullptr)
     return Error(ErrorCode::bad_file, "has no section model", std::string(where),
                  "save the tokenizer again with a current version of its library");
 
   auto parts = std::make_unique<TokenizerParts>();
-  MOTLEY_TRY(parts->normalizer, Normalizer::parse(file->find("normalizer"), place("normalizer")));
+  MOTLEY_TRY(parts->normalizer, Normalizer::parse(file.find("normalizer"), place("normalizer")));
   MOTLEY_TRY(parts->pre_tokenizer,
-             PreTokenizer::parse(file->find("pre_tokenizer"), place("pre_tokenizer")));
+             PreTokenizer::parse(file.find("pre_tokenizer"), place("pre_tokenizer")));
   MOTLEY_TRY(parts->model, Bpe::parse(*model, parts->pre_tokenizer.leaves_bytes(), place("model")));
-  MOTLEY_TRY(parts->added, AddedTokens::parse(file->find("added_tokens"), parts->model.vocabulary(),
+  MOTLEY_TRY(parts->added, AddedTokens::parse(added_tokens, parts->model.vocabulary(),
                                               parts->normalizer, place("added_tokens")));
   MOTLEY_TRY(parts->post_processor,
-             PostProcessor::parse(file->find("post_processor"), place("post_processor")));
-  MOTLEY_TRY(parts->decoder, Decoder::parse(file->find("decoder"), place("decoder")));
+             PostProcessor::parse(file.find("post_processor"), place("post_processor")));
+  MOTLEY_TRY(parts->decoder, Decoder::parse(file.find("decoder"), place("decoder")));
 
   std::int32_t end = parts->model.vocabulary().end();
   for (const AddedToken& token : parts->added.tokens()) end = std::max(end, token.id + 1);
@@ -119,8 +126,17 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   if (kind == PathKind::missing)
     return Error(ErrorCode::bad_file, "has no tokenizer.json", folder.string(),
                  "copy it from where the model came from, or save the tokenizer as a fast one");
-  MOTLEY_TRY(const MappedFile file, MappedFile::open(path));
-  return parse(file.text(), path.string());
+  MOTLEY_TRY(const MappedFile mapped, MappedFile::open(path));
+  const std::string where = printable(path.string());
+  MOTLEY_TRY(const json::Value value, json::parse(mapped.text(), where));
+  MOTLEY_TRY(const json::Object* file, value.as_object(where));
+  const json::Value* added_tokens = file->find("added_tokens");
+  MOTLEY_TRY(const auto config, read_json_file(folder / "tokenizer_config.json"));
+  if (!config) return read(*file, added_tokens, where);
+  MOTLEY_TRY(const json::Value merged,
+             with_config_tokens(added_tokens, *config,
+                                printable((folder / "tokenizer_config.json").string())));
+  return read(*file, &merged, where);
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -148,7 +149,7 @@ constexpr Form form_kd{.decomposition = Decomposition::compatible,
 std::size_t ascii_prefix(const char* at, const char* end) {
   const char* const begin = at;
   while (end - at >= 32) {
-    std::array<std::uint64_t, 4> words;
+    std::array<std::uint64_t, 4> words{};
     std::memcpy(words.data(), at, sizeof(words));
     if (((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080U) != 0) break;
     at += sizeof(words);
@@ -183,6 +184,7 @@ class Normalizer {
   struct Piece {
     char32_t point;
     std::uint8_t combining_class;
+    std::uint32_t order;  // among the pieces before they are sorted
   };
 
   // Moves at_ over characters that are in the form, and returns where the last boundary before it
@@ -242,7 +244,8 @@ class Normalizer {
   void push(char32_t point) {
     pieces_.push_back(
         {.point = point,
-         .combining_class = static_cast<std::uint8_t>(forms_.traits[point] & class_mask)});
+         .combining_class = static_cast<std::uint8_t>(forms_.traits[point] & class_mask),
+         .order = static_cast<std::uint32_t>(pieces_.size())});
   }
 
   void decompose(char32_t point) {
@@ -269,8 +272,8 @@ class Normalizer {
     for (auto begin = pieces_.begin(); begin != pieces_.end();) {
       begin = std::find_if_not(begin, pieces_.end(), is_starter);
       const auto end = std::find_if(begin, pieces_.end(), is_starter);
-      std::stable_sort(begin, end, [](const Piece& a, const Piece& b) {
-        return a.combining_class < b.combining_class;
+      std::sort(begin, end, [](const Piece& a, const Piece& b) {
+        return std::tie(a.combining_class, a.order) < std::tie(b.combining_class, b.order);
       });
       begin = end;
     }

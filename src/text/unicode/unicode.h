@@ -9,6 +9,8 @@
 // each says which.
 namespace motley::text::unicode {
 
+// Named as Unicode names them.
+// NOLINTBEGIN(readability-identifier-naming)
 enum class Category : std::uint8_t {
   Lu,
   Ll,
@@ -39,8 +41,9 @@ enum class Category : std::uint8_t {
   Cf,
   Cs,
   Co,
-  Cn,
+  Cn
 };
+// NOLINTEND(readability-identifier-naming)
 
 // As \p{..} of regular expressions, Unicode 16.
 Category category(char32_t code_point);
