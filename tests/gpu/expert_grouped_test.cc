@@ -30,14 +30,14 @@ std::string name_of(const GroupedTiles& t) {
 }
 
 // Every cut that a batch may get: all must give the same bits.
-std::vector<GroupedTiles> all_tiles(bool lora, std::int64_t pairs) {
+std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pairs) {
   std::vector<GroupedTiles> all;
   const bool small = pairs <= 512;
   const auto add = [&](GroupedTiles tiles) {
     const int room = tiles.rows == Rows::r64 ? 64 : 512;
     if (tiles.inside && (lora || pairs > room)) return;
-    const int fewest = tiles.rows == Rows::r64 ? 3 : tiles.rows == Rows::r128 ? 2 : 1;
-    if (lora && tiles.blocks_per_sm > fewest) return;
+    const bool plain = kind == WeightKind::bf16 && !lora;
+    if (!plain && (tiles.blocks_per_sm == 4 || tiles.width == 160)) return;
     all.push_back(tiles);
   };
   for (const bool inside : {false, true}) {
@@ -51,15 +51,10 @@ std::vector<GroupedTiles> all_tiles(bool lora, std::int64_t pairs) {
            .sum_inside = small});
     for (const int width : {8, 16})
       add({.width = width, .inside = inside, .one_launch = true, .sum_inside = small});
-    add({.width = 16,
-         .blocks_per_sm = 3,
-         .inside = inside,
-         .one_launch = true,
-         .sum_inside = inside});
   }
   add({.width = 16, .gather = Gather::copies});
   add({.width = 16, .gather = Gather::copies, .one_launch = true, .sum_inside = small});
-  for (const int width : {16, 64, 128}) {
+  for (const int width : {16, 64, 128, 160}) {
     for (const Gather gather : {Gather::copies, Gather::permuted}) {
       for (const bool one_launch : {false, true})
         add({.rows = Rows::r256,
@@ -100,7 +95,8 @@ void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
   GroupedBatch batch(layer, images, rows, lora ? &packed : nullptr, int(mixes.size()));
   const auto first = batch.run();
   expect_near(first, layer, rows, adapters, mixes);
-  for (const GroupedTiles& tiles : all_tiles(lora, rows.tokens * layer.shape.experts_per_token)) {
+  for (const GroupedTiles& tiles :
+       all_tiles(layer.shape.kind, lora, rows.tokens * layer.shape.experts_per_token)) {
     SCOPED_TRACE(name_of(tiles));
     expect_bits(batch.run(tiles), first);
     if (testing::Test::HasFailure()) return;

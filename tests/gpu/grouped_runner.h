@@ -56,7 +56,6 @@ class GroupedBatch {
   kernels::cuda::GroupedExperts params;
 
  private:
-  std::int64_t hidden_;
   int label_count_;
   DeviceArray<std::uint8_t> x_;
   DeviceArray<std::int32_t> ids_, labels_, by_label_;

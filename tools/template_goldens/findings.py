@@ -17,6 +17,7 @@ TEMPLATES = [
     "{{ t | round(none) }}{{ 2.5 | round(none) }}",
     "{{ d[({}, 1)] }}",
     "{{ cycler('a').items }}",
+    "{{ '<b>' | escape | list }}{{ '<b>' | e | first }}{{ ['<b>' | e] }}",
     "{% for a, in [[1]] %}{{ a }}{% endfor %}",
 ]
 

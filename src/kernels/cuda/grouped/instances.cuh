@@ -24,13 +24,9 @@ Instance find_instance(const GroupedTiles& tiles) {
     return instance<TileShape<format, scales, 1, 1, lora>, 8, 3>();
   if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 2)
     return instance<TileShape<format, scales, 2, 1, lora>, 16, 2>();
-  if constexpr (!lora) {
-    if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
-      return instance<TileShape<format, scales, 1, 1, false>, 8, 4>();
-    if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 3)
-      return instance<TileShape<format, scales, 2, 1, lora>, 16, 3>();
-  }
   if constexpr (format == ExpertFormat::bf16 && !lora) {
+    if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
+      return instance<TileShape<format, scales, 1, 1, lora>, 8, 4>();
     if (tiles.rows == Rows::r256 && width == 160 && per_sm == 1)
       return instance<TileShape<format, scales, 2, 2, lora>, 160, 1>();
   }

@@ -22,10 +22,6 @@ struct Registers<1, 3, lora> {  // 80 at entry
   static constexpr int producer = lora ? 64 : 56, consumer = lora ? 96 : 104;
 };
 template <bool lora>
-struct Registers<2, 3, lora> {  // 384 threads: 56 at entry
-  static constexpr int producer = 40, consumer = 64;
-};
-template <bool lora>
 struct Registers<2, 2, lora> {  // 80 at entry
   static constexpr int producer = lora ? 64 : 48, consumer = lora ? 88 : 96;
 };

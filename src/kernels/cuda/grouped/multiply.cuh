@@ -125,7 +125,7 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
       }
       mma_wait<0>();
     }
-    ring.release(ring.slot);
+    ring.release_read(ring.slot);
     ring.next();
     if (steps < S::delta_steps) return;
   }

@@ -19,9 +19,15 @@ struct Ring {
   __device__ std::uint32_t empty_bar() const { return empty + 8 * slot; }
   __device__ int before() const { return (slot == 0 ? depth : slot) - 1; }
   // By whole consumer warps, one arrival each, behind a wgmma wait: that is warp-wide, and what a
-  // lane read from the stage went into products that are done, so every lane's reads are behind it.
+  // lane read from the stage went into products that are done, so every lane's reads are behind it
+  // (a __syncwarp between the products of int4 would make ptxas run them one by one).
   __device__ void release(int at) const {
     if (threadIdx.x % 32 == 0) bar_arrive(empty + 8 * at);
+  }
+  // Where lanes read the stage for something else than products.
+  __device__ void release_read(int at) const {
+    __syncwarp();
+    release(at);
   }
   __device__ void next() {
     if (++slot == depth) {

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include <cuda_bf16.h>
+
+#include "world.h"
+
+namespace expert_layer_bench {
+namespace {
+
+__device__ std::uint32_t hash32(std::uint64_t seed, std::uint64_t i) {
+  std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9E3779B1U ^
+                    static_cast<std::uint32_t>(i >> 32) * 0x85EBCA6BU ^
+                    static_cast<std::uint32_t>(seed) * 0xC2B2AE35U;
+  x ^= x >> 16;
+  x *= 0x7FEB352DU;
+  x ^= x >> 15;
+  x *= 0x846CA68BU;
+  return x ^ x >> 16;
+}
+
+__global__ void fill(__nv_bfloat16* out, std::size_t count, float unit, std::uint64_t seed) {
+  const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += stride)
+    out[i] = __float2bfloat16((static_cast<int>(hash32(seed, i) >> 24) - 128) / 128.0F * unit);
+}
+
+__global__ void fill_blobs(unsigned char* out, std::size_t blobs, int bytes, std::uint64_t seed) {
+  for (std::size_t blob = blockIdx.x; blob < blobs; blob += gridDim.x) {
+    unsigned char* const to = out + blob * bytes;
+    for (int i = threadIdx.x; i < 1024; i += blockDim.x)
+      reinterpret_cast<std::uint32_t*>(to)[i] = hash32(seed, blob * 1024 + i);
+    for (int i = threadIdx.x; i < (bytes - 4096) / 2; i += blockDim.x)
+      reinterpret_cast<__nv_bfloat16*>(to + 4096)[i] = __float2bfloat16(
+          (1.0F + static_cast<float>(hash32(seed + 1, blob * 256 + i) >> 26) / 64.0F) / 256.0F);
+  }
+}
+
+}  // namespace
+
+void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed) {
+  fill<<<1056, 256>>>(static_cast<__nv_bfloat16*>(out), count, unit, seed);
+  CHECK_CUDA(cudaDeviceSynchronize());
+}
+
+Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed) {
+  Weights w;
+  w.images.format = format;
+  w.images.scales_per_128 = scales_per_128;
+  const auto make = [&](int rows, int columns, std::uint64_t own) {
+    const std::size_t bytes =
+        expert_image_bytes(format, scales_per_128, qwen.experts, rows, columns);
+    Memory memory(bytes);
+    if (format == ExpertFormat::bf16) {
+      fill_random(memory.data(), bytes / 2, 1.0F / 32, own);
+    } else {
+      const int blob = blob_bytes(scales_per_128);
+      fill_blobs<<<1056, 256>>>(memory.data<unsigned char>(), bytes / blob, blob, own);
+      CHECK_CUDA(cudaDeviceSynchronize());
+    }
+    return memory;
+  };
+  w.gate_up = make(2 * qwen.intermediate, qwen.hidden, seed);
+  w.down = make(qwen.hidden, qwen.intermediate, seed + 1);
+  w.images.gate_up = w.gate_up.data();
+  w.images.down = w.down.data();
+  return w;
+}
+
+double bytes_of_expert(const ExpertImages& images) {
+  const auto bytes = [&](int rows, int columns) {
+    return static_cast<double>(
+        expert_image_bytes(images.format, images.scales_per_128, 1, rows, columns));
+  };
+  return bytes(2 * qwen.intermediate, qwen.hidden) + bytes(qwen.hidden, qwen.intermediate);
+}
+
+Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
+  Adapters a;
+  a.kind = kind;
+  const auto places = static_cast<std::size_t>(kind.count) * qwen.experts;
+  a.gate_up.resize(places);
+  a.down.resize(places);
+  // Offsets first, addresses when the arena is there.
+  std::size_t used = 0;
+  const auto take = [&](std::size_t bytes) {
+    const std::size_t at = used;
+    used += (bytes + 255) / 256 * 256;
+    return at;
+  };
+  std::vector<std::size_t> offsets;
+  for (int i = 0; i < kind.count; ++i) {
+    const int rank = kind.ranks[static_cast<std::size_t>(i) % kind.ranks.size()];
+    const int both = packed_rank(rank, rank, false);
+    const int one = packed_rank(rank, 0, false);
+    std::size_t shared_a = 0;
+    std::size_t shared_b = 0;
+    for (int e = 0; e < qwen.experts; ++e) {
+      const bool own = e == 0 || !kind.shared_outer;
+      if (own) shared_a = take(packed_a_bytes(both, qwen.hidden));
+      offsets.push_back(shared_a);
+      offsets.push_back(take(packed_b_bytes(both, 2 * qwen.intermediate)));
+      offsets.push_back(take(packed_a_bytes(one, qwen.intermediate)));
+      if (own) shared_b = take(packed_b_bytes(one, qwen.hidden));
+      offsets.push_back(shared_b);
+      const std::size_t at = static_cast<std::size_t>(i) * qwen.experts + e;
+      a.gate_up[at] = {nullptr, nullptr, both, (rank + 7) / 8 * 8, {0.5F, 0.5F}};
+      a.down[at] = {nullptr, nullptr, one, one, {0.5F, 0.5F}};
+      if (kind.only_second) a.gate_up[at].rank = 0;
+      if (kind.only_first) a.down[at].rank = 0;
+    }
+    a.deltas.most_gate_up_rank = std::max(a.deltas.most_gate_up_rank, both);
+    a.deltas.most_down_rank = std::max(a.deltas.most_down_rank, one);
+  }
+  a.images = Memory(used);
+  fill_random(a.images.data(), used / 2, 1.0F / 32, seed);
+  for (std::size_t at = 0; at < places; ++at) {
+    const auto address = [&](int which) {
+      return a.images.data<unsigned char>() + offsets[4 * at + which];
+    };
+    a.gate_up[at].a = address(0);
+    a.gate_up[at].b = address(1);
+    a.down[at].a = address(2);
+    a.down[at].b = address(3);
+  }
+  std::vector<PackedDelta> tables = a.gate_up;
+  tables.insert(tables.end(), a.down.begin(), a.down.end());
+  a.tables = Memory(tables);
+  std::vector<GroupedTerm> terms;
+  std::vector<std::int32_t> begin{0};
+  for (int i = 0; i < kind.count; ++i) {
+    const PackedDelta* const first =
+        a.tables.data<PackedDelta>() + static_cast<std::size_t>(i) * qwen.experts;
+    terms.push_back({first, first + places, 1.0F});
+    begin.push_back(i + 1);
+  }
+  a.terms = Memory(terms);
+  a.term_begin = Memory(begin);
+  a.deltas.most_terms = 1;
+  a.deltas.terms = a.terms.data<GroupedTerm>();
+  a.deltas.term_begin = a.term_begin.data<std::int32_t>();
+  return a;
+}
+
+Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std::uint64_t seed) {
+  Batch b;
+  b.tokens = tokens;
+  const auto pairs = static_cast<std::size_t>(tokens * top_k);
+  std::mt19937_64 random(seed);
+  std::vector<std::int32_t> order(qwen.experts);
+  std::iota(order.begin(), order.end(), 0);
+  std::size_t at = order.size();  // one token: successive layers take other experts
+  for (int layer = 0; layer < layers; ++layer) {
+    std::vector<std::int32_t> ids;
+    std::vector<float> weights;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      if (tokens > 1 || at + top_k > order.size()) {
+        std::shuffle(order.begin(), order.end(), random);
+        at = 0;
+      }
+      for (int j = 0; j < top_k; ++j) {
+        ids.push_back(order[at + static_cast<std::size_t>(j)]);
+        weights.push_back(0.05F + static_cast<float>(random() % 1000) / 4000.0F);
+      }
+      at += top_k;
+    }
+    b.device_ids.emplace_back(ids);
+    b.routing_weights.emplace_back(weights);
+    b.ids.push_back(std::move(ids));
+  }
+  b.x = Memory(pairs / top_k * qwen.hidden * 2 * static_cast<std::size_t>(layers));
+  fill_random(b.x.data(), pairs / top_k * qwen.hidden * static_cast<std::size_t>(layers), 2.0F,
+              seed + 1);
+  b.out = Memory(pairs / top_k * qwen.hidden * 2);
+  if (adapters != nullptr) {
+    for (std::int64_t t = 0; t < tokens; ++t)
+      b.labels.push_back(static_cast<std::int32_t>(t % adapters->kind.count));
+    b.device_labels = Memory(b.labels);
+    b.tokens_by_label = Memory(pairs / top_k * 4);
+    if (!sort_tokens_by_label(b.device_labels.data<std::int32_t>(), tokens, adapters->kind.count,
+                              b.tokens_by_label.data<std::int32_t>(), {})
+             .ok())
+      std::exit(1);
+  }
+  Weights none;
+  GroupedExperts g = b.params(0, none, adapters);
+  b.scratch = Memory(grouped_scratch_bytes(g));
+  g.scratch = b.scratch.data();
+  if (!prepare_grouped_scratch(g, {}).ok()) std::exit(1);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  return b;
+}
+
+GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* adapters) const {
+  const auto at = static_cast<std::size_t>(layer);
+  GroupedExperts g;
+  g.shape = qwen;
+  g.experts_per_token = top_k;
+  g.tokens = tokens;
+  g.most_tokens = tokens;
+  g.weights = weights.images;
+  g.x = x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * qwen.hidden * 2;
+  g.ids = device_ids[at].data<std::int32_t>();
+  g.routing_weights = routing_weights[at].data<float>();
+  if (adapters != nullptr) {
+    g.deltas = adapters->deltas;
+    g.deltas.labels = device_labels.data<std::int32_t>();
+    g.deltas.tokens_by_label = tokens_by_label.data<std::int32_t>();
+  }
+  g.scratch = scratch.data();
+  g.turn = layer;
+  g.out = out.data();
+  g.out_type = motley::DType::bf16;
+  return g;
+}
+
+double Batch::live_experts() const {
+  double live = 0;
+  for (const auto& layer : ids)
+    live += static_cast<double>(std::set<std::int32_t>(layer.begin(), layer.end()).size());
+  return live / static_cast<double>(ids.size());
+}
+
+double Batch::adapter_bytes(const Adapters& adapters) const {
+  double bytes = 0;
+  for (const auto& layer : ids) {
+    std::set<std::pair<const void*, double>> blobs;
+    for (std::size_t pair = 0; pair < layer.size(); ++pair) {
+      const auto label = static_cast<std::size_t>(labels[pair / top_k]);
+      const std::size_t at = label * qwen.experts + static_cast<std::size_t>(layer[pair]);
+      // What is true of an image: gate's rows have no columns of up's, and the other way round.
+      const double up = adapters.gate_up[at].rank;
+      const double down = adapters.down[at].rank;
+      blobs.insert({adapters.gate_up[at].a, up * qwen.hidden * 2});
+      blobs.insert({adapters.gate_up[at].b, up * qwen.intermediate * 2});
+      blobs.insert({adapters.down[at].a, down * qwen.intermediate * 2});
+      blobs.insert({adapters.down[at].b, down * qwen.hidden * 2});
+    }
+    for (const auto& blob : blobs) bytes += blob.second;
+  }
+  return bytes / static_cast<double>(ids.size());
+}
+
+}  // namespace expert_layer_bench

@@ -1,0 +1,97 @@
+// Weights, adapters and batches for timing: random numbers straight in the kernels' images.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/expert_grouped.h"
+
+namespace expert_layer_bench {
+
+using namespace motley::kernels::cuda;
+
+#define CHECK_CUDA(call)                                                                    \
+  do {                                                                                      \
+    const cudaError_t error_ = (call);                                                      \
+    if (error_ != cudaSuccess) {                                                            \
+      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                                                         \
+    }                                                                                       \
+  } while (0)
+
+// Device memory that lives as long as the program's part that uses it.
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(std::size_t bytes) {
+    void* data = nullptr;
+    CHECK_CUDA(cudaMalloc(&data, bytes));
+    data_.reset(data, [](void* p) { cudaFree(p); });
+  }
+  template <class T>
+  explicit Memory(const std::vector<T>& values) : Memory(values.size() * sizeof(T) + 16) {
+    CHECK_CUDA(cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyDefault));
+  }
+  template <class T = void>
+  T* data() const {
+    return static_cast<T*>(data_.get());
+  }
+
+ private:
+  std::shared_ptr<void> data_;
+};
+
+// Qwen3-30B-A3B's expert layer.
+inline constexpr ExpertShape qwen{.experts = 128, .hidden = 2048, .intermediate = 768};
+inline constexpr int top_k = 8;
+
+// Uniform numbers in [-unit, unit) in bf16.
+void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed);
+
+struct Weights {
+  ExpertImages images;
+  Memory gate_up, down;
+};
+Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed);
+double bytes_of_expert(const ExpertImages& images);
+
+// What the adapters of a batch look like.
+struct AdapterKind {
+  int count = 0;
+  std::vector<int> ranks{16};  // adapter i has ranks[i % size]
+  bool only_first = false;     // nothing at down
+  bool only_second = false;    // nothing at gate and up
+  bool shared_outer = false;   // gate's and up's A and down's B are one for all experts
+};
+
+// Adapters of gate, up and down of every expert, in packed images of one arena.
+struct Adapters {
+  AdapterKind kind;
+  Memory images, tables, terms, term_begin;
+  std::vector<PackedDelta> gate_up, down;  // [adapter * experts + expert]
+  GroupedDeltas deltas;                    // without labels
+};
+Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed);
+
+// Inputs of some layers of one batch size, uniform routing, and the buffers that they share.
+struct Batch {
+  std::int64_t tokens = 0;
+  std::vector<std::vector<std::int32_t>> ids;  // [layer]
+  std::vector<std::int32_t> labels;            // [tokens], the same in every layer
+  Memory x, out, scratch, device_labels, tokens_by_label;
+  std::vector<Memory> device_ids, routing_weights;
+
+  GroupedExperts params(int layer, const Weights& weights, const Adapters* adapters) const;
+  double live_experts() const;  // distinct ones, mean over the layers
+  // Bytes of adapters that a layer must read, mean over the layers.
+  double adapter_bytes(const Adapters& adapters) const;
+};
+Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std::uint64_t seed);
+
+}  // namespace expert_layer_bench
