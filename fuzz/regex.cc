@@ -18,7 +18,7 @@ using motley::text::Span;
 
 namespace {
 
-constexpr std::size_t most_matches = 16;
+constexpr std::size_t most_matches = 4;
 
 void check_message(const motley::Error& error) {
   const std::string message = error.message();

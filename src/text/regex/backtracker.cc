@@ -162,7 +162,6 @@ class Backtracker {
     switch (instruction.op) {
       case Op::match:
         return Step::on;
-      case Op::fail:
         return Step::back;
       case Op::set:
         if (at_ == end_ || !is_in(instruction.set, at_)) return Step::back;

@@ -212,7 +212,6 @@ class Compiler {
         case Op::behind_end:
         case Op::look_end:
           return no_row;
-        case Op::fail:
           break;
         case Op::set:
           first.push_back(instruction.set);

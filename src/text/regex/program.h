@@ -13,7 +13,6 @@ namespace motley::text::regex {
 
 enum class Op : std::uint8_t {
   match,
-  fail,
   set,           // one character of `set`
   repeat_set,    // min to max characters of `set`
   jump,          // to `to`

@@ -8,6 +8,8 @@ namespace {
 
 constexpr char32_t last_code_point = 0x10FFFF;
 
+bool begins_before(const CodeRange& a, const CodeRange& b) { return a.first < b.first; }
+
 }  // namespace
 
 CodeSet::CodeSet(std::initializer_list<CodeRange> ranges) : ranges_(ranges) { tidy(); }
@@ -30,7 +32,10 @@ void CodeSet::add(CodeRange range) {
 }
 
 void CodeSet::add(const CodeSet& other) {
-  ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
+  std::vector<CodeRange> both(ranges_.size() + other.ranges_.size());
+  std::merge(ranges_.begin(), ranges_.end(), other.ranges_.begin(), other.ranges_.end(),
+             both.begin(), begins_before);
+  ranges_ = std::move(both);
   tidy();
 }
 
@@ -62,8 +67,8 @@ CodeSet CodeSet::intersection(const CodeSet& other) const {
 }
 
 void CodeSet::tidy() {
-  std::sort(ranges_.begin(), ranges_.end(),
-            [](const CodeRange& a, const CodeRange& b) { return a.first < b.first; });
+  if (!std::is_sorted(ranges_.begin(), ranges_.end(), begins_before))
+    std::sort(ranges_.begin(), ranges_.end(), begins_before);
   std::size_t kept = 0;
   for (const CodeRange& range : ranges_) {
     if (kept > 0 && range.first <= ranges_[kept - 1].last + 1)
