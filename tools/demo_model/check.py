@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from .train import ADAPTERS, exchanges_of
 
 # Lines of each voice that are written.
-WRITTEN = 12
+WRITTEN = 40
 # Lines of each voice that perplexities are taken from.
 MEASURED = 120
 
