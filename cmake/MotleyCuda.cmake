@@ -53,3 +53,15 @@ list(REMOVE_DUPLICATES MOTLEY_COMPUTE_CAPABILITIES)
 list(JOIN MOTLEY_COMPUTE_CAPABILITIES "," MOTLEY_COMPUTE_CAPABILITIES)
 set(MOTLEY_HAS_CUDA ON)
 message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${MOTLEY_CUDA_ARCHITECTURES}")
+
+# Every CUDA file is compiled within a budget of time, memory and registers, and leaves a record.
+find_program(MOTLEY_PYTHON python3 REQUIRED)
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/compile_cuda.py
+    ${CMAKE_CUDA_COMPILER_LAUNCHER})
+
+# The records of a target of this folder, printed when it is built.
+function(motley_print_compile_table target)
+  add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+    COMMAND ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/compile_cuda.py --table
+      ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir)
+endfunction()

@@ -79,7 +79,7 @@ std::vector<GroupedTiles> sweep_of(const GroupedExperts& g) {
   const bool lora = g.deltas.labels != nullptr;
   const bool plain = !lora && g.weights.format == ExpertFormat::bf16;
   std::vector<GroupedTiles> all;
-  const bool inside = !lora && pairs <= 512;
+  const bool inside = pairs <= (lora ? 128 : 256);  // one term a label
   if (pairs <= 64) {
     for (const bool turn : {true, false})
       for (const int blocks : {3, 4}) {
@@ -177,10 +177,11 @@ void ceilings() {
   std::printf("read of 8 GiB: %.2f TB/s\n", static_cast<double>(bytes) / best * 1e-9);
 }
 
-// "0", "4", "32:outer", "4:mixed" (ranks 8 to 64).
+// "0", "4", "32:outer", "4:mixed" (ranks 8 to 64), "4:fp8"; more than one word together.
 AdapterKind parse_adapters(const std::string& text) {
   AdapterKind kind;
   kind.count = std::atoi(text.c_str());
+  kind.f8 = text.find(":fp8") != std::string::npos;
   kind.shared_outer = text.find(":outer") != std::string::npos;
   kind.only_first = text.find(":first") != std::string::npos;
   kind.only_second = text.find(":second") != std::string::npos;

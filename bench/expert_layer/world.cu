@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 
+#include "lora/images.h"
 #include "world.h"
 
 namespace expert_layer_bench {
@@ -37,6 +38,14 @@ __global__ void fill_blobs(unsigned char* out, std::size_t blobs, int bytes, std
       reinterpret_cast<__nv_bfloat16*>(to + 4096)[i] = __float2bfloat16(
           (1.0F + static_cast<float>(hash32(seed + 1, blob * 256 + i) >> 26) / 64.0F) / 256.0F);
   }
+}
+
+// Numbers whether they are read as e4m3 or as float32 scales.
+__global__ void fill_f8(std::uint32_t* out, std::size_t count, std::uint64_t seed) {
+  const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += stride)
+    out[i] = (hash32(seed, i) & 0x07878787U) | 0x38383838U;
 }
 
 }  // namespace
@@ -79,68 +88,71 @@ double bytes_of_expert(const ExpertImages& images) {
 }
 
 Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
+  using motley::lora::image_columns;
+  using motley::lora::image_depth;
+  using motley::lora::image_rows;
   Adapters a;
   a.kind = kind;
-  const auto places = static_cast<std::size_t>(kind.count) * qwen.experts;
-  a.gate_up.resize(places);
-  a.down.resize(places);
+  const auto adapters = static_cast<std::size_t>(kind.count);
+  a.factors.resize(adapters * 2 * qwen.experts);
   // Offsets first, addresses when the arena is there.
   std::size_t used = 0;
-  const auto take = [&](std::size_t bytes) {
+  const auto take = [&](std::int64_t rows, std::int64_t columns) {
+    const auto numbers = static_cast<std::size_t>(rows * columns);
     const std::size_t at = used;
-    used += (bytes + 255) / 256 * 256;
+    used += (kind.f8 ? numbers + static_cast<std::size_t>(rows) * 4 : numbers * 2) + 255;
+    used = used / 256 * 256;
     return at;
   };
-  std::vector<std::size_t> offsets;
-  for (int i = 0; i < kind.count; ++i) {
-    const int rank = kind.ranks[static_cast<std::size_t>(i) % kind.ranks.size()];
-    const int both = packed_rank(rank, rank, false);
-    const int one = packed_rank(rank, 0, false);
-    std::size_t shared_a = 0;
-    std::size_t shared_b = 0;
+  struct Offsets {
+    std::size_t a, b;
+  };
+  std::vector<Offsets> offsets(a.factors.size());
+  for (std::size_t i = 0; i < adapters; ++i) {
+    const int rank = kind.ranks[i % kind.ranks.size()];
+    const int both = image_columns(rank, rank);
+    const int one = image_columns(rank, 0);
     for (int e = 0; e < qwen.experts; ++e) {
       const bool own = e == 0 || !kind.shared_outer;
-      if (own) shared_a = take(packed_a_bytes(both, qwen.hidden));
-      offsets.push_back(shared_a);
-      offsets.push_back(take(packed_b_bytes(both, 2 * qwen.intermediate)));
-      offsets.push_back(take(packed_a_bytes(one, qwen.intermediate)));
-      if (own) shared_b = take(packed_b_bytes(one, qwen.hidden));
-      offsets.push_back(shared_b);
-      const std::size_t at = static_cast<std::size_t>(i) * qwen.experts + e;
-      a.gate_up[at] = {nullptr, nullptr, both, (rank + 7) / 8 * 8, {0.5F, 0.5F}};
-      a.down[at] = {nullptr, nullptr, one, one, {0.5F, 0.5F}};
-      if (kind.only_second) a.gate_up[at].rank = 0;
-      if (kind.only_first) a.down[at].rank = 0;
+      const std::size_t up = a.place(i, 0, e);
+      const std::size_t down = a.place(i, 1, e);
+      offsets[up].a = own ? take(both, image_depth(qwen.hidden)) : offsets[up - 1].a;
+      offsets[up].b = take(image_rows(2 * std::int64_t{qwen.intermediate}), both);
+      offsets[down].a = take(one, image_depth(qwen.intermediate));
+      offsets[down].b = own ? take(image_rows(qwen.hidden), one) : offsets[down - 1].b;
+      a.factors[up] = {
+          .rank = kind.only_second ? 0 : both, .split = (rank + 7) / 8 * 8, .scale = {0.5F, 0.5F}};
+      a.factors[down] = {.rank = kind.only_first ? 0 : one, .split = one, .scale = {0.5F, 0.5F}};
     }
     a.deltas.most_gate_up_rank = std::max(a.deltas.most_gate_up_rank, both);
     a.deltas.most_down_rank = std::max(a.deltas.most_down_rank, one);
   }
   a.images = Memory(used);
-  fill_random(a.images.data(), used / 2, 1.0F / 32, seed);
-  for (std::size_t at = 0; at < places; ++at) {
-    const auto address = [&](int which) {
-      return a.images.data<unsigned char>() + offsets[4 * at + which];
-    };
-    a.gate_up[at].a = address(0);
-    a.gate_up[at].b = address(1);
-    a.down[at].a = address(2);
-    a.down[at].b = address(3);
+  if (kind.f8) {
+    fill_f8<<<1056, 256>>>(a.images.data<std::uint32_t>(), used / 4, seed);
+    CHECK_CUDA(cudaDeviceSynchronize());
+  } else {
+    fill_random(a.images.data(), used / 2, 1.0F / 32, seed);
   }
-  std::vector<PackedDelta> tables = a.gate_up;
-  tables.insert(tables.end(), a.down.begin(), a.down.end());
-  a.tables = Memory(tables);
-  std::vector<GroupedTerm> terms;
+  for (std::size_t at = 0; at < a.factors.size(); ++at) {
+    a.factors[at].a = a.images.data<unsigned char>() + offsets[at].a;
+    a.factors[at].b = a.images.data<unsigned char>() + offsets[at].b;
+  }
+  a.tables = Memory(a.factors);
+  std::vector<AdapterTerm> terms;
   std::vector<std::int32_t> begin{0};
-  for (int i = 0; i < kind.count; ++i) {
-    const PackedDelta* const first =
-        a.tables.data<PackedDelta>() + static_cast<std::size_t>(i) * qwen.experts;
-    terms.push_back({first, first + places, 1.0F});
-    begin.push_back(i + 1);
+  for (std::size_t i = 0; i < adapters; ++i) {
+    terms.push_back({.expert_factors = a.tables.data<FactorEntry>() + a.place(i, 0, 0),
+                     .expert_layers = 1,
+                     .experts = qwen.experts,
+                     .scale = 1});
+    begin.push_back(static_cast<std::int32_t>(terms.size()));
   }
   a.terms = Memory(terms);
   a.term_begin = Memory(begin);
   a.deltas.most_terms = 1;
-  a.deltas.terms = a.terms.data<GroupedTerm>();
+  a.deltas.factor_type = kind.f8 ? motley::DType::f8_e4m3 : motley::DType::bf16;
+  a.deltas.terms = a.terms.data<AdapterTerm>();
   a.deltas.term_begin = a.term_begin.data<std::int32_t>();
   return a;
 }
@@ -230,14 +242,14 @@ double Batch::adapter_bytes(const Adapters& adapters) const {
     std::set<std::pair<const void*, double>> blobs;
     for (std::size_t pair = 0; pair < layer.size(); ++pair) {
       const auto label = static_cast<std::size_t>(labels[pair / top_k]);
-      const std::size_t at = label * qwen.experts + static_cast<std::size_t>(layer[pair]);
+      const FactorEntry& first = adapters.factors[adapters.place(label, 0, layer[pair])];
+      const FactorEntry& second = adapters.factors[adapters.place(label, 1, layer[pair])];
       // What is true of an image: gate's rows have no columns of up's, and the other way round.
-      const double up = adapters.gate_up[at].rank;
-      const double down = adapters.down[at].rank;
-      blobs.insert({adapters.gate_up[at].a, up * qwen.hidden * 2});
-      blobs.insert({adapters.gate_up[at].b, up * qwen.intermediate * 2});
-      blobs.insert({adapters.down[at].a, down * qwen.intermediate * 2});
-      blobs.insert({adapters.down[at].b, down * qwen.hidden * 2});
+      const double number = adapters.kind.f8 ? 1 : 2;
+      blobs.insert({first.a, number * first.rank * qwen.hidden});
+      blobs.insert({first.b, number * first.rank * qwen.intermediate});
+      blobs.insert({second.a, number * second.rank * qwen.intermediate});
+      blobs.insert({second.b, number * second.rank * qwen.hidden});
     }
     for (const auto& blob : blobs) bytes += blob.second;
   }

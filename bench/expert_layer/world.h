@@ -15,6 +15,8 @@
 namespace expert_layer_bench {
 
 using namespace motley::kernels::cuda;
+using motley::kernels::AdapterTerm;
+using motley::kernels::FactorEntry;
 
 #define CHECK_CUDA(call)                                                                    \
   do {                                                                                      \
@@ -68,14 +70,20 @@ struct AdapterKind {
   bool only_first = false;     // nothing at down
   bool only_second = false;    // nothing at gate and up
   bool shared_outer = false;   // gate's and up's A and down's B are one for all experts
+  bool f8 = false;             // pages of FP8
 };
 
-// Adapters of gate, up and down of every expert, in packed images of one arena.
+// Adapters of gate, up and down of every expert of one layer, in images (lora/images.h).
 struct Adapters {
   AdapterKind kind;
   Memory images, tables, terms, term_begin;
-  std::vector<PackedDelta> gate_up, down;  // [adapter * experts + expert]
-  GroupedDeltas deltas;                    // without labels
+  std::vector<FactorEntry> factors;  // [adapter][gate with up, down][experts]
+  GroupedDeltas deltas;              // without labels
+
+  std::size_t place(std::size_t adapter, int seam, int expert) const {
+    return (adapter * 2 + static_cast<std::size_t>(seam)) * qwen.experts +
+           static_cast<std::size_t>(expert);
+  }
 };
 Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed);
 

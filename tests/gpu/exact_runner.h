@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "gpu/device_plan.h"
@@ -29,23 +28,6 @@ class DeviceLayer {
   std::vector<DeviceArray<float>> scales_;
   DeviceArray<kernels::WeightView> gate_, up_, down_;
   DeviceArray<float> gate_bias_, up_bias_, down_bias_;
-};
-
-// A batch's adapters on the device in canonical pages of f32 or bf16.
-class DeviceAdapters {
- public:
-  DeviceAdapters(const WorldShape& shape, const std::vector<WorldAdapter>& adapters,
-                 const WorldMixes& mixes, DType type);
-
-  kernels::cuda::ExactDeltas deltas;  // without labels
-
- private:
-  const kernels::cuda::ExactFactor* put(const std::vector<WorldFactor>& factors, int in, int out);
-
-  std::vector<DeviceArray<std::uint8_t>> pages_;
-  std::vector<std::unique_ptr<DeviceArray<kernels::cuda::ExactFactor>>> factors_;
-  DeviceArray<std::int32_t> term_begin_;
-  DeviceArray<kernels::cuda::ExactTerm> terms_;
 };
 
 // Runs the float32 kernels over poisoned scratch and output. `adapters` null: nobody has any.

@@ -70,6 +70,20 @@ TEST(ExactExperts, AdaptersOfEveryRank) {
   }
 }
 
+TEST(ExactExperts, PagesOfFp8) {
+  const WorldShape shape;
+  const WorldLayer layer = make_layer(shape, 3);
+  for (const int rank : {1, 8, 17, 100}) {
+    SCOPED_TRACE(cat("rank ", rank));
+    const std::vector<WorldAdapter> adapters{
+        make_adapter(shape, {.rank = rank, .up_rank = 5, .coarse = true}, unsigned(rank)),
+        make_adapter(shape, {.rank = rank, .shared_outer = true, .coarse = true}, 77)};
+    const WorldMixes mixes{{{0, 1.0F}}, {{1, -0.75F}, {0, 2.0F}}};
+    expect_near_definition(layer, make_rows(shape, 13, WorldRoutes::strange, 2, unsigned(rank)),
+                           adapters, mixes, DType::f32, DType::f8_e4m3);
+  }
+}
+
 TEST(ExactExperts, MixesAndSharedOuterFactors) {
   const WorldShape shape;
   const WorldLayer layer = make_layer(shape, 5);

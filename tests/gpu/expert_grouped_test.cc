@@ -1,7 +1,9 @@
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
@@ -21,6 +23,9 @@ using kernels::cuda::GroupedTiles;
 using Rows = GroupedTiles::Rows;
 using Gather = GroupedTiles::Gather;
 
+constexpr lora::PageFormat images_of_bf16{.dtype = DType::bf16, .experts = lora::Layout::images};
+constexpr lora::PageFormat images_of_f8{.dtype = DType::f8_e4m3, .experts = lora::Layout::images};
+
 double tolerance(const WorldShape& shape) { return shape.kind == WeightKind::bf16 ? 4e-3 : 5e-3; }
 
 std::string name_of(const GroupedTiles& t) {
@@ -30,12 +35,13 @@ std::string name_of(const GroupedTiles& t) {
 }
 
 // Every cut that a batch may get: all must give the same bits.
-std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pairs) {
+std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pairs,
+                                    int most_terms) {
   std::vector<GroupedTiles> all;
   const bool small = pairs <= 512;
   const auto add = [&](GroupedTiles tiles) {
-    const int room = tiles.rows == Rows::r64 ? 64 : 512;
-    if (tiles.inside && (lora || pairs > room)) return;
+    const int room = tiles.rows == Rows::r64 ? 64 : lora ? 128 : 256;
+    if (tiles.inside && pairs * (lora ? most_terms : 1) > room) return;
     const bool plain = kind == WeightKind::bf16 && !lora;
     if (!plain && (tiles.blocks_per_sm == 4 || tiles.width == 160)) return;
     all.push_back(tiles);
@@ -87,16 +93,17 @@ void expect_near(const std::vector<float>& got, const WorldLayer& layer, const W
 
 // The answer near the definition, from every cut alike.
 void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
-                      const std::vector<WorldAdapter>& adapters = {},
-                      const WorldMixes& mixes = {}) {
+                      const std::vector<WorldAdapter>& adapters = {}, const WorldMixes& mixes = {},
+                      lora::PageFormat format = images_of_bf16) {
   const DeviceImages images(layer);
-  const PackedAdapters packed(layer.shape, adapters, mixes);
+  const AdapterPages packed(layer.shape, adapters, mixes, format);
   const bool lora = !rows.labels.empty();
-  GroupedBatch batch(layer, images, rows, lora ? &packed : nullptr, int(mixes.size()));
+  GroupedBatch batch(layer, images, rows, lora ? &packed : nullptr);
   const auto first = batch.run();
   expect_near(first, layer, rows, adapters, mixes);
   for (const GroupedTiles& tiles :
-       all_tiles(layer.shape.kind, lora, rows.tokens * layer.shape.experts_per_token)) {
+       all_tiles(layer.shape.kind, lora, rows.tokens * layer.shape.experts_per_token,
+                 packed.most_terms)) {
     SCOPED_TRACE(name_of(tiles));
     expect_bits(batch.run(tiles), first);
     if (testing::Test::HasFailure()) return;
@@ -139,7 +146,7 @@ TEST(GroupedExperts, SmallBatchThroughEveryCut) {
 
 TEST(GroupedExperts, OddSizesAndBatches) {
   for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
-    for (const std::int64_t tokens : {1, 7, 171, 1000}) {
+    for (const std::int64_t tokens : {0, 1, 7, 171, 1000}) {
       SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind)));
       const WorldShape shape{
           .experts = 5, .experts_per_token = 3, .hidden = 136, .kind = kind, .biases = true};
@@ -191,6 +198,121 @@ TEST(GroupedExperts, MixesAndSharedFactors) {
   }
 }
 
+// Coarse adapters have no rounding in FP8 pages: the same numbers as in bf16, in another order of
+// no sum, so the same bits.
+TEST(GroupedExperts, PagesOfFp8) {
+  for (const auto& [kind, group] :
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
+        std::pair(WeightKind::int4_group, 32)}) {
+    const WorldShape shape{.hidden = 200, .intermediate = 72, .kind = kind, .group = group};
+    const WorldLayer layer = make_layer(shape, 7);
+    for (const int rank : {1, 8, 17, 100}) {
+      SCOPED_TRACE(cat("rank ", rank, " kind ", int(kind), " group ", group));
+      const std::vector<WorldAdapter> adapters{
+          make_adapter(shape, {.rank = rank, .up_rank = 9, .coarse = true}, 1),
+          make_adapter(shape, {.rank = rank, .fused_gate_up = true, .holes = true, .coarse = true},
+                       2),
+          make_adapter(shape, {.rank = 24, .shared_outer = true, .coarse = true}, 3)};
+      const WorldMixes mixes{{{0, 1.0F}}, {{1, 0.5F}, {2, 2.0F}}, {{2, 1.0F}}};
+      const WorldRows rows = make_rows(shape, 45, WorldRoutes::strange, 3, 8);
+      expect_all_alike(layer, rows, adapters, mixes, images_of_f8);
+      const DeviceImages images(layer);
+      const AdapterPages wide(shape, adapters, mixes, images_of_bf16);
+      const AdapterPages narrow(shape, adapters, mixes, images_of_f8);
+      expect_bits(GroupedBatch(layer, images, rows, &narrow).run(),
+                  GroupedBatch(layer, images, rows, &wide).run());
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(GroupedExperts, LayersThatNobodyAdaptsAreTheBase) {
+  const WorldShape shape;
+  const WorldLayer layer = make_layer(shape, 5);
+  const DeviceImages images(layer);
+  const AdapterPages pages(shape, {make_adapter(shape, {}, 1)}, {{{0, 1.0F}}}, images_of_bf16);
+  const WorldRows rows = make_rows(shape, 40, WorldRoutes::spread, 1, 8);
+  WorldRows unlabelled = rows;
+  unlabelled.labels.clear();
+  const auto base = GroupedBatch(layer, images, unlabelled, nullptr).run();
+  for (const int other : {adapted_layer - 1, adapted_layer + 1, 60}) {
+    GroupedBatch batch(layer, images, rows, &pages);
+    batch.params.deltas.layer = other;
+    expect_bits(batch.run(), base);
+  }
+}
+
+// Wherever another kernel or tile takes over: the first rows of a large batch have the same bits
+// in a batch of their own.
+TEST(GroupedExperts, BatchesBesideEveryThreshold) {
+  struct Case {
+    WorldShape shape;
+    std::vector<std::int64_t> thresholds;  // in pairs, which are tokens here
+  };
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+    const WorldShape tall{.experts = 40, .experts_per_token = 1, .hidden = 64, .intermediate = 256};
+    const WorldShape many{.experts = 256, .experts_per_token = 1, .hidden = 64, .intermediate = 64};
+    for (Case c : {Case{tall, {33, 40, 64, 80, 160, 1600, 3840, 5120, 5760, 5800}},
+                   Case{many, {64, 132, 256, 512, 1024}}}) {
+      c.shape.kind = kind;
+      const WorldLayer layer = make_layer(c.shape, 3);
+      const DeviceImages images(layer);
+      const std::vector<WorldAdapter> adapters{make_adapter(c.shape, {.rank = 16}, 1),
+                                               make_adapter(c.shape, {.rank = 5}, 2)};
+      const WorldMixes mixes{{{0, 1.0F}}, {{1, 1.0F}, {0, 0.5F}}};
+      const AdapterPages pages(c.shape, adapters, mixes, images_of_bf16);
+      for (const bool lora : {false, true}) {
+        WorldRows rows = make_rows(c.shape, c.thresholds.back() + 1, WorldRoutes::spread, 2, 9);
+        if (!lora) rows.labels.clear();
+        std::vector<std::int64_t> first(rows.x.size() / std::size_t(c.shape.hidden));
+        std::iota(first.begin(), first.end(), 0);
+        const auto all = GroupedBatch(layer, images, rows, &pages).run();
+        for (const std::int64_t threshold : c.thresholds) {
+          for (const std::int64_t tokens : {threshold - 1, threshold, threshold + 1}) {
+            SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind), " lora ", int(lora)));
+            const WorldRows few =
+                pick_rows(rows, c.shape, std::span(first).first(std::size_t(tokens)));
+            const auto got = GroupedBatch(layer, images, few, &pages).run();
+            expect_bits(got,
+                        std::vector<float>(all.begin(), all.begin() + std::ptrdiff_t(got.size())));
+            if (HasFailure()) return;
+          }
+        }
+        const WorldRows few = pick_rows(rows, c.shape, std::span(first).first(64));
+        expect_near(std::vector<float>(all.begin(), all.begin() + 64 * c.shape.hidden), layer, few,
+                    adapters, mixes);
+      }
+    }
+  }
+}
+
+TEST(GroupedExperts, RefusesByName) {
+  using kernels::cuda::ExpertShape;
+  using kernels::cuda::grouped_supports;
+  const ExpertShape good{.experts = 512, .hidden = 16384, .intermediate = 8};
+  EXPECT_TRUE(grouped_supports(good, 64, WeightKind::bf16, 0).ok());
+  EXPECT_TRUE(grouped_supports(good, 1, WeightKind::int4_group, 32).ok());
+  const auto why = [](const ExpertShape& shape, int slots, WeightKind kind, int group) {
+    const auto supports = grouped_supports(shape, slots, kind, group);
+    return supports.ok() ? "yes" : supports.error().message();
+  };
+  using testing::HasSubstr;
+  const auto with = [&](auto change) {
+    ExpertShape shape = good;
+    change(shape);
+    return why(shape, 2, WeightKind::bf16, 0);
+  };
+  EXPECT_THAT(why(good, 2, WeightKind::f32, 0), HasSubstr("bf16 and int4"));
+  EXPECT_THAT(why(good, 2, WeightKind::f8_block, 128), HasSubstr("bf16 and int4"));
+  EXPECT_THAT(why(good, 2, WeightKind::int4_group, 16), HasSubstr("not 16"));
+  EXPECT_THAT(why(good, 0, WeightKind::bf16, 0), HasSubstr("not 0"));
+  EXPECT_THAT(why(good, 65, WeightKind::bf16, 0), HasSubstr("not 65"));
+  EXPECT_THAT(with([](ExpertShape& s) { s.experts = 513; }), HasSubstr("not 513"));
+  EXPECT_THAT(with([](ExpertShape& s) { s.hidden = 100; }), HasSubstr("not 100"));
+  EXPECT_THAT(with([](ExpertShape& s) { s.hidden = 16392; }), HasSubstr("not 16392"));
+  EXPECT_THAT(with([](ExpertShape& s) { s.intermediate = 12; }), HasSubstr("not 12"));
+}
+
 TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
   for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
     const WorldShape shape{
@@ -200,14 +322,14 @@ TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
     const std::vector<WorldAdapter> adapters{
         make_adapter(shape, {.rank = 12, .zero = true}, 1), make_adapter(shape, {.rank = 24}, 2),
         make_adapter(shape, {.rank = 40, .fused_gate_up = true}, 3)};
-    const PackedAdapters zero(shape, adapters, {{{0, 1.0F}}, {{0, 2.0F}}});
-    const PackedAdapters other(shape, adapters, {{{1, 1.0F}}, {{2, 0.5F}}});
+    const AdapterPages zero(shape, adapters, {{{0, 1.0F}}, {{0, 2.0F}}}, images_of_bf16);
+    const AdapterPages other(shape, adapters, {{{1, 1.0F}}, {{2, 0.5F}}}, images_of_bf16);
     const WorldRows rows = make_rows(shape, 300, WorldRoutes::strange, 2, 3);
     WorldRows unlabelled = rows;
     unlabelled.labels.clear();
-    const auto base = GroupedBatch(layer, images, unlabelled, nullptr, 0).run();
-    expect_bits(GroupedBatch(layer, images, rows, &zero, 2).run(), base);
-    const auto mixed = GroupedBatch(layer, images, rows, &other, 2).run();
+    const auto base = GroupedBatch(layer, images, unlabelled, nullptr).run();
+    expect_bits(GroupedBatch(layer, images, rows, &zero).run(), base);
+    const auto mixed = GroupedBatch(layer, images, rows, &other).run();
     for (std::size_t i = 0; i < base.size(); ++i) {
       if (rows.labels[i / std::size_t(shape.hidden)] >= 0) continue;
       ASSERT_EQ(mixed[i], base[i]) << "element " << i;
@@ -215,7 +337,7 @@ TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
     // A few of the rows alone.
     const std::vector<std::int64_t> which{0, 17, 18, 130, 299};
     const WorldRows few = pick_rows(rows, shape, which);
-    const auto alone = GroupedBatch(layer, images, few, &other, 2).run();
+    const auto alone = GroupedBatch(layer, images, few, &other).run();
     for (std::size_t i = 0; i < alone.size(); ++i) {
       const auto width = std::size_t(shape.hidden);
       ASSERT_EQ(alone[i], mixed[std::size_t(which[i / width]) * width + i % width])
@@ -234,10 +356,10 @@ TEST(GroupedExperts, AgreesWithTheExactKernels) {
   const auto exact = run_exact(layer, rows, adapters, mixes);
   const std::vector<double> want(exact.begin(), exact.end());
   const DeviceImages images(layer);
-  const PackedAdapters packed(shape, adapters, mixes);
-  const auto got = GroupedBatch(layer, images, rows, &packed, 2).run();
+  const AdapterPages packed(shape, adapters, mixes, images_of_bf16);
+  const auto got = GroupedBatch(layer, images, rows, &packed).run();
   EXPECT_LT(relative_error(got, want, shape.hidden).all, tolerance(shape));
-  const auto narrow = GroupedBatch(layer, images, rows, &packed, 2, DType::bf16).run();
+  const auto narrow = GroupedBatch(layer, images, rows, &packed, DType::bf16).run();
   std::vector<float> rounded;
   for (const float value : got) rounded.push_back(bf16_value(bf16_bits(value)));
   expect_bits(narrow, rounded);

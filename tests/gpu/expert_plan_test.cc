@@ -52,7 +52,10 @@ Input make_input(const Case& c, unsigned seed) {
       std::int32_t id = experts[std::size_t(slot % c.experts)];
       if (c.routing == Routing::one_expert) id = c.experts / 2;
       if (c.routing == Routing::own_group) {
-        id = std::int32_t((token * c.experts_per_token + slot) % c.experts);
+        // Tokens of one label go to experts of their own.
+        const std::int64_t round = token / c.label_count;
+        const std::int64_t first = round * c.experts_per_token + token % c.label_count;
+        id = std::int32_t((first + slot) % c.experts);
       }
       if (c.routing == Routing::strange && random() % 4 == 0) {
         constexpr std::int32_t far = 1 << 30;
@@ -85,6 +88,9 @@ TEST_P(ExpertPlan, EqualsTheHosts) {
     std::vector<std::int32_t> labels = input.labels;
     labels.resize(std::size_t(c.tokens), plan::no_label);
     host.build(input.ids, labels);
+    if (c.routing == Routing::own_group) {
+      ASSERT_EQ(std::ssize(host.segments()), host.pairs());
+    }
     EXPECT_THAT(device.order(), testing::ElementsAreArray(host.order()));
     EXPECT_THAT(device.tokens(), testing::ElementsAreArray(host.tokens_in_order()));
     EXPECT_THAT(device.places(), testing::ElementsAreArray(host.places()));
@@ -143,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2048, 8, 512, Routing::spread, Labelling::none, 1, 128},
                     Case{8192, 8, 128, Routing::spread, Labelling::one, 512, 128},
                     Case{8192, 8, 128, Routing::strange, Labelling::all_different, 1000, 128},
-                    Case{8192, 8, 128, Routing::own_group, Labelling::all_different, 1000, 1}),
+                    Case{8192, 8, 128, Routing::own_group, Labelling::all_different, 1000, 1},
+                    Case{8192, 8, 512, Routing::own_group, Labelling::all_different, 512, 128}),
     name_of);
 
 }  // namespace

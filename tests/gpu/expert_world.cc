@@ -19,6 +19,12 @@ float random_value(std::mt19937& random) {
   return (static_cast<float>(random() % 128) - 64.0F) / 64.0F;
 }
 
+// Of few bits: exact in e4m3, whatever power of two it is multiplied by.
+float coarse_value(std::mt19937& random) {
+  const auto value = static_cast<float>(8 + random() % 8) / 8.0F;
+  return std::ldexp(random() % 2 == 0 ? value : -value, -static_cast<int>(random() % 6));
+}
+
 WorldMatrix make_matrix(const WorldShape& shape, int out, int in, std::mt19937& random) {
   WorldMatrix matrix{.out = out, .in = in, .bytes = {}, .scales = {}, .values = {}};
   const float unit = 4.0F / std::sqrt(static_cast<float>(std::bit_ceil(unsigned(in)))) / 2.0F;
@@ -138,11 +144,19 @@ WorldLayer make_layer(const WorldShape& shape, unsigned seed) {
 
 WorldAdapter make_adapter(const WorldShape& shape, const AdapterSpec& spec, unsigned seed) {
   std::mt19937 random(seed * 7919 + 3);
+  const auto unit_of = [&](int width) {
+    const float unit = 1.0F / std::sqrt(float(width));
+    return spec.coarse ? std::exp2(std::round(std::log2(unit))) : unit;
+  };
+  const auto numbers = [&](std::int64_t count, float unit) {
+    std::vector<float> values = random_floats(count, unit, random);
+    if (spec.coarse) std::ranges::generate(values, [&] { return coarse_value(random) * unit; });
+    return values;
+  };
   const auto factor = [&](int rank, int in, int out) {
     WorldFactor f{.rank = rank, .scale = spec.scale, .a = {}, .b = {}};
-    f.a = random_floats(std::int64_t{rank} * in, 1.0F / std::sqrt(float(in)), random);
-    f.b = random_floats(std::int64_t{rank} * out, spec.zero ? 0.0F : 1.0F / std::sqrt(float(rank)),
-                        random);
+    f.a = numbers(std::int64_t{rank} * in, unit_of(in));
+    f.b = numbers(std::int64_t{rank} * out, spec.zero ? 0.0F : unit_of(rank));
     return f;
   };
   WorldAdapter adapter;

@@ -60,7 +60,8 @@ struct AdapterSpec {
   bool holes = false;          // every third expert has none
   bool no_gate = false;        // nothing at gate
   bool no_down = false;
-  bool zero = false;  // B is zero
+  bool zero = false;    // B is zero
+  bool coarse = false;  // numbers that e4m3 holds with a power of two for each row's scale
   float scale = 0.5F;
 };
 WorldAdapter make_adapter(const WorldShape& shape, const AdapterSpec& spec, unsigned seed);

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include "gpu/exact_runner.h"
+#include "gpu/expert_pages.h"
 #include "kernels/cuda/expert_grouped.h"
 
 namespace motley::gpu_tests {
+
+std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values);
 
 // A layer in the images of the grouped kernels.
 class DeviceImages {
@@ -22,33 +25,11 @@ class DeviceImages {
   DeviceArray<std::uint8_t> gate_up_, down_;
 };
 
-// A batch's adapters in packed images, each in an allocation of its own with poison behind it.
-class PackedAdapters {
- public:
-  PackedAdapters(const WorldShape& shape, const std::vector<WorldAdapter>& adapters,
-                 const WorldMixes& mixes);
-
-  kernels::cuda::GroupedDeltas deltas;  // without labels
-
- private:
-  struct Table {
-    const kernels::cuda::PackedDelta* entries = nullptr;
-    std::vector<int> ranks;  // [experts]
-  };
-  Table put(const WorldShape& shape, const std::vector<WorldFactor>& first,
-            const std::vector<WorldFactor>& second, bool gate_up);
-
-  std::vector<DeviceArray<std::uint8_t>> pages_;
-  std::vector<std::unique_ptr<DeviceArray<kernels::cuda::PackedDelta>>> tables_;
-  DeviceArray<std::int32_t> term_begin_;
-  DeviceArray<kernels::cuda::GroupedTerm> terms_;
-};
-
 // One batch's buffers for the grouped kernels; run() poisons output and scratch first.
 class GroupedBatch {
  public:
   GroupedBatch(const WorldLayer& layer, const DeviceImages& images, const WorldRows& rows,
-               const PackedAdapters* adapters, int label_count, DType out_type = DType::f32);
+               const AdapterPages* adapters, DType out_type = DType::f32);
 
   std::vector<float> run(const kernels::cuda::GroupedTiles& tiles);
   std::vector<float> run() { return run(kernels::cuda::choose_grouped_tiles(params)); }
@@ -56,9 +37,10 @@ class GroupedBatch {
   kernels::cuda::GroupedExperts params;
 
  private:
-  int label_count_;
+  int label_count_ = 0;
+  std::unique_ptr<lora::StepTable> table_;
   DeviceArray<std::uint8_t> x_;
-  DeviceArray<std::int32_t> ids_, labels_, by_label_;
+  DeviceArray<std::int32_t> ids_, by_label_;
   DeviceArray<float> weights_;
   DeviceArray<std::uint8_t> out_, scratch_;
 };

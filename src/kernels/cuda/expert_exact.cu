@@ -3,7 +3,9 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/expert_exact.h"
+#include "kernels/cuda/expert_factors.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/weight_decode.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -15,34 +17,6 @@ constexpr int threads = 256;
 __device__ float widen(const void* data, DType type, std::int64_t index) {
   if (type == DType::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index]);
   return static_cast<const float*>(data)[index];
-}
-
-// Element (row, column), the exact meaning of the format.
-__device__ float decode(const WeightView& w, std::int64_t row, std::int64_t column) {
-  const std::int64_t index = row * w.in + column;
-  switch (w.kind) {
-    case WeightKind::f32:
-      return static_cast<const float*>(w.data)[index];
-    case WeightKind::f16:
-      return __half2float(static_cast<const __half*>(w.data)[index]);
-    case WeightKind::bf16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(w.data)[index]);
-    case WeightKind::f8_block: {
-      __nv_fp8_e4m3 code;
-      code.__x = static_cast<const unsigned char*>(w.data)[index];
-      const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
-      return static_cast<float>(code) *
-             w.scales[row / w.block_rows * columns + column / w.block_columns];
-    }
-    case WeightKind::int4_group: {
-      const std::int64_t row_bytes = (w.in + 1) / 2;
-      const int byte = static_cast<const unsigned char*>(w.data)[row * row_bytes + column / 2];
-      const int code = column % 2 == 0 ? byte & 15 : byte >> 4;
-      const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
-      return static_cast<float>(code - 8) * w.scales[row * columns + column / w.block_columns];
-    }
-  }
-  return 0;
 }
 
 struct Product {
@@ -108,10 +82,26 @@ __global__ void __launch_bounds__(threads) multiply(Product p) {
 }
 
 enum class Site : std::uint8_t { gate, up, down };
+constexpr int site_kinds = 3;
 
-__device__ const ExactFactor* factors_at(const ExactTerm& term, Site site) {
-  return site == Site::gate ? term.gate : site == Site::up ? term.up : term.down;
-}
+// Of one adapter, in rows of `columns` numbers: element (row, column).
+struct Factor {
+  const void* numbers;
+  DType type;
+  std::int64_t columns;
+  const float* scales;  // f8_e4m3: of a row, behind all numbers
+
+  __device__ Factor(const void* from, DType of, std::int64_t rows, std::int64_t columns)
+      : numbers(from), type(of), columns(columns) {
+    const std::int64_t bytes = (rows * columns + 15) / 16 * 16;
+    scales = reinterpret_cast<const float*>(static_cast<const unsigned char*>(from) + bytes);
+  }
+  __device__ float at(std::int64_t row, std::int64_t column) const {
+    const std::int64_t index = row * columns + column;
+    if (type != DType::f8_e4m3) return widen(numbers, type, index);
+    return f8_value(static_cast<const unsigned char*>(numbers)[index]) * scales[row];
+  }
+};
 
 struct Delta {
   ExactExperts layer;
@@ -124,6 +114,10 @@ struct Delta {
   float* rank_rows;  // [places, most_terms, most_rank]
   float* y;          // [places, out]
 };
+
+__device__ FactorEntry factor_at(const Delta& d, const AdapterTerm& term, int expert) {
+  return expert_factor(term, d.layer.deltas.layer, site_kinds, static_cast<int>(d.site), expert);
+}
 
 // What both kernels know of a block's place: nothing where it has no expert or no label.
 struct DeltaPlace {
@@ -165,21 +159,19 @@ __global__ void __launch_bounds__(threads) shrink(Delta d) {
   const std::int64_t row = d.rows_by_token ? d.layer.plan.tokens[place] : place;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = at.term_begin; i < at.term_end; ++i) {
-    const ExactTerm term = deltas.terms[i];
-    const ExactFactor* const factors = factors_at(term, d.site);
-    if (factors == nullptr) continue;
-    const ExactFactor factor = factors[at.expert];
+    const AdapterTerm term = deltas.terms[i];
+    const FactorEntry factor = factor_at(d, term, at.expert);
+    const Factor a(factor.a, deltas.factor_type, factor.split, d.in);
     float* const to =
         d.rank_rows +
         (std::int64_t{place} * deltas.most_terms + (i - at.term_begin)) * deltas.most_rank;
     for (int r = static_cast<int>(threadIdx.x) / 32; r < factor.rank; r += threads / 32) {
       float sum = 0;
       for (std::int64_t k = lane; k < d.in; k += 32)
-        sum = fmaf(widen(factor.a, deltas.factor_type, r * d.in + k),
-                   widen(d.x, d.x_type, row * d.in + k), sum);
+        sum = fmaf(a.at(r, k), widen(d.x, d.x_type, row * d.in + k), sum);
       for (int distance = 16; distance > 0; distance /= 2)
         sum += __shfl_down_sync(0xFFFFFFFF, sum, distance);
-      if (lane == 0) to[r] = factor.scale * term.scale * sum;
+      if (lane == 0) to[r] = factor.scale[0] * term.scale * sum;
     }
   }
 }
@@ -193,17 +185,15 @@ __global__ void __launch_bounds__(threads) expand(Delta d) {
   if (!at.adapted) return;
   const ExactDeltas& deltas = d.layer.deltas;
   for (int i = at.term_begin; i < at.term_end; ++i) {
-    const ExactFactor* const factors = factors_at(deltas.terms[i], d.site);
-    if (factors == nullptr) continue;
-    const ExactFactor factor = factors[at.expert];
+    const FactorEntry factor = factor_at(d, deltas.terms[i], at.expert);
+    if (factor.rank == 0) continue;
+    const Factor b(factor.b, deltas.factor_type, d.out, factor.split);
     const float* const from =
         d.rank_rows +
         (std::int64_t{place} * deltas.most_terms + (i - at.term_begin)) * deltas.most_rank;
-    if (factor.rank == 0) continue;
     for (std::int64_t o = threadIdx.x; o < d.out; o += threads) {
       float sum = 0;
-      for (int r = 0; r < factor.rank; ++r)
-        sum = fmaf(widen(factor.b, deltas.factor_type, o * factor.padded + r), from[r], sum);
+      for (int r = 0; r < factor.rank; ++r) sum = fmaf(b.at(o, r), from[r], sum);
       d.y[std::int64_t{place} * d.out + o] += sum;
     }
   }

@@ -6,6 +6,7 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "base/stream_handle.h"
+#include "kernels/adapter_tables.h"
 #include "kernels/cuda/expert_plan.h"
 #include "kernels/weight_view.h"
 
@@ -18,29 +19,14 @@ enum class ExpertActivation : std::uint8_t {
   clamped_swiglu,  // g = min(gate, limit), u = clamp(up, -limit, limit), (u + 1) g sigma(alpha g)
 };
 
-// One expert's canonical factors: A [padded, in], B [out, padded] in the layer's factor type. Rank
-// 0: this expert has none.
-struct ExactFactor {
-  const void* a;
-  const void* b;
-  std::int32_t rank;
-  std::int32_t padded;
-  float scale;
-};
-
-// What one adapter of a mix has on this layer: [experts] each, or null.
-struct ExactTerm {
-  const ExactFactor* gate;
-  const ExactFactor* up;
-  const ExactFactor* down;
-  float scale;
-};
-
+// The adapters of a step (lora::StepTable's arrays). Their pages hold experts' factors as rows: A
+// [padded, in], B [out, padded].
 struct ExactDeltas {
   const std::int32_t* labels = nullptr;      // [tokens], -1: none
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
-  const ExactTerm* terms = nullptr;
-  DType factor_type = DType::f32;  // f32 or bf16
+  const AdapterTerm* terms = nullptr;
+  int layer = 0;
+  DType factor_type = DType::f32;  // f32, bf16 or f8_e4m3
   int most_terms = 0;              // of one label
   int most_rank = 0;               // of one factor
 };

@@ -5,7 +5,7 @@
 #include "kernels/cuda/expert_grouped.h"
 #include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/instances.h"
-#include "kernels/cuda/grouped/layer.cuh"
+#include "kernels/cuda/grouped/resolve.cuh"
 
 namespace motley::kernels::cuda {
 namespace grouped {
@@ -24,50 +24,18 @@ __global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
     combine_chunk<8>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
 }
 
-struct Resolve {
-  ExpertPlan plan;
-  int experts;
-  const std::int32_t* term_begin;
-  const GroupedTerm* terms;
-  int most_terms;
-  DeltaEntry* entries[2];
-};
-
 constexpr int resolve_threads = 128;
 
-// A thread a piece: what its terms have for its expert, at both seams.
-__global__ void __launch_bounds__(resolve_threads) resolve(Resolve r) {
+// A thread a piece and seam.
+__global__ void __launch_bounds__(resolve_threads) resolve(LayerParams p) {
   launch_dependents();
   wait_for_previous_grid();
-  const int piece = static_cast<int>(blockIdx.x * resolve_threads + threadIdx.x);
-  if (piece >= r.plan.piece_begin[r.plan.tile_begin[r.experts]]) return;
-  const ExpertPiece at = r.plan.pieces[piece];
-  const int expert = r.plan.tiles[at.tile].expert;
-  const int begin = r.term_begin[at.label];
-  const int end = r.term_begin[at.label + 1];
-  for (int seam = 0; seam < 2; ++seam) {
-    DeltaEntry* const entries = r.entries[seam] + static_cast<std::size_t>(piece) * r.most_terms;
-    int count = 0;
-    int column = 0;
-    for (int i = begin; i < end; ++i) {
-      const GroupedTerm term = r.terms[i];
-      const PackedDelta* const table = seam == 0 ? term.gate_up : term.down;
-      if (table == nullptr) continue;
-      const PackedDelta delta = table[expert];
-      if (delta.rank == 0) continue;
-      DeltaEntry entry;
-      entry.a = static_cast<const unsigned char*>(delta.a);
-      entry.b = static_cast<const unsigned char*>(delta.b);
-      entry.rank = static_cast<std::int16_t>(delta.rank);
-      entry.split = static_cast<std::int16_t>(delta.split);
-      entry.column = column;
-      entry.scale[0] = delta.scale[0] * term.scale;
-      entry.scale[1] = delta.scale[1] * term.scale;
-      entries[count++] = entry;
-      column += delta.rank;
-    }
-    for (; count < r.most_terms; ++count) entries[count].rank = 0;
-  }
+  const int i = static_cast<int>(blockIdx.x * resolve_threads + threadIdx.x);
+  const int piece = i / 2;
+  if (piece >= p.plan.piece_begin[p.plan.tile_begin[p.experts]]) return;
+  const ExpertPiece at = p.plan.pieces[piece];
+  resolve_terms(p, at.label, p.plan.tiles[at.tile].expert, i % 2,
+                p.seam[i % 2].entries + static_cast<std::size_t>(piece) * p.most_terms);
 }
 
 // Cuts scratch into arrays, each on a boundary of 256 bytes.
@@ -101,7 +69,7 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const std::int64_t pairs = tokens * g.experts_per_token;
   const std::int64_t tiles = most_tiles(pairs, g.shape.experts, 8);
   const std::int64_t column_blocks = (g.shape.hidden + 63) / 64;
-  const std::int64_t summed = std::min<std::int64_t>(tokens, inside_pairs);
+  const std::int64_t summed = std::min<std::int64_t>(tokens, summed_pairs);
   const std::int64_t permuted = pairs / permute_block + 1;
   const std::int64_t count = 2 + 3 * tiles + summed * column_blocks + permuted;
   int* const both = cut.take<int>(2 * count);
@@ -214,6 +182,10 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.swiglu_alpha = g.swiglu_alpha;
   p.out = g.out;
   p.out_f32 = g.out_type == DType::f32;
+  p.labels = g.deltas.labels;
+  p.term_begin = g.deltas.term_begin;
+  p.terms = g.deltas.terms;
+  p.layer = g.deltas.layer;
   p.most_terms = g.deltas.most_terms;
   return p;
 }
@@ -230,17 +202,9 @@ Result<void> plan_and_resolve(const GroupedExperts& g, const LayerParams& p, Str
                                 .plan = p.plan},
                                stream));
   if (!lora) return {};
-  Resolve r{.plan = p.plan,
-            .experts = p.experts,
-            .term_begin = g.deltas.term_begin,
-            .terms = g.deltas.terms,
-            .most_terms = g.deltas.most_terms,
-            .entries = {}};
-  for (int seam = 0; seam < 2; ++seam)
-    r.entries[seam] = const_cast<DeltaEntry*>(p.seam[seam].entries);
-  const auto blocks = static_cast<unsigned>((p.pairs + resolve_threads - 1) / resolve_threads);
+  const auto blocks = static_cast<unsigned>((2 * p.pairs + resolve_threads - 1) / resolve_threads);
   return launch("the adapters of a plan", resolve, {.grid = blocks, .threads = resolve_threads},
-                stream, r);
+                stream, p);
 }
 
 // 228 KB of shared memory a multiprocessor, 1 KB of it a block's own; stages on 1 KB.
@@ -296,11 +260,17 @@ Result<void> launch_kernel(const Instance& kernel, unsigned grid, std::size_t sh
   return launched(cudaLaunchKernelExC(&config, kernel.kernel, arguments), "the experts");
 }
 
+template <ExpertFormat format, int scales>
+Instance find_of(const GroupedExperts& g, const GroupedTiles& tiles) {
+  if (g.deltas.labels == nullptr) return find_instance<format, scales, Pages::none>(tiles);
+  if (g.deltas.factor_type == DType::bf16) return find_instance<format, scales, Pages::bf16>(tiles);
+  return find_instance<format, scales, Pages::f8>(tiles);
+}
+
 Instance find(const GroupedExperts& g, const GroupedTiles& tiles) {
-  const bool lora = g.deltas.labels != nullptr;
-  if (g.weights.format == ExpertFormat::bf16) return bf16_instance(tiles, lora);
-  return g.weights.scales_per_128 == 1 ? int4_instance(tiles, lora)
-                                       : int4_fine_instance(tiles, lora);
+  if (g.weights.format == ExpertFormat::bf16) return find_of<ExpertFormat::bf16, 1>(g, tiles);
+  return g.weights.scales_per_128 == 1 ? find_of<ExpertFormat::int4, 1>(g, tiles)
+                                       : find_of<ExpertFormat::int4, 4>(g, tiles);
 }
 
 }  // namespace
@@ -347,18 +317,21 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   const bool int4 = params.weights.format == ExpertFormat::int4;
   GroupedTiles tiles;
   tiles.one_launch = true;
-  tiles.inside = !lora && pairs <= grouped::inside_pairs && experts <= grouped::inside_experts;
+  // Entries of adapters take room in every block.
+  const std::int64_t to_sort = lora ? pairs * params.deltas.most_terms : pairs;
+  tiles.inside = to_sort <= (lora ? grouped::inside_lora_pairs : grouped::inside_pairs);
   const std::int64_t row_tiles = (2 * params.shape.intermediate + 127) / 128;
   if (pairs <= 64 && std::min(pairs, experts) * row_tiles < params.multiprocessors) {
     // Too few tiles of 128 rows for all multiprocessors.
     tiles.sum_inside = true;
     if (lora && !int4) return tiles;
     tiles.rows = Rows::r64;
+    tiles.inside = to_sort <= grouped::inside_small_pairs;
     tiles.blocks_per_sm = int4 ? 3 : 4;
     tiles.in_turn = true;
     return tiles;
   }
-  if (pairs <= 2 * experts && pairs <= grouped::inside_pairs) {
+  if (pairs <= 2 * experts && pairs <= grouped::summed_pairs) {
     tiles.width = pairs <= experts ? 8 : 16;
     tiles.sum_inside = true;
     return tiles;
@@ -384,11 +357,12 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   if (params.tokens == 0) return {};
   const bool lora = params.deltas.labels != nullptr;
   const Instance kernel = find(params, tiles);
+  const std::int64_t to_sort =
+      params.tokens * params.experts_per_token * (lora ? params.deltas.most_terms : 1);
   const bool small = tiles.rows != GroupedTiles::Rows::r256;
   const bool boxes = tiles.gather == GroupedTiles::Gather::boxes;
   if (kernel.kernel == nullptr || (small && tiles.gather == GroupedTiles::Gather::permuted) ||
-      (boxes && (!small || tiles.width > 32)) ||
-      (tiles.inside && (lora || params.tokens * params.experts_per_token > kernel.inside)) ||
+      (boxes && (!small || tiles.width > 32)) || (tiles.inside && to_sort > kernel.inside) ||
       (tiles.inside && !tiles.sum_inside) || (tiles.sum_inside && (!small || !tiles.one_launch)) ||
       (!boxes && tiles.rows == GroupedTiles::Rows::r64))
     return Error(ErrorCode::internal, "no grouped expert kernel has these tiles", "experts",

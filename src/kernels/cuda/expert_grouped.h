@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/stream_handle.h"
+#include "kernels/adapter_tables.h"
 #include "kernels/cuda/expert_exact.h"
 #include "kernels/cuda/expert_images.h"
 #include "kernels/cuda/expert_plan.h"
@@ -17,19 +18,17 @@
 // the weights: not on the rows beside it, nor on the tiles that a batch's size chooses.
 namespace motley::kernels::cuda {
 
-// What one adapter of a mix has on this layer: [experts] each, or null.
-struct GroupedTerm {
-  const PackedDelta* gate_up;
-  const PackedDelta* down;
-  float scale;
-};
-
+// The adapters of a step (lora::StepTable's arrays). Their pages hold images of experts' factors
+// (lora/images.h).
 struct GroupedDeltas {
   const std::int32_t* labels = nullptr;           // [tokens], -1: none; null: nobody has one
   const std::int32_t* tokens_by_label = nullptr;  // [tokens], of sort_tokens_by_label()
   const std::int32_t* term_begin = nullptr;       // [labels + 1]
-  const GroupedTerm* terms = nullptr;
-  // Bounds, which size the scratch: of terms of a label, and of the sum of a label's packed ranks.
+  const AdapterTerm* terms = nullptr;
+  int layer = 0;
+  DType factor_type = DType::bf16;  // bf16, or f8_e4m3 with a power of two for each row's scale
+  // Bounds, which size the scratch: of terms of a label, and of the sum of a label's columns in
+  // rank space.
   int most_terms = 0;
   int most_gate_up_rank = 0;
   int most_down_rank = 0;

@@ -25,6 +25,7 @@ struct LaunchShape {
   unsigned grid_y = 1;
   unsigned threads = 1;
   std::size_t shared_bytes = 0;
+  unsigned cluster_y = 1;  // blocks of a cluster, along grid_y
 };
 
 // The kernel may start while the one before it on the stream drains: it must call
@@ -33,16 +34,18 @@ template <class... Parameters, class... Arguments>
 Result<void> launch(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape,
                     StreamHandle stream, const Arguments&... arguments) {
   if (shape.grid == 0 || shape.grid_y == 0) return {};
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {.x = 1, .y = shape.cluster_y, .z = 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(shape.grid, shape.grid_y);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = native(stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster_y > 1 ? 2 : 1;
   return launched(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

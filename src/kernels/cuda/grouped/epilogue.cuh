@@ -2,6 +2,7 @@
 // activation in registers: the image's rows alternate by eights) or of down.
 #pragma once
 
+#include "kernels/cuda/grouped/adapters.cuh"
 #include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/multiply.cuh"
 

@@ -1,130 +1,161 @@
 // The sort of a small batch's pairs, done by every block in its own shared memory: no launch, no
-// round trip through L2. The order of expert_plan.h, where nobody has a label.
+// round trip through L2. The order of expert_plan.h: by expert, then label, then pair.
 #pragma once
 
-#include "kernels/cuda/grouped/layer.cuh"
+#include "kernels/cuda/grouped/resolve.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
-// `capacity`: most pairs; 0: the kernel never sorts.
+struct NoPlan {};
 template <int capacity>
 struct InsidePlan {
-  static constexpr int most_tiles =
-      capacity < inside_experts + capacity / 8 ? capacity : inside_experts + capacity / 8;
-  ExpertTile tiles[most_tiles];
+  ExpertTile tiles[capacity];
   int tokens[capacity];
   int places[capacity];
   int slots[capacity];  // of a token: its pairs that have an expert
-  int warp_sums[16];
-  int tile_count;
-  int routed;
+  int tile_count, routed;
 };
-template <>
-struct InsidePlan<0> {};
+// `capacity` holds for pairs times most_terms.
+template <int capacity>
+struct InsideLoraPlan : InsidePlan<capacity> {
+  ExpertPiece pieces[capacity];
+  int piece_begin[capacity + 1];
+  DeltaEntry entries[2][capacity];
+};
 
 // Only while it sorts: lies where the ring's stages will be.
 template <int capacity>
 struct InsideScratch {
-  int expert_begin[inside_experts + 1];
-  // of an expert in 32 pairs, then before them
-  unsigned short counts[capacity / 32][inside_experts + 1];
+  unsigned keys[capacity];        // of a pair
+  unsigned sorted[capacity + 1];  // of a place
+  int begins[capacity];           // of a place: where its expert's begin
+  int routed[capacity / 32], tiles[capacity / 32], pieces[capacity / 32];  // of 32 places
 };
 
-// All threads of a block, at least inside_experts of them.
-template <int threads, int capacity>
-__device__ inline void make_inside_plan(const LayerParams& p, InsidePlan<capacity>& s,
+// (expert, label + 1, pair), in bits that compare as they do.
+struct PairKey {
+  static constexpr int label_bit = 9, expert_bit = 20;
+  static_assert(inside_pairs <= 1 << label_bit);
+  static_assert(most_labels < 1 << (expert_bit - label_bit));
+  unsigned bits;
+
+  __device__ PairKey(int expert, int label, int pair)
+      : bits(static_cast<unsigned>(expert) << expert_bit |
+             static_cast<unsigned>(label + 1) << label_bit | static_cast<unsigned>(pair)) {}
+  __device__ explicit PairKey(unsigned from) : bits(from) {}
+  __device__ int expert() const { return static_cast<int>(bits >> expert_bit); }
+  __device__ int label() const {
+    return static_cast<int>(bits >> label_bit & ((1U << (expert_bit - label_bit)) - 1)) - 1;
+  }
+  __device__ int pair() const { return static_cast<int>(bits & ((1U << label_bit) - 1)); }
+  __device__ bool same_group(PairKey other) const {
+    return bits >> label_bit == other.bits >> label_bit;
+  }
+};
+
+// Sum of a block's flags before this thread's, and of all; `of_warp` has been written.
+template <int warps>
+__device__ inline int sum_before(const int (&of_warp)[warps], int warp, int& total) {
+  int before = 0;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    before += w < warp ? of_warp[w] : 0;
+    total += of_warp[w];
+  }
+  return before;
+}
+
+// All threads of a block, at least `capacity` of them: one a pair, then one a place.
+template <bool lora, int capacity, class Plan>
+__device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
                                         InsideScratch<capacity>& scratch) {
-  constexpr int warps = threads / 32;
-  static_assert(warps <= 16 && threads >= inside_experts);
   const int t = static_cast<int>(threadIdx.x);
   const int warp = t / 32;
-  const int lane = t % 32;
-  const int chunks = (p.pairs + 31) / 32;
-  constexpr int mine = (capacity / 32 + warps - 1) / warps;
-  int expert[mine];
-  int rank[mine];
-#pragma unroll
-  for (int i = 0; i < mine; ++i) {
-    const int pair = (warp + warps * i) * 32 + lane;
-    const int id = pair < p.pairs ? __ldcg(&p.ids[pair]) : -1;
-    expert[i] = pair >= p.pairs ? -1 : id < 0 || id >= p.experts ? p.experts : id;
+  const unsigned lanes_before = (1U << t % 32) - 1;
+  constexpr unsigned none = 0xFFFFFFFF;
+  PairKey mine(none);
+  if (t < p.pairs) {
+    const int id = __ldcg(&p.ids[t]);
+    int label = -1;
+    if constexpr (lora) label = __ldg(&p.labels[t / p.top_k]);
+    mine = PairKey(id < 0 || id >= p.experts ? p.experts : id, label, t);
   }
-  for (int i = t; i < p.tokens; i += threads) s.slots[i] = 0;
-  for (int i = t; i < chunks * (inside_experts + 1); i += threads) (&scratch.counts[0][0])[i] = 0;
+  if (t < capacity) scratch.keys[t] = mine.bits;
   __syncthreads();
+  if (t < p.pairs) {
+    const unsigned expert = mine.bits >> PairKey::expert_bit << PairKey::expert_bit;
+    int place = 0;
+    int begin = 0;
+    for (int i = 0; i < p.pairs; i += 4) {
+      const uint4 k = *reinterpret_cast<const uint4*>(&scratch.keys[i]);
+      const unsigned keys[4] = {k.x, k.y, k.z, k.w};
 #pragma unroll
-  for (int i = 0; i < mine; ++i) {
-    const unsigned same = __match_any_sync(0xFFFFFFFF, expert[i]);
-    rank[i] = __popc(same & ((1U << lane) - 1));
-    if (expert[i] >= 0 && rank[i] == 0)
-      scratch.counts[warp + warps * i][expert[i]] = static_cast<unsigned short>(__popc(same));
-  }
-  __syncthreads();
-  int total = 0;
-  int tiles = 0;
-  int pair_sum = 0;
-  int tile_sum = 0;
-  if (t < inside_experts) {
-    if (t < p.experts) {
-      for (int c = 0; c < chunks; ++c) {
-        const int n = scratch.counts[c][t];
-        scratch.counts[c][t] = static_cast<unsigned short>(total);
-        total += n;
+      for (const unsigned key : keys) {
+        place += key < mine.bits ? 1 : 0;
+        begin += key < expert ? 1 : 0;
       }
     }
-    tiles = (total + p.tile_places - 1) / p.tile_places;
-    pair_sum = total;
-    tile_sum = tiles;
-    for (int d = 1; d < 32; d *= 2) {
-      const int a = __shfl_up_sync(0xFFFFFFFF, pair_sum, d);
-      const int b = __shfl_up_sync(0xFFFFFFFF, tile_sum, d);
-      if (lane >= d) {
-        pair_sum += a;
-        tile_sum += b;
-      }
-    }
-    if (lane == 31) {
-      s.warp_sums[warp] = pair_sum;
-      s.warp_sums[8 + warp] = tile_sum;
-    }
+    scratch.sorted[place] = mine.bits;
+    scratch.begins[place] = begin;
+    s.places[t] = mine.expert() < p.experts ? place : capacity;  // behind every routed place
+  }
+  if (t == 0) scratch.sorted[p.pairs] = none;
+  if (t < p.tokens) {
+    int slots = 0;
+    for (int i = t * p.top_k; i < (t + 1) * p.top_k; ++i)
+      slots += PairKey(scratch.keys[i]).expert() < p.experts ? 1 : 0;
+    s.slots[t] = slots;
   }
   __syncthreads();
-  if (t < inside_experts) {
-    int begin = pair_sum - total;
-    int first = tile_sum - tiles;
-    for (int w = 0; w < warp; ++w) {
-      begin += s.warp_sums[w];
-      first += s.warp_sums[8 + w];
-    }
-    scratch.expert_begin[t] = begin;
-    for (int i = 0; i < tiles; ++i) {
-      const int done = i * p.tile_places;
-      s.tiles[first + i] = {t, begin + done, min(total - done, p.tile_places), 0};
-    }
-    if (t == inside_experts - 1) {
-      s.tile_count = first + tiles;
-      s.routed = begin + total;
-    }
+
+  const PairKey here(t < p.pairs ? scratch.sorted[t] : none);
+  const PairKey next(t < p.pairs ? scratch.sorted[t + 1] : none);
+  const bool routed = t < p.pairs && here.expert() < p.experts;
+  const int within = routed ? (t - scratch.begins[t]) % p.tile_places : 0;
+  const bool ends_tile = routed && (within + 1 == p.tile_places || next.expert() != here.expert());
+  const bool labelled = lora && routed && here.label() >= 0;
+  const bool begins_piece =
+      labelled && (within == 0 || !here.same_group(PairKey(scratch.sorted[t - 1])));
+  const unsigned tile_ends = __ballot_sync(0xFFFFFFFF, ends_tile);
+  const unsigned piece_begins = __ballot_sync(0xFFFFFFFF, begins_piece);
+  const unsigned all_routed = __ballot_sync(0xFFFFFFFF, routed);
+  if (t < capacity && t % 32 == 0) {
+    scratch.tiles[warp] = __popc(tile_ends);
+    scratch.pieces[warp] = __popc(piece_begins);
+    scratch.routed[warp] = __popc(all_routed);
   }
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < mine; ++i) {
-    const int chunk = warp + warps * i;
-    const int pair = chunk * 32 + lane;
-    if (expert[i] < 0) continue;
-    if (expert[i] == p.experts) {
-      s.places[pair] = capacity;  // behind every routed place
-      continue;
+  int tile_count = 0;
+  const int tile = sum_before(scratch.tiles, warp, tile_count) + __popc(tile_ends & lanes_before);
+  if (ends_tile) s.tiles[tile] = {here.expert(), t - within, within + 1, 0};
+  if (routed) s.tokens[t] = here.pair() / p.top_k;
+  if (t == 0) {
+    s.tile_count = tile_count;
+    sum_before(scratch.routed, 0, s.routed);
+  }
+  if constexpr (lora) {
+    int piece_count = 0;
+    const int before =
+        sum_before(scratch.pieces, warp, piece_count) + __popc(piece_begins & lanes_before);
+    if (routed && within == 0) s.piece_begin[tile] = before;
+    if (begins_piece) {
+      s.pieces[before].tile = tile;
+      s.pieces[before].label = here.label();
+      s.pieces[before].begin = t;
     }
-    const int place = scratch.expert_begin[expert[i]] + scratch.counts[chunk][expert[i]] + rank[i];
-    const int token = pair / p.top_k;
-    s.tokens[place] = token;
-    atomicAdd(&s.slots[token], 1);
-    s.places[pair] = place;
+    if (labelled && (ends_tile || !here.same_group(next)))
+      s.pieces[before - (begins_piece ? 0 : 1)].end = t + 1;
+    if (t == 0) s.piece_begin[tile_count] = piece_count;
+    __syncthreads();
+    for (int i = t; i < 2 * piece_count; i += static_cast<int>(blockDim.x)) {
+      const ExpertPiece& piece = s.pieces[i / 2];
+      resolve_terms(p, piece.label, s.tiles[piece.tile].expert, i % 2,
+                    &s.entries[i % 2][i / 2 * p.most_terms]);
+    }
   }
   fence_async_shared();  // the ring's copies overwrite the scratch
   __syncthreads();
 }
-static_assert(inside_experts / 32 <= 8);
 
 }  // namespace motley::kernels::cuda::grouped

@@ -15,23 +15,23 @@ Instance instance() {
           .inside = S::inside};
 }
 
-template <ExpertFormat format, int scales, bool lora>
+template <ExpertFormat format, int scales, Pages pages>
 Instance find_instance(const GroupedTiles& tiles) {
   using Rows = GroupedTiles::Rows;
   const int width = tiles.width;
   const int per_sm = tiles.blocks_per_sm;
   if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 3)
-    return instance<TileShape<format, scales, 1, 1, lora>, 8, 3>();
+    return instance<TileShape<format, scales, 1, 1, pages>, 8, 3>();
   if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 2)
-    return instance<TileShape<format, scales, 2, 1, lora>, 16, 2>();
-  if constexpr (format == ExpertFormat::bf16 && !lora) {
+    return instance<TileShape<format, scales, 2, 1, pages>, 16, 2>();
+  if constexpr (format == ExpertFormat::bf16 && pages == Pages::none) {
     if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
-      return instance<TileShape<format, scales, 1, 1, lora>, 8, 4>();
+      return instance<TileShape<format, scales, 1, 1, pages>, 8, 4>();
     if (tiles.rows == Rows::r256 && width == 160 && per_sm == 1)
-      return instance<TileShape<format, scales, 2, 2, lora>, 160, 1>();
+      return instance<TileShape<format, scales, 2, 2, pages>, 160, 1>();
   }
   if (tiles.rows == Rows::r256 && width <= 128 && per_sm == 1)
-    return instance<TileShape<format, scales, 2, 2, lora>, 128, 1>();
+    return instance<TileShape<format, scales, 2, 2, pages>, 128, 1>();
   return {};
 }
 

@@ -1,9 +1,14 @@
-// The instances of the grouped kernel, one file a weight format.
+// The instances of the grouped kernel: a file for each weight format, one more for pages of FP8.
 #pragma once
+
+#include <cstdint>
 
 #include "kernels/cuda/expert_grouped.h"
 
 namespace motley::kernels::cuda::grouped {
+
+// What the adapters of a batch are kept in.
+enum class Pages : std::uint8_t { none, bf16, f8 };
 
 struct Instance {
   const void* kernel = nullptr;  // null: there is none
@@ -14,8 +19,8 @@ struct Instance {
   int inside = 0;        // pairs that its blocks can sort for themselves
 };
 
-Instance bf16_instance(const GroupedTiles& tiles, bool lora);
-Instance int4_instance(const GroupedTiles& tiles, bool lora);       // groups of 128
-Instance int4_fine_instance(const GroupedTiles& tiles, bool lora);  // groups of 32
+// `scales`: of int4, in 128 k.
+template <ExpertFormat format, int scales, Pages pages>
+Instance find_instance(const GroupedTiles& tiles);
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,9 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-Instance int4_instance(const GroupedTiles& tiles, bool lora) {
-  return lora ? find_instance<ExpertFormat::int4, 1, true>(tiles)
-              : find_instance<ExpertFormat::int4, 1, false>(tiles);
-}
+template Instance find_instance<ExpertFormat::int4, 1, Pages::none>(const GroupedTiles&);
+template Instance find_instance<ExpertFormat::int4, 1, Pages::bf16>(const GroupedTiles&);
 
 }  // namespace motley::kernels::cuda::grouped

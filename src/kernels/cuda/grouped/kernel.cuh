@@ -2,6 +2,8 @@
 // batches may sort the pairs in every block; else the plan is a launch before.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/grouped/epilogue.cuh"
 #include "kernels/cuda/grouped/inside_plan.cuh"
 #include "kernels/cuda/grouped/produce_tokens.cuh"
@@ -43,7 +45,10 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   __shared__ unsigned char last[S::warpgroups][max_width];
   __shared__ int row_offset[max_width];
   __shared__ int stage_steps[most_stages];
-  __shared__ InsidePlan<S::inside> plan;
+  __shared__ std::conditional_t<
+      S::inside == 0, NoPlan,
+      std::conditional_t<S::lora, InsideLoraPlan<S::inside>, InsidePlan<S::inside>>>
+      plan;
   __shared__ Tables tables;
   const int t = static_cast<int>(threadIdx.x);
   const int warp = t / 32;
@@ -51,6 +56,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   Ring ring;
   ring.stages = (smem_addr(shared) + 1023) & ~1023U;
   ring.depth = l.depth;
+  ring.every_lane = !S::bf16;
   ring.steps = stage_steps;
   ring.stage_bytes = S::weight_bytes + l.token_bytes;
   ring.full = smem_addr(bars);
@@ -65,7 +71,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     // a stage is full with the weights' bytes and the token threads' arrivals
     for (int i = 0; i < l.depth; ++i) {
       bar_init(ring.full + 8 * i, copied ? 65 : 2);
-      bar_init(ring.empty + 8 * i, consumer_warps);
+      bar_init(ring.empty + 8 * i, S::bf16 ? consumer_warps : 32 * consumer_warps);
     }
     for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
     for (int i = 0; i < item_slots; ++i) {
@@ -88,27 +94,38 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   if constexpr (S::inside > 0) inside = l.inside;
   if constexpr (S::inside > 0) {
     if (inside)
-      make_inside_plan<S::threads>(
+      make_inside_plan<S::lora>(
           p, plan,
           *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
   }
   if (t == 0) {
     if constexpr (S::inside > 0) {
       if (inside)
-        tables = {plan.tiles,  plan.tokens, plan.places, plan.tile_count,
-                  plan.routed, nullptr,     nullptr,     0};
+        tables = {.tiles = plan.tiles,
+                  .tokens = plan.tokens,
+                  .places = plan.places,
+                  .tile_count = plan.tile_count,
+                  .routed = plan.routed,
+                  .slots = plan.slots};
+      if constexpr (S::lora) {
+        if (inside) {
+          tables.piece_begin = plan.piece_begin;
+          tables.pieces = plan.pieces;
+          tables.entries[0] = plan.entries[0];
+          tables.entries[1] = plan.entries[1];
+        }
+      }
     }
     if (!inside) {
       const int tiles = load_l2(&p.plan.tile_begin[p.experts]);
-      tables = {p.plan.tiles,
-                p.plan.tokens,
-                p.plan.places,
-                tiles,
-                load_l2(&p.plan.expert_begin[p.experts]),
-                nullptr,
-                p.plan.piece_begin,
-                p.plan.pieces,
-                S::lora ? load_l2(&p.plan.piece_begin[tiles]) : 0};
+      tables = {.tiles = p.plan.tiles,
+                .tokens = p.plan.tokens,
+                .places = p.plan.places,
+                .tile_count = tiles,
+                .routed = load_l2(&p.plan.expert_begin[p.experts]),
+                .piece_begin = p.plan.piece_begin,
+                .pieces = p.plan.pieces,
+                .entries = {p.seam[0].entries, p.seam[1].entries}};
     }
   }
   __syncthreads();

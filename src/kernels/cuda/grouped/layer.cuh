@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "kernels/cuda/expert_grouped.h"
+#include "kernels/cuda/grouped/instances.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
@@ -14,8 +14,11 @@ namespace motley::kernels::cuda::grouped {
 inline constexpr int permute_block = 128;  // places that one flag of the permutation covers
 inline constexpr int permute_lanes = 6;    // rows on their way in a block, at most
 inline constexpr int most_stages = 32;
-inline constexpr int inside_pairs = 512;  // most that a block sorts for itself
-inline constexpr int inside_experts = 256;
+inline constexpr int summed_pairs = 512;  // most whose sum the tiles make
+// Most that a block sorts for itself; with adapters, times the terms of a label; in small blocks.
+inline constexpr int inside_pairs = 256;
+inline constexpr int inside_lora_pairs = 128;
+inline constexpr int inside_small_pairs = 64;
 inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
 
 // What a piece's term adds at one seam.
@@ -31,8 +34,8 @@ static_assert(sizeof(DeltaEntry) == 32 && offsetof(DeltaEntry, rank) % 4 == 0);
 
 // Adapters of a batch at one seam.
 struct SeamDeltas {
-  const DeltaEntry* entries;  // [pieces, most_terms]
-  Bf16* rank_rows;            // [pairs, pitch] by place
+  DeltaEntry* entries;  // [pieces, most_terms]
+  Bf16* rank_rows;      // [pairs, pitch] by place
   int pitch;
   int* done;  // [tiles] pieces whose rank rows are there
 };
@@ -67,7 +70,10 @@ struct LayerParams {
   ExpertPlan plan;
   Counters counters;
   SeamDeltas seam[2];
-  int most_terms;
+  const int* labels;  // [tokens]
+  const int* term_begin;
+  const AdapterTerm* terms;
+  int layer, most_terms;
 };
 
 // Which items a launch walks.
@@ -102,13 +108,16 @@ struct KernelMaps {
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
 // through k in one order, so that rows may move between them. `scales`: of int4, in 128 k.
-template <ExpertFormat format_, int scales_, int warpgroups_, int blocks_, bool lora_>
+template <ExpertFormat format_, int scales_, int warpgroups_, int blocks_, Pages pages_>
 struct TileShape {
   static constexpr ExpertFormat format = format_;
   static constexpr int scales = scales_;
   static constexpr int warpgroups = warpgroups_;
   static constexpr int blocks = blocks_;
-  static constexpr bool lora = lora_;
+  static constexpr Pages pages = pages_;
+  static constexpr bool lora = pages != Pages::none;
+  static constexpr bool f8 = pages == Pages::f8;
+  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
   static constexpr bool bf16 = format == ExpertFormat::bf16;
   static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
   static constexpr int rows = warpgroups * blocks * 64;
@@ -117,7 +126,10 @@ struct TileShape {
   // slots of a token that the sum loads at a time
   static constexpr int sum_ahead = warpgroups == 1 ? 8 : 4;
   // pairs that a block can sort for itself
-  static constexpr int inside = !small || lora ? 0 : warpgroups == 1 ? 64 : inside_pairs;
+  static constexpr int inside = !small            ? 0
+                                : warpgroups == 1 ? inside_small_pairs
+                                : lora            ? inside_lora_pairs
+                                                  : inside_pairs;
   static constexpr int stage_k = 64 * atoms;
   static constexpr int block_bytes = bf16 ? 8192 * atoms : blob_bytes(scales);  // of 64 rows
   static constexpr int weight_load = warpgroups * blocks * block_bytes;
@@ -149,6 +161,12 @@ __host__ __device__ inline int width_for(int count) {
                         : 160;
 }
 
+// FP8: the scales of the rows of an image of A, behind all numbers.
+__device__ inline const float* a_scales(const unsigned char* a, int in, int rank) {
+  return reinterpret_cast<const float*>(a +
+                                        static_cast<std::size_t>((in + 127) / 128 * 128) * rank);
+}
+
 // Where a kernel finds the plan: global memory, or its block's own shared memory.
 struct Tables {
   const ExpertTile* tiles;
@@ -159,7 +177,7 @@ struct Tables {
   const int* slots;  // of a token: its pairs that have an expert; or null
   const int* piece_begin;
   const ExpertPiece* pieces;
-  int piece_count;
+  const DeltaEntry* entries[2];  // of a seam: [pieces, most_terms]
 };
 
 __device__ inline int load_l2(const int* p) { return __ldcg(p); }

@@ -11,15 +11,15 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
                                               const Item& item, Ring& ring) {
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
-  const std::size_t row_bytes = static_cast<std::size_t>((in + 127) / 128) * 256;
+  const std::size_t row_bytes = static_cast<std::size_t>((in + 127) / 128) * 128 * S::factor_bytes;
   const bool leads = threadIdx.x % 32 == 0;
   EntryWalk walk(p, tables, item);
   while (walk.next()) {
     const int rank = walk.rank();
     const unsigned char* const a = walk.a();
     for (int first = 0; first < rank; first += rank_block) {
-      const unsigned bytes =
-          static_cast<unsigned>(min(rank_block, rank - first)) * 128 * S::shrink_atoms;
+      const unsigned bytes = static_cast<unsigned>(min(rank_block, rank - first)) * 64 *
+                             S::factor_bytes * S::shrink_atoms;
       const unsigned char* from = a + first * row_bytes;
       for (int kb = 0; kb < steps; ++kb, from += bytes) {
         bar_wait(ring.empty_bar(), ring.parity);
@@ -34,27 +34,41 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
 }
 
 // Images of B of a tile's adapters, delta_steps k16 steps a stage; the last is not full.
+// FP8: behind the numbers of 64 rows their scales.
 template <class S>
-__device__ inline void produce_expand_weights(StepWalk& walk, const Item& item, Ring& ring) {
+__device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& walk,
+                                              const Item& item, Ring& ring) {
   constexpr int row_blocks = S::rows / 64;
   const int own = static_cast<int>(threadIdx.x) % 32;
+  constexpr unsigned tile_bytes = 64 * 16 * S::factor_bytes;
+  constexpr unsigned scale_bytes = S::f8 ? 64 * sizeof(float) : 0;
+  const int rows = item.kind == ItemKind::gate_up ? 2 * p.inner : p.hidden;
+  const int b_tiles = (rows + 255) / 256 * 4;
   const std::size_t block = static_cast<std::size_t>(item.row_tile) * row_blocks + own % row_blocks;
   int steps = S::delta_steps;
   while (steps == S::delta_steps) {
     const unsigned char* from = nullptr;
+    int scales = 0;  // bytes behind `from`
     for (steps = 0; steps < S::delta_steps && walk.next(); ++steps) {
       const unsigned char* const b = walk.entry().b();
-      if (own / row_blocks == steps) from = b + (block * walk.steps() + walk.step()) * 2048;
+      if (own / row_blocks != steps) continue;
+      const int tile = static_cast<int>(block) * walk.steps() + walk.step();
+      from = b + tile * tile_bytes;
+      scales = (b_tiles * walk.steps() - tile) * 1024 + static_cast<int>(block) * 256;
     }
     bar_wait(ring.empty_bar(), ring.parity);
     if (own == 0) {
       ring.steps[ring.slot] = steps;
-      bar_expect(ring.full_bar(), static_cast<unsigned>(row_blocks * steps) * 2048);
+      bar_expect(ring.full_bar(),
+                 static_cast<unsigned>(row_blocks * steps) * (tile_bytes + scale_bytes));
     }
     __syncwarp();
-    if (own < row_blocks * steps)
-      bulk_copy(ring.data() + (own % row_blocks * S::delta_steps + own / row_blocks) * 2048, from,
-                2048, ring.full_bar());
+    if (own < row_blocks * steps) {
+      const std::uint32_t to =
+          ring.data() + (own % row_blocks * S::delta_steps + own / row_blocks) * 2048;
+      bulk_copy(to, from, tile_bytes, ring.full_bar());
+      if constexpr (S::f8) bulk_copy(to + tile_bytes, from + scales, scale_bytes, ring.full_bar());
+    }
     ring.next();
   }
 }
@@ -138,7 +152,7 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
       __syncwarp();
       ring.slot = __shfl_sync(0xFFFFFFFF, ring.slot, 0);
       ring.parity = __shfl_sync(0xFFFFFFFF, ring.parity, 0);
-      if (item.first_piece < item.last_piece) produce_expand_weights<S>(walk, item, ring);
+      if (item.first_piece < item.last_piece) produce_expand_weights<S>(p, walk, item, ring);
     } else {
       produce_base_weights<S>(p, item, ring, maps);
     }

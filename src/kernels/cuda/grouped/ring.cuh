@@ -5,12 +5,13 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Full barriers (the weights' arrival, then the token threads'), then empty ones (one arrival a
-// consumer warp).
+// Full barriers (the weights' arrival, then the token threads'), then empty ones (an arrival of
+// each consumer warp, or of each of its lanes).
 struct Ring {
   std::uint32_t stages, full, empty, stage_bytes;
   int depth;
-  int* steps;  // [depth] of adapters' stages: k16 steps in it; fewer than fit: the item ends
+  bool every_lane;  // arrives on "empty": lanes read weights themselves
+  int* steps;       // [depth] of adapters' stages: k16 steps in it; fewer than fit: the item ends
   int slot = 0;
   std::uint32_t parity = 0;
 
@@ -18,11 +19,10 @@ struct Ring {
   __device__ std::uint32_t full_bar() const { return full + 8 * slot; }
   __device__ std::uint32_t empty_bar() const { return empty + 8 * slot; }
   __device__ int before() const { return (slot == 0 ? depth : slot) - 1; }
-  // By whole consumer warps, one arrival each, behind a wgmma wait: that is warp-wide, and what a
-  // lane read from the stage went into products that are done, so every lane's reads are behind it
-  // (a __syncwarp between the products of int4 would make ptxas run them one by one).
+  // By whole consumer warps, behind the wait for the products that read the stage (a __syncwarp
+  // between products of int4 would make ptxas run them one by one).
   __device__ void release(int at) const {
-    if (threadIdx.x % 32 == 0) bar_arrive(empty + 8 * at);
+    if (every_lane || threadIdx.x % 32 == 0) bar_arrive(empty + 8 * at);
   }
   // Where lanes read the stage for something else than products.
   __device__ void release_read(int at) const {
@@ -167,7 +167,7 @@ class EntryWalk {
  public:
   EntryWalk() = default;
   __device__ EntryWalk(const LayerParams& p, const Tables& tables, const Item& item)
-      : entries_(p.seam[item.seam()].entries),
+      : entries_(tables.entries[item.seam()]),
         pieces_(tables.pieces),
         terms_(p.most_terms),
         at_(item.first_piece * p.most_terms),

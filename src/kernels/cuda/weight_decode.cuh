@@ -1,0 +1,46 @@
+// The numbers of stored weights, one at a time.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "kernels/weight_view.h"
+
+namespace motley::kernels::cuda {
+
+__device__ inline float f8_value(unsigned char code) {
+  __nv_fp8_e4m3 number;
+  number.__x = code;
+  return static_cast<float>(number);
+}
+
+// Element (row, column), the exact meaning of the format.
+__device__ inline float decode(const WeightView& w, std::int64_t row, std::int64_t column) {
+  const std::int64_t index = row * w.in + column;
+  switch (w.kind) {
+    case WeightKind::f32:
+      return static_cast<const float*>(w.data)[index];
+    case WeightKind::f16:
+      return __half2float(static_cast<const __half*>(w.data)[index]);
+    case WeightKind::bf16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(w.data)[index]);
+    case WeightKind::f8_block: {
+      const float code = f8_value(static_cast<const unsigned char*>(w.data)[index]);
+      const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
+      return code * w.scales[row / w.block_rows * columns + column / w.block_columns];
+    }
+    case WeightKind::int4_group: {
+      const std::int64_t row_bytes = (w.in + 1) / 2;
+      const int byte = static_cast<const unsigned char*>(w.data)[row * row_bytes + column / 2];
+      const int code = column % 2 == 0 ? byte & 15 : byte >> 4;
+      const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
+      return static_cast<float>(code - 8) * w.scales[row * columns + column / w.block_columns];
+    }
+  }
+  return 0;
+}
+
+}  // namespace motley::kernels::cuda
