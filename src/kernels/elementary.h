@@ -3,7 +3,9 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/result.h"
 #include "base/stream_handle.h"
+#include "kernels/sampling.h"
 #include "kernels/weight_view.h"
 
 // What every device computes: one params struct of raw pointers and one function for each. Shapes
@@ -50,6 +52,13 @@ struct Add {
   void* out = nullptr;  // may be a or b
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
+};
+
+// Both in one, with the bits of one after the other: `norm` is of one part, and of what `add`
+// wrote.
+struct AddAndNorm {
+  Add add{};
+  RmsNorm norm{};
 };
 
 // y[r] += s[r] * x[r], with s[r] = sigmoid(scale[r]) where `sigmoid` says so. y is f32.
@@ -155,6 +164,15 @@ struct Linear {
   std::int64_t y_stride = 0;
   std::int64_t y_head_stride = 0;
   bool exact = true;  // as in GemmTile
+  // One order of sums however many rows there are. The CPU and exact products always have it; a
+  // GPU's way through many rows is slower with it.
+  bool batch_invariant = false;
+};
+
+// linear for each of them: products of the same rows of one x, which a device may do together.
+struct Linears {
+  const Linear* all = nullptr;  // in the host's memory, read before the call returns
+  std::int64_t count = 0;
 };
 
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
@@ -178,11 +196,16 @@ struct BlockTable {
   std::int64_t page_tokens = 0;
 };
 
-// Rows grouped by sequence: sequence s has rows [seq_begin[s], seq_begin[s + 1]).
+// Rows grouped by sequence: sequence s has rows [seq_begin[s], seq_begin[s + 1]), maybe none, whose
+// positions rise by one.
 struct Sequences {
   std::int64_t count = 0;
   const std::int32_t* seq_begin = nullptr;  // [count + 1]
   const std::int32_t* positions = nullptr;  // [rows]
+  // Bounds for who launches without reading the arrays (they lie on a device, and a captured graph
+  // outlives their contents). The CPU reads the arrays.
+  std::int64_t rows = 0;       // no fewer than seq_begin[count]
+  std::int64_t most_rows = 0;  // no fewer than any sequence has; 0: rows
 };
 
 // Writes each row's keys or values, rounded, to its position's place.
@@ -198,8 +221,56 @@ struct StorePaged {
   std::int64_t x_head_stride = 0;
 };
 
+// A projection's heads on their way to attention: each is normed, turned and stored, where it is
+// wanted, with the bits of RmsNorm, Rope and StorePaged one after the other. x is changed in place.
+struct Heads {
+  std::int64_t heads = 0;
+  std::int64_t width = 0;
+  void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  std::int64_t x_head_stride = 0;
+  const float* norm_weight = nullptr;  // [width]; null: no norm
+  float eps = 1e-6F;
+  bool weight_in_f32 = false;
+  const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no turn
+  std::int64_t pairs = 0;
+  bool interleaved = false;
+  Pages pages{};  // without data: not stored
+};
+
+// Of all projections of a layer in one.
+struct PrepareHeads {
+  std::int64_t rows = 0;
+  const Heads* all = nullptr;  // in the host's memory, read before the call returns
+  std::int64_t count = 0;
+  Sequences sequences{};
+  BlockTable table{};
+};
+
 // The widest head: attention keeps its sums in registers or on the stack.
 inline constexpr std::int64_t max_head_width = 1024;
+
+// What a device needs to share out long sequences; without it none is. The CPU uses none.
+struct AttentionScratch {
+  float* partials = nullptr;
+  std::int64_t partial_count = 0;
+  // Zero before the first call; every call leaves zeros.
+  std::int32_t* counters = nullptr;
+  std::int64_t counter_count = 0;
+};
+
+// Scratch that a batch of so many sequences does not find too small to be shared out.
+struct AttentionScratchSize {
+  std::int64_t partials = 0;  // float32 numbers
+  std::int64_t counters = 0;
+};
+struct AttentionShape {
+  std::int64_t sequences = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t value_width = 0;
+};
 
 // Causal attention of each row to its sequence's positions [0, own], or the last `window` of them,
 // own included. Query head h reads kv head h / (heads / kv_heads). A sink is one more logit in the
@@ -224,6 +295,10 @@ struct Attention {
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
   std::int64_t out_head_stride = 0;
+  AttentionScratch scratch{};
+  // A row's bits depend on its sequence and position only. The CPU has it always, a GPU for latents
+  // (v inside k) only if it is asked: long sequences are then not shared out.
+  bool batch_invariant = false;
 };
 
 // out[t] = sum over j < slots of weights[t][j] * x[places[t * slots + j]], j ascending; a negative
@@ -264,10 +339,44 @@ struct TopK {
   float* values = nullptr;      // [rows, k], or null
 };
 
+// What an expert's weight is made of.
+enum class RouterScores : std::uint8_t {
+  softmax,         // over all experts
+  chosen_softmax,  // over the chosen ones
+  sigmoid,         // each on its own; the choice is by sigmoid + bias
+};
+
+// What routing keeps on a thread's stack, or in a block's shared memory.
+inline constexpr int max_routed_experts = 1024;
+inline constexpr int max_routed_choices = 64;
+
+// The experts_per_token best experts of each row of logits, best first, and their weights. Groups
+// that are not among the kept_groups best give none. Equal scores go to the lower id, NaN ranks
+// last; moe::RouterSpec says which families route how.
+struct RouteTokens {
+  std::int64_t tokens = 0;
+  int experts = 0;
+  int experts_per_token = 0;
+  RouterScores scores = RouterScores::softmax;
+  int groups = 1;  // of experts / groups neighbours
+  int kept_groups = 1;
+  int group_best = 1;        // a group counts as much as the sum of its 1 or 2 best
+  bool renormalise = false;  // weights are divided by sum_floor + their sum
+  float sum_floor = 0;
+  float scale = 1;
+  const float* bias = nullptr;    // [experts] or null; sigmoid only
+  const float* logits = nullptr;  // [tokens, experts]
+  std::int32_t* ids = nullptr;    // [tokens, experts_per_token]
+  float* weights = nullptr;       // [tokens, experts_per_token]
+};
+
+struct AdapterTable;  // adapters.h
+
 // Every device fills every entry.
 struct ElementaryTable {
   void (*rms_norm)(const RmsNorm&, StreamHandle) = nullptr;
   void (*add)(const Add&, StreamHandle) = nullptr;
+  void (*add_and_norm)(const AddAndNorm&, StreamHandle) = nullptr;
   void (*add_scaled)(const AddScaled&, StreamHandle) = nullptr;
   void (*round_to)(const RoundTo&, StreamHandle) = nullptr;
   void (*rope_table)(const RopeTable&, StreamHandle) = nullptr;
@@ -275,16 +384,35 @@ struct ElementaryTable {
   void (*embed)(const Embed&, StreamHandle) = nullptr;
   void (*activate_and_multiply)(const ActivateAndMultiply&, StreamHandle) = nullptr;
   void (*linear)(const Linear&, StreamHandle) = nullptr;
+  void (*linears)(const Linears&, StreamHandle) = nullptr;
   void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
+  void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
+  AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;
   void (*top_k)(const TopK&, StreamHandle) = nullptr;
+  void (*route)(const RouteTokens&, StreamHandle) = nullptr;
+  void (*sample)(const Sample&, StreamHandle) = nullptr;
+  // Bytes of scratch that sample() wants for so many rows of such a vocabulary on this stream.
+  std::int64_t (*sample_scratch_bytes)(std::int64_t rows, std::int64_t width,
+                                       StreamHandle) = nullptr;
+  void (*count_tokens)(const CountTokens&, StreamHandle) = nullptr;
+  // Of devices whose kernels read adapters from tables; the CPU's has no entries.
+  const AdapterTable* adapters = nullptr;
 };
 
 // The CPU's, for the best instruction set of this machine. A stream is the ThreadPool that shares
 // out the work; one without a pool runs on the calling thread.
 const ElementaryTable& cpu_table();
+
+// The GPU's. Addresses are the device's, a stream is a cudaStream_t, and calls return when their
+// work is queued. An error if this build or this machine lacks what it needs.
+Result<const ElementaryTable*> cuda_table();
+
+// The first launch that failed since the process began, if any: no call says so itself, and it is
+// final. Asked once a step.
+Result<void> cuda_launches();
 
 }  // namespace motley::kernels

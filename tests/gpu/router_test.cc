@@ -11,6 +11,7 @@
 #include "base/cat.h"
 #include "base/thread_pool.h"
 #include "gpu/device_memory.h"
+#include "kernels/cuda/status.h"
 #include "moe/router.h"
 
 // The device's router against the host's.
@@ -36,7 +37,8 @@ Routed on_host(const RouterSpec& spec, const std::vector<float>& logits,
                                  {tokens, spec.experts});
   moe::route(spec, view, bias.empty() ? nullptr : bias.data(),
              {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
-             {bytes(routed.weights), DType::f32, {tokens, spec.top_k}}, {.stream = {&pool}});
+             {bytes(routed.weights), DType::f32, {tokens, spec.top_k}},
+             {.kernels = &kernels::cpu_table(), .stream = {&pool}});
   return routed;
 }
 
@@ -48,34 +50,13 @@ Routed on_device(const RouterSpec& spec, const std::vector<float>& logits,
   const DeviceArray<float> device_bias(bias);
   const DeviceArray<std::int32_t> ids(pairs);
   const DeviceArray<float> weights(pairs);
-  kernels::cuda::RouteTokens params{.tokens = tokens,
-                                    .experts = spec.experts,
-                                    .experts_per_token = spec.top_k,
-                                    .groups = spec.groups,
-                                    .kept_groups = spec.kept_groups,
-                                    .renormalise = spec.renormalise,
-                                    .scale = spec.scale,
-                                    .bias = bias.empty() ? nullptr : device_bias.data(),
-                                    .logits = device_logits.data(),
-                                    .ids = ids.data(),
-                                    .weights = weights.data()};
-  switch (spec.kind) {
-    case RouterKind::softmax_then_topk:
-      break;
-    case RouterKind::topk_then_softmax:
-      params.scores = kernels::cuda::RouterScores::chosen_softmax;
-      params.renormalise = false;
-      break;
-    case RouterKind::grouped_softmax:
-      params.sum_floor = 1e-20F;
-      break;
-    case RouterKind::sigmoid_grouped:
-      params.scores = kernels::cuda::RouterScores::sigmoid;
-      params.group_best = 2;
-      params.sum_floor = 1e-20F;
-      break;
-  }
-  EXPECT_TRUE(kernels::cuda::route_tokens(params, {}).ok());
+  const auto bytes = [](const auto& array) { return reinterpret_cast<std::byte*>(array.data()); };
+  const kernels::ElementaryTable table{.route = kernels::cuda::route};
+  moe::route(spec, {bytes(device_logits), DType::f32, {tokens, spec.experts}},
+             bias.empty() ? nullptr : device_bias.data(),
+             {bytes(ids), DType::i32, {tokens, spec.top_k}},
+             {bytes(weights), DType::f32, {tokens, spec.top_k}}, {.kernels = &table});
+  EXPECT_TRUE(kernels::cuda::kept_error().ok());
   finish();
   return {ids.read(), weights.read()};
 }

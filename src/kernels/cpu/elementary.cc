@@ -8,9 +8,12 @@
 #include "base/check.h"
 #include "base/number_types.h"
 #include "base/thread_pool.h"
+#include "kernels/adapters.h"
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/route.h"
+#include "kernels/cpu/sampling.h"
 
 // The table: who does which rows. The loops themselves stand in elementary_body.h.
 namespace motley::kernels::cpu {
@@ -61,6 +64,14 @@ template <InstructionSet set>
 void add(const Add& p, StreamHandle stream) {
   for_ranges(stream, p.rows, p.width,
              [&](std::int64_t begin, std::int64_t end) { loops(set).add(p, begin, end); });
+}
+
+template <InstructionSet set>
+void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
+  for_ranges(stream, p.add.rows, 2 * p.add.width, [&](std::int64_t begin, std::int64_t end) {
+    loops(set).add(p.add, begin, end);
+    loops(set).rms_norm(p.norm, begin, end);
+  });
 }
 
 template <InstructionSet set>
@@ -154,6 +165,11 @@ void linear(const Linear& p, StreamHandle stream) {
   });
 }
 
+template <InstructionSet set>
+void linears(const Linears& p, StreamHandle stream) {
+  for (std::int64_t i = 0; i < p.count; ++i) linear<set>(p.all[i], stream);
+}
+
 float read_number(const void* from, DType type, std::int64_t index) {
   const auto* bytes = static_cast<const std::byte*>(from);
   if (type == DType::f32) {
@@ -245,6 +261,52 @@ void store_paged(const StorePaged& p, StreamHandle stream) {
   });
 }
 
+template <InstructionSet set>
+void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
+  for (std::int64_t i = 0; i < p.count; ++i) {
+    const Heads& heads = p.all[i];
+    if (heads.norm_weight != nullptr) {
+      rms_norm<set>({.size = {p.rows, heads.heads, heads.width},
+                     .x = heads.x,
+                     .x_type = heads.x_type,
+                     .x_stride = heads.x_stride,
+                     .x_part_stride = heads.x_head_stride,
+                     .weight = heads.norm_weight,
+                     .eps = heads.eps,
+                     .weight_in_f32 = heads.weight_in_f32,
+                     .out = heads.x,
+                     .out_type = heads.x_type,
+                     .out_stride = heads.x_stride,
+                     .out_part_stride = heads.x_head_stride},
+                    stream);
+    }
+    if (heads.cos_sin != nullptr) {
+      rope<set>({.rows = p.rows,
+                 .heads = heads.heads,
+                 .pairs = heads.pairs,
+                 .interleaved = heads.interleaved,
+                 .x = heads.x,
+                 .x_type = heads.x_type,
+                 .x_stride = heads.x_stride,
+                 .x_head_stride = heads.x_head_stride,
+                 .cos_sin = heads.cos_sin},
+                stream);
+    }
+    if (heads.pages.data != nullptr) {
+      store_paged({.sequences = p.sequences,
+                   .table = p.table,
+                   .pages = heads.pages,
+                   .heads = heads.heads,
+                   .width = heads.width,
+                   .x = heads.x,
+                   .x_type = heads.x_type,
+                   .x_stride = heads.x_stride,
+                   .x_head_stride = heads.x_head_stride},
+                  stream);
+    }
+  }
+}
+
 bool stands_before(float a, float b) { return a > b || (std::isnan(b) && !std::isnan(a)); }
 
 void top_k(const TopK& p, StreamHandle stream) {
@@ -265,11 +327,15 @@ void top_k(const TopK& p, StreamHandle stream) {
   });
 }
 
+// Nothing is read from tables here.
+constexpr AdapterTable walked_by_lora{};
+
 template <InstructionSet set>
 constexpr ElementaryTable table() {
   return {
       .rms_norm = rms_norm<set>,
       .add = add<set>,
+      .add_and_norm = add_and_norm<set>,
       .add_scaled = add_scaled<set>,
       .round_to = round_to<set>,
       .rope_table = rope_table,
@@ -277,12 +343,20 @@ constexpr ElementaryTable table() {
       .embed = embed,
       .activate_and_multiply = activate_and_multiply<set>,
       .linear = linear<set>,
+      .linears = linears<set>,
       .linear_transposed = linear_transposed<set>,
       .store_paged = store_paged,
+      .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
+      .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,
       .top_k = top_k,
+      .route = route,
+      .sample = sample,
+      .sample_scratch_bytes = sample_scratch_bytes,
+      .count_tokens = count_tokens,
+      .adapters = &walked_by_lora,
   };
 }
 

@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/router.h"
+#include "kernels/cuda/status.h"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -110,7 +111,7 @@ __device__ void softmax_weights(const RouteTokens& p, const float* logits, const
     weights[slot] = expf(logits[row.ids[slot]] - largest) / sum;
 }
 
-__global__ void __launch_bounds__(rows_per_block* lanes) route(RouteTokens p) {
+__global__ void __launch_bounds__(rows_per_block* lanes) route_rows(RouteTokens p) {
   extern __shared__ std::uint32_t shared[];
   const int lane = static_cast<int>(threadIdx.x) % lanes;
   const int warp = static_cast<int>(threadIdx.x) / lanes;
@@ -153,10 +154,10 @@ __global__ void __launch_bounds__(rows_per_block* lanes) route(RouteTokens p) {
 
 }  // namespace
 
-Result<void> route_tokens(const RouteTokens& params, StreamHandle stream) {
-  MOTLEY_CHECK(params.experts >= 1 && params.experts <= most_routed_experts, "experts");
+void route(const RouteTokens& params, StreamHandle stream) {
+  MOTLEY_CHECK(params.experts >= 1 && params.experts <= max_routed_experts, "experts");
   MOTLEY_CHECK(params.experts_per_token >= 1 && params.experts_per_token <= params.experts &&
-                   params.experts_per_token <= most_routed_choices,
+                   params.experts_per_token <= max_routed_choices,
                "choices");
   MOTLEY_CHECK(params.groups >= 1 && params.experts % params.groups == 0 &&
                    params.kept_groups >= 1 && params.kept_groups <= params.groups,
@@ -167,7 +168,7 @@ Result<void> route_tokens(const RouteTokens& params, StreamHandle stream) {
       .threads = rows_per_block * lanes,
       .shared_bytes = sizeof(std::uint32_t) * rows_per_block *
                       static_cast<std::size_t>(params.experts + params.groups + id_places)};
-  return launch("route", route, shape, stream, params);
+  keep_error(launch("route", route_rows, shape, stream, params));
 }
 
 }  // namespace motley::kernels::cuda

@@ -1,0 +1,268 @@
+// Times paged attention on one GPU; README.md says what it prints.
+//   bench_attention [few|many]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/attention.h"
+
+namespace {
+
+using namespace motley;
+using namespace motley::kernels;
+
+constexpr double bytes_per_us = 4.3e6;
+constexpr double flop_per_us = 745e6;
+constexpr std::int64_t page_tokens = 16;
+
+#define CHECK_CUDA(call)                                                                    \
+  do {                                                                                      \
+    const cudaError_t error_ = (call);                                                      \
+    if (error_ != cudaSuccess) {                                                            \
+      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                                                         \
+    }                                                                                       \
+  } while (0)
+
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) { CHECK_CUDA(cudaMalloc(&data_, bytes)); }
+  template <class T>
+  explicit Memory(const std::vector<T>& values) : Memory(values.size() * sizeof(T)) {
+    CHECK_CUDA(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyDefault));
+  }
+  Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  Memory& operator=(Memory&&) = delete;
+  ~Memory() { cudaFree(data_); }
+  template <class T = void>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+__global__ void fill(__nv_bfloat16* out, std::size_t count, unsigned seed) {
+  const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += stride) {
+    unsigned x = static_cast<unsigned>(i) * 0x9E3779B1U ^ seed;
+    x ^= x >> 16;
+    x *= 0x7FEB352DU;
+    x ^= x >> 15;
+    x *= 0x846CA68BU;
+    out[i] = __float2bfloat16(static_cast<float>(static_cast<int>(x >> 24) - 128) / 128.0F);
+  }
+}
+
+Memory random_bf16(std::int64_t count, unsigned seed) {
+  Memory memory(static_cast<std::size_t>(count) * 2);
+  fill<<<1056, 256>>>(memory.data<__nv_bfloat16>(), static_cast<std::size_t>(count), seed);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  return memory;
+}
+
+struct Model {
+  const char* name;
+  std::int64_t heads, kv_heads, key_width, value_width;
+  std::int64_t window = 0;
+  bool latent = false;
+};
+
+constexpr Model qwen{"qwen3-30b-a3b", 32, 4, 128, 128};
+constexpr Model gpt_oss{"gpt-oss-20b", 64, 8, 64, 64};
+constexpr Model gpt_oss_window{"gpt-oss-20b w128", 64, 8, 64, 64, 128};
+constexpr Model mixtral{"mixtral-8x7b", 32, 8, 128, 128};
+constexpr Model lite_plain{"deepseek-lite plain", 16, 16, 192, 128};
+constexpr Model lite{"deepseek-lite", 16, 1, 576, 512, 0, true};
+constexpr Model deepseek{"deepseek-v3", 128, 1, 576, 512, 0, true};
+
+struct Load {
+  std::int64_t sequences;
+  std::int64_t rows;    // of each
+  std::int64_t length;  // positions, the rows' own included
+};
+
+struct Cost {
+  double bytes = 0;
+  double flops = 0;
+};
+
+Cost cost_of(const Model& model, const Load& load) {
+  Cost cost;
+  const double widths =
+      static_cast<double>(model.key_width + (model.latent ? 0 : model.value_width));
+  double read = static_cast<double>(load.length);
+  if (model.window > 0) read = std::min(read, static_cast<double>(model.window + load.rows - 1));
+  double seen = 0;  // positions, summed over rows
+  for (std::int64_t row = 0; row < load.rows; ++row) {
+    const auto length = static_cast<double>(load.length - row);
+    seen += model.window > 0 ? std::min(length, static_cast<double>(model.window)) : length;
+  }
+  const auto sequences = static_cast<double>(load.sequences);
+  const auto heads = static_cast<double>(model.heads);
+  cost.bytes = sequences * (read * static_cast<double>(model.kv_heads) * widths * 2 +
+                            static_cast<double>(load.rows) * heads *
+                                static_cast<double>(4 * model.key_width + 2 * model.value_width));
+  cost.flops =
+      sequences * seen * heads * 2 * static_cast<double>(model.key_width + model.value_width);
+  return cost;
+}
+
+double median_us(const std::vector<Attention>& layers) {
+  cudaStream_t stream = nullptr;
+  CHECK_CUDA(cudaStreamCreate(&stream));
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (const Attention& layer : layers) cuda::attention(layer, {stream});
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  CHECK_CUDA(cudaEventCreate(&begin));
+  CHECK_CUDA(cudaEventCreate(&end));
+  std::vector<float> times;
+  constexpr int warm_up = 2;
+  constexpr int replays = 11;
+  for (int r = 0; r < replays + warm_up; ++r) {
+    CHECK_CUDA(cudaEventRecord(begin, stream));
+    CHECK_CUDA(cudaGraphLaunch(exec, stream));
+    CHECK_CUDA(cudaEventRecord(end, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    float ms = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    if (r >= warm_up) times.push_back(ms * 1000 / static_cast<float>(layers.size()));
+  }
+  std::ranges::sort(times);
+  CHECK_CUDA(cudaEventDestroy(begin));
+  CHECK_CUDA(cudaEventDestroy(end));
+  CHECK_CUDA(cudaGraphExecDestroy(exec));
+  CHECK_CUDA(cudaGraphDestroy(graph));
+  CHECK_CUDA(cudaStreamDestroy(stream));
+  return times[times.size() / 2];
+}
+
+void time_load(const Model& model, const Load& load, bool batch_invariant) {
+  const std::int64_t table_stride = (load.length + page_tokens - 1) / page_tokens;
+  const std::int64_t pages = load.sequences * table_stride;
+  const std::int64_t rows = load.sequences * load.rows;
+  std::vector<std::int32_t> begins;
+  std::vector<std::int32_t> positions;
+  for (std::int64_t s = 0; s <= load.sequences; ++s)
+    begins.push_back(static_cast<std::int32_t>(s * load.rows));
+  for (std::int64_t row = 0; row < rows; ++row)
+    positions.push_back(static_cast<std::int32_t>(load.length - load.rows + row % load.rows));
+  std::vector<std::int32_t> order(static_cast<std::size_t>(pages));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::shuffle(order, std::mt19937(1));
+
+  const Memory device_begins(begins);
+  const Memory device_positions(positions);
+  const Memory table(order);
+  // Queries are f32 as the model leaves them; any bits of bf16 within [-1, 1) pairwise make one.
+  const Memory q = random_bf16(rows * model.heads * model.key_width * 2, 7);
+  const Memory out(static_cast<std::size_t>(rows * model.heads * model.value_width * 2));
+  const auto size =
+      cuda::attention_scratch_size(load.sequences, model.heads, model.kv_heads, model.value_width);
+  const Memory partials(static_cast<std::size_t>(size.partials) * 4);
+  const Memory counters(static_cast<std::size_t>(size.counters) * 4);
+  CHECK_CUDA(cudaMemset(counters.data(), 0, static_cast<std::size_t>(size.counters) * 4));
+
+  const std::int64_t tokens = pages * page_tokens * model.kv_heads;
+  const std::int64_t layer_bytes =
+      tokens * 2 * (model.key_width + (model.latent ? 0 : model.value_width));
+  const auto count = std::clamp<std::int64_t>((std::int64_t{400} << 20) / layer_bytes, 3, 40);
+  std::vector<Memory> kept;
+  std::vector<Attention> layers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto pages_of = [&](std::int64_t width) {
+      kept.push_back(random_bf16(tokens * width, static_cast<unsigned>(kept.size())));
+      return Pages{.data = kept.back().data(),
+                   .type = DType::bf16,
+                   .page_stride = page_tokens * model.kv_heads * width,
+                   .token_stride = model.kv_heads * width,
+                   .head_stride = width};
+    };
+    const Pages keys = pages_of(model.key_width);
+    layers.push_back({.sequences = {.count = load.sequences,
+                                    .seq_begin = device_begins.data<std::int32_t>(),
+                                    .positions = device_positions.data<std::int32_t>(),
+                                    .rows = rows,
+                                    .most_rows = load.rows},
+                      .table = {table.data<std::int32_t>(), table_stride, page_tokens},
+                      .k = keys,
+                      .v = model.latent ? keys : pages_of(model.value_width),
+                      .heads = model.heads,
+                      .kv_heads = model.kv_heads,
+                      .key_width = model.key_width,
+                      .value_width = model.value_width,
+                      .scale = 0.1F,
+                      .window = model.window,
+                      .q = q.data(),
+                      .q_stride = model.heads * model.key_width,
+                      .q_head_stride = model.key_width,
+                      .out = out.data(),
+                      .out_type = DType::bf16,
+                      .out_stride = model.heads * model.value_width,
+                      .out_head_stride = model.value_width,
+                      .scratch = {partials.data<float>(), size.partials,
+                                  counters.data<std::int32_t>(), size.counters},
+                      .batch_invariant = batch_invariant});
+  }
+  const double us = median_us(layers);
+  const Cost cost = cost_of(model, load);
+  const double floor = std::max(cost.bytes / bytes_per_us, cost.flops / flop_per_us);
+  std::printf(
+      "%-20s %4lld x %5lld rows, %6lld positions %-9s %9.1f us  floor %8.1f  x %5.2f  %5.2f TB/s "
+      "%6.1f TFLOP/s\n",
+      model.name, static_cast<long long>(load.sequences), static_cast<long long>(load.rows),
+      static_cast<long long>(load.length), batch_invariant ? "batch-invariant" : "", us, floor,
+      us / floor, cost.bytes / us / 1e6, cost.flops / us / 1e6);
+  std::fflush(stdout);
+}
+
+void time_few() {
+  for (const std::int64_t batch : {1, 8, 32, 64, 128, 256})
+    time_load(qwen, {batch, 1, 1088}, false);
+  time_load(qwen, {1, 1, 32768}, false);
+  time_load(qwen, {8, 1, 16384}, false);
+  for (const std::int64_t batch : {1, 64}) {
+    time_load(mixtral, {batch, 1, 1088}, false);
+    time_load(gpt_oss, {batch, 1, 1088}, false);
+    time_load(gpt_oss_window, {batch, 1, 1088}, false);
+    time_load(lite, {batch, 1, 1088}, false);
+    time_load(deepseek, {batch, 1, 1088}, false);
+  }
+  time_load(lite, {64, 1, 1088}, true);
+}
+
+void time_many() {
+  for (const bool batch_invariant : {false, true}) {
+    time_load(qwen, {8, 1024, 1024}, batch_invariant);
+    time_load(qwen, {1, 8192, 8192}, batch_invariant);
+    time_load(qwen, {1, 512, 8192}, batch_invariant);
+    time_load(gpt_oss, {8, 1024, 1024}, batch_invariant);
+    time_load(gpt_oss_window, {8, 1024, 1024}, batch_invariant);
+    time_load(lite_plain, {4, 2048, 2048}, batch_invariant);
+  }
+  time_load(lite, {4, 2048, 2048}, false);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string which = count > 1 ? words[1] : "";
+  if (which.empty() || which == "few") time_few();
+  if (which.empty() || which == "many") time_many();
+  return 0;
+}

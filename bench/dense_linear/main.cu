@@ -1,0 +1,200 @@
+// Times dense products on one GPU; README.md says what it prints.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+#include "base/number_types.h"
+#include "kernels/cuda/linear.h"
+
+namespace {
+
+using motley::StreamHandle;
+using motley::kernels::Linear;
+using motley::kernels::WeightKind;
+
+#define CHECK_CUDA(call)                                          \
+  do {                                                            \
+    const cudaError_t error_ = (call);                            \
+    if (error_ != cudaSuccess) {                                  \
+      std::printf("%s: %s\n", #call, cudaGetErrorString(error_)); \
+      std::exit(1);                                               \
+    }                                                             \
+  } while (0)
+
+constexpr double bytes_per_us = 4.3e6;
+constexpr double flop_per_us = 745e6;
+constexpr double cold_bytes = 240e6;  // of all weight sets: four times L2
+
+__global__ void fill(motley::bf16* out, std::int64_t count, std::uint32_t seed) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9E3779B1U ^ seed;
+    x = (x ^ x >> 16) * 0x7FEB352DU;
+    x = (x ^ x >> 15) * 0x846CA68BU;
+    out[i] = motley::bf16::from(static_cast<float>(static_cast<int>(x >> 24) - 128) / 4096.0F);
+  }
+}
+
+motley::bf16* random_numbers(std::int64_t count, std::uint32_t seed) {
+  motley::bf16* data = nullptr;
+  CHECK_CUDA(cudaMalloc(&data, static_cast<std::size_t>(count) * sizeof *data));
+  fill<<<1056, 256>>>(data, count, seed);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  return data;
+}
+
+// Median us of a launch in a captured graph of `count`.
+double measure(int count, int replays, const std::function<void(int, StreamHandle)>& launch) {
+  cudaStream_t stream = nullptr;
+  CHECK_CUDA(cudaStreamCreate(&stream));
+  launch(0, {stream});
+  CHECK_CUDA(cudaStreamSynchronize(stream));
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < count; ++i) launch(i, {stream});
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  CHECK_CUDA(cudaEventCreate(&begin));
+  CHECK_CUDA(cudaEventCreate(&end));
+  std::vector<float> times;
+  constexpr int warm_up = 2;
+  for (int r = 0; r < replays + warm_up; ++r) {
+    CHECK_CUDA(cudaEventRecord(begin, stream));
+    CHECK_CUDA(cudaGraphLaunch(exec, stream));
+    CHECK_CUDA(cudaEventRecord(end, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    float ms = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    if (r >= warm_up) times.push_back(ms * 1000 / static_cast<float>(count));
+  }
+  std::sort(times.begin(), times.end());
+  CHECK_CUDA(cudaEventDestroy(begin));
+  CHECK_CUDA(cudaEventDestroy(end));
+  CHECK_CUDA(cudaGraphExecDestroy(exec));
+  CHECK_CUDA(cudaGraphDestroy(graph));
+  CHECK_CUDA(cudaStreamDestroy(stream));
+  return static_cast<double>(times[times.size() / 2]);
+}
+
+struct Case {
+  bool int4 = false;  // groups of 128
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+  std::vector<std::int64_t> rows;
+};
+
+void run(const Case& c) {
+  const double weight_bytes = (c.int4 ? 0.5 + 4.0 / 128 : 2.0) * static_cast<double>(c.out * c.in);
+  const int sets = std::max(2, static_cast<int>(cold_bytes / weight_bytes) + 1);
+  const std::int64_t most_rows = *std::max_element(c.rows.begin(), c.rows.end());
+  // A gap that is no multiple of L2's sets between one weight and the next, in bf16 numbers.
+  const std::int64_t set_numbers = c.out * c.in / (c.int4 ? 4 : 1) + 8 * 1024;
+  motley::bf16* const weights = random_numbers(sets * set_numbers, 1);
+  // Two bf16 numbers are a float32 of the later one's size.
+  const std::int64_t set_scales = c.int4 ? c.out * ((c.in + 127) / 128) : 0;
+  motley::bf16* const scales = random_numbers(2 * sets * set_scales, 3);
+  motley::bf16* const x = random_numbers(most_rows * c.in, 2);
+  float* y = nullptr;
+  CHECK_CUDA(cudaMalloc(&y, static_cast<std::size_t>(most_rows * c.out) * sizeof *y));
+  for (const std::int64_t rows : c.rows) {
+    const auto product = [&](int i) {
+      return Linear{.rows = rows,
+                    .x = x,
+                    .x_type = motley::DType::bf16,
+                    .x_stride = c.in,
+                    .w = {.kind = c.int4 ? WeightKind::int4_group : WeightKind::bf16,
+                          .data = weights + i % sets * set_numbers,
+                          .scales = reinterpret_cast<const float*>(scales) + i % sets * set_scales,
+                          .out = c.out,
+                          .in = c.in,
+                          .block_columns = c.int4 ? 128 : 0},
+                    .w_rows_per_head = c.out,
+                    .out = c.out,
+                    .y = y,
+                    .y_stride = c.out,
+                    .exact = false};
+    };
+    const int count = std::max(16, std::min(sets, 64));
+    const int replays = rows > 1024 ? 5 : 15;
+    const auto streams = [&](int i, StreamHandle s) {
+      const Linear one = product(i);
+      motley::kernels::cuda::linear_streams({&one, 1}, s);
+    };
+    const auto library = [&](int i, StreamHandle s) {
+      motley::kernels::cuda::linear_library(product(i), s);
+    };
+    const auto one_order = [&](int i, StreamHandle s) {
+      Linear one = product(i);
+      one.batch_invariant = true;
+      motley::kernels::cuda::linear_library(one, s);
+    };
+    const double own = measure(count, replays, streams);
+    const double theirs = c.int4 ? 0 : measure(count, replays, library);
+    const double invariant = c.int4 ? 0 : measure(count, replays, one_order);
+    const double again = measure(count, replays, streams);
+    const double bytes =
+        weight_bytes + static_cast<double>(rows) *
+                           (2.0 * static_cast<double>(c.in) + 4.0 * static_cast<double>(c.out));
+    const double products = 2.0 * static_cast<double>(rows * c.out * c.in);
+    const double floor = std::max(bytes / bytes_per_us, products / flop_per_us);
+    std::printf(
+        "%s %7lld x %-6lld %5lld rows: streams %8.2f us (again %8.2f), cuBLASLt %8.2f (one "
+        "order %8.2f), floor %8.2f, x %.2f\n",
+        c.int4 ? "int4" : "bf16", static_cast<long long>(c.out), static_cast<long long>(c.in),
+        static_cast<long long>(rows), own, again, theirs, invariant, floor,
+        (c.int4 ? own : std::min(own, theirs)) / floor);
+  }
+  CHECK_CUDA(cudaFree(weights));
+  CHECK_CUDA(cudaFree(scales));
+  CHECK_CUDA(cudaFree(x));
+  CHECK_CUDA(cudaFree(y));
+}
+
+Case parse(const char* text) {
+  Case c;
+  c.int4 = std::strncmp(text, "int4:", 5) == 0;
+  char* at = nullptr;
+  c.out = std::strtoll(c.int4 ? text + 5 : text, &at, 10);
+  if (*at == 'x') c.in = std::strtoll(at + 1, &at, 10);
+  while (*at == ':' || *at == ',') c.rows.push_back(std::strtoll(at + 1, &at, 10));
+  if (c.out <= 0 || c.in <= 0 || c.in % 8 != 0 || c.rows.empty() || *at != '\0') {
+    std::printf("can't read %s: write [int4:]OUTxIN:ROWS,ROWS with IN a multiple of 8\n", text);
+    std::exit(2);
+  }
+  return c;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<Case> cases;
+  for (int i = 1; i < argc; ++i) cases.push_back(parse(argv[i]));
+  const std::vector<std::int64_t> rows = {1, 8, 16, 32, 64, 96, 128, 256};
+  if (cases.empty()) {
+    cases = {{.out = 5120, .in = 2048, .rows = rows},
+             {.out = 2048, .in = 4096, .rows = rows},
+             {.out = 128, .in = 2048, .rows = {1, 8, 32, 64}},
+             {.out = 151936, .in = 2048, .rows = {1, 8, 16, 32, 64, 128}},
+             {.out = 5120, .in = 2048, .rows = {1024, 8192}}};
+  }
+  const auto opened = motley::kernels::cuda::open_matmul_library();
+  if (!opened.ok()) {
+    std::printf("%s\n", opened.error().message().c_str());
+    return 1;
+  }
+  for (const Case& c : cases) run(c);
+  const auto launches = motley::kernels::cuda_launches();
+  if (!launches.ok()) std::printf("%s\n", launches.error().message().c_str());
+  return launches.ok() ? 0 : 1;
+}

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/stream_handle.h"
+#include "kernels/adapter_tables.h"
+
+// What adapters do beside experts, on a device whose kernels read who uses what from tables
+// (adapter_tables.h). The CPU walks a step's batch instead: lora/.
+//
+// Base rows are not touched by a delta. Sums are float32, in an order that a site's shape and the
+// row's own ranks fix.
+namespace motley::kernels {
+
+struct AdapterRows {
+  std::int64_t rows = 0;
+  const std::int32_t* labels = nullptr;      // [rows]; below zero: the base
+  const std::int32_t* term_begin = nullptr;  // [labels + 1]
+  const AdapterTerm* terms = nullptr;
+  std::int32_t sites_a_layer = 0;
+  DType pages = DType::f32;  // of factors: f32, bf16 or f8_e4m3; whole weights are bf16 in FP8
+};
+
+// A linear map behind its base product.
+struct AdaptedLinear {
+  std::int32_t site = 0;  // its entry in AdapterTerm::sites
+  std::int64_t out = 0;
+  float* acc = nullptr;  // [rows, out]; used up
+  std::int64_t acc_stride = 0;
+  const float* bias = nullptr;  // [out], or null
+  void* result = nullptr;       // may be acc
+  DType result_type = DType::f32;
+  std::int64_t result_stride = 0;
+};
+
+inline constexpr int most_adapted_linears = 4;
+// A row's ranks, those of each term rounded up to 8, are worked off in windows of this many.
+inline constexpr int rank_window = 256;
+// What AdaptLinears::rank_rows must hold, in numbers.
+constexpr std::int64_t rank_row_numbers(std::int64_t rows) {
+  return rows * most_adapted_linears * rank_window;
+}
+
+// For each of the linear maps, which share x: result = (acc or x W_own^T, + scale * (B (A x) +
+// lora_bias) for each term) x gain + (own or base's bias), rounded once.
+struct AdaptLinears {
+  AdapterRows adapters{};
+  const void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  std::int64_t in = 0;
+  int count = 0;
+  AdaptedLinear linears[most_adapted_linears];
+  float* rank_rows = nullptr;
+  // Of any label, at most, each term's rounded up to 8; 0: nobody has factors.
+  std::int32_t most_ranks = 0;
+  bool replaced = false;  // whether anybody may have a weight of their own here
+};
+
+// out[r] += sum of scale * B A[ids[r]] over the row's terms, or becomes the row of a replaced
+// table. A is [vocabulary, padded].
+struct AdaptEmbedding {
+  AdapterRows adapters{};
+  std::int32_t site = 0;
+  const std::int32_t* ids = nullptr;  // [rows], of the vocabulary
+  std::int64_t vocabulary = 0;
+  std::int64_t width = 0;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+};
+
+// kv_b of MLA in absorbed form; head h has rows [h * rows_a_head, (h + 1) * rows_a_head) of B, keys
+// first, values last.
+struct AdaptLatent {
+  AdapterRows adapters{};
+  std::int32_t site = 0;
+  std::int64_t heads = 0;
+  std::int64_t rows_a_head = 0;
+  std::int64_t width = 0;   // of a head: of its keys, or of its values
+  std::int64_t latent = 0;  // kv_b's input
+  // What a head has: keys' queries [rows, heads, width], or values [rows, heads, width] in f32.
+  void* heads_data = nullptr;
+  DType heads_type = DType::f32;
+  std::int64_t heads_stride = 0;
+  std::int64_t heads_head_stride = 0;
+  // Latent side, f32: queries in latent space, or what attention gave.
+  float* latent_data = nullptr;
+  std::int64_t latent_stride = 0;
+  std::int64_t latent_head_stride = 0;
+};
+
+struct AdapterTable {
+  void (*linears)(const AdaptLinears&, StreamHandle) = nullptr;
+  void (*embedding)(const AdaptEmbedding&, StreamHandle) = nullptr;
+  // Queries x gain of their keys' rows.
+  void (*scale_queries)(const AdaptLatent&, StreamHandle) = nullptr;
+  // latent += scale * (queries B_keys) A.
+  void (*latent_queries)(const AdaptLatent&, StreamHandle) = nullptr;
+  // values = (values + scale * (B_values (A latent) + lora_bias)) x gain.
+  void (*latent_values)(const AdaptLatent&, StreamHandle) = nullptr;
+};
+
+}  // namespace motley::kernels

@@ -1,0 +1,162 @@
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/thread_pool.h"
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/test_numbers.h"
+#include "kernels/elementary.h"
+
+// Entries that do what others do one after the other.
+namespace motley::kernels::cpu {
+namespace {
+
+class Joined : public testing::TestWithParam<InstructionSet> {
+ protected:
+  const ElementaryTable& table() const { return elementary_table(GetParam()); }
+  StreamHandle stream() { return {&pool_}; }
+
+ private:
+  ThreadPool pool_{{.threads = 3}};
+};
+INSTANTIATE_TEST_SUITE_P(EverySet, Joined, testing::ValuesIn(available_instruction_sets()),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+void expect_same(const TestRows& a, const TestRows& b) {
+  const auto bytes = static_cast<std::size_t>(a.rows() * a.stride()) * (a.row_bytes() / a.width());
+  EXPECT_EQ(0, std::memcmp(a.row(0), b.row(0), bytes));
+}
+
+TEST_P(Joined, LinearsAreLinearForEach) {
+  Numbers numbers(1);
+  const TestRows x(numbers, DType::f32, 3, 20);
+  const std::vector<float> weight = numbers.floats(15 * 20, -1, 1);
+  TestRows together(DType::f32, 3, 15);
+  TestRows apart(DType::f32, 3, 15);
+  std::vector<Linear> products;
+  for (const std::int64_t first : {0, 4, 5}) {
+    products.push_back({.rows = 3,
+                        .x = x.row(0),
+                        .x_stride = x.stride(),
+                        .w = {.data = weight.data(), .out = 15, .in = 20},
+                        .w_rows_per_head = 15,
+                        .w_first = first,
+                        .out = 5,
+                        .y = together.floats() + first,
+                        .y_stride = together.stride()});
+  }
+  table().linears({.all = products.data(), .count = 3}, stream());
+  for (Linear& product : products) {
+    product.y = apart.floats() + product.w_first;
+    table().linear(product, stream());
+  }
+  expect_same(together, apart);
+}
+
+TEST_P(Joined, AddAndNormNormsTheSum) {
+  Numbers numbers(2);
+  const TestRows a(numbers, DType::f32, 5, 70);
+  const TestRows b(numbers, DType::f32, 5, 70);
+  const std::vector<float> weight = numbers.floats(70, 0.5, 1.5);
+  TestRows sum(DType::bf16, 5, 70);
+  TestRows sum_apart(DType::bf16, 5, 70);
+  TestRows out(DType::bf16, 5, 70);
+  TestRows out_apart(DType::bf16, 5, 70);
+  AddAndNorm both{.add = {.rows = 5,
+                          .width = 70,
+                          .a = a.row(0),
+                          .a_stride = a.stride(),
+                          .b = b.row(0),
+                          .b_stride = b.stride(),
+                          .out = sum.data(),
+                          .out_type = DType::bf16,
+                          .out_stride = sum.stride()},
+                  .norm = {.size = {5, 1, 70},
+                           .x = sum.data(),
+                           .x_type = DType::bf16,
+                           .x_stride = sum.stride(),
+                           .weight = weight.data(),
+                           .out = out.data(),
+                           .out_type = DType::bf16,
+                           .out_stride = out.stride()}};
+  table().add_and_norm(both, stream());
+  both.add.out = sum_apart.data();
+  both.norm.x = sum_apart.data();
+  both.norm.out = out_apart.data();
+  table().add(both.add, stream());
+  table().rms_norm(both.norm, stream());
+  expect_same(sum, sum_apart);
+  expect_same(out, out_apart);
+}
+
+TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
+  Numbers numbers(3);
+  constexpr std::int64_t rows = 3;
+  constexpr std::int64_t heads = 2;
+  constexpr std::int64_t width = 21;
+  constexpr std::int64_t pairs = 8;
+  TestRows x(numbers, DType::f32, rows * heads, width);
+  TestRows apart = x;
+  const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+  const std::vector<float> cos_sin = numbers.floats(rows * 2 * pairs, -1, 1);
+  const std::array<std::int32_t, 3> seq_begin = {0, 2, 3};
+  const std::array<std::int32_t, 3> positions = {1, 2, 0};
+  const std::array<std::int32_t, 4> pages = {3, 0, 1, -1};
+  TestRows stored(DType::bf16, 4 * 2 * heads, width);
+  TestRows stored_apart(DType::bf16, 4 * 2 * heads, width);
+  const Sequences sequences{
+      .count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()};
+  const BlockTable blocks{.pages = pages.data(), .stride = 2, .page_tokens = 2};
+  const auto pages_of = [&](TestRows& all) {
+    return Pages{.data = all.data(),
+                 .type = DType::bf16,
+                 .page_stride = 2 * heads * all.stride(),
+                 .token_stride = heads * all.stride(),
+                 .head_stride = all.stride()};
+  };
+  const Heads all{.heads = heads,
+                  .width = width,
+                  .x = x.data(),
+                  .x_stride = heads * x.stride(),
+                  .x_head_stride = x.stride(),
+                  .norm_weight = weight.data(),
+                  .cos_sin = cos_sin.data(),
+                  .pairs = pairs,
+                  .pages = pages_of(stored)};
+  table().prepare_heads(
+      {.rows = rows, .all = &all, .count = 1, .sequences = sequences, .table = blocks}, stream());
+  table().rms_norm({.size = {rows, heads, width},
+                    .x = apart.data(),
+                    .x_stride = heads * apart.stride(),
+                    .x_part_stride = apart.stride(),
+                    .weight = weight.data(),
+                    .out = apart.data(),
+                    .out_stride = heads * apart.stride(),
+                    .out_part_stride = apart.stride()},
+                   stream());
+  table().rope({.rows = rows,
+                .heads = heads,
+                .pairs = pairs,
+                .x = apart.data(),
+                .x_stride = heads * apart.stride(),
+                .x_head_stride = apart.stride(),
+                .cos_sin = cos_sin.data()},
+               stream());
+  table().store_paged({.sequences = sequences,
+                       .table = blocks,
+                       .pages = pages_of(stored_apart),
+                       .heads = heads,
+                       .width = width,
+                       .x = apart.data(),
+                       .x_stride = heads * apart.stride(),
+                       .x_head_stride = apart.stride()},
+                      stream());
+  expect_same(x, apart);
+  expect_same(stored, stored_apart);
+}
+
+}  // namespace
+}  // namespace motley::kernels::cpu

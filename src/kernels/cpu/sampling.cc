@@ -1,0 +1,208 @@
+#include "kernels/cpu/sampling.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/thread_pool.h"
+#include "kernels/sampling_arithmetic.h"
+
+namespace motley::kernels::sampling {
+namespace {
+
+// One row's work. `values` is [width] of scratch: logits first, then shares.
+struct Row {
+  const Sample& params;
+  std::int64_t row;
+  const SampleChoice& choice;
+  std::span<const float> logits;
+  std::span<float> values;
+};
+
+std::uint64_t best_rank(std::span<const float> values) {
+  std::uint64_t best = 0;
+  float largest = no_logit;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (best != 0 && !(values[i] > largest)) continue;
+    largest = values[i];
+    best = rank_of(values[i], static_cast<std::uint32_t>(i));
+  }
+  return best;
+}
+
+void write_top(const Row& row, float largest, std::uint64_t total) {
+  std::array<std::uint64_t, most_top_log_probabilities> best{};
+  const auto wanted = static_cast<std::size_t>(row.choice.top_log_probabilities);
+  if (wanted == 0) return;
+  std::size_t held = 0;
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    const std::uint64_t rank = rank_of(row.values[i], static_cast<std::uint32_t>(i));
+    if (held == wanted && rank < best[held - 1]) continue;
+    std::size_t at = held < wanted ? held++ : held - 1;
+    for (; at > 0 && best[at - 1] < rank; --at) best[at] = best[at - 1];
+    best[at] = rank;
+  }
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const std::int64_t place = row.row * row.params.top_stride + static_cast<std::int64_t>(i);
+    row.params.top_ids[place] = static_cast<std::int32_t>(id_of_rank(best[i]));
+    row.params.top_log_probabilities[place] =
+        log_probability(logit_of_rank(best[i]), largest, total);
+  }
+}
+
+// What the model itself says of the row.
+struct Distribution {
+  float largest = no_logit;
+  std::uint64_t total = 1;
+};
+
+Distribution own_distribution(const Row& row) {
+  const float largest = logit_of_rank(best_rank(row.values));
+  if (largest == no_logit) return {};
+  std::uint64_t total = 0;
+  for (const float value : row.values) total += weight_of(share_of(value, largest, 1));
+  return {.largest = largest, .total = total};
+}
+
+void adjust(const Row& row) {
+  const SampleChoice& choice = row.choice;
+  const Sample& p = row.params;
+  if (choice.mask_row >= 0) {
+    const std::uint32_t* mask = p.masks + choice.mask_row * p.mask_stride;
+    for (std::size_t i = 0; i < row.values.size(); ++i) {
+      if (((mask[i / 32] >> (i % 32)) & 1U) == 0) row.values[i] = no_logit;
+    }
+  }
+  for (std::int32_t i = choice.bias_begin; i < choice.bias_end; ++i) {
+    float& value = row.values[static_cast<std::size_t>(p.bias_ids[i])];
+    value = usable(value + p.biases[i]);
+  }
+  if (choice.counts_row < 0) return;
+  const std::int32_t* counts = p.counts + choice.counts_row * p.counts_stride;
+  for (std::size_t i = 0; i < row.values.size(); ++i)
+    row.values[i] =
+        penalised(row.values[i], counts[i], choice.repetition, choice.presence, choice.frequency);
+}
+
+// The cut after `wanted` tokens, or units of weight; the least cut where there are not as many. A
+// histogram of the keys says in which bin it lies, one of that bin says it better.
+Cut find_cut(std::span<const float> shares, Amount amount, std::uint64_t wanted) {
+  std::uint64_t before = 0;
+  KeyRange range;
+  while (range.bits > 0) {
+    std::array<std::uint64_t, most_bins> bins{};
+    for (const float share : shares) {
+      const std::uint32_t key = key_of(share);
+      if (range.holds(key)) bins[range.bin_of(key)] += amount_of(share, amount);
+    }
+    std::uint32_t at = most_bins;
+    while (at > 0 && before + bins[at - 1] < wanted) before += bins[--at];
+    if (at == 0) return {};
+    range = range.bin(at - 1);
+  }
+  return cut_at(range.low, before, amount, wanted);
+}
+
+std::uint64_t weight_above(std::span<const float> shares, std::uint32_t key) {
+  std::uint64_t weight = 0;
+  for (const float share : shares) weight += key_of(share) > key ? weight_of(share) : 0;
+  return weight;
+}
+
+std::int32_t draw(const Row& row, float largest) {
+  const SampleChoice& choice = row.choice;
+  std::uint64_t kept = 0;
+  for (float& value : row.values) {
+    const float share = share_of(value, largest, choice.inverse_temperature);
+    value = share >= choice.min_p ? share : 0.0F;
+    kept += weight_of(value);
+  }
+  Cut cut;
+  const auto cut_after = [&](Amount amount, std::uint64_t wanted) {
+    cut = find_cut(row.values, amount, wanted);
+    if (cut.ties != Cut{}.ties) kept = kept_by(cut, weight_above(row.values, cut.key));
+  };
+  if (choice.top_k > 0 && choice.top_k < row.params.width)
+    cut_after(Amount::tokens, static_cast<std::uint64_t>(choice.top_k));
+  if (choice.top_p < 1) cut_after(Amount::weight, kept_weight(kept, choice.top_p));
+
+  std::uint64_t left = drawn_unit(choice.seed, choice.draw, kept);
+  std::uint64_t ties = 0;
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    const std::uint32_t key = key_of(row.values[i]);
+    if (key < cut.key || (key == cut.key && ties++ >= cut.ties)) continue;
+    const std::uint64_t weight = weight_of(row.values[i]);
+    if (left < weight) return static_cast<std::int32_t>(i);
+    left -= weight;
+  }
+  return -1;  // never: a draw lies below the sum of what stays
+}
+
+void sample_row(const Row& row) {
+  const Sample& p = row.params;
+  for (std::size_t i = 0; i < row.values.size(); ++i) row.values[i] = usable(row.logits[i]);
+  Distribution own;
+  if (row.choice.top_log_probabilities >= 0) {
+    own = own_distribution(row);
+    write_top(row, own.largest, own.total);
+  }
+  adjust(row);
+  const std::uint64_t best = best_rank(row.values);
+  const float largest = logit_of_rank(best);
+  std::int32_t id = -1;
+  if (largest != no_logit) {
+    id = row.choice.inverse_temperature == 0 ? static_cast<std::int32_t>(id_of_rank(best))
+                                             : draw(row, largest);
+  }
+  p.ids[row.row] = id;
+  if (row.choice.top_log_probabilities >= 0) {
+    const float logit = id < 0 ? no_logit : usable(row.logits[static_cast<std::size_t>(id)]);
+    p.log_probabilities[row.row] = log_probability(logit, own.largest, own.total);
+  }
+  if (row.choice.counts_row >= 0 && id >= 0)
+    p.counts[row.choice.counts_row * p.counts_stride + id] += 2;
+}
+
+std::int64_t tasks(std::int64_t rows, StreamHandle stream) {
+  const auto* pool = static_cast<const ThreadPool*>(stream.native);
+  return std::min<std::int64_t>(rows, pool == nullptr ? 1 : pool->size());
+}
+
+}  // namespace
+}  // namespace motley::kernels::sampling
+
+namespace motley::kernels::cpu {
+
+std::int64_t sample_scratch_bytes(std::int64_t rows, std::int64_t width, StreamHandle stream) {
+  return sampling::tasks(rows, stream) * width * static_cast<std::int64_t>(sizeof(float));
+}
+
+void sample(const Sample& params, StreamHandle stream) {
+  const std::int64_t count = sampling::tasks(params.rows, stream);
+  const auto width = static_cast<std::size_t>(params.width);
+  const auto task = [&](std::int64_t index) {
+    const std::span values(static_cast<float*>(params.scratch) + index * params.width, width);
+    for (std::int64_t row = index; row < params.rows; row += count) {
+      sampling::sample_row({.params = params,
+                            .row = row,
+                            .choice = params.choices[row],
+                            .logits = {params.logits + row * params.logits_stride, width},
+                            .values = values});
+    }
+  };
+  auto* pool = static_cast<ThreadPool*>(stream.native);
+  if (pool != nullptr) {
+    pool->for_tasks(count, task);
+  } else if (count > 0) {
+    task(0);
+  }
+}
+
+void count_tokens(const CountTokens& params, StreamHandle) {
+  std::fill_n(params.counts, params.width, 0);
+  for (std::int64_t i = 0; i < params.prompt; ++i) params.counts[params.tokens[i]] = 1;
+  for (std::int64_t i = params.prompt; i < params.prompt + params.generated; ++i)
+    params.counts[params.tokens[i]] += 2;
+}
+
+}  // namespace motley::kernels::cpu

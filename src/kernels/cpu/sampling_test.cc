@@ -1,0 +1,379 @@
+#include "kernels/cpu/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/thread_pool.h"
+#include "kernels/elementary.h"
+#include "kernels/sampling_arithmetic.h"
+
+namespace motley::kernels {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+struct Answer {
+  std::vector<std::int32_t> ids;
+  std::vector<float> log_probabilities;
+  std::vector<std::int32_t> top_ids;
+  std::vector<float> top_log_probabilities;
+};
+
+// Rows of logits and what each wants; masks, counts and biases where a choice points at them.
+struct Step {
+  std::int64_t width = 0;
+  std::vector<float> logits;
+  std::vector<SampleChoice> choices;
+  std::vector<std::uint32_t> masks;
+  std::vector<std::int32_t> counts;
+  std::vector<std::int32_t> bias_ids;
+  std::vector<float> biases;
+
+  Answer run(ThreadPool* pool = nullptr) {
+    const auto rows = static_cast<std::int64_t>(choices.size());
+    constexpr std::int64_t tops = 8;
+    Answer answer{.ids = std::vector<std::int32_t>(choices.size(), -7),
+                  .log_probabilities = std::vector<float>(choices.size(), nan),
+                  .top_ids = std::vector<std::int32_t>(choices.size() * tops, -7),
+                  .top_log_probabilities = std::vector<float>(choices.size() * tops, nan)};
+    const StreamHandle stream{pool};
+    std::vector<std::byte> scratch(
+        static_cast<std::size_t>(cpu_table().sample_scratch_bytes(rows, width, stream)));
+    cpu_table().sample({.rows = rows,
+                        .width = width,
+                        .logits = logits.data(),
+                        .logits_stride = width,
+                        .choices = choices.data(),
+                        .masks = masks.data(),
+                        .mask_stride = (width + 31) / 32,
+                        .counts = counts.data(),
+                        .counts_stride = width,
+                        .bias_ids = bias_ids.data(),
+                        .biases = biases.data(),
+                        .ids = answer.ids.data(),
+                        .log_probabilities = answer.log_probabilities.data(),
+                        .top_stride = tops,
+                        .top_ids = answer.top_ids.data(),
+                        .top_log_probabilities = answer.top_log_probabilities.data(),
+                        .scratch = scratch.data()},
+                       stream);
+    return answer;
+  }
+};
+
+Step step_of(std::vector<float> logits, const SampleChoice& choice = {}) {
+  Step step;
+  step.width = static_cast<std::int64_t>(logits.size());
+  step.logits = std::move(logits);
+  step.choices = {choice};
+  return step;
+}
+
+std::vector<float> random_logits(std::size_t count, std::uint32_t seed, float spread = 3) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> logits(count);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+// The definitions, in float64 and with a sort: the probability of every token.
+std::vector<double> probabilities_by_definition(const std::vector<float>& logits,
+                                                const SampleChoice& choice) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::vector<double> kept(logits.size(), 0);
+  double total = 0;
+  std::int32_t count = 0;
+  for (const std::size_t id : order) {
+    const double share = std::exp((double{logits[id]} - double{logits[order[0]]}) *
+                                  double{choice.inverse_temperature});
+    if (share < double{choice.min_p} || (choice.top_k > 0 && count == choice.top_k)) break;
+    kept[id] = share;
+    total += share;
+    ++count;
+  }
+  double before = 0;
+  double left = 0;
+  for (const std::size_t id : order) {
+    const double share = kept[id];
+    if (before >= double{choice.top_p} * total) kept[id] = 0;
+    before += share;
+    left += kept[id];
+  }
+  for (double& probability : kept) probability /= left;
+  return kept;
+}
+
+// How many standard deviations the chi-square of these draws lies above its mean.
+double surprise(const std::vector<float>& logits, SampleChoice choice,
+                const std::vector<double>& expected) {
+  constexpr int draws = 20'000;
+  std::vector<int> seen(logits.size(), 0);
+  Step step = step_of(logits, choice);
+  for (int draw = 0; draw < draws; ++draw) {
+    step.choices[0].draw = static_cast<std::uint64_t>(draw);
+    ++seen.at(static_cast<std::size_t>(step.run().ids[0]));
+  }
+  double chi = 0;
+  double rest_expected = 0;
+  int rest_seen = 0;
+  int cells = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (expected[i] == 0) {
+      EXPECT_EQ(seen[i], 0) << "token " << i << " is ruled out";
+    }
+    if (expected[i] * draws < 10) {
+      rest_expected += expected[i] * draws;
+      rest_seen += seen[i];
+      continue;
+    }
+    chi += std::pow(seen[i] - expected[i] * draws, 2) / (expected[i] * draws);
+    ++cells;
+  }
+  if (rest_expected >= 10) {
+    chi += std::pow(rest_seen - rest_expected, 2) / rest_expected;
+    ++cells;
+  }
+  const double freedom = std::max(cells - 1, 1);
+  return (chi - freedom) / std::sqrt(2 * freedom);
+}
+
+// Fixed seeds: what is drawn never changes. Four deviations would be one in a thousand at most.
+TEST(Sample, DrawsTheDistributionOfEachParameter) {
+  const std::vector<float> logits = random_logits(200, 1);
+  const SampleChoice choices[] = {
+      {.inverse_temperature = 1, .seed = 11},
+      {.inverse_temperature = 1 / 0.7F, .seed = 12},
+      {.inverse_temperature = 1 / 1.8F, .seed = 13},
+      {.inverse_temperature = 1, .top_k = 7, .seed = 14},
+      {.inverse_temperature = 1, .top_p = 0.8F, .seed = 15},
+      {.inverse_temperature = 1, .min_p = 0.05F, .seed = 16},
+      {.inverse_temperature = 0.6F, .top_k = 40, .top_p = 0.9F, .min_p = 0.01F, .seed = 17},
+      {.inverse_temperature = 1, .top_p = 1e-6F, .seed = 18},
+      {.inverse_temperature = 1e4F, .seed = 19},
+  };
+  for (const SampleChoice& choice : choices) {
+    EXPECT_LT(surprise(logits, choice, probabilities_by_definition(logits, choice)), 4)
+        << "seed " << choice.seed;
+  }
+}
+
+TEST(Sample, CutsAmongEqualTokensByTheirIds) {
+  std::vector<float> logits(64, 1.0F);
+  logits[40] = 2;
+  std::map<std::int32_t, int> seen;
+  Step top_k = step_of(logits, {.inverse_temperature = 1, .top_k = 5, .seed = 3});
+  // Half of e + 63 lies in token 40 and the first 31 others.
+  Step top_p = step_of(logits, {.inverse_temperature = 1, .top_p = 0.5F, .seed = 3});
+  std::int32_t last_of_top_p = 0;
+  for (std::uint64_t draw = 0; draw < 2000; ++draw) {
+    top_k.choices[0].draw = draw;
+    top_p.choices[0].draw = draw;
+    ++seen[top_k.run().ids[0]];
+    const std::int32_t id = top_p.run().ids[0];
+    if (id != 40) last_of_top_p = std::max(last_of_top_p, id);
+  }
+  std::vector<std::int32_t> ids;
+  for (const auto& [id, times] : seen) ids.push_back(id);
+  EXPECT_THAT(ids, ElementsAre(0, 1, 2, 3, 40));
+  EXPECT_EQ(last_of_top_p, 30);
+}
+
+TEST(Sample, TakesTheLowestIdAmongTheGreatest) {
+  EXPECT_THAT(step_of({1, 3, -2, 3, 2}).run().ids, ElementsAre(1));
+  EXPECT_THAT(step_of({-0.0F, 0.0F, -1}).run().ids, ElementsAre(0));
+  EXPECT_THAT(step_of({-5, -3, -4}).run().ids, ElementsAre(1));
+}
+
+TEST(Sample, NeverChoosesWhatIsNoNumber) {
+  EXPECT_THAT(step_of({nan, 1, nan, 2}).run().ids, ElementsAre(3));
+  EXPECT_THAT(step_of({nan, infinity, infinity, 2}).run().ids, ElementsAre(1));
+  Step step = step_of({nan, 1, -nan, -infinity}, {.inverse_temperature = 1e-3F, .seed = 1});
+  for (std::uint64_t draw = 0; draw < 100; ++draw) {
+    step.choices[0].draw = draw;
+    ASSERT_EQ(step.run().ids[0], 1);
+  }
+}
+
+TEST(Sample, SaysThatNoTokenIsLeft) {
+  for (const float inverse_temperature : {0.0F, 1.0F}) {
+    Step step = step_of({nan, -infinity, nan},
+                        {.inverse_temperature = inverse_temperature, .top_log_probabilities = 2});
+    const Answer answer = step.run();
+    EXPECT_EQ(answer.ids[0], -1);
+    EXPECT_EQ(answer.log_probabilities[0], -infinity);
+    Step masked = step_of({1, 2, 3}, {.inverse_temperature = inverse_temperature, .mask_row = 0});
+    masked.masks = {0};
+    EXPECT_EQ(masked.run().ids[0], -1);
+  }
+}
+
+TEST(Sample, ChoosesWithinMaskAndBias) {
+  Step step = step_of({5, 4, 3, 2, 1}, {.mask_row = 1, .bias_begin = 1, .bias_end = 3});
+  step.masks = {0, 0b11110};
+  step.bias_ids = {2, 1, 4};
+  step.biases = {100, -infinity, 2.5F};
+  EXPECT_THAT(step.run().ids, ElementsAre(4));
+}
+
+// repetition: a logit above zero is divided, one below multiplied, for tokens of prompt and answer;
+// frequency and presence are taken from tokens of the answer.
+TEST(Sample, PenalisesAsHuggingFaceAndOpenAiDefine) {
+  const std::vector<float> logits = {2, -2, 2, -2, 1.5F};
+  const std::vector<std::int32_t> counts = {1, 1, 2 * 3, 2 * 1 + 1, 0};
+  // Which bias, added before the penalties, makes a token as large as token 4: (1.5 + 3 * 0.5 +
+  // 0.25) * 2 for one that was generated three times.
+  const std::vector<float> equal = {1.5F * 2, 1.5F * 2, 3.25F * 2, 2.25F * 2};
+  for (std::int32_t id = 0; id < 4; ++id) {
+    for (const float more : {-0.001F, 0.001F}) {
+      Step step = step_of(logits, {.repetition = 2,
+                                   .presence = 0.25F,
+                                   .frequency = 0.5F,
+                                   .counts_row = 0,
+                                   .bias_begin = 0,
+                                   .bias_end = 1});
+      const auto at = static_cast<std::size_t>(id);
+      step.counts = counts;
+      step.bias_ids = {id};
+      step.biases = {equal[at] - logits[at] + more};
+      EXPECT_EQ(step.run().ids[0], more > 0 ? id : 4) << "token " << id;
+    }
+  }
+  // A logit below zero is multiplied: -1 * 2 loses against -1.9.
+  Step below = step_of({-1, -1.9F}, {.repetition = 2, .counts_row = 0});
+  below.counts = {1, 0};
+  EXPECT_EQ(below.run().ids[0], 1);
+}
+
+TEST(Sample, CountsWhatItChooses) {
+  Step step = step_of({3, 2.9F, 1}, {.frequency = 0.2F, .counts_row = 0});
+  step.counts = {0, 1, 0};
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < 4; ++i) ids.push_back(step.run().ids[0]);
+  EXPECT_THAT(ids, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(step.counts, ElementsAre(4, 5, 0));
+}
+
+TEST(Sample, GivesTheModelsOwnLogProbabilities) {
+  std::vector<float> logits = random_logits(5000, 4);
+  logits[77] = nan;
+  logits[80] = logits[81] = 9;
+  double largest = 9;
+  double total = 0;
+  for (const float logit : logits)
+    if (!std::isnan(logit)) total += std::exp(double{logit} - largest);
+  Step step = step_of(logits, {.inverse_temperature = 5,
+                               .repetition = 1.5F,
+                               .counts_row = 0,
+                               .bias_begin = 0,
+                               .bias_end = 1,
+                               .top_log_probabilities = 5,
+                               .seed = 5});
+  step.counts.assign(logits.size(), 2);
+  step.bias_ids = {81};
+  step.biases = {-infinity};
+  const Answer answer = step.run();
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return !std::isnan(logits[a]) && (std::isnan(logits[b]) || logits[a] > logits[b]);
+  });
+  const auto expected = [&](std::size_t id) {
+    return double{logits[id]} - largest - std::log(total);
+  };
+  // An exponential within 2 units of the last place: 2^-22 of the sum, and one rounding of
+  // about 10.
+  constexpr double tolerance = 1.5e-6;
+  const auto id = static_cast<std::size_t>(answer.ids[0]);
+  EXPECT_NEAR(answer.log_probabilities[0], expected(id), tolerance);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(answer.top_ids[i], static_cast<std::int32_t>(order[i]));
+    EXPECT_NEAR(answer.top_log_probabilities[i], expected(order[i]), tolerance);
+  }
+  EXPECT_EQ(answer.top_ids[5], -7) << "what no row asked for stays as it was";
+}
+
+TEST(Sample, GivesEachRowTheSameAnswerWhateverRunsBeside) {
+  constexpr std::size_t width = 1500;
+  Step together;
+  together.width = width;
+  std::vector<Answer> alone;
+  for (std::uint32_t row = 0; row < 12; ++row) {
+    const std::vector<float> logits = random_logits(width, row);
+    const SampleChoice choice{.inverse_temperature = row % 3 == 0 ? 0 : 1.0F,
+                              .top_k = row % 2 == 0 ? 0 : 50,
+                              .top_p = row % 4 == 0 ? 1 : 0.9F,
+                              .top_log_probabilities = static_cast<std::int32_t>(row % 5) - 1,
+                              .seed = 99,
+                              .draw = row};
+    alone.push_back(step_of(logits, choice).run());
+    together.logits.insert(together.logits.end(), logits.begin(), logits.end());
+    together.choices.push_back(choice);
+  }
+  ThreadPool pool({.threads = 3});
+  const Answer answer = together.run(&pool);
+  for (std::size_t row = 0; row < 12; ++row) {
+    EXPECT_EQ(answer.ids[row], alone[row].ids[0]) << "row " << row;
+    if (together.choices[row].top_log_probabilities >= 0) {
+      EXPECT_EQ(answer.log_probabilities[row], alone[row].log_probabilities[0]) << "row " << row;
+    }
+  }
+}
+
+TEST(Sample, CountsPromptAndAnswer) {
+  std::vector<std::int32_t> counts(6, 99);
+  const std::vector<std::int32_t> tokens = {4, 4, 1, 1, 5, 5};
+  cpu_table().count_tokens(
+      {.width = 6, .counts = counts.data(), .tokens = tokens.data(), .prompt = 3, .generated = 3},
+      {});
+  EXPECT_THAT(counts, ElementsAre(0, 3, 0, 0, 1, 4));
+}
+
+// The known answers of Philox 4x32-10: words 0 and 1 for counter 0 and key 0, and the first word
+// of a key of ones.
+TEST(SamplingArithmetic, DrawsPhiloxNumbers) {
+  EXPECT_EQ(sampling::random_bits(0, 0), 0xE169C58D6627E8D5U);
+  EXPECT_NE(sampling::random_bits(0, 1), sampling::random_bits(1, 0));
+}
+
+TEST(SamplingArithmetic, MultipliesWithoutLosingTheUpperHalf) {
+  EXPECT_EQ(sampling::high_product(~0ULL, ~0ULL), ~0ULL - 1);
+  EXPECT_EQ(sampling::high_product(1ULL << 63, 6), 3U);
+  EXPECT_EQ(sampling::high_product(0xFFFFFFFFULL, 0xFFFFFFFFULL), 0U);
+  EXPECT_EQ(sampling::high_product(0x123456789ABCDEF0ULL, 0x0FEDCBA987654321ULL),
+            0x0121FA00AD77D742ULL);
+}
+
+TEST(SamplingArithmetic, FollowsExponentialAndLogarithm) {
+  double worst = 0;
+  for (float x = 0; x > -29.7F; x -= 0.00131F) {
+    const double exact = std::exp(double{x});
+    worst = std::max(worst, std::abs(double{sampling::exp_of(x)} - exact) / exact);
+  }
+  EXPECT_LT(worst, 0x1p-22);  // 2 units of the last place
+  EXPECT_EQ(sampling::exp_of(0), 1.0F);
+  EXPECT_EQ(sampling::exp_of(-30), 0.0F);
+  EXPECT_EQ(sampling::exp_of(-infinity), 0.0F);
+  EXPECT_GE(sampling::weight_of(sampling::exp_of(-29.799F)), 1U);
+  for (std::uint64_t total = 1; total < (1ULL << 62); total = total * 3 + 1) {
+    const double exact = std::log(static_cast<double>(total)) - 43 * std::log(2.0);
+    EXPECT_NEAR(sampling::log_of_weights(total), exact, 1e-14) << total;
+  }
+}
+
+}  // namespace
+}  // namespace motley::kernels

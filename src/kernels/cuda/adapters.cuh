@@ -1,0 +1,109 @@
+// What kernels of adapters share: finding a row's terms, and reading pages.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include "kernels/adapters.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace motley::kernels::cuda {
+
+// A type of pages: how many numbers a load takes, and what a number is.
+struct PagesF32 {
+  using Number = float;
+  static constexpr bool scaled = false;
+  __device__ static float widen(Number number) { return number; }
+};
+struct PagesBf16 {
+  using Number = __nv_bfloat16;
+  static constexpr bool scaled = false;
+  __device__ static float widen(Number number) { return __bfloat162float(number); }
+};
+struct PagesF8 {
+  using Number = __nv_fp8_e4m3;
+  static constexpr bool scaled = true;
+  __device__ static float widen(Number number) { return static_cast<float>(number); }
+};
+
+// Eight numbers side by side, at a multiple of their own size.
+template <class Number>
+struct alignas(8 * sizeof(Number)) Eight {
+  Number numbers[8];
+};
+
+template <class Pages>
+__device__ void load_eight(const void* from, std::int64_t index, float (&to)[8]) {
+  using Number = typename Pages::Number;
+  const auto eight =
+      *reinterpret_cast<const Eight<Number>*>(static_cast<const Number*>(from) + index);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) to[i] = Pages::widen(eight.numbers[i]);
+}
+
+template <class Pages>
+__device__ float number_at(const void* from, std::int64_t index) {
+  return Pages::widen(static_cast<const typename Pages::Number*>(from)[index]);
+}
+
+// The scale of a row of a factor [rows, columns]; 1 where its pages have none.
+template <class Pages>
+__device__ float row_scale(const void* factor, std::int64_t rows, std::int64_t columns,
+                           std::int64_t row) {
+  if constexpr (Pages::scaled) {
+    const std::int64_t numbers = (rows * columns + 15) / 16 * 16;
+    return reinterpret_cast<const float*>(static_cast<const char*>(factor) + numbers)[row];
+  }
+  return 1;
+}
+
+__device__ inline float activation_at(const void* from, DType type, std::int64_t index) {
+  if (type == DType::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(from)[index]);
+  return static_cast<const float*>(from)[index];
+}
+
+__device__ inline void store_activation(void* to, DType type, std::int64_t index, float value) {
+  if (type == DType::bf16) {
+    static_cast<__nv_bfloat16*>(to)[index] = __float2bfloat16_rn(value);
+  } else {
+    static_cast<float*>(to)[index] = value;
+  }
+}
+
+struct TermRange {
+  int begin = 0;
+  int end = 0;
+};
+__device__ inline TermRange terms_of(const AdapterRows& adapters, int label) {
+  if (label < 0) return {};
+  return {adapters.term_begin[label], adapters.term_begin[label + 1]};
+}
+
+// What a term has at a site; null where its adapter has no such layer.
+__device__ inline const SiteEntry* site_of(const AdapterRows& adapters, const AdapterTerm& term,
+                                           std::int32_t site) {
+  return site < term.site_layers * adapters.sites_a_layer ? term.sites + site : nullptr;
+}
+
+__device__ inline int up_to_eight(int ranks) { return (ranks + 7) / 8 * 8; }
+
+__device__ inline float sum_of_warp(float value) {
+  for (int distance = 16; distance > 0; distance /= 2)
+    value += __shfl_xor_sync(0xFFFFFFFF, value, distance);
+  return value;
+}
+
+// Calls launch(Pages()) for the pages' type.
+template <class Launch>
+void with_pages(DType pages, Launch launch) {
+  switch (pages) {
+    case DType::bf16:
+      return launch(PagesBf16());
+    case DType::f8_e4m3:
+      return launch(PagesF8());
+    default:
+      return launch(PagesF32());
+  }
+}
+
+}  // namespace motley::kernels::cuda

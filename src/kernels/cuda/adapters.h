@@ -1,0 +1,20 @@
+#pragma once
+
+#include "kernels/adapters.h"
+
+namespace motley::kernels::cuda {
+
+void adapt_linears(const AdaptLinears& params, StreamHandle stream);
+void adapt_embedding(const AdaptEmbedding& params, StreamHandle stream);
+void scale_latent_queries(const AdaptLatent& params, StreamHandle stream);
+void adapt_latent_queries(const AdaptLatent& params, StreamHandle stream);
+void adapt_latent_values(const AdaptLatent& params, StreamHandle stream);
+
+// Of the GPU's elementary table.
+inline constexpr AdapterTable adapter_table{.linears = adapt_linears,
+                                            .embedding = adapt_embedding,
+                                            .scale_queries = scale_latent_queries,
+                                            .latent_queries = adapt_latent_queries,
+                                            .latent_values = adapt_latent_values};
+
+}  // namespace motley::kernels::cuda

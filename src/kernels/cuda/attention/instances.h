@@ -1,0 +1,28 @@
+// The instances of the tensor cores' attention kernel, one file for each pair of widths.
+#pragma once
+
+namespace motley::kernels::cuda::tiles {
+
+struct TileParams;
+
+struct Instance {
+  void (*kernel)(TileParams) = nullptr;
+  int threads = 0;
+  int shared_bytes = 0;
+  int rows = 0;       // packed rows of a tile
+  int most_rows = 0;  // packed rows of a sequence that it serves
+  int blocks_per_sm = 0;
+};
+
+// For sequences of few packed rows, and of many. A latent's are one.
+struct Instances {
+  Instance few;
+  Instance many;
+};
+
+Instances widths_64();
+Instances widths_128();
+Instances widths_192_128();
+Instances latent_576_512();
+
+}  // namespace motley::kernels::cuda::tiles

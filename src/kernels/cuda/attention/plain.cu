@@ -1,0 +1,136 @@
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/find_sequence.cuh"
+#include "kernels/cuda/queue.cuh"
+
+// The definition as it stands: a block a row and head, blocks of 64 positions under a running
+// softmax, float32 throughout.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr int plain_threads = 256;
+constexpr int plain_warps = plain_threads / 32;
+constexpr int block_positions = 64;
+constexpr int columns_each = max_head_width / plain_threads;
+
+__device__ float read(const void* data, bool f32, std::int64_t at) {
+  return f32 ? static_cast<const float*>(data)[at]
+             : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+}
+
+__device__ std::int64_t place(const BlockTable& table, const Pages& pages, int sequence,
+                              std::int64_t position, std::int64_t kv_head) {
+  const std::int64_t page = table.pages[sequence * table.stride + position / table.page_tokens];
+  return page * pages.page_stride + position % table.page_tokens * pages.token_stride +
+         kv_head * pages.head_stride;
+}
+
+struct PlainShared {
+  float query[max_head_width];
+  float scores[block_positions];
+  float most;
+  float total;
+  float factor;
+};
+
+// One warp: scores become e^(score - most), what stands is to be scaled by `factor`.
+__device__ void soften(PlainShared& s, int count) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float most = s.most;
+  for (int j = lane; j < count; j += 32) most = fmaxf(most, s.scores[j]);
+  for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, d));
+  float total = 0;
+  for (int j = lane; j < count; j += 32) {
+    const float weight = expf(s.scores[j] - most);
+    s.scores[j] = weight;
+    total += weight;
+  }
+  for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xFFFFFFFF, total, d);
+  __syncwarp();
+  if (lane == 0) {
+    s.factor = expf(s.most - most);
+    s.total = s.total * s.factor + total;
+    s.most = most;
+  }
+}
+
+__global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
+  launch_dependents();
+  wait_for_previous_grid();
+  __shared__ PlainShared s;
+  const int row = static_cast<int>(blockIdx.x);
+  const int head = static_cast<int>(blockIdx.y);
+  const int count = static_cast<int>(p.sequences.count);
+  if (row >= p.sequences.seq_begin[count]) return;
+  const int sequence = find_sequence(p.sequences.seq_begin, count, row);
+  const std::int64_t kv_head = head / (p.heads / p.kv_heads);
+  const std::int64_t end = std::int64_t{p.sequences.positions[row]} + 1;
+  const std::int64_t begin = p.window > 0 && end > p.window ? end - p.window : 0;
+  const int t = static_cast<int>(threadIdx.x);
+  const int lane = t % 32;
+  const bool kv_f32 = p.k.type == DType::f32;
+
+  for (int i = t; i < p.key_width; i += plain_threads)
+    s.query[i] = read(p.q, p.q_type == DType::f32,
+                      row * p.q_stride + static_cast<std::int64_t>(head) * p.q_head_stride + i);
+  if (t == 0) {
+    s.most = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
+    s.total = p.sinks != nullptr ? 1.0F : 0.0F;
+  }
+  float sums[columns_each] = {};
+  for (std::int64_t first = begin; first < end;) {
+    const std::int64_t cut = (first / block_positions + 1) * block_positions;
+    const std::int64_t stop = cut < end ? cut : end;
+    const int positions = static_cast<int>(stop - first);
+    __syncthreads();
+    for (int j = t / 32; j < positions; j += plain_warps) {
+      const std::int64_t key = place(p.table, p.k, sequence, first + j, kv_head);
+      float dot = 0;
+      for (int i = lane; i < p.key_width; i += 32)
+        dot = fmaf(s.query[i], read(p.k.data, kv_f32, key + i), dot);
+      for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(0xFFFFFFFF, dot, d);
+      if (lane == 0) s.scores[j] = dot * p.scale;
+    }
+    __syncthreads();
+    if (t < 32) soften(s, positions);
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < columns_each; ++c) sums[c] *= s.factor;
+    for (int j = 0; j < positions; ++j) {
+      const std::int64_t value = place(p.table, p.v, sequence, first + j, kv_head);
+#pragma unroll
+      for (int c = 0; c < columns_each; ++c) {
+        const int i = t + c * plain_threads;
+        if (i < p.value_width)
+          sums[c] = fmaf(s.scores[j], read(p.v.data, kv_f32, value + i), sums[c]);
+      }
+    }
+    first = stop;
+  }
+  __syncthreads();
+  const float factor = 1.0F / s.total;
+  const std::int64_t at = row * p.out_stride + static_cast<std::int64_t>(head) * p.out_head_stride;
+#pragma unroll
+  for (int c = 0; c < columns_each; ++c) {
+    const int i = t + c * plain_threads;
+    if (i >= p.value_width) continue;
+    if (p.out_type == DType::f32) {
+      static_cast<float*>(p.out)[at + i] = sums[c] * factor;
+    } else {
+      static_cast<__nv_bfloat16*>(p.out)[at + i] = __float2bfloat16(sums[c] * factor);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_plain(const Attention& params, StreamHandle stream) {
+  queue("attention_plain", attend_plain,
+        {.grid = static_cast<unsigned>(params.sequences.rows),
+         .grid_y = static_cast<unsigned>(params.heads),
+         .threads = plain_threads},
+        stream, params);
+}
+
+}  // namespace motley::kernels::cuda

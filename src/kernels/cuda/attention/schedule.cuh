@@ -1,0 +1,172 @@
+// Who computes what. Every block finds it out for itself from the sequences' lengths, so that one
+// launch serves any: an item is a tile's stretch of positions; long stretches are cut where there
+// are fewer tiles than blocks that run side by side.
+#pragma once
+
+#include "kernels/cuda/attention/shape.cuh"
+
+namespace motley::kernels::cuda::tiles {
+
+struct Schedule {
+  int item_begin[most_sequences + 1];
+  int warp_sums[16];
+  int cut;  // positions of an item; a multiple of unit_positions
+  int items;
+};
+
+// Of a sequence: its tiles, and a bound on the positions that one of them reads.
+struct Work {
+  int first_row;
+  int rows;  // packed
+  int tiles;
+  int reach;
+};
+
+template <class S>
+__device__ inline Work work_of(const TileParams& p, int sequence) {
+  Work work;
+  work.first_row = p.seq_begin[sequence];
+  const int end = p.seq_begin[sequence + 1];
+  work.rows = (end - work.first_row) * p.group;
+  work.tiles = 0;
+  work.reach = 0;
+  if (work.rows < p.least_rows || work.rows > p.most_rows) return work;
+  work.tiles = (work.rows + S::rows - 1) / S::rows;
+  const int last = p.positions[end - 1];
+  work.reach = last + 1;
+  if (p.window > 0)
+    work.reach = min(work.reach, p.window + token_of(p, S::rows) + 2 + unit_length(last));
+  return work;
+}
+
+__device__ inline int pieces(int reach, int cut) { return (reach + cut - 1) / cut; }
+
+// The sum over the block; `before` becomes that of the threads before.
+template <int threads>
+__device__ inline int sum_of_threads(int value, int* warp_sums, int& before) {
+  const int t = static_cast<int>(threadIdx.x);
+  int sum = value;
+  for (int d = 1; d < 32; d *= 2) {
+    const int other = __shfl_up_sync(0xFFFFFFFF, sum, d);
+    if (t % 32 >= d) sum += other;
+  }
+  __syncthreads();
+  if (t % 32 == 31) warp_sums[t / 32] = sum;
+  __syncthreads();
+  before = sum - value;
+  int total = 0;
+  for (int w = 0; w < threads / 32; ++w) {
+    if (w < t / 32) before += warp_sums[w];
+    total += warp_sums[w];
+  }
+  return total;
+}
+
+template <class S>
+__device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
+  const int each = (p.sequences + S::threads - 1) / S::threads;
+  const int begin = min(static_cast<int>(threadIdx.x) * each, p.sequences);
+  const int end = min(begin + each, p.sequences);
+  int units = 0;
+  for (int s = begin; s < end; ++s) {
+    const Work work = work_of<S>(p, s);
+    units += work.tiles * p.kv_heads * pieces(work.reach, unit_positions);
+  }
+  int before = 0;
+  units = sum_of_threads<S::threads>(units, schedule.warp_sums, before);
+  constexpr int uncut = 1 << 30;
+  int cut = p.whole ? uncut : max(1, pieces(units, p.slots)) * unit_positions;
+  int items = 0;
+  int own = 0;
+  for (;;) {
+    own = 0;
+    for (int s = begin; s < end; ++s) {
+      const Work work = work_of<S>(p, s);
+      own += work.tiles * p.kv_heads * pieces(work.reach, cut);
+    }
+    items = sum_of_threads<S::threads>(own, schedule.warp_sums, before);
+    if (cut == uncut) break;
+    const std::int64_t parts =
+        static_cast<std::int64_t>(items) * (S::folds ? cut / unit_positions : 1);
+    if (items <= p.counter_count &&
+        parts * p.partial_rows * (S::value_width + 2) <= p.partial_count)
+      break;
+    cut = uncut;  // the scratch would not hold it
+  }
+  for (int s = begin; s < end; ++s) {
+    schedule.item_begin[s] = before;
+    const Work work = work_of<S>(p, s);
+    before += work.tiles * p.kv_heads * pieces(work.reach, cut);
+  }
+  if (threadIdx.x == 0) {
+    schedule.item_begin[p.sequences] = items;
+    schedule.cut = cut;
+    schedule.items = items;
+  }
+  __syncthreads();
+}
+
+struct Item {
+  int sequence;
+  int first_row;  // of its sequence, in the step
+  int rows;       // of its sequence, packed
+  int row;        // the tile's first, packed
+  int kv_head;
+  int begin, end;  // positions that the tile reads
+  int chunk, chunks;
+  int lead;  // the item that is the tile's first chunk
+  int cut;
+};
+
+template <class S>
+__device__ inline Item find_item(const TileParams& p, const Schedule& schedule, int index) {
+  int low = 0;
+  int high = p.sequences;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (schedule.item_begin[middle] <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const Work work = work_of<S>(p, low);
+  Item item;
+  item.sequence = low;
+  item.first_row = work.first_row;
+  item.rows = work.rows;
+  item.cut = schedule.cut;
+  item.chunks = pieces(work.reach, item.cut);
+  const int place = index - schedule.item_begin[low];
+  item.chunk = place % item.chunks;
+  item.lead = index - item.chunk;
+  item.kv_head = place / item.chunks % p.kv_heads;
+  // The last tile, which reads most, first.
+  item.row = (work.tiles - 1 - place / item.chunks / p.kv_heads) * S::rows;
+  const int first = p.positions[work.first_row + token_of(p, item.row)];
+  const int last_row = min(item.row + S::rows, work.rows) - 1;
+  item.begin = p.window > 0 ? max(0, first + 1 - p.window) : 0;
+  item.end = p.positions[work.first_row + token_of(p, last_row)] + 1;
+  return item;
+}
+
+// Positions [first, last) of a chunk, in whole blocks but for the end. It may be empty.
+struct Stretch {
+  int first, last;
+};
+
+template <class S>
+__device__ inline Stretch stretch_of(const Item& item, int chunk) {
+  const int block = item.begin & ~(block_positions - 1);
+  if (item.chunks == 1) return {block, item.end};
+  const int origin = unit_begin(item.begin);
+  int first = origin + chunk * item.cut;
+  int last = first + item.cut;
+  if constexpr (S::folds) {
+    first = unit_begin(first);
+    last = unit_begin(last);
+  }
+  return {max(first, block), chunk + 1 == item.chunks ? item.end : min(last, item.end)};
+}
+
+}  // namespace motley::kernels::cuda::tiles

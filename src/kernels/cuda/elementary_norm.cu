@@ -1,0 +1,119 @@
+#include "base/check.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/norm.cuh"
+
+namespace motley::kernels::cuda {
+namespace {
+
+template <class X, class Out, bool whole>
+__global__ void __launch_bounds__(most_norm_threads) norm(RmsNorm p, NormTeam team) {
+  __shared__ float warp_sums[most_norm_threads / 32];
+  launch_dependents();
+  wait_for_previous_grid();
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t index =
+      std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
+  // Teams without a part stay for the barrier.
+  const bool mine = index < p.size.rows * p.size.parts;
+  const std::int64_t row = mine ? index / p.size.parts : 0;
+  const std::int64_t part = mine ? index % p.size.parts : 0;
+  const std::int64_t width = mine ? p.size.width : 0;
+  const X* const x = static_cast<const X*>(p.x) + row * p.x_stride + part * p.x_part_stride;
+  Out* const out = static_cast<Out*>(p.out) + row * p.out_stride + part * p.out_part_stride;
+  Squares squares;
+  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads)
+    squares.add(read_four<whole>(x, at, width));
+  const float factor = squares.factor(p.size.width, p.eps, team, warp_sums);
+  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
+    const Four weight = read_four<whole>(p.weight, at, width);
+    write_four<whole>(out, at, width,
+                      normed<Out>(read_four<whole>(x, at, width), weight, factor, p.weight_in_f32));
+  }
+}
+
+// A team a row. What a thread reads back it has written itself.
+template <class A, class B, class X, class Out, bool whole>
+__global__ void __launch_bounds__(most_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
+  __shared__ float warp_sums[most_norm_threads / 32];
+  launch_dependents();
+  wait_for_previous_grid();
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
+  const std::int64_t width = row < p.add.rows ? p.add.width : 0;
+  const A* const a = static_cast<const A*>(p.add.a) + row * p.add.a_stride;
+  const B* const b = static_cast<const B*>(p.add.b) + row * p.add.b_stride;
+  X* const x = static_cast<X*>(p.add.out) + row * p.add.out_stride;
+  Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
+  Squares squares;
+  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
+    const Four left = read_four<whole>(a, at, width);
+    const Four right = read_four<whole>(b, at, width);
+    Four sum;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum.at[i] = widen(narrow<X>(left.at[i] + right.at[i]));
+    write_four<whole>(x, at, width, sum);
+    squares.add(sum);
+  }
+  const float factor = squares.factor(p.add.width, p.norm.eps, team, warp_sums);
+  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
+    const Four weight = read_four<whole>(p.norm.weight, at, width);
+    write_four<whole>(
+        out, at, width,
+        normed<Out>(read_four<whole>(x, at, width), weight, factor, p.norm.weight_in_f32));
+  }
+}
+
+bool norm_in_fours(const RmsNorm& p) {
+  return p.size.width % 4 == 0 && in_fours(p.x, p.x_type, p.x_stride) && p.x_part_stride % 4 == 0 &&
+         in_fours(p.weight, DType::f32, 0) && in_fours(p.out, p.out_type, p.out_stride) &&
+         p.out_part_stride % 4 == 0;
+}
+
+LaunchShape shape_of(const NormTeam& team, std::int64_t parts) {
+  return {.grid = static_cast<unsigned>((parts + team.parts - 1) / team.parts),
+          .threads = static_cast<unsigned>(team.threads * team.parts)};
+}
+
+}  // namespace
+
+void rms_norm(const RmsNorm& p, StreamHandle stream) {
+  const std::int64_t parts = p.size.rows * p.size.parts;
+  if (parts <= 0 || p.size.width <= 0) return;
+  const NormTeam team = norm_team(p.size.width);
+  with_type(p.x_type, [&](auto x) {
+    with_type(p.out_type, [&](auto out) {
+      with_flag(norm_in_fours(p), [&](auto flag) {
+        queue("rms_norm", norm<decltype(x), decltype(out), flag.value>, shape_of(team, parts),
+              stream, p, team);
+      });
+    });
+  });
+}
+
+void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
+  MOTLEY_CHECK(p.norm.x == p.add.out && p.norm.x_type == p.add.out_type &&
+                   p.norm.x_stride == p.add.out_stride && p.norm.size.parts == 1 &&
+                   p.norm.size.rows == p.add.rows && p.norm.size.width == p.add.width,
+               "the norm of the sum");
+  if (p.add.rows <= 0 || p.add.width <= 0) return;
+  const bool whole = norm_in_fours(p.norm) && in_fours(p.add.a, p.add.a_type, p.add.a_stride) &&
+                     in_fours(p.add.b, p.add.b_type, p.add.b_stride);
+  const NormTeam team = norm_team(p.add.width);
+  with_type(p.add.a_type, [&](auto a) {
+    with_type(p.add.b_type, [&](auto b) {
+      with_type(p.add.out_type, [&](auto x) {
+        with_type(p.norm.out_type, [&](auto out) {
+          with_flag(whole, [&](auto flag) {
+            queue("add_and_norm",
+                  sum_and_norm<decltype(a), decltype(b), decltype(x), decltype(out), flag.value>,
+                  shape_of(team, p.add.rows), stream, p, team);
+          });
+        });
+      });
+    });
+  });
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,122 @@
+// Rows of numbers in fours, one four a thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/number_types.h"
+#include "kernels/cuda/queue.cuh"
+
+namespace motley::kernels::cuda {
+
+__device__ inline float widen(float value) { return value; }
+__device__ inline float widen(bf16 value) { return value.to_float(); }
+__device__ inline float widen(f16 value) { return value.to_float(); }
+template <class T>
+__device__ T narrow(float value) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return value;
+  } else {
+    return T::from(value);
+  }
+}
+
+struct Four {
+  float at[4];
+};
+
+template <class T>
+struct alignas(4 * sizeof(T)) StoredFour {
+  T at[4];
+};
+
+// Numbers [at, at + 4) of a row of `size`; zeros behind its end. `whole` says that the row begins
+// where a StoredFour may, and that 4 divides its size.
+template <bool whole, class T>
+__device__ Four read_four(const T* row, std::int64_t at, std::int64_t size) {
+  Four four{};
+  if constexpr (whole) {
+    const auto stored = *reinterpret_cast<const StoredFour<T>*>(row + at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.at[i] = widen(stored.at[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (at + i < size) four.at[i] = widen(row[at + i]);
+  }
+  return four;
+}
+
+template <bool whole, class T>
+__device__ void write_four(T* row, std::int64_t at, std::int64_t size, const Four& four) {
+  if constexpr (whole) {
+    StoredFour<T> stored;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) stored.at[i] = narrow<T>(four.at[i]);
+    *reinterpret_cast<StoredFour<T>*>(row + at) = stored;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (at + i < size) row[at + i] = narrow<T>(four.at[i]);
+  }
+}
+
+inline std::int64_t bytes_of(DType type) { return type == DType::f32 ? 4 : 2; }
+
+// Whether rows that begin at this address, so far apart, may be read in whole fours.
+inline bool in_fours(const void* data, DType type, std::int64_t stride) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(4 * bytes_of(type)) ==
+             0 &&
+         stride % 4 == 0;
+}
+
+// Calls body with a number of the type, or with a compile-time flag.
+template <class Body>
+void with_type(DType type, const Body& body) {
+  if (type == DType::f32) {
+    body(float{});
+  } else {
+    body(bf16{});
+  }
+}
+template <bool flag>
+struct Flag {
+  static constexpr bool value = flag;
+};
+template <class Body>
+void with_flag(bool flag, const Body& body) {
+  if (flag) {
+    body(Flag<true>{});
+  } else {
+    body(Flag<false>{});
+  }
+}
+
+inline constexpr int most_four_threads = 256;
+
+template <class Body>
+__global__ void __launch_bounds__(most_four_threads)
+    each_four(Body body, std::int64_t width, unsigned blocks_per_row) {
+  launch_dependents();
+  wait_for_previous_grid();
+  const std::int64_t at =
+      4 * (std::int64_t{blockIdx.x % blocks_per_row} * blockDim.x + threadIdx.x);
+  if (at < width) body(std::int64_t{blockIdx.x / blocks_per_row}, at);
+}
+
+// body(row, at) for every four of every row.
+template <class Body>
+void for_fours(std::string_view name, std::int64_t rows, std::int64_t width, StreamHandle stream,
+               const Body& body) {
+  if (rows <= 0 || width <= 0) return;
+  const std::int64_t fours = (width + 3) / 4;
+  const std::int64_t threads =
+      fours < most_four_threads ? (fours + 31) / 32 * 32 : most_four_threads;
+  const auto blocks_per_row = static_cast<unsigned>((fours + threads - 1) / threads);
+  queue(name, each_four<Body>,
+        {.grid = static_cast<unsigned>(rows) * blocks_per_row,
+         .threads = static_cast<unsigned>(threads)},
+        stream, body, width, blocks_per_row);
+}
+
+}  // namespace motley::kernels::cuda

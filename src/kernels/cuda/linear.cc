@@ -1,0 +1,63 @@
+#include "kernels/cuda/linear.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/elementary.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+// So few rows that no tile of the library's is full, and weights so small that launches and their
+// ends cost as much as the bytes: there streams win, and sooner where they save launches.
+constexpr std::int64_t few_rows = 8;
+constexpr std::int64_t few_rows_together = 32;
+constexpr std::int64_t small_weights = std::int64_t{8} << 20;  // numbers
+constexpr std::int64_t small_weights_together = std::int64_t{12} << 20;
+
+std::int64_t numbers_of(const Linear& p) { return p.heads * p.out * p.w.in; }
+
+bool may_run_together(const Linear& a, const Linear& b) {
+  return !b.batch_invariant && a.rows == b.rows && a.w.in == b.w.in && a.w.kind == b.w.kind &&
+         a.w.block_columns == b.w.block_columns && linear_streams_supports(b);
+}
+
+// How many of the first products are better done in one launch.
+std::size_t count_together(std::span<const Linear> products) {
+  std::int64_t numbers = 0;
+  std::size_t count = 0;
+  while (count < std::min(products.size(), linear_streams_most) &&
+         may_run_together(products[0], products[count]))
+    numbers += numbers_of(products[count++]);
+  const bool few = products[0].rows <= few_rows_together && numbers <= small_weights_together;
+  return few || products[0].w.kind != WeightKind::bf16 ? count : 0;
+}
+
+}  // namespace
+
+void linear(const Linear& p, StreamHandle stream) {
+  const bool streams = linear_streams_supports(p);
+  const bool few = p.rows <= few_rows && numbers_of(p) <= small_weights;
+  if (!(streams && few && !p.batch_invariant) && linear_library(p, stream)) return;
+  if (streams) return linear_streams({&p, 1}, stream);
+  linear_exact(p, stream);
+}
+
+void linears(const Linears& p, StreamHandle stream) {
+  std::span<const Linear> left(p.all, static_cast<std::size_t>(p.count));
+  while (!left.empty()) {
+    const std::size_t count = count_together(left);
+    if (count > 1) {
+      linear_streams(left.first(count), stream);
+      left = left.subspan(count);
+    } else {
+      linear(left[0], stream);
+      left = left.subspan(1);
+    }
+  }
+}
+
+void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
+  linear_transposed_exact(p, stream);
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/elementary.h"
+
+// The ways that the GPU has to a product x W^T; cuda::linear chooses. Each fixes the order of its
+// sums by the weight's shape, so a row's bits don't depend on the rows beside it.
+namespace motley::kernels::cuda {
+
+// Everything in float32, k ascending, for any format, type and size.
+void linear_exact(const Linear& params, StreamHandle stream);
+void linear_transposed_exact(const LinearTransposed& params, StreamHandle stream);
+
+// Tensor cores over bf16 rows, for bf16 weights and int4 ones whose groups are multiples of 32:
+// made for few rows, right for any number. Several products of one x with weights of one format and
+// the same `in` are one launch; who runs together is part of the shape that fixes the order of
+// sums.
+inline constexpr std::size_t linear_streams_most = 4;
+bool linear_streams_supports(const Linear& params);
+void linear_streams(std::span<const Linear> products, StreamHandle stream);
+
+// cuBLASLt, for bf16 rows times bf16 weights. Unless the call is to be batch-invariant, another
+// number of rows may have another order of sums. False where it has no way to do this one.
+Result<void> open_matmul_library();
+bool linear_library(const Linear& params, StreamHandle stream);
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,245 @@
+#include <array>
+#include <cublasLt.h>
+#include <mutex>
+#include <string_view>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/nvidia_libraries.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/status.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtMatmulDescInit_internal) init_product = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) set_product = nullptr;
+  decltype(&cublasLtMatrixLayoutInit_internal) init_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceInit_internal) init_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find_ways = nullptr;
+  decltype(&cublasLtMatmulAlgoCheck) check_way = nullptr;
+  decltype(&cublasLtMatmul) multiply = nullptr;
+  cublasLtHandle_t handle = nullptr;
+};
+
+Error library_error(std::string_view action, int status) {
+  return {ErrorCode::internal, cat("cuBLASLt failed to ", action, ": status ", status), "cuda",
+          "restart; if it happens again, check the GPU with nvidia-smi"};
+}
+
+Result<Library> load() {
+  Library library;
+  const auto find = [](auto& function, const char* name) -> Result<void> {
+    MOTLEY_TRY(function, nvidia_function<std::remove_reference_t<decltype(function)>>(
+                             NvidiaLibrary::cublas_lt, name));
+    return {};
+  };
+  MOTLEY_TRY_VOID(find(library.create, "cublasLtCreate"));
+  MOTLEY_TRY_VOID(find(library.init_product, "cublasLtMatmulDescInit_internal"));
+  MOTLEY_TRY_VOID(find(library.set_product, "cublasLtMatmulDescSetAttribute"));
+  MOTLEY_TRY_VOID(find(library.init_layout, "cublasLtMatrixLayoutInit_internal"));
+  MOTLEY_TRY_VOID(find(library.set_layout, "cublasLtMatrixLayoutSetAttribute"));
+  MOTLEY_TRY_VOID(find(library.init_preference, "cublasLtMatmulPreferenceInit_internal"));
+  MOTLEY_TRY_VOID(find(library.set_preference, "cublasLtMatmulPreferenceSetAttribute"));
+  MOTLEY_TRY_VOID(find(library.find_ways, "cublasLtMatmulAlgoGetHeuristic"));
+  MOTLEY_TRY_VOID(find(library.check_way, "cublasLtMatmulAlgoCheck"));
+  MOTLEY_TRY_VOID(find(library.multiply, "cublasLtMatmul"));
+  const cublasStatus_t status = library.create(&library.handle);
+  if (status != CUBLAS_STATUS_SUCCESS) return library_error("begin", status);
+  return library;
+}
+
+// Opened once and kept: its handle is this process's until it ends.
+const Result<Library>& library() {
+  static const Result<Library> opened = load();
+  return opened;
+}
+
+struct Shape {
+  bool one_order;
+  std::uint32_t w_alignment, x_alignment, y_alignment;  // of addresses, in bytes
+  std::int64_t rows, heads, in, out, x_stride, x_head_stride, w_head_stride, y_stride,
+      y_head_stride;
+  bool operator==(const Shape&) const = default;
+};
+
+// What the library wants to know, column-major: y^T [out, rows] = w^T' [out, in] x^T [in, rows].
+struct Product {
+  Shape shape{};
+  bool possible = false;
+  cublasLtMatmulDescOpaque_t product{};
+  cublasLtMatrixLayoutOpaque_t w{};
+  cublasLtMatrixLayoutOpaque_t x{};
+  cublasLtMatrixLayoutOpaque_t y{};
+  cublasLtMatmulAlgo_t way{};
+};
+
+bool describe(const Library& library, cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+              std::int64_t stride, std::int64_t heads, std::int64_t head_stride,
+              cublasLtMatrixLayoutOpaque_t& layout) {
+  const auto count = static_cast<std::int32_t>(heads);
+  return library.init_layout(&layout, sizeof layout, type, static_cast<std::uint64_t>(rows),
+                             static_cast<std::uint64_t>(columns), stride) == 0 &&
+         library.set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) ==
+             0 &&
+         library.set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &head_stride,
+                            sizeof head_stride) == 0;
+}
+
+// A batch-invariant product is done in pieces of so many rows and a rest, all in the way that the
+// library has for a whole piece: the same tiles, the same order of sums.
+constexpr std::int64_t rows_of_one_order = 64;
+
+bool describe_rows(const Library& library, const Shape& shape, std::int64_t rows,
+                   Product& product) {
+  return describe(library, CUDA_R_16BF, shape.in, rows, shape.x_stride, shape.heads,
+                  shape.x_head_stride, product.x) &&
+         describe(library, CUDA_R_32F, shape.out, rows, shape.y_stride, shape.heads,
+                  shape.y_head_stride, product.y);
+}
+
+void find_way(const Library& library, const Shape& shape, Product& found) {
+  found = {.shape = shape};
+  const cublasOperation_t turned = CUBLAS_OP_T;
+  const std::int64_t rows = shape.one_order ? rows_of_one_order : shape.rows;
+  if (library.init_product(&found.product, sizeof found.product, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
+          0 ||
+      library.set_product(&found.product, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) !=
+          0 ||
+      !describe(library, CUDA_R_16BF, shape.in, shape.out, shape.in, shape.heads,
+                shape.w_head_stride, found.w) ||
+      !describe_rows(library, shape, rows, found))
+    return;
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
+    return library.set_preference(&preference, what, &value, sizeof value) == 0;
+  };
+  // Without workspace no way shares out K among blocks.
+  if (library.init_preference(&preference, sizeof preference) != 0 ||
+      !prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0}) ||
+      !prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment) ||
+      !prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_alignment) ||
+      !prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.y_alignment) ||
+      !prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.y_alignment))
+    return;
+  cublasLtMatmulHeuristicResult_t result{};
+  int count = 0;
+  if (library.find_ways(library.handle, &found.product, &found.w, &found.x, &found.y, &found.y,
+                        &preference, 1, &result, &count) != 0 ||
+      count == 0)
+    return;
+  found.way = result.algo;
+  found.possible = true;
+  if (!shape.one_order) return;
+  // Where it will not do every rest, other ways must do all.
+  for (std::int64_t rest = 1; rest <= rows_of_one_order && found.possible; ++rest) {
+    found.possible = describe_rows(library, shape, rest, found) &&
+                     library.check_way(library.handle, &found.product, &found.w, &found.x, &found.y,
+                                       &found.y, &found.way, &result) == 0 &&
+                     result.workspaceSize == 0;
+  }
+  found.possible = found.possible && describe_rows(library, shape, shape.rows, found);
+}
+
+// Shapes met lately, each in the place that its numbers give it.
+class Products {
+ public:
+  Product& find(const Library& library, const Shape& shape) {
+    std::uint64_t place = 0;
+    for (const std::int64_t number :
+         {shape.rows, shape.heads, shape.in, shape.out, shape.x_stride, shape.y_stride})
+      place = (place ^ static_cast<std::uint64_t>(number)) * 0x9E3779B97F4A7C15U;
+    Product& product = products_[place >> 56];
+    if (!(product.shape == shape)) find_way(library, shape, product);
+    return product;
+  }
+
+ private:
+  std::array<Product, 256> products_;
+};
+
+const std::uint16_t* first_row(const Linear& p) {
+  return static_cast<const std::uint16_t*>(p.w.data) + p.w_first * p.w.in;
+}
+
+std::uint32_t alignment_of(const void* data) {
+  constexpr std::uintptr_t most = 256;
+  const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(data) | most;
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+// In one order the way must not depend on where a piece begins.
+bool suits_one_order(const Linear& p) {
+  constexpr std::uint32_t alignment = 16;
+  return alignment_of(first_row(p)) >= alignment && alignment_of(p.x) >= alignment &&
+         alignment_of(p.y) >= alignment && p.x_stride % 8 == 0 && p.y_stride % 4 == 0;
+}
+
+Shape shape_of(const Linear& p) {
+  const bool any = !p.batch_invariant;
+  return {.one_order = p.batch_invariant,
+          .w_alignment = any ? alignment_of(first_row(p)) : 16,
+          .x_alignment = any ? alignment_of(p.x) : 16,
+          .y_alignment = any ? alignment_of(p.y) : 16,
+          .rows = p.rows,
+          .heads = p.heads,
+          .in = p.w.in,
+          .out = p.out,
+          .x_stride = p.x_stride,
+          .x_head_stride = p.x_head_stride,
+          .w_head_stride = p.w_rows_per_head * p.w.in,
+          .y_stride = p.y_stride,
+          .y_head_stride = p.y_head_stride};
+}
+
+cublasStatus_t multiply(const Library& library, Product& product, const Linear& p,
+                        StreamHandle stream) {
+  const float one = 1;
+  const float zero = 0;
+  const auto* const w = first_row(p);
+  return library.multiply(library.handle, &product.product, &one, w, &product.w, p.x, &product.x,
+                          &zero, p.y, &product.y, p.y, &product.y, &product.way, nullptr, 0,
+                          static_cast<cudaStream_t>(stream.native));
+}
+
+}  // namespace
+
+Result<void> open_matmul_library() {
+  if (!library().ok()) return library().error();
+  return {};
+}
+
+bool linear_library(const Linear& p, StreamHandle stream) {
+  if (p.exact || p.w.kind != WeightKind::bf16 || p.x_type != DType::bf16 || !library().ok())
+    return false;
+  if (p.rows <= 0 || p.out <= 0 || p.heads <= 0) return true;
+  if (p.batch_invariant && !suits_one_order(p)) return false;
+  static std::mutex mutex;
+  static Products products;
+  const std::lock_guard lock(mutex);
+  const Library& lt = library().value();
+  const std::int64_t piece = p.batch_invariant ? rows_of_one_order : p.rows;
+  for (std::int64_t first = 0; first < p.rows; first += piece) {
+    Linear part = p;
+    part.rows = std::min(piece, p.rows - first);
+    part.x = static_cast<const std::uint16_t*>(p.x) + first * p.x_stride;
+    part.y += first * p.y_stride;
+    Product& product = products.find(lt, shape_of(part));
+    if (!product.possible) {
+      MOTLEY_CHECK(first == 0, "a way for a piece is one for its rest");
+      return false;
+    }
+    const cublasStatus_t status = multiply(lt, product, part, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) keep_error(library_error("multiply", status));
+  }
+  return true;
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,205 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/number_types.h"
+
+// The arithmetic of sampling, for every device: compiled without fused multiply-adds, so that equal
+// logits give equal bits. Probabilities of a row become integers, whose sums don't depend on the
+// order of adding: that is what makes a token the same on a CPU, on a GPU and beside any batch.
+namespace motley::kernels::sampling {
+
+inline constexpr float no_logit = -__builtin_huge_valf();
+
+// A weight is a probability relative to the row's largest, in units of 2^-43: less can't be drawn.
+// 2^20 of them fit 64 bits.
+inline constexpr int weight_bits = 43;
+inline constexpr float weight_one = 0x1p43F;
+
+constexpr MOTLEY_HOST_DEVICE std::uint32_t bits_of(float value) {
+  return __builtin_bit_cast(std::uint32_t, value);
+}
+
+// NaN rules a token out; infinity counts as the largest number.
+constexpr MOTLEY_HOST_DEVICE float usable(float logit) {
+  if (!(logit == logit)) return no_logit;
+  return logit > 0x1.fffffep127F ? 0x1.fffffep127F : logit;
+}
+
+// A number that grows with (logit, -id): the largest is the most probable token, the lowest id
+// among equals. Never 0.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t rank_of(float logit, std::uint32_t id) {
+  const std::uint32_t bits = bits_of(logit + 0.0F);  // -0 becomes +0
+  const std::uint32_t order = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+  return (std::uint64_t{order} << 32) | (0xFFFFFFFFU - id);
+}
+constexpr MOTLEY_HOST_DEVICE std::uint32_t id_of_rank(std::uint64_t rank) {
+  return 0xFFFFFFFFU - static_cast<std::uint32_t>(rank);
+}
+constexpr MOTLEY_HOST_DEVICE float logit_of_rank(std::uint64_t rank) {
+  const auto order = static_cast<std::uint32_t>(rank >> 32);
+  return __builtin_bit_cast(float, (order & 0x80000000U) != 0 ? order & 0x7FFFFFFFU : ~order);
+}
+
+// `count` is of CountTokens' kind.
+constexpr MOTLEY_HOST_DEVICE float penalised(float logit, std::int32_t count, float repetition,
+                                             float presence, float frequency) {
+  if (count == 0) return logit;
+  logit = logit > 0 ? logit / repetition : logit * repetition;
+  if (count >= 2) logit = logit - frequency * static_cast<float>(count >> 1) - presence;
+  return usable(logit);
+}
+
+// e^x for x <= 0, at most 1, within 2 units of the last place; 0 where e^x is below 2^-43.
+constexpr MOTLEY_HOST_DEVICE float exp_of(float x) {
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+  const float shifted = x * 1.44269504F + 12582912.0F;
+  const float n = shifted - 12582912.0F;
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  float sum = 1.0F / 5040;
+  sum = sum * r + 1.0F / 720;
+  sum = sum * r + 1.0F / 120;
+  sum = sum * r + 1.0F / 24;
+  sum = sum * r + 1.0F / 6;
+  sum = sum * r + 0.5F;
+  sum = sum * r + 1.0F;
+  sum = sum * r + 1.0F;
+  const std::uint32_t exponent = (bits_of(shifted) - 0x4B400000U + 127U) << 23;
+  const float value = sum * __builtin_bit_cast(float, exponent);
+  const float bounded = value < 1 ? value : 1.0F;
+  return x > -29.80F ? bounded : 0.0F;
+}
+
+// A token's probability relative to the most probable one's, whose logit is `largest`.
+constexpr MOTLEY_HOST_DEVICE float share_of(float logit, float largest, float inverse_temperature) {
+  return exp_of((logit - largest) * inverse_temperature);
+}
+
+constexpr MOTLEY_HOST_DEVICE std::uint64_t weight_of(float share) {
+  return static_cast<std::uint64_t>(share * weight_one);
+}
+
+// Shares as integers of the same order: 0 for 0, above 0 for what exp_of() gives.
+inline constexpr std::uint32_t least_share_bits = std::uint32_t{127 - weight_bits} << 23;
+inline constexpr std::uint32_t most_key = std::uint32_t{weight_bits} << 23;  // of 1
+constexpr MOTLEY_HOST_DEVICE std::uint32_t key_of(float share) {
+  return share > 0 ? bits_of(share) - least_share_bits : 0;
+}
+constexpr MOTLEY_HOST_DEVICE float share_of_key(std::uint32_t key) {
+  return key > 0 ? __builtin_bit_cast(float, key + least_share_bits) : 0.0F;
+}
+
+// Keys [low, low + 2^bits), and how they are cut into bins.
+inline constexpr std::uint32_t most_bins = 1024;
+struct KeyRange {
+  std::uint32_t low = 1;
+  int bits = 29;
+
+  constexpr MOTLEY_HOST_DEVICE int shift() const { return bits > 10 ? bits - 10 : 0; }
+  constexpr MOTLEY_HOST_DEVICE bool holds(std::uint32_t key) const {
+    return key >= low && ((key - low) >> bits) == 0;
+  }
+  constexpr MOTLEY_HOST_DEVICE std::uint32_t bin_of(std::uint32_t key) const {
+    return (key - low) >> shift();
+  }
+  constexpr MOTLEY_HOST_DEVICE KeyRange bin(std::uint32_t index) const {
+    return {low + (index << shift()), shift()};
+  }
+};
+
+// How much weight top_p keeps of the total: tokens stay until those before them have this much.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_weight(std::uint64_t total, float top_p) {
+  const auto kept =
+      static_cast<std::uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
+  return kept > 0 ? kept : 1;
+}
+
+constexpr MOTLEY_HOST_DEVICE std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t a_low = a & 0xFFFFFFFFU;
+  const std::uint64_t a_high = a >> 32;
+  const std::uint64_t b_low = b & 0xFFFFFFFFU;
+  const std::uint64_t b_high = b >> 32;
+  const std::uint64_t middle = a_high * b_low + ((a_low * b_low) >> 32);
+  const std::uint64_t carried = a_low * b_high + (middle & 0xFFFFFFFFU);
+  return a_high * b_high + (middle >> 32) + (carried >> 32);
+}
+
+// 64 random bits that depend on (seed, draw) alone: Philox 4x32 with 10 rounds, its key the seed,
+// its counter the draw.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t random_bits(std::uint64_t seed, std::uint64_t draw) {
+  auto key0 = static_cast<std::uint32_t>(seed);
+  auto key1 = static_cast<std::uint32_t>(seed >> 32);
+  std::uint32_t c0 = static_cast<std::uint32_t>(draw);
+  std::uint32_t c1 = static_cast<std::uint32_t>(draw >> 32);
+  std::uint32_t c2 = 0;
+  std::uint32_t c3 = 0;
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t first = std::uint64_t{0xD2511F53U} * c0;
+    const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * c2;
+    c0 = static_cast<std::uint32_t>(second >> 32) ^ c1 ^ key0;
+    c2 = static_cast<std::uint32_t>(first >> 32) ^ c3 ^ key1;
+    c1 = static_cast<std::uint32_t>(second);
+    c3 = static_cast<std::uint32_t>(first);
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
+  }
+  return (std::uint64_t{c1} << 32) | c0;
+}
+
+// Which of `total` units of weight a draw points at, counted from 0 by rising id.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t drawn_unit(std::uint64_t seed, std::uint64_t draw,
+                                                      std::uint64_t total) {
+  return high_product(random_bits(seed, draw), total);
+}
+
+// ln(total * 2^-43) for total > 0, to the last place or two of a double: ln m = 2 artanh((m - 1) /
+// (m + 1)) with m in [sqrt(1/2), sqrt(2)).
+constexpr MOTLEY_HOST_DEVICE double log_of_weights(std::uint64_t total) {
+  const auto bits = __builtin_bit_cast(std::uint64_t, static_cast<double>(total));
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  double m = __builtin_bit_cast(double, (bits & 0x000FFFFFFFFFFFFFU) | (std::uint64_t{1023} << 52));
+  if (m > 1.4142135623730951) {
+    m = m * 0.5;
+    ++exponent;
+  }
+  const double s = (m - 1) / (m + 1);
+  const double square = s * s;
+  double series = 0;
+  for (int odd = 23; odd >= 1; odd -= 2) series = series * square + 1.0 / odd;
+  return static_cast<double>(exponent - weight_bits) * 0.6931471805599453 + 2 * s * series;
+}
+
+constexpr MOTLEY_HOST_DEVICE float log_probability(float logit, float largest,
+                                                   std::uint64_t total) {
+  if (logit == no_logit) return no_logit;
+  return static_cast<float>(static_cast<double>(logit) - static_cast<double>(largest) -
+                            log_of_weights(total));
+}
+
+// Where a row's tokens, sorted by falling share and rising id, are cut: all with a greater key
+// stay, and the first `ties` of those with this key.
+struct Cut {
+  std::uint32_t key = 1;
+  std::uint64_t ties = ~std::uint64_t{0};
+};
+
+// What a cut counts: tokens, or their weights.
+enum class Amount : std::uint8_t { tokens, weight };
+
+constexpr MOTLEY_HOST_DEVICE std::uint64_t amount_of(float share, Amount amount) {
+  return amount == Amount::weight ? weight_of(share) : 1;
+}
+
+// The cut after `wanted`, when so much lies before the first token of this key.
+constexpr MOTLEY_HOST_DEVICE Cut cut_at(std::uint32_t key, std::uint64_t before, Amount amount,
+                                        std::uint64_t wanted) {
+  const std::uint64_t each = amount_of(share_of_key(key), amount);
+  return {.key = key, .ties = (wanted - before + each - 1) / each};
+}
+
+// What stays of the weight, where `above` is that of all greater keys.
+constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_by(const Cut& cut, std::uint64_t above) {
+  return above + cut.ties * weight_of(share_of_key(cut.key));
+}
+
+}  // namespace motley::kernels::sampling

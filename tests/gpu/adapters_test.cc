@@ -1,0 +1,379 @@
+// What adapters do beside experts: a GPU's kernels against the CPU's loops over the same batch.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpu/device_memory.h"
+#include "kernels/elementary.h"
+#include "lora/step_table.h"
+#include "lora/test_world.h"
+
+namespace motley::gpu_tests {
+namespace {
+
+using lora::Adapter;
+using lora::Projection;
+using lora::Site;
+using lora::test::AdapterMaker;
+using lora::test::Numbers;
+using tensor::Tensor;
+
+constexpr tensor::DeviceId on_gpu{.kind = tensor::DeviceKind::cuda};
+
+// Numbers that every page type holds exactly, whatever power of two scales their row.
+std::vector<float> coarse_numbers(std::mt19937& random, std::int64_t count) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  std::uniform_int_distribution<int> eighths(-8, 8);
+  for (float& number : numbers) number = static_cast<float>(eighths(random)) / 8;
+  return numbers;
+}
+
+// The same adapters in the host's float32 pages and on the GPU.
+class BothPools {
+ public:
+  BothPools(DType pages, int rows)
+      : gpu_(tensor::open_device({.kind = tensor::DeviceChoice::Kind::cuda}).value()),
+        stream_(gpu_->create_stream().value()),
+        pool_(lora::Pool::create(*gpu_, {.bytes = std::uint64_t{64} << 20,
+                                         .page_bytes = 4096,
+                                         .dtype = pages,
+                                         .directory = true,
+                                         .poison = true})
+                  .value()),
+        table_(lora::StepTable::create(*gpu_, *pool_,
+                                       {.rows = rows, .labels = rows, .terms = 8 * rows})
+                   .value()) {}
+
+  struct Part {
+    const Adapter* adapter;
+    float scale;
+  };
+  // A row's mix; none is the base.
+  void build(const std::vector<std::vector<Part>>& rows) {
+    std::vector<lora::Mix> host;
+    std::vector<lora::Mix> device;
+    for (const std::vector<Part>& row : rows) {
+      std::vector<lora::Mix::Part> here;
+      std::vector<lora::Mix::Part> there;
+      for (const Part& part : row) {
+        const auto& [a, b] = handles(*part.adapter);
+        here.push_back({a, part.scale});
+        there.push_back({b, part.scale});
+      }
+      host.push_back(lora::Mix::make(here).value());
+      device.push_back(lora::Mix::make(there).value());
+    }
+    host_batch_.build(host);
+    device_batch_.build(device);
+    table_->upload(device_batch_, *stream_).value();
+  }
+
+  lora::RowMixes on_host() const {
+    return {.batch = &host_batch_, .labels = host_batch_.labels().data()};
+  }
+  lora::RowMixes on_device() const {
+    return {.batch = &device_batch_, .labels = table_->labels(), .table = table_.get()};
+  }
+  ops::Context context() const {
+    return {.kernels = kernels::cuda_table().value(), .stream = stream_->handle()};
+  }
+  const ops::Context& host_context() const { return world_.context; }
+  void finish_stream() {
+    stream_->synchronize().value();
+    kernels::cuda_launches().value();
+  }
+
+ private:
+  const std::pair<lora::Handle, lora::Handle>& handles(const Adapter& adapter) {
+    const std::string name = to_string(adapter.version);
+    const auto known = loaded_.find(name);
+    if (known != loaded_.end()) return known->second;
+    return loaded_[name] = {world_.load(adapter), pool_->load(name, adapter).value()};
+  }
+
+  std::unique_ptr<tensor::Device> gpu_;
+  std::unique_ptr<tensor::Stream> stream_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<lora::StepTable> table_;
+  lora::test::World world_{DType::f32};
+  std::map<std::string, std::pair<lora::Handle, lora::Handle>> loaded_;
+  lora::Batch host_batch_;
+  lora::Batch device_batch_;
+};
+
+template <class T>
+Tensor view(const DeviceArray<T>& array, const tensor::Shape& shape) {
+  return {reinterpret_cast<std::byte*>(array.data()), tensor::dtype_of<T>, shape, on_gpu};
+}
+
+class GpuAdapters : public testing::TestWithParam<DType> {
+ protected:
+  using Sizes = std::vector<std::pair<Site, std::pair<std::int64_t, std::int64_t>>>;  // in, out
+  using More = std::function<void(AdapterMaker&, lora::SiteDelta&)>;
+  Adapter make(const Sizes& sites, int rank, const More& more = {}) {
+    AdapterMaker maker(random);
+    for (const auto& [site, size] : sites) {
+      const auto& [in, out] = size;
+      const bool embed = site.projection == Projection::embed;
+      const int a = embed ? add(maker, in, rank) : add(maker, rank, in);
+      const int b = add(maker, out, rank);
+      maker.site(site, in, out).factors[0] = maker.factors(a, b, rank, 0.25F);
+      if (more) more(maker, maker.adapter.sites.back());
+    }
+    return maker.done();
+  }
+  int add(AdapterMaker& maker, std::int64_t rows, std::int64_t columns) {
+    const int index = maker.add(rows, columns);
+    maker.adapter.matrices.back().values = coarse_numbers(random, rows * columns);
+    return index;
+  }
+
+  std::mt19937 random{23};
+};
+
+INSTANTIATE_TEST_SUITE_P(Pages, GpuAdapters,
+                         testing::Values(DType::f32, DType::bf16, DType::f8_e4m3),
+                         [](const auto& pages) { return std::string(name(pages.param)); });
+
+// Maps of unequal widths that share x; adapters that have all of them, some, or none; mixes; ranks
+// beyond a window; odd sizes.
+TEST_P(GpuAdapters, LinearsEqualTheCpu) {
+  constexpr Site q{0, Projection::q};
+  constexpr Site k{0, Projection::k};
+  constexpr Site v{0, Projection::v};
+  for (const auto& [in, q_out, k_out] :
+       std::vector<std::array<std::int64_t, 3>>{{64, 160, 48}, {37, 130, 5}, {264, 17, 300}}) {
+    for (const int rows : {1, 7, 150}) {
+      BothPools pools(GetParam(), rows);
+      const Adapter all = make({{q, {in, q_out}}, {k, {in, k_out}}, {v, {in, k_out}}}, 5);
+      const Adapter some =
+          make({{k, {in, k_out}}}, 16, [&](AdapterMaker& maker, lora::SiteDelta& site) {
+            site.lora_bias = add(maker, 1, k_out);
+          });
+      const Adapter wide = make({{q, {in, q_out}}, {v, {in, k_out}}}, 300);
+      const Adapter elsewhere = make({{{3, Projection::q}, {in, q_out}}}, 8);
+      const Adapter dora = make(
+          {{q, {in, q_out}}}, 3,
+          [&](AdapterMaker& maker, lora::SiteDelta& site) { site.gain = add(maker, 1, q_out); });
+      const Adapter own =
+          make({{v, {in, k_out}}}, 0, [&](AdapterMaker& maker, lora::SiteDelta& site) {
+            site.factors[0] = {};
+            site.replaced = add(maker, k_out, in);
+            site.replaced_bias = add(maker, 1, k_out);
+          });
+      const std::vector<std::vector<BothPools::Part>> kinds = {
+          {},
+          {{&all, 1}},
+          {{&some, 0.5F}, {&all, 2}},
+          {{&wide, 1}},
+          {{&elsewhere, 1}},
+          {{&dora, 1}},
+          {{&own, 1}},
+          {{&wide, 0.25F}, {&all, -1}, {&some, 1}}};
+      std::vector<std::vector<BothPools::Part>> mixes;
+      // Rows side by side share a mix, for a while.
+      for (int row = 0; row < rows; ++row)
+        mixes.push_back(kinds[static_cast<std::size_t>(row / 3 + rows) % kinds.size()]);
+      pools.build(mixes);
+
+      for (const DType x_type : {DType::f32, DType::bf16}) {
+        Numbers x(x_type, rows, in, coarse_numbers(random, rows * in));
+        const DeviceArray<float> x32(x.f32);
+        const DeviceArray<bf16> x16(x.half);
+        const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
+        const std::vector<float> bias = coarse_numbers(random, q_out);
+        const DeviceArray<float> bias_there(bias);
+        std::vector<Numbers> accs;
+        for (const std::int64_t out : {q_out, k_out, k_out})
+          accs.emplace_back(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
+        std::vector<DeviceArray<float>> there;
+        for (const Numbers& acc : accs) there.emplace_back(acc.f32);
+        Numbers k_here(DType::bf16, rows, k_out,
+                       std::vector<float>(static_cast<std::size_t>(rows * k_out)));
+        const DeviceArray<bf16> k_there(static_cast<std::size_t>(rows * k_out));
+
+        const std::vector<Numbers> before = accs;
+        lora::finish_linears(
+            pools.on_host(), x.view(),
+            std::array{lora::AdaptedLinear{q, accs[0].view(), bias.data(), accs[0].view()},
+                       lora::AdaptedLinear{k, accs[1].view(), nullptr, k_here.view()},
+                       lora::AdaptedLinear{v, accs[2].view(), nullptr, accs[2].view()}},
+            pools.host_context());
+        const auto at = [&](std::size_t i, std::int64_t out) {
+          return view(there[i], {rows, out});
+        };
+        lora::finish_linears(
+            pools.on_device(), x_there,
+            std::array{lora::AdaptedLinear{q, at(0, q_out), bias_there.data(), at(0, q_out)},
+                       lora::AdaptedLinear{k, at(1, k_out), nullptr, view(k_there, {rows, k_out})},
+                       lora::AdaptedLinear{v, at(2, k_out), nullptr, at(2, k_out)}},
+            pools.context());
+        pools.finish_stream();
+
+        const auto compare = [&](const char* what, std::size_t i, const std::vector<float>& got,
+                                 std::int64_t out, double rounding) {
+          double largest = 0;
+          for (const float number : accs[i].f32)
+            largest = std::max(largest, std::abs(double{number}));
+          // Every product is exact and sums are of some hundred numbers below a thousand: what is
+          // left is the order of float32 additions.
+          const double tolerance = 4e-6 * largest;
+          for (std::int64_t row = 0; row < rows; ++row) {
+            const bool base = mixes[static_cast<std::size_t>(row)].empty();
+            for (std::int64_t o = 0; o < out; ++o) {
+              const auto index = static_cast<std::size_t>(row * out + o);
+              const double wanted =
+                  rounding > 0 ? double{k_here.at(row, o)} : double{accs[i].f32[index]};
+              const double apart = std::abs(double{got[index]} - wanted);
+              ASSERT_LE(apart, base ? 0 : tolerance + rounding * std::abs(wanted))
+                  << what << " of row " << row << ", output " << o << ", " << rows << " rows, in "
+                  << in;
+            }
+          }
+        };
+        compare("q", 0, there[0].read(), q_out, 0);
+        std::vector<float> k_got;
+        for (const bf16 number : k_there.read()) k_got.push_back(number.to_float());
+        compare("k", 1, k_got, k_out, 1.0 / 128);
+        compare("v", 2, there[2].read(), k_out, 0);
+      }
+    }
+  }
+}
+
+// A row's bits are its own: alone, and among rows of other mixes, in blocks of one row or of eight.
+TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
+  constexpr Site site{0, Projection::o};
+  constexpr std::int64_t in = 104;
+  constexpr std::int64_t out = 77;
+  constexpr int rows = 140;
+  const Adapter first = make({{site, {in, out}}}, 12);
+  const Adapter second = make({{site, {in, out}}}, 40);
+  std::vector<std::vector<BothPools::Part>> mixes;
+  for (int row = 0; row < rows; ++row) {
+    if (row % 5 == 0) {
+      mixes.emplace_back();
+    } else {
+      mixes.push_back({{row % 2 == 0 ? &first : &second, 0.7F}});
+    }
+  }
+  BothPools pools(GetParam(), rows);
+  pools.build(mixes);
+  const DeviceArray<float> x(lora::test::random_numbers(random, rows * in));
+  const std::vector<float> acc = lora::test::random_numbers(random, rows * out);
+  const DeviceArray<float> together(acc);
+  const auto call = [&](std::int64_t row, std::int64_t count, const DeviceArray<float>& to) {
+    lora::RowMixes mixes_there = pools.on_device();
+    mixes_there.labels += row;
+    const Tensor out_there = view(to, {rows, out}).slice(0, row, row + count);
+    lora::finish_linears(mixes_there, view(x, {rows, in}).slice(0, row, row + count),
+                         std::array{lora::AdaptedLinear{site, out_there, nullptr, out_there}},
+                         pools.context());
+  };
+  call(0, rows, together);
+  const DeviceArray<float> apart(acc);
+  for (std::int64_t row = 0; row < rows; row += 7) call(row, 7, apart);
+  pools.finish_stream();
+  EXPECT_EQ(together.read(), apart.read());
+}
+
+TEST_P(GpuAdapters, ZeroFactorsChangeNothing) {
+  constexpr Site site{0, Projection::o};
+  Adapter zero = make({{site, {40, 50}}}, 9);
+  std::ranges::fill(zero.matrices[1].values, 0.0F);
+  BothPools pools(GetParam(), 3);
+  pools.build({{{&zero, 1}}, {{&zero, -3}}, {}});
+  const DeviceArray<float> x(lora::test::random_numbers(random, 120));
+  const std::vector<float> acc = lora::test::random_numbers(random, 150);
+  const DeviceArray<float> there(acc);
+  const Tensor out = view(there, {3, 50});
+  lora::finish_linears(pools.on_device(), view(x, {3, 40}),
+                       std::array{lora::AdaptedLinear{site, out, nullptr, out}}, pools.context());
+  pools.finish_stream();
+  EXPECT_EQ(there.read(), acc);
+}
+
+TEST_P(GpuAdapters, EmbeddingsEqualTheCpu) {
+  constexpr Site site{-1, Projection::embed};
+  constexpr std::int64_t vocabulary = 53;
+  constexpr std::int64_t width = 70;
+  const Adapter adapter = make({{site, {vocabulary, width}}}, 6);
+  const Adapter own =
+      make({{site, {vocabulary, width}}}, 0, [&](AdapterMaker& maker, lora::SiteDelta& delta) {
+        delta.factors[0] = {};
+        delta.replaced = add(maker, vocabulary, width);
+      });
+  BothPools pools(GetParam(), 4);
+  pools.build({{{&adapter, 2}}, {}, {{&own, 1}}, {{&adapter, 0.5F}}});
+  const std::vector<std::int32_t> ids = {52, 3, 17, 0};
+  const DeviceArray<std::int32_t> ids_there(ids);
+  Numbers here(DType::f32, 4, width, lora::test::random_numbers(random, 4 * width));
+  const DeviceArray<float> there(here.f32);
+  lora::finish_embedding(pools.on_host(), ids.data(), vocabulary, here.view(), here.view(),
+                         pools.host_context());
+  const Tensor out = view(there, {4, width});
+  lora::finish_embedding(pools.on_device(), ids_there.data(), vocabulary, out, out,
+                         pools.context());
+  pools.finish_stream();
+  const std::vector<float> got = there.read();
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], here.f32[i], 4e-6) << "row " << i / width << ", number " << i % width;
+}
+
+TEST_P(GpuAdapters, LatentDeltasEqualTheCpu) {
+  constexpr std::int32_t layer = 2;
+  constexpr Site site{layer, Projection::kv_b};
+  constexpr std::int64_t heads = 3;
+  constexpr std::int64_t keys = 19;
+  constexpr std::int64_t values = 11;
+  constexpr std::int64_t latent = 45;
+  constexpr std::int64_t out = heads * (keys + values);
+  constexpr lora::KvB kv_b{.layer = layer, .rows_a_head = keys + values};
+  const Adapter plain = make(
+      {{site, {latent, out}}}, 70,
+      [&](AdapterMaker& maker, lora::SiteDelta& delta) { delta.lora_bias = add(maker, 1, out); });
+  const Adapter dora =
+      make({{site, {latent, out}}}, 5,
+           [&](AdapterMaker& maker, lora::SiteDelta& delta) { delta.gain = add(maker, 1, out); });
+  BothPools pools(GetParam(), 4);
+  pools.build({{{&plain, 1.5F}}, {}, {{&dora, 1}}, {{&plain, 1}}});
+  const auto numbers = [&](std::int64_t width) {
+    return Numbers(DType::f32, 4, heads * width, coarse_numbers(random, 4 * heads * width));
+  };
+  Numbers q = numbers(keys);
+  Numbers c = numbers(latent);
+  Numbers v = numbers(values);
+  const DeviceArray<float> q_there(q.f32);
+  const DeviceArray<float> c_there(c.f32);
+  const DeviceArray<float> v_there(v.f32);
+  const auto run = [&](const lora::RowMixes& mixes, const Tensor& queries, const Tensor& latents,
+                       const Tensor& heads_values, const ops::Context& context) {
+    lora::kv_b_scale_queries(mixes, kv_b, queries, context);
+    lora::kv_b_value_delta(mixes, kv_b, latents, heads_values, context);
+    lora::kv_b_key_delta(mixes, kv_b, queries, latents, context);
+  };
+  run(pools.on_host(), q.view().reshape({4, heads, keys}), c.view().reshape({4, heads, latent}),
+      v.view().reshape({4, heads, values}), pools.host_context());
+  run(pools.on_device(), view(q_there, {4, heads, keys}), view(c_there, {4, heads, latent}),
+      view(v_there, {4, heads, values}), pools.context());
+  pools.finish_stream();
+  const auto compare = [](const char* what, const std::vector<float>& got, const Numbers& wanted) {
+    double largest = 0;
+    for (const float number : wanted.f32) largest = std::max(largest, std::abs(double{number}));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], wanted.f32[i], 4e-6 * largest) << what << " " << i;
+  };
+  compare("queries", q_there.read(), q);
+  compare("latents", c_there.read(), c);
+  compare("values", v_there.read(), v);
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests

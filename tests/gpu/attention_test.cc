@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "gpu/attention_world.h"
+
+namespace motley::gpu_tests {
+namespace {
+
+using Pieces = std::vector<AttentionPiece>;
+
+// Largest difference, with NaN as infinite.
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    most = difference <= most ? most : std::isnan(difference) ? INFINITY : difference;
+  }
+  return most;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Queries, keys and values hold bf16's numbers, so only weights are rounded: each by 2^-9 of itself
+// at most, and so is their mean of values within [-1, 1] (latents: [-2, 2]). An output in bf16 is
+// rounded once more. The rest is float32's.
+double tolerance(const AttentionCase& shape) {
+  const double rounding = 1.0 / 512;
+  const double largest = shape.values_in_keys ? 2 : 1;
+  return (rounding + (shape.out_type == DType::bf16 ? rounding : 0) + 1e-5) * largest;
+}
+
+std::vector<AttentionCase> tile_cases() {
+  return {
+      {.heads = 8, .kv_heads = 2, .lengths = {1, 70, 300, 64, 17}},
+      {.heads = 6,
+       .kv_heads = 2,
+       .q_type = DType::bf16,
+       .out_type = DType::bf16,
+       .page_tokens = 64},
+      {.heads = 3,
+       .kv_heads = 3,
+       .window = 100,
+       .sinks = true,
+       .page_tokens = 32,
+       .lengths = {5, 700}},
+      {.heads = 16,
+       .kv_heads = 2,
+       .key_width = 64,
+       .value_width = 64,
+       .window = 128,
+       .sinks = true,
+       .lengths = {400, 33, 129}},
+      {.heads = 7, .kv_heads = 1, .key_width = 64, .value_width = 64, .out_type = DType::bf16},
+      {.heads = 4, .kv_heads = 4, .key_width = 192, .value_width = 128, .lengths = {200, 65}},
+      {.heads = 2,
+       .kv_heads = 2,
+       .key_width = 192,
+       .value_width = 128,
+       .page_tokens = 301,
+       .lengths = {301, 77}},
+      {.heads = 16,
+       .kv_heads = 1,
+       .key_width = 576,
+       .value_width = 512,
+       .values_in_keys = true,
+       .lengths = {90, 300, 3}},
+      {.heads = 128,
+       .kv_heads = 1,
+       .key_width = 576,
+       .value_width = 512,
+       .out_type = DType::bf16,
+       .values_in_keys = true,
+       .lengths = {70, 9}},
+  };
+}
+
+std::string name(const AttentionCase& shape) {
+  return cat(shape.heads, "/", shape.kv_heads, " heads of ", shape.key_width, "/",
+             shape.value_width, ", window ", shape.window, ", pages of ", shape.page_tokens);
+}
+
+TEST(GpuAttention, TilesAgreeWithTheCpu) {
+  std::uint64_t seed = 1;
+  for (const AttentionCase& shape : tile_cases()) {
+    SCOPED_TRACE(name(shape));
+    AttentionWorld world(shape, seed++);
+    for (const Pieces& pieces : {world.last(), world.whole()}) {
+      const std::vector<float> expected = world.expected(pieces);
+      for (const bool batch_invariant : {false, true}) {
+        for (const bool scratch : {false, true}) {
+          EXPECT_LE(largest_difference(
+                        world.run(pieces, {.batch_invariant = batch_invariant, .scratch = scratch}),
+                        expected),
+                    tolerance(shape))
+              << pieces.back().end - pieces.back().begin << " rows, batch-invariant "
+              << batch_invariant << ", scratch " << scratch;
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuAttention, PlainAgreesWithTheCpu) {
+  std::uint64_t seed = 20;
+  std::vector<AttentionCase> cases = tile_cases();
+  cases.push_back({.heads = 4,
+                   .kv_heads = 2,
+                   .key_width = 24,
+                   .value_width = 20,
+                   .kv_type = DType::f32,
+                   .window = 70,
+                   .sinks = true,
+                   .page_tokens = 5});
+  cases.push_back(
+      {.heads = 2, .kv_heads = 1, .key_width = 1024, .value_width = 1001, .kv_type = DType::f32});
+  cases.push_back({.heads = 3, .kv_heads = 1, .key_width = 33, .value_width = 7, .page_tokens = 7});
+  for (AttentionCase shape : cases) {
+    shape.out_type = DType::f32;
+    SCOPED_TRACE(name(shape));
+    AttentionWorld world(shape, seed++);
+    // Sums of up to 1024 products of numbers below 4, in two orders, and two exponentials.
+    EXPECT_LE(largest_difference(world.run(world.whole(), {.plain = true}),
+                                 world.expected(world.whole())),
+              4e-6);
+  }
+}
+
+// Every row's bits, in whatever company, and cut as it comes. Latents must be asked for it.
+TEST(GpuAttention, OneOrderServesPromptsAndDecoding) {
+  std::uint64_t seed = 40;
+  for (AttentionCase shape : tile_cases()) {
+    shape.lengths = {530, 70, 260};
+    if (shape.page_tokens == 301) shape.page_tokens = 600;
+    SCOPED_TRACE(name(shape));
+    AttentionWorld world(shape, seed++);
+    const bool asked = shape.values_in_keys;
+    const std::vector<float> whole = world.run(world.whole(), {.batch_invariant = asked});
+    const std::int64_t width = shape.heads * shape.value_width;
+    std::vector<std::int64_t> first(shape.lengths.size(), 0);
+    for (std::size_t s = 1; s < first.size(); ++s) first[s] = first[s - 1] + shape.lengths[s - 1];
+    const auto rows_of = [&](const Pieces& pieces) {
+      std::vector<float> rows;
+      for (const AttentionPiece& piece : pieces) {
+        const auto at = whole.begin() + (first[piece.sequence] + piece.begin) * width;
+        rows.insert(rows.end(), at, at + (piece.end - piece.begin) * width);
+      }
+      return rows;
+    };
+    const std::vector<Pieces> steps = {
+        world.last(),
+        {{0, 529, 530}},
+        {{0, 511, 513}, {1, 5, 5}, {2, 100, 260}},
+        {{2, 259, 260}, {0, 0, 0}, {1, 0, 70}, {0, 257, 258}},
+        {{0, 300, 530}, {2, 3, 4}},
+    };
+    for (const Pieces& pieces : steps) {
+      for (const bool scratch : {false, true}) {
+        EXPECT_TRUE(same_bits(world.run(pieces, {.batch_invariant = asked, .scratch = scratch}),
+                              rows_of(pieces)))
+            << pieces.size() << " sequences, scratch " << scratch;
+      }
+    }
+  }
+}
+
+// A graph is told bounds only.
+TEST(GpuAttention, FewRowsKeepTheirBitsInAnyCompany) {
+  AttentionWorld world({.heads = 32, .kv_heads = 4, .lengths = {1500, 40, 513, 256, 257}}, 60);
+  const Pieces together = world.last();
+  const std::vector<float> all = world.run(together, {});
+  EXPECT_TRUE(same_bits(all, world.run(together, {.scratch = false})));
+  EXPECT_TRUE(same_bits(all, world.run(together, {.more_rows = 200})));
+  EXPECT_TRUE(same_bits(all, world.run(together, {.most_rows = 500})));
+  std::vector<float> alone;
+  for (const AttentionPiece& piece : together) {
+    const std::vector<float> row = world.run({piece}, {});
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  EXPECT_TRUE(same_bits(all, alone));
+}
+
+// Units grow with the position; their cuts at 8192 and 65536 are passed here.
+TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
+  AttentionWorld world(
+      {.heads = 4, .kv_heads = 1, .key_width = 64, .value_width = 64, .lengths = {70'000, 9000}},
+      70);
+  const Pieces last = {{0, 69'999, 70'000}, {1, 8999, 9000}};
+  const std::vector<float> cut = world.run(last, {});
+  EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
+  EXPECT_LE(largest_difference(cut, world.expected(last)), 1.0 / 512);
+}
+
+TEST(GpuAttention, ManySequencesAreSharedOutOverLaunches) {
+  std::vector<std::int64_t> lengths;
+  for (int i = 0; i < 1500; ++i) lengths.push_back(1 + i % 37);
+  AttentionWorld world(
+      {.heads = 4, .kv_heads = 2, .key_width = 64, .value_width = 64, .lengths = lengths}, 80);
+  EXPECT_LE(largest_difference(world.run(world.last(), {}), world.expected(world.last())),
+            1.0 / 512);
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests

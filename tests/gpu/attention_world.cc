@@ -1,0 +1,306 @@
+#include "gpu/attention_world.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/thread_pool.h"
+
+namespace motley::gpu_tests {
+namespace {
+
+constexpr std::int64_t row_gap = 8;  // numbers behind each row
+
+// Uniform in [-unit, unit), as bf16 has them.
+std::vector<float> random_numbers(std::mt19937& random, std::int64_t count, float unit) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  for (float& number : numbers) {
+    const float uniform = static_cast<float>(random() >> 8) / 16777216.0F;
+    number = bf16::from((2 * uniform - 1) * unit).to_float();
+  }
+  return numbers;
+}
+
+DeviceArray<std::byte> to_device(const std::vector<float>& numbers, DType type) {
+  if (type == DType::f32) {
+    DeviceArray<std::byte> array(numbers.size() * 4);
+    array.write(std::as_bytes(std::span(numbers)));
+    return array;
+  }
+  std::vector<bf16> narrow;
+  narrow.reserve(numbers.size());
+  for (const float number : numbers) narrow.push_back(bf16::from(number));
+  DeviceArray<std::byte> array(numbers.size() * 2);
+  array.write(std::as_bytes(std::span(narrow)));
+  return array;
+}
+
+std::vector<float> from_device(const DeviceArray<std::byte>& array, DType type) {
+  const std::vector<std::byte> bytes = array.read();
+  std::vector<float> numbers(bytes.size() / (type == DType::f32 ? 4 : 2));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (type == DType::f32) {
+      std::memcpy(&numbers[i], bytes.data() + i * 4, 4);
+    } else {
+      bf16 narrow{};
+      std::memcpy(&narrow, bytes.data() + i * 2, 2);
+      numbers[i] = narrow.to_float();
+    }
+  }
+  return numbers;
+}
+
+std::int64_t bytes_of(DType type) { return type == DType::f32 ? 4 : 2; }
+
+// What a step says of its rows.
+struct Rows {
+  std::vector<std::int32_t> begins = {0};
+  std::vector<std::int32_t> positions;
+  std::int64_t most = 0;
+
+  explicit Rows(const std::vector<AttentionPiece>& pieces) {
+    for (const AttentionPiece& piece : pieces) {
+      for (std::int64_t p = piece.begin; p < piece.end; ++p)
+        positions.push_back(static_cast<std::int32_t>(p));
+      begins.push_back(static_cast<std::int32_t>(positions.size()));
+      most = std::max(most, piece.end - piece.begin);
+    }
+  }
+};
+
+std::vector<float> gather(const std::vector<float>& from, const std::vector<std::int64_t>& first,
+                          const std::vector<AttentionPiece>& pieces, std::int64_t width,
+                          std::int64_t gap) {
+  std::vector<float> all;
+  for (const AttentionPiece& piece : pieces) {
+    for (std::int64_t p = piece.begin; p < piece.end; ++p) {
+      const auto at = from.begin() + (first[piece.sequence] + p) * width;
+      all.insert(all.end(), at, at + width);
+      all.insert(all.end(), static_cast<std::size_t>(gap), std::nanf(""));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) : shape_(shape) {
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::int64_t positions = 0;
+  for (const std::int64_t length : shape.lengths) {
+    first_.push_back(positions);
+    positions += length;
+    table_stride_ = std::max(table_stride_, (length - 1) / shape.page_tokens + 1);
+  }
+  if (shape.page_tokens % 64 == 0 || shape.page_tokens < 64) ++table_stride_;
+  // Pages lie in any order; where a sequence has none the table holds what no kernel may follow.
+  std::vector<std::int32_t> order(shape.lengths.size() * static_cast<std::size_t>(table_stride_) +
+                                  3);
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+  std::ranges::shuffle(order, random);
+  pages_ = std::ssize(order);
+  for (std::size_t s = 0; s < shape.lengths.size(); ++s) {
+    for (std::int64_t i = 0; i < table_stride_; ++i) {
+      const bool there = i * shape.page_tokens < shape.lengths[s];
+      const auto index = s * static_cast<std::size_t>(table_stride_) + static_cast<std::size_t>(i);
+      table_.push_back(there ? order[index] : std::numeric_limits<std::int32_t>::max());
+    }
+  }
+  queries_ = random_numbers(random, positions * shape.heads * shape.key_width, 2);
+  keys_ = random_numbers(random, positions * shape.kv_heads * shape.key_width, 2);
+  values_ = random_numbers(random, positions * shape.kv_heads * shape.value_width, 1);
+  sinks_ = random_numbers(random, shape.heads, 3);
+  device_sinks_ = DeviceArray<float>(sinks_);
+  const std::int64_t tokens = pages_ * shape.page_tokens * shape.kv_heads;
+  const std::int64_t bytes = bytes_of(shape.kv_type);
+  device_keys_ = DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.key_width * bytes));
+  device_values_ =
+      DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.value_width * bytes));
+  const auto size = kernels::cuda::attention_scratch_size(std::ssize(shape.lengths), shape.heads,
+                                                          shape.kv_heads, shape.value_width);
+  partials_ = DeviceArray<float>(static_cast<std::size_t>(size.partials));
+  counters_ = DeviceArray<std::int32_t>(static_cast<std::size_t>(size.counters));
+  counters_.zero();
+  fill_pages();
+}
+
+void AttentionWorld::fill_pages() {
+  const Rows rows(whole());
+  const DeviceArray<std::int32_t> begins(rows.begins);
+  const DeviceArray<std::int32_t> positions(rows.positions);
+  const DeviceArray<std::int32_t> table(table_);
+  const auto store = [&](const std::vector<float>& from, DeviceArray<std::byte>& to,
+                         std::int64_t width) {
+    const DeviceArray<std::byte> x = to_device(from, shape_.q_type);
+    kernels::cuda::store_paged(
+        {.sequences = {.count = std::ssize(rows.begins) - 1,
+                       .seq_begin = begins.data(),
+                       .positions = positions.data(),
+                       .rows = std::ssize(rows.positions) + 2},
+         .table = {table.data(), table_stride_, shape_.page_tokens},
+         .pages = {.data = to.data(),
+                   .type = shape_.kv_type,
+                   .page_stride = shape_.page_tokens * shape_.kv_heads * width,
+                   .token_stride = shape_.kv_heads * width,
+                   .head_stride = width},
+         .heads = shape_.kv_heads,
+         .width = width,
+         .x = x.data(),
+         .x_type = shape_.q_type,
+         .x_stride = shape_.kv_heads * width,
+         .x_head_stride = width},
+        {});
+    finish();
+  };
+  store(keys_, device_keys_, shape_.key_width);
+  if (!shape_.values_in_keys) store(values_, device_values_, shape_.value_width);
+}
+
+std::vector<AttentionPiece> AttentionWorld::whole() const {
+  std::vector<AttentionPiece> pieces;
+  for (std::size_t s = 0; s < shape_.lengths.size(); ++s)
+    pieces.push_back({s, 0, shape_.lengths[s]});
+  return pieces;
+}
+
+std::vector<AttentionPiece> AttentionWorld::last() const {
+  std::vector<AttentionPiece> pieces;
+  for (std::size_t s = 0; s < shape_.lengths.size(); ++s)
+    pieces.push_back({s, shape_.lengths[s] - 1, shape_.lengths[s]});
+  return pieces;
+}
+
+std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces,
+                                       const AttentionRun& how) {
+  const Rows rows(pieces);
+  const std::int64_t count = std::ssize(rows.positions);
+  std::vector<std::int32_t> pages;
+  for (const AttentionPiece& piece : pieces) {
+    const auto first = table_.begin() + static_cast<std::int64_t>(piece.sequence) * table_stride_;
+    pages.insert(pages.end(), first, first + table_stride_);
+  }
+  const DeviceArray<std::int32_t> begins(rows.begins);
+  DeviceArray<std::int32_t> positions(rows.positions.size() +
+                                      static_cast<std::size_t>(how.more_rows));
+  positions.write(rows.positions);
+  const DeviceArray<std::int32_t> table(pages);
+  const std::int64_t q_stride = shape_.heads * shape_.key_width + row_gap;
+  const std::int64_t out_stride = shape_.heads * shape_.value_width + row_gap;
+  const DeviceArray<std::byte> q = to_device(
+      gather(queries_, first_, pieces, shape_.heads * shape_.key_width, row_gap), shape_.q_type);
+  const DeviceArray<std::byte> out(
+      static_cast<std::size_t>((count + how.more_rows) * out_stride * bytes_of(shape_.out_type)));
+  partials_.poison();
+  const auto pages_of = [&](const DeviceArray<std::byte>& data, std::int64_t width) {
+    return kernels::Pages{.data = data.data(),
+                          .type = shape_.kv_type,
+                          .page_stride = shape_.page_tokens * shape_.kv_heads * width,
+                          .token_stride = shape_.kv_heads * width,
+                          .head_stride = width};
+  };
+  const kernels::Pages keys = pages_of(device_keys_, shape_.key_width);
+  kernels::Attention params{
+      .sequences = {.count = std::ssize(pieces),
+                    .seq_begin = begins.data(),
+                    .positions = positions.data(),
+                    .rows = count + how.more_rows,
+                    .most_rows = how.most_rows > 0 ? how.most_rows : rows.most},
+      .table = {table.data(), table_stride_, shape_.page_tokens},
+      .k = keys,
+      .v = shape_.values_in_keys ? keys : pages_of(device_values_, shape_.value_width),
+      .heads = shape_.heads,
+      .kv_heads = shape_.kv_heads,
+      .key_width = shape_.key_width,
+      .value_width = shape_.value_width,
+      .scale = 0.6F / std::sqrt(static_cast<float>(shape_.key_width)),
+      .window = shape_.window,
+      .sinks = shape_.sinks ? device_sinks_.data() : nullptr,
+      .q = q.data(),
+      .q_type = shape_.q_type,
+      .q_stride = q_stride,
+      .q_head_stride = shape_.key_width,
+      .out = out.data(),
+      .out_type = shape_.out_type,
+      .out_stride = out_stride,
+      .out_head_stride = shape_.value_width,
+      .batch_invariant = how.batch_invariant};
+  if (how.scratch)
+    params.scratch = {partials_.data(), static_cast<std::int64_t>(partials_.size()),
+                      counters_.data(), static_cast<std::int64_t>(counters_.size())};
+  if (how.plain) {
+    kernels::cuda::attention_plain(params, {});
+  } else {
+    kernels::cuda::attention(params, {});
+  }
+  finish();
+  EXPECT_TRUE(std::ranges::all_of(counters_.read(), [](std::int32_t left) { return left == 0; }));
+
+  const std::vector<float> all = from_device(out, shape_.out_type);
+  std::vector<float> result;
+  const std::int64_t width = shape_.heads * shape_.value_width;
+  for (std::int64_t row = 0; row < count + how.more_rows; ++row) {
+    const auto at = all.begin() + row * out_stride;
+    const auto behind = row < count ? at + width : at;
+    EXPECT_TRUE(std::all_of(behind, at + out_stride, [](float x) { return std::isnan(x); }))
+        << "written behind row " << row;
+    if (row < count) result.insert(result.end(), at, at + width);
+  }
+  return result;
+}
+
+std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& pieces) const {
+  static ThreadPool pool({.threads = 8});
+  const Rows rows(pieces);
+  // A sequence is a page on the host.
+  std::int64_t longest = 1;
+  for (const std::int64_t length : shape_.lengths) longest = std::max(longest, length);
+  const auto paged = [&](const std::vector<float>& from, std::int64_t width) {
+    std::vector<float> pages;
+    for (std::size_t s = 0; s < shape_.lengths.size(); ++s) {
+      const auto at = from.begin() + first_[s] * width;
+      pages.insert(pages.end(), at, at + shape_.lengths[s] * width);
+      pages.resize((s + 1) * static_cast<std::size_t>(longest * width), 0.0F);
+    }
+    return pages;
+  };
+  std::vector<float> keys = paged(keys_, shape_.kv_heads * shape_.key_width);
+  std::vector<float> values = paged(values_, shape_.kv_heads * shape_.value_width);
+  std::vector<std::int32_t> table;
+  for (const AttentionPiece& piece : pieces)
+    table.push_back(static_cast<std::int32_t>(piece.sequence));
+  const auto pages_of = [&](std::vector<float>& data, std::int64_t width) {
+    return kernels::Pages{.data = data.data(),
+                          .page_stride = longest * shape_.kv_heads * width,
+                          .token_stride = shape_.kv_heads * width,
+                          .head_stride = width};
+  };
+  const std::vector<float> q = gather(queries_, first_, pieces, shape_.heads * shape_.key_width, 0);
+  std::vector<float> out(rows.positions.size() *
+                         static_cast<std::size_t>(shape_.heads * shape_.value_width));
+  const kernels::Pages k = pages_of(keys, shape_.key_width);
+  kernels::cpu_table().attention(
+      {.sequences = {.count = std::ssize(pieces),
+                     .seq_begin = rows.begins.data(),
+                     .positions = rows.positions.data()},
+       .table = {table.data(), 1, longest},
+       .k = k,
+       .v = shape_.values_in_keys ? k : pages_of(values, shape_.value_width),
+       .heads = shape_.heads,
+       .kv_heads = shape_.kv_heads,
+       .key_width = shape_.key_width,
+       .value_width = shape_.value_width,
+       .scale = 0.6F / std::sqrt(static_cast<float>(shape_.key_width)),
+       .window = shape_.window,
+       .sinks = shape_.sinks ? sinks_.data() : nullptr,
+       .q = q.data(),
+       .q_stride = shape_.heads * shape_.key_width,
+       .q_head_stride = shape_.key_width,
+       .out = out.data(),
+       .out_stride = shape_.heads * shape_.value_width,
+       .out_head_stride = shape_.value_width},
+      {&pool});
+  return out;
+}
+
+}  // namespace motley::gpu_tests

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/number_types.h"
+#include "gpu/device_memory.h"
+#include "kernels/cuda/attention.h"
+
+// Sequences with keys and values in pages of the GPU, and their attention by the CPU's entry.
+namespace motley::gpu_tests {
+
+struct AttentionCase {
+  std::int64_t heads = 8;
+  std::int64_t kv_heads = 2;
+  std::int64_t key_width = 128;
+  std::int64_t value_width = 128;
+  DType kv_type = DType::bf16;
+  DType q_type = DType::f32;
+  DType out_type = DType::f32;
+  std::int64_t window = 0;
+  bool sinks = false;
+  bool values_in_keys = false;
+  std::int64_t page_tokens = 16;
+  std::vector<std::int64_t> lengths = {1, 70, 300};
+};
+
+// Positions [begin, end) of a sequence; none where they are equal.
+struct AttentionPiece {
+  std::size_t sequence = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+struct AttentionRun {
+  bool batch_invariant = false;
+  bool scratch = true;
+  bool plain = false;
+  std::int64_t more_rows = 3;  // that the launch is told of and nobody has
+  std::int64_t most_rows = 0;  // of a sequence; 0: as it is
+};
+
+class AttentionWorld {
+ public:
+  AttentionWorld(const AttentionCase& shape, std::uint64_t seed);
+
+  // The pieces' rows, one after the other: [rows, heads, value_width]. Fails the test where
+  // something else was written.
+  std::vector<float> run(const std::vector<AttentionPiece>& pieces, const AttentionRun& how);
+  // The same from the CPU.
+  std::vector<float> expected(const std::vector<AttentionPiece>& pieces) const;
+
+  std::vector<AttentionPiece> whole() const;  // every position
+  std::vector<AttentionPiece> last() const;   // the last one of each
+
+ private:
+  void fill_pages();
+
+  AttentionCase shape_;
+  std::int64_t table_stride_ = 0;
+  std::int64_t pages_ = 0;
+  std::vector<std::int32_t> table_;  // of every sequence
+  std::vector<std::int64_t> first_;  // of each sequence in the arrays below
+  // Every position of every sequence, f32 with values that bf16 holds.
+  std::vector<float> queries_, keys_, values_;
+  std::vector<float> sinks_;
+  DeviceArray<std::byte> device_keys_, device_values_;
+  DeviceArray<float> device_sinks_;
+  DeviceArray<float> partials_;
+  DeviceArray<std::int32_t> counters_;
+};
+
+}  // namespace motley::gpu_tests

@@ -1,0 +1,293 @@
+#include "kernels/cuda/linear.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpu/twin.h"
+#include "kernels/cpu/test_weights.h"
+
+// The GPU's products against float64.
+namespace motley::gpu_tests {
+namespace {
+
+using kernels::Linear;
+using kernels::WeightKind;
+using kernels::cpu::Numbers;
+using kernels::cpu::TestWeight;
+
+// A weight on the GPU, at the odd byte that the host's has, or at one that suits every load.
+struct DeviceWeight {
+  TestWeight host;
+  DeviceArray<std::byte> bytes;
+  DeviceArray<float> scales;
+  kernels::WeightView view;
+};
+DeviceWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in,
+                         std::int64_t block_rows, std::int64_t block_columns, bool aligned) {
+  DeviceWeight weight;
+  weight.host = kernels::cpu::make_weight(numbers, kind, out, in, block_rows, block_columns);
+  const std::span<const std::byte> bytes(weight.host.bytes);
+  weight.bytes = DeviceArray<std::byte>(aligned ? bytes.subspan(1) : bytes);
+  weight.scales = DeviceArray<float>(weight.host.scales);
+  weight.view = weight.host.view;
+  weight.view.data = weight.bytes.data() + (aligned ? 0 : 1);
+  weight.view.scales = weight.scales.data();
+  return weight;
+}
+
+struct Sizes {
+  std::int64_t rows;
+  std::int64_t heads = 1;
+  std::int64_t in = 0;
+  std::int64_t out = 0;  // of a head
+  std::int64_t w_rows_per_head = 0;
+  std::int64_t w_first = 0;
+};
+
+// Every float32 sum of n products is off by at most n 2^-24 of the sum of their magnitudes. Tensor
+// cores cut where others round, once for 16 products: less in all.
+void expect_products(const TwinRows& x, const DeviceWeight& w, const Sizes& sizes,
+                     const TwinRows& y, bool transposed = false) {
+  const std::vector<std::byte> read = y.read_device();
+  const std::int64_t inner = transposed ? sizes.out : sizes.in;
+  for (std::int64_t row = 0; row < sizes.rows * sizes.heads; ++row) {
+    const std::int64_t first = row % sizes.heads * sizes.w_rows_per_head + sizes.w_first;
+    for (std::int64_t o = 0; o < y.width(); ++o) {
+      double sum = 0;
+      double magnitude = 0;
+      for (std::int64_t k = 0; k < inner; ++k) {
+        const double product =
+            x.at(row, k) * (transposed ? w.host.at(first + k, o) : w.host.at(first + o, k));
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      ASSERT_NEAR(y.at(read.data(), row, o), sum,
+                  static_cast<double>(inner) * 0x1p-24 * magnitude + 1e-30)
+          << "row " << row << ", output " << o << " of " << y.width() << ", " << inner
+          << " inputs, " << sizes.rows << " rows";
+    }
+  }
+  y.expect_gaps_alone(read);
+}
+
+Linear call(const TwinRows& x, const DeviceWeight& w, const Sizes& sizes, const TwinRows& y,
+            bool exact) {
+  return {.rows = sizes.rows,
+          .heads = sizes.heads,
+          .x = x.device(),
+          .x_type = x.type(),
+          .x_stride = sizes.heads * x.stride(),
+          .x_head_stride = x.stride(),
+          .w = w.view,
+          .w_rows_per_head = sizes.w_rows_per_head,
+          .w_first = sizes.w_first,
+          .out = sizes.out,
+          .y = reinterpret_cast<float*>(y.device()),
+          .y_stride = sizes.heads * y.stride(),
+          .y_head_stride = y.stride(),
+          .exact = exact};
+}
+
+TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
+  Numbers numbers(1);
+  for (const kernels::cpu::Format& format : kernels::cpu::formats) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const std::int64_t rows : {1, 8, 9, 70}) {
+        const Sizes sizes{.rows = rows, .in = 131, .out = 77, .w_rows_per_head = 77};
+        const DeviceWeight w = make_weight(numbers, format.kind, 77, 131, format.block_rows,
+                                           format.block_columns, rows % 2 == 0);
+        const TwinRows x(numbers, type, rows, 131, 3);
+        const TwinRows y(DType::f32, rows, 77, 3);
+        device_table().linear(call(x, w, sizes, y, true), {});
+        finish();
+        expect_products(x, w, sizes, y);
+        const TwinRows back(numbers, type, rows, 77, 3);
+        const TwinRows z(DType::f32, rows, 131, 3);
+        device_table().linear_transposed(call(back, w, sizes, z, true), {});
+        finish();
+        expect_products(back, w, sizes, z, true);
+      }
+    }
+  }
+}
+
+TEST(DeviceLinear, HeadsHaveRowsOfOneWeight) {
+  Numbers numbers(2);
+  for (const bool exact : {true, false}) {
+    for (const std::int64_t rows : {3, 40, 100}) {
+      const Sizes sizes{
+          .rows = rows, .heads = 4, .in = 136, .out = 48, .w_rows_per_head = 80, .w_first = 32};
+      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 320, 136, 1, 0, true);
+      const TwinRows x(numbers, DType::bf16, rows * 4, 136, 8);
+      const TwinRows y(DType::f32, rows * 4, 48, 4);
+      device_table().linear(call(x, w, sizes, y, exact), {});
+      finish();
+      expect_products(x, w, sizes, y);
+      const TwinRows back(numbers, DType::bf16, rows * 4, 48, 8);
+      const TwinRows z(DType::f32, rows * 4, 136, 3);
+      device_table().linear_transposed(call(back, w, sizes, z, exact), {});
+      finish();
+      expect_products(back, w, sizes, z, true);
+    }
+  }
+}
+
+// Shapes that share K among blocks, that don't, and that end anywhere.
+constexpr std::array stream_shapes = {
+    Sizes{.rows = 0, .in = 8, .out = 1, .w_rows_per_head = 1},
+    Sizes{.rows = 0, .in = 1000, .out = 130, .w_rows_per_head = 130},
+    Sizes{.rows = 0, .in = 2048, .out = 384, .w_rows_per_head = 384},
+    Sizes{.rows = 0, .in = 4360, .out = 257, .w_rows_per_head = 257},
+    Sizes{.rows = 0, .in = 584, .out = 67601, .w_rows_per_head = 67601}};
+
+TEST(DeviceLinear, StreamsAreRightForAnyNumberOfRows) {
+  Numbers numbers(3);
+  for (Sizes sizes : stream_shapes) {
+    if (sizes.out > 1000) continue;  // float64 takes its time
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    for (const std::int64_t rows : {1, 7, 8, 9, 16, 31, 33, 64, 65, 150}) {
+      sizes.rows = rows;
+      const TwinRows x(numbers, DType::bf16, rows, sizes.in, 8);
+      const TwinRows y(DType::f32, rows, sizes.out, 3);
+      const Linear product = call(x, w, sizes, y, false);
+      ASSERT_TRUE(kernels::cuda::linear_streams_supports(product));
+      kernels::cuda::linear_streams({&product, 1}, {});
+      finish();
+      expect_products(x, w, sizes, y);
+    }
+  }
+}
+
+TEST(DeviceLinear, StreamsDecodeInt4) {
+  Numbers numbers(7);
+  for (const std::int64_t group : {32, 64, 128, 256, 65536}) {
+    for (const std::int64_t in : {72, 2080}) {
+      const Sizes shape{.rows = 0, .in = in, .out = 150, .w_rows_per_head = 150};
+      const DeviceWeight w =
+          make_weight(numbers, WeightKind::int4_group, shape.out, in, 1, group, true);
+      for (const std::int64_t rows : {1, 9, 17, 64, 70}) {
+        Sizes sizes = shape;
+        sizes.rows = rows;
+        const TwinRows x(numbers, DType::bf16, rows, in, 8);
+        const TwinRows y(DType::f32, rows, sizes.out, 3);
+        const Linear product = call(x, w, sizes, y, false);
+        ASSERT_TRUE(kernels::cuda::linear_streams_supports(product));
+        kernels::cuda::linear_streams({&product, 1}, {});
+        finish();
+        expect_products(x, w, sizes, y);
+      }
+    }
+  }
+}
+
+// The table's way with batch_invariant, and streams always.
+TEST(DeviceLinear, ARowsBitsAreItsOwn) {
+  Numbers numbers(4);
+  const auto streams = [](const Linear& p) { kernels::cuda::linear_streams({&p, 1}, {}); };
+  const auto table = [](const Linear& p) { device_table().linear(p, {}); };
+  for (Sizes sizes : stream_shapes) {
+    constexpr std::int64_t most = 150;
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    const TwinRows x(numbers, DType::bf16, most, sizes.in, 0);
+    const auto expect_own_bits = [&](const auto& way) {
+      const TwinRows alone(DType::f32, most, sizes.out, 0);
+      for (std::int64_t row = 0; row < most; ++row) {
+        sizes.rows = 1;
+        Linear one = call(x, w, sizes, alone, false);
+        one.x = x.device() + 2 * row * sizes.in;
+        one.y += row * sizes.out;
+        one.batch_invariant = true;
+        way(one);
+      }
+      for (const std::int64_t rows : {9, 17, 64, 65, 150}) {
+        sizes.rows = rows;
+        const TwinRows together(DType::f32, rows, sizes.out, 0);
+        Linear all = call(x, w, sizes, together, false);
+        all.batch_invariant = true;
+        way(all);
+        finish();
+        const std::vector<std::byte> read = together.read_device();
+        std::vector<std::byte> expected = alone.read_device();
+        expected.resize(read.size());
+        ASSERT_TRUE(read == expected) << rows << " rows, " << sizes.out << " x " << sizes.in;
+      }
+    };
+    expect_own_bits(streams);
+    expect_own_bits(table);
+  }
+}
+
+TEST(DeviceLinear, ProductsOfOneXTogether) {
+  Numbers numbers(6);
+  constexpr std::int64_t in = 520;
+  for (const std::int64_t rows : {2, 70}) {
+    const TwinRows x(numbers, DType::bf16, rows, in, 8);
+    std::vector<DeviceWeight> weights;
+    std::vector<TwinRows> results;
+    std::vector<Sizes> sizes;
+    std::vector<Linear> products;
+    // More than one launch holds, and one that another way must do.
+    for (const std::int64_t out : {300, 1, 128, 40, 129, 7}) {
+      const WeightKind kind = out == 40 ? WeightKind::f32 : WeightKind::bf16;
+      sizes.push_back({.rows = rows, .in = in, .out = out, .w_rows_per_head = out});
+      weights.push_back(make_weight(numbers, kind, out, in, 1, 0, true));
+      results.emplace_back(DType::f32, rows, out, 4);
+      products.push_back(call(x, weights.back(), sizes.back(), results.back(), false));
+    }
+    device_table().linears({.all = products.data(), .count = std::int64_t(products.size())}, {});
+    finish();
+    for (std::size_t i = 0; i < products.size(); ++i)
+      expect_products(x, weights[i], sizes[i], results[i]);
+  }
+}
+
+TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
+  Numbers numbers(8);
+  constexpr std::int64_t most = 200;
+  Sizes sizes{.rows = 0, .in = 2048, .out = 512, .w_rows_per_head = 512};
+  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 512, 2048, 1, 0, true);
+  const TwinRows x(numbers, DType::bf16, most, 2048, 0);
+  std::vector<std::byte> expected;
+  for (const std::int64_t rows : {most, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
+    sizes.rows = rows;
+    const TwinRows y(DType::f32, rows, 512, 0);
+    Linear product = call(x, w, sizes, y, false);
+    product.batch_invariant = true;
+    ASSERT_TRUE(kernels::cuda::linear_library(product, {})) << "not on this card";
+    finish();
+    const std::vector<std::byte> read = y.read_device();
+    if (rows == most) expected = read;
+    ASSERT_TRUE(std::equal(read.begin(), read.end(), expected.begin())) << rows << " rows";
+  }
+}
+
+TEST(DeviceLinear, TheLibraryServesManyRowsWhereverTheyBegin) {
+  Numbers numbers(5);
+  const Sizes sizes{.rows = 300, .in = 520, .out = 264, .w_rows_per_head = 264};
+  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 264, 520, 1, 0, true);
+  const TwinRows x(numbers, DType::bf16, 301, 520, 8);
+  const TwinRows y(DType::f32, 300, 264, 4);
+  EXPECT_TRUE(kernels::cuda::linear_library(call(x, w, sizes, y, false), {}));
+  finish();
+  expect_products(x, w, sizes, y);
+  // From the second row on, 16 bytes off, by whichever way the table finds.
+  Linear shifted = call(x, w, sizes, y, false);
+  shifted.x = x.device() + 2 * x.stride();
+  shifted.rows = 299;
+  shifted.y += y.stride();
+  device_table().linear(shifted, {});
+  finish();
+  const std::vector<std::byte> read = y.read_device();
+  for (std::int64_t row = 1; row < 300; ++row) {
+    double sum = 0;
+    for (std::int64_t k = 0; k < 520; ++k) sum += x.at(row, k) * w.host.at(7, k);
+    ASSERT_NEAR(y.at(read.data(), row, 7), sum, 520 * 0x1p-24 * 520);
+  }
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests
