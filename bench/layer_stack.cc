@@ -101,6 +101,11 @@ double operations_of(const Case& c, const Shape& shape) {
   return 2.0 * static_cast<double>(numbers * shape.layers * c.rows());
 }
 
+struct Sequence {
+  runner::PageList pages;
+  std::int64_t length = 0;
+};
+
 class Stack {
  public:
   Stack(const Shape& shape, runner::Runner& runner, std::vector<lora::Mix> mixes)
@@ -110,36 +115,37 @@ class Stack {
   std::vector<double> run(const Case& c) {
     std::vector<double> times;
     if (!c.decodes()) {
-      std::vector<runner::Sequence> fresh = sequences(c.sequences);
+      std::vector<Sequence> fresh = sequences(c.sequences);
       times.push_back(step(fresh, c));
       return times;
     }
-    std::vector<runner::Sequence>& decoding = decoding_for(c.sequences);
+    std::vector<Sequence>& decoding = decoding_for(c.sequences);
     for (std::int64_t i = 0; i < steps_a_round; ++i) times.push_back(step(decoding, c));
     return times;
   }
 
  private:
-  std::vector<runner::Sequence> sequences(std::int64_t count) {
-    std::vector<runner::Sequence> made;
+  std::vector<Sequence> sequences(std::int64_t count) {
+    std::vector<Sequence> made;
     made.reserve(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) made.emplace_back(runner_.kv());
+    for (std::int64_t i = 0; i < count; ++i)
+      made.push_back({.pages = runner::PageList(&runner_.kv())});
     return made;
   }
 
   // Sequences behind a prompt; they grow from round to round.
-  std::vector<runner::Sequence>& decoding_for(std::int64_t count) {
+  std::vector<Sequence>& decoding_for(std::int64_t count) {
     for (auto& [size, made] : decoding_) {
       if (size == count) return made;
     }
     decoding_.emplace_back(count, sequences(count));
-    std::vector<runner::Sequence>& made = decoding_.back().second;
-    for (runner::Sequence& sequence : made)
+    std::vector<Sequence>& made = decoding_.back().second;
+    for (Sequence& sequence : made)
       step(std::span(&sequence, 1), {.sequences = 1, .tokens = context, .adapters = 0});
     return made;
   }
 
-  double step(std::span<runner::Sequence> sequences, const Case& c) {
+  double step(std::span<Sequence> sequences, const Case& c) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(c.rows()));
     for (std::int32_t& token : tokens) {
       random_ = random_ * 6364136223846793005U + 1442695040888963407U;
@@ -148,23 +154,30 @@ class Stack {
     }
     std::vector<runner::Chunk> chunks;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& sequence = sequences[i];
+      sequence.pages.grow_to(sequence.length + c.tokens);
       runner::Chunk chunk{
-          .sequence = &sequences[i],
+          .pages = sequence.pages.pages(),
+          .length = sequence.length,
           .tokens = std::span(tokens).subspan(i * static_cast<std::size_t>(c.tokens),
                                               static_cast<std::size_t>(c.tokens)),
           .logits = runner::LogitsOf::none};
       if (c.adapters > 0) chunk.mix = mixes_[i % static_cast<std::size_t>(c.adapters)];
       chunks.push_back(std::move(chunk));
+      sequence.length += c.tokens;
     }
     const auto start = std::chrono::steady_clock::now();
-    runner_.step(chunks, [](const tensor::Tensor&, std::span<const runner::LogitRow>) {});
+    runner_
+        .step(chunks, [](const tensor::Tensor&,
+                         std::span<const runner::LogitRow>) { return Result<void>(); })
+        .value();
     return seconds(std::chrono::steady_clock::now() - start);
   }
 
   const Shape& shape_;
   runner::Runner& runner_;
   std::vector<lora::Mix> mixes_;
-  std::vector<std::pair<std::int64_t, std::vector<runner::Sequence>>> decoding_;
+  std::vector<std::pair<std::int64_t, std::vector<Sequence>>> decoding_;
   std::uint64_t random_ = 88172645463325252U;
 };
 

@@ -8,7 +8,6 @@
 
 #include "base/cpu.h"
 #include "base/units.h"
-#include "moe/problem.h"
 #include "moe/select.h"
 #include "quant/config.h"
 #include "runner/kv_memory.h"
@@ -104,8 +103,11 @@ struct Weights {
     parameters += static_cast<std::int64_t>(numbers.size());
     bytes += static_cast<std::int64_t>(numbers.size_bytes());
   }
+  void add(const model::Vector& vector) {
+    add(std::span(vector.data(), std::size_t(vector.size())));
+  }
   void add(std::string_view part, const model::Linear& linear) {
-    add(part, linear.weight);
+    add(part, linear.host_weight());
     add(linear.bias);
   }
   void add(std::string_view part, const model::DenseBlock& block) {
@@ -132,7 +134,7 @@ struct Weights {
   void add(const model::MoeBlock& block) {
     add("router", block.router);
     add(block.correction_bias);
-    const moe::ExpertWeights& experts = block.experts;
+    const moe::ExpertWeights& experts = *block.experts;
     for (const auto* const matrices : {&experts.gate, &experts.up, &experts.down}) {
       for (const quant::Weight& weight : *matrices) add("experts", weight);
     }
@@ -192,29 +194,18 @@ std::string ranges(const std::vector<std::int64_t>& ascending) {
 // Layers that one backend serves for one and the same reasons.
 struct Served {
   std::string_view backend;
-  std::vector<std::pair<std::string, std::string>> passed_over;  // faster ones, and why
+  std::vector<moe::PassedOver> passed_over;
 
   friend auto operator<=>(const Served&, const Served&) = default;
 };
-
-Served served_by(const model::MoeBlock& block, bool exact) {
-  const moe::Problem problem =
-      moe::problem_of(block.experts, {.top_k = block.spec.top_k, .lora = true, .exact = exact});
-  Served served{.backend = block.backend->name(), .passed_over = {}};
-  for (const moe::Backend* const faster : moe::all_backends()) {
-    if (faster == block.backend) break;
-    const moe::Support support = faster->supports(problem);
-    if (!support) served.passed_over.emplace_back(faster->name(), support.reason());
-  }
-  return served;
-}
 
 void add_backends(const model::Model& model, Findings& findings) {
   std::map<Served, std::vector<std::int64_t>> layers_of;
   std::int64_t index = 0;
   for (const model::Layer& layer : model.layers()) {
     if (const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn))
-      layers_of[served_by(*block, model.exact())].push_back(index);
+      layers_of[{block->backend->name(), moe::passed_over(block->problem, *block->backend)}]
+          .push_back(index);
     ++index;
   }
   if (layers_of.empty()) return;
@@ -226,7 +217,7 @@ void add_backends(const model::Model& model, Findings& findings) {
     json::Object passed_over;
     std::string text = cat(served.backend, " in layers ", ranges(layers));
     for (const auto& [name, reason] : served.passed_over) {
-      passed_over.add(name, printable(reason));
+      passed_over.add(std::string(name), printable(reason));
       text += cat(", passed over ", name, " (", printable(reason), ")");
     }
     texts.push_back(std::move(text));

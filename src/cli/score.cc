@@ -35,21 +35,28 @@ struct Settings {
   fs::path output;
   std::vector<AdapterOption> adapters;
   tensor::DeviceChoice device;
-  bool exact = true;
+  std::optional<bool> exact;
   int top = 5;
+  bool graphs = true;
   std::optional<std::string> experts_backend;
+  std::optional<DType> factors;  // --adapter-dtype; else as activations
 };
 
 Error wrong_option(std::string what, std::string_view option, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
 }
 
-Result<bool> parse_compute(std::string_view text) {
-  if (text == "f32") return true;
-  if (text == "bf16") return false;
-  if (text == "auto") return !cpu_features().avx512_bf16;
+// Whether everything is float32; nothing: as the device likes it.
+Result<std::optional<bool>> parse_compute(std::string_view text) {
+  if (text == "f32") return std::optional(true);
+  if (text == "bf16") return std::optional(false);
+  if (text == "auto") return std::optional<bool>();
   return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
                       "use auto, f32 or bf16");
+}
+
+bool likes_float32(const tensor::Device& device) {
+  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
 
 Result<int> parse_top(std::string_view text) {
@@ -82,21 +89,18 @@ Result<Settings> read_settings(const Arguments& arguments) {
   if (const std::string* const device = arguments.value("--device")) {
     MOTLEY_TRY(settings.device, tensor::parse_device(*device));
   }
-  if (settings.device.kind == tensor::DeviceChoice::Kind::cuda)
-    return Error(ErrorCode::not_implemented, "whole models on a GPU are not there yet", "--device",
-                 "use --device cpu");
-  const std::string* const compute = arguments.value("--compute");
-  MOTLEY_TRY(settings.exact, parse_compute(compute == nullptr ? "auto" : *compute));
+  if (const std::string* const compute = arguments.value("--compute")) {
+    MOTLEY_TRY(settings.exact, parse_compute(*compute));
+  }
+  settings.graphs = !arguments.has("--no-graphs");
   if (const std::string* const top = arguments.value("--top")) {
     MOTLEY_TRY(settings.top, parse_top(*top));
   }
   if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
-    if (*dtype == "fp8")
-      return Error(ErrorCode::not_implemented, "adapters in fp8 are not there yet",
-                   "--adapter-dtype", "use --adapter-dtype auto");
-    if (*dtype != "auto")
+    if (*dtype != "auto" && *dtype != "fp8")
       return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
                           "use auto or fp8");
+    if (*dtype == "fp8") settings.factors = DType::f8_e4m3;
   }
   if (const std::string* const backend = arguments.value("--experts-backend")) {
     if (*backend != "auto") settings.experts_backend = *backend;
@@ -125,9 +129,11 @@ Result<std::unique_ptr<model::Model>> load_model(const Settings& settings, tenso
       progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
     progress->set(done);
   };
-  auto model = model::Model::load(
-      settings.model, device,
-      {.exact = settings.exact, .experts_backend = settings.experts_backend, .progress = report});
+  auto model = model::Model::load(settings.model, device,
+                                  {.exact = settings.exact.value_or(likes_float32(device)),
+                                   .experts_backend = settings.experts_backend,
+                                   .factors = settings.factors,
+                                   .progress = report});
   if (model.ok() && progress) progress->finish();
   return model;
 }
@@ -143,7 +149,10 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
   Adapters loaded;
   if (settings.adapters.empty()) return loaded;
   std::vector<lora::Adapter> adapters;
-  lora::Pool::Options options{.dtype = settings.exact ? DType::f32 : DType::bf16};
+  const bool on_gpu = device.id().kind != tensor::DeviceKind::cpu;
+  lora::Pool::Options options{.dtype = settings.factors.value_or(model.activations()),
+                              .experts = model.factor_layout(),
+                              .directory = on_gpu};
   std::uint64_t pages = 0;
   for (const AdapterOption& each : settings.adapters) {
     auto adapter = lora::load_adapter(each.path, each.load, model.base_view());
@@ -187,9 +196,20 @@ Result<std::vector<lora::Mix>> mixes_of(std::span<const runner::ScoreLine> lines
   return mixes;
 }
 
-Result<std::unique_ptr<runner::Runner>> make_runner(const model::Model& model,
-                                                    tensor::Device& device,
-                                                    std::span<const runner::ScoreLine> lines) {
+Result<std::unique_ptr<runner::Runner>> make_runner(
+    const model::Model& model, tensor::Device& device, std::span<const runner::ScoreLine> lines,
+    const Settings& settings, const Adapters& adapters, std::span<const lora::Mix> mixes) {
+  int rank = 1;
+  int mix_rank = 1;
+  for (const lora::Mix& mix : mixes) {
+    int ranks = 0;
+    for (const lora::Mix::Part& part : mix.parts()) {
+      const int padded = (part.adapter->largest_rank() + 15) / 16 * 16;
+      rank = std::max(rank, padded);
+      ranks += padded;
+    }
+    mix_rank = std::max(mix_rank, ranks);
+  }
   std::int64_t longest = 0;
   std::int64_t all_pages = 0;
   for (const runner::ScoreLine& line : lines) {
@@ -211,14 +231,20 @@ Result<std::unique_ptr<runner::Runner>> make_runner(const model::Model& model,
                                 {.max_rows = rows_a_step,
                                  .max_sequences = sequences_a_step,
                                  .max_tokens = longest,
-                                 .pages = std::clamp(all_pages, needed, affordable)});
+                                 .pages = std::clamp(all_pages, needed, affordable),
+                                 .adapters = adapters.pool.get(),
+                                 .adapter_rank = rank,
+                                 .mix_rank = mix_rank,
+                                 .graphs = settings.graphs});
 }
 
 Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
-  MOTLEY_TRY(
-      const std::unique_ptr<tensor::Device> device,
-      tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.owns_machine = true}));
+  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device,
+             tensor::open_device(settings.device, {.owns_machine = true}));
+  if (settings.factors && device->id().kind == tensor::DeviceKind::cpu)
+    return Error(ErrorCode::not_implemented, "a CPU has no adapters in fp8 yet", "--adapter-dtype",
+                 "use --adapter-dtype auto, or --device cuda");
   // Lines are checked before the weights are read: the config knows the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
@@ -226,9 +252,10 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(settings, *device));
   MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device));
   MOTLEY_TRY(const std::vector<lora::Mix> mixes, mixes_of(lines, settings, adapters));
-  MOTLEY_TRY(const std::unique_ptr<runner::Runner> runner, make_runner(*model, *device, lines));
+  MOTLEY_TRY(const std::unique_ptr<runner::Runner> runner,
+             make_runner(*model, *device, lines, settings, adapters, mixes));
   log::info("score.start", {{"device", device->description()},
-                            {"compute", settings.exact ? "f32" : "bf16"},
+                            {"compute", model->exact() ? "f32" : "bf16"},
                             {"experts", model->describe_backends()},
                             {"adapters", settings.adapters.size()},
                             {"lines", lines.size()}});
@@ -240,9 +267,10 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   std::uint64_t tokens = 0;
   for (const runner::ScoreLine& line : lines) tokens += line.tokens.size();
   Progress progress = Progress::to_stderr("scoring tokens", tokens, Progress::Unit::count);
-  const std::vector<runner::ScoreResult> results = runner::score(
-      *runner, lines, mixes,
-      {.top = settings.top, .progress = [&](std::uint64_t done) { progress.set(done); }});
+  MOTLEY_TRY(const std::vector<runner::ScoreResult> results,
+             runner::score(*runner, lines, mixes,
+                           {.top = settings.top,
+                            .progress = [&](std::uint64_t done) { progress.set(done); }}));
   progress.finish();
 
   for (std::size_t i = 0; i < lines.size(); ++i)
@@ -270,7 +298,7 @@ Command score_command() {
                                {"--top", "N", "most likely tokens to list for each position (5)"},
                                {"--adapter-dtype", "T", "auto or fp8"},
                                {"--experts-backend", "NAME", "auto, or the backend to take"},
-                               {"--no-graphs", "", "without effect on a CPU"}}},
+                               {"--no-graphs", "", "launch a GPU's work piece by piece"}}},
           .run = run_score};
 }
 

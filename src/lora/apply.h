@@ -15,50 +15,76 @@ struct Context;
 namespace motley::lora {
 
 class Batch;
+class StepTable;
 
 // What a call may take of context.scratch, whatever the shapes.
 inline constexpr std::size_t scratch_bytes = std::size_t{6} << 20;
 
-// Deltas of one linear map, row by row: acc[r] += sum over the row's adapters of scale * B (A
-// x[r]). labels[r] is the row's mix in `batch`, or plan::no_label for the base, whose rows are not
-// touched by a bit. x is [rows, in] (f32 or bf16), acc is [rows, out] in f32.
+// The mixes of the rows that a call works on. The CPU walks the batch; kernels of a device read its
+// table, and the batch only says that somebody uses an adapter.
+struct RowMixes {
+  const Batch* batch = nullptr;  // null: nobody does
+  // [rows], in the memory of the device that runs: a row's mix in the batch, or plan::no_label.
+  const std::int32_t* labels = nullptr;
+  const StepTable* table = nullptr;  // of the same batch; null on the CPU
+};
+
+// Whether any adapter of the step may have something on the layer's experts: else a backend gets no
+// deltas.
+bool touches_experts(const RowMixes& mixes, std::int32_t layer);
+
+// Deltas of one linear map on the CPU, row by row: acc[r] += sum over the row's adapters of scale *
+// B (A x[r]). labels[r] is the row's mix in `batch`, or plan::no_label for the base, whose rows are
+// not touched by a bit. x is [rows, in] (f32 or bf16), acc is [rows, out] in f32.
 void dense_delta(const Batch& batch, Site site, std::span<const std::int32_t> labels,
                  const tensor::ConstTensor& x, const tensor::Tensor& acc,
                  const ops::Context& context);
 
-// The whole of a linear map behind its base product: replaced rows (modules_to_save), + delta, x
-// gain (DoRA),
-// + bias (the base's, or the adapter's where it replaces it), rounded once into out. `batch` may be
-// null; `bias` may be null. acc is [rows, out] in f32 and is used up.
-void finish_linear(const Batch* batch, Site site, std::span<const std::int32_t> labels,
-                   const tensor::ConstTensor& x, const tensor::Tensor& acc, const float* bias,
-                   const tensor::Tensor& out, const ops::Context& context);
+// A linear map behind its base product: acc is [rows, out] in f32 and is used up, out is [rows,
+// out] and may be acc. A bias is [out], in the memory of the device that runs, or null.
+struct AdaptedLinear {
+  Site site;
+  tensor::Tensor acc;
+  const float* bias = nullptr;
+  tensor::Tensor out;
+};
 
-// Embedding rows: out[r] += sum of scale * B A[:, ids[r]], or the row of a replaced table.
-void finish_embedding(const Batch* batch, std::span<const std::int32_t> labels,
-                      std::span<const std::int32_t> ids, const tensor::Tensor& acc,
-                      const tensor::Tensor& out, const ops::Context& context);
+// The whole of linear maps that share x behind their base products: replaced rows
+// (modules_to_save), + delta, x gain (DoRA), + bias (the base's, or the adapter's where it replaces
+// it), rounded once into out.
+void finish_linears(const RowMixes& mixes, const tensor::ConstTensor& x,
+                    std::span<const AdaptedLinear> linears, const ops::Context& context);
 
-// MLA in absorbed form, labels by row. kv_b_scale_queries comes first, before the base product:
-// q_nope [rows, heads, dn] (f32 or bf16) is multiplied in place by the gains of kv_b's key rows
-// where a row's adapter has them (DoRA). q_nope [rows, heads, dn] -> adds to q_latent [rows, heads,
-// kl] (f32) what the delta of kv_b's key rows gives; latent [rows, heads, kl] (f32) -> adds to
-// values [rows, heads, dv] (f32), which hold the base product, what that of its value rows gives,
-// and applies their gains.
-void kv_b_scale_queries(const Batch& batch, std::int32_t layer,
-                        std::span<const std::int32_t> labels, const tensor::Tensor& q_nope,
-                        const ops::Context& context);
-void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
-                    const tensor::ConstTensor& q_nope, const tensor::Tensor& q_latent,
-                    const ops::Context& context);
-void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
-                      const tensor::ConstTensor& latent, const tensor::Tensor& values,
+// Embedding rows: out[r] = acc[r] + sum of scale * B A[:, ids[r]], or the row of a replaced table.
+// ids is [rows], each a token of the vocabulary; out may be acc, in f32.
+void finish_embedding(const RowMixes& mixes, const std::int32_t* ids, std::int64_t vocabulary,
+                      const tensor::Tensor& acc, const tensor::Tensor& out,
                       const ops::Context& context);
+
+// kv_b of a layer: a head's rows, keys' first and values' last.
+struct KvB {
+  std::int32_t layer = 0;
+  std::int64_t rows_a_head = 0;
+};
+
+// MLA in absorbed form. kv_b_scale_queries comes first, before the base product: q_nope [rows,
+// heads, dn] (f32 or bf16) is multiplied in place by the gains of kv_b's key rows where a row's
+// adapter has them (DoRA). q_nope [rows, heads, dn] -> adds to q_latent [rows, heads, kl] (f32)
+// what the delta of kv_b's key rows gives; latent [rows, heads, kl] (f32) -> adds to values [rows,
+// heads, dv] (f32), which hold the base product, what that of its value rows gives, and applies
+// their gains.
+void kv_b_scale_queries(const RowMixes& mixes, const KvB& kv_b, const tensor::Tensor& q_nope,
+                        const ops::Context& context);
+void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& q_nope,
+                    const tensor::Tensor& q_latent, const ops::Context& context);
+void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& latent,
+                      const tensor::Tensor& values, const ops::Context& context);
 
 // What an expert backend gets: null when nobody in the batch uses an adapter on these experts.
 struct ExpertDeltas {
   const Batch* batch = nullptr;
   std::int32_t layer = 0;
+  const StepTable* table = nullptr;  // of the same batch; null on the CPU
 };
 
 // Seam 1, before the activation: gate and up [pairs, I] (f32, plan order) from the tokens' own rows

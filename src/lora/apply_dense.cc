@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/elementary.h"
 #include "lora/apply.h"
+#include "lora/apply_device.h"
 #include "lora/apply_grouped.h"
 #include "lora/batch.h"
 #include "lora/kernels.h"
@@ -92,17 +93,21 @@ void round_rows(const tensor::Tensor& acc, const float* bias, const tensor::Tens
 
 }  // namespace
 
-void finish_linear(const Batch* batch, Site site, std::span<const std::int32_t> labels,
-                   const tensor::ConstTensor& x, const tensor::Tensor& acc, const float* bias,
-                   const tensor::Tensor& out, const ops::Context& context) {
+namespace {
+
+// One of them on the CPU.
+void finish_on_host(const RowMixes& mixes, const tensor::ConstTensor& x,
+                    const AdaptedLinear& linear, const ops::Context& context) {
+  const auto& [site, acc, bias, out] = linear;
   const std::int64_t rows = acc.dim(0);
   const std::int64_t width = acc.dim(1);
-  check_rows(acc, rows, width);
-  check_rows(out, rows, width);
-  if (batch == nullptr || batch->empty() || !batch->touches(site))
+  const Batch* const batch = mixes.batch;
+  if (batch == nullptr || batch->empty() || !batch->touches(site)) {
+    // A copy onto itself.
+    if (bias == nullptr && acc.bytes() == out.bytes()) return;
     return round_rows(acc, bias, out, 0, rows, context);
-
-  MOTLEY_CHECK(static_cast<std::int64_t>(labels.size()) == rows, "a label for each row");
+  }
+  const std::span labels(mixes.labels, static_cast<std::size_t>(rows));
   replace_rows(*batch, site, labels, x, acc, context);
   dense_delta(*batch, site, labels, x, acc, context);
   // Rows side by side that have the same bias are rounded together.
@@ -122,6 +127,18 @@ void finish_linear(const Batch* batch, Site site, std::span<const std::int32_t> 
     for (std::int64_t o = 0; o < width; ++o) sums[o] *= special->gain[o];
   }
   if (begin < rows) round_rows(acc, shared, out, begin, rows, context);
+}
+
+}  // namespace
+
+void finish_linears(const RowMixes& mixes, const tensor::ConstTensor& x,
+                    std::span<const AdaptedLinear> linears, const ops::Context& context) {
+  for (const AdaptedLinear& linear : linears) {
+    check_rows(linear.acc, x.dim(0), linear.acc.dim(1));
+    check_rows(linear.out, x.dim(0), linear.acc.dim(1));
+  }
+  if (mixes.table != nullptr) return finish_on_device(mixes, x, linears, context);
+  for (const AdaptedLinear& linear : linears) finish_on_host(mixes, x, linear, context);
 }
 
 namespace {
@@ -173,24 +190,24 @@ void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int
 
 }  // namespace
 
-void finish_embedding(const Batch* batch, std::span<const std::int32_t> labels,
-                      std::span<const std::int32_t> ids, const tensor::Tensor& acc,
-                      const tensor::Tensor& out, const ops::Context& context) {
+void finish_embedding(const RowMixes& mixes, const std::int32_t* ids, std::int64_t vocabulary,
+                      const tensor::Tensor& acc, const tensor::Tensor& out,
+                      const ops::Context& context) {
   const std::int64_t rows = acc.dim(0);
   const std::int64_t width = acc.dim(1);
   check_rows(acc, rows, width);
   check_rows(out, rows, width);
-  if (batch != nullptr && batch->touches({-1, Projection::embed})) {
-    MOTLEY_CHECK(static_cast<std::int64_t>(labels.size()) == rows &&
-                     static_cast<std::int64_t>(ids.size()) == rows,
-                 "a label and a token for each row");
+  const Batch* const batch = mixes.batch;
+  if (mixes.table != nullptr) {
+    adapt_embedding_on_device(mixes, ids, vocabulary, acc, context);
+  } else if (batch != nullptr && batch->touches({-1, Projection::embed})) {
     for_tasks(context, rows, [&](std::int64_t row) {
-      const auto at = static_cast<std::size_t>(row);
-      if (labels[at] != plan::no_label)
-        embed_row(*batch, labels[at], ids[at], width, row_of<float>(acc, row));
+      const std::int32_t label = mixes.labels[row];
+      if (label != plan::no_label)
+        embed_row(*batch, label, ids[row], width, row_of<float>(acc, row));
     });
   }
-  round_rows(acc, nullptr, out, 0, rows, context);
+  if (acc.bytes() != out.bytes()) round_rows(acc, nullptr, out, 0, rows, context);
 }
 
 }  // namespace motley::lora

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -186,8 +187,9 @@ TEST_P(ApplyDense, FinishAppliesReplacementDeltaGainAndBiasInOrder) {
     Numbers acc = random_acc(3, out);
     const Numbers before = acc;
     Numbers result(dtype, 3, out, std::vector<float>(static_cast<std::size_t>(3 * out)));
-    finish_linear(&batch, site, batch.labels(), x.view(), acc.view(), bias.data(), result.view(),
-                  world.context);
+    finish_linears({&batch, batch.labels().data()}, x.view(),
+                   std::array{AdaptedLinear{site, acc.view(), bias.data(), result.view()}},
+                   world.context);
     for (std::int64_t o = 0; o < out; ++o) {
       const auto at = static_cast<std::size_t>(o);
       const float plain_sum = before.at(0, o) + bias[at];
@@ -216,8 +218,9 @@ TEST_P(ApplyDense, FinishWithoutABatchRoundsAndAddsTheBias) {
   const Numbers before = acc;
   Numbers x = random_x(2, 4);
   Numbers out(DType::bf16, 2, 5, std::vector<float>(10));
-  finish_linear(nullptr, {0, Projection::q}, {}, x.view(), acc.view(), nullptr, out.view(),
-                world.context);
+  finish_linears({}, x.view(),
+                 std::array{AdaptedLinear{{0, Projection::q}, acc.view(), nullptr, out.view()}},
+                 world.context);
   for (std::int64_t o = 0; o < 5; ++o)
     EXPECT_EQ(out.at(1, o), bf16::from(before.at(1, o)).to_float());
 }
@@ -238,7 +241,8 @@ TEST_P(ApplyDense, EmbeddingAddsColumnsOrTakesReplacedRows) {
   Numbers acc = random_acc(3, hidden);
   const Numbers before = acc;
   Numbers out(DType::f32, 3, hidden, std::vector<float>(static_cast<std::size_t>(3 * hidden)));
-  finish_embedding(&batch, batch.labels(), ids, acc.view(), out.view(), world.context);
+  finish_embedding({&batch, batch.labels().data()}, ids.data(), vocabulary, acc.view(), out.view(),
+                   world.context);
   for (std::int64_t o = 0; o < hidden; ++o) {
     EXPECT_EQ(out.at(0, o), before.at(0, o));
     double value = double{before.at(1, o)};
@@ -288,7 +292,8 @@ TEST_P(ApplyDense, AbsorbedKvBEqualsThePlainProduct) {
     const auto three = [&](Numbers& numbers, std::int64_t width) {
       return numbers.view().reshape(tensor::Shape{2, heads, width});
     };
-    kv_b_scale_queries(batch, 1, batch.labels(), three(q, keys), world.context);
+    kv_b_scale_queries({&batch, batch.labels().data()}, {1, keys + values}, three(q, keys),
+                       world.context);
     Numbers q_latent(DType::f32, 2 * heads, latent,
                      std::vector<float>(static_cast<std::size_t>(2 * heads * latent)));
     for (std::int64_t i = 0; i < 2 * heads; ++i) {
@@ -299,8 +304,8 @@ TEST_P(ApplyDense, AbsorbedKvBEqualsThePlainProduct) {
               weight[static_cast<std::size_t>(((i % heads) * (keys + values) + d) * latent + k)];
       }
     }
-    kv_b_key_delta(batch, 1, batch.labels(), three(q, keys), three(q_latent, latent),
-                   world.context);
+    kv_b_key_delta({&batch, batch.labels().data()}, {1, keys + values}, three(q, keys),
+                   three(q_latent, latent), world.context);
     Numbers c = random_x(2 * heads, latent);
     Numbers result(DType::f32, 2 * heads, values,
                    std::vector<float>(static_cast<std::size_t>(2 * heads * values)));
@@ -318,8 +323,8 @@ TEST_P(ApplyDense, AbsorbedKvBEqualsThePlainProduct) {
         result.f32[static_cast<std::size_t>(i * values + d)] =
             static_cast<float>(product(head * (keys + values) + keys + d, cached, false));
     }
-    kv_b_value_delta(batch, 1, batch.labels(), three(c, latent), three(result, values),
-                     world.context);
+    kv_b_value_delta({&batch, batch.labels().data()}, {1, keys + values}, three(c, latent),
+                     three(result, values), world.context);
     for (std::int64_t i = 0; i < 2 * heads; ++i) {
       for (std::int64_t d = 0; d < values; ++d) {
         const std::int64_t row = (i % heads) * (keys + values) + keys + d;

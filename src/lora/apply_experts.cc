@@ -5,8 +5,15 @@
 #include "lora/apply_grouped.h"
 #include "lora/batch.h"
 #include "lora/kernels.h"
+#include "lora/step_table.h"
 
 namespace motley::lora {
+
+bool touches_experts(const RowMixes& mixes, std::int32_t layer) {
+  if (mixes.batch == nullptr) return false;
+  return mixes.table != nullptr ? mixes.table->touches_experts(layer)
+                                : mixes.batch->touches_experts(layer);
+}
 
 namespace {
 

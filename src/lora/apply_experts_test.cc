@@ -69,7 +69,7 @@ struct Step {
   }
 
   void apply(const Batch& batch, const plan::Plan& plan, const ops::Context& context) {
-    const ExpertDeltas deltas{&batch, layer};
+    const ExpertDeltas deltas{.batch = &batch, .layer = layer};
     add_gate_up(deltas, plan, x.view(), gate.view(), up.view(), context);
     add_down(deltas, plan, h.view(), out.view(), context);
   }

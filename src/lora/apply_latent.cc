@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "lora/apply.h"
+#include "lora/apply_device.h"
 #include "lora/apply_grouped.h"
 #include "lora/batch.h"
 #include "lora/kernels.h"
@@ -20,8 +21,8 @@ constexpr std::int64_t rank_space_of_a_task = 16384;
 static_assert(rank_space_of_a_task >= max_rank);
 using RankSpace = std::array<float, rank_space_of_a_task>;
 
-void check_heads(const tensor::ConstTensor& tensor, std::size_t rows) {
-  MOTLEY_CHECK(tensor.shape().rank() == 3 && tensor.dim(0) == static_cast<std::int64_t>(rows) &&
+void check_heads(const tensor::ConstTensor& tensor, std::int64_t rows) {
+  MOTLEY_CHECK(tensor.shape().rank() == 3 && tensor.dim(0) == rows &&
                    (tensor.dim(2) == 1 || tensor.stride(2) == 1),
                "[rows, heads, width] with contiguous heads");
 }
@@ -35,11 +36,11 @@ float* sums_of(const tensor::Tensor& tensor, std::int64_t head) {
 
 // Calls body(label, head, rows) for the rows that have an adapter, those of one label together.
 template <class Body>
-void for_heads(const Batch& batch, Site site, std::span<const std::int32_t> labels,
-               std::int64_t heads, const ops::Context& context, Body body) {
-  if (labels.empty() || !batch.touches(site)) return;
+void for_heads(const RowMixes& mixes, Site site, std::int64_t rows, std::int64_t heads,
+               const ops::Context& context, Body body) {
+  if (rows == 0 || mixes.batch == nullptr || !mixes.batch->touches(site)) return;
   MOTLEY_CHECK(context.scratch != nullptr, "scratch for the rows' order");
-  const auto rows = static_cast<std::int64_t>(labels.size());
+  const std::span labels(mixes.labels, static_cast<std::size_t>(rows));
   for (std::int64_t first = 0; first < rows; first += rows_at_once) {
     const std::size_t mark = context.scratch->mark();
     const std::span<const std::int32_t> order =
@@ -61,18 +62,20 @@ void in_rank_space(std::span<const std::int32_t> rows, const FactorView& factor,
 
 }  // namespace
 
-void kv_b_scale_queries(const Batch& batch, std::int32_t layer,
-                        std::span<const std::int32_t> labels, const tensor::Tensor& q_nope,
+void kv_b_scale_queries(const RowMixes& mixes, const KvB& kv_b, const tensor::Tensor& q_nope,
                         const ops::Context& context) {
-  const Site site{layer, Projection::kv_b};
-  check_heads(q_nope, labels.size());
+  const Site site{kv_b.layer, Projection::kv_b};
+  const Batch* const batch = mixes.batch;
+  check_heads(q_nope, q_nope.dim(0));
+  if (mixes.table != nullptr)
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::query_gains, q_nope, {}, context);
   const std::int64_t heads = q_nope.dim(1);
   const std::int64_t width = q_nope.dim(2);
-  for_heads(batch, site, labels, heads, context,
+  for_heads(mixes, site, q_nope.dim(0), heads, context,
             [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> rows) {
-              const SiteView* const view = batch.alone(label, site);
+              const SiteView* const view = batch->alone(label, site);
               if (view == nullptr || view->gain == nullptr) return;
-              const float* const gain = view->gain + head * (view->out / heads);
+              const float* const gain = view->gain + head * kv_b.rows_a_head;
               for (const std::int32_t row : rows) {
                 const std::int64_t at = row * q_nope.stride(0) + head * q_nope.stride(1);
                 for (std::int64_t d = 0; d < width; ++d) {
@@ -87,20 +90,22 @@ void kv_b_scale_queries(const Batch& batch, std::int32_t layer,
             });
 }
 
-void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
-                    const tensor::ConstTensor& q_nope, const tensor::Tensor& q_latent,
-                    const ops::Context& context) {
-  const Site site{layer, Projection::kv_b};
-  check_heads(q_nope, labels.size());
-  check_heads(q_latent, labels.size());
+void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& q_nope,
+                    const tensor::Tensor& q_latent, const ops::Context& context) {
+  const Site site{kv_b.layer, Projection::kv_b};
+  const Batch* const batch = mixes.batch;
+  check_heads(q_nope, q_nope.dim(0));
+  check_heads(q_latent, q_nope.dim(0));
+  if (mixes.table != nullptr)
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::key_delta, q_nope, q_latent, context);
   const std::int64_t heads = q_nope.dim(1);
   // A bias behind B adds the same to a query's score of every key, which the softmax takes away.
-  for_heads(batch, site, labels, heads, context,
+  for_heads(mixes, site, q_nope.dim(0), heads, context,
             [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
               // Written as far as it is read.
               // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
               RankSpace t;
-              for (const Batch::Term& term : batch.terms(label)) {
+              for (const Batch::Term& term : batch->terms(label)) {
                 const SiteView* const view = term.adapter->find(site);
                 if (view == nullptr || view->factors[0].rank == 0) continue;
                 const FactorView& factor = view->factors[0];
@@ -113,8 +118,8 @@ void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std:
                        .x_stride = q_nope.stride(0),
                        .x_rows = rows.data(),
                        .rows = count,
-                       .w = page_view(batch.dtype(), factor.b, view->out, factor.padded),
-                       .first = head * (view->out / heads),
+                       .w = page_view(batch->dtype(), factor.b, view->out, factor.padded),
+                       .first = head * kv_b.rows_a_head,
                        .count = q_nope.dim(2),
                        .in_end = factor.rank,
                        .y = t.data(),
@@ -126,7 +131,7 @@ void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std:
                       {.x = t.data(),
                        .x_stride = factor.rank,
                        .rows = count,
-                       .w = page_view(batch.dtype(), factor.a, factor.padded, view->in),
+                       .w = page_view(batch->dtype(), factor.a, factor.padded, view->in),
                        .count = factor.rank,
                        .in_end = view->in,
                        .y = sums_of(q_latent, head),
@@ -138,30 +143,32 @@ void kv_b_key_delta(const Batch& batch, std::int32_t layer, std::span<const std:
             });
 }
 
-void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const std::int32_t> labels,
-                      const tensor::ConstTensor& latent, const tensor::Tensor& values,
-                      const ops::Context& context) {
-  const Site site{layer, Projection::kv_b};
-  check_heads(latent, labels.size());
-  check_heads(values, labels.size());
+void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& latent,
+                      const tensor::Tensor& values, const ops::Context& context) {
+  const Site site{kv_b.layer, Projection::kv_b};
+  const Batch* const batch = mixes.batch;
+  check_heads(latent, latent.dim(0));
+  check_heads(values, latent.dim(0));
+  if (mixes.table != nullptr)
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::value_delta, values, latent, context);
   const std::int64_t heads = values.dim(1);
   const std::int64_t width = values.dim(2);
-  for_heads(batch, site, labels, heads, context,
+  for_heads(mixes, site, latent.dim(0), heads, context,
             [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
               // Written as far as it is read.
               // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
               RankSpace t;
-              for (const Batch::Term& term : batch.terms(label)) {
+              for (const Batch::Term& term : batch->terms(label)) {
                 const SiteView* const view = term.adapter->find(site);
                 if (view == nullptr) continue;
                 const FactorView& factor = view->factors[0];
                 const float scale = factor.scale * term.scale;
                 // The value rows are the last of the head's.
-                const std::int64_t first = (head + 1) * (view->out / heads) - width;
+                const std::int64_t first = (head + 1) * kv_b.rows_a_head - width;
                 if (factor.rank > 0) {
                   in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {
                     const auto count = static_cast<std::int64_t>(rows.size());
-                    shrink(factor, batch.dtype(), scale,
+                    shrink(factor, batch->dtype(), scale,
                            {.data = head_of(latent, head),
                             .dtype = latent.dtype(),
                             .stride = latent.stride(0),
@@ -172,7 +179,7 @@ void kv_b_value_delta(const Batch& batch, std::int32_t layer, std::span<const st
                                                .t_stride = factor.padded,
                                                .rows = count,
                                                .b = factor.b,
-                                               .b_type = batch.dtype(),
+                                               .b_type = batch->dtype(),
                                                .padded = factor.padded,
                                                .out_begin = first,
                                                .out_end = first + width,

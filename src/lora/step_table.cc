@@ -32,6 +32,9 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
   MOTLEY_TRY(table->table_, device.allocate(table->bytes_));
   MOTLEY_TRY(table->staging_, tensor::Staging::create(
                                   device, {.piece_bytes = table->bytes_, .pieces = uploads_ahead}));
+  MOTLEY_TRY(table->rank_rows_,
+             device.allocate(static_cast<std::size_t>(kernels::rank_row_numbers(limits.rows)) *
+                             sizeof(float)));
   table->mixes_.reserve(static_cast<std::size_t>(limits.labels));
   // As it is behind an upload of an empty batch.
   MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
@@ -61,6 +64,7 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
                    label_count <= static_cast<std::size_t>(limits_.labels),
                "a batch within the table's limits");
 
+  extend_reach(batch);
   MOTLEY_TRY(tensor::Staging::Piece piece, staging_->take());
   auto* const term_begin = reinterpret_cast<std::int32_t*>(piece.data());
   auto* const labels = reinterpret_cast<std::int32_t*>(piece.data() + labels_at());
@@ -94,6 +98,48 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
   for (std::size_t label = 0; label < label_count; ++label)
     mixes_.push_back(batch.mix(static_cast<std::int32_t>(label)));
   return {};
+}
+
+void StepTable::extend_reach(const Batch& batch) {
+  // Fewer kinds of launches where ranks differ a little: graphs are captured anew for each.
+  constexpr std::int32_t rank_step = 64;
+  bool further = false;
+  for (std::int32_t label = 0; label < batch.label_count(); ++label) {
+    std::int32_t ranks = 0;
+    for (const Batch::Term& term : batch.terms(label)) {
+      const Resident& adapter = *term.adapter;
+      ranks += (adapter.largest_rank() + 7) / 8 * 8;
+      const auto at = std::ranges::lower_bound(seen_, adapter.id());
+      if (at != seen_.end() && *at == adapter.id()) continue;
+      seen_.insert(at, adapter.id());
+      for (const SiteView& view : adapter.sites()) {
+        const auto entry = static_cast<std::size_t>(entry_of(view.site));
+        if (sites_.size() <= entry) sites_.resize(entry + 1, 0);
+        const auto kinds =
+            static_cast<std::uint8_t>(touched | (view.replaced != nullptr ? replaced : 0));
+        further = further || (sites_[entry] | kinds) != sites_[entry];
+        sites_[entry] |= kinds;
+      }
+    }
+    ranks = ranks <= 16 ? 16 : (ranks + rank_step - 1) / rank_step * rank_step;
+    further = further || ranks > most_ranks_;
+    most_ranks_ = std::max(most_ranks_, ranks);
+  }
+  if (further) ++reach_;
+}
+
+bool StepTable::touches_experts(std::int32_t layer) const {
+  return touches({layer, Projection::expert_gate}) || touches({layer, Projection::expert_up}) ||
+         touches({layer, Projection::expert_down});
+}
+
+kernels::AdapterRows StepTable::rows(const std::int32_t* labels, std::int64_t count) const {
+  return {.rows = count,
+          .labels = labels,
+          .term_begin = term_begin(),
+          .terms = terms(),
+          .sites_a_layer = static_cast<std::int32_t>(projection_count),
+          .pages = pool_.dtype()};
 }
 
 const std::int32_t* StepTable::term_begin() const {

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "kernels/adapter_tables.h"
+#include "kernels/adapters.h"
 #include "lora/batch.h"
 #include "lora/pool.h"
 #include "tensor/device.h"
@@ -48,9 +49,37 @@ class StepTable {
   const std::int32_t* term_begin() const;     // [labels + 1]
   const kernels::AdapterTerm* terms() const;  // [term_begin of the last label]
   const Limits& limits() const { return limits_; }
+  // What pages hold.
+  PageFormat format() const { return pool_.options().format(); }
+
+  // What launches provide for: all that any batch so far has had, so that a captured graph serves
+  // other adapters too. reach() changes where a graph that was captured before may do too little.
+  bool touches(Site site) const { return has(site, touched); }
+  bool touches_experts(std::int32_t layer) const;
+  // Whether anybody had a whole weight of their own at the site.
+  bool replaces(Site site) const { return has(site, replaced); }
+  // Of a label at one site, at most, each term's rounded up to eight.
+  std::int32_t most_ranks() const { return most_ranks_; }
+  std::uint64_t reach() const { return reach_; }
+
+  // Rows of a step as kernels take them; labels are the table's own, or others of its batch.
+  kernels::AdapterRows rows(const std::int32_t* labels, std::int64_t count) const;
+  static std::int32_t entry_of(Site site) {
+    return (site.layer + 1) * static_cast<std::int32_t>(projection_count) +
+           static_cast<std::int32_t>(site.projection);
+  }
+  // Room for limits().rows rows in rank space, for one call at a time.
+  float* rank_rows() const { return reinterpret_cast<float*>(rank_rows_.data()); }
 
  private:
+  enum Kind : std::uint8_t { touched = 1, replaced = 2 };
+
   StepTable(Pool& pool, const Limits& limits);
+  void extend_reach(const Batch& batch);
+  bool has(Site site, Kind kind) const {
+    const auto at = static_cast<std::size_t>(entry_of(site));
+    return at < sites_.size() && (sites_[at] & kind) != 0;
+  }
   std::size_t labels_at() const { return terms_at_ - labels_bytes_; }
 
   Pool& pool_;
@@ -63,6 +92,11 @@ class StepTable {
   std::unique_ptr<tensor::Staging> staging_;
   tensor::Stream* stream_ = nullptr;
   std::vector<Mix> mixes_;  // what the table names
+  tensor::Buffer rank_rows_;
+  std::vector<std::uint8_t> sites_;  // by entry: kinds
+  std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending
+  std::int32_t most_ranks_ = 0;
+  std::uint64_t reach_ = 0;
 };
 
 }  // namespace motley::lora

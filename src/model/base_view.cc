@@ -12,12 +12,12 @@ class ModelBaseView final : public lora::BaseView {
  public:
   explicit ModelBaseView(const Model& model) : config_(&model.config()) {
     const auto add = [this](const Linear& linear) {
-      add_weights(linear.site, std::span(&linear.weight, 1), 0);
+      add_weights(linear.site, std::span(&linear.host_weight(), 1), 0);
     };
     const Linear& embedding = model.embedding();
     // An embedding takes a token's number and gives a hidden state.
     specs_.push_back({.site = embedding.site, .in = embedding.out(), .out = embedding.in()});
-    weights_[embedding.site] = std::span(&embedding.weight, 1);
+    weights_[embedding.site] = std::span(&embedding.host_weight(), 1);
     add(model.head());
     for (const Layer& layer : model.layers()) {
       std::visit([&](const auto& block) { add_block(block, add); }, layer.attention);
@@ -69,7 +69,7 @@ class ModelBaseView final : public lora::BaseView {
   void add_block(const MoeBlock& block, Add add) {
     add(block.router);
     const std::int32_t layer = block.router.site.layer;
-    const moe::ExpertWeights& experts = block.experts;
+    const moe::ExpertWeights& experts = *block.experts;
     add_weights({layer, lora::Projection::expert_gate}, experts.gate, experts.experts);
     add_weights({layer, lora::Projection::expert_up}, experts.up, experts.experts);
     add_weights({layer, lora::Projection::expert_down}, experts.down, experts.experts);

@@ -53,7 +53,8 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
     MOTLEY_TRY(block.correction_bias,
                source.vector(cat(router, ".e_score_correction_bias"), sizes.router.experts));
   }
-  MOTLEY_TRY(block.experts, load_experts(source, config, module));
+  MOTLEY_TRY(moe::ExpertWeights experts, load_experts(source, config, module));
+  block.experts = std::make_unique<moe::ExpertWeights>(std::move(experts));
   if (sizes.shared_intermediate > 0) {
     MOTLEY_TRY(
         block.shared,
@@ -66,11 +67,15 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
                              cat(module, ".shared_expert_gate"), {1, config.hidden}, false));
     }
   }
-  const moe::Problem problem = moe::problem_of(
-      block.experts, {.top_k = sizes.router.top_k, .lora = true, .exact = choice.exact});
-  std::optional<std::string_view> forced;
-  if (choice.forced) forced = *choice.forced;
-  MOTLEY_TRY(block.backend, moe::select(problem, moe::all_backends(), forced));
+  const WeightSource::Memory& memory = source.memory();
+  block.problem = moe::problem_of(*block.experts, {.top_k = sizes.router.top_k,
+                                                   .lora = true,
+                                                   .exact = memory.exact,
+                                                   .factors = choice.factors,
+                                                   .device = memory.device.id().kind});
+  MOTLEY_TRY(block.backend,
+             moe::select(block.problem, moe::backends_of(block.problem.device), choice.forced));
+  MOTLEY_TRY(block.prepared, block.backend->prepare(*block.experts, memory.uploader));
   return block;
 }
 
@@ -80,15 +85,13 @@ std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows) {
          lora::scratch_bytes;
 }
 
-std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows, bool exact) {
-  const moe::Problem problem =
-      moe::problem_of(block.experts, {.top_k = block.spec.top_k, .lora = true, .exact = exact});
+std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows) {
   const std::size_t shared =
       block.shared ? scratch_bytes(*block.shared, rows) + scratch_bytes(rows, {block.router.in()})
                    : 0;
   return scratch_bytes(rows, {block.spec.experts, block.spec.experts, block.spec.top_k,
                               block.spec.top_k, block.router.in(), 1, 1}) +
-         std::max(block.backend->scratch_bytes(problem, rows), shared) + lora::scratch_bytes;
+         std::max(block.backend->scratch_bytes(block.problem, rows), shared) + lora::scratch_bytes;
 }
 
 void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
@@ -115,21 +118,18 @@ void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x
   apply(block.router, step, x, logits);
   const Tensor ids = scratch.take(DType::i32, {rows, block.spec.top_k});
   const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
-  moe::route(block.spec, logits,
-             block.correction_bias.empty() ? nullptr : block.correction_bias.data(), ids, weights,
-             context);
-  step.plan.build({ids.data<std::int32_t>(), static_cast<std::size_t>(ids.elements())},
-                  step.batch.labels);
+  moe::route(block.spec, logits, block.correction_bias.data(), ids, weights, context);
 
-  const lora::ExpertDeltas deltas{.batch = step.batch.adapters, .layer = layer};
-  const bool adapted =
-      step.batch.adapters != nullptr && step.batch.adapters->touches_experts(layer);
-  block.backend->run({.weights = block.experts,
+  const lora::RowMixes& mixes = step.batch.mixes;
+  const lora::ExpertDeltas deltas{.batch = mixes.batch, .layer = layer, .table = mixes.table};
+  const bool adapted = lora::touches_experts(mixes, layer);
+  block.backend->run({.experts = *block.prepared,
                       .x = x,
-                      .plan = step.plan,
+                      .ids = ids,
                       .routing_weights = weights,
                       .deltas = adapted ? &deltas : nullptr,
                       .out = out,
+                      .workspace = step.experts.of(*block.backend),
                       .context = context});
   if (block.shared) {
     const Tensor shared = scratch.take(DType::f32, {rows, hidden});

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "model/config.h"
 #include "model/linear.h"
 #include "moe/backend.h"
+#include "quant/upload.h"
 
 namespace motley::model {
 
@@ -16,10 +18,12 @@ struct DenseBlock {
 // Routed experts, and a shared one that every token visits.
 struct MoeBlock {
   Linear router;
-  std::vector<float> correction_bias;
+  Vector correction_bias;
   moe::RouterSpec spec;
-  moe::ExpertWeights experts;
+  std::unique_ptr<moe::ExpertWeights> experts;  // as they were loaded
+  moe::Problem problem;                         // what they ask of a backend
   const moe::Backend* backend = nullptr;
+  std::unique_ptr<moe::PreparedExperts> prepared;  // as the backend reads them
   std::optional<DenseBlock> shared;
   std::optional<Linear> shared_gate;
 };
@@ -27,14 +31,14 @@ struct MoeBlock {
 Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config, std::int32_t layer);
 
 struct BackendChoice {
-  bool exact = true;
   std::optional<std::string> forced;  // --experts-backend
+  std::optional<DType> factors;       // of adapters' pages; else f32 if exact, or bf16
 };
 Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std::int32_t layer,
                                 const BackendChoice& choice);
 
 std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows);
-std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows, bool exact);
+std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows);
 
 // x [R, hidden] -> out [R, hidden].
 void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,

@@ -1,5 +1,7 @@
 #include "model/grouped_attention.h"
 
+#include <array>
+
 #include "base/cat.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -68,33 +70,40 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
   const Tensor q = scratch.take(DType::f32, {rows, block.q.out()});
   const Tensor k = scratch.take(DType::f32, {rows, block.k.out()});
   const Tensor v = scratch.take(DType::f32, {rows, block.v.out()});
-  apply(block.q, step, x, q);
-  apply(block.k, step, x, k);
-  apply(block.v, step, x, v);
+  apply({{block.q, q}, {block.k, k}, {block.v, v}}, context, step.batch.mixes, x);
 
   const Tensor q_heads = q.reshape({rows, block.heads, block.head_dim});
   const Tensor k_heads = k.reshape({rows, block.kv_heads, block.head_dim});
   const Tensor v_heads = v.reshape({rows, block.kv_heads, block.head_dim});
-  if (block.qk_norm == QkNorm::per_head) {
-    apply(block.q_norm, context, q_heads, q_heads);
-    apply(block.k_norm, context, k_heads, k_heads);
-  } else if (block.qk_norm == QkNorm::full_width) {
+  // Norms of heads go with what comes after them, unless something stands between.
+  const bool apart = block.clip > 0 || block.qk_norm == QkNorm::full_width;
+  if (block.qk_norm == QkNorm::full_width) {
     apply(block.q_norm, context, q, q);
     apply(block.k_norm, context, k, k);
+  } else if (block.qk_norm == QkNorm::per_head && apart) {
+    apply(block.q_norm, context, q_heads, q_heads);
+    apply(block.k_norm, context, k_heads, k_heads);
   }
   if (block.clip > 0) {
     for (const Tensor& each : {q, k, v}) ops::round_to(context, each, {.limit = block.clip}, each);
   }
-  ops::rope(context, step.cos_sin, block.rope_interleaved, 0, q_heads);
-  ops::rope(context, step.cos_sin, block.rope_interleaved, 0, k_heads);
-  ops::store_kv(context, step.batch.rows, k_heads, pages.keys);
-  ops::store_kv(context, step.batch.rows, v_heads, pages.values);
+  const auto norm = [&](const Norm& each) -> ops::HeadNorm {
+    if (apart || block.qk_norm == QkNorm::none) return {};
+    return {.weight = each.weight.data(), .options = each.options()};
+  };
+  ops::prepare_heads(
+      context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
+      std::array{ops::PreparedHeads{.x = q_heads, .norm = norm(block.q_norm), .turned = true},
+                 ops::PreparedHeads{
+                     .x = k_heads, .norm = norm(block.k_norm), .turned = true, .pages = pages.keys},
+                 ops::PreparedHeads{.x = v_heads, .pages = pages.values}});
 
   const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
   ops::attention(context, step.batch.rows, q_heads, pages.keys, pages.values,
                  {.scale = block.scale,
                   .window = block.window,
-                  .sinks = block.sinks.empty() ? nullptr : block.sinks.data()},
+                  .sinks = block.sinks.data(),
+                  .scratch = step.attention_scratch},
                  mixed);
   apply(block.o, step, mixed.reshape({rows, block.o.in()}), out);
 }

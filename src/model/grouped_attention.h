@@ -11,7 +11,7 @@ struct GroupedAttention {
   QkNorm qk_norm = QkNorm::none;
   Norm q_norm, k_norm;
   float clip = 0;  // 0: none
-  std::vector<float> sinks;
+  Vector sinks;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;

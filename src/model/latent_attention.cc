@@ -72,17 +72,17 @@ void project_and_store(const LatentAttention& block, const Step& step, const Lay
   const std::int64_t dr = sizes.rope_dim;
   Scratch scratch(context);
 
+  const lora::RowMixes& mixes = step.batch.mixes;
+  const Tensor kv = scratch.take(DType::f32, {rows, kl + dr});
   if (block.q) {
-    apply(*block.q, step, x, q);
+    apply({{*block.q, q}, {block.kv_a, kv}}, context, mixes, x);
   } else {
     const Tensor q_latent = scratch.take(DType::f32, {rows, sizes.q_rank});
     const Tensor normed = scratch.take(step.activations, {rows, sizes.q_rank});
-    apply(*block.q_a, step, x, q_latent);
+    apply({{*block.q_a, q_latent}, {block.kv_a, kv}}, context, mixes, x);
     apply(block.q_a_norm, context, q_latent, normed);
     apply(*block.q_b, step, normed, q);
   }
-  const Tensor kv = scratch.take(DType::f32, {rows, kl + dr});
-  apply(block.kv_a, step, x, kv);
   const Tensor latent = kv.slice(1, 0, kl);
   apply(block.kv_a_norm, context, latent, latent);
 
@@ -96,9 +96,7 @@ void project_and_store(const LatentAttention& block, const Step& step, const Lay
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
            const tensor::ConstTensor& x, const Tensor& out) {
   const ops::Context& context = step.context;
-  const lora::Batch* const adapters = step.batch.adapters;
-  const std::span<const std::int32_t> labels = step.batch.labels;
-  const std::int32_t layer = block.kv_b.site.layer;
+  const lora::RowMixes& mixes = step.batch.mixes;
   const LatentConfig& sizes = block.sizes;
   const std::int64_t rows = step.rows();
   const std::int64_t heads = block.heads;
@@ -106,6 +104,7 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   const std::int64_t dn = sizes.nope_dim;
   const std::int64_t dr = sizes.rope_dim;
   const std::int64_t dv = sizes.value_dim;
+  const lora::KvB kv_b{.layer = block.kv_b.site.layer, .rows_a_head = dn + dv};
   Scratch scratch(context);
 
   const Tensor q = scratch.take(DType::f32, {rows, heads * (dn + dr)});
@@ -114,12 +113,11 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
 
   // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
   const Tensor q_nope = q_heads.slice(2, 0, dn);
-  if (adapters != nullptr) lora::kv_b_scale_queries(*adapters, layer, labels, q_nope, context);
+  lora::kv_b_scale_queries(mixes, kv_b, q_nope, context);
   const Tensor q_carried = scratch.take(DType::f32, {rows, heads, kl});
   ops::linear_per_head_transposed(context, q_nope, block.kv_b.weight,
                                   {.rows_per_head = dn + dv, .first = 0}, q_carried);
-  if (adapters != nullptr)
-    lora::kv_b_key_delta(*adapters, layer, labels, q_nope, q_carried, context);
+  lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context);
 
   // [carried query | turned query] against [latent | turned key].
   const Tensor query = scratch.take(DType::f32, {rows * heads, kl + dr});
@@ -128,13 +126,14 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
                 query.slice(1, kl, kl + dr));
   const Tensor mixed = scratch.take(DType::f32, {rows, heads, kl});
   ops::attention(context, step.batch.rows, query.reshape({rows, heads, kl + dr}), pages.keys,
-                 pages.keys.slice(3, 0, kl), {.scale = block.scale}, mixed);
+                 pages.keys.slice(3, 0, kl),
+                 {.scale = block.scale, .scratch = step.attention_scratch}, mixed);
 
   // Latents into values: [R, heads, kl] -> [R, heads, dv].
   const Tensor values = scratch.take(DType::f32, {rows, heads, dv});
   ops::linear_per_head(context, mixed, block.kv_b.weight, {.rows_per_head = dn + dv, .first = dn},
                        values);
-  if (adapters != nullptr) lora::kv_b_value_delta(*adapters, layer, labels, mixed, values, context);
+  lora::kv_b_value_delta(mixes, kv_b, mixed, values, context);
   const Tensor rounded = scratch.take(step.activations, {rows, heads * dv});
   ops::round_to(context, values.reshape({rows, heads * dv}), {}, rounded);
   apply(block.o, step, rounded, out);

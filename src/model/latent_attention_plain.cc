@@ -1,6 +1,7 @@
 #include "model/latent_attention_plain.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/check.h"
@@ -40,20 +41,20 @@ struct Sequence {
   std::int32_t label;
 };
 
-Sequence sequence_of(const Batch& batch, std::size_t index) {
-  const ConstTensor& table = batch.rows.block_table;
-  Sequence sequence{
-      .pages = table.data<std::int32_t>() + static_cast<std::int64_t>(index) * table.stride(0),
-      .length = 0,
-      .begin = batch.rows.seq_begin[index],
-      .end = batch.rows.seq_begin[index + 1],
-      .label = plan::no_label};
+Sequence sequence_of(const Batch& batch, std::int64_t index) {
+  const ops::PagedRows& rows = batch.rows;
+  const ConstTensor& table = rows.block_table;
+  Sequence sequence{.pages = table.data<std::int32_t>() + index * table.stride(0),
+                    .length = 0,
+                    .begin = rows.seq_begin[index],
+                    .end = rows.seq_begin[index + 1],
+                    .label = plan::no_label};
   const auto count = static_cast<std::size_t>(sequence.end - sequence.begin);
   if (count == 0) return sequence;
-  const auto first = static_cast<std::size_t>(sequence.begin);
-  sequence.length = std::int64_t{std::ranges::max(batch.rows.positions.subspan(first, count))} + 1;
-  if (batch.adapters == nullptr) return sequence;
-  const std::span<const std::int32_t> labels = batch.labels.subspan(first, count);
+  const std::span positions(rows.positions + sequence.begin, count);
+  sequence.length = std::int64_t{std::ranges::max(positions)} + 1;
+  if (batch.mixes.batch == nullptr) return sequence;
+  const std::span labels(batch.mixes.labels + sequence.begin, count);
   sequence.label = labels.front();
   MOTLEY_CHECK(std::ranges::count(labels, sequence.label) == std::ssize(labels),
                "one mix for a sequence's rows");
@@ -93,8 +94,12 @@ void attend(const LatentAttention& block, const Step& step, const Sequence& sequ
   const Linear& kv_b = block.kv_b;
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(length), sequence.label);
   ops::linear(context, latents.view(), kv_b.weight, expanded.view());
-  lora::finish_linear(step.batch.adapters, kv_b.site, labels, latents.view(), expanded.view(),
-                      kv_b.bias.empty() ? nullptr : kv_b.bias.data(), expanded.view(), context);
+  lora::finish_linears({.batch = step.batch.mixes.batch, .labels = labels.data()}, latents.view(),
+                       std::array{lora::AdaptedLinear{.site = kv_b.site,
+                                                      .acc = expanded.view(),
+                                                      .bias = kv_b.bias.data(),
+                                                      .out = expanded.view()}},
+                       context);
 
   // [nope | turned key]; the heads share the latter.
   const Numbers keys({length, heads, dn + dr});
@@ -108,13 +113,11 @@ void attend(const LatentAttention& block, const Step& step, const Sequence& sequ
 
   // One page holds the whole sequence.
   const std::int32_t page = 0;
-  const std::vector<std::int32_t> seq_begin = {
-      0, static_cast<std::int32_t>(sequence.end - sequence.begin)};
+  const std::array seq_begin = {0, static_cast<std::int32_t>(sequence.end - sequence.begin)};
   const ops::PagedRows rows{
-      .seq_begin = seq_begin,
-      .positions = step.batch.rows.positions.subspan(
-          static_cast<std::size_t>(sequence.begin),
-          static_cast<std::size_t>(sequence.end - sequence.begin)),
+      .sequences = 1,
+      .seq_begin = seq_begin.data(),
+      .positions = step.batch.rows.positions + sequence.begin,
       .block_table = ConstTensor(reinterpret_cast<const std::byte*>(&page), DType::i32, {1, 1})};
   ops::attention(context, rows, q, keys.view().reshape({1, length, heads, dn + dr}),
                  expanded.view().reshape({1, length, heads, dn + dv}).slice(3, dn, dn + dv),
@@ -135,7 +138,7 @@ void apply_plain(const LatentAttention& block, const Step& step, const LayerPage
   project_and_store(block, step, pages, x, q.reshape({rows, heads * q_width}));
 
   const Tensor values = scratch.take(DType::f32, {rows, heads, dv});
-  for (std::size_t index = 0; index + 1 < step.batch.rows.seq_begin.size(); ++index) {
+  for (std::int64_t index = 0; index < step.batch.rows.sequences; ++index) {
     const Sequence sequence = sequence_of(step.batch, index);
     if (sequence.begin == sequence.end) continue;
     attend(block, step, sequence, pages.keys, q.slice(0, sequence.begin, sequence.end),

@@ -10,6 +10,7 @@
 #include "kernels/elementary.h"
 #include "lora/test_world.h"
 #include "model/latent_attention_plain.h"
+#include "tensor/cpu_device.h"
 
 namespace motley::model {
 namespace {
@@ -61,12 +62,13 @@ class RandomBlock {
     return {.site = {layer, projection}, .weight = quant::Weight::borrow(view(weight, {out, in}))};
   }
   Norm norm(std::int64_t width) {
-    Norm norm{.weight = lora::test::random_numbers(*random_, width)};
-    for (float& number : norm.weight) number += 1.5F;
-    return norm;
+    std::vector<float> weight = lora::test::random_numbers(*random_, width);
+    for (float& number : weight) number += 1.5F;
+    return {.weight = Vector::create(weight, device_, nullptr).value()};
   }
 
   std::mt19937* random_;
+  tensor::CpuDevice device_{{.threads = 1}};
   std::list<std::vector<float>> weights_;
 };
 
@@ -98,7 +100,7 @@ void normalise(const Norm& norm, std::span<double> x) {
   double squares = 0;
   for (const double number : x) squares += number * number;
   const double by = 1 / std::sqrt(squares / static_cast<double>(x.size()) + double{norm.eps});
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= by * double{norm.weight[i]};
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= by * double{norm.weight.data()[i]};
 }
 
 // What a request uses: its mix, and the adapter in it at which scale.
@@ -252,17 +254,22 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     adapters.build(mixes);
     const std::int64_t dims = GetParam().sizes.rope_dim;
     std::vector<float> cos_sin(static_cast<std::size_t>(rows * dims));
-    ops::rope_table(context, rope, positions.data(), view(cos_sin, {rows, dims}));
+    ops::rope_table(context, view(rope.inverse_frequencies, {dims / 2}), rope.attention_factor,
+                    positions.data(), view(cos_sin, {rows, dims}));
     const std::vector<std::int32_t> tokens(positions.size());
     const std::int64_t width = std::ssize(sequences[0].pages);
-    const Batch batch{.tokens = tokens,
-                      .labels = adapters.labels(),
-                      .rows = {seq_begin, positions,
-                               ConstTensor(reinterpret_cast<const std::byte*>(table.data()),
-                                           DType::i32, {std::ssize(table) / width, width})},
-                      .adapters = adapters.empty() ? nullptr : &adapters};
-    plan::Plan plan(rows, 1, 1);
-    const Step step{context, batch, view(cos_sin, {rows, dims}), plan, DType::f32};
+    const Batch batch{
+        .count = rows,
+        .tokens = tokens.data(),
+        .rows = {.sequences = std::ssize(seq_begin) - 1,
+                 .seq_begin = seq_begin.data(),
+                 .positions = positions.data(),
+                 .block_table = ConstTensor(reinterpret_cast<const std::byte*>(table.data()),
+                                            DType::i32, {std::ssize(table) / width, width})},
+        .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
+                  .labels = adapters.labels().data()}};
+    const moe::Workspaces no_experts;
+    const Step step{context, batch, view(cos_sin, {rows, dims}), no_experts, DType::f32};
     const ConstTensor input = view(x, {rows, GetParam().hidden});
     for (Form* const form : {&absorbed, &plain})
       form->out.assign(static_cast<std::size_t>(rows * GetParam().hidden), NAN);

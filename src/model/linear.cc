@@ -1,5 +1,8 @@
 #include "model/linear.h"
 
+#include <array>
+#include <span>
+
 #include "base/cat.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -9,33 +12,51 @@ namespace motley::model {
 Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
                            quant::TrueSize size, bool bias) {
   Linear linear{.site = site};
-  MOTLEY_TRY(linear.weight, source.matrix(module, size));
+  MOTLEY_TRY(quant::Weight weight, source.matrix(module, size));
+  if (source.memory().uploader == nullptr) {
+    linear.weight = std::move(weight);
+  } else {
+    MOTLEY_TRY(linear.weight, source.resident(weight));
+    linear.stored = std::move(weight);
+  }
   if (bias) {
     MOTLEY_TRY(linear.bias, source.vector(cat(module, ".bias"), size.out));
   }
   return linear;
 }
 
-void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
-           const tensor::Tensor& out) {
-  apply(linear, step.context, step.batch.adapters, step.batch.labels, x, out);
+void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
+           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
+  MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
+  Scratch scratch(context);
+  std::array<lora::AdaptedLinear, most_linear_calls> parts;
+  std::array<ops::Product, most_linear_calls> products;
+  std::size_t count = 0;
+  for (const auto& [linear, out] : calls) {
+    // float32 results are their own accumulators.
+    const tensor::Tensor acc =
+        out.dtype() == DType::f32 ? out : scratch.take(DType::f32, {x.dim(0), linear.out()});
+    products[count] = {&linear.weight, acc};
+    parts[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
+  }
+  ops::linears(context, x, std::span(products).first(count));
+  lora::finish_linears(mixes, x, std::span(parts).first(count), context);
 }
 
-void apply(const Linear& linear, const ops::Context& context, const lora::Batch* adapters,
-           std::span<const std::int32_t> labels, const tensor::ConstTensor& x,
+void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
            const tensor::Tensor& out) {
-  Scratch scratch(context);
-  const tensor::Tensor acc = scratch.take(DType::f32, {x.dim(0), linear.out()});
-  ops::linear(context, x, linear.weight, acc);
-  const float* const bias = linear.bias.empty() ? nullptr : linear.bias.data();
-  lora::finish_linear(adapters, linear.site, labels, x, acc, bias, out, context);
+  apply({{linear, out}}, step.context, step.batch.mixes, x);
 }
 
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out) {
-  const tensor::ConstTensor weight(reinterpret_cast<const std::byte*>(norm.weight.data()),
-                                   DType::f32, {static_cast<std::int64_t>(norm.weight.size())});
-  ops::rms_norm(context, x, weight, {.eps = norm.eps, .weight_in_f32 = norm.weight_in_f32}, out);
+  ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
+}
+
+void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
+                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                   const tensor::Tensor& out) {
+  ops::add_and_norm(context, a, b, sum, norm.weight.view(), norm.options(), out);
 }
 
 }  // namespace motley::model

@@ -1,44 +1,63 @@
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
-#include <vector>
 
 #include "lora/site.h"
 #include "model/step.h"
+#include "model/vector.h"
 #include "model/weight_source.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
 
 namespace motley::model {
 
 // A linear map of the model: base product, + delta, x gain, + bias, rounded once.
 struct Linear {
   lora::Site site;
-  quant::Weight weight = {};
-  std::vector<float> bias = {};  // [out], or empty
+  quant::Weight weight = {};  // where the device's products read it
+  Vector bias = {};           // [out], or empty
+  quant::Weight stored = {};  // the checkpoint's, in the host's memory, where `weight` is not
 
   std::int64_t in() const { return weight.in(); }
   std::int64_t out() const { return weight.out(); }
+  const quant::Weight& host_weight() const {
+    return stored.view().data == nullptr ? weight : stored;
+  }
 };
 
 Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
                            quant::TrueSize size, bool bias);
 
-// x is [R, in], out is [R, out] in f32 or in the step's activation type.
+// Linear maps that share x, and where each one's result goes: [R, out], in f32 or in the step's
+// activation type.
+struct LinearCall {
+  const Linear& linear;
+  tensor::Tensor out;
+};
+inline constexpr std::size_t most_linear_calls = ops::most_products;
+void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
+           const lora::RowMixes& mixes, const tensor::ConstTensor& x);
+
+// One of them; x is [R, in].
 void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
 
-// The same for rows that are not the step's: labels[r] is row r's mix.
-void apply(const Linear& linear, const ops::Context& context, const lora::Batch* adapters,
-           std::span<const std::int32_t> labels, const tensor::ConstTensor& x,
-           const tensor::Tensor& out);
-
 struct Norm {
-  std::vector<float> weight = {};
+  Vector weight = {};
   float eps = 1e-6F;
   bool weight_in_f32 = false;
+
+  ops::RmsNormOptions options() const { return {.eps = eps, .weight_in_f32 = weight_in_f32}; }
 };
 
 // Over the last dimension of x, which is [R, W] or [R, heads, W].
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
+
+// sum = a + b, out = the norm of it, all [R, W].
+void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
+                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                   const tensor::Tensor& out);
 
 }  // namespace motley::model

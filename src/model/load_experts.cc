@@ -59,7 +59,7 @@ Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& c
              source.tensor(cat(module, ".experts.down_proj"), {count, width, hidden}));
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < count; ++e) {
-    tensor::Allocator& memory = source.allocator();
+    tensor::Allocator& memory = source.memory().host;
     MOTLEY_TRY(quant::Weight gate, transposed_rows(gate_up.select(e), 0, 2, memory));
     MOTLEY_TRY(quant::Weight up, transposed_rows(gate_up.select(e), 1, 2, memory));
     MOTLEY_TRY(quant::Weight turned, transposed_rows(down.select(e), 0, 1, memory));

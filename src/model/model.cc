@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <mutex>
 
 #include "base/cat.h"
+#include "base/cpu.h"
 #include "base/files.h"
+#include "base/log.h"
+#include "base/thread_pool.h"
 #include "kernels/elementary.h"
 #include "model/base_view.h"
+#include "moe/select.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/linear.h"
@@ -59,6 +64,11 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
   return layer;
 }
 
+Result<const kernels::ElementaryTable*> kernels_of(const tensor::Device& device) {
+  if (device.id().kind == tensor::DeviceKind::cuda) return kernels::cuda_table();
+  return &kernels::cpu_table();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
@@ -73,9 +83,20 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
 
   const Config& config = model->config_;
   model->exact_ = options.exact;
+  model->batch_invariant_ = options.batch_invariant;
   model->device_ = &device;
   model->checkpoint_ = std::make_unique<tensor::Checkpoint>(std::move(checkpoint));
-  WeightSource source(*model->checkpoint_, *quantization, device);
+  MOTLEY_TRY(model->kernels_, kernels_of(device));
+  std::unique_ptr<quant::Uploader> uploader;
+  if (device.id().kind != tensor::DeviceKind::cpu) {
+    model->host_ = std::make_unique<tensor::CpuDevice>(tensor::CpuOptions{.threads = 1});
+    MOTLEY_TRY(uploader, quant::Uploader::create(device));
+  }
+  WeightSource source(*model->checkpoint_, *quantization,
+                      {.host = uploader == nullptr ? device : *model->host_,
+                       .device = device,
+                       .uploader = uploader.get(),
+                       .exact = options.exact});
   MOTLEY_TRY(model->embedding_,
              load_linear(source, {-1, lora::Projection::embed}, "model.embed_tokens",
                          {config.vocabulary, config.hidden}, false));
@@ -84,56 +105,157 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
                  "keep model.embed_tokens in F32, F16 or BF16");
   MOTLEY_TRY_VOID(model->load_layers(source, options, model->checkpoint_->file_bytes()));
   MOTLEY_TRY(model->final_norm_, load_norm(source, config, "model.norm.weight"));
-  const bool own_head = !config.tied_embeddings || source.has("lm_head.weight");
-  MOTLEY_TRY(model->head_, load_linear(source, {-1, lora::Projection::lm_head},
-                                       own_head ? "lm_head" : "model.embed_tokens",
-                                       {config.vocabulary, config.hidden}, false));
+  MOTLEY_TRY_VOID(model->load_head(source));
   MOTLEY_TRY_VOID(
       source.finish([&](std::string_view name) { return is_skipped(name, config.layers); }));
-  model->rope_ = ops::rope_frequencies(config.rope);
+  const ops::RopeFrequencies rope = ops::rope_frequencies(config.rope);
+  MOTLEY_TRY(model->rope_frequencies_,
+             Vector::create(rope.inverse_frequencies, device, uploader.get()));
+  model->rope_attention_factor_ = rope.attention_factor;
+  if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
+  if (source.decoded() > 0)
+    log::info("model.decoded", {{"weights", source.decoded()},
+                                {"from", "fp8 blocks"},
+                                {"to", options.exact ? "f32" : "bf16"}});
   model->base_view_ = make_base_view(*model);
   return model;
 }
 
+Result<void> Model::load_head(WeightSource& source) {
+  const quant::TrueSize size{config_.vocabulary, config_.hidden};
+  const lora::Site site{-1, lora::Projection::lm_head};
+  if (!config_.tied_embeddings || source.has("lm_head.weight")) {
+    MOTLEY_TRY(head_, load_linear(source, site, "lm_head", size, false));
+    return {};
+  }
+  // The embedding's own table, once in memory.
+  const auto same = [&](const quant::Weight& weight) {
+    return quant::Weight::borrow(weight.format(), size,
+                                 static_cast<const std::byte*>(weight.view().data), {});
+  };
+  head_ = {.site = site, .weight = same(embedding_.weight)};
+  if (embedding_.stored.view().data != nullptr) head_.stored = same(embedding_.stored);
+  return {};
+}
+
 Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options,
                                 std::uint64_t bytes) {
-  const BackendChoice choice{.exact = options.exact, .forced = options.experts_backend};
-  layers_.reserve(static_cast<std::size_t>(config_.layers));
-  for (std::int32_t index = 0; index < config_.layers; ++index) {
-    MOTLEY_TRY(Layer layer, load_layer(source, config_, index, choice));
-    layers_.push_back(std::move(layer));
-    cache_layouts_.push_back(std::visit([](const auto& block) { return cache_layout(block); },
-                                        layers_.back().attention));
-    if (options.progress) {
-      const std::uint64_t done = layers_.size();
-      options.progress(bytes * done / static_cast<std::uint64_t>(config_.layers), bytes);
+  const BackendChoice choice{.forced = options.experts_backend, .factors = options.factors};
+  const auto count = static_cast<std::size_t>(config_.layers);
+  layers_.resize(count);
+  // On the CPU weights are read where they are. A GPU's copies are fed by several threads, each
+  // with pieces and a stream of its own.
+  const bool uploads = source.memory().uploader != nullptr;
+  ThreadPool threads({.threads = uploads ? std::min(8, usable_cpus()) : 1});
+  std::mutex lock;
+  std::size_t next = 0;
+  std::size_t done = 0;
+  std::optional<std::pair<std::size_t, Error>> failure;  // of the first layer that failed
+  threads.run([&](int) {
+    std::unique_ptr<quant::Uploader> uploader;
+    if (uploads) {
+      auto made = quant::Uploader::create(*device_);
+      if (!made.ok()) {
+        const std::lock_guard held(lock);
+        failure.emplace(0, std::move(made).error());
+        return;
+      }
+      uploader = *std::move(made);
     }
-  }
+    WeightSource own = source.beside(uploader.get());
+    for (;;) {
+      std::size_t index = 0;
+      {
+        const std::lock_guard held(lock);
+        if (failure || next == count) break;
+        index = next++;
+      }
+      auto layer = load_layer(own, config_, static_cast<std::int32_t>(index), choice);
+      if (layer.ok() && uploads) {
+        if (auto finished = uploader->finish(); !finished.ok()) layer = std::move(finished).error();
+      }
+      const std::lock_guard held(lock);
+      if (!layer.ok()) {
+        if (!failure || failure->first > index) failure.emplace(index, std::move(layer).error());
+        break;
+      }
+      layers_[index] = *std::move(layer);
+      if (options.progress) options.progress(bytes * ++done / count, bytes);
+    }
+    const std::lock_guard held(lock);
+    source.merge(std::move(own));
+  });
+  if (failure) return std::move(failure->second);
+  for (const Layer& layer : layers_)
+    cache_layouts_.push_back(
+        std::visit([](const auto& block) { return cache_layout(block); }, layer.attention));
   return {};
 }
 
 std::string Model::describe_backends() const {
-  std::map<std::string_view, int> layers_of;
+  std::map<std::string, int> layers_of;
   for (const Layer& layer : layers_) {
-    if (const auto* block = std::get_if<MoeBlock>(&layer.ffn)) ++layers_of[block->backend->name()];
+    const auto* const block = std::get_if<MoeBlock>(&layer.ffn);
+    if (block == nullptr) continue;
+    std::vector<std::string> reasons;
+    for (const auto& [name, reason] : moe::passed_over(block->problem, *block->backend))
+      reasons.push_back(cat(name, ": ", reason));
+    const std::string why = reasons.empty() ? "" : cat(" (not ", join(reasons, "; "), ")");
+    ++layers_of[cat(block->backend->name(), why)];
   }
   std::vector<std::string> parts;
-  for (const auto& [name, layers] : layers_of) parts.push_back(cat(name, ": ", layers, " layers"));
+  for (const auto& [name, layers] : layers_of) parts.push_back(cat(layers, " layers by ", name));
   return parts.empty() ? "no experts" : join(parts);
 }
 
-Result<Model::Workspace> Model::make_workspace(std::int64_t rows, std::int64_t logit_rows) const {
+lora::Layout Model::factor_layout() const {
+  for (const Layer& layer : layers_) {
+    if (const auto* block = std::get_if<MoeBlock>(&layer.ffn))
+      return block->backend->factor_layout();
+  }
+  return lora::Layout::rows;
+}
+
+Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& workspace) const {
+  kernels::AttentionScratchSize most;
+  for (const Layer& layer : layers_) {
+    kernels::AttentionShape shape{.sequences = sequences};
+    if (const auto* grouped = std::get_if<GroupedAttention>(&layer.attention)) {
+      shape.heads = grouped->heads;
+      shape.kv_heads = grouped->kv_heads;
+      shape.value_width = grouped->head_dim;
+    } else {
+      const auto& latent = std::get<LatentAttention>(layer.attention);
+      shape.heads = latent.heads;
+      shape.kv_heads = 1;
+      shape.value_width = latent.sizes.kv_rank;
+    }
+    const kernels::AttentionScratchSize size = kernels_->attention_scratch(shape);
+    most.partials = std::max(most.partials, size.partials);
+    most.counters = std::max(most.counters, size.counters);
+  }
+  if (most.partials == 0) return {};
+  const auto partial_bytes = static_cast<std::size_t>(most.partials) * sizeof(float);
+  const auto counter_bytes = static_cast<std::size_t>(most.counters) * sizeof(std::int32_t);
+  MOTLEY_TRY(workspace.attention_memory, device_->allocate(partial_bytes + counter_bytes));
+  std::byte* const memory = workspace.attention_memory.data();
+  MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device_->create_stream());
+  MOTLEY_TRY_VOID(stream->fill(memory + partial_bytes, std::byte{0}, counter_bytes));
+  MOTLEY_TRY_VOID(stream->synchronize());
+  workspace.attention = {.partials = reinterpret_cast<float*>(memory),
+                         .partial_count = most.partials,
+                         .counters = reinterpret_cast<std::int32_t*>(memory + partial_bytes),
+                         .counter_count = most.counters};
+  return {};
+}
+
+Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
+  const std::int64_t rows = limits.rows;
+  const std::int64_t logit_rows = limits.logit_rows;
   std::size_t widest = 0;
   for (const Layer& layer : layers_) {
-    const auto attention = [&](const auto& block) { return model::scratch_bytes(block, rows); };
-    const auto ffn = [&](const auto& block) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(block)>, MoeBlock>) {
-        return model::scratch_bytes(block, rows, exact_);
-      } else {
-        return model::scratch_bytes(block, rows);
-      }
-    };
-    widest = std::max({widest, std::visit(attention, layer.attention), std::visit(ffn, layer.ffn)});
+    const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
+    widest = std::max({widest, std::visit(bytes, layer.attention), std::visit(bytes, layer.ffn)});
   }
   // Normed rows, a block's result and the rope table stand beside a block's own scratch; the head's
   // accumulators and normed rows come when those have gone.
@@ -143,66 +265,76 @@ Result<Model::Workspace> Model::make_workspace(std::int64_t rows, std::int64_t l
   const std::size_t head =
       model::scratch_bytes(logit_rows, {config_.hidden, config_.vocabulary}) + lora::scratch_bytes;
   MOTLEY_TRY(tensor::Buffer memory, device_->allocate(std::max(step, head)));
-  const moe::RouterSpec& router = config_.moe.router;
-  return Workspace{tensor::Arena(std::move(memory)),
-                   plan::Plan(rows, std::max(router.top_k, 1), std::max(router.experts, 1))};
+  Workspace workspace{.arena = tensor::Arena(std::move(memory))};
+  MOTLEY_TRY_VOID(add_attention_scratch(limits.sequences, workspace));
+  for (const Layer& layer : layers_) {
+    if (const auto* block = std::get_if<MoeBlock>(&layer.ffn)) {
+      MOTLEY_TRY_VOID(
+          workspace.experts.add(*block->backend, block->problem, rows, limits.deltas, *device_));
+    }
+  }
+  return workspace;
 }
 
 ops::Context Model::context(Workspace& workspace, StreamHandle stream) const {
-  return {.kernels = &kernels::cpu_table(),
+  return {.kernels = kernels_,
           .stream = stream,
           .scratch = &workspace.arena,
-          .exact = exact_};
+          .exact = exact_,
+          .batch_invariant = batch_invariant_};
 }
 
 void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                     const Tensor& hidden) const {
   const ops::Context context = this->context(workspace, stream);
-  const auto rows = static_cast<std::int64_t>(batch.tokens.size());
+  const std::int64_t rows = batch.count;
   Scratch scratch(context);
   const Tensor cos_sin = scratch.take(DType::f32, {rows, config_.rope.dims});
-  ops::rope_table(context, rope_, batch.rows.positions.data(), cos_sin);
+  ops::rope_table(context, rope_frequencies_.view(), rope_attention_factor_, batch.rows.positions,
+                  cos_sin);
+  workspace.experts.begin_step(rows, batch.mixes.batch == nullptr ? nullptr : batch.mixes.labels,
+                               stream);
   const Step step{.context = context,
                   .batch = batch,
                   .cos_sin = cos_sin,
-                  .plan = workspace.plan,
-                  .activations = activations()};
-  {
-    Scratch embedded(context);
-    const Tensor acc = embedded.take(DType::f32, {rows, config_.hidden});
-    ops::embed(context, embedding_table(), batch.tokens, acc);
-    lora::finish_embedding(batch.adapters, batch.labels, batch.tokens, acc, hidden, context);
-  }
+                  .experts = workspace.experts,
+                  .activations = activations(),
+                  .attention_scratch = workspace.attention};
+  ops::embed(context, embedding_table(), batch.tokens, hidden);
+  lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, hidden, hidden, context);
   const Tensor normed = scratch.take(activations(), {rows, config_.hidden});
   const Tensor result = scratch.take(DType::f32, {rows, config_.hidden});
+  apply(layers_.front().input_norm, context, hidden, normed);
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_[index];
     const LayerPages& pages = batch.pages[index];
-    apply(layer.input_norm, context, hidden, normed);
     std::visit([&](const auto& block) { apply(block, step, pages, normed, result); },
                layer.attention);
-    ops::add(context, hidden, result, hidden);
-    apply(layer.ffn_norm, context, hidden, normed);
+    add_and_apply(layer.ffn_norm, context, hidden, result, hidden, normed);
     std::visit([&](const auto& block) { apply(block, step, normed, result); }, layer.ffn);
-    ops::add(context, hidden, result, hidden);
+    if (index + 1 < layers_.size()) {
+      add_and_apply(layers_[index + 1].input_norm, context, hidden, result, hidden, normed);
+    } else {
+      ops::add(context, hidden, result, hidden);
+    }
   }
 }
 
-void Model::logits(const tensor::ConstTensor& hidden, std::span<const std::int32_t> labels,
-                   const lora::Batch* adapters, Workspace& workspace, StreamHandle stream,
-                   const Tensor& logits) const {
+void Model::logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes,
+                   Workspace& workspace, StreamHandle stream, const Tensor& logits) const {
   const ops::Context context = this->context(workspace, stream);
   Scratch scratch(context);
   const Tensor normed = scratch.take(activations(), {hidden.dim(0), config_.hidden});
   apply(final_norm_, context, hidden, normed);
-  apply(head_, context, adapters, labels, normed, logits);
+  apply({{head_, logits}}, context, mixes, normed);
 }
 
 tensor::ConstTensor Model::embedding_table() const {
   const kernels::WeightView& view = embedding_.weight.view();
   return {static_cast<const std::byte*>(view.data),
           embedding_.weight.format().element,
-          {view.out, view.in}};
+          {view.out, view.in},
+          device_->id()};
 }
 
 }  // namespace motley::model

@@ -15,6 +15,7 @@
 #include "model/step.h"
 #include "ops/rope.h"
 #include "tensor/checkpoint.h"
+#include "tensor/cpu_device.h"
 #include "tensor/device.h"
 
 namespace motley::model {
@@ -27,8 +28,10 @@ struct Layer {
 };
 
 struct LoadOptions {
-  bool exact = true;  // --compute f32: activations and sums in float32
+  bool exact = true;             // --compute f32: activations and sums in float32
+  bool batch_invariant = false;  // ops::Context's
   std::optional<std::string> experts_backend;
+  std::optional<DType> factors;  // of adapters' pages; else as activations
   // Called with bytes done and in all while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -40,7 +43,9 @@ class Model {
   // What one step at a time works in.
   struct Workspace {
     tensor::Arena arena;
-    plan::Plan plan;
+    tensor::Buffer attention_memory;
+    kernels::AttentionScratch attention{};  // of that memory
+    moe::Workspaces experts;
   };
 
   // Reads a model folder. The device must outlive the model.
@@ -58,37 +63,52 @@ class Model {
   const std::vector<Layer>& layers() const { return layers_; }
   // The base as adapters see it.
   const lora::BaseView& base_view() const { return *base_view_; }
+  // How pages must hold the factors of experts.
+  lora::Layout factor_layout() const;
   // "layers 1-47: cpu_grouped", for the start log.
   std::string describe_backends() const;
 
-  // For steps of at most `rows` rows, of which at most `logit_rows` get logits at once.
-  Result<Workspace> make_workspace(std::int64_t rows, std::int64_t logit_rows) const;
+  // Bounds of steps.
+  struct StepLimits {
+    std::int64_t rows = 0;
+    std::int64_t sequences = 0;
+    std::int64_t logit_rows = 0;  // that get logits at once
+    moe::DeltaLimits deltas{};
+  };
+  Result<Workspace> make_workspace(const StepLimits& limits) const;
+
+  const kernels::ElementaryTable& kernels() const { return *kernels_; }
 
   // The rows' hidden states behind the last layer, [R, hidden] in f32. `hidden` is the caller's.
   void forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                const tensor::Tensor& hidden) const;
 
-  // Logits [n, vocabulary] (f32) of hidden states [n, hidden]; labels are those rows' mixes.
-  void logits(const tensor::ConstTensor& hidden, std::span<const std::int32_t> labels,
-              const lora::Batch* adapters, Workspace& workspace, StreamHandle stream,
-              const tensor::Tensor& logits) const;
+  // Logits [n, vocabulary] (f32) of hidden states [n, hidden]; the mixes are those rows'.
+  void logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes, Workspace& workspace,
+              StreamHandle stream, const tensor::Tensor& logits) const;
 
  private:
   Model() = default;
 
   Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
+  Result<void> load_head(WeightSource& source);
+  Result<void> add_attention_scratch(std::int64_t sequences, Workspace& workspace) const;
   ops::Context context(Workspace& workspace, StreamHandle stream) const;
   tensor::ConstTensor embedding_table() const;
 
   Config config_;
   bool exact_ = true;
+  bool batch_invariant_ = false;
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
   tensor::Device* device_ = nullptr;
+  std::unique_ptr<tensor::CpuDevice> host_;  // of what is made of weights before a GPU gets it
+  const kernels::ElementaryTable* kernels_ = nullptr;
   Linear embedding_;
   std::vector<Layer> layers_;
   Norm final_norm_;
   Linear head_;
-  ops::RopeFrequencies rope_;
+  Vector rope_frequencies_;
+  float rope_attention_factor_ = 1;
   std::vector<CacheLayout> cache_layouts_;
   std::unique_ptr<lora::BaseView> base_view_;
 };

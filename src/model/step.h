@@ -6,9 +6,9 @@
 #include "base/dtype.h"
 #include "lora/apply.h"
 #include "lora/batch.h"
+#include "moe/workspaces.h"
 #include "ops/attention.h"
 #include "ops/context.h"
-#include "plan/plan.h"
 #include "tensor/arena.h"
 #include "tensor/tensor.h"
 
@@ -29,26 +29,28 @@ struct LayerPages {
   tensor::Tensor values;
 };
 
-// One step's rows: any mix of prompt pieces and single tokens, row by row.
+// One step's rows: any mix of prompt pieces and single tokens, row by row. Arrays are in the memory
+// of the device that runs.
 struct Batch {
-  std::span<const std::int32_t> tokens;   // [R]
-  std::span<const std::int32_t> labels;   // [R], of `adapters`
-  ops::PagedRows rows;                    // which sequence and position, and where its pages are
-  std::span<const LayerPages> pages;      // [layers]
-  const lora::Batch* adapters = nullptr;  // null: nobody uses any
+  std::int64_t count = 0;                // R
+  const std::int32_t* tokens = nullptr;  // [R]
+  ops::PagedRows rows;                   // which sequence and position, and where its pages are
+  std::span<const LayerPages> pages;     // [layers]
+  lora::RowMixes mixes;                  // who uses which adapters; labels are always there
 };
 
 // What the blocks of one step share.
 struct Step {
   const ops::Context& context;
   const Batch& batch;
-  tensor::ConstTensor cos_sin;  // of the rows' positions
-  plan::Plan& plan;             // rebuilt by each layer with experts
+  tensor::ConstTensor cos_sin;     // of the rows' positions
+  const moe::Workspaces& experts;  // whose step has begun
   // f32 or bf16. Numbers are rounded to it where they enter a product or a page and nowhere else:
   // hidden states, and what a block computes on its way, stay float32.
   DType activations = DType::f32;
+  kernels::AttentionScratch attention_scratch{};
 
-  std::int64_t rows() const { return static_cast<std::int64_t>(batch.tokens.size()); }
+  std::int64_t rows() const { return batch.count; }
 };
 
 // Scratch for the length of a block. The arena was sized for the largest step, so running out is a

@@ -53,18 +53,43 @@ Result<std::vector<float>> WeightSource::numbers(std::string_view name,
   return values;
 }
 
+Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length) {
+  MOTLEY_TRY(const std::vector<float> values, numbers(name, {length}));
+  return Vector::create(values, memory_.device, memory_.uploader);
+}
+
 Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size) {
   const auto lookup = [this](std::string_view name) -> std::optional<tensor::ConstTensor> {
     const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
     if (item == nullptr) return std::nullopt;
     return item->tensor();
   };
-  auto loaded = quant::load_weight(*quantization_, lookup, module, size, *allocator_);
+  auto loaded = quant::load_weight(*quantization_, lookup, module, size, memory_.host);
   if (!loaded.ok())
     return std::move(loaded).error().within(
         printable(checkpoint_->files().front().path().parent_path().string()));
   for (std::string& name : loaded->used) taken_.insert(std::move(name));
   return std::move(loaded->weight);
+}
+
+Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
+  if (weight.format().scales != quant::Format::Scales::block)
+    return quant::upload(weight, *memory_.uploader);
+  ++decoded_;
+  return quant::upload_decoded(weight, memory_.exact ? DType::f32 : DType::bf16, *memory_.uploader);
+}
+
+WeightSource WeightSource::beside(quant::Uploader* uploader) const {
+  return {*checkpoint_, *quantization_,
+          Memory{.host = memory_.host,
+                 .device = memory_.device,
+                 .uploader = uploader,
+                 .exact = memory_.exact}};
+}
+
+void WeightSource::merge(WeightSource&& other) {
+  taken_.merge(other.taken_);
+  decoded_ += other.decoded_;
 }
 
 Result<void> WeightSource::finish(const std::function<bool(std::string_view)>& skipped) const {

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/vector.h"
 #include "quant/config.h"
 #include "quant/load.h"
 #include "quant/weight.h"
 #include "tensor/checkpoint.h"
+#include "tensor/device.h"
 
 namespace motley::model {
 
@@ -19,9 +21,16 @@ namespace motley::model {
 // error. The checkpoint stays mapped as long as weights made here live.
 class WeightSource {
  public:
+  struct Memory {
+    tensor::Allocator& host;              // of what is made of tensors there
+    tensor::Device& device;               // that the model runs on
+    quant::Uploader* uploader = nullptr;  // null: the device is the CPU
+    bool exact = true;                    // what has no form of its own on a device: f32, else bf16
+  };
+
   WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
-               tensor::Allocator& allocator)
-      : checkpoint_(&checkpoint), quantization_(&quantization), allocator_(&allocator) {}
+               const Memory& memory)
+      : checkpoint_(&checkpoint), quantization_(&quantization), memory_(memory) {}
 
   bool has(std::string_view name) const { return checkpoint_->find(name) != nullptr; }
   // Whether any tensor's name begins with "<module>.".
@@ -31,13 +40,23 @@ class WeightSource {
   Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape);
   // A tensor's numbers as float32.
   Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
-  Result<std::vector<float>> vector(std::string_view name, std::int64_t length) {
-    return numbers(name, {length});
-  }
-  // <module>.weight, plain or quantised.
+  // The same in the memory of the model's device.
+  Result<Vector> vector(std::string_view name, std::int64_t length);
+  // <module>.weight, plain or quantised, in the host's memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
 
-  tensor::Allocator& allocator() const { return *allocator_; }
+  // A weight of the host's memory where the device's products read it; there when the uploader has
+  // finished. FP8 blocks are decoded. Not for the CPU, which reads weights where they are.
+  Result<quant::Weight> resident(const quant::Weight& weight);
+
+  const Memory& memory() const { return memory_; }
+
+  // A source of the same checkpoint for another thread, with an uploader of its own. What that one
+  // took counts here when it comes back.
+  WeightSource beside(quant::Uploader* uploader) const;
+  void merge(WeightSource&& other);
+  // How many weights were decoded.
+  std::int64_t decoded() const { return decoded_; }
 
   // Every tensor that was not taken and that `skipped` does not allow is an error that names it.
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
@@ -45,12 +64,13 @@ class WeightSource {
  private:
   const tensor::Checkpoint* checkpoint_;
   const quant::Config* quantization_;
-  tensor::Allocator* allocator_;
+  Memory memory_;
   std::set<std::string, std::less<>> taken_;
+  std::int64_t decoded_ = 0;
 };
 
 // Plain [out, in] matrix out of a fused [.., in, out] one: rows first, first + step, ... of the
-// transpose.
+// transpose. The allocator is the host's.
 Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::int64_t first,
                                       std::int64_t step, tensor::Allocator& allocator);
 

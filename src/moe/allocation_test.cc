@@ -10,7 +10,9 @@
 #include "moe/conformance.h"
 #include "moe/router.h"
 #include "moe/select.h"
+#include "plan/plan.h"
 #include "tensor/arena.h"
+#include "tensor/cpu_device.h"
 
 namespace {
 
@@ -68,11 +70,11 @@ TEST(HotPath, TakesNothingFromTheHeap) {
                           .groups = 4,
                           .kept_groups = 2,
                           .renormalise = true};
-  plan::Plan plan(tokens, spec.top_k, spec.experts);
-
-  for (const Backend* const backend : all_backends()) {
-    const Problem problem = layer.problem(true);
+  for (const Backend* const backend : backends_of(tensor::DeviceKind::cpu)) {
+    const Problem problem = layer.problem(true, tensor::DeviceKind::cpu);
     ASSERT_TRUE(backend->supports(problem));
+    const auto experts = backend->prepare(layer.weights, nullptr).value();
+    const auto workspace = backend->make_workspace(problem, tokens, {}, memory).value();
     tensor::Arena scratch(memory.allocate(backend->scratch_bytes(problem, tokens)).value());
     const ops::Context context{
         .kernels = &kernels::cpu_table(), .stream = {&pool}, .scratch = &scratch, .exact = true};
@@ -80,12 +82,13 @@ TEST(HotPath, TakesNothingFromTheHeap) {
       const auto weights = view(rows.routing_weights, DType::f32, {tokens, spec.top_k});
       route(router, view(logits, DType::f32, {tokens, spec.experts}), nullptr,
             view(rows.ids, DType::i32, {tokens, spec.top_k}), weights, context);
-      plan.build(rows.ids, labels);
-      backend->run({.weights = layer.weights,
+      workspace->begin_step(tokens, labels.data(), context.stream);
+      backend->run({.experts = *experts,
                     .x = view(rows.x, DType::f32, {tokens, spec.hidden}),
-                    .plan = plan,
+                    .ids = view(rows.ids, DType::i32, {tokens, spec.top_k}),
                     .routing_weights = weights,
                     .out = view(out, DType::f32, {tokens, spec.hidden}),
+                    .workspace = *workspace,
                     .context = context});
     };
     step();

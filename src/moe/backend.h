@@ -2,22 +2,79 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
+#include "base/result.h"
 #include "lora/apply.h"
+#include "lora/batch.h"
+#include "lora/page_format.h"
 #include "moe/experts.h"
 #include "moe/problem.h"
 #include "ops/context.h"
-#include "plan/plan.h"
+#include "quant/upload.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace motley::moe {
 
+// One layer's experts as a backend reads them, in the memory of its device. Immutable.
+class PreparedExperts {
+ public:
+  // The weights must outlive it.
+  explicit PreparedExperts(const ExpertWeights& weights) : weights_(&weights) {}
+  PreparedExperts(const PreparedExperts&) = delete;
+  PreparedExperts& operator=(const PreparedExperts&) = delete;
+  virtual ~PreparedExperts() = default;
+
+  // As they were loaded, in the host's memory.
+  const ExpertWeights& weights() const { return *weights_; }
+
+ private:
+  const ExpertWeights* weights_;
+};
+
+// What one backend works in, one layer at a time: made once, for any step of at most as many
+// tokens.
+class Workspace {
+ public:
+  Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  virtual ~Workspace() = default;
+
+  // Before the layers of a step, on their stream. labels [tokens] are what the rows have in all
+  // layers, in the device's memory, where they stay until the last one; null: nobody has any.
+  // Nothing that an earlier step left is read.
+  virtual void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream) = 0;
+};
+
+// A backend's own kind of what it made.
+template <class Own, class Base>
+Own& own(Base& object) {
+  auto* const of_backend = dynamic_cast<Own*>(&object);
+  MOTLEY_CHECK(of_backend != nullptr, "an object that this backend made");
+  return *of_backend;
+}
+
+// Bounds of the mixes that steps come with. All zero: adapters never come.
+struct DeltaLimits {
+  int labels = 0;    // of a step
+  int terms = 0;     // adapters of one mix
+  int rank = 0;      // of one adapter
+  int rank_sum = 0;  // of all adapters of one mix
+};
+
+// Whether a workspace of these limits has room for a mix: to be asked before it joins a step.
+Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits);
+
 // One layer's experts for one batch:
 //
+//   plan: pairs sorted by expert and label
 //   gate, up [pairs, I] = x W        f32, plan order
 //   seam 1: += the adapters' deltas  lora::add_gate_up
 //   += expert biases, activation     -> h [pairs, I], f32 if exact, else rounded to bf16 here
@@ -27,12 +84,13 @@ namespace motley::moe {
 //
 // A pair without an expert adds nothing; a token whose pairs all have none gets zeros.
 struct ExpertCall {
-  const ExpertWeights& weights;
-  tensor::ConstTensor x;  // [T, H], f32 or bf16
-  const plan::Plan& plan;
+  const PreparedExperts& experts;              // of the backend that runs
+  tensor::ConstTensor x;                       // [T, H], f32 or bf16
+  tensor::ConstTensor ids;                     // [T, K], i32; one that is no expert's names none
   tensor::ConstTensor routing_weights;         // [T, K], f32
   const lora::ExpertDeltas* deltas = nullptr;  // null: nobody here adapts these experts
   tensor::Tensor out;                          // [T, H], f32; overwritten
+  Workspace& workspace;                        // of the backend; its step has begun
   const ops::Context& context;
 };
 
@@ -61,7 +119,20 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;
+  virtual tensor::DeviceKind device() const = 0;
   virtual Support supports(const Problem& problem) const = 0;
+  // How pages must hold the factors of experts.
+  virtual lora::Layout factor_layout() const = 0;
+
+  // Once, at load, for weights of a problem that it supports. On the CPU they are read in place,
+  // and the uploader may be null; elsewhere they are there when it has finished.
+  virtual Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights& weights,
+                                                           quant::Uploader* uploader) const = 0;
+  // For every layer of the problem's sizes, whatever its format.
+  virtual Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem,
+                                                            std::int64_t most_tokens,
+                                                            const DeltaLimits& limits,
+                                                            tensor::Device& device) const = 0;
   // Scratch that run() takes from the context for a batch of that many tokens; the seams take
   // theirs on top.
   virtual std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const = 0;

@@ -6,14 +6,10 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <numeric>
 
 #include "base/cat.h"
-#include "base/thread_pool.h"
-#include "kernels/elementary.h"
-#include "lora/apply.h"
-#include "tensor/arena.h"
+#include "base/check.h"
 
 namespace motley::moe::conformance {
 namespace {
@@ -233,8 +229,8 @@ std::string to_string(const LayerSpec& spec) {
              name(spec.activation), spec.biases ? ", biases" : "");
 }
 
-Problem Layer::problem(bool exact, bool lora) const {
-  return problem_of(weights, {.top_k = spec.top_k, .lora = lora, .exact = exact});
+Problem Layer::problem(bool exact, tensor::DeviceKind device, bool lora) const {
+  return problem_of(weights, {.top_k = spec.top_k, .lora = lora, .exact = exact, .device = device});
 }
 
 Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned seed) {
@@ -342,61 +338,25 @@ Truth define(const Layer& layer, const Rows& rows) {
   return truth;
 }
 
-double tolerance(const LayerSpec& spec, Compute compute) {
+double tolerance(const LayerSpec& spec, Compute compute, tensor::DeviceKind device) {
   // Float32: half an ulp for each term of the two chained sums (H of gate and up, I of down, K of
   // the combination, and up to 64 more for ranks, scales, biases and the activation), all in one
   // direction.
   const auto terms = static_cast<double>(spec.hidden + spec.intermediate + spec.top_k + 64);
   const double sums = terms * std::ldexp(1.0, -24);
-  // bf16: half an ulp, 2^-9, for each of the weights on the way (decoded ones are rounded), for x
-  // where it is not bf16 already, for h, and for the rank-space rows of the two deltas.
-  return compute.exact ? sums : sums + 4 * std::ldexp(1.0, -9);
-}
-
-std::vector<float> run(const Backend& backend, const Layer& layer, const Rows& rows,
-                       Compute compute, int threads, const Deltas* deltas) {
-  const LayerSpec& spec = layer.spec;
-  const auto view = [](const auto& numbers, DType dtype, const tensor::Shape& shape) {
-    return tensor::ConstTensor(reinterpret_cast<const std::byte*>(numbers.data()), dtype, shape);
+  if (compute.exact) return sums;
+  // bf16: half an ulp, 2^-9, for each rounding on the longest way. That leads through two weights
+  // and h; a delta's row of rank space stands in its weight's place.
+  const double half_ulp = std::ldexp(1.0, -9);
+  if (device == tensor::DeviceKind::cpu) {
+    // Decoded weights are rounded, and x where it is not bf16 already.
+    return sums + 4 * half_ulp;
+  }
+  // Decoded weights are rounded, of int4 their scale too, and an expert's output.
+  const auto roundings = [](const quant::Format& format) {
+    return format.scales == Scales::group ? 2 : 1;
   };
-  tensor::CpuDevice memory({.threads = 1});
-  ThreadPool pool({.threads = threads});
-
-  std::vector<bf16> rounded_x;
-  for (const float number : rows.x) rounded_x.push_back(bf16::from(number));
-  const tensor::Shape x_shape{rows.tokens, spec.hidden};
-  const tensor::Shape pairs{rows.tokens, spec.top_k};
-
-  plan::Plan plan(rows.tokens, spec.top_k, spec.experts);
-  const std::vector<std::int32_t> no_labels(static_cast<std::size_t>(rows.tokens), plan::no_label);
-  plan.build(rows.ids,
-             deltas == nullptr ? std::span<const std::int32_t>(no_labels) : deltas->labels);
-
-  const std::size_t own_bytes =
-      backend.scratch_bytes(layer.problem(compute.exact, deltas != nullptr), rows.tokens);
-  tensor::Buffer scratch =
-      memory.allocate(own_bytes + (deltas == nullptr ? 0 : lora::scratch_bytes)).value();
-  std::memset(scratch.data(), 0xff, scratch.size());
-  tensor::Arena arena(std::move(scratch));
-  const ops::Context context{.kernels = &kernels::cpu_table(),
-                             .stream = {&pool},
-                             .scratch = &arena,
-                             .exact = compute.exact};
-
-  std::vector<float> out(static_cast<std::size_t>(rows.tokens * spec.hidden),
-                         std::numeric_limits<float>::quiet_NaN());
-  backend.run({
-      .weights = layer.weights,
-      .x = compute.x_type == DType::f32 ? view(rows.x, DType::f32, x_shape)
-                                        : view(rounded_x, DType::bf16, x_shape),
-      .plan = plan,
-      .routing_weights = view(rows.routing_weights, DType::f32, pairs),
-      .deltas = deltas == nullptr ? nullptr : &deltas->deltas,
-      .out = {reinterpret_cast<std::byte*>(out.data()), DType::f32, x_shape},
-      .context = context,
-  });
-  MOTLEY_CHECK(arena.used() == 0, "a backend gives its scratch back");
-  return out;
+  return sums + (roundings(spec.gate_up) + 1 + roundings(spec.down) + 1) * half_ulp;
 }
 
 std::string compare(const std::vector<float>& got, const Truth& truth, double tolerance,

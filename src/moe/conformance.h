@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "lora/adapter.h"
-#include "moe/backend.h"
 #include "moe/problem.h"
-#include "plan/plan.h"
-#include "tensor/cpu_device.h"
+#include "tensor/buffer.h"
 
-// What the conformance suite runs backends on, and the answer from the definition.
+// What the conformance suite runs backends on, and the answer from the definition. Every test
+// program that has the suite runs the backends of one device (conformance_runner.h).
 namespace motley::moe::conformance {
 
 // Every weight format that the suite has numbers for.
@@ -43,7 +42,7 @@ struct Layer {
   std::vector<std::vector<double>> up;
   std::vector<std::vector<double>> down;
 
-  Problem problem(bool exact, bool lora = false) const;
+  Problem problem(bool exact, tensor::DeviceKind device, bool lora = false) const;
 };
 Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned seed);
 
@@ -87,19 +86,9 @@ struct Compute {
   DType x_type = DType::f32;
 };
 
-// The largest relative error that a right backend may make, for define()'s magnitudes.
-double tolerance(const LayerSpec& spec, Compute compute);
-
-// Adapters of a batch, as a backend gets them: labels of the rows, and what they mean.
-struct Deltas {
-  std::span<const std::int32_t> labels;
-  lora::ExpertDeltas deltas;
-};
-
-// Runs a backend with poisoned output, and poisoned scratch of just the size that it asked for.
-// Aborts where it leaves scratch in use.
-std::vector<float> run(const Backend& backend, const Layer& layer, const Rows& rows,
-                       Compute compute, int threads = 3, const Deltas* deltas = nullptr);
+// The largest relative error that a right backend of such a device may make, for define()'s
+// magnitudes.
+double tolerance(const LayerSpec& spec, Compute compute, tensor::DeviceKind device);
 
 // The first element outside its tolerance, or nothing.
 std::string compare(const std::vector<float>& got, const Truth& truth, double tolerance,

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/elementary.h"
-#include "moe/cpu_formats.h"
+#include "moe/cpu_workspace.h"
 #include "moe/threads.h"
 #include "ops/combine.h"
 #include "tensor/arena.h"
@@ -79,42 +79,43 @@ class Tiling {
 
 class Run {
  public:
-  Run(const ExpertCall& call, const Tiling& tiling) : call_(call), tiling_(tiling) {}
+  Run(const ExpertCall& call, const plan::Plan& plan, const Tiling& tiling)
+      : call_(call), weights_(call.experts.weights()), plan_(plan), tiling_(tiling) {}
 
   // h [pairs, I] from x, through gate and up [pairs, I].
   void gate_up(const tensor::Tensor& gate, const tensor::Tensor& up, const tensor::Tensor& h) {
-    const std::int64_t outputs = call_.weights.intermediate;
+    const std::int64_t outputs = weights_.intermediate;
     const bool has_seam = call_.deltas != nullptr;
     for_tasks(call_.context, tiling_.tiles(outputs), [&](std::int64_t index) {
       const Tile tile = tiling_.tile(outputs, index);
-      multiply(tile, call_.weights.gate, call_.x, tokens(), gate);
-      multiply(tile, call_.weights.up, call_.x, tokens(), up);
+      multiply(tile, weights_.gate, call_.x, tokens(), gate);
+      multiply(tile, weights_.up, call_.x, tokens(), up);
       if (!has_seam) activate(tile, gate, up, h);
     });
     if (!has_seam) return;
-    lora::add_gate_up(*call_.deltas, call_.plan, call_.x, gate, up, call_.context);
+    lora::add_gate_up(*call_.deltas, plan_, call_.x, gate, up, call_.context);
     for_tasks(call_.context, tiling_.tiles(outputs),
               [&](std::int64_t index) { activate(tiling_.tile(outputs, index), gate, up, h); });
   }
 
   void down(const tensor::Tensor& h, const tensor::Tensor& down) {
-    const std::int64_t outputs = call_.weights.hidden;
-    const std::vector<float>& bias = call_.weights.down_bias;
+    const std::int64_t outputs = weights_.hidden;
+    const std::vector<float>& bias = weights_.down_bias;
     const bool has_seam = call_.deltas != nullptr;
     for_tasks(call_.context, tiling_.tiles(outputs), [&](std::int64_t index) {
       const Tile tile = tiling_.tile(outputs, index);
-      multiply(tile, call_.weights.down, h, nullptr, down);
+      multiply(tile, weights_.down, h, nullptr, down);
       if (!has_seam) add_bias(tile, bias, down);
     });
     if (!has_seam) return;
-    lora::add_down(*call_.deltas, call_.plan, h, down, call_.context);
+    lora::add_down(*call_.deltas, plan_, h, down, call_.context);
     if (bias.empty()) return;
     for_tasks(call_.context, tiling_.tiles(outputs),
               [&](std::int64_t index) { add_bias(tiling_.tile(outputs, index), bias, down); });
   }
 
  private:
-  const std::int32_t* tokens() const { return call_.plan.tokens_in_order().data(); }
+  const std::int32_t* tokens() const { return plan_.tokens_in_order().data(); }
 
   // y[place] = w x[rows[place]], or w x[place] without rows.
   void multiply(const Tile& tile, const std::vector<quant::Weight>& weights,
@@ -147,18 +148,18 @@ class Run {
 
   void activate(const Tile& tile, const tensor::Tensor& gate, const tensor::Tensor& up,
                 const tensor::Tensor& h) const {
-    add_bias(tile, call_.weights.gate_bias, gate);
-    add_bias(tile, call_.weights.up_bias, up);
+    add_bias(tile, weights_.gate_bias, gate);
+    add_bias(tile, weights_.up_bias, up);
     const std::int64_t at = tile.begin * h.stride(0) + tile.out_begin;
-    const bool silu = call_.weights.activation == ActivationKind::silu_mul;
+    const bool silu = weights_.activation == ActivationKind::silu_mul;
     // Without a pool: this is a task of it already.
     call_.context.kernels->activate_and_multiply(
         {
             .rows = tile.end - tile.begin,
             .width = tile.out_end - tile.out_begin,
             .activation = silu ? kernels::Activation::silu : kernels::Activation::clamped_swiglu,
-            .limit = call_.weights.swiglu_limit,
-            .alpha = call_.weights.swiglu_alpha,
+            .limit = weights_.swiglu_limit,
+            .alpha = weights_.swiglu_alpha,
             .gate = gate.data<float>() + at,
             .up = up.data<float>() + at,
             .type = DType::f32,
@@ -172,12 +173,12 @@ class Run {
   }
 
   const ExpertCall& call_;
+  const ExpertWeights& weights_;
+  const plan::Plan& plan_;
   const Tiling& tiling_;
 };
 
 }  // namespace
-
-Support CpuGrouped::supports(const Problem& problem) const { return supports_on_cpu(problem); }
 
 std::size_t CpuGrouped::scratch_bytes(const Problem& problem, std::int64_t tokens) const {
   const std::int64_t pairs = tokens * problem.top_k;
@@ -192,18 +193,19 @@ std::size_t CpuGrouped::scratch_bytes(const Problem& problem, std::int64_t token
 
 void CpuGrouped::run(const ExpertCall& call) const {
   check(call);
-  const ExpertWeights& weights = call.weights;
+  const ExpertWeights& weights = call.experts.weights();
+  const plan::Plan& plan = CpuWorkspace::build_plan(call);
   tensor::Arena& scratch = *call.context.scratch;
   const std::size_t mark = scratch.mark();
-  const std::int64_t pairs = call.plan.pairs();
+  const std::int64_t pairs = plan.pairs();
   const auto take = [&](DType dtype, const tensor::Shape& shape) {
     return scratch.allocate(dtype, shape).value();
   };
 
   const auto row_blocks = take(DType::i32, {weights.experts + 1});
   const Tiling tiling(
-      call.plan, {row_blocks.data<std::int32_t>(), static_cast<std::size_t>(weights.experts) + 1});
-  Run run(call, tiling);
+      plan, {row_blocks.data<std::int32_t>(), static_cast<std::size_t>(weights.experts) + 1});
+  Run run(call, plan, tiling);
   const DType h_type = call.context.exact ? DType::f32 : DType::bf16;
   const auto h = take(h_type, {pairs, weights.intermediate});
   const std::size_t after_h = scratch.mark();
@@ -213,8 +215,8 @@ void CpuGrouped::run(const ExpertCall& call) const {
   scratch.rewind(after_h);
   const auto down = take(DType::f32, {pairs, weights.hidden});
   run.down(h, down);
-  ops::combine(call.context, down.slice(0, 0, call.plan.routed_pairs()), call.routing_weights,
-               {.places = call.plan.places()}, call.out);
+  ops::combine(call.context, down.slice(0, 0, plan.routed_pairs()), call.routing_weights,
+               {.places = plan.places()}, call.out);
   scratch.rewind(mark);
 }
 

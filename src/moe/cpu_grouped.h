@@ -1,14 +1,13 @@
 #pragma once
 
-#include "moe/backend.h"
+#include "moe/cpu_backend.h"
 
 namespace motley::moe {
 
 // Tiles over experts, rows and outputs, shared out among the threads of the context's pool.
-class CpuGrouped final : public Backend {
+class CpuGrouped final : public CpuBackend {
  public:
   std::string_view name() const override { return "cpu_grouped"; }
-  Support supports(const Problem& problem) const override;
   std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const override;
   void run(const ExpertCall& call) const override;
 };

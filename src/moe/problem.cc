@@ -8,7 +8,10 @@ std::string to_string(const Problem& problem) {
   return cat(problem.experts, " experts, top ", problem.top_k, ", hidden ", problem.hidden,
              ", intermediate ", problem.intermediate, ", gate_up ", to_string(problem.gate_up),
              ", down ", to_string(problem.down), ", ", name(problem.activation),
-             problem.expert_biases ? ", with biases" : "", problem.lora ? ", with LoRA" : "",
+             problem.expert_biases ? ", with biases" : "",
+             !problem.lora                       ? ""
+             : problem.factors == DType::f8_e4m3 ? ", with LoRA in FP8"
+                                                 : ", with LoRA",
              problem.exact ? ", f32 compute, " : ", bf16 compute, ",
              problem.device == tensor::DeviceKind::cpu ? "cpu" : "cuda");
 }
@@ -24,6 +27,7 @@ Problem problem_of(const ExpertWeights& weights, const ProblemOptions& options) 
       .activation = weights.activation,
       .expert_biases = !weights.gate_bias.empty() || !weights.down_bias.empty(),
       .lora = options.lora,
+      .factors = options.factors.value_or(options.exact ? DType::f32 : DType::bf16),
       .exact = options.exact,
       .device = options.device,
   };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "moe/experts.h"
@@ -20,8 +21,9 @@ struct Problem {
   int top_k = 0;
   ActivationKind activation = ActivationKind::silu_mul;
   bool expert_biases = false;
-  bool lora = false;   // adapters on these experts may come
-  bool exact = false;  // float32 throughout; else bf16 with float32 sums
+  bool lora = false;           // adapters on these experts may come
+  DType factors = DType::f32;  // of adapters' pages: f32, bf16 or f8_e4m3
+  bool exact = false;          // float32 throughout; else bf16 with float32 sums
   tensor::DeviceKind device = tensor::DeviceKind::cpu;
 };
 
@@ -34,6 +36,7 @@ struct ProblemOptions {
   int top_k = 0;
   bool lora = false;
   bool exact = false;
+  std::optional<DType> factors = std::nullopt;  // else f32 if exact, or bf16
   tensor::DeviceKind device = tensor::DeviceKind::cpu;
 };
 

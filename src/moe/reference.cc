@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "moe/activation.h"
-#include "moe/cpu_formats.h"
+#include "moe/cpu_workspace.h"
 #include "tensor/arena.h"
 #include "tensor/convert.h"
 
@@ -63,8 +63,6 @@ void add_bias(const plan::Plan& plan, const std::vector<float>& bias, const Matr
 
 }  // namespace
 
-Support Reference::supports(const Problem& problem) const { return supports_on_cpu(problem); }
-
 std::size_t Reference::scratch_bytes(const Problem& problem, std::int64_t tokens) const {
   const std::int64_t pairs = tokens * problem.top_k;
   const std::int64_t numbers = tokens * problem.hidden + pairs * 3 * problem.intermediate +
@@ -78,8 +76,8 @@ std::size_t Reference::scratch_bytes(const Problem& problem, std::int64_t tokens
 
 void Reference::run(const ExpertCall& call) const {
   check(call);
-  const plan::Plan& plan = call.plan;
-  const ExpertWeights& weights = call.weights;
+  const plan::Plan& plan = CpuWorkspace::build_plan(call);
+  const ExpertWeights& weights = call.experts.weights();
   const ops::Context& context = call.context;
   const std::size_t mark = context.scratch->mark();
   const std::int64_t pairs = plan.pairs();

@@ -1,15 +1,14 @@
 #pragma once
 
-#include "moe/backend.h"
+#include "moe/cpu_backend.h"
 
 namespace motley::moe {
 
 // The specification: plain loops in float32 over decoded weights, on one thread. For tests, and to
 // see whether a strange answer comes from a faster backend.
-class Reference final : public Backend {
+class Reference final : public CpuBackend {
  public:
   std::string_view name() const override { return "reference"; }
-  Support supports(const Problem& problem) const override;
   std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const override;
   void run(const ExpertCall& call) const override;
 };

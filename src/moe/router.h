@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "kernels/elementary.h"
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
@@ -33,17 +34,16 @@ struct RouterSpec {
   float scale = 1;  // routed_scaling_factor: the last thing that weights are multiplied with
 };
 
-// What route() may keep on a thread's stack.
-inline constexpr int max_routed_experts = 1024;
-inline constexpr int max_top_k = 64;
+inline constexpr int max_routed_experts = kernels::max_routed_experts;
+inline constexpr int max_top_k = kernels::max_routed_choices;
 
 // Refuses numbers of a config file that no row could be routed by.
 Result<void> validate(const RouterSpec& spec);
 
-// logits [T, E] (f32) -> ids [T, K] (i32) and weights [T, K] (f32), best choice first; equal scores
-// go to the lower id. correction_bias [E] is sigmoid_grouped's and may be null. The ids of a row
-// are always K different experts; a NaN logit ranks last, and where it enters a sum makes the row's
-// weights NaN.
+// By the context's kernels: logits [T, E] (f32) -> ids [T, K] (i32) and weights [T, K] (f32), best
+// choice first; equal scores go to the lower id. correction_bias [E] is sigmoid_grouped's and may
+// be null. The ids of a row are always K different experts; a NaN logit ranks last, and where it
+// enters a sum makes the row's weights NaN.
 void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
            const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context);
 

@@ -40,7 +40,8 @@ Routed route_all(const RouterSpec& spec, const std::vector<float>& logits,
                                         DType::f32, {tokens, spec.experts});
   route(spec, logits_view, bias.empty() ? nullptr : bias.data(),
         {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
-        {bytes(routed.weights), DType::f32, {tokens, spec.top_k}}, {.stream = {&pool}});
+        {bytes(routed.weights), DType::f32, {tokens, spec.top_k}},
+        {.kernels = &kernels::cpu_table(), .stream = {&pool}});
   return routed;
 }
 

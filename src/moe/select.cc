@@ -6,15 +6,16 @@
 
 #include "base/cat.h"
 #include "moe/cpu_grouped.h"
+#include "moe/cuda_backends.h"
 #include "moe/reference.h"
 
 namespace motley::moe {
 
-std::span<const Backend* const> all_backends() {
+std::span<const Backend* const> backends_of(tensor::DeviceKind device) {
   static const CpuGrouped cpu_grouped;
   static const Reference reference;
-  static const std::array<const Backend*, 2> backends{&cpu_grouped, &reference};
-  return backends;
+  static const std::array<const Backend*, 2> on_cpu{&cpu_grouped, &reference};
+  return device == tensor::DeviceKind::cpu ? std::span(on_cpu) : cuda_backends();
 }
 
 Result<const Backend*> select(const Problem& problem, std::span<const Backend* const> backends,
@@ -43,6 +44,16 @@ Result<const Backend*> select(const Problem& problem, std::span<const Backend* c
   return Error(ErrorCode::unsupported,
                cat("no backend can compute these experts: ", join(reasons, "; ")),
                to_string(problem));
+}
+
+std::vector<PassedOver> passed_over(const Problem& problem, const Backend& chosen) {
+  std::vector<PassedOver> all;
+  for (const Backend* const faster : backends_of(problem.device)) {
+    if (faster == &chosen) break;
+    const Support support = faster->supports(problem);
+    if (!support) all.push_back({faster->name(), support.reason()});
+  }
+  return all;
 }
 
 }  // namespace motley::moe

@@ -47,8 +47,19 @@ class Scripted final : public Backend {
       : name_(std::move(name)), reason_(std::move(reason)) {}
 
   std::string_view name() const override { return name_; }
+  tensor::DeviceKind device() const override { return tensor::DeviceKind::cpu; }
   Support supports(const Problem&) const override {
     return reason_.empty() ? Support::yes() : Support::no(reason_);
+  }
+  lora::Layout factor_layout() const override { return lora::Layout::rows; }
+  Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights&,
+                                                   quant::Uploader*) const override {
+    return std::unique_ptr<PreparedExperts>();
+  }
+  Result<std::unique_ptr<Workspace>> make_workspace(const Problem&, std::int64_t,
+                                                    const DeltaLimits&,
+                                                    tensor::Device&) const override {
+    return std::unique_ptr<Workspace>();
   }
   std::size_t scratch_bytes(const Problem&, std::int64_t) const override { return 0; }
   void run(const ExpertCall&) const override {}
@@ -60,7 +71,8 @@ class Scripted final : public Backend {
 
 TEST(Select, ListsTheFastestFirst) {
   std::vector<std::string_view> names;
-  for (const Backend* backend : all_backends()) names.push_back(backend->name());
+  for (const Backend* backend : backends_of(tensor::DeviceKind::cpu))
+    names.push_back(backend->name());
   EXPECT_THAT(names, ElementsAre("cpu_grouped", "reference"));
 }
 
@@ -98,7 +110,7 @@ TEST(Select, ChoosesByProblem) {
   };
   for (const Row& row : table) {
     SCOPED_TRACE(to_string(row.problem));
-    const auto chosen = select(row.problem, all_backends());
+    const auto chosen = select(row.problem, backends_of(tensor::DeviceKind::cpu));
     ASSERT_EQ(chosen.ok(), !row.chosen.empty());
     if (chosen.ok()) {
       EXPECT_EQ(chosen.value()->name(), row.chosen);
@@ -130,7 +142,8 @@ TEST(Select, ListsEveryReasonWhereNoneCan) {
 }
 
 TEST(Select, ForcedTakesASlowerOne) {
-  EXPECT_EQ(select(qwen3(), all_backends(), "reference").value()->name(), "reference");
+  EXPECT_EQ(select(qwen3(), backends_of(tensor::DeviceKind::cpu), "reference").value()->name(),
+            "reference");
 }
 
 TEST(Select, ForcedRefusesWithItsReasonAndAsksNobodyElse) {
@@ -145,7 +158,7 @@ TEST(Select, ForcedRefusesWithItsReasonAndAsksNobodyElse) {
 }
 
 TEST(Select, ForcedUnknownNameListsTheNames) {
-  const auto chosen = select(qwen3(), all_backends(), "triton");
+  const auto chosen = select(qwen3(), backends_of(tensor::DeviceKind::cpu), "triton");
   ASSERT_FALSE(chosen.ok());
   EXPECT_EQ(chosen.error().code(), ErrorCode::invalid_argument);
   EXPECT_THAT(chosen.error().message(), HasSubstr("'triton'"));

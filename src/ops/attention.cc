@@ -1,5 +1,7 @@
 #include "ops/attention.h"
 
+#include <array>
+
 #include "kernels/elementary.h"
 #include "ops/check.h"
 
@@ -17,26 +19,32 @@ kernels::Pages pages_of(const Tensor& pages) {
           .head_stride = pages.stride(2)};
 }
 
-kernels::Sequences sequences_of(const PagedRows& rows, std::int64_t count) {
-  MOTLEY_CHECK(!rows.seq_begin.empty() && rows.seq_begin.front() == 0, "sequences from row 0 on");
-  MOTLEY_CHECK(
-      rows.seq_begin.back() == count && static_cast<std::int64_t>(rows.positions.size()) == count,
-      "a position and a sequence for every row");
-  return {.count = static_cast<std::int64_t>(rows.seq_begin.size()) - 1,
-          .seq_begin = rows.seq_begin.data(),
-          .positions = rows.positions.data()};
+kernels::Sequences sequences_of(const PagedRows& rows, const tensor::ConstTensor& x) {
+  MOTLEY_CHECK(rows.seq_begin != nullptr && rows.positions != nullptr, "rows of sequences");
+  // What a GPU holds can't be looked at from here.
+  if (x.device().kind == tensor::DeviceKind::cpu)
+    MOTLEY_CHECK(rows.seq_begin[0] == 0 && rows.seq_begin[rows.sequences] == x.dim(0),
+                 "a position and a sequence for every row");
+  return {.count = rows.sequences,
+          .seq_begin = rows.seq_begin,
+          .positions = rows.positions,
+          .rows = x.dim(0),
+          .most_rows = rows.most_rows};
 }
 
 kernels::BlockTable table_of(const PagedRows& rows, std::int64_t page_tokens) {
   const tensor::ConstTensor& table = rows.block_table;
   MOTLEY_CHECK(table.shape().rank() == 2 && (table.dim(1) <= 1 || table.stride(1) == 1),
                "a row of pages for each sequence");
-  MOTLEY_CHECK(table.dim(0) + 1 >= static_cast<std::int64_t>(rows.seq_begin.size()),
-               "pages for every sequence");
+  MOTLEY_CHECK(table.dim(0) >= rows.sequences, "pages for every sequence");
   MOTLEY_CHECK(page_tokens > 0, "pages that hold positions");
 #ifdef MOTLEY_DEBUG
-  for (const std::int32_t position : rows.positions)
-    MOTLEY_DCHECK(position >= 0 && position / page_tokens < table.dim(1), "a page for it");
+  if (table.device().kind == tensor::DeviceKind::cpu) {
+    for (std::int64_t row = 0; row < rows.seq_begin[rows.sequences]; ++row) {
+      const std::int32_t position = rows.positions[row];
+      MOTLEY_DCHECK(position >= 0 && position / page_tokens < table.dim(1), "a page for it");
+    }
+  }
 #endif
   return {
       .pages = table.data<std::int32_t>(), .stride = table.stride(0), .page_tokens = page_tokens};
@@ -49,7 +57,7 @@ void store_kv(const Context& context, const PagedRows& rows, const tensor::Const
   check_context(context);
   check_activation(x, 3);
   MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
-  context.kernels->store_paged({.sequences = sequences_of(rows, x.dim(0)),
+  context.kernels->store_paged({.sequences = sequences_of(rows, x),
                                 .table = table_of(rows, pages.dim(1)),
                                 .pages = pages_of(pages),
                                 .heads = x.dim(1),
@@ -76,7 +84,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
   MOTLEY_CHECK(k.dim(2) > 0 && q.dim(1) % k.dim(2) == 0, "whole groups of query heads");
   MOTLEY_CHECK(q.dim(2) <= kernels::max_head_width && out.dim(2) <= kernels::max_head_width,
                "heads that the kernels' registers hold");
-  context.kernels->attention({.sequences = sequences_of(rows, q.dim(0)),
+  context.kernels->attention({.sequences = sequences_of(rows, q),
                               .table = table_of(rows, k.dim(1)),
                               .k = keys,
                               .v = values,
@@ -94,8 +102,50 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
                               .out = out.bytes(),
                               .out_type = out.dtype(),
                               .out_stride = out.stride(0),
-                              .out_head_stride = out.stride(1)},
+                              .out_head_stride = out.stride(1),
+                              .scratch = options.scratch,
+                              .batch_invariant = context.batch_invariant},
                              context.stream);
+}
+
+void prepare_heads(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                   std::span<const PreparedHeads> all) {
+  check_context(context);
+  MOTLEY_CHECK(!all.empty() && all.size() <= most_prepared_heads, "some projections of a layer");
+  std::array<kernels::Heads, most_prepared_heads> heads;
+  std::int64_t page_tokens = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& [x, norm, turned, pages] = all[i];
+    check_activation(x, 3);
+    heads[i] = {.heads = x.dim(1),
+                .width = x.dim(2),
+                .x = x.bytes(),
+                .x_type = x.dtype(),
+                .x_stride = x.stride(0),
+                .x_head_stride = x.stride(1),
+                .norm_weight = norm.weight,
+                .eps = norm.options.eps,
+                .weight_in_f32 = norm.options.weight_in_f32};
+    if (turned) {
+      MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(1) <= x.dim(2) &&
+                       rope.cos_sin.dim(0) == x.dim(0),
+                   "turned elements inside the head");
+      heads[i].cos_sin = rope.cos_sin.data<float>();
+      heads[i].pairs = rope.cos_sin.dim(1) / 2;
+      heads[i].interleaved = rope.interleaved;
+    }
+    if (pages.bytes() == nullptr) continue;
+    MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
+    heads[i].pages = pages_of(pages);
+    page_tokens = pages.dim(1);
+  }
+  const tensor::Tensor& first = all.front().x;
+  context.kernels->prepare_heads({.rows = first.dim(0),
+                                  .all = heads.data(),
+                                  .count = static_cast<std::int64_t>(all.size()),
+                                  .sequences = sequences_of(rows, first),
+                                  .table = table_of(rows, page_tokens)},
+                                 context.stream);
 }
 
 }  // namespace motley::ops

@@ -3,17 +3,24 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/elementary.h"
 #include "ops/context.h"
+#include "ops/norm.h"
 #include "tensor/tensor.h"
 
 namespace motley::ops {
 
-// Which sequence and position each row of a step has, and which pages hold each sequence.
+// Which sequence and position each row of a step has, and which pages hold each sequence. The
+// arrays are in the memory of the device that runs.
 struct PagedRows {
-  std::span<const std::int32_t> seq_begin;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
-  std::span<const std::int32_t> positions;  // [R]
+  std::int64_t sequences = 0;               // S
+  const std::int32_t* seq_begin = nullptr;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
+  const std::int32_t* positions = nullptr;  // [R]
   // [S, pages]: page number of a sequence's positions [i * page_tokens, (i + 1) * page_tokens).
   tensor::ConstTensor block_table;  // i32
+  // Of a sequence, at most: what a device's host must know to launch. The CPU looks for itself.
+  std::int64_t most_rows = 0;
+  std::int64_t most_positions = 0;
 };
 
 // One layer's keys, or values: [pages, page_tokens, kv_heads, width], f32 or bf16, at any strides
@@ -25,10 +32,33 @@ using ConstKvPages = tensor::ConstTensor;
 void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
               const KvPages& pages);
 
+// Heads of a projection on their way to attention: normed over each head, turned, and stored, as
+// far as each is wanted; in place.
+struct HeadNorm {
+  const float* weight = nullptr;  // [width], or null: no norm
+  RmsNormOptions options{};
+};
+struct PreparedHeads {
+  tensor::Tensor x;  // [R, heads, width]
+  HeadNorm norm{};
+  bool turned = false;
+  KvPages pages{};  // nothing: not stored
+};
+struct PreparedRope {
+  tensor::ConstTensor cos_sin;  // [R, dims]
+  bool interleaved = false;
+};
+inline constexpr std::size_t most_prepared_heads = 3;
+// All projections of a layer, at least one of them stored, with the bits of rms_norm, rope and
+// store_kv one after the other.
+void prepare_heads(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                   std::span<const PreparedHeads> all);
+
 struct AttentionOptions {
   float scale = 1.0F;            // of q . k
   std::int64_t window = 0;       // 0: all positions; else the last `window`, own included
   const float* sinks = nullptr;  // [heads], or null
+  kernels::AttentionScratch scratch{};
 };
 
 // Causal attention: q is [R, heads, dk], out is [R, heads, dv]; both f32 or bf16. The rows' own

@@ -28,7 +28,10 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
   std::vector<std::int32_t> table = {3, 0, 1, -1};  // sequence 1 needs one page only
   const std::vector<std::int32_t> seq_begin = {0, 3, 5};
   const std::vector<std::int32_t> positions = {0, 1, 2, 0, 1};
-  const PagedRows rows{seq_begin, positions, view(table, {2, 2})};
+  const PagedRows rows{.sequences = 2,
+                       .seq_begin = seq_begin.data(),
+                       .positions = positions.data(),
+                       .block_table = view(table, {2, 2})};
   std::vector<float> x;
   for (int i = 0; i < 15; ++i) x.push_back(static_cast<float>(i % 7) * 0.3F - 0.8F);
   store_kv(context, rows, view(x, {5, 1, width}), k);
@@ -67,7 +70,10 @@ TEST(OpsAttentionDeathTest, RefusesShapesThatDoNotFit) {
   std::vector<std::int32_t> table = {0};
   const std::vector<std::int32_t> seq_begin = {0, 1};
   const std::vector<std::int32_t> positions = {0};
-  const PagedRows rows{seq_begin, positions, view(table, {1, 1})};
+  const PagedRows rows{.sequences = 1,
+                       .seq_begin = seq_begin.data(),
+                       .positions = positions.data(),
+                       .block_table = view(table, {1, 1})};
   const tensor::Tensor k = view(numbers, {1, 4, 2, 8});
   EXPECT_DEATH(
       attention(context, rows, view(numbers, {1, 3, 8}), k, k, {}, view(numbers, {1, 3, 8})),

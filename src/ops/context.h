@@ -18,6 +18,9 @@ struct Context {
   StreamHandle stream;
   tensor::Arena* scratch = nullptr;
   bool exact = true;  // --compute f32
+  // A row's bits depend on its own sequence and mix only, whatever the shape of the step. The CPU
+  // has no other way.
+  bool batch_invariant = false;
 };
 
 }  // namespace motley::ops

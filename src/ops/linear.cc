@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <array>
+
 #include "kernels/elementary.h"
 #include "ops/check.h"
 
@@ -31,29 +33,47 @@ kernels::Linear params(const Context& context, const tensor::ConstTensor& x,
           .y = acc.data<float>(),
           .y_stride = acc.stride(0),
           .y_head_stride = acc.stride(1),
-          .exact = context.exact};
+          .exact = context.exact,
+          .batch_invariant = context.batch_invariant};
+}
+
+kernels::Linear params(const Context& context, const tensor::ConstTensor& x,
+                       const Product& product) {
+  const quant::Weight& weight = *product.weight;
+  const tensor::Tensor& acc = product.acc;
+  check_context(context);
+  check_activation(x, 2);
+  check_float32(acc, 2);
+  MOTLEY_CHECK(acc.dim(0) == x.dim(0), "as many rows as x");
+  MOTLEY_CHECK(x.dim(1) == weight.in() && acc.dim(1) == weight.out(), "sizes of the weight");
+  return {.rows = x.dim(0),
+          .x = x.bytes(),
+          .x_type = x.dtype(),
+          .x_stride = x.stride(0),
+          .w = weight.view(),
+          .w_rows_per_head = weight.out(),
+          .out = weight.out(),
+          .y = acc.data<float>(),
+          .y_stride = acc.stride(0),
+          .exact = context.exact,
+          .batch_invariant = context.batch_invariant};
 }
 
 }  // namespace
 
 void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
             const tensor::Tensor& acc) {
-  check_context(context);
-  check_activation(x, 2);
-  check_float32(acc, 2);
-  MOTLEY_CHECK(acc.dim(0) == x.dim(0), "as many rows as x");
-  MOTLEY_CHECK(x.dim(1) == weight.in() && acc.dim(1) == weight.out(), "sizes of the weight");
-  context.kernels->linear({.rows = x.dim(0),
-                           .x = x.bytes(),
-                           .x_type = x.dtype(),
-                           .x_stride = x.stride(0),
-                           .w = weight.view(),
-                           .w_rows_per_head = weight.out(),
-                           .out = weight.out(),
-                           .y = acc.data<float>(),
-                           .y_stride = acc.stride(0),
-                           .exact = context.exact},
-                          context.stream);
+  context.kernels->linear(params(context, x, {&weight, acc}), context.stream);
+}
+
+void linears(const Context& context, const tensor::ConstTensor& x,
+             std::span<const Product> products) {
+  if (products.size() == 1) return linear(context, x, *products[0].weight, products[0].acc);
+  MOTLEY_CHECK(products.size() <= most_products, "as many products as a call takes");
+  std::array<kernels::Linear, most_products> all;
+  for (std::size_t i = 0; i < products.size(); ++i) all[i] = params(context, x, products[i]);
+  context.kernels->linears({.all = all.data(), .count = static_cast<std::int64_t>(products.size())},
+                           context.stream);
 }
 
 void linear_per_head(const Context& context, const tensor::ConstTensor& x,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ops/context.h"
 #include "quant/weight.h"
@@ -12,6 +13,15 @@ namespace motley::ops {
 // after. A row's bits depend on that row alone.
 void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
             const tensor::Tensor& acc);
+
+// Some of these at once, of one x. A device may do them together.
+struct Product {
+  const quant::Weight* weight = nullptr;
+  tensor::Tensor acc;
+};
+inline constexpr std::size_t most_products = 4;
+void linears(const Context& context, const tensor::ConstTensor& x,
+             std::span<const Product> products);
 
 // Which rows of a weight belong to a head: head h has rows [h * rows_per_head + first, ... + n),
 // where n is the width that the call's tensors have.

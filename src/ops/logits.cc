@@ -6,49 +6,53 @@
 namespace motley::ops {
 namespace {
 
-std::int64_t ids_a_row(std::size_t ids, std::int64_t rows) {
-  const auto count = static_cast<std::int64_t>(ids);
-  if (rows == 0) {
-    MOTLEY_CHECK(count == 0, "no ids without rows");
-    return 0;
-  }
-  MOTLEY_CHECK(count % rows == 0, "as many ids for each row");
-  return count / rows;
+void check_ids(const tensor::ConstTensor& ids, const tensor::ConstTensor& logits) {
+  check_float32(logits, 2);
+  MOTLEY_CHECK(ids.shape().rank() == 2 && ids.dtype() == DType::i32 && ids.is_contiguous() &&
+                   ids.dim(0) == logits.dim(0),
+               "as many ids for each row");
 }
 
 }  // namespace
 
 void log_probabilities(const Context& context, const tensor::ConstTensor& logits,
-                       std::span<const std::int32_t> ids, std::span<float> out) {
+                       const tensor::ConstTensor& ids, const tensor::Tensor& out) {
   check_context(context);
-  check_float32(logits, 2);
-  MOTLEY_CHECK(ids.size() == out.size(), "a place for every answer");
-  for (const std::int32_t id : ids)
-    MOTLEY_CHECK(id >= 0 && id < logits.dim(1), "an id of the vocabulary");
+  check_ids(ids, logits);
+  check_float32(out, 2);
+  MOTLEY_CHECK(out.shape() == ids.shape() && out.is_contiguous(), "a place for every answer");
+  const auto* const chosen = ids.data<std::int32_t>();
+  // What a GPU holds can't be looked at from here.
+  for (std::int64_t i = 0; ids.device().kind == tensor::DeviceKind::cpu && i < ids.elements(); ++i)
+    MOTLEY_CHECK(chosen[i] >= 0 && chosen[i] < logits.dim(1), "an id of the vocabulary");
   context.kernels->log_probabilities({.rows = logits.dim(0),
                                       .width = logits.dim(1),
                                       .logits = logits.data<float>(),
                                       .logits_stride = logits.stride(0),
-                                      .chosen = ids_a_row(ids.size(), logits.dim(0)),
-                                      .ids = ids.data(),
-                                      .out = out.data()},
+                                      .chosen = ids.dim(1),
+                                      .ids = chosen,
+                                      .out = out.data<float>()},
                                      context.stream);
 }
 
-void top_k(const Context& context, const tensor::ConstTensor& x, std::span<std::int32_t> ids,
-           std::span<float> values) {
+void top_k(const Context& context, const tensor::ConstTensor& x, const tensor::Tensor& ids,
+           const tensor::Tensor& values) {
   check_context(context);
-  check_float32(x, 2);
-  const std::int64_t k = ids_a_row(ids.size(), x.dim(0));
-  MOTLEY_CHECK(k <= x.dim(1), "no more than there are");
-  MOTLEY_CHECK(values.empty() || values.size() == ids.size(), "a value for each id, or none");
+  check_ids(ids, x);
+  MOTLEY_CHECK(ids.dim(1) <= x.dim(1), "no more than there are");
+  const bool wanted = values.bytes() != nullptr;
+  if (wanted) {
+    check_float32(values, 2);
+    MOTLEY_CHECK(values.shape() == ids.shape() && values.is_contiguous(),
+                 "a value for each id, or none");
+  }
   context.kernels->top_k({.rows = x.dim(0),
                           .width = x.dim(1),
                           .x = x.data<float>(),
                           .x_stride = x.stride(0),
-                          .k = k,
-                          .ids = ids.data(),
-                          .values = values.empty() ? nullptr : values.data()},
+                          .k = ids.dim(1),
+                          .ids = ids.data<std::int32_t>(),
+                          .values = wanted ? values.data<float>() : nullptr},
                          context.stream);
 }
 

@@ -1,21 +1,18 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
 namespace motley::ops {
 
-// out[r * n + i] = log_softmax(logits[r])[ids[r * n + i]], with n = ids.size() / R. logits is [R,
-// V] in f32, ids are inside the vocabulary.
+// out[r][i] = log_softmax(logits[r])[ids[r][i]]: logits is [R, V] in f32, ids (i32, inside the
+// vocabulary) and out (f32) are [R, n].
 void log_probabilities(const Context& context, const tensor::ConstTensor& logits,
-                       std::span<const std::int32_t> ids, std::span<float> out);
+                       const tensor::ConstTensor& ids, const tensor::Tensor& out);
 
-// The k = ids.size() / R largest of each row of x [R, V] (f32), falling; equal ones by rising id.
-// `values` may be empty.
-void top_k(const Context& context, const tensor::ConstTensor& x, std::span<std::int32_t> ids,
-           std::span<float> values);
+// The k largest of each row of x [R, V] (f32), falling; equal ones by rising id. ids is [R, k] in
+// i32; values is [R, k] in f32, or nothing.
+void top_k(const Context& context, const tensor::ConstTensor& x, const tensor::Tensor& ids,
+           const tensor::Tensor& values = {});
 
 }  // namespace motley::ops

@@ -18,4 +18,11 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
               const tensor::ConstTensor& weight, const RmsNormOptions& options,
               const tensor::Tensor& out);
 
+// sum = a + b, all [R, W] in f32, and out = rms_norm(sum), with the bits of one after the other.
+// sum may be a or b.
+void add_and_norm(const Context& context, const tensor::ConstTensor& a,
+                  const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                  const tensor::ConstTensor& weight, const RmsNormOptions& options,
+                  const tensor::Tensor& out);
+
 }  // namespace motley::ops

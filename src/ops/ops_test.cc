@@ -77,7 +77,7 @@ TEST_F(Ops, EmbedsActivatesAndCombines) {
   std::vector<f16> table = {f16::from(1), f16::from(2), f16::from(3), f16::from(4)};
   const std::vector<std::int32_t> ids = {1, 0, 1};
   std::vector<float> rows(6);
-  embed(context_, view(table, {2, 2}), ids, view(rows, {3, 2}));
+  embed(context_, view(table, {2, 2}), ids.data(), view(rows, {3, 2}));
   EXPECT_THAT(rows, ElementsAre(3, 4, 1, 2, 3, 4));
 
   std::vector<float> up(6, 2.0F);
@@ -97,12 +97,12 @@ TEST_F(Ops, ChoosesAndScoresLogits) {
   std::vector<float> logits = {1, 3, 3, 2, 0, 0, 0, 0};
   std::vector<std::int32_t> ids(4);
   std::vector<float> values(4);
-  top_k(context_, view(logits, {2, 4}), ids, values);
+  top_k(context_, view(logits, {2, 4}), view(ids, {2, 2}), view(values, {2, 2}));
   EXPECT_THAT(ids, ElementsAre(1, 2, 0, 1));
   EXPECT_THAT(values, ElementsAre(3, 3, 0, 0));
   std::vector<float> scores(2);
-  const std::vector<std::int32_t> chosen = {3, 0};
-  log_probabilities(context_, view(logits, {2, 4}), chosen, scores);
+  std::vector<std::int32_t> chosen = {3, 0};
+  log_probabilities(context_, view(logits, {2, 4}), view(chosen, {2, 1}), view(scores, {2, 1}));
   EXPECT_NEAR(scores[0], 2 - std::log(std::exp(1) + 2 * std::exp(3) + std::exp(2)), 1e-6);
   EXPECT_NEAR(scores[1], -std::log(4.0), 1e-6);
 }
@@ -116,9 +116,9 @@ TEST(OpsDeathTest, RefusesShapesAndTypesThatDoNotFit) {
   EXPECT_DEATH(add(context, a, view(halves, {2, 4}), a), "f32 or bf16");
   EXPECT_DEATH(rms_norm(context, a, view(numbers, {3}), {}, a), "a weight for each");
   EXPECT_DEATH(add(Context{}, a, a, a), "a context with kernels");
-  const std::vector<std::int32_t> ids = {0, 4};
+  std::vector<std::int32_t> ids = {0, 4};
   std::vector<float> out(2);
-  EXPECT_DEATH(log_probabilities(context, a, ids, out), "vocabulary");
+  EXPECT_DEATH(log_probabilities(context, a, view(ids, {2, 1}), view(out, {2, 1})), "vocabulary");
 }
 
 }  // namespace

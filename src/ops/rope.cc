@@ -97,18 +97,20 @@ RopeFrequencies rope_frequencies(const RopeSpec& spec) {
   return frequencies;
 }
 
-void rope_table(const Context& context, const RopeFrequencies& frequencies,
-                const std::int32_t* positions, const tensor::Tensor& cos_sin) {
+void rope_table(const Context& context, const tensor::ConstTensor& inverse_frequencies,
+                float attention_factor, const std::int32_t* positions,
+                const tensor::Tensor& cos_sin) {
   check_context(context);
   check_float32(cos_sin, 2);
-  const auto pairs = static_cast<std::int64_t>(frequencies.inverse_frequencies.size());
+  check_float32(inverse_frequencies, 1);
+  const std::int64_t pairs = inverse_frequencies.dim(0);
   MOTLEY_CHECK(cos_sin.is_contiguous() && cos_sin.dim(1) == 2 * pairs,
                "a cosine and a sine for each pair");
   context.kernels->rope_table({.rows = cos_sin.dim(0),
                                .pairs = pairs,
                                .positions = positions,
-                               .inverse_frequencies = frequencies.inverse_frequencies.data(),
-                               .factor = frequencies.attention_factor,
+                               .inverse_frequencies = inverse_frequencies.data<float>(),
+                               .factor = attention_factor,
                                .cos_sin = cos_sin.data<float>()},
                               context.stream);
 }

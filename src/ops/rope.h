@@ -47,10 +47,11 @@ RopeFrequencies rope_frequencies(const RopeSpec& spec);
 // softmax scale takes its square.
 double yarn_magnitude(double factor, double mscale);
 
-// Fills cos_sin [R, dims] (f32) for positions [R]: once a step, for all layers that share
-// `frequencies`.
-void rope_table(const Context& context, const RopeFrequencies& frequencies,
-                const std::int32_t* positions, const tensor::Tensor& cos_sin);
+// Fills cos_sin [R, dims] (f32) for positions [R]: once a step, for all layers that share the
+// inverse frequencies [dims / 2] (f32).
+void rope_table(const Context& context, const tensor::ConstTensor& inverse_frequencies,
+                float attention_factor, const std::int32_t* positions,
+                const tensor::Tensor& cos_sin);
 
 // Turns elements [first, first + dims) of every head of x [R, heads, head_dim] (f32 or bf16) in
 // place; dims is cos_sin's width. float32 throughout, rounded once at the end.

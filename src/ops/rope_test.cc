@@ -97,11 +97,13 @@ TEST(RopeFrequencies, YarnWithTruncationAndMagnitudes) {
 
 TEST(Rope, TurnsAPartOfEachHead) {
   const Context context{.kernels = &kernels::cpu_table()};
-  const RopeFrequencies frequencies = rope_frequencies({.dims = 4, .base = 100});
+  RopeFrequencies frequencies = rope_frequencies({.dims = 4, .base = 100});
   const std::vector<std::int32_t> positions = {0, 2};
   std::vector<float> angles(8);
   const tensor::Tensor cos_sin(reinterpret_cast<std::byte*>(angles.data()), DType::f32, {2, 4});
-  rope_table(context, frequencies, positions.data(), cos_sin);
+  const tensor::Tensor inverse(reinterpret_cast<std::byte*>(frequencies.inverse_frequencies.data()),
+                               DType::f32, {2});
+  rope_table(context, inverse, frequencies.attention_factor, positions.data(), cos_sin);
 
   // [2 rows, 2 heads, 7], of which elements 2 to 5 are turned.
   std::vector<float> numbers;

@@ -53,7 +53,7 @@ class Weight {
   std::int64_t in() const { return view_.in; }
   const kernels::WeightView& view() const { return view_; }
 
-  // Rows [begin, end) as float32 into out[(end - begin) * in].
+  // Rows [begin, end) as float32 into out[(end - begin) * in]. Of a weight in the host's memory.
   void decode(std::int64_t begin, std::int64_t end, float* out) const;
 
  private:

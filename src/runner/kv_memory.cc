@@ -69,4 +69,15 @@ void KvMemory::give_back(std::int32_t page) {
   free_.push_back(page);
 }
 
+Result<void> KvMemory::copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const {
+  MOTLEY_CHECK(from >= 0 && from < pages_ && to >= 0 && to < pages_, "pages of this memory");
+  for (const model::LayerPages& layer : layers_) {
+    MOTLEY_TRY_VOID(tensor::copy_tensor(layer.keys.select(from), layer.keys.select(to), stream));
+    if (layer.values.shape().rank() == 0) continue;
+    MOTLEY_TRY_VOID(
+        tensor::copy_tensor(layer.values.select(from), layer.values.select(to), stream));
+  }
+  return {};
+}
+
 }  // namespace motley::runner

@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "model/step.h"
 #include "tensor/buffer.h"
+#include "tensor/device.h"
 
 namespace motley::runner {
 
@@ -34,6 +35,9 @@ class KvMemory {
   // A free page; there must be one.
   std::int32_t take();
   void give_back(std::int32_t page);
+
+  // Everything that page `from` holds, in order of the stream.
+  Result<void> copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const;
 
  private:
   KvMemory() = default;

@@ -1,135 +1,174 @@
 #include "runner/runner.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/cat.h"
+#include "kernels/elementary.h"
+#include "ops/embed.h"
 
 namespace motley::runner {
 
 using tensor::Tensor;
 
+namespace {
+
+// Rows of the graph that serves so many: few sizes, little padding.
+std::int64_t graph_rows(std::int64_t rows) {
+  if (rows <= 8) return rows;
+  const std::int64_t unit = rows <= 64 ? 8 : rows <= 256 ? 16 : 64;
+  return (rows + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
                                                const Options& options) {
   MOTLEY_TRY(KvMemory kv,
              KvMemory::create(device, model.cache_layouts(), model.activations(), options.pages));
-  MOTLEY_TRY(std::unique_ptr<tensor::Stream> stream, device.create_stream());
+  MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
+                                                            .sequences = options.max_sequences,
+                                                            .tokens = options.max_tokens}));
+  const auto sequences = static_cast<int>(options.max_sequences);
+  moe::DeltaLimits limits;
+  if (options.adapters != nullptr)
+    limits = {.labels = sequences,
+              .terms = lora::max_mix,
+              .rank = options.adapter_rank,
+              .rank_sum = options.mix_rank};
   MOTLEY_TRY(model::Model::Workspace workspace,
-             model.make_workspace(options.max_rows, options.logit_rows));
+             model.make_workspace({.rows = options.max_rows,
+                                   .sequences = options.max_sequences,
+                                   .logit_rows = options.logit_rows,
+                                   .deltas = limits}));
   const model::Config& config = model.config();
   const std::size_t bytes =
       model::scratch_bytes(options.max_rows, {config.hidden}) +
       model::scratch_bytes(options.logit_rows, {config.hidden, config.vocabulary});
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
-  return std::unique_ptr<Runner>(new Runner(model, options, std::move(kv), std::move(stream),
-                                            std::move(workspace), std::move(memory)));
+  std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(kv),
+                                            std::move(layout), std::move(workspace),
+                                            std::move(memory)));
+  MOTLEY_TRY(runner->stream_, device.create_stream());
+  if (runner->on_gpu() && options.adapters != nullptr) {
+    MOTLEY_TRY(runner->table_, lora::StepTable::create(device, *options.adapters,
+                                                       {.rows = static_cast<int>(options.max_rows),
+                                                        .labels = sequences,
+                                                        .terms = sequences * lora::max_mix}));
+  }
+  return runner;
 }
 
-Runner::Runner(const model::Model& model, const Options& options, KvMemory kv,
-               std::unique_ptr<tensor::Stream> stream, model::Model::Workspace workspace,
+Runner::Runner(const model::Model& model, tensor::Device& device, const Options& options,
+               KvMemory kv, StepLayout layout, model::Model::Workspace workspace,
                tensor::Buffer memory)
     : model_(&model),
+      device_(&device),
       options_(options),
       kv_(std::move(kv)),
-      stream_(std::move(stream)),
+      layout_(std::move(layout)),
       workspace_(std::move(workspace)),
-      arena_(std::move(memory)),
-      table_width_(KvMemory::pages_for(options.max_tokens)) {
-  const auto rows = static_cast<std::size_t>(options.max_rows);
-  const auto sequences = static_cast<std::size_t>(options.max_sequences);
-  tokens_.reserve(rows);
-  positions_.reserve(rows);
-  mixes_.reserve(rows);
-  logit_rows_.reserve(rows);
-  logit_places_.reserve(rows);
-  logit_labels_.reserve(rows);
-  seq_begin_.reserve(sequences + 1);
-  block_table_.reserve(sequences * static_cast<std::size_t>(table_width_));
+      arena_(std::move(memory)) {}
+
+Runner::~Runner() {
+  // An error is the device's end, which the next call on it reports.
+  if (stream_ != nullptr) static_cast<void>(stream_->synchronize().ok());
 }
 
-void Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
-  lay_out(chunks);
-  adapters_.build(mixes_);
-  const auto rows = static_cast<std::int64_t>(tokens_.size());
-  const tensor::ConstTensor table(reinterpret_cast<const std::byte*>(block_table_.data()),
-                                  DType::i32,
-                                  {static_cast<std::int64_t>(chunks.size()), table_width_});
-  const model::Batch batch{
-      .tokens = tokens_,
-      .labels = adapters_.labels(),
-      .rows = {.seq_begin = seq_begin_, .positions = positions_, .block_table = table},
-      .pages = kv_.layers(),
-      .adapters = adapters_.empty() ? nullptr : &adapters_};
-  arena_.rewind(0);
-  const Tensor hidden = arena_.allocate(DType::f32, {rows, model_->config().hidden}).value();
-  model_->forward(batch, workspace_, stream_->handle(), hidden);
-  emit_logits(hidden, sink);
-  for (const Chunk& chunk : chunks)
-    chunk.sequence->length += static_cast<std::int64_t>(chunk.tokens.size());
-  // Between steps nothing is pinned on the runner's account.
-  mixes_.clear();
-  adapters_.clear();
-}
-
-void Runner::lay_out(std::span<const Chunk> chunks) {
-  MOTLEY_CHECK(static_cast<std::int64_t>(chunks.size()) <= options_.max_sequences,
-               "a step of at most max_sequences chunks");
-  tokens_.clear();
-  positions_.clear();
-  mixes_.clear();
-  logit_rows_.clear();
-  logit_places_.clear();
-  seq_begin_.assign(1, 0);
-  block_table_.assign(chunks.size() * static_cast<std::size_t>(table_width_), -1);
-  for (std::size_t c = 0; c < chunks.size(); ++c) {
-    const Chunk& chunk = chunks[c];
-    Sequence& sequence = *chunk.sequence;
-    const auto count = static_cast<std::int64_t>(chunk.tokens.size());
-    MOTLEY_CHECK(count > 0 && sequence.length + count <= options_.max_tokens,
-                 "a chunk with tokens, in a sequence that stays within max_tokens");
-    sequence.pages.grow_to(sequence.length + count);
-    std::ranges::copy(sequence.pages.pages(),
-                      block_table_.begin() + static_cast<std::ptrdiff_t>(c) * table_width_);
-    for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
-      const bool wanted = chunk.logits == LogitsOf::all ||
-                          (chunk.logits == LogitsOf::last && t + 1 == chunk.tokens.size());
-      if (wanted) {
-        logit_rows_.push_back({.chunk = c, .token = t});
-        logit_places_.push_back(static_cast<std::int32_t>(tokens_.size()));
-      }
-      tokens_.push_back(chunk.tokens[t]);
-      positions_.push_back(
-          static_cast<std::int32_t>(sequence.length + static_cast<std::int64_t>(t)));
-      mixes_.push_back(chunk.mix);
-    }
-    seq_begin_.push_back(static_cast<std::int32_t>(tokens_.size()));
+Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
+  layout_.build(chunks);
+  const bool by_graph =
+      on_gpu() && options_.graphs && layout_.decodes() &&
+      graph_rows(layout_.rows()) <=
+          std::min({options_.logit_rows, options_.max_rows, options_.max_sequences});
+  if (table_ != nullptr) {
+    MOTLEY_TRY_VOID(table_->upload(layout_.adapters(), *stream_));
+  } else {
+    MOTLEY_CHECK(layout_.adapters().empty() || !on_gpu(), "a pool for the adapters of steps");
   }
-  MOTLEY_CHECK(static_cast<std::int64_t>(tokens_.size()) <= options_.max_rows,
-               "a step of at most max_rows rows");
+  if (by_graph) layout_.pad_to(graph_rows(layout_.rows()));
+  MOTLEY_TRY_VOID(layout_.upload(*stream_));
+  arena_.rewind(0);
+  const auto queue_step = [&]() -> Result<void> {
+    if (by_graph) return decode_by_graph(sink);
+    const Tensor hidden =
+        arena_.allocate(DType::f32, {layout_.rows(), model_->config().hidden}).value();
+    queue_forward(hidden);
+    return emit_logits(hidden, sink);
+  };
+  auto queued = queue_step();
+  // Between steps nothing is pinned on the runner's account.
+  layout_.clear();
+  if (queued.ok() && on_gpu()) return kernels::cuda_launches();
+  return queued;
 }
 
-void Runner::emit_logits(const Tensor& hidden, LogitsSink sink) {
+lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
+  const lora::Batch& adapters = layout_.adapters();
+  return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
+}
+
+void Runner::queue_forward(const Tensor& hidden) {
+  const model::Batch batch{.count = layout_.rows(),
+                           .tokens = layout_.tokens(),
+                           .rows = {.sequences = layout_.sequences(),
+                                    .seq_begin = layout_.seq_begin(),
+                                    .positions = layout_.positions(),
+                                    .block_table = layout_.block_table(),
+                                    .most_rows = layout_.most_rows(),
+                                    .most_positions = options_.max_tokens},
+                           .pages = kv_.layers(),
+                           .mixes = mixes(layout_.labels())};
+  model_->forward(batch, workspace_, stream_->handle(), hidden);
+}
+
+void Runner::queue_decode(const Tensor& hidden, const Tensor& logits) {
+  queue_forward(hidden);
+  model_->logits(hidden, mixes(layout_.labels()), workspace_, stream_->handle(), logits);
+}
+
+Result<void> Runner::decode_by_graph(LogitsSink sink) {
   const model::Config& config = model_->config();
-  const auto row_bytes = static_cast<std::size_t>(config.hidden * bits(hidden.dtype()) / 8);
+  const std::int64_t rows = layout_.rows();
+  const Tensor hidden = arena_.allocate(DType::f32, {rows, config.hidden}).value();
+  const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
+  const bool adapted = !layout_.adapters().empty();
+  const GraphKey key{.rows = rows, .adapters = adapted, .reach = adapted ? table_->reach() : 0};
+  const auto known = graphs_.find(key);
+  if (known != graphs_.end()) {
+    MOTLEY_TRY_VOID(known->second->launch(*stream_));
+    ++graph_launches_;
+  } else {
+    // Graphs of fewer kinds of adapters will not be asked for again.
+    std::erase_if(graphs_, [&](const auto& graph) {
+      return graph.first.adapters && adapted && graph.first.reach != key.reach;
+    });
+    // Once as it is, which also sets up what libraries set up at their first call.
+    queue_decode(hidden, logits);
+    MOTLEY_TRY(graphs_[key], stream_->capture([&]() -> Result<void> {
+      queue_decode(hidden, logits);
+      return kernels::cuda_launches();
+    }));
+  }
+  const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
+  return sink(logits.slice(0, 0, used), layout_.logit_rows());
+}
+
+Result<void> Runner::emit_logits(const Tensor& hidden, LogitsSink sink) {
+  const model::Config& config = model_->config();
+  const std::span<const LogitRow> wanted = layout_.logit_rows();
   const auto at_once = static_cast<std::size_t>(options_.logit_rows);
-  for (std::size_t begin = 0; begin < logit_rows_.size(); begin += at_once) {
-    const std::size_t count = std::min(at_once, logit_rows_.size() - begin);
+  for (std::size_t begin = 0; begin < wanted.size(); begin += at_once) {
+    const std::size_t count = std::min(at_once, wanted.size() - begin);
     const auto rows = static_cast<std::int64_t>(count);
     const std::size_t mark = arena_.mark();
-    const Tensor gathered = arena_.allocate(hidden.dtype(), {rows, config.hidden}).value();
+    const Tensor gathered = arena_.allocate(DType::f32, {rows, config.hidden}).value();
     const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
-    logit_labels_.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto row = static_cast<std::size_t>(logit_places_[begin + i]);
-      stream_->copy(gathered.bytes() + i * row_bytes, hidden.bytes() + row * row_bytes, row_bytes)
-          .value();
-      logit_labels_.push_back(adapters_.labels()[row]);
-    }
-    model_->logits(gathered, logit_labels_, adapters_.empty() ? nullptr : &adapters_, workspace_,
-                   stream_->handle(), logits);
-    sink(logits, std::span(logit_rows_).subspan(begin, count));
+    ops::embed(context(), hidden, layout_.places() + begin, gathered);
+    model_->logits(gathered, mixes(layout_.logit_labels() + begin), workspace_, stream_->handle(),
+                   logits);
+    MOTLEY_TRY_VOID(sink(logits, wanted.subspan(begin, count)));
     arena_.rewind(mark);
   }
+  return {};
 }
 
 }  // namespace motley::runner

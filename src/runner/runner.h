@@ -1,46 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "lora/batch.h"
+#include "lora/pool.h"
+#include "lora/step_table.h"
 #include "model/model.h"
 #include "runner/kv_memory.h"
+#include "runner/step_layout.h"
 #include "tensor/device.h"
 
 namespace motley::runner {
 
-// A sequence as far as it has been computed: its pages hold the keys and values of `length` tokens.
-struct Sequence {
-  explicit Sequence(KvMemory& memory) : pages(&memory) {}
-
-  PageList pages;
-  std::int64_t length = 0;
-};
-
-enum class LogitsOf : std::uint8_t { none, last, all };
-
-// The next tokens of a sequence, under one mix of adapters: a piece of a prompt, or a single token.
-struct Chunk {
-  Sequence* sequence = nullptr;
-  std::span<const std::int32_t> tokens;
-  lora::Mix mix;
-  LogitsOf logits = LogitsOf::last;
-};
-
-// Logits [n, vocabulary] (f32) of some rows of a step; rows[i] says whose row i is.
-struct LogitRow {
-  std::size_t chunk = 0;
-  std::size_t token = 0;  // inside the chunk
-};
-using LogitsSink = FunctionRef<void(const tensor::Tensor& logits, std::span<const LogitRow> rows)>;
+// Logits [n, vocabulary] (f32) of some rows of a step, in the device's memory; rows[i] says whose
+// row i is. They are there in the order of the runner's stream, until the sink returns: what it
+// queues on that stream may read them.
+using LogitsSink =
+    FunctionRef<Result<void>(const tensor::Tensor& logits, std::span<const LogitRow> rows)>;
 
 // Runs steps: any mix of chunks at once. Owns keys and values and all memory that a step works in;
-// after warm-up a step takes nothing from the heap.
+// after warm-up a step takes nothing from the heap, nor from the device.
 class Runner {
  public:
   struct Options {
@@ -49,46 +32,81 @@ class Runner {
     std::int64_t max_tokens = 4096;    // of one sequence
     std::int64_t pages = 0;            // of keys and values
     std::int64_t logit_rows = 32;      // that get logits at a time
+    // Where adapters of steps lie; null: none ever comes. Needed on a GPU, where it must keep
+    // directories; on the CPU adapters may be in any pool.
+    lora::Pool* adapters = nullptr;
+    // Of one adapter, and of all adapters of one mix: a GPU's steps work in room for these, and
+    // whoever hands out mixes keeps to them.
+    int adapter_rank = 64;
+    int mix_rank = 128;
+    bool graphs = true;  // on a GPU, steps of single tokens are captured once and launched again
   };
 
-  // Model and device must outlive the runner.
+  // Model, device and pool must outlive the runner.
   static Result<std::unique_ptr<Runner>> create(const model::Model& model, tensor::Device& device,
                                                 const Options& options);
+  // Waits for what was queued.
+  ~Runner();
 
   KvMemory& kv() { return kv_; }
   const Options& options() const { return options_; }
+  tensor::Device& device() { return *device_; }
   tensor::Stream& stream() { return *stream_; }
+  // For calls of sinks on their logits.
+  ops::Context context() const {
+    return {.kernels = &model_->kernels(), .stream = stream_->handle()};
+  }
 
-  // Every chunk has at least one token; together they fit the options, and the free pages hold what
-  // the sequences grow by. Logits reach the sink in order of rows.
-  void step(std::span<const Chunk> chunks, LogitsSink sink);
+  // Every chunk has at least one token; together they fit the options. No page that a chunk writes
+  // stands in another's list. Logits reach the sink in order of rows. An error is the sink's, or
+  // the device's end.
+  Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
+
+  // What page `from` holds of every layer, in page `to` too, for the steps from now on.
+  Result<void> copy_page(std::int32_t from, std::int32_t to) {
+    return kv_.copy_page(from, to, *stream_);
+  }
+
+  // No step follows for now: adapters that the last one used can be unloaded.
+  Result<void> let_go() {
+    return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
+  }
+
+  // Steps that a graph ran.
+  std::uint64_t graph_launches() const { return graph_launches_; }
 
  private:
-  Runner(const model::Model& model, const Options& options, KvMemory kv,
-         std::unique_ptr<tensor::Stream> stream, model::Model::Workspace workspace,
-         tensor::Buffer memory);
+  // What a captured step depends on, beside the numbers in fixed places.
+  struct GraphKey {
+    std::int64_t rows = 0;
+    bool adapters = false;
+    std::uint64_t reach = 0;  // of the adapters' table
 
-  void lay_out(std::span<const Chunk> chunks);
-  void emit_logits(const tensor::Tensor& hidden, LogitsSink sink);
+    friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
+  };
+
+  Runner(const model::Model& model, tensor::Device& device, const Options& options, KvMemory kv,
+         StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
+
+  bool on_gpu() const { return device_->id().kind == tensor::DeviceKind::cuda; }
+  lora::RowMixes mixes(const std::int32_t* labels) const;
+  Result<void> decode_by_graph(LogitsSink sink);
+  // Queues a step whose rows all get logits: hidden states, then logits.
+  void queue_decode(const tensor::Tensor& hidden, const tensor::Tensor& logits);
+  void queue_forward(const tensor::Tensor& hidden);
+  Result<void> emit_logits(const tensor::Tensor& hidden, LogitsSink sink);
 
   const model::Model* model_;
+  tensor::Device* device_;
   Options options_;
   KvMemory kv_;
   std::unique_ptr<tensor::Stream> stream_;
+  std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU
+  StepLayout layout_;
   model::Model::Workspace workspace_;
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
-
-  // The layout of the step at hand.
-  lora::Batch adapters_;
-  std::vector<std::int32_t> tokens_;
-  std::vector<std::int32_t> positions_;
-  std::vector<std::int32_t> seq_begin_;
-  std::vector<std::int32_t> block_table_;
-  std::int64_t table_width_ = 0;
-  std::vector<lora::Mix> mixes_;
-  std::vector<LogitRow> logit_rows_;
-  std::vector<std::int32_t> logit_places_;  // rows of the step
-  std::vector<std::int32_t> logit_labels_;
+  std::map<GraphKey, std::unique_ptr<tensor::Graph>> graphs_;
+  std::uint64_t graph_launches_ = 0;
 };
 
 }  // namespace motley::runner

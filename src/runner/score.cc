@@ -6,7 +6,6 @@
 
 #include "base/cat.h"
 #include "base/json.h"
-#include "kernels/elementary.h"
 #include "ops/logits.h"
 
 namespace motley::runner {
@@ -15,8 +14,9 @@ namespace {
 // A line on its way through the steps.
 struct Running {
   std::size_t line = 0;
-  Sequence sequence;
-  std::size_t taken = 0;  // tokens that the step at hand takes
+  PageList pages;
+  std::int64_t length = 0;  // tokens that have been computed
+  std::int64_t taken = 0;   // tokens that the step at hand takes
 };
 
 class Scorer {
@@ -33,12 +33,13 @@ class Scorer {
     }
   }
 
-  std::vector<ScoreResult> run() && {
+  Result<std::vector<ScoreResult>> run() && {
+    MOTLEY_TRY_VOID(make_room());
     while (next_ < lines_.size() || !running_.empty()) {
       admit();
-      step();
+      MOTLEY_TRY_VOID(step());
       std::erase_if(running_, [this](const std::unique_ptr<Running>& each) {
-        return each->sequence.length == tokens_of(*each);
+        return each->length == tokens_of(*each);
       });
       if (options_.progress) options_.progress(done_);
     }
@@ -58,67 +59,104 @@ class Scorer {
       const auto tokens = static_cast<std::int64_t>(lines_[next_].tokens.size());
       if (KvMemory::pages_for(tokens) > runner_->kv().free_pages()) break;
       running_.push_back(
-          std::make_unique<Running>(Running{.line = next_, .sequence = Sequence(runner_->kv())}));
-      running_.back()->sequence.pages.grow_to(tokens);
+          std::make_unique<Running>(Running{.line = next_, .pages = PageList(&runner_->kv())}));
+      running_.back()->pages.grow_to(tokens);
       ++next_;
     }
     MOTLEY_CHECK(!running_.empty(), "pages for the longest line");
   }
 
-  void step() {
+  Result<void> step() {
     std::int64_t left = runner_->options().max_rows;
     chunks_.clear();
     for (const std::unique_ptr<Running>& each : running_) {
-      const std::int64_t begin = each->sequence.length;
-      const std::int64_t count = std::min(tokens_of(*each) - begin, left);
-      each->taken = static_cast<std::size_t>(count);
-      if (count == 0) continue;
-      left -= count;
-      chunks_.push_back({.sequence = &each->sequence,
+      each->taken = std::min(tokens_of(*each) - each->length, left);
+      if (each->taken == 0) continue;
+      left -= each->taken;
+      const auto begin = static_cast<std::size_t>(each->length);
+      chunks_.push_back({.pages = each->pages.pages(),
+                         .length = each->length,
                          .tokens = std::span(lines_[each->line].tokens)
-                                       .subspan(static_cast<std::size_t>(begin), each->taken),
+                                       .subspan(begin, static_cast<std::size_t>(each->taken)),
                          .mix = mixes_[each->line],
                          .logits = LogitsOf::all});
       begins_.resize(chunks_.size());
-      begins_.back() = {each->line, static_cast<std::size_t>(begin)};
+      begins_.back() = {each->line, begin};
     }
     auto sink = [this](const tensor::Tensor& logits, std::span<const LogitRow> rows) {
-      read(logits, rows);
+      return read(logits, rows);
     };
-    runner_->step(chunks_, sink);
+    MOTLEY_TRY_VOID(runner_->step(chunks_, sink));
+    for (const std::unique_ptr<Running>& each : running_) each->length += each->taken;
     done_ += static_cast<std::uint64_t>(runner_->options().max_rows - left);
+    return {};
   }
 
-  void read(const tensor::Tensor& logits, std::span<const LogitRow> rows) {
-    const ops::Context context{.kernels = &kernels::cpu_table(),
-                               .stream = runner_->stream().handle()};
-    const auto top = static_cast<std::size_t>(options_.top);
-    // Column 0 is the token that follows (any token behind the last one), the others are the top.
-    ids_.resize(rows.size() * (top + 1));
-    logprobs_.resize(ids_.size());
-    top_ids_.resize(rows.size() * top);
-    if (top > 0) ops::top_k(context, logits, top_ids_, {});
+  // Numbers of the rows that have logits at a time: targets (the token that follows, any behind the
+  // last one) and the top's ids, and the log-probabilities of both.
+  Result<void> make_room() {
+    const auto rows = static_cast<std::size_t>(runner_->options().logit_rows);
+    const std::size_t bytes =
+        rows * (2 + 2 * static_cast<std::size_t>(options_.top)) * sizeof(std::int32_t);
+    MOTLEY_TRY(device_, runner_->device().allocate(bytes));
+    MOTLEY_TRY(host_, runner_->device().pinned_memory().allocate(bytes));
+    return {};
+  }
+
+  Result<void> read(const tensor::Tensor& logits, std::span<const LogitRow> rows) {
+    const auto count = static_cast<std::int64_t>(rows.size());
+    const auto places = [count, this](const tensor::Buffer& memory) {
+      const std::int64_t top = count * options_.top;
+      const auto at = [&](DType dtype, std::int64_t first, std::int64_t width) {
+        return memory.view(dtype, {count, width},
+                           static_cast<std::size_t>(first) * sizeof(std::int32_t));
+      };
+      return Scores{.targets = at(DType::i32, 0, 1),
+                    .top_ids = at(DType::i32, count, options_.top),
+                    .target_logprobs = at(DType::f32, count + top, 1),
+                    .top_logprobs = at(DType::f32, 2 * count + top, options_.top)};
+    };
+    const Scores on_device = places(device_);
+    const Scores on_host = places(host_);
+    auto* const targets = on_host.targets.data<std::int32_t>();
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto [line, begin] = begins_[rows[i].chunk];
       const std::vector<std::int32_t>& tokens = lines_[line].tokens;
-      const std::size_t token = begin + rows[i].token;
-      ids_[i * (top + 1)] = token + 1 < tokens.size() ? tokens[token + 1] : 0;
-      std::copy_n(top_ids_.begin() + static_cast<std::ptrdiff_t>(i * top), top,
-                  ids_.begin() + static_cast<std::ptrdiff_t>(i * (top + 1) + 1));
+      const std::size_t next = begin + rows[i].token + 1;
+      targets[i] = next < tokens.size() ? tokens[next] : 0;
     }
-    ops::log_probabilities(context, logits, ids_, logprobs_);
+    tensor::Stream& stream = runner_->stream();
+    const ops::Context context = runner_->context();
+    MOTLEY_TRY_VOID(tensor::copy_tensor(on_host.targets, on_device.targets, stream));
+    ops::log_probabilities(context, logits, on_device.targets, on_device.target_logprobs);
+    if (options_.top > 0) {
+      ops::top_k(context, logits, on_device.top_ids);
+      ops::log_probabilities(context, logits, on_device.top_ids, on_device.top_logprobs);
+    }
+    MOTLEY_TRY_VOID(stream.copy(host_.data(), device_.data(), host_.size()));
+    MOTLEY_TRY_VOID(stream.synchronize());
+
+    const auto top = static_cast<std::size_t>(options_.top);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto [line, begin] = begins_[rows[i].chunk];
       const std::size_t token = begin + rows[i].token;
       ScoreResult& result = results_[line];
       if (token + 1 < result.token_logprobs.size())
-        result.token_logprobs[token + 1] = logprobs_[i * (top + 1)];
-      for (std::size_t k = 0; k < top; ++k) {
-        result.top_ids[token * top + k] = top_ids_[i * top + k];
-        result.top_logprobs[token * top + k] = logprobs_[i * (top + 1) + 1 + k];
-      }
+        result.token_logprobs[token + 1] = on_host.target_logprobs.data<float>()[i];
+      std::copy_n(on_host.top_ids.data<std::int32_t>() + i * top, top,
+                  result.top_ids.begin() + static_cast<std::ptrdiff_t>(token * top));
+      std::copy_n(on_host.top_logprobs.data<float>() + i * top, top,
+                  result.top_logprobs.begin() + static_cast<std::ptrdiff_t>(token * top));
     }
+    return {};
   }
+
+  struct Scores {
+    tensor::Tensor targets;  // [rows, 1]
+    tensor::Tensor top_ids;  // [rows, top]
+    tensor::Tensor target_logprobs;
+    tensor::Tensor top_logprobs;
+  };
 
   struct Begin {
     std::size_t line;
@@ -136,9 +174,8 @@ class Scorer {
   // Of the step at hand; chunk c begins at token begins_[c].token of its line.
   std::vector<Chunk> chunks_;
   std::vector<Begin> begins_;
-  std::vector<std::int32_t> ids_;
-  std::vector<std::int32_t> top_ids_;
-  std::vector<float> logprobs_;
+  tensor::Buffer device_;
+  tensor::Buffer host_;
 };
 
 std::string scored_with(const ScoreLine& line) {
@@ -150,8 +187,9 @@ std::string scored_with(const ScoreLine& line) {
 
 }  // namespace
 
-std::vector<ScoreResult> score(Runner& runner, std::span<const ScoreLine> lines,
-                               std::span<const lora::Mix> mixes, const ScoreOptions& options) {
+Result<std::vector<ScoreResult>> score(Runner& runner, std::span<const ScoreLine> lines,
+                                       std::span<const lora::Mix> mixes,
+                                       const ScoreOptions& options) {
   return Scorer(runner, lines, mixes, options).run();
 }
 

@@ -28,8 +28,9 @@ struct ScoreOptions {
 
 // Scores all lines as one mixed batch: steps take tokens of as many lines as fit. mixes[i] belongs
 // to lines[i].
-std::vector<ScoreResult> score(Runner& runner, std::span<const ScoreLine> lines,
-                               std::span<const lora::Mix> mixes, const ScoreOptions& options);
+Result<std::vector<ScoreResult>> score(Runner& runner, std::span<const ScoreLine> lines,
+                                       std::span<const lora::Mix> mixes,
+                                       const ScoreOptions& options);
 
 // The output's line for a result.
 std::string score_output(const ScoreLine& line, const ScoreResult& result, int top);

@@ -21,6 +21,8 @@ std::string text_of(const json::Value& object, std::string_view key, std::string
   return value == nullptr ? std::string(fallback) : *value->if_string();
 }
 
+}  // namespace
+
 lora::LoadOptions load_options(const json::Value& load) {
   lora::LoadOptions options;
   if (const std::string text = text_of(load, "b-columns", ""); !text.empty())
@@ -29,8 +31,6 @@ lora::LoadOptions load_options(const json::Value& load) {
     options.orientation = lora::parse_orientation(text).value();
   return options;
 }
-
-}  // namespace
 
 const fs::path& goldens_folder() {
   static const fs::path folder = MOTLEY_GOLDENS;
@@ -57,24 +57,30 @@ const json::Array& cases_of(const json::Value& golden) {
 
 GoldenModel::GoldenModel(const std::string& name, const Options& options)
     : folder_(goldens_folder() / name), golden_(read_json(folder_ / "golden.json")) {
-  device_ =
-      tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = options.threads})
-          .value();
-  model::LoadOptions load{.exact = options.exact};
+  device_ = tensor::open_device(options.device, {.threads = options.threads}).value();
+  model::LoadOptions load{.exact = options.exact, .batch_invariant = options.batch_invariant};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   model_ =
       model::Model::load(options.folder.empty() ? folder_ : options.folder, *device_, load).value();
+  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
+  pool_ = lora::Pool::create(*device_, {.bytes = std::uint64_t{32} << 20,
+                                        .page_bytes = 4096,
+                                        .dtype = model_->activations(),
+                                        .experts = model_->factor_layout(),
+                                        .directory = on_gpu,
+                                        .poison = true})
+              .value();
   runner_ = runner::Runner::create(*model_, *device_,
                                    {.max_rows = options.max_rows,
                                     .max_sequences = 64,
                                     .max_tokens = 128,
                                     .pages = options.pages,
-                                    .logit_rows = 16})
+                                    .logit_rows = std::min<std::int64_t>(options.max_rows, 64),
+                                    .adapters = pool_.get(),
+                                    .adapter_rank = 64,
+                                    .mix_rank = 256,
+                                    .graphs = options.graphs})
                 .value();
-  pool_ = lora::Pool::create(*device_, {.bytes = std::uint64_t{32} << 20,
-                                        .page_bytes = 4096,
-                                        .dtype = options.exact ? DType::f32 : DType::bf16})
-              .value();
 }
 
 lora::Mix GoldenModel::mix_of(const json::Value& golden_case) {
@@ -121,7 +127,7 @@ std::vector<runner::ScoreLine> GoldenModel::read_lines(const std::string& file) 
 
 std::vector<runner::ScoreResult> GoldenModel::score(const std::vector<runner::ScoreLine>& lines,
                                                     const std::vector<lora::Mix>& mixes, int top) {
-  return runner::score(*runner_, lines, mixes, {.top = top});
+  return runner::score(*runner_, lines, mixes, {.top = top}).value();
 }
 
 }  // namespace motley::score_tests

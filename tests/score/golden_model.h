@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "lora/load.h"
 #include "lora/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
@@ -28,6 +29,9 @@ class GoldenModel {
     std::int64_t pages = 256;
     std::string experts_backend = {};   // "": the selected one
     std::filesystem::path folder = {};  // other weights than the golden's own
+    tensor::DeviceChoice device = {.kind = tensor::DeviceChoice::Kind::cpu};
+    bool graphs = true;
+    bool batch_invariant = false;
   };
 
   GoldenModel(const std::string& name, const Options& options);
@@ -65,5 +69,7 @@ class GoldenModel {
 // A field that must be there.
 const json::Value& at(const json::Value& object, std::string_view key);
 const json::Array& cases_of(const json::Value& golden);
+// What a case says of how its adapter is read.
+lora::LoadOptions load_options(const json::Value& load);
 
 }  // namespace motley::score_tests

@@ -108,12 +108,14 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
     const json::Array& logprobs = *at(greedy, "logprobs").if_array();
     const lora::Mix mix = golden.mix_of(each);
 
-    runner::Sequence sequence(golden.runner().kv());
+    runner::PageList pages(&golden.runner().kv());
+    std::int64_t length = 0;
     std::vector<std::int32_t> next = prompt;
     for (std::size_t i = 0; i < expected.size(); ++i) {
       std::int32_t best = -1;
       double best_logprob = 0;
-      auto sink = [&](const tensor::Tensor& logits, std::span<const runner::LogitRow>) {
+      auto sink = [&](const tensor::Tensor& logits,
+                      std::span<const runner::LogitRow>) -> Result<void> {
         const std::span<const float> row(logits.data<float>(),
                                          static_cast<std::size_t>(logits.dim(1)));
         const auto highest = std::ranges::max_element(row);
@@ -121,17 +123,60 @@ TEST_P(GoldenScore, ContinuesGreedilyAsTheReferenceDoes) {
         for (const float logit : row) sum += std::exp(double{logit} - double{*highest});
         best = static_cast<std::int32_t>(highest - row.begin());
         best_logprob = -std::log(sum);
+        return {};
       };
-      golden.runner().step(
-          std::array{runner::Chunk{
-              .sequence = &sequence, .tokens = next, .mix = mix, .logits = runner::LogitsOf::last}},
-          sink);
+      const auto count = static_cast<std::int64_t>(next.size());
+      pages.grow_to(length + count);
+      golden.runner()
+          .step(std::array{runner::Chunk{
+                    .pages = pages.pages(), .length = length, .tokens = next, .mix = mix}},
+                sink)
+          .value();
+      length += count;
       ASSERT_EQ(best, *expected[i].if_integer())
           << GetParam() << ", case " << *at(each, "name").if_string() << ", token " << i;
       EXPECT_NEAR(best_logprob, logprobs[i].as_number("logprobs").value(), tolerance);
       next = {best};
     }
   }
+}
+
+// A page that was copied, and one that two sequences share, say what the original says.
+TEST_P(GoldenScore, CopiedAndSharedPagesContinueWithTheSameBits) {
+  constexpr std::int64_t page = runner::KvMemory::page_tokens;
+  GoldenModel golden(GetParam(), {});
+  runner::Runner& runner = golden.runner();
+  std::vector<std::int32_t> prompt(static_cast<std::size_t>(page) + 5);
+  for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<std::int32_t>(3 * i + 1);
+  std::vector<std::vector<float>> said;
+  auto sink = [&](const tensor::Tensor& logits,
+                  std::span<const runner::LogitRow> rows) -> Result<void> {
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const float* const values = logits.select(static_cast<std::int64_t>(row)).data<float>();
+      said.emplace_back(values, values + logits.dim(1));
+    }
+    return {};
+  };
+
+  runner::PageList original(&runner.kv());
+  original.grow_to(2 * page);
+  runner.step(std::array{runner::Chunk{.pages = original.pages(), .tokens = prompt}}, sink).value();
+  runner::PageList own(&runner.kv());
+  own.grow_to(1);
+  ASSERT_TRUE(runner.copy_page(original.pages()[1], own.pages()[0]).ok());
+  const std::array forked = {original.pages()[0], own.pages()[0]};
+  const std::vector<std::int32_t> next = {7};
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  runner
+      .step(
+          std::array{
+              runner::Chunk{.pages = original.pages(), .length = length, .tokens = next},
+              runner::Chunk{.pages = forked, .length = length, .tokens = next},
+          },
+          sink)
+      .value();
+  ASSERT_EQ(said.size(), 3U);
+  EXPECT_EQ(said[1], said[2]);
 }
 
 // Mean difference of a token's log-probability that bf16 may make.

@@ -115,7 +115,8 @@ TEST_P(Merged, WeightsSayWhatTheAdaptersSay) {
   const std::vector<runner::ScoreLine> lines = golden.lines_of(cases_of(golden.golden()).front());
   const auto adapted = golden.score(lines, std::vector(lines.size(), golden.mix(GetParam())));
   const auto plain =
-      runner::score(*merged_runner, lines, std::vector<lora::Mix>(lines.size()), {.top = 5});
+      runner::score(*merged_runner, lines, std::vector<lora::Mix>(lines.size()), {.top = 5})
+          .value();
   for (std::size_t i = 0; i < lines.size(); ++i) {
     for (std::size_t t = 1; t < lines[i].tokens.size(); ++t)
       EXPECT_NEAR(adapted[i].token_logprobs[t], plain[i].token_logprobs[t], 1e-4)

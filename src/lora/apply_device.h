@@ -1,0 +1,22 @@
+#pragma once
+
+#include "lora/apply.h"
+
+// The same calls on a device: one launch, or two, that read the step's table.
+namespace motley::lora {
+
+void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
+                      std::span<const AdaptedLinear> linears, const ops::Context& context);
+void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
+                               std::int64_t vocabulary, const tensor::Tensor& out,
+                               const ops::Context& context);
+
+// What of kv_b.
+enum class LatentPart : std::uint8_t { query_gains, key_delta, value_delta };
+// heads is [rows, heads, width]: queries, or values; latent is [rows, heads, kl] in f32, and
+// nothing where gains are applied.
+void adapt_latent_on_device(const RowMixes& mixes, const KvB& kv_b, LatentPart part,
+                            const tensor::ConstTensor& heads, const tensor::ConstTensor& latent,
+                            const ops::Context& context);
+
+}  // namespace motley::lora

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sampling.h"
+#include "ops/context.h"
+#include "tensor/tensor.h"
+
+namespace motley::ops {
+
+// What rows of a step want, in the memory of the device that runs; kernels/sampling.h says what the
+// fields of a choice mean.
+struct SampleTables {
+  const kernels::SampleChoice* choices = nullptr;  // [R]
+  tensor::ConstTensor masks = {};                  // [masks, at least V / 32 words], i32
+  tensor::Tensor counts = {};                      // [sequences with penalties, V], i32
+  const std::int32_t* bias_ids = nullptr;
+  const float* biases = nullptr;
+};
+
+struct SampleAnswers {
+  std::int32_t* ids = nullptr;                // [R]; -1 where every token is ruled out
+  float* log_probabilities = nullptr;         // [R], written where a choice asks
+  tensor::Tensor top_ids = {};                // [R, most tops], i32
+  tensor::Tensor top_log_probabilities = {};  // [R, most tops], f32
+};
+
+// One token for each row of logits [R, V] in f32. A row's answer depends on that row alone.
+void sample(const Context& context, const tensor::ConstTensor& logits, const SampleTables& tables,
+            const SampleAnswers& answers);
+
+// Scratch that sample() takes from the context's arena.
+std::int64_t sample_scratch_bytes(const Context& context, std::int64_t rows, std::int64_t width);
+
+// Counts of a sequence's tokens from its beginning: counts is [V] in i32, tokens the prompt's and
+// then those generated, all in the memory of the device.
+void count_tokens(const Context& context, const std::int32_t* tokens, std::int64_t prompt,
+                  std::int64_t generated, const tensor::Tensor& counts);
+
+}  // namespace motley::ops

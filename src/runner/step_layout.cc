@@ -1,0 +1,124 @@
+#include "runner/step_layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "plan/plan.h"
+
+namespace motley::runner {
+namespace {
+
+constexpr int uploads_ahead = 4;
+
+}  // namespace
+
+StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
+                       std::unique_ptr<tensor::Staging> staging)
+    : limits_(limits),
+      table_width_(KvMemory::pages_for(limits.tokens)),
+      memory_(std::move(memory)),
+      staging_(std::move(staging)) {
+  const auto rows = static_cast<std::size_t>(limits.rows);
+  const auto sequences = static_cast<std::size_t>(limits.sequences);
+  for (std::vector<std::int32_t>* const numbers :
+       {&tokens_, &positions_, &labels_, &places_, &logit_labels_})
+    numbers->reserve(rows);
+  mixes_.reserve(rows);
+  logit_rows_.reserve(rows);
+  seq_begin_.reserve(sequences + 1);
+  block_table_.reserve(sequences * static_cast<std::size_t>(table_width_));
+}
+
+Result<StepLayout> StepLayout::create(tensor::Device& device, const Limits& limits) {
+  const std::int64_t numbers = 5 * limits.rows + limits.sequences + 1 +
+                               limits.sequences * KvMemory::pages_for(limits.tokens);
+  const std::size_t bytes = static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
+  MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
+  MOTLEY_TRY(std::unique_ptr<tensor::Staging> staging,
+             tensor::Staging::create(device, {.piece_bytes = bytes, .pieces = uploads_ahead}));
+  return StepLayout(limits, std::move(memory), std::move(staging));
+}
+
+void StepLayout::build(std::span<const Chunk> chunks) {
+  MOTLEY_CHECK(static_cast<std::int64_t>(chunks.size()) <= limits_.sequences,
+               "a step of at most max_sequences chunks");
+  tokens_.clear();
+  positions_.clear();
+  mixes_.clear();
+  logit_rows_.clear();
+  places_.clear();
+  seq_begin_.assign(1, 0);
+  block_table_.assign(chunks.size() * static_cast<std::size_t>(table_width_), -1);
+  most_rows_ = 0;
+  decodes_ = true;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const Chunk& chunk = chunks[c];
+    const auto count = static_cast<std::int64_t>(chunk.tokens.size());
+    MOTLEY_CHECK(count > 0 && chunk.length + count <= limits_.tokens,
+                 "a chunk with tokens, in a sequence that stays within max_tokens");
+    const std::int64_t pages = KvMemory::pages_for(chunk.length + count);
+    MOTLEY_CHECK(pages <= static_cast<std::int64_t>(chunk.pages.size()),
+                 "pages for all tokens of a chunk's sequence");
+    std::copy_n(chunk.pages.begin(), pages,
+                block_table_.begin() + static_cast<std::ptrdiff_t>(c) * table_width_);
+    most_rows_ = std::max(most_rows_, count);
+    decodes_ = decodes_ && count == 1 && chunk.logits != LogitsOf::none;
+    for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
+      const bool wanted = chunk.logits == LogitsOf::all ||
+                          (chunk.logits == LogitsOf::last && t + 1 == chunk.tokens.size());
+      if (wanted) {
+        logit_rows_.push_back({.chunk = c, .token = t});
+        places_.push_back(static_cast<std::int32_t>(tokens_.size()));
+      }
+      tokens_.push_back(chunk.tokens[t]);
+      positions_.push_back(static_cast<std::int32_t>(chunk.length + static_cast<std::int64_t>(t)));
+      mixes_.push_back(chunk.mix);
+    }
+    seq_begin_.push_back(static_cast<std::int32_t>(tokens_.size()));
+  }
+  MOTLEY_CHECK(rows() <= limits_.rows, "a step of at most max_rows rows");
+  adapters_.build(mixes_);
+  labels_.assign(adapters_.labels().begin(), adapters_.labels().end());
+  logit_labels_.clear();
+  for (const std::int32_t place : places_)
+    logit_labels_.push_back(labels_[static_cast<std::size_t>(place)]);
+}
+
+void StepLayout::pad_to(std::int64_t rows) {
+  MOTLEY_CHECK(decodes_ && rows <= std::min(limits_.rows, limits_.sequences),
+               "rows that the device has room for");
+  const auto count = static_cast<std::size_t>(rows);
+  seq_begin_.resize(count + 1, seq_begin_.back());
+  block_table_.resize(count * static_cast<std::size_t>(table_width_), -1);
+  tokens_.resize(count, 0);
+  positions_.resize(count, 0);
+  labels_.resize(count, plan::no_label);
+}
+
+Result<void> StepLayout::upload(tensor::Stream& stream) {
+  MOTLEY_TRY(tensor::Staging::Piece piece, staging_->take());
+  auto* const to = reinterpret_cast<std::int32_t*>(piece.data());
+  std::ranges::copy(tokens_, to);
+  std::ranges::copy(positions_, to + limits_.rows);
+  std::ranges::copy(labels_, to + 2 * limits_.rows);
+  std::ranges::copy(places_, to + 3 * limits_.rows);
+  std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
+  std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
+  std::ranges::copy(block_table_, to + table_at());
+  const std::size_t bytes =
+      (static_cast<std::size_t>(table_at()) + block_table_.size()) * sizeof(std::int32_t);
+  return staging_->send(std::move(piece), stream, memory_.data(), bytes);
+}
+
+void StepLayout::clear() {
+  mixes_.clear();
+  adapters_.clear();
+}
+
+tensor::ConstTensor StepLayout::block_table() const {
+  return memory_.view(DType::i32, {limits_.sequences, table_width_},
+                      static_cast<std::size_t>(table_at()) * sizeof(std::int32_t));
+}
+
+}  // namespace motley::runner

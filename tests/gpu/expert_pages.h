@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/expert_world.h"
+#include "lora/pool.h"
+#include "lora/step_table.h"
+#include "tensor/device.h"
+
+namespace motley::gpu_tests {
+
+// The GPU, open as long as the program runs.
+tensor::Device& test_device();
+
+// The layer of the model whose experts a world's adapters adapt.
+inline constexpr int adapted_layer = 1;
+
+lora::Adapter to_adapter(const WorldShape& shape, const WorldAdapter& adapter);
+
+// A world's adapters in pages of the GPU with NaN around them, and tables of batches that use them.
+class AdapterPages {
+ public:
+  AdapterPages(const WorldShape& shape, const std::vector<WorldAdapter>& adapters,
+               const WorldMixes& mixes, lora::PageFormat format);
+
+  // Of rows with these labels: places in the mixes, -1 for the base.
+  std::unique_ptr<lora::StepTable> table(const std::vector<std::int32_t>& labels) const;
+
+  int label_count() const { return static_cast<int>(mixes_.size()); }
+  DType dtype() const { return pool_->dtype(); }
+  // Of a label.
+  int most_terms = 0;
+  // Bounds, whatever the expert: of one factor, and of the columns of a label's images at a seam.
+  int most_rank = 0;
+  int most_columns[2] = {0, 0};
+
+ private:
+  std::unique_ptr<tensor::Stream> stream_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::vector<lora::Mix> mixes_;  // by label
+};
+
+}  // namespace motley::gpu_tests
