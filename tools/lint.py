@@ -112,7 +112,9 @@ class Tidy:
         self.entries = {}
         for entry in json.loads((build / "compile_commands.json").read_text()):
             path = pathlib.Path(entry["file"])
-            if path.suffix == ".cc" and path.is_relative_to(ROOT) and not path.is_relative_to(build):
+            if path.suffix != ".cc" or not path.is_relative_to(ROOT) or path.is_relative_to(build):
+                continue
+            if not NOT_OURS & set(path.relative_to(ROOT).parts):
                 self.entries.setdefault(path, entry)
 
     def key(self, entry: dict) -> str:

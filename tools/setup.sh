@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [python]
-# Debian packages come with apt (as root or through sudo), PyPI packages into .venv. Silent, quick and
-# offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
+# Debian packages come with apt (as root or through sudo), PyPI packages into .venv, and with `build` the
+# sources that the program is built from into .cache/packages. Silent, quick and offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${MOTLEY_SKIP_SETUP:-}" = 1 ] && exit 0
@@ -68,6 +68,25 @@ install_python() {
   printf 'set-up: installed in %s s\n' $((SECONDS - start))
 }
 
+# pip asks a source distribution for its metadata before it hands it over, so it runs in an environment
+# of its own, which goes away again.
+install_sources() {
+  local pins=tools/packages/sources.txt folder=.cache/packages name archive
+  cmp -s "$pins" "$folder/pins.txt" && return
+  name=$(wanted "$pins" | sed 's/==.*//')
+  printf 'set-up: fetching sources from PyPI: %s\n' "$name"
+  local start=$SECONDS
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  logged /usr/bin/python3 -m venv "$folder/pip"
+  logged "$folder/pip/bin/pip" download --disable-pip-version-check --no-deps --no-binary "${name//$'\n'/,}" \
+    --require-hashes -r "$pins" -d "$folder"
+  for archive in "$folder"/*.tar.gz; do logged tar -xzf "$archive" -C "$folder"; done
+  rm -rf "$folder/pip" "$folder"/*.tar.gz
+  cp "$pins" "$folder/pins.txt"
+  printf 'set-up: fetched in %s s\n' $((SECONDS - start))
+}
+
 . /etc/os-release 2>/dev/null || true
 if [ "${ID:-}:${VERSION_ID:-}" != debian:12 ] || ! command -v dpkg-query >/dev/null; then
   fail "this set-up is for Debian 12; elsewhere install what tools/packages/ lists by hand and set MOTLEY_SKIP_SETUP=1"
@@ -75,12 +94,16 @@ fi
 
 debian=()
 python=no
+sources=no
 for part in "$@"; do
   case "$part" in
     python) python=yes ;;
-    build | lint | fuzz) debian+=("$part") ;;
+    build | lint | fuzz) debian+=("$part") ;;&
+    build) sources=yes ;;
+    lint | fuzz) ;;
     *) fail "unknown part '$part': use build, lint, fuzz, python" ;;
   esac
 done
 [ ${#debian[@]} = 0 ] || install_debian "${debian[@]}"
 [ "$python" = no ] || install_python
+[ "$sources" = no ] || install_sources

@@ -55,6 +55,10 @@ class Tokenizer {
   std::optional<std::int32_t> id_of(std::string_view token) const;
   std::optional<std::string_view> token_of(std::int32_t id) const;
 
+  // The bytes that a token adds in the middle of a text, which need not be whole characters; empty
+  // where the id is not there.
+  std::string bytes_of(std::int32_t id) const;
+
   // An added token; a special one, which decode() can leave out and said text can't write.
   bool is_added(std::int32_t id) const;
   bool is_special(std::int32_t id) const;

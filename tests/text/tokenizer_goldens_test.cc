@@ -253,6 +253,20 @@ TEST_P(TokenizerGoldens, IgnoresMarksWhereHuggingFaceIsFollowed) {
   }
 }
 
+TEST_P(TokenizerGoldens, BytesOfTokensAreThoseOfTheText) {
+  if (GetParam().starts_with("mixed")) return;  // pipelines that lose what they read
+  for (const std::string& text : texts()) {
+    const Ids ids = tokenizer_.encode(text, bare).value();
+    std::string bytes;
+    for (const std::int32_t id : ids) bytes += tokenizer_.bytes_of(id);
+    // Some decoders take the space away that their tokenizers have put in front.
+    const std::string decoded = tokenizer_.decode(ids, false);
+    ASSERT_TRUE(bytes == decoded || bytes == cat(" ", decoded)) << printable(text.substr(0, 300));
+  }
+  EXPECT_EQ(tokenizer_.bytes_of(-1), "");
+  EXPECT_EQ(tokenizer_.bytes_of(tokenizer_.size()), "");
+}
+
 TEST_P(TokenizerGoldens, EncodesWordsAndWhiteSpaceOfAMegabyte) {
   for (const std::string_view unit : {"a", " ", "\n", "\u4e2d", "ab1 "}) {
     std::string text;

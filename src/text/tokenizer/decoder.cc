@@ -37,6 +37,11 @@ std::optional<char> byte_of_token(std::string_view token) {
   return static_cast<char>(high * 16 + low);
 }
 
+void replace_all(std::string& text, std::string_view pattern, std::string_view content) {
+  for (std::size_t at = 0; (at = text.find(pattern, at)) != std::string::npos; at += content.size())
+    text.replace(at, pattern.size(), content);
+}
+
 }  // namespace
 
 // All tokens as one, each of whose characters is a byte.
@@ -360,6 +365,29 @@ std::vector<std::unique_ptr<DecoderStage>> Decoder::start(std::string& output) c
   }
   std::ranges::reverse(stages);
   return stages;
+}
+
+std::string Decoder::bytes_of(std::string_view token) const {
+  std::string bytes(token);
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) {
+      std::string decoded;
+      append_bytes_of_token(decoded, bytes);
+      bytes = std::move(decoded);
+    } else if (std::holds_alternative<ByteFallback>(step)) {
+      if (const auto byte = byte_of_token(bytes)) return {*byte};
+    } else if (const auto* const replace = std::get_if<Replace>(&step)) {
+      replace_all(bytes, replace->pattern, replace->content);
+    } else if (const auto* const metaspace = std::get_if<Metaspace>(&step)) {
+      std::string mark;
+      utf8::append(mark, metaspace->replacement);
+      replace_all(bytes, mark, " ");
+    } else if (std::holds_alternative<JoinWithSpaces>(step)) {
+      bytes.insert(0, " ");
+    }
+    // What strips does so at the ends of a text, and what fuses changes no byte.
+  }
+  return bytes;
 }
 
 }  // namespace motley::text

@@ -40,6 +40,10 @@ class Decoder {
  public:
   static Result<Decoder> parse(const json::Value* section, std::string_view where);
 
+  // The bytes that a token adds in the middle of a text: of one that is part of a character, that
+  // part.
+  std::string bytes_of(std::string_view token) const;
+
   // The stages of one stream, the first in front; the last one writes to `output`, which must stay
   // where it is.
   std::vector<std::unique_ptr<DecoderStage>> start(std::string& output) const;

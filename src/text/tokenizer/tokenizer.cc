@@ -155,6 +155,11 @@ std::optional<std::string_view> Tokenizer::token_of(std::int32_t id) const {
   return parts_->model.vocabulary().token(id);
 }
 
+std::string Tokenizer::bytes_of(std::int32_t id) const {
+  const auto token = parts_->token_to_decode(id, false);
+  return token ? parts_->decoder.bytes_of(*token) : std::string();
+}
+
 bool Tokenizer::is_added(std::int32_t id) const { return parts_->added_token(id) != nullptr; }
 
 bool Tokenizer::is_special(std::int32_t id) const {

@@ -374,5 +374,28 @@ TEST(TokenizerFile, IsNamedWhereAFolderLacksIt) {
   EXPECT_THAT(Tokenizer::load(folder.path()).error().message(), HasSubstr("no tokenizer.json"));
 }
 
+TEST(Tokenizer, GivesTheBytesOfTokens) {
+  File level;
+  level.decoder = R"({"type":"ByteLevel"})";
+  level.added = cat("[", added_token(3, "<end>", "special"), ",", added_token(4, "<think>"), "]");
+  level.model = R"("vocab":{"Ġa":0,"Ã":1,"Ċ":2},"merges":[])";
+  const Tokenizer bytes = level.parse().value();
+  EXPECT_EQ(bytes.bytes_of(0), " a");
+  EXPECT_EQ(bytes.bytes_of(1), "\xC3") << "a part of a character";
+  EXPECT_EQ(bytes.bytes_of(2), "\n");
+  EXPECT_EQ(bytes.bytes_of(3), "<end>");
+  EXPECT_EQ(bytes.bytes_of(4), "<think>");
+  EXPECT_EQ(bytes.bytes_of(99), "");
+  File fallback;
+  fallback.decoder = R"({"type":"Sequence","decoders":[
+      {"type":"Replace","pattern":{"String":"▁"},"content":" "}, {"type":"ByteFallback"},
+      {"type":"Fuse"}, {"type":"Strip","content":" ","start":1,"stop":0}]})";
+  fallback.model = R"("vocab":{"▁a":0,"<0xE2>":1,"<0x0A>":2},"merges":[])";
+  const Tokenizer llama = fallback.parse().value();
+  EXPECT_EQ(llama.bytes_of(0), " a") << "only a text's first space is taken away";
+  EXPECT_EQ(llama.bytes_of(1), "\xE2");
+  EXPECT_EQ(llama.bytes_of(2), "\n");
+}
+
 }  // namespace
 }  // namespace motley::text

@@ -1,0 +1,44 @@
+#include "engine/admission.h"
+
+#include <gtest/gtest.h>
+
+namespace motley::engine {
+namespace {
+
+TEST(Admission, AloneASequenceTakesEveryPage) {
+  EXPECT_TRUE(shortage({.pages = 10}, {.available = 10, .running = 0, .most_running = 4}).none());
+  EXPECT_EQ(shortage({.pages = 11}, {.available = 10, .running = 0, .most_running = 4}),
+            (Shortage{.pages = 1}));
+}
+
+TEST(Admission, BesideOthersEachKeepsAPageToGrow) {
+  const Room room{.available = 10, .running = 2, .most_running = 4};
+  EXPECT_TRUE(shortage({.pages = 7}, room).none());
+  EXPECT_EQ(shortage({.pages = 8}, room), (Shortage{.pages = 1}));
+}
+
+// Pages that others own cost nothing; cached ones are no longer available once they are revived.
+TEST(Admission, FoundPagesCostWhatTheyTakeFromTheAvailable) {
+  const Room room{.available = 4, .running = 0, .most_running = 4};
+  EXPECT_TRUE(shortage({.pages = 9, .found = 5, .idle = 0}, room).none());
+  EXPECT_EQ(shortage({.pages = 9, .found = 5, .idle = 2}, room), (Shortage{.pages = 2}));
+}
+
+TEST(Admission, StepsHoldSoManySequences) {
+  EXPECT_EQ(shortage({.pages = 1}, {.available = 50, .running = 4, .most_running = 4}),
+            (Shortage{.sequences = 1}));
+}
+
+TEST(Admission, TheLongestSequenceIsWhatModelAndMemoryHold) {
+  EXPECT_EQ(longest_sequence(4096, 100, 16), 1600);
+  EXPECT_EQ(longest_sequence(4096, 1000, 16), 4096);
+}
+
+TEST(Admission, AdaptersFitBesideWhatIsInUse) {
+  EXPECT_TRUE(adapters_fit(3, 5, 8));
+  EXPECT_FALSE(adapters_fit(4, 5, 8));
+  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing comes
+}
+
+}  // namespace
+}  // namespace motley::engine

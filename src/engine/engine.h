@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/events.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+#include "lora/load.h"
+
+namespace motley::engine {
+
+class AdapterStore;
+class Executor;
+
+// Where an adapter comes from.
+struct AdapterSpec {
+  std::string name;
+  std::filesystem::path path;
+  bool pinned = false;  // stays ready whatever happens
+  lora::LoadOptions load = {};
+};
+
+struct EngineOptions {
+  std::int64_t max_queue = 1024;  // requests that wait; more are refused with `busy`
+  // A request may overtake one whose adapters find no room for this long; then room is made.
+  Duration adapter_patience = std::chrono::milliseconds(500);
+  bool prefix_cache = true;
+  // Checks all invariants after every step.
+  bool validate =
+#ifdef MOTLEY_DEBUG
+      true;
+#else
+      false;
+#endif
+};
+
+// Serves requests: many sequences in each step, each under its own mix of adapters. All work is
+// done on one thread of its own, which owns everything; the calls below may come from any thread
+// and hand over messages.
+class Engine {
+ public:
+  using Options = EngineOptions;
+  // Called once, on the engine's thread: it must not block.
+  using Done = std::function<void(Result<void>)>;
+
+  // What steps, what brings adapters and what tells the time outlive the engine.
+  struct Collaborators {
+    Executor* executor = nullptr;
+    AdapterStore* adapters = nullptr;
+    const Clock* clock = nullptr;
+  };
+
+  static std::unique_ptr<Engine> create(const Collaborators& collaborators, const Options& options);
+  // Cancels what runs, as shutdown(Drain::cancel) does.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Refused at once: `invalid_argument` for what is out of range, `not_found` for an unknown
+  // adapter, `too_long` for what can never fit, `busy` while the queue is full, `unavailable` while
+  // shutting down. What is accepted is heard of through the sink until its last call.
+  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink);
+
+  // The request, or one choice of it, ends before the next step begins: its choices finish as
+  // `cancelled`. Nothing happens where it has ended already.
+  void cancel(RequestId request);
+  void cancel(RequestId request, int choice);
+
+  // Reads and checks the adapter beside running steps; once done it can be named. A name that is
+  // taken is an error unless `replace`; then requests that begin later see the new content only.
+  void load_adapter(AdapterSpec spec, bool replace, Done done);
+  // Nobody can name it from now on; done when every request that was accepted with it has ended.
+  void unload_adapter(std::string name, Done done);
+
+  // In order of name: those that a request may name now.
+  std::vector<AdapterInfo> adapters() const;
+  Stats stats() const;
+  // The longest sequence, prompt and output together, that can be served.
+  std::int64_t max_sequence_tokens() const;
+
+  enum class Drain : std::uint8_t { finish, cancel };
+  // New requests are refused from now on; returns when all others have ended, finished or
+  // cancelled. A second call with `cancel` cuts a first one short.
+  void shutdown(Drain drain);
+  // Why the engine has stopped by itself, if it has: a device that failed. All requests have
+  // failed by then, and the process should end.
+  Result<void> health() const;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,332 @@
+#include "engine/engine.h"
+
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "engine/test_world.h"
+
+namespace motley::engine::test {
+namespace {
+
+// Remembers, and lets another thread wait for the end or for a number of tokens.
+class WaitingSink final : public RequestSink {
+ public:
+  explicit WaitingSink(int choices = 1) : memory_(choices) {}
+
+  void started(const StartEvent& event) override {
+    tell([&] { memory_.started(event); });
+  }
+  void prompt_scored(const PromptEvent& event) override {
+    tell([&] { memory_.prompt_scored(event); });
+  }
+  void token(const TokenEvent& event) override {
+    tell([&] { memory_.token(event); });
+  }
+  void choice_finished(const ChoiceEvent& event) override {
+    tell([&] { memory_.choice_finished(event); });
+  }
+  void finished(const Usage& usage) override {
+    tell([&] { memory_.finished(usage); });
+  }
+  void failed(const Error& error) override {
+    tell([&] { memory_.failed(error); });
+  }
+
+  const MemorySink& wait() {
+    std::unique_lock held(lock_);
+    changed_.wait(held, [this] { return memory_.closed(); });
+    return memory_;
+  }
+  void wait_for_tokens(std::size_t count) {
+    std::unique_lock held(lock_);
+    changed_.wait(held, [&] { return memory_.closed() || memory_.tokens[0].size() >= count; });
+  }
+
+ private:
+  template <class Event>
+  void tell(Event event) {
+    const std::lock_guard held(lock_);
+    event();
+    changed_.notify_all();
+  }
+
+  std::mutex lock_;
+  std::condition_variable changed_;
+  MemorySink memory_;
+};
+
+// Samplers of prompts that begin with 96 come when they are let go.
+class SlowlyPreparing final : public Executor {
+ public:
+  explicit SlowlyPreparing(FakeExecutor* executor) : executor_(executor) {}
+
+  Limits limits() const override { return executor_->limits(); }
+  void prepare(const Request& request, Prepared done) override {
+    if (request.tokens[0] == 96) {
+      held_back_.push_back(std::move(done));
+    } else {
+      executor_->prepare(request, std::move(done));
+    }
+  }
+  Result<void> copy_page(std::int32_t from, std::int32_t to) override {
+    return executor_->copy_page(from, to);
+  }
+  Result<void> step(std::span<StepChunk> chunks) override { return executor_->step(chunks); }
+  Result<void> let_go() override { return executor_->let_go(); }
+
+  void hand_out(bool well = true) {
+    for (Prepared& done : std::exchange(held_back_, {})) {
+      if (well) {
+        done(std::unique_ptr<Sampler>(std::make_unique<FakeSampler>(0)));
+      } else {
+        done(Error(ErrorCode::invalid_argument, "no such rule", "grammar"));
+      }
+    }
+  }
+
+ private:
+  FakeExecutor* executor_;
+  std::vector<Prepared> held_back_;
+};
+
+struct EngineWorld {
+  explicit EngineWorld(const WorldOptions& options = {}, std::int64_t max_queue = 1024)
+      : executor(options.limits), slowly(&executor), store(options.adapter_pages) {
+    engine = Engine::create({.executor = &slowly, .adapters = &store, .clock = &clock},
+                            {.max_queue = max_queue, .validate = true});
+  }
+
+  Result<void> load(const std::string& name, bool replace = false) {
+    std::promise<Result<void>> answer;
+    engine->load_adapter({.name = name, .path = name}, replace,
+                         [&](Result<void> result) { answer.set_value(std::move(result)); });
+    return answer.get_future().get();
+  }
+  Result<void> unload(const std::string& name) {
+    std::promise<Result<void>> answer;
+    engine->unload_adapter(name, [&](Result<void> result) { answer.set_value(std::move(result)); });
+    return answer.get_future().get();
+  }
+  std::vector<std::int32_t> expected(const Request& request) const {
+    std::vector<lora::Mix::KeyPart> key;
+    for (const ScaledAdapter& each : request.adapters)
+      key.push_back({store.on_disk(each.name).version, each.scale});
+    return expected_choice(request, key, 0, executor.limits().vocabulary,
+                           engine->max_sequence_tokens());
+  }
+
+  SteadyClock clock;
+  FakeExecutor executor;
+  SlowlyPreparing slowly;
+  FakeStore store;
+  std::unique_ptr<Engine> engine;
+};
+
+TEST(Engine, ServesBaseAndAdapters) {
+  EngineWorld world;
+  world.store.put("a", 1, 1);
+  ASSERT_TRUE(world.load("a").ok());
+  for (const Request& request :
+       {Request{.tokens = prompt(7), .max_tokens = 9},
+        Request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9}}) {
+    const auto sink = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(world.engine->submit(request, sink).ok());
+    EXPECT_EQ(sink->wait().tokens[0], world.expected(request));
+  }
+  world.engine->shutdown(Engine::Drain::finish);
+  const Stats stats = world.engine->stats();
+  EXPECT_EQ(stats.requests, 2);
+  EXPECT_EQ(stats.generated_tokens, 18);
+  EXPECT_EQ(stats.finished_length, 2);
+  EXPECT_EQ(stats.kv_pages_used, 0);
+  EXPECT_EQ(stats.time_to_first_token.count, 2);
+  EXPECT_EQ(stats.broken_invariants, 0);
+}
+
+TEST(Engine, RefusesWhatIsOutOfRangeByItsField) {
+  EngineWorld world;
+  const auto where_of = [&](const Request& request) {
+    const auto answer = world.engine->submit(request, std::make_shared<WaitingSink>());
+    return answer.ok() ? std::string("accepted") : answer.error().where();
+  };
+  const Request good{.tokens = prompt(7)};
+  Request bad = good;
+  bad.tokens.clear();
+  EXPECT_EQ(where_of(bad), "prompt");
+  bad.tokens = {97};
+  EXPECT_EQ(where_of(bad), "prompt");
+  bad = good;
+  bad.sampling.top_p = 0;
+  EXPECT_EQ(where_of(bad), "top_p");
+  bad = good;
+  bad.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(where_of(bad), "temperature");
+  bad = good;
+  bad.sampling.top_logprobs = 21;
+  EXPECT_EQ(where_of(bad), "top_logprobs");
+  bad = good;
+  bad.choices = 129;
+  EXPECT_EQ(where_of(bad), "n");
+  bad = good;
+  bad.adapters = {{"nobody", 1}};
+  EXPECT_EQ(where_of(bad), "adapter 'nobody'");
+  bad = good;
+  bad.tokens = prompt(256);
+  const auto answer = world.engine->submit(bad, std::make_shared<WaitingSink>());
+  EXPECT_EQ(answer.error().code(), ErrorCode::too_long);
+}
+
+TEST(Engine, LoadsReplacesAndUnloads) {
+  EngineWorld world;
+  EXPECT_EQ(world.load("a").error().code(), ErrorCode::not_found);
+  world.store.put("a", 1, 1);
+  ASSERT_TRUE(world.load("a").ok());
+  EXPECT_EQ(world.load("a").error().code(), ErrorCode::invalid_argument);
+  ASSERT_EQ(world.engine->adapters().size(), 1);
+  const std::string old_version = world.engine->adapters()[0].version;
+  world.store.put("a", 1, 2);
+  ASSERT_TRUE(world.load("a", true).ok());
+  EXPECT_NE(world.engine->adapters()[0].version, old_version);
+  ASSERT_TRUE(world.unload("a").ok());
+  EXPECT_TRUE(world.engine->adapters().empty());
+  EXPECT_EQ(world.unload("a").error().code(), ErrorCode::not_found);
+}
+
+TEST(Engine, CancelsWhatRuns) {
+  EngineWorld world;
+  const auto sink = std::make_shared<WaitingSink>();
+  const auto id = world.engine->submit({.tokens = prompt(2), .max_tokens = 250}, sink);
+  sink->wait_for_tokens(1);
+  world.engine->cancel(*id);
+  const MemorySink& memory = sink->wait();
+  ASSERT_TRUE(memory.usage);
+  world.engine->cancel(*id);
+}
+
+TEST(Engine, RefusesMoreThanTheQueueHolds) {
+  EngineWorld world({}, 2);
+  const Request slow{.tokens = {96}, .max_tokens = 1};
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  for (int i = 0; i < 2; ++i) {
+    sinks.push_back(std::make_shared<WaitingSink>());
+    ASSERT_TRUE(world.engine->submit(slow, sinks.back()).ok());
+  }
+  const auto third = world.engine->submit(slow, std::make_shared<WaitingSink>());
+  ASSERT_FALSE(third.ok());
+  EXPECT_EQ(third.error().code(), ErrorCode::busy);
+  world.slowly.hand_out();
+  for (const auto& sink : sinks) EXPECT_TRUE(sink->wait().usage);
+}
+
+TEST(Engine, WhatIsPreparedLateIsServedCancelledOrFails) {
+  EngineWorld world;
+  const Request slow{.tokens = {96, 5}, .max_tokens = 3};
+  const auto served = std::make_shared<WaitingSink>();
+  const auto cancelled = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(world.engine->submit(slow, served).ok());
+  const auto id = world.engine->submit(slow, cancelled);
+  world.engine->cancel(*id);
+  const Request quick{.tokens = prompt(3), .max_tokens = 3};
+  const auto beside = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(world.engine->submit(quick, beside).ok());
+  EXPECT_TRUE(beside->wait().usage);
+  world.slowly.hand_out();
+  EXPECT_EQ(served->wait().tokens[0], world.expected(slow));
+  EXPECT_EQ(cancelled->wait().reasons[0], FinishReason::cancelled);
+
+  const auto failed = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(world.engine->submit(slow, failed).ok());
+  world.slowly.hand_out(false);
+  ASSERT_TRUE(failed->wait().error);
+  EXPECT_EQ(failed->wait().error->where(), "grammar");
+}
+
+TEST(Engine, ShutsDownWithWhatRuns) {
+  for (const Engine::Drain drain : {Engine::Drain::finish, Engine::Drain::cancel}) {
+    EngineWorld world;
+    const auto sink = std::make_shared<WaitingSink>();
+    ASSERT_TRUE(world.engine->submit({.tokens = prompt(2), .max_tokens = 250}, sink).ok());
+    sink->wait_for_tokens(1);
+    world.engine->shutdown(drain);
+    const auto late = world.engine->submit({.tokens = prompt(2)}, std::make_shared<WaitingSink>());
+    EXPECT_EQ(late.error().code(), ErrorCode::unavailable);
+    EXPECT_EQ(world.load("a").error().code(), ErrorCode::unavailable);
+    const MemorySink& memory = sink->wait();
+    ASSERT_TRUE(memory.usage);
+    if (drain == Engine::Drain::finish) {
+      EXPECT_EQ(memory.tokens[0].size(), 250);
+    }
+  }
+}
+
+TEST(Engine, ABrokenDeviceIsTheEnd) {
+  EngineWorld world;
+  world.executor.broken = true;
+  const auto sink = std::make_shared<WaitingSink>();
+  ASSERT_TRUE(world.engine->submit({.tokens = prompt(2)}, sink).ok());
+  ASSERT_TRUE(sink->wait().error);
+  world.engine->shutdown(Engine::Drain::finish);
+  EXPECT_EQ(world.engine->health().error().what(), "the device is lost");
+  const auto late = world.engine->submit({.tokens = prompt(2)}, std::make_shared<WaitingSink>());
+  EXPECT_EQ(late.error().what(), "the device is lost");
+}
+
+// Clients on threads of their own, with adapters that come and go.
+TEST(Engine, ManyClientsAtOnce) {
+  EngineWorld world({.limits = {.rows = 24,
+                                .sequences = 6,
+                                .sequence_tokens = 80,
+                                .pages = 30,
+                                .page_tokens = 4,
+                                .vocabulary = 97},
+                     .adapter_pages = 3});
+  for (const std::uint32_t i : {0U, 1U, 2U, 3U}) world.store.put(cat("a", i), 1, i);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(world.load(cat("a", i)).ok());
+  constexpr int clients = 4;
+  constexpr int requests = 100;
+  std::vector<std::thread> threads;
+  for (int client = 0; client < clients; ++client) {
+    threads.emplace_back([&, client] {
+      std::mt19937 random(static_cast<std::uint32_t>(client));
+      for (int i = 0; i < requests; ++i) {
+        Request request{.tokens = prompt(1 + static_cast<std::int64_t>(random() % 30), client),
+                        .max_tokens = static_cast<std::int64_t>(random() % 10)};
+        if (random() % 2 == 0) request.adapters = {{cat("a", random() % 4), 1}};
+        const auto sink = std::make_shared<WaitingSink>();
+        const auto id = world.engine->submit(request, sink);
+        if (!id.ok()) {
+          EXPECT_EQ(id.error().code(), ErrorCode::not_found);
+          continue;
+        }
+        const bool cancel = random() % 8 == 0;
+        if (cancel) world.engine->cancel(*id);
+        const MemorySink& memory = sink->wait();
+        if (memory.error) {
+          EXPECT_EQ(memory.error->code(), ErrorCode::not_found);
+        } else if (!cancel) {
+          EXPECT_EQ(memory.tokens[0], world.expected(request));
+        }
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_TRUE(world.unload("a3").ok());
+      EXPECT_TRUE(world.load("a3").ok());
+      EXPECT_TRUE(world.load("a2", true).ok());
+      EXPECT_LE(world.engine->stats().adapters.size(), 4);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  world.engine->shutdown(Engine::Drain::finish);
+  EXPECT_EQ(world.engine->stats().kv_pages_used, 0);
+  EXPECT_EQ(world.store.usage().pinned_pages, 0);
+}
+
+}  // namespace
+}  // namespace motley::engine::test

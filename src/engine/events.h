@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/error.h"
+
+namespace motley::engine {
+
+struct TopLogprob {
+  std::int32_t token = 0;
+  float logprob = 0;
+};
+
+// The next token of a choice. Spans in events are borrowed for the length of the call.
+struct TokenEvent {
+  int choice = 0;
+  std::int32_t token = 0;
+  float logprob = 0;                     // where the request asked for log-probabilities
+  std::span<const TopLogprob> top = {};  // the likeliest first
+};
+
+// Log-probabilities of a piece of the prompt, in order of tokens: entry i is that of token
+// `first + i` given those before it. The first token of a prompt has none, so the first piece
+// begins at 1.
+struct PromptEvent {
+  std::int64_t first = 0;
+  std::span<const float> logprobs = {};  // [pieces]
+  std::span<const TopLogprob> top = {};  // [pieces, top_logprobs]: what was likeliest there
+};
+
+enum class FinishReason : std::uint8_t {
+  stop,       // a token of end_ids or stop_ids, or the grammar can't go on
+  length,     // max_tokens, or the longest sequence that the model or the memory can hold
+  cancelled,  // by cancel()
+};
+
+struct ChoiceEvent {
+  int choice = 0;
+  FinishReason reason = FinishReason::stop;
+  std::optional<std::int32_t> stop_token = {};  // what ended it, if a token did
+};
+
+// Once the request begins to run.
+struct StartEvent {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+};
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;
+  std::int64_t completion_tokens = 0;  // of all choices
+};
+
+// Who hears of a request. Called on the engine's thread, one call at a time: it must not block, nor
+// call the engine for an answer (cancel() is fine). Exactly one of finished() and failed() is the
+// last call, and the engine lets go of the sink behind it.
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+
+  virtual void started(const StartEvent& event) = 0;
+  virtual void prompt_scored(const PromptEvent& event) = 0;
+  virtual void token(const TokenEvent& event) = 0;
+  virtual void choice_finished(const ChoiceEvent& event) = 0;
+  // All choices are finished.
+  virtual void finished(const Usage& usage) = 0;
+  // The request ends here, whatever was delivered before.
+  virtual void failed(const Error& error) = 0;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "engine/events.h"
+#include "engine/request.h"
+#include "lora/batch.h"
+
+namespace motley::engine {
+
+// How one sequence's tokens are drawn: its parameters and what they depend on, such as counts of
+// its tokens, its place among random numbers, where it stands in its grammar. Belongs to the
+// sequence and goes with it when it is pushed back, so that nothing is drawn twice.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  // Of another choice of the same request, before anything was drawn.
+  virtual std::unique_ptr<Sampler> fork(int choice) const = 0;
+};
+
+// One token to be drawn from the logits behind a chunk's last token.
+struct Draw {
+  Sampler* sampler = nullptr;
+  // All of the sequence so far, the prompt's first.
+  std::span<const std::int32_t> tokens = {};
+  std::int64_t prompt_tokens = 0;
+  // The executor's answer; the span is good until the next step.
+  std::int32_t token = 0;  // negative: every token was ruled out
+  float logprob = 0;
+  std::span<const TopLogprob> top = {};
+  bool ends = false;  // its grammar ends with this token
+};
+
+// The next tokens of a sequence: a piece of a prompt, or the token that was drawn last.
+struct StepChunk {
+  std::span<const std::int32_t> pages = {};
+  std::int64_t length = 0;  // tokens computed before
+  std::span<const std::int32_t> tokens = {};
+  const lora::Mix* mix = nullptr;
+  std::span<Draw> draws = {};  // none: the prompt goes on behind the chunk
+  // The tokens whose log-probabilities are asked for, as those that follow the chunk's first,
+  // second ... token; at most as many as the chunk has.
+  std::span<const std::int32_t> scored = {};
+  int top = 0;
+  // The executor's answer, one for each of `scored`; good until the next step.
+  std::span<const float> logprobs = {};
+  std::span<const TopLogprob> logprobs_top = {};  // [scored, top]
+};
+
+// Runs steps. Called from the engine's thread only, but for prepare().
+class Executor {
+ public:
+  struct Limits {
+    std::int64_t rows = 0;             // of a step, all chunks together
+    std::int64_t sequences = 0;        // of a step; at most as many as rows
+    std::int64_t sequence_tokens = 0;  // of the longest sequence
+    std::int64_t pages = 0;
+    std::int64_t page_tokens = 0;
+    std::int64_t vocabulary = 0;
+    // Largest rank of one adapter, and of all adapters of a request together; 0: any.
+    int adapter_rank = 0;
+    int mix_rank = 0;
+  };
+
+  virtual ~Executor() = default;
+
+  virtual Limits limits() const = 0;
+
+  // The sampler of a request's first choice, at once or later and on any thread: grammars take
+  // their time. Checks what only the executor knows, and must call `done` exactly once.
+  using Prepared = std::function<void(Result<std::unique_ptr<Sampler>>)>;
+  virtual void prepare(const Request& request, Prepared done) = 0;
+
+  // What a page holds becomes what another holds, before the next step.
+  virtual Result<void> copy_page(std::int32_t from, std::int32_t to) = 0;
+
+  // Fills in the answers. An error, here as of copy_page, is final: nothing can be computed any
+  // more.
+  virtual Result<void> step(std::span<StepChunk> chunks) = 0;
+
+  // No step follows for now: adapters that the last one used are pinned no more on its account.
+  virtual Result<void> let_go() = 0;
+};
+
+}  // namespace motley::engine

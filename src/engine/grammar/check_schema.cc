@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_map>
+
+#include "base/cat.h"
+#include "engine/grammar/check.h"
+
+namespace motley::engine {
+namespace {
+
+namespace limits = grammar_limits;
+using json::Object;
+using json::Value;
+
+// Keywords by what stands behind them. What is not named here is no schema: literals of `const` and
+// `enum` may hold anything.
+enum class Holds : std::uint8_t { schema, list, map, pattern_map };
+struct Keyword {
+  std::string_view name;
+  Holds holds;
+  // Of the same value, and not of a part of it: a chain of these that comes back to its beginning
+  // says nothing.
+  bool in_place = false;
+};
+constexpr std::array keywords{
+    Keyword{"items", Holds::schema},
+    Keyword{"unevaluatedItems", Holds::schema},
+    Keyword{"additionalProperties", Holds::schema},
+    Keyword{"unevaluatedProperties", Holds::schema},
+    Keyword{"propertyNames", Holds::schema},
+    Keyword{"prefixItems", Holds::list},
+    Keyword{"anyOf", Holds::list, true},
+    Keyword{"oneOf", Holds::list, true},
+    Keyword{"allOf", Holds::list, true},
+    Keyword{"properties", Holds::map},
+    Keyword{"patternProperties", Holds::pattern_map},
+};
+// What the compiler would leave out without a word.
+constexpr std::array<std::string_view, 13> unsupported = {"not",
+                                                          "if",
+                                                          "then",
+                                                          "else",
+                                                          "dependentRequired",
+                                                          "contains",
+                                                          "minContains",
+                                                          "maxContains",
+                                                          "uniqueItems",
+                                                          "dependentSchemas",
+                                                          "$dynamicRef",
+                                                          "$recursiveRef",
+                                                          "additionalItems"};
+constexpr std::array<std::string_view, 6> counts = {"minLength", "maxLength",     "minItems",
+                                                    "maxItems",  "minProperties", "maxProperties"};
+
+class SchemaCheck {
+ public:
+  SchemaCheck(const Value& root, std::string_view where) : root_(root), where_(where) {}
+
+  Result<void> run() {
+    MOTLEY_TRY(const std::int64_t parts, parts_of(root_));
+    if (parts <= limits::schema_parts) return {};
+    return refuse(cat("the schema has ", parts == most_parts ? "over " : "", parts,
+                      " parts once every $ref is replaced by what it names, the most are ",
+                      limits::schema_parts),
+                  "make it smaller");
+  }
+
+ private:
+  static constexpr std::int64_t most_parts = limits::schema_parts * 1000;
+
+  struct Seen {
+    bool done = false;
+    std::int64_t parts = 1;
+    std::int64_t steps = 0;  // into parts of a value, on the way here
+  };
+
+  Error refuse(std::string what, std::string fix) const {
+    return Error(ErrorCode::invalid_argument, std::move(what), std::string(where_), std::move(fix));
+  }
+
+  // How many schemas a schema holds, itself and those that it refers to among them.
+  Result<std::int64_t> parts_of(const Value& schema) {
+    const Object* const object = schema.if_object();
+    if (object == nullptr) {
+      if (schema.if_boolean() != nullptr) return std::int64_t{1};
+      return refuse(cat("a schema is ", json::describe(schema.kind())),
+                    "write an object, true or false");
+    }
+    const auto [place, first] = seen_.try_emplace(object, Seen{.steps = steps_});
+    if (!first) {
+      if (place->second.done) return place->second.parts;
+      if (place->second.steps == steps_)
+        return refuse("a schema refers to itself, without a part of the value in between",
+                      "give it a type of its own");
+      return std::int64_t{1};  // it recurs
+    }
+    MOTLEY_TRY_VOID(check_keywords(*object));
+    MOTLEY_TRY_VOID(check_counts(*object));
+    std::int64_t parts = 1;
+    MOTLEY_TRY_VOID(add_reference(*object, parts));
+    for (const Keyword& keyword : keywords) {
+      const Value* const value = object->find(keyword.name);
+      if (value == nullptr) continue;
+      steps_ += keyword.in_place ? 0 : 1;
+      MOTLEY_TRY_VOID(add_held(keyword, *value, parts));
+      steps_ -= keyword.in_place ? 0 : 1;
+    }
+    seen_[object] = {.done = true, .parts = parts};
+    return parts;
+  }
+
+  Result<void> add(const Value& schema, std::int64_t& parts) {
+    if (chain_ == limits::schema_chain)
+      return refuse(cat("schemas lie in schemas, or lead through $ref, more than ",
+                        limits::schema_chain, " deep"),
+                    "make it flatter");
+    ++chain_;
+    MOTLEY_TRY(const std::int64_t more, parts_of(schema));
+    --chain_;
+    parts = std::min(parts + more, most_parts);
+    return {};
+  }
+
+  Result<void> add_held(const Keyword& keyword, const Value& value, std::int64_t& parts) {
+    const json::Array* const list = value.if_array();
+    if (keyword.holds == Holds::list || (keyword.name == "items" && list != nullptr)) {
+      if (list == nullptr) return refuse(cat(keyword.name, " is no list"), "write a list");
+      for (const Value& schema : *list) MOTLEY_TRY_VOID(add(schema, parts));
+      return {};
+    }
+    if (keyword.holds == Holds::schema) return add(value, parts);
+    const Object* const map = value.if_object();
+    if (map == nullptr) return refuse(cat(keyword.name, " is no object"), "write an object");
+    for (const json::Member& member : map->members()) {
+      if (keyword.holds == Holds::pattern_map)
+        MOTLEY_TRY_VOID(check_regex(member.key, cat(where_, ", patternProperties")));
+      MOTLEY_TRY_VOID(add(member.value, parts));
+    }
+    return {};
+  }
+
+  Result<void> add_reference(const Object& schema, std::int64_t& parts) {
+    const Value* const reference = schema.find("$ref");
+    if (reference == nullptr) return {};
+    const std::string* const path = reference->if_string();
+    if (path == nullptr) return refuse("a $ref is no string", "write one like #/$defs/name");
+    const Value* const target = find(*path);
+    if (target == nullptr)
+      return refuse(cat("$ref '", *path, "' names nothing in the schema"),
+                    "name a part of the schema itself, like #/$defs/name");
+    return add(*target, parts);
+  }
+
+  // The part that a path like "#/$defs/name" leads to, through objects only; or null.
+  const Value* find(std::string_view path) const {
+    if (path == "#") return &root_;
+    if (!path.starts_with("#/")) return nullptr;
+    const Value* at = &root_;
+    for (path.remove_prefix(2); at != nullptr;) {
+      const std::size_t end = path.find('/');
+      const Object* const object = at->if_object();
+      at = object == nullptr ? nullptr : object->find(path.substr(0, end));
+      if (end == std::string_view::npos) break;
+      path.remove_prefix(end + 1);
+    }
+    return at;
+  }
+
+  Result<void> check_keywords(const Object& schema) const {
+    for (const std::string_view name : unsupported) {
+      const Value* const value = schema.find(name);
+      if (value == nullptr || (value->if_boolean() != nullptr && !*value->if_boolean())) continue;
+      return refuse(cat("no grammar can follow the keyword ", name), "leave it out");
+    }
+    return {};
+  }
+
+  Result<void> check_counts(const Object& schema) const {
+    for (const std::string_view name : counts) {
+      const Value* const count = schema.find(name);
+      if (count == nullptr) continue;
+      const std::int64_t* const integer = count->if_integer();
+      if (integer == nullptr)
+        return refuse(cat(name, " is ", json::describe(count->kind())), "write an integer");
+      MOTLEY_TRY_VOID(check_repeats(*integer, cat(where_, ", ", name)));
+    }
+    const Value* const pattern = schema.find("pattern");
+    if (pattern == nullptr) return {};
+    const std::string* const text = pattern->if_string();
+    if (text == nullptr)
+      return refuse(cat("pattern is ", json::describe(pattern->kind())), "write a string");
+    return check_regex(*text, cat(where_, ", pattern"));
+  }
+
+  const Value& root_;
+  std::string_view where_;
+  std::unordered_map<const Object*, Seen> seen_;
+  std::int64_t steps_ = 0;
+  int chain_ = 0;
+};
+
+}  // namespace
+
+Result<void> check_schema(std::string_view text, std::string_view where) {
+  MOTLEY_TRY(const Value root,
+             json::parse(text, where, {.depth = limits::schema_depth, .values = 200'000}));
+  return SchemaCheck(root, where).run();
+}
+
+}  // namespace motley::engine

@@ -1,0 +1,177 @@
+#include "engine/grammar/grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/grammar/vocabulary.h"
+
+namespace motley::engine {
+namespace {
+
+using testing::HasSubstr;
+using Kind = GrammarSpec::Kind;
+
+constexpr std::int32_t end_id = 256;
+constexpr std::int32_t control_id = 257;
+constexpr std::int32_t first_word = 258;
+constexpr std::int64_t width = 300;
+
+// Bytes, the end, a token of control that looks like letters, and a few words.
+GrammarVocabulary vocabulary() {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  bytes.insert(bytes.end(), {"", "", "{\"", "\":", "true", "ab", "\xC3", "}"});
+  return GrammarVocabulary::create(bytes, width, {end_id}).value();
+}
+
+class Following {
+ public:
+  Following(Kind kind, std::string text)
+      : state_(Grammar::compile({.kind = kind, .text = std::move(text)}, vocabulary()).value(),
+               {}) {}
+
+  bool may(std::int32_t token) {
+    std::array<std::uint32_t, (width + 31) / 32> mask{};
+    state_.fill_mask(mask);
+    return ((mask[static_cast<std::size_t>(token) / 32] >> (token % 32)) & 1U) != 0;
+  }
+  // Whether the bytes may come one after the other; the state has taken those that may.
+  bool take(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [&](char byte) {
+      const auto token = static_cast<std::int32_t>(static_cast<unsigned char>(byte));
+      const bool allowed = may(token);
+      EXPECT_EQ(state_.accept(token), allowed) << "mask and state agree at " << byte;
+      return allowed;
+    });
+  }
+  GrammarState& state() { return state_; }
+
+ private:
+  GrammarState state_;
+};
+
+TEST(Grammar, FollowsJsonSchema) {
+  Following following(Kind::json_schema, R"({"type": "object", "properties":
+      {"a": {"type": "boolean"}, "b": {"type": "integer", "minimum": 3, "maximum": 12}},
+      "required": ["a", "b"], "additionalProperties": false})");
+  EXPECT_FALSE(following.may(end_id));
+  EXPECT_TRUE(following.take(R"({"a": true, "b": 1)"));
+  EXPECT_FALSE(following.take("3"));
+  EXPECT_FALSE(following.state().may_end());
+  EXPECT_TRUE(following.take("2}"));
+  EXPECT_TRUE(following.state().may_end());
+  EXPECT_TRUE(following.may(end_id));
+  EXPECT_FALSE(following.state().ended());
+  EXPECT_TRUE(following.state().accept(end_id));
+  EXPECT_TRUE(following.state().ended());
+}
+
+TEST(Grammar, FollowsAnyJsonObject) {
+  Following following(Kind::json_object, "");
+  EXPECT_FALSE(following.may('['));
+  EXPECT_TRUE(following.may(first_word));
+  EXPECT_TRUE(following.state().accept(first_word));
+  EXPECT_TRUE(following.take(R"(x": [1, {"y": null}]})"));
+  EXPECT_TRUE(following.may(end_id));
+}
+
+TEST(Grammar, FollowsRegexAndGrammar) {
+  Following regex(Kind::regex, "(ab|cd){2}[0-9]+");
+  EXPECT_TRUE(regex.take("abcd7"));
+  EXPECT_TRUE(regex.may(end_id));
+  EXPECT_FALSE(regex.take("a"));
+  Following grammar(Kind::ebnf, "root ::= \"x\" root \"y\" | \"z\"");
+  EXPECT_TRUE(grammar.take("xxzyy"));
+  EXPECT_TRUE(grammar.may(end_id));
+  EXPECT_FALSE(grammar.may('y'));
+}
+
+TEST(Grammar, NeverUsesTokensOfControlNorPlacesWithoutOne) {
+  Following following(Kind::regex, "[a-z ]*");
+  EXPECT_FALSE(following.may(control_id));
+  EXPECT_FALSE(following.may(299));
+  EXPECT_FALSE(following.state().accept(control_id));
+  EXPECT_TRUE(following.may(first_word + 3));  // "ab"
+}
+
+TEST(Grammar, CutsCharactersAcrossTokens) {
+  Following following(Kind::regex, "é+");
+  EXPECT_TRUE(following.state().accept(first_word + 4));
+  EXPECT_FALSE(following.may(end_id)) << "in the middle of a character";
+  EXPECT_TRUE(following.take("\xA9"));
+  EXPECT_TRUE(following.may(end_id));
+}
+
+TEST(Grammar, GoesBackAndForksWithoutTouchingTheOther) {
+  Following following(Kind::regex, "ab+c");
+  EXPECT_TRUE(following.take("ab"));
+  GrammarState other = following.state().fork();
+  EXPECT_TRUE(other.accept('c'));
+  EXPECT_TRUE(other.may_end());
+  EXPECT_FALSE(following.state().may_end());
+  following.state().rollback(1);
+  EXPECT_FALSE(following.may('c'));
+  EXPECT_EQ(following.state().forced_text(), "b");
+  EXPECT_TRUE(following.take("bbc"));
+}
+
+TEST(Grammar, EndsWithTheTokensThatARequestNames) {
+  const Grammar grammar =
+      Grammar::compile({.kind = Kind::regex, .text = "a"}, vocabulary()).value();
+  GrammarState state(grammar, {7, end_id});
+  ASSERT_TRUE(state.accept('a'));
+  EXPECT_TRUE(state.accept(7));
+  EXPECT_TRUE(state.ended());
+}
+
+TEST(Grammar, RefusesWhatItCouldNotFollow) {
+  const auto error = [](Kind kind, std::string text) {
+    const auto grammar = Grammar::compile({.kind = kind, .text = std::move(text)}, vocabulary());
+    return grammar.ok() ? "compiled" : grammar.error().message();
+  };
+  EXPECT_THAT(error(Kind::json_schema, R"({"type": "string", "pattern": "a+", "maxLength": 3})"),
+              HasSubstr("ignoring minLength/maxLength"));
+  EXPECT_THAT(error(Kind::regex, "a^b"), HasSubstr("ignored"));
+  EXPECT_THAT(error(Kind::json_schema, R"({"type": "integer", "minimum": 3, "maximum": 2})"),
+              HasSubstr("can't follow it"));
+  EXPECT_THAT(error(Kind::regex, "(?=a)b"), HasSubstr("ookahead"));
+  EXPECT_THAT(error(Kind::regex, "(a"), HasSubstr("can't follow it"));
+  EXPECT_THAT(error(Kind::ebnf, "root ::= missing"), HasSubstr("missing"));
+  EXPECT_THAT(error(Kind::ebnf, ""), HasSubstr("can't follow it"));
+}
+
+TEST(Grammar, ReadsTokensOfAModel) {
+  const text::Tokenizer tokenizer =
+      text::Tokenizer::parse(R"({"version": "1.0", "added_tokens": [{"id": 3, "content": "ab",
+          "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+          "special": true}], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+          "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE",
+          "vocab": {"Ġa": 0, "b": 1, "c": 2}, "merges": []}})",
+                             "tokenizer.json")
+          .value();
+  const GrammarVocabulary tokens = grammar_vocabulary(tokenizer, 40, {2}).value();
+  GrammarState state(Grammar::compile({.kind = Kind::regex, .text = " a[a-z]+"}, tokens).value(),
+                     {});
+  std::array<std::uint32_t, 2> mask{};
+  state.fill_mask(mask);
+  EXPECT_EQ(mask[0], 0b0001U);
+  ASSERT_TRUE(state.accept(0));
+  state.fill_mask(mask);
+  EXPECT_EQ(mask[0], 0b0010U) << "neither the special token nor the end";
+  ASSERT_TRUE(state.accept(1));
+  state.fill_mask(mask);
+  EXPECT_EQ(mask[0], 0b0110U);
+  EXPECT_EQ(mask[1] & 0xFFU, 0U) << "ids that no token has";
+}
+
+TEST(Grammar, RefusesATokenizerLargerThanTheModel) {
+  EXPECT_FALSE(GrammarVocabulary::create({"a", "b", "c"}, 2, {}).ok());
+}
+
+}  // namespace
+}  // namespace motley::engine

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/grammar/grammar.h"
+#include "text/tokenizer.h"
+
+namespace motley::engine {
+
+// What a model's tokens say, as grammars see them: nothing for its special tokens. `width` is that
+// of the model's logits, `end_ids` are the tokens that end its answers.
+Result<GrammarVocabulary> grammar_vocabulary(const text::Tokenizer& tokenizer, std::int64_t width,
+                                             const std::vector<std::int32_t>& end_ids);
+
+}  // namespace motley::engine

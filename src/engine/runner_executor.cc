@@ -1,0 +1,149 @@
+#include "engine/runner_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "ops/sample.h"
+
+namespace motley::engine {
+namespace {
+
+// Samplers of this executor are its own.
+SamplingState* state_of(const Draw& draw) { return static_cast<SamplingState*>(draw.sampler); }
+
+}  // namespace
+
+Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& runner,
+                                                               const Options& options) {
+  MOTLEY_CHECK(options.samplers != nullptr, "somebody who makes samplers");
+  const runner::Runner::Options& steps = runner.options();
+  MOTLEY_TRY(std::unique_ptr<PromptScores> scores,
+             PromptScores::create(runner.device(),
+                                  {.rows = steps.max_rows, .piece_rows = steps.logit_rows}));
+  SamplingBatch::Options sampled{.rows = std::max(steps.max_sequences, steps.logit_rows),
+                                 .piece_rows = steps.logit_rows,
+                                 .vocabulary = options.vocabulary,
+                                 .sequence_tokens = steps.max_tokens,
+                                 .pool = options.pool};
+  sampled.counted_sequences = std::max(sampled.counted_sequences, steps.logit_rows);
+  MOTLEY_TRY(std::unique_ptr<SamplingBatch> sampling,
+             SamplingBatch::create(runner.device(), sampled));
+  const std::int64_t scratch =
+      ops::sample_scratch_bytes(runner.context(), steps.logit_rows, options.vocabulary);
+  MOTLEY_TRY(tensor::Buffer memory, runner.device().allocate(static_cast<std::size_t>(scratch)));
+  return std::unique_ptr<RunnerExecutor>(new RunnerExecutor(
+      runner, options, std::move(scores), std::move(sampling), tensor::Arena(std::move(memory))));
+}
+
+RunnerExecutor::RunnerExecutor(runner::Runner& runner, const Options& options,
+                               std::unique_ptr<PromptScores> scores,
+                               std::unique_ptr<SamplingBatch> sampling, tensor::Arena scratch)
+    : runner_(&runner),
+      options_(options),
+      scores_(std::move(scores)),
+      sampling_(std::move(sampling)),
+      scratch_(std::move(scratch)) {
+  const auto sequences = static_cast<std::size_t>(runner.options().max_sequences);
+  chunks_.reserve(sequences);
+  draws_.reserve(sequences);
+  states_.reserve(sequences);
+}
+
+Executor::Limits RunnerExecutor::limits() const {
+  const runner::Runner::Options& options = runner_->options();
+  return {.rows = options.max_rows,
+          .sequences = options.max_sequences,
+          .sequence_tokens = options.max_tokens,
+          .pages = runner_->kv().pages(),
+          .page_tokens = runner::KvMemory::page_tokens,
+          .vocabulary = options_.vocabulary,
+          .adapter_rank = options.adapters == nullptr ? 0 : options.adapter_rank,
+          .mix_rank = options.adapters == nullptr ? 0 : options.mix_rank};
+}
+
+void RunnerExecutor::prepare(const Request& request, Prepared done) {
+  options_.samplers->prepare(request, std::move(done));
+}
+
+Result<void> RunnerExecutor::copy_page(std::int32_t from, std::int32_t to) {
+  return runner_->copy_page(from, to);
+}
+
+Result<void> RunnerExecutor::step(std::span<StepChunk> chunks) {
+  chunks_.clear();
+  draws_.clear();
+  for (const StepChunk& chunk : chunks) {
+    runner::LogitsOf logits = runner::LogitsOf::none;
+    if (!chunk.draws.empty()) logits = runner::LogitsOf::last;
+    if (!chunk.scored.empty()) logits = runner::LogitsOf::all;
+    chunks_.push_back({.pages = chunk.pages,
+                       .length = chunk.length,
+                       .tokens = chunk.tokens,
+                       .mix = *chunk.mix,
+                       .logits = logits});
+  }
+  scores_->begin();
+  sampling_->begin();
+  auto sink = [&](const tensor::Tensor& logits, std::span<const runner::LogitRow> rows) {
+    return read(chunks, logits, rows);
+  };
+  Result<void> done = runner_->step(chunks_, sink);
+  // Between steps nothing is pinned on the executor's account.
+  chunks_.clear();
+  if (!done.ok()) return done;
+  if (!draws_.empty()) MOTLEY_TRY_VOID(sampling_->collect(runner_->stream()));
+  MOTLEY_TRY_VOID(runner_->stream().synchronize());
+  answer_draws();
+  return {};
+}
+
+Result<void> RunnerExecutor::read(std::span<StepChunk> chunks, const tensor::Tensor& logits,
+                                  std::span<const runner::LogitRow> rows) {
+  MOTLEY_TRY_VOID(scores_->read(chunks, runner_->context(), runner_->stream(), logits, rows));
+  // Rows that stand side by side and have one draw each go together; several draws of one row, of
+  // choices that are born, go one by one.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const StepChunk& chunk = chunks[rows[i].chunk];
+    const bool last = rows[i].token + 1 == chunk.tokens.size();
+    const std::span<Draw> draws = last ? chunk.draws : std::span<Draw>();
+    if (draws.size() != 1) {
+      MOTLEY_TRY_VOID(queue_states(logits, first));
+      first = i + 1;
+    }
+    for (Draw& draw : draws) {
+      draws_.push_back(&draw);
+      states_.push_back(state_of(draw));
+      if (draws.size() > 1) MOTLEY_TRY_VOID(queue_states(logits, i));
+    }
+  }
+  return queue_states(logits, first);
+}
+
+Result<void> RunnerExecutor::queue_states(const tensor::Tensor& logits, std::size_t first) {
+  if (states_.empty()) return {};
+  const auto begin = static_cast<std::int64_t>(first);
+  const auto end = begin + static_cast<std::int64_t>(states_.size());
+  ops::Context context = runner_->context();
+  context.scratch = &scratch_;
+  Result<void> queued =
+      sampling_->queue(context, runner_->stream(), logits.slice(0, begin, end), states_);
+  states_.clear();
+  return queued;
+}
+
+void RunnerExecutor::answer_draws() {
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    Draw& draw = *draws_[i];
+    const SamplingBatch::Drawn drawn = sampling_->drawn(static_cast<std::int64_t>(i));
+    draw.token = drawn.token;
+    draw.logprob = drawn.logprob;
+    draw.top = drawn.top;
+    draw.ends = drawn.token >= 0 && state_of(draw)->accept(drawn.token);
+  }
+}
+
+Result<void> RunnerExecutor::let_go() { return runner_->let_go(); }
+
+}  // namespace motley::engine

@@ -1,0 +1,118 @@
+#include "engine/sampling_state.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/sampling_arithmetic.h"
+
+namespace motley::engine {
+namespace {
+
+// Below it the most probable token is all that is left.
+constexpr float least_temperature = 1e-5F;
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+// By rising id; of several for one token the last one counts.
+std::vector<LogitBias> in_order(std::vector<LogitBias> biases) {
+  std::stable_sort(biases.begin(), biases.end(),
+                   [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+  std::vector<LogitBias> each;
+  for (const LogitBias& bias : biases) {
+    if (!each.empty() && each.back().token == bias.token) each.pop_back();
+    each.push_back(bias);
+  }
+  return each;
+}
+
+// The biases, and these tokens ruled out.
+std::vector<LogitBias> without(std::vector<LogitBias> biases,
+                               std::span<const std::int32_t> tokens) {
+  for (const std::int32_t token : tokens)
+    biases.push_back({.token = token, .bias = -std::numeric_limits<float>::infinity()});
+  return in_order(std::move(biases));
+}
+
+// Draws count from 0; the seeds of choices are taken from numbers that no draw reaches.
+std::uint64_t seed_of_choice(std::uint64_t seed, int choice) {
+  constexpr std::uint64_t seeds = std::uint64_t{1} << 63;
+  return kernels::sampling::random_bits(seed, seeds + static_cast<std::uint64_t>(choice));
+}
+
+}  // namespace
+
+SamplingState::SamplingState(const Request& request, std::optional<Grammar> grammar,
+                             std::uint64_t seed)
+    : id_(next_id()) {
+  const SamplingParams& params = request.sampling;
+  Rules rules;
+  const bool greedy = params.temperature < least_temperature || params.top_k == 1;
+  rules.choice = {
+      .inverse_temperature = greedy ? 0 : 1 / params.temperature,
+      .top_k = params.top_k,
+      .top_p = params.top_p,
+      .min_p = params.min_p,
+      .repetition = params.repetition_penalty,
+      .presence = params.presence_penalty,
+      .frequency = params.frequency_penalty,
+      .top_log_probabilities = params.logprobs ? params.top_logprobs : -1,
+  };
+  rules.penalties = params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+                    params.frequency_penalty != 0;
+  rules.prompt = static_cast<std::int64_t>(request.tokens.size());
+  rules.min_tokens = params.min_tokens;
+  rules.biases = in_order(params.logit_bias);
+  std::vector<std::int32_t> ends = request.stop_ids;
+  if (!params.ignore_eos) ends.insert(ends.end(), request.end_ids.begin(), request.end_ids.end());
+  rules.early_biases = without(rules.biases, ends);
+  if (rules.penalties) tokens_ = request.tokens;
+  seed_ = seed_of_choice(params.seed.value_or(seed), 0);
+  if (grammar) {
+    // A grammar's text has to end with something, whatever else the model's ends mean.
+    std::vector<std::int32_t> all = request.end_ids;
+    all.insert(all.end(), request.stop_ids.begin(), request.stop_ids.end());
+    grammar_.emplace(*grammar, all);
+  }
+  rules.choice.seed = params.seed.value_or(seed);
+  rules_ = std::make_shared<const Rules>(std::move(rules));
+}
+
+SamplingState::SamplingState(const SamplingState& other, int choice)
+    : rules_(other.rules_),
+      id_(next_id()),
+      seed_(seed_of_choice(other.rules_->choice.seed, choice)),
+      drawn_(other.drawn_),
+      tokens_(other.tokens_) {
+  if (other.grammar_) grammar_.emplace(other.grammar_->fork());
+}
+
+std::unique_ptr<Sampler> SamplingState::fork(int choice) const {
+  return std::unique_ptr<Sampler>(new SamplingState(*this, choice));
+}
+
+kernels::SampleChoice SamplingState::choice() const {
+  kernels::SampleChoice next = rules_->choice;
+  next.seed = seed_;
+  next.draw = static_cast<std::uint64_t>(drawn_);
+  return next;
+}
+
+std::span<const LogitBias> SamplingState::biases() const {
+  return drawn_ < rules_->min_tokens ? rules_->early_biases : rules_->biases;
+}
+
+bool SamplingState::accept(std::int32_t token) {
+  ++drawn_;
+  if (rules_->penalties) tokens_.push_back(token);
+  if (!grammar_) return false;
+  MOTLEY_CHECK(grammar_->accept(token), "a token that the grammar's mask allows");
+  return grammar_->ended();
+}
+
+}  // namespace motley::engine

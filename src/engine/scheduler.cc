@@ -1,0 +1,263 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/log.h"
+
+namespace motley::engine {
+
+Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock,
+                     const Options& options)
+    : executor_(executor),
+      clock_(clock),
+      options_(options),
+      limits_(executor->limits()),
+      longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
+      pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
+      residency_(store, limits_.adapter_rank) {
+  MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
+               "a step has a row for every sequence");
+  const auto sequences = static_cast<std::size_t>(limits_.sequences);
+  running_.reserve(2 * sequences);
+  planned_.reserve(sequences);
+  chunks_.reserve(sequences);
+  draws_.reserve(2 * sequences);
+  newborn_.reserve(sequences);
+  residency_.collect();
+}
+
+void Scheduler::submit(Arrival arrival) {
+  const Request& request = arrival.request;
+  std::vector<AdapterEntry*> adapters;
+  for (const ScaledAdapter& each : request.adapters) {
+    AdapterEntry* const entry = residency_.find(each.name);
+    if (entry == nullptr) {
+      arrival.sink->failed(Error(ErrorCode::not_found, "no such adapter",
+                                 cat("adapter ", quote(each.name)),
+                                 "it has been unloaded; name one that is loaded"));
+      ++stats_.failed;
+      return;
+    }
+    adapters.push_back(entry);
+  }
+  auto job = std::make_shared<Job>();
+  job->id = arrival.id;
+  job->sink = std::move(arrival.sink);
+  job->accepted = arrival.accepted;
+  job->adapters = NamedAdapters(std::move(adapters));
+  job->open = request.choices;
+  job->closed.assign(static_cast<std::size_t>(request.choices), false);
+  const auto cost =
+      static_cast<std::uint64_t>(request.tokens.size()) +
+      static_cast<std::uint64_t>(request.max_tokens) * static_cast<std::uint64_t>(request.choices);
+  job->tag = fair_.arrive(flow_of(request), cost);
+  job->ends = request.stop_ids;
+  if (!request.sampling.ignore_eos)
+    job->ends.insert(job->ends.end(), request.end_ids.begin(), request.end_ids.end());
+  std::ranges::sort(job->ends);
+  job->request = std::move(arrival.request);
+  jobs_.emplace(job->id, job);
+  ++stats_.requests;
+
+  Sequence sequence{.job = job,
+                    .choices = job->request.choices,
+                    .born = job->request.choices == 1,
+                    .tokens = job->request.tokens,
+                    .sampler = std::move(arrival.sampler)};
+  const std::int64_t most =
+      std::min(longest_, sequence.length() + std::max<std::int64_t>(job->request.max_tokens, 0));
+  sequence.tokens.reserve(static_cast<std::size_t>(most));
+  wait({.sequence = std::move(sequence)});
+}
+
+void Scheduler::wait(WaitingSequence waiting) {
+  const Order order = waiting.sequence.order();
+  const bool is_new = waiting_.emplace(order, std::move(waiting)).second;
+  MOTLEY_CHECK(is_new, "a sequence waits once");
+}
+
+void Scheduler::cancel(RequestId request, std::optional<int> choice) {
+  const auto found = jobs_.find(request);
+  if (found == jobs_.end()) return;
+  const std::shared_ptr<Job> job = found->second;
+  const int first = choice.value_or(0);
+  const int last = choice.value_or(job->request.choices - 1);
+  if (first < 0 || last >= job->request.choices) return;
+  for (int i = first; i <= last; ++i) {
+    if (!job->closed[static_cast<std::size_t>(i)]) finish_choice(*job, i, FinishReason::cancelled);
+  }
+  std::erase_if(running_, [&](const auto& each) {
+    return each->sequence.job == job && each->sequence.open() == 0;
+  });
+  std::erase_if(waiting_, [&](const auto& each) {
+    const bool gone = each.second.sequence.job == job && each.second.sequence.open() == 0;
+    if (gone) drop_line(each.first);
+    return gone;
+  });
+  if (job->open == 0) forget(*job);
+}
+
+void Scheduler::cancel_all() {
+  std::vector<RequestId> all;
+  for (const auto& [id, job] : jobs_) all.push_back(id);
+  for (const RequestId id : all) cancel(id);
+}
+
+void Scheduler::fail_all(const Error& error) {
+  std::vector<std::shared_ptr<Job>> all;
+  for (const auto& [id, job] : jobs_) all.push_back(job);
+  for (const auto& job : all) fail(job, error);
+}
+
+void Scheduler::fail(const std::shared_ptr<Job>& job, const Error& error) {
+  if (jobs_.erase(job->id) == 0) return;
+  std::erase_if(running_, [&](const auto& each) { return each->sequence.job == job; });
+  std::erase_if(waiting_, [&](const auto& each) {
+    const bool gone = each.second.sequence.job == job;
+    if (gone) drop_line(each.first);
+    return gone;
+  });
+  ++stats_.failed;
+  job->sink->failed(error);
+}
+
+void Scheduler::finish_choice(Job& job, int choice, FinishReason reason,
+                              std::optional<std::int32_t> stop_token) {
+  job.closed[static_cast<std::size_t>(choice)] = true;
+  --job.open;
+  switch (reason) {
+    case FinishReason::stop:
+      ++stats_.finished_stop;
+      break;
+    case FinishReason::length:
+      ++stats_.finished_length;
+      break;
+    case FinishReason::cancelled:
+      ++stats_.finished_cancelled;
+      break;
+  }
+  job.sink->choice_finished({.choice = choice, .reason = reason, .stop_token = stop_token});
+}
+
+void Scheduler::forget(const Job& job) {
+  if (jobs_.erase(job.id) == 0) return;
+  stats_.request_time.observe(clock_->now() - job.accepted);
+  job.sink->finished({.prompt_tokens = job.prompt_tokens(),
+                      .cached_tokens = job.cached_tokens,
+                      .completion_tokens = job.completion_tokens});
+}
+
+void Scheduler::drop_line(const Order& order) {
+  if (first_in_line_ != order) return;
+  first_in_line_.reset();
+  residency_.stop_making_room();
+}
+
+Result<Scheduler::Step> Scheduler::step() {
+  if (residency_.collect()) adapters_changed_ = true;
+  admit();
+  if (running_.empty()) {
+    const Result<void> rests =
+        std::exchange(has_run_, false) ? executor_->let_go() : Result<void>();
+    if (rests.ok()) return Step::idle;
+    fail_all(rests.error());
+    return rests.error();
+  }
+  has_run_ = true;
+  const TimePoint begin = clock_->now();
+  Result<void> done = lay_out();
+  if (done.ok()) done = executor_->step(chunks_);
+  if (!done.ok()) {
+    fail_all(done.error());
+    return std::move(done).error();
+  }
+  settle();
+  ++stats_.steps;
+  stats_.step_time.observe(clock_->now() - begin);
+  validate();
+  return Step::ran;
+}
+
+void Scheduler::validate() {
+  if (!options_.validate && stats_.steps % steps_between_checks != 0) return;
+  const Result<void> valid = check();
+  if (valid.ok()) return;
+  MOTLEY_CHECK(!options_.validate, valid.error().message());
+  ++stats_.broken_invariants;
+  log::error("engine.broken_invariant", {{"what", valid.error().message()}});
+}
+
+void Scheduler::count_by_adapter() {
+  for (const auto& [name, entry] : residency_.entries()) entry->running = entry->waiting = 0;
+  for (const auto& each : running_) {
+    for (AdapterEntry* const entry : each->sequence.job->adapters.entries()) ++entry->running;
+  }
+  for (const auto& [order, each] : waiting_) {
+    for (AdapterEntry* const entry : each.sequence.job->adapters.entries()) ++entry->waiting;
+  }
+}
+
+void Scheduler::fill(Stats& stats) const {
+  std::vector<AdapterInfo> adapters = std::move(stats.adapters);
+  stats = stats_;
+  stats.adapters = std::move(adapters);
+  stats.taken = clock_->now();
+  stats.waiting = static_cast<std::int64_t>(waiting_.size());
+  stats.waiting_for_adapters = std::ranges::count_if(
+      waiting_, [](const auto& each) { return !each.second.claim || !each.second.claim->ready(); });
+  stats.running = static_cast<std::int64_t>(running_.size());
+  stats.page_tokens = pages_.page_tokens();
+  stats.kv_pages = pages_.pages();
+  stats.kv_pages_used = pages_.used();
+  stats.kv_pages_cached = pages_.cached();
+  const AdapterStore::Usage usage = residency_.usage();
+  stats.adapter_loads = residency_.loads();
+  stats.adapter_load_failures = residency_.failures();
+  stats.adapter_evictions = usage.evictions;
+  stats.adapter_pages = usage.pages;
+  stats.adapter_pages_free = usage.free_pages;
+  stats.adapter_page_bytes = usage.page_bytes;
+}
+
+Result<void> Scheduler::check() const {
+  const auto broken = [](std::string what) { return Error(ErrorCode::internal, std::move(what)); };
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(pages_.pages()), 0);
+  std::map<RequestId, int> open;
+  for (const auto& each : running_) {
+    const Sequence& sequence = each->sequence;
+    const std::string who = cat("request ", sequence.job->id, ", choice ", sequence.choice);
+    for (const std::int32_t page : each->pages.pages()) ++owners[static_cast<std::size_t>(page)];
+    if (each->computed >= sequence.length()) return broken(cat(who, ": nothing left to compute"));
+    if (static_cast<std::int64_t>(each->pages.pages().size()) < pages_.pages_for(each->computed))
+      return broken(cat(who, ": fewer pages than computed tokens need"));
+    if (!each->claim.resolved()) return broken(cat(who, ": runs without its adapters"));
+    if (sequence.length() > longest_) return broken(cat(who, ": longer than what can run"));
+    open[sequence.job->id] += sequence.open();
+  }
+  if (static_cast<std::int64_t>(running_.size()) > limits_.sequences)
+    return broken(cat(running_.size(), " sequences run, and a step has ", limits_.sequences));
+  if (!std::ranges::is_sorted(running_, {},
+                              [](const auto& each) { return each->sequence.order(); }))
+    return broken("what runs is out of order");
+  for (const auto& [order, each] : waiting_) {
+    if (order != each.sequence.order()) return broken("what waits is out of order");
+    open[each.sequence.job->id] += each.sequence.open();
+  }
+  for (const auto& [id, job] : jobs_) {
+    if (job->open == 0 || job->open != open[id])
+      return broken(
+          cat("request ", id, " has ", job->open, " open choices, and sequences for ", open[id]));
+  }
+  if (open.size() != jobs_.size()) return broken("a sequence of a request that has ended");
+  if (first_in_line_.has_value() != residency_.making_room())
+    return broken("room is made for nobody, or not for who is first in line");
+  if (first_in_line_ && !waiting_.contains(*first_in_line_))
+    return broken("who is first in line does not wait");
+  MOTLEY_TRY_VOID(residency_.check());
+  return pages_.check(owners);
+}
+
+}  // namespace motley::engine

@@ -1,0 +1,144 @@
+// Who begins to run.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "engine/scheduler.h"
+
+namespace motley::engine {
+
+std::string Scheduler::flow_of(const Request& request) {
+  std::string flow;
+  for (const ScaledAdapter& each : request.adapters) flow += cat(each.name, ",");
+  return flow;
+}
+
+void Scheduler::admit() {
+  const TimePoint now = clock_->now();
+  bool room = true;
+  std::vector<std::pair<std::shared_ptr<Job>, Error>> failures;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    WaitingSequence& waiting = at->second;
+    if (!has_adapters(waiting, now)) {
+      if (waiting.claim && waiting.claim->error() != nullptr)
+        failures.emplace_back(waiting.sequence.job, *waiting.claim->error());
+      else if (!waiting.claim && !residency_.can_fit(waiting.sequence.job->adapters.entries()))
+        failures.emplace_back(waiting.sequence.job,
+                              Error(ErrorCode::out_of_memory,
+                                    "the request's adapters don't fit the adapters' memory at once",
+                                    {}, "use fewer, or give them more (--adapter-memory)"));
+      ++at;
+      continue;
+    }
+    if (!waiting.claim->resolved()) {
+      const auto resolved = waiting.claim->resolve(waiting.sequence.job->request.adapters);
+      if (!resolved.ok()) {
+        failures.emplace_back(waiting.sequence.job, resolved.error());
+        ++at;
+        continue;
+      }
+    }
+    room = room && find_room(waiting);
+    if (!room) {
+      // Others' adapters are asked for all the same, so that they are there when room is.
+      if (!waiting.sequence.job->started) waiting.claim->unresolve();
+      ++at;
+      continue;
+    }
+    WaitingSequence chosen = std::move(waiting);
+    at = waiting_.erase(at);
+    begin(std::move(chosen));
+  }
+  for (const auto& [job, error] : failures) fail(job, error);
+}
+
+bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
+  if (!waiting.claim) ask_for_adapters(waiting, now);
+  if (!waiting.claim || !waiting.claim->ready()) {
+    if (!waiting.asked) waiting.asked = now;
+    return false;
+  }
+  if (waiting.asked) stats_.adapter_wait.observe(now - *std::exchange(waiting.asked, {}));
+  return true;
+}
+
+void Scheduler::ask_for_adapters(WaitingSequence& waiting, TimePoint now) {
+  const Order order = waiting.sequence.order();
+  const bool first = first_in_line_ == order;
+  const auto adapters = waiting.sequence.job->adapters.entries();
+  waiting.claim = residency_.claim(adapters, first);
+  if (waiting.claim && first) drop_line(order);
+  if (waiting.claim || first_in_line_) return;
+  const bool patient = !waiting.asked || now - *waiting.asked < options_.adapter_patience;
+  if (patient || !residency_.can_fit(adapters)) return;
+  first_in_line_ = order;
+  count_by_adapter();
+  residency_.make_room(adapters);
+}
+
+Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
+  const auto key = waiting.claim->mix().key();
+  KvPages::Match match;
+  if (!waiting.sequence.job->scoring())
+    match = pages_.match(MixKey(key.begin(), key.end()), waiting.sequence.tokens);
+  return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
+                   .found = match.pages,
+                   .idle = match.idle},
+                  {.available = pages_.available(),
+                   .running = static_cast<std::int64_t>(running_.size()),
+                   .most_running = limits_.sequences});
+}
+
+bool Scheduler::find_room(const WaitingSequence& waiting) {
+  const int priority = waiting.sequence.job->request.priority;
+  while (!shortage_of(waiting).none()) {
+    if (running_.empty() || running_.back()->sequence.job->request.priority >= priority)
+      return false;
+    push_back_last();
+  }
+  return true;
+}
+
+void Scheduler::push_back_last() {
+  std::unique_ptr<RunningSequence> last = std::move(running_.back());
+  running_.pop_back();
+  ++stats_.preemptions;
+  wait({.sequence = std::move(last->sequence), .claim = std::move(last->claim)});
+}
+
+void Scheduler::begin(WaitingSequence waiting) {
+  const TimePoint now = clock_->now();
+  const std::shared_ptr<Job> job = waiting.sequence.job;
+  fair_.begin(job->tag);
+  const auto key = waiting.claim->mix().key();
+  SequencePages pages(pages_, MixKey(key.begin(), key.end()));
+  const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
+  std::int64_t computed = 0;
+  if (!job->scoring()) {
+    computed = pages.adopt(tokens);
+    stats_.prefix_lookup_tokens += tokens.size();
+    stats_.prefix_hit_tokens += static_cast<std::uint64_t>(computed);
+  }
+  pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
+  const auto copy = pages.grow(computed, waiting.sequence.length());
+  MOTLEY_CHECK(!copy, "blocks are not written again");
+  insert_running(
+      std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(waiting.sequence),
+                                                        .claim = *std::move(waiting.claim),
+                                                        .pages = std::move(pages),
+                                                        .computed = computed}));
+  if (std::exchange(job->started, true)) return;
+  job->cached_tokens = computed;
+  stats_.queue_time.observe(now - job->accepted);
+  job->sink->started({.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
+}
+
+void Scheduler::insert_running(std::unique_ptr<RunningSequence> running) {
+  const auto at = std::ranges::upper_bound(running_, running->sequence.order(), {},
+                                           [](const auto& each) { return each->sequence.order(); });
+  running_.insert(at, std::move(running));
+}
+
+}  // namespace motley::engine

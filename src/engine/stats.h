@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace motley::engine {
+
+// Observed durations by upper bound in seconds; the last count is of what lies above all bounds.
+struct DurationHistogram {
+  static constexpr std::array<double, 14> bounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                                    0.25,  0.5,    1,     2.5,  5,     10,   60};
+
+  std::array<std::uint64_t, bounds.size() + 1> counts = {};
+  std::uint64_t count = 0;
+  double sum = 0;  // seconds
+
+  void observe(Duration duration) {
+    const double value = seconds(duration);
+    std::size_t at = 0;
+    while (at < bounds.size() && value > bounds[at]) ++at;
+    ++counts[at];
+    ++count;
+    sum += value;
+  }
+};
+
+enum class AdapterState : std::uint8_t {
+  stored,    // known; its bytes must be brought before a request can use it
+  loading,   // on their way
+  ready,     // where steps read them
+  draining,  // unloaded: serves what was accepted, and nothing new
+};
+
+struct AdapterInfo {
+  std::string name;
+  std::string path;
+  std::string version;  // of its content
+  AdapterState state = AdapterState::stored;
+  bool pinned = false;
+  std::uint64_t pages = 0;   // of the adapters' memory, while it is ready
+  std::int64_t running = 0;  // sequences
+  std::int64_t waiting = 0;
+};
+
+// A snapshot for metrics; counters count from the engine's start.
+struct Stats {
+  TimePoint taken;
+
+  std::int64_t waiting = 0;               // sequences that have not begun, or were pushed back
+  std::int64_t waiting_for_adapters = 0;  // of these
+  std::int64_t running = 0;               // sequences
+
+  std::int64_t page_tokens = 0;
+  std::int64_t kv_pages = 0;
+  std::int64_t kv_pages_used = 0;    // by running sequences
+  std::int64_t kv_pages_cached = 0;  // by nobody, and good for prefix hits
+  std::uint64_t prefix_lookup_tokens = 0;
+  std::uint64_t prefix_hit_tokens = 0;
+
+  std::uint64_t requests = 0;       // accepted
+  std::uint64_t finished_stop = 0;  // choices, by reason
+  std::uint64_t finished_length = 0;
+  std::uint64_t finished_cancelled = 0;
+  std::uint64_t failed = 0;         // requests
+  std::uint64_t prompt_tokens = 0;  // computed; those found in the prefix cache are not among them
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t preemptions = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t broken_invariants = 0;
+
+  DurationHistogram queue_time;  // accepted -> begins to run
+  DurationHistogram time_to_first_token;
+  DurationHistogram time_per_token;  // between the tokens of a choice
+  DurationHistogram request_time;
+  DurationHistogram step_time;
+
+  std::uint64_t adapter_loads = 0;
+  std::uint64_t adapter_load_failures = 0;
+  std::uint64_t adapter_evictions = 0;
+  std::uint64_t adapter_pages = 0;
+  std::uint64_t adapter_pages_free = 0;
+  std::uint64_t adapter_page_bytes = 0;
+  DurationHistogram adapter_wait;     // of requests, for their adapters
+  std::vector<AdapterInfo> adapters;  // in order of name
+};
+
+}  // namespace motley::engine

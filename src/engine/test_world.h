@@ -1,0 +1,419 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "engine/adapter_store.h"
+#include "engine/executor.h"
+#include "engine/scheduler.h"
+#include "lora/pool.h"
+#include "tensor/cpu_device.h"
+
+// What tests of scheduling stand on: a clock that is set, an executor without a model, a store of
+// adapters that does its jobs when told to, and sinks that remember.
+namespace motley::engine::test {
+
+class ScriptedClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_; }
+  void advance(Duration duration) { now_ += duration; }
+
+ private:
+  TimePoint now_;
+};
+
+inline std::uint64_t stir(std::uint64_t hash, std::uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+inline std::uint64_t hash_of(std::span<const lora::Mix::KeyPart> key) {
+  std::uint64_t hash = 17;
+  for (const auto& part : key)
+    hash = stir(stir(stir(hash, part.version.high), part.version.low),
+                static_cast<std::uint64_t>(part.scale * 1024));
+  return hash;
+}
+
+// The model: what follows depends on every token, on the mix, and on what was drawn before.
+inline std::uint64_t hash_of(std::uint64_t mix, std::span<const std::int32_t> tokens) {
+  std::uint64_t hash = mix;
+  for (const std::int32_t token : tokens) hash = stir(hash, static_cast<std::uint32_t>(token));
+  return hash;
+}
+inline std::int32_t drawn(std::uint64_t hash, int choice, std::int64_t draws,
+                          std::int64_t vocabulary) {
+  const std::uint64_t all =
+      stir(stir(hash, static_cast<std::uint64_t>(choice)), static_cast<std::uint64_t>(draws));
+  return static_cast<std::int32_t>(all % static_cast<std::uint64_t>(vocabulary));
+}
+inline float logprob_of(std::uint64_t hash, std::int32_t token) {
+  return -static_cast<float>(stir(hash, static_cast<std::uint32_t>(token)) % 4096) / 512;
+}
+
+class FakeSampler final : public Sampler {
+ public:
+  explicit FakeSampler(int of_choice) : choice(of_choice) {}
+  std::unique_ptr<Sampler> fork(int other) const override {
+    return std::make_unique<FakeSampler>(other);
+  }
+
+  int choice;
+  std::int64_t draws = 0;
+};
+
+// Computes from what its pages hold, so that a page that is given to two, written too early or
+// reused too early shows in the answer.
+class FakeExecutor final : public Executor {
+ public:
+  explicit FakeExecutor(const Limits& limits)
+      : limits_(limits), cells_(static_cast<std::size_t>(limits.pages * limits.page_tokens)) {}
+
+  Limits limits() const override { return limits_; }
+  void prepare(const Request&, Prepared done) override {
+    done(std::unique_ptr<Sampler>(std::make_unique<FakeSampler>(0)));
+  }
+
+  Result<void> copy_page(std::int32_t from, std::int32_t to) override {
+    for (std::int64_t i = 0; i < limits_.page_tokens; ++i) cell(to, i) = cell(from, i);
+    ++copies;
+    return {};
+  }
+
+  Result<void> step(std::span<StepChunk> chunks) override {
+    ++steps;
+    if (broken) return Error(ErrorCode::internal, "the device is lost");
+    std::int64_t rows = 0;
+    std::set<std::int32_t> written;
+    top_.clear();
+    scores_.clear();
+    scores_.reserve(static_cast<std::size_t>(limits_.rows));
+    for (const StepChunk& chunk : chunks) {
+      const auto count = static_cast<std::int64_t>(chunk.tokens.size());
+      rows += count;
+      MOTLEY_CHECK(count > 0, "a chunk has tokens");
+      for (std::int64_t at = chunk.length; at < chunk.length + count; ++at)
+        written.insert(page_at(chunk, at));
+    }
+    MOTLEY_CHECK(
+        rows <= limits_.rows && static_cast<std::int64_t>(chunks.size()) <= limits_.sequences,
+        "a step within its limits");
+    largest_step = std::max(largest_step, rows);
+    std::map<std::int32_t, int> lists;
+    for (const StepChunk& chunk : chunks) {
+      for (const std::int32_t page : chunk.pages) ++lists[page];
+    }
+    for (const std::int32_t page : written)
+      MOTLEY_CHECK(lists[page] == 1, "a page that is written is nobody else's");
+    for (StepChunk& chunk : chunks) compute(chunk);
+    return {};
+  }
+
+  Result<void> let_go() override { return {}; }
+
+  bool broken = false;
+  std::int64_t copies = 0;
+  std::int64_t steps = 0;
+  std::int64_t largest_step = 0;
+
+ private:
+  struct Cell {
+    std::int32_t token = -1;
+    std::uint64_t mix = 0;
+  };
+
+  std::int32_t page_at(const StepChunk& chunk, std::int64_t at) const {
+    return chunk.pages[static_cast<std::size_t>(at / limits_.page_tokens)];
+  }
+  Cell& cell(std::int32_t page, std::int64_t place) {
+    return cells_[static_cast<std::size_t>(page * limits_.page_tokens + place)];
+  }
+
+  void compute(StepChunk& chunk) {
+    const std::uint64_t mix = hash_of(chunk.mix->key());
+    std::uint64_t hash = mix;
+    const std::size_t first = scores_.size();
+    for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
+         ++at) {
+      Cell& here = cell(page_at(chunk, at), at % limits_.page_tokens);
+      if (at >= chunk.length)
+        here = {.token = chunk.tokens[static_cast<std::size_t>(at - chunk.length)], .mix = mix};
+      hash = stir(hash, static_cast<std::uint32_t>(here.token));
+      if (here.mix != mix) hash = stir(hash, 666);
+      const auto scored = static_cast<std::size_t>(at - chunk.length);
+      if (at >= chunk.length && scored < chunk.scored.size())
+        scores_.push_back(logprob_of(hash, chunk.scored[scored]));
+    }
+    chunk.logprobs = std::span(scores_).subspan(first);
+    for (Draw& draw : chunk.draws) {
+      auto& sampler = dynamic_cast<FakeSampler&>(*draw.sampler);
+      draw.token = drawn(hash, sampler.choice, sampler.draws++, limits_.vocabulary);
+      draw.logprob = logprob_of(hash, draw.token);
+    }
+  }
+
+  Limits limits_;
+  std::vector<Cell> cells_;
+  std::vector<float> scores_;
+  std::vector<TopLogprob> top_;
+};
+
+// What one choice alone must be.
+inline std::vector<std::int32_t> expected_choice(const Request& request,
+                                                 std::span<const lora::Mix::KeyPart> key,
+                                                 int choice, std::int64_t vocabulary,
+                                                 std::int64_t longest) {
+  std::vector<std::int32_t> tokens = request.tokens;
+  std::vector<std::int32_t> output;
+  while (static_cast<std::int64_t>(output.size()) < request.max_tokens) {
+    const auto draws = static_cast<std::int64_t>(output.size());
+    output.push_back(drawn(hash_of(hash_of(key), tokens), choice, draws, vocabulary));
+    tokens.push_back(output.back());
+    if (static_cast<std::int64_t>(tokens.size()) >= longest) break;
+    if (std::ranges::find(request.stop_ids, output.back()) != request.stop_ids.end()) break;
+  }
+  return output;
+}
+
+// Adapters by path, in a real pool of equal little pages. Each has one page for each unit of
+// rank 8.
+class FakeStore final : public AdapterStore {
+ public:
+  static constexpr std::int64_t width = 64;  // 8 rows of A and B take a page
+
+  explicit FakeStore(std::uint64_t pages)
+      : pool_(lora::Pool::create(device_, {.bytes = pages * page_bytes, .page_bytes = page_bytes})
+                  .value()) {}
+
+  // What lies on disk.
+  void put(const std::string& path, int ranks_of_8, std::uint32_t seed) {
+    lora::Adapter adapter;
+    const int rank = 8 * ranks_of_8;
+    const auto numbers = static_cast<std::size_t>(rank * width);
+    adapter.matrices.push_back(
+        {rank, width, std::vector<float>(numbers, static_cast<float>(seed))});
+    adapter.matrices.push_back({width, rank, std::vector<float>(numbers, 1)});
+    adapter.sites.push_back({{0, lora::Projection::q}, width, width, {{0, 1, rank, 0.5F}}});
+    adapter.largest_rank = rank;
+    adapter.version = lora::hash_content(adapter);
+    disk_[path] = std::move(adapter);
+  }
+  void remove(const std::string& path) { disk_.erase(path); }
+  const lora::Adapter& on_disk(const std::string& path) const { return disk_.at(path); }
+
+  void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
+  void begin(Job job) override { jobs_.push_back(std::move(job)); }
+  std::optional<Done> take_done() override {
+    if (automatic) run();
+    if (done_.empty()) return std::nullopt;
+    Done done = std::move(done_.front());
+    done_.pop_front();
+    return done;
+  }
+  lora::Handle acquire(const std::string& name, lora::ContentVersion version) override {
+    auto handle = pool_->acquire(name);
+    if (!handle.ok() || (*handle)->version() != version) return {};
+    return *std::move(handle);
+  }
+  Usage usage() const override {
+    const lora::Pool::Usage usage = pool_->usage();
+    return {usage.pages, usage.free_pages, usage.pinned_pages, usage.page_bytes, usage.evictions};
+  }
+
+  // Does what was begun, or the first of it.
+  void run() {
+    while (!jobs_.empty()) run_one();
+  }
+  void run_one() {
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    done_.push_back(work(job));
+    if (wake_) wake_();
+  }
+  std::size_t jobs() const { return jobs_.size(); }
+  lora::Pool& pool() { return *pool_; }
+
+  bool automatic = true;
+
+ private:
+  static constexpr std::uint64_t page_bytes = 8 * 2 * width * sizeof(float);
+
+  Done work(const Job& job) {
+    Done done{.id = job.id};
+    const auto found = disk_.find(job.spec.path.string());
+    if (found == disk_.end()) {
+      done.error = Error(ErrorCode::not_found, "no such folder", job.spec.path.string());
+      return done;
+    }
+    done.version = found->second.version;
+    done.pages = lora::Pool::pages_of(found->second, pool_->options());
+    if (job.task == Task::read) return done;
+    if (done.version != job.version) {
+      done.error = Error(ErrorCode::bad_file, "its content has changed", job.spec.path.string());
+      return done;
+    }
+    auto handle = pool_->load(job.spec.name, found->second);
+    if (handle.ok()) {
+      done.handle = *std::move(handle);
+    } else {
+      done.error = handle.error();
+    }
+    return done;
+  }
+
+  tensor::CpuDevice device_{{.threads = 1}};
+  std::unique_ptr<lora::Pool> pool_;
+  std::map<std::string, lora::Adapter> disk_;
+  std::deque<Job> jobs_;
+  std::deque<Done> done_;
+  std::function<void()> wake_;
+};
+
+class MemorySink final : public RequestSink {
+ public:
+  explicit MemorySink(int choices = 1) : tokens(static_cast<std::size_t>(choices)) {
+    reasons.resize(tokens.size());
+  }
+
+  void started(const StartEvent& event) override {
+    require_open();
+    MOTLEY_CHECK(!start, "a request starts once");
+    start = event;
+  }
+  void prompt_scored(const PromptEvent& event) override {
+    require_open();
+    MOTLEY_CHECK(event.first == static_cast<std::int64_t>(scores.size()) + 1,
+                 "pieces of a prompt come in order");
+    scores.insert(scores.end(), event.logprobs.begin(), event.logprobs.end());
+  }
+  void token(const TokenEvent& event) override {
+    require_open();
+    MOTLEY_CHECK(!reasons[static_cast<std::size_t>(event.choice)], "no token behind the end");
+    tokens[static_cast<std::size_t>(event.choice)].push_back(event.token);
+    logprobs.push_back(event.logprob);
+  }
+  void choice_finished(const ChoiceEvent& event) override {
+    require_open();
+    auto& reason = reasons[static_cast<std::size_t>(event.choice)];
+    MOTLEY_CHECK(!reason, "a choice finishes once");
+    reason = event.reason;
+  }
+  void finished(const Usage& all) override {
+    require_open();
+    usage = all;
+  }
+  void failed(const Error& why) override {
+    require_open();
+    error = why;
+  }
+  bool closed() const { return usage || error; }
+
+  std::optional<StartEvent> start;
+  std::vector<std::vector<std::int32_t>> tokens;
+  std::vector<float> logprobs;
+  std::vector<float> scores;  // of prompt tokens 1 and on
+  std::vector<std::optional<FinishReason>> reasons;
+  std::optional<Usage> usage;
+  std::optional<Error> error;
+
+ private:
+  void require_open() const { MOTLEY_CHECK(!closed(), "nothing follows the last event"); }
+};
+
+struct WorldOptions {
+  Executor::Limits limits = {.rows = 64,
+                             .sequences = 8,
+                             .sequence_tokens = 256,
+                             .pages = 128,
+                             .page_tokens = 4,
+                             .vocabulary = 97};
+  std::uint64_t adapter_pages = 8;
+  bool prefix_cache = true;
+};
+
+// A scheduler on fakes; every step is validated.
+class World {
+ public:
+  explicit World(const WorldOptions& options = {})
+      : executor(options.limits),
+        store(options.adapter_pages),
+        scheduler(&executor, &store, &clock,
+                  {.adapter_patience = std::chrono::milliseconds(500),
+                   .prefix_cache = options.prefix_cache,
+                   .validate = true}) {}
+
+  // An adapter of that many pages, loaded.
+  void add_adapter(const std::string& name, int pages, std::uint32_t seed, bool pinned = false) {
+    store.put(name, pages, seed);
+    Result<void> answer = Error(ErrorCode::internal, "no answer");
+    load(name, pinned, false, &answer);
+    answer.value();
+  }
+  void load(const std::string& name, bool pinned, bool replace, Result<void>* answer) {
+    scheduler.residency().load({.name = name, .path = name, .pinned = pinned}, replace,
+                               [answer](Result<void> result) { *answer = std::move(result); });
+    scheduler.residency().collect();
+  }
+
+  std::shared_ptr<MemorySink> submit(Request request) {
+    auto sink = std::make_shared<MemorySink>(request.choices);
+    scheduler.submit({.id = ++last_id,
+                      .request = std::move(request),
+                      .sink = sink,
+                      .sampler = std::make_unique<FakeSampler>(0),
+                      .accepted = clock.now()});
+    return sink;
+  }
+
+  // Steps until nothing runs and no adapter is on its way; how many.
+  int run(int most = 10'000) {
+    int steps = 0;
+    while (steps < most) {
+      if (scheduler.step().value() == Scheduler::Step::ran) {
+        ++steps;
+      } else if (!store.automatic || scheduler.residency().jobs() == 0) {
+        break;
+      }
+    }
+    return steps;
+  }
+
+  std::vector<lora::Mix::KeyPart> key_of(const std::vector<ScaledAdapter>& adapters) const {
+    std::vector<lora::Mix::KeyPart> key;
+    for (const ScaledAdapter& each : adapters)
+      key.push_back({store.on_disk(each.name).version, each.scale});
+    std::ranges::sort(key);
+    return key;
+  }
+  std::vector<std::int32_t> expected(const Request& request, int choice = 0) const {
+    const Executor::Limits limits = executor.limits();
+    const std::int64_t longest =
+        longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens);
+    return expected_choice(request, key_of(request.adapters), choice, limits.vocabulary, longest);
+  }
+
+  ScriptedClock clock;
+  FakeExecutor executor;
+  FakeStore store;
+  Scheduler scheduler;
+  RequestId last_id = 0;
+};
+
+// A prompt of that many tokens; equal seeds begin alike.
+inline std::vector<std::int32_t> prompt(std::int64_t length, std::int32_t seed = 1) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i)
+    tokens.push_back(static_cast<std::int32_t>((i * 7 + seed * 13) % 97));
+  return tokens;
+}
+
+}  // namespace motley::engine::test

@@ -1,0 +1,120 @@
+#include "engine/validate_request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/cat.h"
+#include "lora/batch.h"
+
+namespace motley::engine {
+namespace {
+
+constexpr std::size_t most_biases = 1024;
+constexpr std::size_t most_stop_ids = 1024;
+
+Error refused(std::string_view field, std::string what, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), std::string(field), std::move(fix)};
+}
+
+Result<void> in_range(std::string_view field, double value, double least, double most) {
+  if (value >= least && value <= most) return {};
+  return refused(field, cat(value, " is out of range"),
+                 cat("use a number from ", least, " to ", most));
+}
+
+bool is_token(std::int32_t id, const RequestBounds& bounds) {
+  return id >= 0 && id < bounds.vocabulary;
+}
+
+Result<void> validate_prompt(const Request& request, const RequestBounds& bounds) {
+  if (request.tokens.empty()) return refused("prompt", "it has no tokens", "send at least one");
+  for (const std::int32_t id : request.tokens) {
+    if (!is_token(id, bounds))
+      return refused("prompt", cat("token ", id, " is not in the vocabulary"),
+                     cat("use ids from 0 to ", bounds.vocabulary - 1));
+  }
+  const auto length = static_cast<std::int64_t>(request.tokens.size());
+  const std::int64_t most = bounds.sequence_tokens - (request.max_tokens > 0 ? 1 : 0);
+  if (length > most)
+    return Error(ErrorCode::too_long, cat("it has ", length, " tokens, and at most ", most, " fit"),
+                 "prompt", "send a shorter one");
+  return {};
+}
+
+Result<void> validate_adapters(const Request& request) {
+  const auto& adapters = request.adapters;
+  if (adapters.size() > static_cast<std::size_t>(lora::max_mix))
+    return refused("adapters", cat(adapters.size(), " on one request"),
+                   cat("use at most ", lora::max_mix));
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    if (!std::isfinite(adapters[i].scale))
+      return refused("adapters", cat("the scale of ", quote(adapters[i].name), " is not a number"),
+                     "use a finite one");
+    for (std::size_t k = 0; k < i; ++k) {
+      if (adapters[k].name == adapters[i].name)
+        return refused("adapters", cat(quote(adapters[i].name), " is named twice"),
+                       "name each once, with the sum of the scales");
+    }
+  }
+  return {};
+}
+
+Result<void> validate_sampling(const Request& request, const RequestBounds& bounds) {
+  const SamplingParams& sampling = request.sampling;
+  constexpr double large = 1e4;
+  MOTLEY_TRY_VOID(in_range("temperature", double{sampling.temperature}, 0, large));
+  MOTLEY_TRY_VOID(in_range("top_k", sampling.top_k, 0, 2147483647));
+  MOTLEY_TRY_VOID(in_range("min_p", double{sampling.min_p}, 0, 1));
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    return refused("top_p", cat(sampling.top_p, " is out of range"),
+                   "use a number above 0, at most 1");
+  if (!(sampling.repetition_penalty > 0 && double{sampling.repetition_penalty} <= large))
+    return refused("repetition_penalty", cat(sampling.repetition_penalty, " is out of range"),
+                   "use a number above 0, 1 for none");
+  MOTLEY_TRY_VOID(in_range("frequency_penalty", double{sampling.frequency_penalty}, -2, 2));
+  MOTLEY_TRY_VOID(in_range("presence_penalty", double{sampling.presence_penalty}, -2, 2));
+  MOTLEY_TRY_VOID(
+      in_range("top_logprobs", sampling.top_logprobs, 0,
+               static_cast<double>(std::min<std::int64_t>(most_top_logprobs, bounds.vocabulary))));
+  if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
+    return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
+                   "use a number from 0 to max_tokens");
+  if (sampling.logit_bias.size() > most_biases)
+    return refused("logit_bias", cat(sampling.logit_bias.size(), " entries"),
+                   cat("use at most ", most_biases));
+  for (const LogitBias& bias : sampling.logit_bias) {
+    if (!is_token(bias.token, bounds))
+      return refused("logit_bias", cat("token ", bias.token, " is not in the vocabulary"),
+                     cat("use ids from 0 to ", bounds.vocabulary - 1));
+    MOTLEY_TRY_VOID(in_range("logit_bias", double{bias.bias}, -large, large));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate(const Request& request, const RequestBounds& bounds) {
+  if (request.max_tokens < 0)
+    return refused("max_tokens", cat(request.max_tokens, " is negative"), "use 0 or more");
+  if (request.choices < 1 || request.choices > most_choices)
+    return refused("n", cat(request.choices, " is out of range"),
+                   cat("use a number from 1 to ", most_choices));
+  if (request.end_ids.size() + request.stop_ids.size() > most_stop_ids)
+    return refused("stop_token_ids", cat(request.stop_ids.size(), " entries"),
+                   cat("use at most ", most_stop_ids));
+  for (const std::vector<std::int32_t>* ids : {&request.end_ids, &request.stop_ids}) {
+    for (const std::int32_t id : *ids) {
+      if (!is_token(id, bounds))
+        return refused("stop_token_ids", cat("token ", id, " is not in the vocabulary"),
+                       cat("use ids from 0 to ", bounds.vocabulary - 1));
+    }
+  }
+  MOTLEY_TRY_VOID(validate_prompt(request, bounds));
+  MOTLEY_TRY_VOID(validate_adapters(request));
+  return validate_sampling(request, bounds);
+}
+
+}  // namespace motley::engine

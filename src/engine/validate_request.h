@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/request.h"
+
+namespace motley::engine {
+
+struct RequestBounds {
+  std::int64_t vocabulary = 0;
+  std::int64_t sequence_tokens = 0;  // of the longest sequence that can run
+};
+
+// What is out of range is an error that names the field.
+Result<void> validate(const Request& request, const RequestBounds& bounds);
+
+}  // namespace motley::engine

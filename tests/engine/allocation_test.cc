@@ -1,0 +1,115 @@
+// A step that decodes takes nothing from the heap, whoever it decodes for.
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include <gtest/gtest.h>
+
+#include "engine/golden_engine.h"
+#include "engine/scheduler.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+void* counted(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+void* counted(std::size_t bytes, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
+void* operator new[](std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace motley::engine_tests {
+namespace {
+
+class CountingSink final : public engine::RequestSink {
+ public:
+  void started(const engine::StartEvent&) override {}
+  void prompt_scored(const engine::PromptEvent&) override {}
+  void token(const engine::TokenEvent&) override { ++tokens; }
+  void choice_finished(const engine::ChoiceEvent&) override {}
+  void finished(const engine::Usage&) override {}
+  void failed(const Error& error) override { FAIL() << error.message(); }
+
+  int tokens = 0;
+};
+
+TEST(EngineAllocations, ADecodingStepTakesNone) {
+  score_tests::GoldenModel golden("qwen3_moe", {});
+  const auto pool =
+      lora::Pool::create(golden.device(), {.bytes = std::uint64_t{16} << 20, .page_bytes = 4096})
+          .value();
+  engine::SamplerMaker samplers(std::nullopt, 1);
+  const auto executor = engine::RunnerExecutor::create(
+                            golden.runner(), {.vocabulary = golden.model().config().vocabulary,
+                                              .samplers = &samplers})
+                            .value();
+  engine::PoolStore store({.base = &golden.model().base_view(), .pool = pool.get()});
+  const SteadyClock clock;
+  engine::Scheduler scheduler(executor.get(), &store, &clock, {.prefix_cache = true});
+
+  std::vector<engine::Request> requests;
+  for (const json::Value& each : score_tests::cases_of(golden.golden())) {
+    if (requests.size() == 6) break;
+    if (each.if_object()->find("greedy") == nullptr) continue;
+    engine::Request request = greedy_request(each);
+    for (const engine::ScaledAdapter& adapter : request.adapters) {
+      scheduler.residency().load({.name = adapter.name,
+                                  .path = golden.folder() / "adapters" / adapter.name,
+                                  .load = score_tests::load_options(score_tests::at(each, "load"))},
+                                 true, [](const Result<void>& loaded) { loaded.value(); });
+      while (scheduler.residency().jobs() > 0) scheduler.residency().collect();
+    }
+    request.max_tokens = 40;
+    request.sampling.top_logprobs = 3;
+    // Some greedy, some not.
+    if (requests.size() % 2 == 1) request.sampling.temperature = 0.7F;
+    requests.push_back(std::move(request));
+  }
+  const auto sink = std::make_shared<CountingSink>();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    executor->prepare(requests[i], [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
+      scheduler.submit({.id = i + 1,
+                        .request = requests[i],
+                        .sink = sink,
+                        .sampler = *std::move(sampler),
+                        .accepted = clock.now()});
+    });
+  }
+  while (scheduler.waiting() > 0) scheduler.step().value();
+  for (int i = 0; i < 4; ++i) scheduler.step().value();
+  const int tokens = sink->tokens;
+  const std::int64_t before = allocations.load();
+  // Pages are taken and published on the way.
+  for (int i = 0; i < 24; ++i) {
+    if (!scheduler.step().ok()) break;
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(sink->tokens - tokens, 24 * 6);
+  scheduler.cancel_all();
+}
+
+}  // namespace
+}  // namespace motley::engine_tests

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/pool_store.h"
+#include "engine/runner_executor.h"
+#include "score/golden_model.h"
+
+// An engine over a model of tests/goldens, on the CPU.
+namespace motley::engine_tests {
+
+// What came of one request: tokens and log-probabilities by choice, or the error.
+class Answer final : public engine::RequestSink {
+ public:
+  explicit Answer(int choices = 1)
+      : tokens(static_cast<std::size_t>(choices)),
+        logprobs(tokens.size()),
+        reasons(tokens.size()) {}
+
+  void started(const engine::StartEvent& event) override {
+    tell([&] { cached_tokens = event.cached_tokens; });
+  }
+  void prompt_scored(const engine::PromptEvent& event) override {
+    tell([&] {
+      prompt_logprobs.insert(prompt_logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+    });
+  }
+  void token(const engine::TokenEvent& event) override {
+    tell([&] {
+      const auto choice = static_cast<std::size_t>(event.choice);
+      tokens[choice].push_back(event.token);
+      logprobs[choice].push_back(event.logprob);
+    });
+  }
+  void choice_finished(const engine::ChoiceEvent& event) override {
+    tell([&] { reasons[static_cast<std::size_t>(event.choice)] = event.reason; });
+  }
+  void finished(const engine::Usage&) override {
+    tell([&] { closed_ = true; });
+  }
+  void failed(const Error& why) override {
+    tell([&] {
+      error = why;
+      closed_ = true;
+    });
+  }
+
+  const Answer& wait() {
+    std::unique_lock held(lock_);
+    changed_.wait(held, [this] { return closed_; });
+    return *this;
+  }
+  bool closed() {
+    const std::lock_guard held(lock_);
+    return closed_;
+  }
+
+  // Read once it is closed.
+  std::vector<std::vector<std::int32_t>> tokens;
+  std::vector<std::vector<float>> logprobs;
+  std::vector<std::optional<engine::FinishReason>> reasons;
+  std::vector<float> prompt_logprobs;
+  std::int64_t cached_tokens = 0;
+  std::optional<Error> error;
+
+ private:
+  void tell(const std::function<void()>& event) {
+    const std::lock_guard held(lock_);
+    event();
+    changed_.notify_all();
+  }
+
+  std::mutex lock_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+};
+
+class GoldenEngine {
+ public:
+  struct Options {
+    std::int64_t max_rows = 64;
+    std::int64_t max_sequences = 32;
+    std::int64_t max_tokens = 64;
+    std::int64_t pages = 256;
+    std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
+    bool prefix_cache = true;
+  };
+
+  GoldenEngine(score_tests::GoldenModel& golden, const Options& options);
+  ~GoldenEngine() { engine_.reset(); }
+
+  engine::Engine& engine() { return *engine_; }
+  lora::Pool& pool() { return *pool_; }
+  std::filesystem::path path_of(const std::string& adapter) const;
+  // Every adapter that a case of the golden names, in the way the case says.
+  void load_adapters();
+  Result<void> load(const std::string& adapter, bool replace, const lora::LoadOptions& load = {});
+  Result<void> unload(const std::string& adapter);
+
+  std::shared_ptr<Answer> submit(engine::Request request);
+
+ private:
+  score_tests::GoldenModel* golden_;
+  SteadyClock clock_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<runner::Runner> runner_;
+  std::unique_ptr<engine::SamplerMaker> samplers_;
+  std::unique_ptr<engine::RunnerExecutor> executor_;
+  std::unique_ptr<engine::PoolStore> store_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+// The greedy continuation of a case.
+engine::Request greedy_request(const json::Value& golden_case);
+std::vector<engine::ScaledAdapter> adapters_of(const json::Value& golden_case);
+
+}  // namespace motley::engine_tests

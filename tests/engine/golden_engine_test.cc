@@ -1,0 +1,225 @@
+// Whole models through the engine: what was recorded, and the same bits whatever runs beside.
+
+#include "engine/golden_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace motley::engine_tests {
+namespace {
+
+using score_tests::at;
+using score_tests::cases_of;
+using score_tests::GoldenModel;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int soak_requests = 60;
+#else
+constexpr int soak_requests = 300;
+#endif
+constexpr std::uint64_t few_adapters = std::uint64_t{1} << 20;
+
+// Requests of all cases with a recorded continuation.
+std::vector<engine::Request> greedy_requests(const GoldenModel& golden) {
+  std::vector<engine::Request> requests;
+  for (const json::Value& each : cases_of(golden.golden())) {
+    if (each.if_object()->find("greedy") != nullptr) requests.push_back(greedy_request(each));
+  }
+  return requests;
+}
+
+std::vector<std::shared_ptr<Answer>> answers_of(GoldenEngine& world,
+                                                const std::vector<engine::Request>& requests) {
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (const engine::Request& request : requests) answers.push_back(world.submit(request));
+  for (const auto& answer : answers) answer->wait();
+  return answers;
+}
+
+void expect_all_given_back(GoldenEngine& world) {
+  world.engine().shutdown(engine::Engine::Drain::finish);
+  EXPECT_EQ(world.engine().stats().kv_pages_used, 0);
+  EXPECT_EQ(world.pool().usage().pinned_pages, 0);
+}
+
+class GoldenContinuations : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenContinuations, AllAdaptersInOneBatchAreAsRecorded) {
+  GoldenModel golden(GetParam(), {});
+  GoldenEngine world(golden, {});
+  world.load_adapters();
+  const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
+  const std::vector<std::shared_ptr<Answer>> answers = answers_of(world, greedy_requests(golden));
+  std::size_t next = 0;
+  for (const json::Value& each : cases_of(golden.golden())) {
+    const json::Value* const greedy = each.if_object()->find("greedy");
+    if (greedy == nullptr) continue;
+    const std::string& name = *at(each, "name").if_string();
+    const Answer& answer = *answers[next++];
+    ASSERT_FALSE(answer.error) << name << ": " << answer.error->message();
+    const json::Array& ids = *at(*greedy, "token_ids").if_array();
+    const json::Array& logprobs = *at(*greedy, "logprobs").if_array();
+    ASSERT_EQ(answer.tokens[0].size(), ids.size()) << name;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(answer.tokens[0][i], ids[i].as_number("id").value()) << name << ", token " << i;
+      EXPECT_NEAR(double{answer.logprobs[0][i]}, logprobs[i].as_number("logprob").value(),
+                  tolerance)
+          << name << ", token " << i;
+    }
+  }
+  expect_all_given_back(world);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenContinuations,
+                         testing::ValuesIn(score_tests::golden_models()),
+                         [](const auto& model) { return model.param; });
+
+// A plain model and one with latents: whoever runs beside, however prompts are cut and whoever is
+// pushed back, each answer has the tokens and bits that it has alone.
+class GoldenBits : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenBits, NothingBesideChangesABit) {
+  GoldenModel golden(GetParam(), {});
+  std::vector<engine::Request> requests = greedy_requests(golden);
+  requests.resize(std::min<std::size_t>(requests.size(), 10));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].max_tokens = 40;
+    if (i % 2 == 0) continue;
+    // Every other one is drawn by chance, with penalties that know what was drawn before.
+    requests[i].sampling.temperature = 0.8F;
+    requests[i].sampling.top_p = 0.9F;
+    requests[i].sampling.frequency_penalty = 0.5F;
+    requests[i].sampling.seed = i;
+    requests[i].choices = 2;
+  }
+  std::vector<std::shared_ptr<Answer>> alone;
+  {
+    GoldenEngine world(golden, {.prefix_cache = false});
+    world.load_adapters();
+    for (const engine::Request& request : requests)
+      alone.push_back(answers_of(world, {request})[0]);
+  }
+  // Few rows, few pages, and adapters that don't all fit.
+  GoldenEngine world(
+      golden, {.max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters});
+  world.load_adapters();
+  const std::vector<std::shared_ptr<Answer>> beside = answers_of(world, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_FALSE(beside[i]->error) << beside[i]->error->message();
+    EXPECT_EQ(beside[i]->tokens, alone[i]->tokens) << "request " << i;
+    EXPECT_EQ(beside[i]->logprobs, alone[i]->logprobs) << "request " << i;
+  }
+  EXPECT_GT(world.engine().stats().preemptions, 0);
+  expect_all_given_back(world);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
+
+TEST(GoldenEngine, APrefixHitChangesNoBit) {
+  GoldenModel golden("qwen3_moe", {});
+  GoldenEngine world(golden, {});
+  engine::Request request = greedy_requests(golden)[0];
+  while (request.tokens.size() < 40)
+    request.tokens.push_back(request.tokens[request.tokens.size() - 9]);
+  const auto first = world.submit(request);
+  first->wait();
+  const auto second = world.submit(request);
+  second->wait();
+  EXPECT_EQ(first->cached_tokens, 0);
+  EXPECT_EQ(second->cached_tokens, 32);
+  EXPECT_EQ(first->tokens, second->tokens);
+  EXPECT_EQ(first->logprobs, second->logprobs);
+}
+
+TEST(GoldenEngine, ChoicesAreEqualAndPromptsAreScored) {
+  GoldenModel golden("qwen3_moe", {});
+  GoldenEngine world(golden, {.max_rows = 16, .max_sequences = 8});
+  const std::vector<runner::ScoreLine> lines = golden.lines_of(cases_of(golden.golden())[0]);
+  const runner::ScoreResult scored = golden.score({lines[0]}, {lora::Mix()})[0];
+  const auto answer = world.submit({.tokens = lines[0].tokens,
+                                    .sampling = {.temperature = 0, .logprobs = true},
+                                    .max_tokens = 8,
+                                    .choices = 3,
+                                    .prompt_logprobs = true});
+  answer->wait();
+  ASSERT_FALSE(answer->error) << answer->error->message();
+  EXPECT_TRUE(
+      std::ranges::equal(answer->prompt_logprobs, std::span(scored.token_logprobs).subspan(1)));
+  EXPECT_EQ(answer->tokens[0].size(), 8);
+  for (const std::size_t choice : {1U, 2U}) {
+    EXPECT_EQ(answer->tokens[choice], answer->tokens[0]);
+    EXPECT_EQ(answer->logprobs[choice], answer->logprobs[0]);
+  }
+  expect_all_given_back(world);
+}
+
+// Random lengths, cancels, loads and unloads, on memory that is too small.
+TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {
+  GoldenModel golden("qwen3_moe", {});
+  const std::vector<engine::Request> requests = greedy_requests(golden);
+  std::vector<std::shared_ptr<Answer>> alone;
+  {
+    GoldenEngine world(golden, {});
+    world.load_adapters();
+    alone = answers_of(world, requests);
+  }
+  GoldenEngine world(
+      golden, {.max_rows = 12, .max_sequences = 8, .pages = 10, .adapter_bytes = few_adapters});
+  world.load_adapters();
+  std::mt19937 random(1);
+  const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random()) % end; };
+  struct Live {
+    std::size_t which;
+    std::shared_ptr<Answer> answer;
+    bool cancelled;
+  };
+  std::vector<Live> live;
+  std::string unloaded;
+  for (int i = 0; i < soak_requests; ++i) {
+    const std::size_t which = below(requests.size());
+    engine::Request request = requests[which];
+    request.max_tokens = static_cast<std::int64_t>(1 + below(16));
+    request.choices = below(5) == 0 ? 3 : 1;
+    auto answer = std::make_shared<Answer>(request.choices);
+    const auto id = world.engine().submit(request, answer);
+    if (id.ok()) {
+      const bool cancel = below(10) == 0;
+      if (cancel) world.engine().cancel(*id);
+      live.push_back({which, answer, cancel});
+    } else {
+      EXPECT_EQ(id.error().code(), ErrorCode::not_found);
+    }
+    if (below(20) == 0) {
+      if (unloaded.empty()) {
+        const std::vector<engine::AdapterInfo> adapters = world.engine().adapters();
+        unloaded = adapters[below(adapters.size())].name;
+        EXPECT_TRUE(world.unload(unloaded).ok());
+      } else {
+        EXPECT_TRUE(world.load(std::exchange(unloaded, {}), false).ok());
+      }
+    }
+    // Some requests in flight, not all of them at once.
+    if (live.size() > 24) live[live.size() - 24].answer->wait();
+  }
+  for (const Live& each : live) {
+    each.answer->wait();
+    if (each.answer->error) {
+      EXPECT_EQ(each.answer->error->code(), ErrorCode::not_found) << each.answer->error->message();
+      continue;
+    }
+    const std::vector<std::int32_t>& expected = alone[each.which]->tokens[0];
+    for (const std::vector<std::int32_t>& tokens : each.answer->tokens) {
+      EXPECT_TRUE(std::ranges::equal(tokens, std::span(expected).first(tokens.size())));
+      EXPECT_TRUE(each.cancelled || !tokens.empty());
+    }
+  }
+  EXPECT_GT(world.engine().stats().adapter_loads, 0);
+  expect_all_given_back(world);
+}
+
+}  // namespace
+}  // namespace motley::engine_tests
