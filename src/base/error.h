@@ -31,7 +31,7 @@ int exit_status(ErrorCode code);
 
 int http_status(ErrorCode code);
 
-// Stable name for logs and for the `type` field of HTTP errors, e.g. "bad_file".
+// Stable name for logs and for the `code` field of HTTP errors, e.g. "bad_file".
 std::string_view name(ErrorCode code);
 
 // An error says what happened, where (a file, a tensor, a field), and what to do about it.

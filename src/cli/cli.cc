@@ -11,10 +11,12 @@
 namespace motley::cli {
 namespace {
 
-std::vector<Command> commands() { return {score_command(), tokenize_command(), inspect_command()}; }
+std::vector<Command> commands() {
+  return {serve_command(), chat_command(), score_command(), tokenize_command(), inspect_command()};
+}
 
 // Commands of the contract whose rooms are not built yet.
-constexpr std::array<std::string_view, 4> promised = {"serve", "chat", "bench", "quantize"};
+constexpr std::array<std::string_view, 2> promised = {"bench", "quantize"};
 
 std::string overview() {
   std::string text =

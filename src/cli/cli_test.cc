@@ -72,7 +72,7 @@ TEST(Cli, SuggestsWhatWasMeant) {
 }
 
 TEST(Cli, PromisedCommandsSayThatTheyAreNotThereYet) {
-  for (const char* command : {"serve", "chat", "bench", "quantize"}) {
+  for (const char* command : {"bench", "quantize"}) {
     const Outcome outcome = motley({command, "model"});
     EXPECT_EQ(outcome.status, 2) << command;
     EXPECT_THAT(outcome.errors,

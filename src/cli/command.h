@@ -16,8 +16,10 @@ struct Command {
   Result<void> (*run)(const Arguments& arguments, Output output) = nullptr;
 };
 
+Command chat_command();
 Command inspect_command();
 Command score_command();
+Command serve_command();
 Command tokenize_command();
 
 }  // namespace motley::cli

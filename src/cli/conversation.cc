@@ -1,0 +1,146 @@
+#include "cli/conversation.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/output/transcript.h"
+
+namespace motley::cli {
+namespace {
+
+using server::EngineNews;
+
+constexpr auto look_up = std::chrono::milliseconds(50);
+
+// Hands what the engine says to the thread that waits for it.
+class Inbox final : public engine::RequestSink {
+ public:
+  void started(const engine::StartEvent& event) override { put({0, event}); }
+  void prompt_scored(const engine::PromptEvent&) override {}
+  void token(const engine::TokenEvent& event) override {
+    put({0, server::ChoiceToken{.choice = event.choice, .token = {.id = event.token}}});
+  }
+  void choice_finished(const engine::ChoiceEvent& event) override { put({0, event}); }
+  void finished(const engine::Usage& usage) override { put({0, usage}); }
+  void failed(const Error& error) override { put({0, error}); }
+
+  // What has come, after a short while perhaps nothing.
+  std::vector<EngineNews> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, look_up, [this] { return !news_.empty(); });
+    return std::exchange(news_, {});
+  }
+
+ private:
+  void put(EngineNews news) {
+    const std::lock_guard lock(mutex_);
+    news_.push_back(std::move(news));
+    changed_.notify_one();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<EngineNews> news_;
+};
+
+json::Value message(std::string_view role, std::string_view content) {
+  json::Object object;
+  object.add("role", role);
+  object.add("content", content);
+  return object;
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
+}  // namespace
+
+Conversation::Conversation(engine::Engine& engine, const text::ModelText& text,
+                           bool special_in_said)
+    : engine_(engine),
+      text_(text),
+      special_in_said_(special_in_said),
+      format_(server::find_chat_format(text)) {}
+
+engine::Request Conversation::request_for(std::vector<std::int32_t> tokens) const {
+  const text::GenerationConfig& defaults = text_.generation();
+  const auto room = engine_.max_sequence_tokens() - static_cast<std::int64_t>(tokens.size());
+  engine::SamplingParams sampling;
+  sampling.temperature = static_cast<float>(defaults.temperature.value_or(1));
+  sampling.top_k = static_cast<std::int32_t>(defaults.top_k.value_or(0));
+  sampling.top_p = static_cast<float>(defaults.top_p.value_or(1));
+  sampling.min_p = static_cast<float>(defaults.min_p.value_or(0));
+  sampling.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(1));
+  engine::Request request{.tokens = std::move(tokens),
+                          .sampling = std::move(sampling),
+                          .max_tokens = room,
+                          .end_ids = defaults.end_tokens};
+  if (!adapter_.empty()) request.adapters.push_back({.name = adapter_});
+  return request;
+}
+
+Result<Conversation::Answer> Conversation::say(std::string_view text, const Listener& listener,
+                                               const Enough& enough) {
+  json::Array messages = messages_;
+  messages.push_back(message("user", text));
+  MOTLEY_TRY(text::ModelText::Chat chat,
+             text_.chat({.messages = messages, .now = local_time()}, special_in_said_));
+  if (static_cast<std::int64_t>(chat.ids.size()) >= engine_.max_sequence_tokens())
+    return Error(ErrorCode::too_long, "the conversation is as long as the model can follow", "",
+                 "begin anew with /reset");
+  server::TextRules rules{.tokenizer = &text_.tokenizer()};
+  const auto& ends = text_.generation().end_tokens;
+  rules.ends.insert(ends.begin(), ends.end());
+  for (const std::string_view mark : format_.marks())
+    if (const auto id = text_.tokenizer().id_of(mark)) rules.visible.insert(*id);
+  MOTLEY_TRY(server::Transcript transcript, server::Transcript::make(std::move(rules), 1, 1));
+  const auto parser = server::make_output_parser(format_, chat.text.text, nullptr);
+
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  const auto inbox = std::make_shared<Inbox>();
+  MOTLEY_TRY(const engine::RequestId id, engine_.submit(request_for(std::move(chat.ids)), inbox));
+  Answer answer;
+  std::string content;
+  bool interrupted = false;
+  bool ended = false;
+  const auto hear = [&](const server::ParsedOutput& piece) {
+    content += piece.content;
+    if (!piece.empty()) listener(piece);
+  };
+  while (!transcript.done()) {
+    for (EngineNews& news : inbox->take()) {
+      const auto update = transcript.take(std::move(news));
+      if (!update) continue;
+      if (answer.seconds_to_first == 0) answer.seconds_to_first = seconds(clock.now() - start);
+      hear(parser->push(update->piece.text));
+      if (!update->end) continue;
+      ended = true;
+      hear(parser->finish());
+      if (update->end == server::EndOfChoice::length) answer.cut_off = true;
+    }
+    if (!interrupted && enough()) {
+      interrupted = answer.cut_off = true;
+      engine_.cancel(id);
+    }
+  }
+  if (transcript.failure() && !interrupted) return *transcript.failure();
+  if (!ended) hear(parser->finish());
+  answer.tokens = transcript.counts().completion;
+  answer.seconds = seconds(clock.now() - start);
+  messages.push_back(message("assistant", content));
+  messages_ = std::move(messages);
+  return answer;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "server/output/chat_format.h"
+#include "text/model_text.h"
+
+namespace motley::cli {
+
+// A talk with the model: what was said so far, and who says what comes next.
+class Conversation {
+ public:
+  // Engine and text must outlive it.
+  Conversation(engine::Engine& engine, const text::ModelText& text, bool special_in_said);
+
+  // "" is the base.
+  void speak_as(std::string adapter) { adapter_ = std::move(adapter); }
+  const std::string& adapter() const { return adapter_; }
+  void forget() { messages_.clear(); }
+
+  struct Answer {
+    std::int64_t tokens = 0;
+    double seconds_to_first = 0;
+    double seconds = 0;
+    bool cut_off = false;  // because there was enough, or by length
+  };
+  // Pieces of the answer as they come, on this thread.
+  using Listener = std::function<void(const server::ParsedOutput& piece)>;
+  // Asked several times a second; true ends the answer.
+  using Enough = std::function<bool()>;
+
+  // What was said and answered is remembered, unless it fails.
+  Result<Answer> say(std::string_view text, const Listener& listener, const Enough& enough);
+
+ private:
+  engine::Request request_for(std::vector<std::int32_t> tokens) const;
+
+  engine::Engine& engine_;
+  const text::ModelText& text_;
+  bool special_in_said_;
+  server::ChatFormat format_;
+  std::string adapter_;
+  json::Array messages_;
+};
+
+}  // namespace motley::cli

@@ -1,0 +1,148 @@
+#include "cli/engine_stack.h"
+
+#include <algorithm>
+#include <future>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/units.h"
+
+namespace motley::cli {
+namespace {
+
+constexpr std::int64_t most_sequences = 256;
+constexpr std::uint64_t host_pages_each = 2;  // for a page of a device
+constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
+
+// Requests without a seed differ from one start of the program to the next.
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+// Where the device does not say otherwise.
+bool likes_float32(const tensor::Device& device) {
+  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
+                                                       const text::ModelText& text) {
+  std::unique_ptr<EngineStack> stack(new EngineStack);
+  MOTLEY_TRY_VOID(stack->load_model(settings));
+  MOTLEY_TRY_VOID(stack->make_memory(settings));
+  MOTLEY_TRY_VOID(stack->make_executor(text));
+  stack->store_ = std::make_unique<engine::PoolStore>(
+      engine::PoolStore::Options{.base = &stack->model_->base_view(),
+                                 .pool = stack->pool_.get(),
+                                 .host_pool = stack->host_pool_.get()});
+  stack->engine_ = engine::Engine::create({.executor = stack->executor_.get(),
+                                           .adapters = stack->store_.get(),
+                                           .clock = &stack->clock_},
+                                          {.max_queue = settings.max_queue});
+  MOTLEY_TRY_VOID(stack->load_adapters(settings));
+  return stack;
+}
+
+Result<void> EngineStack::load_model(const ModelSettings& settings) {
+  MOTLEY_TRY(device_, tensor::open_device(settings.device, {.owns_machine = true}));
+  std::optional<Progress> progress;
+  const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    if (!progress)
+      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
+    progress->set(done);
+  };
+  MOTLEY_TRY(model_, model::Model::load(settings.model, *device_,
+                                        {.exact = settings.exact.value_or(likes_float32(*device_)),
+                                         .experts_backend = settings.experts_backend,
+                                         .progress = report}));
+  if (progress) progress->finish();
+  return {};
+}
+
+// Adapters' pages first: the keys and values take of the rest.
+Result<void> EngineStack::make_memory(const ModelSettings& settings) {
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
+  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
+  lora::Pool::Options pool{.bytes = settings.adapter_memory.value_or(
+                               std::max(memory.available / 8, least_adapter_memory)),
+                           .dtype = model_->activations(),
+                           .experts = model_->factor_layout(),
+                           .directory = on_gpu};
+  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
+  if (on_gpu) {
+    // Adapters that make room on the device stay within reach of a copy.
+    lora::Pool::Options behind = pool;
+    behind.bytes = host_pages_each * pool.bytes;
+    behind.directory = false;
+    MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), behind));
+  }
+
+  const std::int64_t longest = model_->config().max_positions;
+  const std::int64_t page =
+      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations());
+  const std::int64_t all = most_sequences * runner::KvMemory::pages_for(longest);
+  const auto bytes = settings.kv_memory.value_or((memory.available - pool.bytes) / 4);
+  const std::int64_t pages =
+      std::min(all, static_cast<std::int64_t>(bytes / static_cast<std::uint64_t>(page)));
+  if (pages < 2)
+    return Error(ErrorCode::out_of_memory,
+                 cat(format_bytes(bytes), " hold no page of keys and values, which takes ",
+                     format_bytes(static_cast<std::uint64_t>(page))),
+                 "--kv-memory", "give more, or free some memory");
+  MOTLEY_TRY(runner_, runner::Runner::create(
+                          *model_, *device_,
+                          {.max_rows = settings.max_batch_tokens,
+                           .max_sequences = std::min(most_sequences, settings.max_batch_tokens),
+                           .max_tokens = std::min(longest, pages * runner::KvMemory::page_tokens),
+                           .pages = pages,
+                           .adapters = pool_.get(),
+                           .graphs = settings.graphs}));
+  log::info("engine.memory", {{"device", device_->description()},
+                              {"compute", model_->exact() ? "f32" : "bf16"},
+                              {"experts", model_->describe_backends()},
+                              {"adapter_pages", pool_->usage().pages},
+                              {"adapter_bytes", pool_->usage().pages * pool_->usage().page_bytes},
+                              {"kv_pages", pages},
+                              {"kv_bytes", pages * page},
+                              {"kv_tokens", pages * runner::KvMemory::page_tokens},
+                              {"longest_sequence", runner_->options().max_tokens}});
+  return {};
+}
+
+Result<void> EngineStack::make_executor(const text::ModelText& text) {
+  const std::int64_t width = model_->config().vocabulary;
+  // Grammars write no special token: those mark what a template says.
+  std::vector<std::string> bytes(static_cast<std::size_t>(width));
+  const text::Tokenizer& tokenizer = text.tokenizer();
+  for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
+    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
+  MOTLEY_TRY(auto vocabulary,
+             engine::GrammarVocabulary::create(bytes, width, text.generation().end_tokens));
+  samplers_ = std::make_unique<engine::SamplerMaker>(std::move(vocabulary), random_seed());
+  MOTLEY_TRY(executor_, engine::RunnerExecutor::create(
+                            *runner_, {.vocabulary = width, .samplers = samplers_.get()}));
+  return {};
+}
+
+Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
+  for (const AdapterOption& each : settings.adapters) {
+    // Shared, because the engine may still hold it when the value is there.
+    const auto answer = std::make_shared<std::promise<Result<void>>>();
+    engine_->load_adapter(
+        {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load}, false,
+        [answer](Result<void> result) { answer->set_value(std::move(result)); });
+    Result<void> loaded = answer->get_future().get();
+    if (!loaded.ok()) return std::move(loaded).error().within(cat("adapter ", quote(each.name)));
+  }
+  return {};
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "cli/model_settings.h"
+#include "engine/engine.h"
+#include "engine/pool_store.h"
+#include "engine/runner_executor.h"
+#include "engine/sampler_maker.h"
+#include "lora/pool.h"
+#include "model/model.h"
+#include "runner/runner.h"
+#include "tensor/device.h"
+#include "text/model_text.h"
+
+namespace motley::cli {
+
+// A model, what it runs in and the engine over both.
+class EngineStack {
+ public:
+  // Loads the model and the adapters; says in the log what serves and what it takes.
+  static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
+                                                   const text::ModelText& text);
+
+  engine::Engine& engine() { return *engine_; }
+  const model::Config& config() const { return model_->config(); }
+
+ private:
+  EngineStack() = default;
+
+  Result<void> load_model(const ModelSettings& settings);
+  Result<void> make_memory(const ModelSettings& settings);
+  Result<void> make_executor(const text::ModelText& text);
+  Result<void> load_adapters(const ModelSettings& settings);
+
+  // In the order in which they use each other.
+  SteadyClock clock_;
+  std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
+  std::unique_ptr<runner::Runner> runner_;
+  std::unique_ptr<engine::SamplerMaker> samplers_;
+  std::unique_ptr<engine::RunnerExecutor> executor_;
+  std::unique_ptr<engine::PoolStore> store_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace motley::cli

@@ -1,0 +1,143 @@
+#include "cli/model_settings.h"
+
+#include <charconv>
+#include <system_error>
+
+#include "base/cat.h"
+#include "base/units.h"
+
+namespace motley::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t most_batch_tokens = 65536;
+constexpr std::int64_t most_queue = 1'000'000;
+
+Error wrong_option(std::string what, std::string_view option, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
+}
+
+Error not_there_yet(std::string_view what, std::string_view option, std::string fix) {
+  return {ErrorCode::not_implemented, cat(what, " not there yet"), std::string(option),
+          std::move(fix)};
+}
+
+// Whether everything is float32; nothing: as the device likes it.
+Result<std::optional<bool>> parse_compute(std::string_view text) {
+  if (text == "f32") return std::optional(true);
+  if (text == "bf16") return std::optional(false);
+  if (text == "auto") return std::optional<bool>();
+  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
+                      "use auto, f32 or bf16");
+}
+
+// The last part of a folder's path, however the path is written.
+std::string folder_name(const fs::path& folder) {
+  std::error_code failure;
+  const fs::path whole = fs::canonical(folder, failure);
+  return (failure ? folder : whole).filename().string();
+}
+
+Result<std::vector<AdapterOption>> read_adapters(const Arguments& arguments,
+                                                 std::string_view base) {
+  std::vector<AdapterOption> adapters;
+  for (const std::string& text : arguments.values("--adapter")) {
+    MOTLEY_TRY(AdapterOption adapter, parse_adapter_option(text));
+    if (adapter.name == base)
+      return wrong_option(cat("adapter ", quote(adapter.name), " has the base's name"), "--adapter",
+                          "give it another, or the base with --name");
+    for (const AdapterOption& other : adapters) {
+      if (other.name == adapter.name)
+        return wrong_option(cat("adapter ", quote(adapter.name), " twice"), "--adapter",
+                            "give each a name of its own");
+    }
+    adapters.push_back(std::move(adapter));
+  }
+  return adapters;
+}
+
+Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
+                                               std::string_view option) {
+  const std::string* const text = arguments.value(option);
+  if (text == nullptr) return std::optional<std::uint64_t>();
+  auto size = parse_size(*text);
+  if (!size.ok()) return std::move(size).error().within(option);
+  return std::optional(*size);
+}
+
+// Options of the contract whose meaning is there, or that refuse what is not.
+Result<void> check_promised(const Arguments& arguments) {
+  MOTLEY_TRY(const std::int64_t ranks, integer_option(arguments, "--tp", 1, 1024, 1));
+  if (ranks > 1) return not_there_yet("a model on several GPUs is", "--tp", "use --tp 1");
+  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
+    if (*dtype == "fp8")
+      return not_there_yet("adapters in fp8 are", "--adapter-dtype", "use --adapter-dtype auto");
+    if (*dtype != "auto")
+      return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
+                          "use auto or fp8");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<OptionSpec> model_option_specs() {
+  return {
+      {"--adapter", "NAME=PATH", "an adapter that requests may name", true},
+      {"--device", "D", "auto, cpu, cuda or cuda:N"},
+      {"--tp", "N", "GPUs to share the model among (1)"},
+      {"--max-batch-tokens", "N", "tokens of a step, all requests together (512)"},
+      {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
+      {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
+      {"--compute", "C", "auto, f32 or bf16"},
+      {"--batch-invariant", "", "a request's bits depend on nothing beside it; so on a CPU"},
+      {"--name", "ID", "what requests call the base (the folder's name)"},
+      {"--max-queue", "N", "requests that may wait; more are refused (1024)"},
+      {"--adapter-dtype", "T", "auto or fp8"},
+      {"--experts-backend", "NAME", "auto, or the backend to take"},
+      {"--no-graphs", "", "launches a GPU's steps one kernel at a time"},
+      {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
+}
+
+Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view option,
+                                    std::int64_t least, std::int64_t most, std::int64_t otherwise) {
+  const std::string* const text = arguments.value(option);
+  if (text == nullptr) return otherwise;
+  std::int64_t number = 0;
+  const char* const end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end || number < least || number > most)
+    return wrong_option(cat("not a number that fits: ", quote(*text)), option,
+                        cat("use ", least, " to ", most));
+  return number;
+}
+
+Result<ModelSettings> read_model_settings(const Arguments& arguments) {
+  ModelSettings settings{.model = arguments.positional(0)};
+  const std::string* const name = arguments.value("--name");
+  settings.name = name != nullptr ? *name : folder_name(settings.model);
+  if (settings.name.empty()) return wrong_option("an empty name", "--name", "give one");
+  MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings.name));
+  if (const std::string* const device = arguments.value("--device")) {
+    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
+  }
+  const std::string* const compute = arguments.value("--compute");
+  MOTLEY_TRY(settings.exact, parse_compute(compute == nullptr ? "auto" : *compute));
+  MOTLEY_TRY(settings.max_batch_tokens,
+             integer_option(arguments, "--max-batch-tokens", 1, most_batch_tokens,
+                            settings.max_batch_tokens));
+  MOTLEY_TRY(settings.adapter_memory, read_size(arguments, "--adapter-memory"));
+  MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
+  MOTLEY_TRY(settings.max_queue,
+             integer_option(arguments, "--max-queue", 0, most_queue, settings.max_queue));
+  MOTLEY_TRY_VOID(check_promised(arguments));
+  if (const std::string* const backend = arguments.value("--experts-backend")) {
+    if (*backend != "auto") settings.experts_backend = *backend;
+  }
+  settings.graphs = !arguments.has("--no-graphs");
+  settings.special_in_said = arguments.has("--hf-special-text");
+  return settings;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <csignal>
+
+namespace motley::cli {
+
+// Keeps SIGINT and SIGTERM from ending the process while it lives; they are waited for instead.
+// Made before the threads that shall not be disturbed either.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    ::sigemptyset(&held_);
+    ::sigaddset(&held_, SIGINT);
+    ::sigaddset(&held_, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  // Whether one came, waiting for it at most that long.
+  bool wait(std::chrono::milliseconds time) const {
+    const timespec limit{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
+    return ::sigtimedwait(&held_, nullptr, &limit) > 0;
+  }
+
+ private:
+  sigset_t held_{};
+  sigset_t before_{};
+};
+
+}  // namespace motley::cli

@@ -1,0 +1,117 @@
+#include "server/api/adapter_request.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/cat.h"
+#include "base/files.h"
+#include "server/api/fields.h"
+#include "server/api/generation_fields.h"
+
+namespace motley::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view path_field = "lora_path";
+constexpr std::size_t longest_path = 4096;
+
+Result<std::string> read_name(Fields& fields) {
+  MOTLEY_TRY(auto name, fields.string("lora_name"));
+  if (!name || !is_adapter_name(*name))
+    return Error(ErrorCode::invalid_argument,
+                 name ? cat("not an adapter's name: ", quote(*name)) : "no name", "lora_name",
+                 "use 1 to 200 letters, digits, '.', '_', '/' or '-'");
+  return *std::move(name);
+}
+
+// The field may be written as in the command line's option.
+Result<std::optional<std::string>> read_either(Fields& fields, std::string_view one,
+                                               std::string_view other) {
+  MOTLEY_TRY(auto first, fields.string(one));
+  MOTLEY_TRY(auto second, fields.string(other));
+  return first ? std::move(first) : std::move(second);
+}
+
+Result<fs::path> follow(const fs::path& path) {
+  std::error_code failure;
+  fs::path found = fs::canonical(path, failure);
+  if (failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory)
+    return Error(ErrorCode::not_found, cat("no such folder ", quote(path.string())),
+                 std::string(path_field), "give the path of an adapter's folder");
+  if (failure)
+    return Error(ErrorCode::invalid_argument,
+                 cat("can't follow ", quote(path.string()), ": ", failure.message()),
+                 std::string(path_field), "give the path of an adapter's folder");
+  return found;
+}
+
+bool lies_in(const fs::path& path, const fs::path& root) {
+  const auto [root_end, path_end] = std::ranges::mismatch(root, path);
+  return root_end == root.end();
+}
+
+Error outside(const fs::path& path) {
+  return {ErrorCode::invalid_argument, cat(quote(path.string()), " lies outside --adapter-root"),
+          std::string(path_field), "move it inside, or start the server with another root"};
+}
+
+}  // namespace
+
+Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
+  MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
+  Fields fields(*object);
+  LoadAdapterRequest request;
+  MOTLEY_TRY(request.spec.name, read_name(fields));
+  MOTLEY_TRY(const auto path, fields.string(path_field));
+  if (!path || path->empty() || path->size() > longest_path ||
+      path->find('\0') != std::string::npos)
+    return Error(ErrorCode::invalid_argument, "not a path", std::string(path_field),
+                 "give the path of an adapter's folder");
+  request.spec.path = *path;
+  MOTLEY_TRY(const auto replace, fields.boolean("load_inplace"));
+  request.replace = replace.value_or(false);
+  MOTLEY_TRY(const auto pinned, fields.boolean("pinned"));
+  request.spec.pinned = pinned.value_or(false);
+  MOTLEY_TRY(const auto columns, read_either(fields, "b-columns", "b_columns"));
+  if (columns) {
+    MOTLEY_TRY(request.spec.load.b_columns, lora::parse_b_columns(*columns));
+  }
+  MOTLEY_TRY(const auto orientation, fields.string("orientation"));
+  if (orientation) {
+    MOTLEY_TRY(request.spec.load.orientation, lora::parse_orientation(*orientation));
+  }
+  fields.accept({"lora_int_id", "base_model_name"});  // which vLLM's clients send
+  MOTLEY_TRY_VOID(fields.refuse_others());
+  return request;
+}
+
+Result<std::string> read_unload_adapter_request(const json::Value& body) {
+  MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
+  Fields fields(*object);
+  MOTLEY_TRY(std::string name, read_name(fields));
+  fields.accept({"lora_int_id"});
+  MOTLEY_TRY_VOID(fields.refuse_others());
+  return name;
+}
+
+Result<fs::path> resolve_adapter_path(const fs::path& path, const std::optional<fs::path>& root) {
+  if (!root) return follow(path);
+  MOTLEY_TRY(const fs::path base, follow(*root));
+  // An absolute path replaces the root here. What climbs out is refused whether it exists or not.
+  const fs::path wanted = base / path;
+  std::error_code ignored;
+  if (!lies_in(fs::weakly_canonical(wanted, ignored), base)) return outside(path);
+  MOTLEY_TRY(const fs::path folder, follow(wanted));
+  if (!lies_in(folder, base)) return outside(path);
+  MOTLEY_TRY(const PathKind kind, path_kind(folder));
+  if (kind != PathKind::folder) return folder;
+  MOTLEY_TRY(const auto names, list_folder(folder));
+  for (const std::string& name : names) {
+    MOTLEY_TRY(const fs::path file, follow(folder / name));
+    if (!lies_in(file, base)) return outside(path / name);
+  }
+  return folder;
+}
+
+}  // namespace motley::server

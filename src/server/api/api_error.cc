@@ -1,0 +1,52 @@
+#include "server/api/api_error.h"
+
+#include "base/json.h"
+
+namespace motley::server {
+namespace {
+
+std::string_view type_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::unauthorized:
+      return "authentication_error";
+    case ErrorCode::forbidden:
+      return "permission_error";
+    case ErrorCode::busy:
+      return "rate_limit_error";
+    default:
+      return http_status(code) < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+std::string_view code_of(const Error& error) {
+  if (error.code() == ErrorCode::unauthorized) return "invalid_api_key";
+  if (error.code() == ErrorCode::not_found && error.where() == "model") return "model_not_found";
+  return name(error.code());
+}
+
+}  // namespace
+
+std::string error_body(const Error& error) {
+  json::Object fields;
+  fields.add("message", error.message());
+  fields.add("type", type_of(error.code()));
+  const bool at_fault =
+      http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented;
+  fields.add("param",
+             at_fault && !error.where().empty() ? json::Value(error.where()) : json::Value());
+  fields.add("code", code_of(error));
+  json::Object body;
+  body.add("error", std::move(fields));
+  return json::write(body);
+}
+
+HttpResponse error_response(const Error& error) {
+  HttpResponse response{.status = http_status(error.code()), .body = error_body(error)};
+  if (error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable)
+    response.headers.emplace_back("Retry-After", "1");
+  if (error.code() == ErrorCode::unauthorized)
+    response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace motley::server

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+
+#include "base/result.h"
+#include "engine/sampling_params.h"
+#include "server/api/fields.h"
+
+namespace motley::server {
+
+// What the output must look like: response_format, or one of guided_json, guided_regex,
+// guided_grammar and guided_choice. At most one of them may ask for something.
+Result<std::optional<engine::GrammarSpec>> read_grammar(Fields& fields);
+
+}  // namespace motley::server

@@ -1,0 +1,186 @@
+#include "server/metrics.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "base/cat.h"
+
+namespace motley::server {
+namespace {
+
+constexpr std::size_t most_adapter_lines = 100;
+
+// Writes families of samples. Label values hold no character that would need escaping: adapters'
+// names, routes and numbers.
+class Page {
+ public:
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    name_ = name;
+    text_ += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+  }
+  void sample(std::string_view labels, auto value, std::string_view suffix = {}) {
+    text_ += cat(name_, suffix, labels.empty() ? "" : "{", labels, labels.empty() ? "" : "}", " ",
+                 value, "\n");
+  }
+  void gauge(std::string_view name, std::string_view help, auto value) {
+    family(name, "gauge", help);
+    sample({}, value);
+  }
+  void counter(std::string_view name, std::string_view help, auto value) {
+    family(name, "counter", help);
+    sample({}, value);
+  }
+  void histogram(std::string_view name, std::string_view help,
+                 const engine::DurationHistogram& durations) {
+    family(name, "histogram", help);
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < durations.bounds.size(); ++i) {
+      below += durations.counts[i];
+      sample(cat("le=\"", durations.bounds[i], "\""), below, "_bucket");
+    }
+    sample("le=\"+Inf\"", durations.count, "_bucket");
+    sample({}, durations.sum, "_sum");
+    sample({}, durations.count, "_count");
+  }
+  std::string take() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+  std::string_view name_;
+};
+
+double share(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInfo::* count) {
+  std::vector<std::string_view> names;
+  for (const engine::AdapterInfo& each : stats.adapters)
+    if (each.*count > 0) names.push_back(each.name);
+  return join(names, ",");
+}
+
+// How many adapters of the size of those that are ready could be ready at once.
+std::uint64_t adapters_that_fit(const engine::Stats& stats) {
+  std::uint64_t ready = 0;
+  std::uint64_t pages = 0;
+  for (const engine::AdapterInfo& each : stats.adapters) {
+    if (each.pages == 0) continue;
+    ++ready;
+    pages += each.pages;
+  }
+  if (ready == 0) return stats.adapters.size();
+  return std::max(ready, stats.adapter_pages * ready / pages);
+}
+
+void write_requests(Page& page, const engine::Stats& stats) {
+  page.gauge("motley_sequences_waiting", "Sequences that wait to run.", stats.waiting);
+  page.gauge("motley_sequences_waiting_for_adapters", "Of these, for an adapter to be ready.",
+             stats.waiting_for_adapters);
+  page.gauge("motley_sequences_running", "Sequences in the batch.", stats.running);
+  page.counter("motley_requests_total", "Requests accepted.", stats.requests);
+  page.counter("motley_requests_failed_total", "Requests that failed.", stats.failed);
+  page.family("motley_choices_total", "counter", "Choices that ended, by reason.");
+  page.sample("reason=\"stop\"", stats.finished_stop);
+  page.sample("reason=\"length\"", stats.finished_length);
+  page.sample("reason=\"cancelled\"", stats.finished_cancelled);
+  page.counter("motley_prompt_tokens_total", "Tokens of prompts computed.", stats.prompt_tokens);
+  page.counter("motley_generated_tokens_total", "Tokens generated.", stats.generated_tokens);
+  page.counter("motley_preemptions_total", "Sequences pushed back for want of pages.",
+               stats.preemptions);
+  page.counter("motley_steps_total", "Steps of the model.", stats.steps);
+  page.counter("motley_broken_invariants_total", "Invariants found broken: always 0.",
+               stats.broken_invariants);
+  page.histogram("motley_queue_seconds", "From accepted to running.", stats.queue_time);
+  page.histogram("motley_time_to_first_token_seconds", "From accepted to the first token.",
+                 stats.time_to_first_token);
+  page.histogram("motley_time_per_token_seconds", "Between the tokens of a choice.",
+                 stats.time_per_token);
+  page.histogram("motley_request_seconds", "From accepted to the end.", stats.request_time);
+  page.histogram("motley_step_seconds", "A step of the model.", stats.step_time);
+}
+
+void write_memory(Page& page, const engine::Stats& stats) {
+  page.gauge("motley_kv_pages", "Pages of keys and values.", stats.kv_pages);
+  page.gauge("motley_kv_pages_used", "Of these, used by running sequences.", stats.kv_pages_used);
+  page.gauge("motley_kv_pages_cached", "Of these, kept for prompts that begin alike.",
+             stats.kv_pages_cached);
+  page.counter("motley_prefix_lookup_tokens_total", "Tokens of prompts looked up in the cache.",
+               stats.prefix_lookup_tokens);
+  page.counter("motley_prefix_hit_tokens_total", "Of these, found.", stats.prefix_hit_tokens);
+}
+
+void write_adapters(Page& page, const engine::Stats& stats) {
+  page.gauge("motley_adapters", "Adapters that requests may name.", stats.adapters.size());
+  page.counter("motley_adapter_loads_total", "Adapters brought to where steps read them.",
+               stats.adapter_loads);
+  page.counter("motley_adapter_load_failures_total", "Loads that failed.",
+               stats.adapter_load_failures);
+  page.counter("motley_adapter_evictions_total", "Idle adapters that made room.",
+               stats.adapter_evictions);
+  page.gauge("motley_adapter_memory_pages", "Pages for adapters.", stats.adapter_pages);
+  page.gauge("motley_adapter_memory_pages_free", "Of these, free.", stats.adapter_pages_free);
+  page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
+  page.histogram("motley_adapter_wait_seconds", "What requests waited for their adapters.",
+                 stats.adapter_wait);
+
+  std::vector<const engine::AdapterInfo*> by_size;
+  for (const engine::AdapterInfo& each : stats.adapters)
+    if (each.pages > 0) by_size.push_back(&each);
+  std::ranges::sort(by_size, [](const engine::AdapterInfo* one, const engine::AdapterInfo* other) {
+    return std::tie(other->pages, one->name) < std::tie(one->pages, other->name);
+  });
+  page.family("motley_adapter_pages", "gauge", "Pages of the largest adapters that are ready.");
+  std::uint64_t others = 0;
+  for (std::size_t i = 0; i < by_size.size(); ++i) {
+    if (i < most_adapter_lines)
+      page.sample(cat("adapter=\"", by_size[i]->name, "\""), by_size[i]->pages);
+    else
+      others += by_size[i]->pages;
+  }
+  if (others > 0) page.sample("adapter=\"(others)\"", others);
+}
+
+// The names and labels that gateways for several servers scrape.
+void write_gateway(Page& page, const engine::Stats& stats, double now) {
+  page.gauge("vllm:num_requests_waiting", "Sequences that wait to run.", stats.waiting);
+  page.gauge("vllm:num_requests_running", "Sequences in the batch.", stats.running);
+  page.gauge("vllm:kv_cache_usage_perc", "Share of the pages of keys and values in use, 0 to 1.",
+             share(stats.kv_pages_used, stats.kv_pages));
+  page.family("vllm:cache_config_info", "gauge", "Pages of keys and values.");
+  page.sample(cat("block_size=\"", stats.page_tokens, "\",num_gpu_blocks=\"", stats.kv_pages, "\""),
+              1);
+  page.family("vllm:lora_requests_info", "gauge",
+              "Adapters with running and waiting requests; the value is the time of this.");
+  page.sample(cat("max_lora=\"", adapters_that_fit(stats), "\",running_lora_adapters=\"",
+                  names_of(stats, &engine::AdapterInfo::running), "\",waiting_lora_adapters=\"",
+                  names_of(stats, &engine::AdapterInfo::waiting), "\""),
+              now);
+}
+
+}  // namespace
+
+void HttpCounts::count(std::string_view route, int status) {
+  const std::lock_guard lock(mutex_);
+  ++counts_[{std::string(route), status}];
+}
+
+std::map<std::pair<std::string, int>, std::uint64_t> HttpCounts::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now) {
+  Page page;
+  write_requests(page, stats);
+  write_memory(page, stats);
+  write_adapters(page, stats);
+  page.family("motley_http_requests_total", "counter", "Answers by route and status.");
+  for (const auto& [key, count] : http.snapshot())
+    page.sample(cat("route=\"", key.first, "\",status=\"", key.second, "\""), count);
+  write_gateway(page, stats, now);
+  return std::move(page).take();
+}
+
+}  // namespace motley::server

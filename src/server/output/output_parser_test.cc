@@ -1,0 +1,161 @@
+#include "server/output/output_parser.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/output/chat_format.h"
+#include "server/output/harmony_parser.h"
+#include "server/output/tagged_parser.h"
+
+namespace motley::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+ParsedOutput parse_in_pieces(OutputParser& parser, std::string_view text, std::size_t first,
+                             std::size_t second) {
+  ParsedOutput all;
+  const auto take = [&](const ParsedOutput& piece) {
+    all.reasoning += piece.reasoning;
+    all.content += piece.content;
+    all.calls.insert(all.calls.end(), piece.calls.begin(), piece.calls.end());
+  };
+  take(parser.push(text.substr(0, first)));
+  take(parser.push(text.substr(first, second - first)));
+  take(parser.push(text.substr(second)));
+  take(parser.finish());
+  return all;
+}
+
+// The same however the text is cut in three.
+ParsedOutput parse(const std::function<std::unique_ptr<OutputParser>()>& make,
+                   std::string_view text) {
+  const ParsedOutput whole = parse_in_pieces(*make(), text, 0, text.size());
+  for (std::size_t first = 0; first <= text.size(); ++first) {
+    for (std::size_t second = first; second <= text.size(); ++second) {
+      const ParsedOutput cut = parse_in_pieces(*make(), text, first, second);
+      EXPECT_EQ(cut.reasoning, whole.reasoning) << first << " " << second;
+      EXPECT_EQ(cut.content, whole.content) << first << " " << second;
+      EXPECT_EQ(cut.calls, whole.calls) << first << " " << second;
+    }
+  }
+  return whole;
+}
+
+ParsedOutput parse(const TaggedParser::Options& options, std::string_view text) {
+  return parse([&] { return std::make_unique<TaggedParser>(options); }, text);
+}
+
+ParsedOutput parse_harmony(std::string_view text) {
+  return parse([] { return std::make_unique<HarmonyParser>(); }, text);
+}
+
+ToolSchemas schemas() {
+  return ToolSchemas(json::parse(R"([{"type": "function", "function": {"name": "find",
+    "parameters": {"properties": {"what": {"type": "string"}, "most": {"type": "integer"}}}}}])",
+                                 "tools")
+                         .value());
+}
+
+TEST(TaggedParser, PlainTextStaysAsItIs) {
+  const std::string_view text = " \n<think>a <tool_call> b</tool_call> \n";
+  EXPECT_EQ(parse(TaggedParser::Options{}, text).content, text);
+}
+
+TEST(TaggedParser, ReasoningComesFirstOrNotAtAll) {
+  const TaggedParser::Options options{.reasoning = true};
+  const ParsedOutput split = parse(options, "\n<think>\n one\n two \n</think>\n\n three\n");
+  EXPECT_EQ(split.reasoning, "one\n two");
+  EXPECT_EQ(split.content, "three\n");
+  EXPECT_EQ(parse(options, "a <think>b</think>").content, "a <think>b</think>");
+  EXPECT_EQ(parse(options, " <thin").content, " <thin");
+}
+
+TEST(TaggedParser, ReasoningThatThePromptHasBegun) {
+  const TaggedParser::Options options{.reasoning = true, .begins_reasoning = true};
+  EXPECT_EQ(parse(options, "\nso\n</think>\nyes").reasoning, "so");
+  EXPECT_EQ(parse(options, "\nso\n</think>\nyes").content, "yes");
+  // Never ended: there was no answer.
+  EXPECT_EQ(parse(options, "and so on </thin").reasoning, "and so on </thin");
+}
+
+TEST(TaggedParser, CallsBetweenContent) {
+  const TaggedParser::Options options{.calls = CallSyntax::json};
+  const ParsedOutput split =
+      parse(options,
+            "Well. <tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": 1}}\n</tool_call>\n"
+            "<tool_call>{\"name\": \"b\"}</tool_call> then");
+  EXPECT_EQ(split.content, "Well.then");
+  EXPECT_THAT(split.calls, ElementsAre(ToolCall{"a", R"({"x":1})"}, ToolCall{"b", "{}"}));
+}
+
+TEST(TaggedParser, CallsThatAreNoneStayContent) {
+  const TaggedParser::Options options{.calls = CallSyntax::json};
+  for (const std::string_view text :
+       {"<tool_call>{\"name\": 3}</tool_call>", "<tool_call>nonsense</tool_call>",
+        "<tool_call>{\"name\": \"a\", \"arguments\": [1]}</tool_call>", "<tool_call>{\"name\":"}) {
+    EXPECT_EQ(parse(options, text).content, text);
+    EXPECT_THAT(parse(options, text).calls, IsEmpty());
+  }
+}
+
+TEST(TaggedParser, LastCallNeedsNoEnd) {
+  EXPECT_THAT(parse({.calls = CallSyntax::json}, "<tool_call>{\"name\": \"a\"}").calls,
+              ElementsAre(ToolCall{"a", "{}"}));
+}
+
+TEST(TaggedParser, ArgumentsInTags) {
+  const TaggedParser::Options options{.calls = CallSyntax::arg_tags, .schemas = schemas()};
+  EXPECT_THAT(parse(options,
+                    "<tool_call>find\n<arg_key>what</arg_key>\n<arg_value>5</arg_value>\n"
+                    "<arg_key>most</arg_key>\n<arg_value>5</arg_value>\n</tool_call>")
+                  .calls,
+              ElementsAre(ToolCall{"find", R"({"what":"5","most":5})"}));
+  EXPECT_THAT(parse(options, "<tool_call>find</tool_call>").calls,
+              ElementsAre(ToolCall{"find", "{}"}));
+  EXPECT_THAT(parse(options, "<tool_call>find<arg_key>a</arg_key></tool_call>").calls, IsEmpty());
+}
+
+TEST(TaggedParser, ArgumentsAsParameters) {
+  const TaggedParser::Options options{.calls = CallSyntax::parameters, .schemas = schemas()};
+  EXPECT_THAT(parse(options,
+                    "<tool_call>\n<function=find>\n<parameter=what>\n a\nb\n</parameter>\n"
+                    "<parameter=most>\n7\n</parameter>\n</function>\n</tool_call>")
+                  .calls,
+              ElementsAre(ToolCall{"find", R"({"what":" a\nb","most":7})"}));
+}
+
+TEST(HarmonyParser, ChannelsAreReasoningAndContent) {
+  const ParsedOutput split = parse_harmony(
+      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
+      "<|return|>");
+  EXPECT_EQ(split.reasoning, "hm");
+  EXPECT_EQ(split.content, "Yes");
+}
+
+TEST(HarmonyParser, CommentaryToAFunctionIsACall) {
+  for (const std::string_view head :
+       {"<|channel|>commentary to=functions.find <|constrain|>json<|message|>",
+        " to=functions.find<|channel|>commentary<|message|>"}) {
+    const ParsedOutput split = parse_harmony(std::string(head) + "{\"what\": \"x\"}<|call|>");
+    EXPECT_THAT(split.calls, ElementsAre(ToolCall{"find", "{\"what\": \"x\"}"}));
+  }
+}
+
+TEST(HarmonyParser, WhatIsCutShortIsNoCall) {
+  const ParsedOutput split =
+      parse_harmony("<|channel|>commentary to=functions.find<|message|>{\"what\": ");
+  EXPECT_THAT(split.calls, IsEmpty());
+  EXPECT_EQ(split.content, "{\"what\": ");
+  EXPECT_TRUE(parse_harmony("<|channel|>final<|mess").empty());
+}
+
+TEST(CallList, IsWhatItsGrammarMakes) {
+  EXPECT_THAT(parse_call_list(R"([{"name": "a", "parameters": {"x": 1}}])"),
+              testing::Optional(ElementsAre(ToolCall{"a", R"({"x":1})"})));
+  EXPECT_EQ(parse_call_list(R"([{"name": "a", "param)"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace motley::server

@@ -1,0 +1,477 @@
+// What well-behaved clients get.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "server/test_server.h"
+
+namespace motley::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The value at a path such as "choices.0.message.content".
+const json::Value& at(const json::Value& value, std::string_view path) {
+  static const json::Value absent("(absent)");
+  const json::Value* found = &value;
+  while (!path.empty()) {
+    const std::size_t dot = std::min(path.find('.'), path.size());
+    const std::string key(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+    if (const json::Array* const list = found->if_array()) {
+      const std::size_t index = std::stoul(key);
+      if (index >= list->size()) return absent;
+      found = &(*list)[index];
+    } else {
+      found = found->if_object() == nullptr ? nullptr : found->if_object()->find(key);
+      if (found == nullptr) return absent;
+    }
+  }
+  return *found;
+}
+
+std::string text_at(const json::Value& value, std::string_view path) {
+  const json::Value& found = at(value, path);
+  return found.if_string() != nullptr ? *found.if_string() : json::write(found);
+}
+
+std::string question(std::string_view more = {}) {
+  return cat(R"({"model": "base", "messages": [{"role": "user", "content": "hello"}])",
+             more.empty() ? "" : ", ", more, "}");
+}
+
+constexpr std::string_view tools =
+    R"("tools": [{"type": "function", "function": {"name": "look", "parameters":
+      {"type": "object", "properties": {"where": {"type": "string"}}}}}])";
+
+TEST(Completions, AnswersAPrompt) {
+  TestServer server;
+  server.backend().say(" and they lived");
+  const Received reply = server.ask(
+      post("/v1/completions", R"({"model": "base", "prompt": "once", "max_tokens": 50})"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const json::Value body = reply.json();
+  EXPECT_EQ(text_at(body, "object"), "text_completion");
+  EXPECT_EQ(text_at(body, "model"), "base");
+  EXPECT_EQ(text_at(body, "choices.0.text"), " and they lived");
+  EXPECT_EQ(text_at(body, "choices.0.finish_reason"), "length");
+  EXPECT_EQ(text_at(body, "choices.0.logprobs"), "null");
+  const auto prompt = server.text().tokenizer().encode("once").value();
+  EXPECT_EQ(text_at(body, "usage.prompt_tokens"), std::to_string(prompt.size()));
+  EXPECT_EQ(server.backend().last_request().tokens, prompt);
+}
+
+TEST(Completions, TakesPromptsOfEveryKind) {
+  TestServer server;
+  server.backend().say("x");
+  const auto texts_of = [&](std::string_view prompt) {
+    const Received reply =
+        server.ask(post("/v1/completions", cat(R"({"echo": true, "prompt": )", prompt, "}")));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<std::string> texts;
+    const json::Value body = reply.json();
+    for (const json::Value& choice : *at(body, "choices").if_array())
+      texts.push_back(text_at(choice, "text"));
+    return texts;
+  };
+  const std::string ids = json::write([&] {
+    json::Array list;
+    for (const auto id : server.text().tokenizer().encode("hi").value()) list.emplace_back(id);
+    return json::Value(list);
+  }());
+  EXPECT_THAT(texts_of(R"("hi")"), ElementsAre("hix"));
+  EXPECT_THAT(texts_of(R"(["hi", "ho"])"), ElementsAre("hix", "hox"));
+  EXPECT_THAT(texts_of(ids), ElementsAre("hix"));
+  EXPECT_THAT(texts_of(cat("[", ids, ",", ids, "]")), ElementsAre("hix", "hix"));
+}
+
+TEST(Completions, EchoesLogprobsOfPromptAndAnswer) {
+  TestServer server;
+  server.backend().say(" you");
+  const Received reply = server.ask(post(
+      "/v1/completions", R"({"prompt": "how are", "echo": true, "logprobs": 1, "max_tokens": 3})"));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const json::Value body = reply.json();
+  const auto prompt = server.text().tokenizer().encode("how are").value();
+  const auto answer =
+      server.text().tokenizer().encode(" you", {.add_special_tokens = false}).value();
+  const json::Array& logprobs = *at(body, "choices.0.logprobs.token_logprobs").if_array();
+  ASSERT_EQ(logprobs.size(), prompt.size() + answer.size());
+  EXPECT_TRUE(logprobs[0].is_null());
+  for (std::size_t i = 1; i < prompt.size(); ++i)
+    EXPECT_EQ(logprobs[i].as_number("logprob").value(), -static_cast<double>(i));
+  EXPECT_EQ(logprobs[prompt.size()].as_number("logprob").value(), -0.125);
+  const json::Array& offsets = *at(body, "choices.0.logprobs.text_offset").if_array();
+  EXPECT_EQ(*offsets[prompt.size()].if_integer(), 7);
+  std::string text;
+  for (const json::Value& token : *at(body, "choices.0.logprobs.tokens").if_array())
+    text += *token.if_string();
+  EXPECT_EQ(text, "how are you");
+}
+
+TEST(Completions, StopStringEndsTheTextAndTheWork) {
+  TestServer server;
+  server.backend().say("one two three four five six");
+  const Received reply = server.ask(
+      post("/v1/completions", R"({"prompt": "count", "stop": ["ee f"], "max_tokens": 900})"));
+  EXPECT_EQ(text_at(reply.json(), "choices.0.text"), "one two thr");
+  EXPECT_EQ(text_at(reply.json(), "choices.0.finish_reason"), "stop");
+}
+
+TEST(Completions, EndTokenIsNoPartOfTheText) {
+  TestServer server;
+  auto said = server.text().tokenizer().encode("bye").value();
+  said.push_back(*server.text().tokenizer().id_of("<|im_end|>"));
+  server.backend().say(said);
+  const Received reply = server.ask(post("/v1/completions", R"({"prompt": "x", "logprobs": 0})"));
+  EXPECT_EQ(text_at(reply.json(), "choices.0.text"), "bye");
+  EXPECT_EQ(text_at(reply.json(), "choices.0.finish_reason"), "stop");
+  EXPECT_EQ(at(reply.json(), "choices.0.logprobs.tokens").if_array()->size(), said.size() - 1);
+  EXPECT_EQ(text_at(reply.json(), "usage.completion_tokens"), std::to_string(said.size()));
+}
+
+TEST(Completions, StreamSaysWhatTheWholeAnswerSays) {
+  TestServer server;
+  server.backend().say("grüße, wörld: 你好");
+  const std::string_view fields =
+      R"("prompt": ["a", "b"], "n": 2, "echo": true, "logprobs": 2, "max_tokens": 99)";
+  const json::Value whole = server.ask(post("/v1/completions", cat("{", fields, "}"))).json();
+  const Received streamed = server.ask(
+      post("/v1/completions",
+           cat("{", fields, R"(, "stream": true, "stream_options": {"include_usage": true}})")));
+  EXPECT_EQ(streamed.headers.at("content-type"), "text/event-stream; charset=utf-8");
+  EXPECT_TRUE(streamed.done());
+  std::vector<std::string> texts(4);
+  std::vector<std::size_t> tokens(4);
+  const auto events = streamed.events();
+  for (const json::Value& event : events) {
+    for (const json::Value& choice : *at(event, "choices").if_array()) {
+      const auto index = static_cast<std::size_t>(*at(choice, "index").if_integer());
+      texts[index] += text_at(choice, "text");
+      tokens[index] += at(choice, "logprobs.tokens").if_array()->size();
+    }
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(texts[i], text_at(whole, cat("choices.", i, ".text")));
+    EXPECT_EQ(tokens[i], at(whole, cat("choices.", i, ".logprobs.tokens")).if_array()->size());
+  }
+  EXPECT_TRUE(at(events.back(), "choices").if_array()->empty());
+  EXPECT_EQ(json::write(at(events.back(), "usage")), json::write(at(whole, "usage")));
+}
+
+TEST(Chat, SplitsReasoningFromContent) {
+  TestServer server;
+  server.backend().say("<think>\nhm, well\n</think>\n\nYes.\n");
+  const Received reply = server.ask(post("/v1/chat/completions", question()));
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(text_at(reply.json(), "choices.0.message.reasoning_content"), "hm, well");
+  EXPECT_EQ(text_at(reply.json(), "choices.0.message.content"), "Yes.\n");
+  EXPECT_EQ(text_at(reply.json(), "choices.0.message.role"), "assistant");
+}
+
+TEST(Chat, ParsesToolCallsWholeAndStreamed) {
+  TestServer server;
+  server.backend().say(
+      "I look.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"where\": \"there\"}}\n"
+      "</tool_call>\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>");
+  const json::Value whole = server.ask(post("/v1/chat/completions", question(tools))).json();
+  EXPECT_EQ(text_at(whole, "choices.0.message.content"), "I look.");
+  EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.0.function.name"), "look");
+  EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.0.function.arguments"),
+            R"({"where":"there"})");
+  EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.1.function.arguments"), "{}");
+  EXPECT_EQ(text_at(whole, "choices.0.finish_reason"), "length");
+
+  const Received streamed =
+      server.ask(post("/v1/chat/completions", question(cat(tools, R"(, "stream": true)"))));
+  std::string content;
+  std::vector<std::string> calls;
+  const auto events = streamed.events();
+  for (const json::Value& event : events) {
+    const json::Value& delta = at(event, "choices.0.delta");
+    if (const json::Value* const text = delta.if_object()->find("content"))
+      content += *text->if_string();
+    if (const json::Value* const list = delta.if_object()->find("tool_calls"))
+      for (const json::Value& call : *list->if_array())
+        calls.push_back(cat(text_at(call, "index"), " ", text_at(call, "function.arguments")));
+  }
+  EXPECT_EQ(content, "I look.");
+  EXPECT_THAT(calls, ElementsAre(R"(0 {"where":"there"})", "1 {}"));
+}
+
+TEST(Chat, WithoutToolsTheirTagsAreText) {
+  TestServer server;
+  server.backend().say("<tool_call>{\"name\": \"look\"}</tool_call>");
+  const json::Value body = server.ask(post("/v1/chat/completions", question())).json();
+  EXPECT_EQ(text_at(body, "choices.0.message.content"),
+            "<tool_call>{\"name\": \"look\"}</tool_call>");
+}
+
+TEST(Chat, CallThatMustBeMadeIsAGrammarOfItsArguments) {
+  TestServer server;
+  server.backend().say(R"({"where": "here"})");
+  const json::Value body =
+      server
+          .ask(post("/v1/chat/completions", question(cat(tools, R"(, "tool_choice":
+                      {"type": "function", "function": {"name": "look"}})"))))
+          .json();
+  EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.function.arguments"),
+            R"({"where": "here"})");
+  EXPECT_EQ(server.backend().last_request().sampling.grammar->text,
+            R"({"type":"object","properties":{"where":{"type":"string"}}})");
+}
+
+TEST(Chat, LogprobsNameTokensAndTheirBytes) {
+  TestServer server;
+  server.backend().say("ok");
+  const json::Value body =
+      server.ask(post("/v1/chat/completions", question(R"("logprobs": true, "top_logprobs": 2)")))
+          .json();
+  EXPECT_EQ(text_at(body, "choices.0.logprobs.content.0.logprob"), "-0.125");
+  EXPECT_EQ(at(body, "choices.0.logprobs.content.0.top_logprobs").if_array()->size(), 2);
+  EXPECT_EQ(text_at(body, "choices.0.logprobs.content.0.bytes.0"),
+            std::to_string(int{text_at(body, "choices.0.logprobs.content.0.token")[0]}));
+}
+
+TEST(Chat, FieldsReachTheEngine) {
+  TestServer server;
+  server.backend().say("x");
+  server.ask(post("/v1/chat/completions",
+                  question(R"("temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125,
+    "presence_penalty": 1, "frequency_penalty": -1, "repetition_penalty": 1.5, "seed": -1,
+    "logit_bias": {"5": -100, "3": 2}, "max_completion_tokens": 9, "n": 3, "priority": 4,
+    "min_tokens": 2, "ignore_eos": true, "stop_token_ids": [8],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {}}})")));
+  const engine::Request request = server.backend().last_request();
+  const engine::SamplingParams& params = request.sampling;
+  EXPECT_EQ(params.temperature, 0.5F);
+  EXPECT_EQ(params.top_p, 0.25F);
+  EXPECT_EQ(params.top_k, 7);
+  EXPECT_EQ(params.min_p, 0.125F);
+  EXPECT_EQ(params.presence_penalty, 1);
+  EXPECT_EQ(params.frequency_penalty, -1);
+  EXPECT_EQ(params.repetition_penalty, 1.5F);
+  EXPECT_EQ(params.seed, ~std::uint64_t{0});
+  EXPECT_THAT(params.logit_bias, ElementsAre(engine::LogitBias{3, 2}, engine::LogitBias{5, -100}));
+  EXPECT_EQ(params.min_tokens, 2);
+  EXPECT_TRUE(params.ignore_eos);
+  EXPECT_EQ(params.grammar->kind, engine::GrammarSpec::Kind::json_schema);
+  EXPECT_EQ(request.max_tokens, 9);
+  EXPECT_EQ(request.choices, 3);
+  EXPECT_EQ(request.priority, 4);
+  EXPECT_THAT(request.stop_ids, ElementsAre(8));
+}
+
+TEST(Adapters, ComeByNameByPrefixAndMixed) {
+  TestServer server({.adapter_loading = true});
+  server.backend().say("x");
+  for (const char* const name : {"poet", "a/b"})
+    ASSERT_EQ(server
+                  .ask(post("/v1/load_lora_adapter",
+                            cat(R"({"lora_path": "/tmp", "lora_name": ")", name, "\"}")))
+                  .status,
+              200);
+  const auto adapters_of = [&](std::string_view fields) {
+    const Received reply =
+        server.ask(post("/v1/completions", cat(R"({"prompt": "x", )", fields, "}")));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return server.backend().last_request().adapters;
+  };
+  using engine::ScaledAdapter;
+  EXPECT_THAT(adapters_of(R"("model": "base")"), ElementsAre());
+  EXPECT_THAT(adapters_of(R"("model": "poet")"), ElementsAre(ScaledAdapter{"poet", 1}));
+  EXPECT_THAT(adapters_of(R"("model": "base:a/b")"), ElementsAre(ScaledAdapter{"a/b", 1}));
+  EXPECT_THAT(adapters_of(R"("adapters": [{"name": "poet", "scale": 0.5}, {"name": "a/b"}])"),
+              ElementsAre(ScaledAdapter{"poet", 0.5F}, ScaledAdapter{"a/b", 1}));
+
+  const Received unknown =
+      server.ask(post("/v1/completions", R"({"prompt": "x", "model": "nobody"})"));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.error("param"), "model");
+  EXPECT_EQ(unknown.error("code"), "model_not_found");
+
+  const json::Value models = server.ask(get("/v1/models")).json();
+  EXPECT_EQ(text_at(models, "data.0.id"), "base");
+  EXPECT_EQ(text_at(models, "data.1.id"), "a/b");
+  EXPECT_EQ(text_at(models, "data.1.parent"), "base");
+  EXPECT_EQ(server.ask(get("/v1/models/a%2Fb")).status, 200);
+  EXPECT_EQ(server.ask(get("/v1/models/nobody")).status, 404);
+}
+
+TEST(Adapters, LoadReplaceAndUnload) {
+  TestServer server({.adapter_loading = true});
+  const auto load = [&](std::string_view more) {
+    return server.ask(post("/v1/load_lora_adapter",
+                           cat(R"({"lora_name": "poet", "lora_path": "/tmp")", more, "}")));
+  };
+  const std::string unload = post("/v1/unload_lora_adapter", R"({"lora_name": "poet"})");
+  EXPECT_EQ(load("").status, 200);
+  EXPECT_EQ(load("").status, 400);
+  EXPECT_EQ(load(R"(, "load_inplace": true)").status, 200);
+  EXPECT_EQ(server.ask(unload).status, 200);
+  EXPECT_EQ(server.ask(unload).status, 404);
+  const Received as_base =
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_name": "base", "lora_path": "/tmp"})"));
+  EXPECT_EQ(as_base.status, 400);
+  EXPECT_EQ(server
+                .ask(post("/v1/load_lora_adapter",
+                          R"({"lora_name": "x", "lora_path": "/nowhere/at/all"})"))
+                .status,
+            404);
+}
+
+TEST(Adapters, AreLeftAloneUnlessAllowedAndByWebPages) {
+  TestServer closed;
+  EXPECT_EQ(closed.ask(post("/v1/load_lora_adapter", "{}")).status, 403);
+  EXPECT_EQ(closed.ask(post("/v1/unload_lora_adapter", "{}")).status, 403);
+  TestServer open({.adapter_loading = true});
+  EXPECT_EQ(open.ask(post("/v1/load_lora_adapter", R"({"lora_name": "x", "lora_path": "/tmp"})",
+                          "Origin: http://elsewhere\r\n"))
+                .status,
+            403);
+}
+
+TEST(Routes, KeysGuardTheApi) {
+  TestServer server({.keys = {"first", "second"}});
+  server.backend().say("x");
+  const std::string body = R"({"prompt": "x"})";
+  const auto status = [&](std::string_view header) {
+    return server.ask(post("/v1/completions", body, header)).status;
+  };
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("Authorization: Bearer firs\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Bearer firstfirst\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Basic first\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Bearer first\r\n"), 200);
+  EXPECT_EQ(status("authorization: bearer second\r\n"), 200);
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+}
+
+TEST(Routes, PagesAndMethods) {
+  TestServer server;
+  EXPECT_THAT(server.ask(get("/")).body, HasSubstr("<title>motley</title>"));
+  EXPECT_THAT(server.ask(get("/metrics")).body, HasSubstr("\nvllm:num_requests_waiting 3\n"));
+  EXPECT_EQ(server.ask(get("/nothing/here")).status, 404);
+  const Received wrong = server.ask(get("/v1/completions"));
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.headers.at("allow"), "POST");
+  const Received head = server.ask("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.headers.at("content-length"), "0");
+  const Received preflight =
+      server.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: http://a\r\n\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
+  const Received with_id = server.ask(get("/health", "X-Request-Id: mine-1\r\n"));
+  EXPECT_EQ(with_id.headers.at("x-request-id"), "mine-1");
+}
+
+TEST(Connections, StayOpenAndTakeRequestsInARow) {
+  TestServer server;
+  server.backend().say("x");
+  Client client(server.port());
+  const std::string request = post("/v1/completions", R"({"prompt": "x"})");
+  // Three at once, and the answers come in their order.
+  client.send(cat(get("/health"), request, get("/v1/models")));
+  EXPECT_THAT(client.receive().body, HasSubstr("ready"));
+  EXPECT_THAT(client.receive().body, HasSubstr("text_completion"));
+  EXPECT_THAT(client.receive().body, HasSubstr("list"));
+  client.send(get("/health", "Connection: close\r\n"));
+  EXPECT_EQ(client.receive().headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST(Connections, OldClientsGetAStreamThatEndsWithTheConnection) {
+  TestServer server;
+  server.backend().say("old");
+  Client client(server.port());
+  const std::string body = R"({"prompt": "x", "stream": true})";
+  client.send(
+      cat("POST /v1/completions HTTP/1.0\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+  const Received reply = client.receive();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_FALSE(reply.headers.contains("transfer-encoding"));
+  EXPECT_TRUE(reply.done());
+}
+
+TEST(Connections, ClientsThatGoAwayFreeTheirRequests) {
+  TestServer server;
+  server.backend().say("a long story about a king and his horse");
+  server.backend().hold_after(2);
+  const std::string streaming =
+      post("/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 500})");
+  const std::string whole = post("/v1/completions", R"({"prompt": "x", "max_tokens": 500})");
+  {
+    Client streams(server.port());
+    streams.send(streaming);
+    EXPECT_THAT(streams.receive_some(), HasSubstr("200"));
+    Client waits(server.port());
+    waits.send(whole);
+    Client crashes(server.port());
+    crashes.send(streaming);
+    EXPECT_THAT(crashes.receive_some(), HasSubstr("200"));
+    crashes.reset();
+    Client falls_silent(server.port());
+    falls_silent.send(whole);
+    server.backend().wait_for_submitted(4);
+    falls_silent.half_close();
+    server.backend().wait_for_ended(2);
+    waits.half_close();
+    streams.close();
+    server.backend().wait_for_ended(4);
+  }
+  EXPECT_EQ(server.backend().cancelled(), 4);
+}
+
+TEST(Connections, ShuttingDownFinishesWhatRunsAndRefusesWhatComes) {
+  TestServer server;
+  server.backend().say("to the very end of it");
+  server.backend().hold_after(1);
+  Client running(server.port());
+  running.send(post("/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 500})"));
+  EXPECT_THAT(running.receive_some(), HasSubstr("200"));
+  Client idle(server.port());
+  idle.send(get("/health"));
+  EXPECT_EQ(idle.receive().status, 200);
+
+  server.service().shut_down();
+  std::thread draining([&] { server.http().drain(); });
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(server.ask(get("/health")).status, 503);
+  const Received refused = server.ask(post("/v1/completions", R"({"prompt": "x"})"));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  server.backend().release();
+  std::string rest;
+  while (!running.at_end()) rest += running.receive_some();
+  EXPECT_THAT(rest, HasSubstr("data: [DONE]"));
+  draining.join();
+}
+
+TEST(Failures, OfTheEngineReachTheClient) {
+  TestServer server;
+  server.backend().say("x");
+  server.backend().refuse({ErrorCode::busy, "the queue is full", "", "try again"});
+  const Received busy = server.ask(post("/v1/completions", R"({"prompt": "x"})"));
+  EXPECT_EQ(busy.status, 429);
+  EXPECT_TRUE(busy.headers.contains("retry-after"));
+  EXPECT_EQ(busy.error("type"), "rate_limit_error");
+}
+
+TEST(Failures, InTheMiddleOfAStreamAreItsLastEvent) {
+  TestServer server;
+  server.backend().say("some words");
+  server.backend().hold_after(1);
+  Client client(server.port());
+  client.send(post("/v1/completions", R"({"prompt": "x", "stream": true})"));
+  std::string text = client.receive_some();
+  server.backend().fail_running({ErrorCode::internal, "the device failed"});
+  while (text.find("0\r\n\r\n") == std::string::npos) text += client.receive_some();
+  EXPECT_THAT(text, HasSubstr("the device failed"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("[DONE]")));
+}
+
+}  // namespace
+}  // namespace motley::server

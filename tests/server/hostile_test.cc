@@ -1,0 +1,290 @@
+// What clients that mean no good, or are broken, get: the right status, and a server unharmed.
+
+#include <sys/resource.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "server/test_server.h"
+
+namespace motley::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+void expect_unharmed(const TestServer& server) {
+  EXPECT_EQ(server.ask(get("/health")).status, 200);
+}
+
+std::string nested(int depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
+  TestServer server;
+  server.backend().say("x");
+  struct Case {
+    std::string body;
+    int status;
+    std::string param;
+  };
+  const std::string prompt = R"({"prompt": "x", )";
+  const std::vector<Case> cases = {
+      {"", 400, "null"},
+      {"{", 400, "null"},
+      {"[]", 400, "null"},
+      {"null", 400, "null"},
+      {"{\"prompt\": \"x\"} trailing", 400, "null"},
+      {"{\"prompt\": \"\xff\xfe\"}", 400, "null"},
+      {"{\"prompt\": \"\\ud800\"}", 400, "null"},
+      {cat("{\"prompt\": ", nested(100'000), "}"), 400, "null"},
+      {R"({"prompt": "x", "prompt": "y"})", 400, "null"},
+      {R"({})", 400, "prompt"},
+      {R"({"prompt": 7})", 400, "prompt"},
+      {R"({"prompt": []})", 400, "prompt"},
+      {R"({"prompt": ""})", 400, "prompt"},
+      {R"({"prompt": [[]]})", 400, "prompt[0]"},
+      {R"({"prompt": ["x", 3]})", 400, "prompt[1]"},
+      {R"({"prompt": [1, -1]})", 400, "prompt[1]"},
+      {R"({"prompt": [1, 99999999999999999999]})", 400, "prompt[1]"},
+      {R"({"prompt": [1, 2.5]})", 400, "prompt[1]"},
+      {prompt + R"("temperature": NaN})", 400, "null"},
+      {prompt + R"("temperature": 1e999})", 400, "null"},
+      {prompt + R"("temperature": -0.1})", 400, "temperature"},
+      {prompt + R"("temperature": "hot"})", 400, "temperature"},
+      {prompt + R"("max_tokens": 1e300})", 400, "max_tokens"},
+      {prompt + R"("max_tokens": -1})", 400, "max_tokens"},
+      {prompt + R"("max_tokens": 0})", 400, "max_tokens"},
+      {prompt + R"("max_tokens": 1.5})", 400, "max_tokens"},
+      {prompt + R"("n": 0})", 400, "n"},
+      {prompt + R"("n": 1000000000})", 400, "n"},
+      {prompt + R"("top_p": 1.1})", 400, "top_p"},
+      {prompt + R"("logprobs": 21})", 400, "logprobs"},
+      {prompt + R"("logit_bias": {"x": 1}})", 400, "logit_bias"},
+      {prompt + R"("logit_bias": {"7": 1, "07": 1}})", 400, "logit_bias"},
+      {prompt + R"("logit_bias": {"7": 101}})", 400, "logit_bias.7"},
+      {prompt + R"("logit_bias": [1]})", 400, "logit_bias"},
+      {prompt + R"("stop": [""]})", 400, "stop"},
+      {prompt + R"("stop": [1]})", 400, "stop[0]"},
+      {prompt + R"("stop_token_ids": [-5]})", 400, "stop_token_ids[0]"},
+      {prompt + R"("stream": 1})", 400, "stream"},
+      {prompt + R"("stream_options": {}})", 400, "stream_options"},
+      {prompt + R"("suffix": "end"})", 400, "suffix"},
+      {prompt + R"("temprature": 1})", 400, "temprature"},
+      {prompt + R"("model": "base:"})", 404, "model"},
+      {prompt + R"("model": "../../etc/passwd"})", 404, "model"},
+      {prompt + R"("model": 3})", 400, "model"},
+      {prompt + R"("adapters": [{"scale": 1}]})", 400, "adapters[0].name"},
+      {prompt + R"("adapters": [{"name": "a", "scale": 1e9}]})", 400, "adapters[0].scale"},
+      {prompt + R"("response_format": {"type": "xml"}})", 400, "response_format.type"},
+      {prompt + R"("guided_json": 3})", 400, "guided_json"},
+      {prompt + R"("guided_regex": "a", "guided_choice": ["b"]})", 400, "guided_choice"},
+      {cat(R"({"prompt": ")", std::string(20'000, 'a'), "\"}"), 413, "prompt"},
+  };
+  for (const Case& each : cases) {
+    const Received reply = server.ask(post("/v1/completions", each.body));
+    const std::string shown = each.body.substr(0, 80);
+    ASSERT_EQ(reply.status, each.status) << shown << "\n" << reply.body;
+    EXPECT_EQ(reply.error("param"), each.param) << shown << "\n" << reply.body;
+  }
+  expect_unharmed(server);
+}
+
+TEST(HostileBodies, OfChatsLikewise) {
+  TestServer server;
+  server.backend().say("x");
+  const std::string user = R"("messages": [{"role": "user", "content": "x"}])";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({})", "messages"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": {}})", "messages"},
+      {R"({"messages": [3]})", "messages[0]"},
+      {R"({"messages": [{}]})", "messages[0].role"},
+      {R"({"messages": [{"role": 4}]})", "messages[0].role"},
+      {cat("{", user, R"(, "top_logprobs": 3})"), "top_logprobs"},
+      {cat("{", user, R"(, "logprobs": 3})"), "logprobs"},
+      {cat("{", user, R"(, "max_tokens": 0})"), "max_tokens"},
+      {cat("{", user, R"(, "tools": [{}]})"), "tools[0].function"},
+      {cat("{", user, R"(, "tools": [{"function": {}}]})"), "tools[0].function.name"},
+      {cat("{", user, R"(, "tools": 1})"), "tools"},
+      {cat("{", user, R"(, "tool_choice": "required"})"), "tool_choice"},
+      {cat("{", user, R"(, "tool_choice": "sometimes"})"), "tool_choice"},
+      {cat("{", user, R"(, "tool_choice": {"function": {"name": "no"}}})"),
+       "tool_choice.function.name"},
+  };
+  for (const auto& [body, param] : cases) {
+    const Received reply = server.ask(post("/v1/chat/completions", body));
+    ASSERT_EQ(reply.status, 400) << body << "\n" << reply.body;
+    EXPECT_EQ(reply.error("param"), param) << body << "\n" << reply.body;
+  }
+  expect_unharmed(server);
+}
+
+TEST(HostileBodies, ThatAreTooLongAreRefusedBeforeTheyCome) {
+  TestServer server;
+  Client declares(server.port());
+  declares.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+  EXPECT_EQ(declares.receive().status, 413);
+
+  // A hundred megabytes that nobody has announced. The server may stop listening on the way.
+  Client pours(server.port());
+  pours.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = cat("100000\r\n", std::string(0x100000, 'a'), "\r\n");
+  for (int i = 0; i < 100 && pours.send(chunk); ++i) {
+  }
+  EXPECT_EQ(pours.receive().status, 413);
+  expect_unharmed(server);
+}
+
+TEST(HostileBodies, TogetherAreBounded) {
+  HttpLimits limits;
+  limits.body_bytes = 1000;
+  limits.all_bodies_bytes = 1500;
+  TestServer server({.limits = limits});
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
+  server.backend().say("x");
+  server.backend().hold_after(0);
+  // The first holds its bytes while it is answered, so the second finds too little room.
+  Client first(server.port());
+  const std::string body = R"({"prompt": "x"})";
+  first.send(cat(head, body, std::string(1000 - body.size(), ' ')));
+  Client second(server.port());
+  second.send(cat(head, std::string(1000, ' ')));
+  EXPECT_EQ(second.receive().status, 429);
+  server.backend().release();
+  EXPECT_EQ(first.receive().status, 200);
+  EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "x"})")).status, 200);
+}
+
+TEST(HostileBodies, ThatWaitToBeAskedAreAsked) {
+  TestServer server;
+  server.backend().say("x");
+  Client client(server.port());
+  const std::string body = R"({"prompt": "x"})";
+  client.send(
+      cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+          "Content-Length: ",
+          body.size(), "\r\n\r\n"));
+  EXPECT_THAT(client.receive_some(), HasSubstr("100 Continue"));
+  client.send(body);
+  EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST(HostileHeads, GetTheirStatusAndNothingElse) {
+  TestServer server;
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"nonsense\r\n\r\n", 400},
+      {std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + "\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
+      {"GET / HTTP/3.0\r\nHost: a\r\n\r\n", 400},
+      {"GET /\tx HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", 400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {cat("GET / HTTP/1.1\r\nHost: a\r\nX: ", std::string(100'000, 'x'), "\r\n\r\n"), 413},
+      {cat("GET /", std::string(100'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 413},
+      {"CONNECT elsewhere:443 HTTP/1.1\r\nHost: a\r\n\r\n", 404},
+      {"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", 404},
+      {"GET http://elsewhere/ HTTP/1.1\r\nHost: a\r\n\r\n", 404},
+      {"BREW /health HTTP/1.1\r\nHost: a\r\n\r\n", 405},
+  };
+  for (const auto& [request, status] : cases) {
+    Client client(server.port());
+    client.send(request);
+    EXPECT_EQ(client.receive().status, status) << request.substr(0, 80);
+  }
+  const Received id = server.ask(get("/health", "X-Request-Id: a b\x01\r\n"));
+  EXPECT_TRUE(id.status == 400 || id.headers.at("x-request-id") != "a b\x01");
+  expect_unharmed(server);
+}
+
+TEST(HostileConnections, SlowSendersAreCut) {
+  HttpLimits limits;
+  limits.request_time = std::chrono::milliseconds(50);
+  limits.idle_time = std::chrono::milliseconds(50);
+  TestServer server({.limits = limits});
+  Client in_head(server.port());
+  in_head.send("POST /v1/completions HTTP/1.1\r\nHos");
+  EXPECT_EQ(in_head.receive().status, 408);
+  Client in_body(server.port());
+  in_body.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
+  EXPECT_EQ(in_body.receive().status, 408);
+  Client silent(server.port());
+  EXPECT_TRUE(silent.at_end());
+  expect_unharmed(server);
+}
+
+TEST(HostileConnections, ReadersThatStopAreCut) {
+  HttpLimits limits;
+  limits.write_time = std::chrono::milliseconds(50);
+  TestServer server({.limits = limits});
+  // More than the buffers between the two take.
+  server.backend().say(std::vector<std::int32_t>(900, 100));
+  Client client(server.port());
+  client.send(post("/v1/completions",
+                   R"({"prompt": "x", "stream": true, "n": 128, "logprobs": 20,
+                       "max_tokens": 900})"));
+  server.backend().wait_for_ended(1);
+  // The client still holds its end: only the server can end this connection.
+  server.http().drain();
+  EXPECT_EQ(server.http().connections(), 0);
+  expect_unharmed(server);
+}
+
+TEST(HostileConnections, AThousandThatSaySoNothingHurtNobody) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  TestServer server;
+  server.backend().say("x");
+  std::vector<std::unique_ptr<Client>> silent;
+  for (int i = 0; i < 1000; ++i) {
+    silent.push_back(std::make_unique<Client>(server.port()));
+    if (i % 2 == 0) silent.back()->send("POST /v1/comp");
+  }
+  EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "x"})")).status, 200);
+}
+
+TEST(HostilePaths, OfAdaptersStayInsideTheRoot) {
+  TemporaryFolder folder;
+  const auto root = folder / "root";
+  std::filesystem::create_directories(root / "good");
+  std::filesystem::create_directories(root / "leaks");
+  std::filesystem::create_directories(folder / "outside");
+  std::filesystem::create_directories(folder / "root-beside");
+  std::filesystem::create_directory_symlink(folder / "outside", root / "link");
+  std::filesystem::create_symlink("/etc/passwd", root / "leaks" / "adapter_config.json");
+  std::filesystem::create_symlink(root / "loop", root / "loop");
+  TestServer server({.adapter_loading = true, .adapter_root = root});
+  const auto status = [&](std::string_view path) {
+    json::Object body;
+    body.add("lora_name", "x");
+    body.add("lora_path", path);
+    body.add("load_inplace", true);
+    return server.ask(post("/v1/load_lora_adapter", json::write(body))).status;
+  };
+  EXPECT_EQ(status("good"), 200);
+  EXPECT_EQ(status((root / "good").string()), 200);
+  EXPECT_EQ(status("good/../good/."), 200);
+  EXPECT_EQ(status("missing"), 404);
+  EXPECT_EQ(status("../outside"), 400);
+  EXPECT_EQ(status("../missing"), 400);
+  EXPECT_EQ(status("../root-beside"), 400);
+  EXPECT_EQ(status("/etc"), 400);
+  EXPECT_EQ(status("link"), 400);
+  EXPECT_EQ(status("link/../../outside"), 400);
+  EXPECT_EQ(status("leaks"), 400);
+  EXPECT_EQ(status("loop"), 400);
+  EXPECT_EQ(status(""), 400);
+  EXPECT_EQ(status(std::string("good\0x", 6)), 400);
+  EXPECT_EQ(status(std::string(5000, 'a')), 400);
+}
+
+}  // namespace
+}  // namespace motley::server

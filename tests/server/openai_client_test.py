@@ -1,0 +1,232 @@
+"""`motley serve` as OpenAI's own client and Prometheus' own parser see it: openai_client_test.py MOTLEY GOLDEN"""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+from pathlib import Path
+
+import openai
+from prometheus_client.parser import text_string_to_metric_families
+
+import tiny_model
+
+MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+PROMPT = "the rain in"
+CHAT = [{"role": "user", "content": "hello"}]
+
+
+class Server:
+    """The program on a port of the kernel's choice, over the golden with a tokenizer."""
+
+    def __init__(self, folder: Path, *options: str):
+        self.process = subprocess.Popen(
+            [MOTLEY, "serve", folder, "--port", "0", "--device", "cpu", "--compute", "f32",
+             "--kv-memory", "16M", "--adapter-memory", "16M", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        if " at " not in line:
+            raise RuntimeError(f"the server did not start: {line!r}")
+        self.url = line.rsplit(" at ", 1)[1].strip()
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path) as response:
+            return response.read().decode()
+
+    def post(self, path: str, body: dict) -> tuple[int, str]:
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        try:
+            with urllib.request.urlopen(request) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def samples(self) -> dict:
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value
+                for family in text_string_to_metric_families(self.get("/metrics"))
+                for s in family.samples}
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=30)
+        self.process.stdout.close()
+        return status
+
+
+class OpenAiClient(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.scratch.name) / "tiny"
+        tiny_model.make(GOLDEN, cls.folder)
+        adapters = cls.folder / "adapters"
+        cls.server = Server(cls.folder, "--adapter", f"attention={adapters}/attention",
+                            "--adapter", f"all={adapters}/all_linear",
+                            "--allow-adapter-loading", "--adapter-root", str(adapters))
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        assert cls.server.end() == 0, "a server that was told to end ends well"
+        cls.scratch.cleanup()
+
+    def complete(self, **fields):
+        fields = {"model": "tiny", "prompt": PROMPT, "temperature": 0, "max_tokens": 12} | fields
+        return self.client.completions.create(**fields)
+
+    def test_models_are_the_base_and_its_adapters(self):
+        models = {model.id: model.parent for model in self.client.models.list()}
+        self.assertEqual(models["tiny"], None)
+        self.assertEqual({models["attention"], models["all"]}, {"tiny"})
+
+    def test_logprobs_are_those_of_score(self):
+        mixes = [[], [("attention", 1.0)], [("all", 1.0)], [("attention", 0.5), ("all", 0.5)]]
+        answers, lines = [], []
+        for mix in mixes:
+            parts = [{"name": name, "scale": scale} for name, scale in mix]
+            answer = self.complete(echo=True, logprobs=2, extra_body={"adapters": parts})
+            answers.append(answer.choices[0])
+            # The text does not give its tokens back; their numbers do.
+            lines.append({"prompt": PROMPT, "adapters": parts} if parts else {"prompt": PROMPT})
+        given, found = (Path(self.scratch.name) / name for name in ("in.jsonl", "out.jsonl"))
+        given.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        adapters = self.folder / "adapters"
+        subprocess.run([MOTLEY, "score", self.folder, "--compute", "f32", "--input", given,
+                        "--output", found, "--adapter", f"attention={adapters}/attention",
+                        "--adapter", f"all={adapters}/all_linear"],
+                       check=True, capture_output=True)
+        for answer, line in zip(answers, found.read_text().splitlines(), strict=True):
+            scored = json.loads(line)["token_logprobs"]
+            told = answer.logprobs.token_logprobs[: len(scored)]
+            self.assertIsNone(told[0])
+            # Both are the same float32 bits, written in decimal.
+            for one, other in zip(told[1:], scored[1:], strict=True):
+                self.assertAlmostEqual(one, other, delta=2e-7 * abs(other))
+        self.assertEqual(len({answer.text for answer in answers}), len(mixes))
+
+    def test_adapters_by_name_answer_as_they_do_in_a_list(self):
+        named = self.complete(model="attention").choices[0].text
+        self.assertEqual(self.complete(model="tiny:attention").choices[0].text, named)
+        listed = self.complete(extra_body={"adapters": [{"name": "attention"}]})
+        self.assertEqual(listed.choices[0].text, named)
+        self.assertNotEqual(self.complete().choices[0].text, named)
+
+    def test_a_stream_says_what_the_whole_answer_says(self):
+        whole = self.complete(n=2)
+        texts, usage = ["", ""], None
+        for chunk in self.complete(n=2, stream=True, stream_options={"include_usage": True}):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+            usage = chunk.usage or usage
+        self.assertEqual(texts, [choice.text for choice in whole.choices])
+        self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
+
+    def test_chats_stream_what_they_answer(self):
+        fields = {"model": "all", "messages": CHAT, "temperature": 0, "max_completion_tokens": 10}
+        whole = self.client.chat.completions.create(**fields, logprobs=True, top_logprobs=3)
+        choice = whole.choices[0]
+        self.assertEqual(choice.message.role, "assistant")
+        self.assertEqual(len(choice.logprobs.content[0].top_logprobs), 3)
+        text = ""
+        for chunk in self.client.chat.completions.create(**fields, stream=True):
+            text += chunk.choices[0].delta.content or ""
+        self.assertEqual(text, choice.message.content)
+
+    def test_a_seed_gives_the_same_text_again(self):
+        drawn = [self.complete(temperature=1, seed=seed, n=2).choices for seed in (1, 1, 2)]
+        texts = [[choice.text for choice in choices] for choices in drawn]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+        self.assertNotEqual(texts[0][0], texts[0][1])
+
+    def test_output_follows_its_schema(self):
+        schema = {"type": "object", "additionalProperties": False, "required": ["yes"],
+                  "properties": {"yes": {"type": "boolean"}}}
+        answer = self.client.chat.completions.create(
+            model="tiny", messages=CHAT, seed=3, max_tokens=40,
+            response_format={"type": "json_schema",
+                             "json_schema": {"name": "answer", "schema": schema}})
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertIn(json.loads(answer.choices[0].message.content), ({"yes": True}, {"yes": False}))
+        chosen = self.complete(extra_body={"guided_choice": ["red", "green"]}).choices[0]
+        self.assertIn(chosen.text, ("red", "green"))
+
+    def test_a_call_that_must_be_made_is_made(self):
+        tool = {"type": "function", "function": {
+            "name": "set", "parameters": {"type": "object", "additionalProperties": False,
+                                          "required": ["on"],
+                                          "properties": {"on": {"type": "boolean"}}}}}
+        named = {"type": "function", "function": {"name": "set"}}
+        for choice, reason in ((named, "stop"), ("required", "tool_calls")):
+            answer = self.client.chat.completions.create(
+                model="tiny", messages=CHAT, seed=5, tools=[tool], tool_choice=choice).choices[0]
+            self.assertEqual(answer.finish_reason, reason)
+            call = answer.message.tool_calls[0].function
+            self.assertEqual(call.name, "set")
+            self.assertEqual(list(json.loads(call.arguments)), ["on"])
+
+    def test_stop_strings_end_the_text(self):
+        text = self.complete().choices[0].text
+        stop = text[4:6]
+        stopped = self.complete(stop=stop).choices[0]
+        self.assertEqual(stopped.text, text[: text.index(stop)])
+        self.assertEqual(stopped.finish_reason, "stop")
+
+    def test_errors_are_the_clients_own(self):
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.complete(model="nobody")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(temperature=-1)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.APIStatusError) as caught:
+            self.complete(prompt="long " * 1000)
+        self.assertEqual(caught.exception.status_code, 413)
+
+    def test_adapters_come_and_go(self):
+        load = {"lora_name": "late", "lora_path": "experts"}
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", load)[0], 200)
+        first = self.complete(model="late").choices[0].text
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", load)[0], 400)
+        replaced = {"lora_name": "late", "lora_path": "down_only", "load_inplace": True}
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", replaced)[0], 200)
+        self.assertNotEqual(self.complete(model="late").choices[0].text, first)
+        unload = {"lora_name": "late"}
+        self.assertEqual(self.server.post("/v1/unload_lora_adapter", unload)[0], 200)
+        self.assertEqual(self.server.post("/v1/unload_lora_adapter", unload)[0], 404)
+        with self.assertRaises(openai.NotFoundError):
+            self.complete(model="late")
+        refused = {"lora_name": "odd", "lora_path": "refused_a_without_b"}
+        self.assertEqual(self.server.post("/v1/load_lora_adapter", refused)[0], 400)
+        for path, status in (("../../tiny", 400), ("nowhere", 404)):
+            body = {"lora_name": "odd", "lora_path": path}
+            self.assertEqual(self.server.post("/v1/load_lora_adapter", body)[0], status)
+
+    def test_a_stream_that_is_dropped_frees_its_sequence(self):
+        stream = self.complete(max_tokens=50, stream=True)
+        next(iter(stream))
+        stream.close()
+        while self.server.samples()[("vllm:num_requests_running", ())] > 0:
+            pass
+        self.assertEqual(self.server.samples()[("motley_kv_pages_used", ())], 0)
+
+    def test_metrics_parse_and_gateways_find_theirs(self):
+        self.complete(model="attention")
+        samples = self.server.samples()
+        labels = [dict(key[1]) for key in samples if key[0] == "vllm:lora_requests_info"]
+        self.assertEqual(len(labels), 1)
+        self.assertEqual(set(labels[0]), {"max_lora", "running_lora_adapters",
+                                          "waiting_lora_adapters"})
+        self.assertGreaterEqual(int(labels[0]["max_lora"]), 1)
+        self.assertGreater(samples[("motley_generated_tokens_total", ())], 0)
+        config = [dict(key[1]) for key in samples if key[0] == "vllm:cache_config_info"]
+        self.assertEqual(set(config[0]), {"block_size", "num_gpu_blocks"})
+        self.assertEqual(samples[("motley_broken_invariants_total", ())], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
