@@ -122,10 +122,18 @@ def fresh_lora(shape: Shape, lora: LoraShape, seed: int, device: str) -> Tensors
 class Network:
     """Logits and router losses of token ids [batch, length]; `adapter` may be None."""
 
-    def __init__(self, shape: Shape, weights: Tensors, adapter: tuple[LoraShape, Tensors] | None = None) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        weights: Tensors,
+        adapter: tuple[LoraShape, Tensors] | None = None,
+        jitter: float = 0.0,
+    ) -> None:
+        """`jitter` scales what routers see by up to that share, so that near ties among experts cost little."""
         self.shape = shape
         self.weights = weights
         self.adapter = adapter
+        self.jitter = jitter
 
     def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return F.rms_norm(x, (x.shape[-1],), self.weights[name].to(x.dtype), self.shape.norm_eps)
@@ -178,7 +186,10 @@ class Network:
     def _mixture(self, x: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         shape = self.shape
         rows = x.reshape(-1, shape.hidden)
-        scores = F.linear(rows.float(), self.weights[f"{layer}.router"].float()).softmax(-1)
+        seen = rows.float()
+        if self.jitter > 0:
+            seen = seen * (1 + self.jitter * (2 * torch.rand_like(seen) - 1))
+        scores = F.linear(seen, self.weights[f"{layer}.router"].float()).softmax(-1)
         best, chosen = scores.topk(shape.top_k, dim=-1)
         best = best / best.sum(-1, keepdim=True)
         weights = torch.zeros_like(scores).scatter(1, chosen, best)
