@@ -54,6 +54,11 @@ list(JOIN MOTLEY_COMPUTE_CAPABILITIES "," MOTLEY_COMPUTE_CAPABILITIES)
 set(MOTLEY_HAS_CUDA ON)
 message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, for ${MOTLEY_CUDA_ARCHITECTURES}")
 
+# Code for a GPU packs to a fifth; it is unpacked when it is loaded.
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+endif()
+
 # Every CUDA file is compiled within a budget of time, memory and registers, and leaves a record.
 find_program(MOTLEY_PYTHON python3 REQUIRED)
 set(CMAKE_CUDA_COMPILER_LAUNCHER ${MOTLEY_PYTHON} ${CMAKE_SOURCE_DIR}/tools/compile_cuda.py

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -20,14 +21,12 @@ std::uint64_t next_id() {
 }
 
 // By rising id; of several for one token the last one counts.
-std::vector<LogitBias> in_order(std::vector<LogitBias> biases) {
-  std::stable_sort(biases.begin(), biases.end(),
-                   [](const LogitBias& a, const LogitBias& b) { return a.token < b.token; });
+std::vector<LogitBias> in_order(const std::vector<LogitBias>& biases) {
+  std::map<std::int32_t, float> by_token;
+  for (const LogitBias& bias : biases) by_token[bias.token] = bias.bias;
   std::vector<LogitBias> each;
-  for (const LogitBias& bias : biases) {
-    if (!each.empty() && each.back().token == bias.token) each.pop_back();
-    each.push_back(bias);
-  }
+  each.reserve(by_token.size());
+  for (const auto& [token, bias] : by_token) each.push_back({.token = token, .bias = bias});
   return each;
 }
 
@@ -36,7 +35,7 @@ std::vector<LogitBias> without(std::vector<LogitBias> biases,
                                std::span<const std::int32_t> tokens) {
   for (const std::int32_t token : tokens)
     biases.push_back({.token = token, .bias = -std::numeric_limits<float>::infinity()});
-  return in_order(std::move(biases));
+  return in_order(biases);
 }
 
 // Draws count from 0; the seeds of choices are taken from numbers that no draw reaches.

@@ -1,6 +1,6 @@
 #include "kernels/cuda/sampling.h"
 
-#include <cstring>
+#include <bit>
 #include <limits>
 #include <random>
 #include <string>
@@ -184,7 +184,7 @@ void expect_same_bits(const std::vector<T>& device, const std::vector<T>& host,
                       std::int64_t numbers_a_row, const char* what) {
   ASSERT_EQ(device.size(), host.size());
   for (std::size_t i = 0; i < host.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&device[i], &host[i], sizeof(T)), 0)
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(device[i]), std::bit_cast<std::uint32_t>(host[i]))
         << what << " of row " << i / static_cast<std::size_t>(numbers_a_row) << ": device "
         << device[i] << ", host " << host[i];
   }

@@ -104,9 +104,8 @@ TimePoint GrammarCompiler::first_deadline() const {
 std::vector<GrammarCompiler::Waiter> GrammarCompiler::take_impatient(TimePoint now) {
   std::vector<Waiter> gone;
   for (auto& [key, work] : works_) {
-    const auto first =
-        std::stable_partition(work->waiters.begin(), work->waiters.end(),
-                              [now](const Waiter& waiter) { return waiter.until > now; });
+    const auto first = std::partition(work->waiters.begin(), work->waiters.end(),
+                                      [now](const Waiter& waiter) { return waiter.until > now; });
     std::move(first, work->waiters.end(), std::back_inserter(gone));
     work->waiters.erase(first, work->waiters.end());
   }

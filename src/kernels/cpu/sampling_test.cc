@@ -93,8 +93,9 @@ std::vector<double> probabilities_by_definition(const std::vector<float>& logits
                                                 const SampleChoice& choice) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return logits[a] == logits[b] ? a < b : logits[a] > logits[b];
+  });
   std::vector<double> kept(logits.size(), 0);
   double total = 0;
   std::int32_t count = 0;
@@ -289,9 +290,11 @@ TEST(Sample, GivesTheModelsOwnLogProbabilities) {
   const Answer answer = step.run();
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return !std::isnan(logits[a]) && (std::isnan(logits[b]) || logits[a] > logits[b]);
-  });
+  const auto rank = [&](std::size_t id) {
+    return std::pair(std::isnan(logits[id]) ? infinity : -logits[id], id);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
   const auto expected = [&](std::size_t id) {
     return double{logits[id]} - largest - std::log(total);
   };

@@ -40,7 +40,8 @@ std::size_t expert_image_bytes(ExpertFormat format, int scales_per_128, int expe
                                int columns);
 
 // `gate`, `up` and `down` are [experts] each, in device memory: for an image of int4 all of int4 in
-// one group, for one of bf16 of any kind, decoded and rounded once. gate_up and down have expert_image_bytes() for 2 I x H and H x I.
+// one group, for one of bf16 of any kind, decoded and rounded once. gate_up and down have
+// expert_image_bytes() for 2 I x H and H x I.
 struct PackExperts {
   ExpertShape shape{};
   ExpertFormat format = ExpertFormat::bf16;
