@@ -46,5 +46,5 @@ for refused in refused_nan refused_init_pissa refused_a_without_b refused_trunca
   show_refusal score "$model" --adapter "x=$model/adapters/$refused" --input "$scratch/line.jsonl" \
     --output "$scratch/none.jsonl" | grep -v '^loading'
 done
-printf '\ndemo: done in %s s. So far motley scores and tokenizes on the CPU; the GPU and the server come next (README.md).\n' \
+printf '\ndemo: done in %s s. Next: motley serve (docs/guide/http.md), or motley chat, with a model of your own.\n' \
   $((SECONDS - start))
