@@ -139,8 +139,7 @@ Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
     engine_->load_adapter(
         {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load}, false,
         [answer](Result<void> result) { answer->set_value(std::move(result)); });
-    Result<void> loaded = answer->get_future().get();
-    if (!loaded.ok()) return std::move(loaded).error().within(cat("adapter ", quote(each.name)));
+    MOTLEY_TRY_VOID(answer->get_future().get());
   }
   return {};
 }

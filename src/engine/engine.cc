@@ -158,13 +158,14 @@ class Engine::Impl {
     for (const ScaledAdapter& each : request.adapters) {
       const auto known = named_.find(each.name);
       if (known == named_.end())
-        return Error(ErrorCode::not_found, "no such adapter", cat("adapter ", quote(each.name)),
+        return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
                      "name one that is loaded");
       ranks += known->second.rank;
       const std::string& exclusive = known->second.exclusive;
       if (exclusive.empty() || (request.adapters.size() == 1 && each.scale == 1)) continue;
-      return Error(ErrorCode::invalid_argument, cat("it can't be mixed or scaled: ", exclusive),
-                   cat("adapter ", quote(each.name)), "use it alone, with the scale 1");
+      return Error(ErrorCode::invalid_argument,
+                   cat(quote(each.name), " can't be mixed or scaled: ", exclusive), "adapters",
+                   "use it alone, with the scale 1");
     }
     if (most_ranks_ > 0 && ranks > most_ranks_)
       return Error(ErrorCode::invalid_argument,

@@ -176,7 +176,7 @@ Result<void> Residency::enter(const Pending& pending, AdapterStore::Done done) {
 void Residency::unload(std::string_view name, Answer answer) {
   AdapterEntry* const entry = find(name);
   if (entry == nullptr) {
-    answer(Error(ErrorCode::not_found, "no such adapter", cat("adapter ", quote(name)),
+    answer(Error(ErrorCode::not_found, cat("no adapter ", quote(name)), {},
                  "name one that is loaded"));
     return;
   }

@@ -35,9 +35,8 @@ void Scheduler::submit(Arrival arrival) {
   for (const ScaledAdapter& each : request.adapters) {
     AdapterEntry* const entry = residency_.find(each.name);
     if (entry == nullptr) {
-      arrival.sink->failed(Error(ErrorCode::not_found, "no such adapter",
-                                 cat("adapter ", quote(each.name)),
-                                 "it has been unloaded; name one that is loaded"));
+      arrival.sink->failed(Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)),
+                                 "adapters", "it has been unloaded; name one that is loaded"));
       ++stats_.failed;
       return;
     }

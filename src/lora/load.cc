@@ -24,7 +24,7 @@ Result<Config> read_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / config_name;
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   if (kind == PathKind::missing) {
-    return Error(ErrorCode::bad_file, cat("no ", config_name), printable(folder.string()),
+    return Error(ErrorCode::bad_file, cat("no ", config_name), {},
                  "give a folder with an adapter as PEFT saves it");
   }
   MOTLEY_TRY(const std::string text, read_text(path, longest_config));

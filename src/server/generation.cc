@@ -11,6 +11,12 @@ namespace {
 
 namespace asio = boost::asio;
 
+// What the engine does not find is an adapter, and requests name those as models.
+Error as_clients_see(Error error) {
+  if (error.code() != ErrorCode::not_found) return error;
+  return {ErrorCode::not_found, error.what(), "model", "GET /v1/models lists those there are"};
+}
+
 // The engine's part of an HTTP request: one request of the engine's for each prompt.
 class Generation {
  public:
@@ -41,15 +47,8 @@ class Generation {
  private:
   Result<void> submit() {
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
-      const bool adapters = !plan_.requests[i].adapters.empty();
       auto id = backend_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
-      if (!id.ok()) {
-        // What isn't found is an adapter, and those are named as models.
-        if (adapters && id.error().code() == ErrorCode::not_found)
-          return Error(ErrorCode::not_found, id.error().what(), "model",
-                       "GET /v1/models lists those there are");
-        return std::move(id).error();
-      }
+      if (!id.ok()) return as_clients_see(std::move(id).error());
       ids_.push_back(*id);
     }
     return {};
@@ -74,7 +73,7 @@ class Generation {
     }
     if (exchange_.gone()) co_return;
     if (transcript_.failure())
-      co_await exchange_.send(error_response(*transcript_.failure()));
+      co_await exchange_.send(error_response(as_clients_see(*transcript_.failure())));
     else
       co_await exchange_.send(json_response(plan_.reply->whole(transcript_)));
   }
@@ -96,12 +95,13 @@ class Generation {
     }
     if (exchange_.gone()) co_return;
     if (transcript_.failure() && !begun) {
-      co_await exchange_.send(error_response(*transcript_.failure()));
+      co_await exchange_.send(error_response(as_clients_see(*transcript_.failure())));
       co_return;
     }
     if (!begun) co_await begin();
     if (transcript_.failure())
-      co_await exchange_.write(cat("data: ", error_body(*transcript_.failure()), "\n\n"));
+      co_await exchange_.write(
+          cat("data: ", error_body(as_clients_see(*transcript_.failure())), "\n\n"));
     else
       co_await exchange_.write(plan_.reply->last_events(transcript_));
     co_await exchange_.end_stream();

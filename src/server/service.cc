@@ -89,6 +89,18 @@ double seconds_of_the_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// What is wrong with an adapter is wrong with the field that names it or its folder.
+Error at_field(const Error& error, std::string_view field) {
+  if (error.where() == field) return error;
+  const std::string_view colon = error.where().empty() ? "" : ": ";
+  return {error.code(), cat(error.where(), colon, error.what()), std::string(field), error.fix()};
+}
+
+// Whether the name is taken, rather than something wrong with what lies at the path.
+bool is_about_name(ErrorCode code) {
+  return code == ErrorCode::invalid_argument || code == ErrorCode::busy;
+}
+
 Error unknown_model(std::string_view id) {
   return {ErrorCode::not_found, cat("no model ", quote(id)), "model",
           "GET /v1/models lists those there are"};
@@ -305,7 +317,8 @@ asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", wanted->spec.name, "' is loaded.")));
   else
-    co_await exchange.send(error_response(loaded.error()));
+    co_await exchange.send(error_response(at_field(
+        loaded.error(), is_about_name(loaded.error().code()) ? "lora_name" : "lora_path")));
 }
 
 asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
@@ -329,7 +342,7 @@ asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", *name, "' is unloaded.")));
   else
-    co_await exchange.send(error_response(unloaded.error()));
+    co_await exchange.send(error_response(at_field(unloaded.error(), "lora_name")));
 }
 
 }  // namespace motley::server

@@ -291,6 +291,7 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.error("param"), "model");
   EXPECT_EQ(unknown.error("code"), "model_not_found");
+  EXPECT_THAT(unknown.error("message"), HasSubstr("'nobody'"));
 
   const json::Value models = server.ask(get("/v1/models")).json();
   EXPECT_EQ(text_at(models, "data.0.id"), "base");
@@ -308,7 +309,9 @@ TEST(Adapters, LoadReplaceAndUnload) {
   };
   const std::string unload = post("/v1/unload_lora_adapter", R"({"lora_name": "poet"})");
   EXPECT_EQ(load("").status, 200);
-  EXPECT_EQ(load("").status, 400);
+  const Received again = load("");
+  EXPECT_EQ(again.status, 400);
+  EXPECT_EQ(again.error("param"), "lora_name");
   EXPECT_EQ(load(R"(, "load_inplace": true)").status, 200);
   EXPECT_EQ(server.ask(unload).status, 200);
   EXPECT_EQ(server.ask(unload).status, 404);

@@ -201,7 +201,9 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.NotFoundError):
             self.complete(model="late")
         refused = {"lora_name": "odd", "lora_path": "refused_a_without_b"}
-        self.assertEqual(self.server.post("/v1/load_lora_adapter", refused)[0], 400)
+        status, answer = self.server.post("/v1/load_lora_adapter", refused)
+        self.assertEqual(status, 400)
+        self.assertEqual(json.loads(answer)["error"]["param"], "lora_path")
         for path, status in (("../../tiny", 400), ("nowhere", 404)):
             body = {"lora_name": "odd", "lora_path": path}
             self.assertEqual(self.server.post("/v1/load_lora_adapter", body)[0], status)
