@@ -111,7 +111,7 @@ asio::awaitable<bool> Connection::wait_for_request() {
   if (buffer_.size() > 0) co_return true;
   if (finishing_ && served_) co_return false;
   idle_ = true;
-  set_deadline(context_.limits.idle_time);
+  set_deadline(served_ ? context_.limits.idle_time : context_.limits.request_time);
   const auto [failure, bytes] =
       co_await socket_.async_read_some(buffer_.prepare(piece_bytes), no_throw);
   clear_deadline();

@@ -13,9 +13,10 @@ struct HttpLimits {
   std::size_t all_bodies_bytes = std::size_t{512} << 20;
   // What a client may send behind a request that is being answered before we stop reading.
   std::size_t pipelined_bytes = 64 << 10;
-  std::chrono::nanoseconds request_time = std::chrono::seconds(30);  // from first byte to last
-  std::chrono::nanoseconds write_time = std::chrono::seconds(30);    // of one piece of an answer
-  std::chrono::nanoseconds idle_time = std::chrono::seconds(75);     // between requests
+  // From a request's first byte, or the connection's beginning, to its last.
+  std::chrono::nanoseconds request_time = std::chrono::seconds(30);
+  std::chrono::nanoseconds write_time = std::chrono::seconds(30);  // of one piece of an answer
+  std::chrono::nanoseconds idle_time = std::chrono::seconds(75);   // between requests
 };
 
 }  // namespace motley::server
