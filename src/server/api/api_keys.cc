@@ -29,7 +29,8 @@ Result<ApiKeys> ApiKeys::load(const std::filesystem::path& file) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    // Headers end without blanks, so a key with one behind it would fit nobody.
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
     if (!line.empty() && !line.starts_with('#')) keys.keys_.emplace_back(line);
     begin = end + 1;
   }

@@ -47,7 +47,7 @@ TEST(ApiError, SaysParamOnlyWhereTheRequestIsAtFault) {
 
 TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   const TemporaryFolder folder;
-  const auto keys = ApiKeys::load(folder.file("keys", "# ours\nalpha\r\n\nbeta")).value();
+  const auto keys = ApiKeys::load(folder.file("keys", "# ours\nalpha\r\n\nbeta \t\n")).value();
   EXPECT_TRUE(keys.allow("Bearer alpha"));
   EXPECT_TRUE(keys.allow("bearer beta"));
   EXPECT_FALSE(keys.allow("Bearer "));
