@@ -111,6 +111,29 @@ TEST(Completions, EchoesLogprobsOfPromptAndAnswer) {
   EXPECT_EQ(text, "how are you");
 }
 
+TEST(Completions, APromptThatIsOnlyEchoedMayFillAllThereIs) {
+  TestServer server;
+  const auto status_of = [&](std::int64_t tokens, int max_tokens) {
+    const json::Array ids(static_cast<std::size_t>(tokens), json::Value(5));
+    return server
+        .ask(post("/v1/completions", cat(R"({"echo": true, "max_tokens": )", max_tokens,
+                                         R"(, "prompt": )", json::write(json::Value(ids)), "}")))
+        .status;
+  };
+  const std::int64_t most = server.backend().max_sequence_tokens();
+  EXPECT_EQ(status_of(most, 0), 200);
+  EXPECT_EQ(status_of(most, 1), 413);
+  EXPECT_EQ(status_of(most + 1, 0), 413);
+}
+
+TEST(Completions, MoreCandidatesThanTokensAreAllOfThem) {
+  TestServer server;
+  server.backend().say("x");
+  EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "x", "top_k": 2000000})")).status,
+            200);
+  EXPECT_EQ(server.backend().last_request().sampling.top_k, server.text().tokenizer().size());
+}
+
 TEST(Completions, StopStringEndsTheTextAndTheWork) {
   TestServer server;
   server.backend().say("one two three four five six");

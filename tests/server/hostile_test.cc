@@ -100,6 +100,13 @@ TEST(HostileBodies, OfChatsLikewise) {
       {R"({"messages": [3]})", "messages[0]"},
       {R"({"messages": [{}]})", "messages[0].role"},
       {R"({"messages": [{"role": 4}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": {"text": "x"}}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "messages[0].content"},
+      {cat("{", user, R"(, "chat_template_kwargs": []})"), "chat_template_kwargs"},
+      {cat("{", user, R"(, "add_generation_prompt": 1})"), "add_generation_prompt"},
+      {cat("{", user, R"(, "documents": ["x"]})"), "documents[0]"},
       {cat("{", user, R"(, "top_logprobs": 3})"), "top_logprobs"},
       {cat("{", user, R"(, "logprobs": 3})"), "logprobs"},
       {cat("{", user, R"(, "max_tokens": 0})"), "max_tokens"},
@@ -206,7 +213,6 @@ TEST(HostileHeads, GetTheirStatusAndNothingElse) {
 TEST(HostileConnections, SlowSendersAreCut) {
   HttpLimits limits;
   limits.request_time = std::chrono::milliseconds(50);
-  limits.idle_time = std::chrono::milliseconds(50);
   TestServer server({.limits = limits});
   Client in_head(server.port());
   in_head.send("POST /v1/completions HTTP/1.1\r\nHos");

@@ -30,7 +30,20 @@ Result<void> check_messages(const json::Value* messages) {
     const json::Value* const role = message->find("role");
     if (role == nullptr) return wrong("a message without role", cat(place, ".role"), "name one");
     MOTLEY_TRY_VOID(role->as_string(cat(place, ".role")));
+    // Parts are looked at by the room that joins them.
+    const json::Value* const content = message->find_set("content");
+    if (content != nullptr && content->if_string() == nullptr && content->if_array() == nullptr)
+      return wrong("content that is neither text nor a list of parts", cat(place, ".content"),
+                   "give a string, a list, or null");
   }
+  return {};
+}
+
+Result<void> check_documents(const json::Value* documents) {
+  if (documents == nullptr) return {};
+  MOTLEY_TRY(const json::Array* const list, documents->as_array("documents"));
+  for (std::size_t i = 0; i < list->size(); ++i)
+    MOTLEY_TRY_VOID((*list)[i].as_object(cat("documents[", i, "]")));
   return {};
 }
 
@@ -144,6 +157,9 @@ Result<text::ChatInputs> read_inputs(Fields& fields) {
     if (const json::Value* const value = fields.take(key))
       conversation.add(std::string(key), *value);
   }
+  MOTLEY_TRY_VOID(check_documents(fields.take("documents")));
+  MOTLEY_TRY_VOID(fields.boolean("add_generation_prompt"));
+  MOTLEY_TRY_VOID(fields.object("chat_template_kwargs"));
   MOTLEY_TRY(const auto effort, fields.string("reasoning_effort"));
   MOTLEY_TRY(text::ChatInputs inputs,
              text::read_chat_request(json::Value(std::move(conversation)), "body"));

@@ -59,7 +59,8 @@ Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& c
   MOTLEY_TRY(const float top_p, number_or(fields, "top_p", 0, 1, defaults.top_p.value_or(1)));
   // 0 asks for the likeliest token, which the smallest share holds alone.
   params.top_p = std::max(top_p, 1e-9F);
-  MOTLEY_TRY(const auto top_k, fields.integer("top_k", -1, context.vocabulary));
+  // More than there are is all of them.
+  MOTLEY_TRY(const auto top_k, fields.integer("top_k", -1, most_tokens));
   params.top_k = static_cast<std::int32_t>(
       std::clamp<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), 0, context.vocabulary));
   MOTLEY_TRY(params.min_p, number_or(fields, "min_p", 0, 1, defaults.min_p.value_or(0)));

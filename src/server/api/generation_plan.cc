@@ -31,8 +31,11 @@ GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options option
     : text_(text), options_(std::move(options)), format_(find_chat_format(text)) {}
 
 Result<void> GenerationPlanner::check_length(std::size_t prompt_tokens,
+                                             const GenerationFields& fields,
                                              std::string_view place) const {
-  if (static_cast<std::int64_t>(prompt_tokens) < options_.max_sequence_tokens) return {};
+  // Room for a token, where one is asked for.
+  const std::int64_t answer = fields.max_tokens == 0 ? 0 : 1;
+  if (static_cast<std::int64_t>(prompt_tokens) + answer <= options_.max_sequence_tokens) return {};
   return Error(ErrorCode::too_long, cat("a prompt of ", prompt_tokens, " tokens"),
                std::string(place),
                cat("prompt and answer together may have ", options_.max_sequence_tokens));
@@ -69,9 +72,9 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body) co
                       .source = request};
   for (std::size_t i = 0; i < request->prompts.size(); ++i) {
     const auto& tokens = request->prompts[i].tokens;
-    MOTLEY_TRY_VOID(check_length(tokens.size(), request->prompts.size() == 1
-                                                    ? std::string("prompt")
-                                                    : cat("prompt[", i, "]")));
+    MOTLEY_TRY_VOID(check_length(
+        tokens.size(), request->fields,
+        request->prompts.size() == 1 ? std::string("prompt") : cat("prompt[", i, "]")));
     engine::Request each = request_for(tokens, request->fields);
     each.prompt_logprobs = request->echo && request->fields.sampling.logprobs;
     plan.requests.push_back(std::move(each));
@@ -89,8 +92,9 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
   if (!rendered.ok()) {
     // What the template refuses is wrong with the messages, wherever it says so.
     const bool wrong = http_status(rendered.error().code()) < 500;
-    return wrong ? Error(rendered.error().code(), rendered.error().message(), "messages")
-                 : std::move(rendered).error();
+    const bool placed = rendered.error().where().starts_with("messages");
+    return wrong && !placed ? Error(rendered.error().code(), rendered.error().message(), "messages")
+                            : std::move(rendered).error();
   }
   const bool constrained = request->fields.sampling.grammar.has_value();
   std::vector<std::int32_t> tokens = std::move(rendered->ids);
@@ -103,7 +107,7 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
   if (tokens.empty())
     return Error(ErrorCode::invalid_argument, "a conversation without tokens", "messages",
                  "say something");
-  MOTLEY_TRY_VOID(check_length(tokens.size(), "messages"));
+  MOTLEY_TRY_VOID(check_length(tokens.size(), request->fields, "messages"));
 
   GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
                       .stream = request->fields.stream,

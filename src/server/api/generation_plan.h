@@ -44,7 +44,8 @@ class GenerationPlanner {
 
  private:
   ApiContext context() const { return {options_.base, options_.vocabulary, &text_.generation()}; }
-  Result<void> check_length(std::size_t prompt_tokens, std::string_view place) const;
+  Result<void> check_length(std::size_t prompt_tokens, const GenerationFields& fields,
+                            std::string_view place) const;
   engine::Request request_for(std::vector<std::int32_t> tokens,
                               const GenerationFields& fields) const;
   TextRules rules_for(const GenerationFields& fields) const;
