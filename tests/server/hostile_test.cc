@@ -155,6 +155,7 @@ TEST(HostileBodies, TogetherAreBounded) {
   Client first(server.port());
   const std::string body = R"({"prompt": "x"})";
   first.send(cat(head, body, std::string(1000 - body.size(), ' ')));
+  server.backend().wait_for_submitted(1);
   Client second(server.port());
   second.send(cat(head, std::string(1000, ' ')));
   EXPECT_EQ(second.receive().status, 429);
