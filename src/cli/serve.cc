@@ -97,6 +97,11 @@ class Door {
   std::unique_ptr<server::HttpServer> http_;
 };
 
+// An address of IPv6 has colons of its own.
+std::string host_of_url(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : cat("[", host, "]");
+}
+
 // Until somebody wants the server to end, or the engine has; what runs then is finished, unless
 // somebody asks again.
 Result<void> serve_until_told(const HeldSignals& signals, engine::Engine& engine,
@@ -136,8 +141,8 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
                            .adapter_loading = settings.adapter_loading,
                            .adapter_root = settings.adapter_root});
   door->lead_to(service);
-  output(cat("serving ", printable(settings.model.name), " at http://", settings.http.host, ":",
-             door->http().port(), "\n"));
+  output(cat("serving ", printable(settings.model.name), " at http://",
+             host_of_url(settings.http.host), ":", door->http().port(), "\n"));
   std::fflush(stdout);
 
   const Result<void> ended = serve_until_told(signals, stack->engine(), service, door->http());
