@@ -11,10 +11,14 @@ namespace {
 
 namespace asio = boost::asio;
 
-// What the engine does not find is an adapter, and requests name those as models.
-Error as_clients_see(Error error) {
-  if (error.code() != ErrorCode::not_found) return error;
-  return {ErrorCode::not_found, error.what(), "model", "GET /v1/models lists those there are"};
+// What the engine does not find is an adapter, and requests name those as models. What it refuses
+// after it has accepted a request is the grammar.
+Error as_clients_see(const Error& error, std::string_view grammar_field) {
+  if (error.code() == ErrorCode::not_found)
+    return {ErrorCode::not_found, error.what(), "model", "GET /v1/models lists those there are"};
+  if (error.code() == ErrorCode::invalid_argument && !grammar_field.empty())
+    return {error.code(), error.what(), std::string(grammar_field), error.fix()};
+  return error;
 }
 
 // The engine's part of an HTTP request: one request of the engine's for each prompt.
@@ -48,7 +52,7 @@ class Generation {
   Result<void> submit() {
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
       auto id = backend_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
-      if (!id.ok()) return as_clients_see(std::move(id).error());
+      if (!id.ok()) return as_clients_see(id.error(), {});
       ids_.push_back(*id);
     }
     return {};
@@ -73,7 +77,8 @@ class Generation {
     }
     if (exchange_.gone()) co_return;
     if (transcript_.failure())
-      co_await exchange_.send(error_response(as_clients_see(*transcript_.failure())));
+      co_await exchange_.send(
+          error_response(as_clients_see(*transcript_.failure(), plan_.grammar_field)));
     else
       co_await exchange_.send(json_response(plan_.reply->whole(transcript_)));
   }
@@ -95,13 +100,15 @@ class Generation {
     }
     if (exchange_.gone()) co_return;
     if (transcript_.failure() && !begun) {
-      co_await exchange_.send(error_response(as_clients_see(*transcript_.failure())));
+      co_await exchange_.send(
+          error_response(as_clients_see(*transcript_.failure(), plan_.grammar_field)));
       co_return;
     }
     if (!begun) co_await begin();
     if (transcript_.failure())
       co_await exchange_.write(
-          cat("data: ", error_body(as_clients_see(*transcript_.failure())), "\n\n"));
+          cat("data: ", error_body(as_clients_see(*transcript_.failure(), plan_.grammar_field)),
+              "\n\n"));
     else
       co_await exchange_.write(plan_.reply->last_events(transcript_));
     co_await exchange_.end_stream();

@@ -336,6 +336,7 @@ TEST(Adapters, LoadReplaceAndUnload) {
   EXPECT_EQ(again.status, 400);
   EXPECT_EQ(again.error("param"), "lora_name");
   EXPECT_EQ(load(R"(, "load_inplace": true)").status, 200);
+  EXPECT_EQ(load(R"(, "load_inplace": true, "b_columns": "sideways")").error("param"), "b_columns");
   EXPECT_EQ(server.ask(unload).status, 200);
   EXPECT_EQ(server.ask(unload).status, 404);
   const Received as_base =

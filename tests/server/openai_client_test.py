@@ -183,6 +183,9 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(temperature=-1)
         self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(extra_body={"guided_regex": "(a"})
+        self.assertEqual(caught.exception.param, "guided_regex")
         with self.assertRaises(openai.APIStatusError) as caught:
             self.complete(prompt="long " * 1000)
         self.assertEqual(caught.exception.status_code, 413)

@@ -18,8 +18,13 @@ thread_local std::string warning;  // NOLINT(cert-err58-cpp)
 // The library's messages begin with words that mean nothing to who sent the grammar.
 Error refused(std::string_view message, const GrammarSpec& spec) {
   constexpr std::string_view ours = "is false: ";
-  if (const std::size_t at = message.find(ours); at != std::string_view::npos)
+  constexpr std::string_view source = ".cc:";  // "[time] file.cc:line: "
+  if (const std::size_t at = message.find(ours); at != std::string_view::npos) {
     message.remove_prefix(at + ours.size());
+  } else if (const std::size_t line = message.find(source); line != std::string_view::npos) {
+    const std::size_t end = message.find(": ", line + source.size());
+    if (end != std::string_view::npos) message.remove_prefix(end + 2);
+  }
   while (!message.empty() && (message.back() == '\n' || message.back() == '.'))
     message.remove_suffix(1);
   constexpr const char* names[] = {"json_object", "JSON schema", "regex", "grammar"};

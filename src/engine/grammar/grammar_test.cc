@@ -141,6 +141,7 @@ TEST(Grammar, RefusesWhatItCouldNotFollow) {
               HasSubstr("can't follow it"));
   EXPECT_THAT(error(Kind::regex, "(?=a)b"), HasSubstr("ookahead"));
   EXPECT_THAT(error(Kind::regex, "(a"), HasSubstr("can't follow it"));
+  EXPECT_THAT(error(Kind::regex, "(a"), Not(HasSubstr(".cc")));
   EXPECT_THAT(error(Kind::ebnf, "root ::= missing"), HasSubstr("missing"));
   EXPECT_THAT(error(Kind::ebnf, ""), HasSubstr("can't follow it"));
 }

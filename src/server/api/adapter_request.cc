@@ -33,6 +33,12 @@ Result<std::optional<std::string>> read_either(Fields& fields, std::string_view 
   return first ? std::move(first) : std::move(second);
 }
 
+template <class T>
+Result<T> at(std::string_view field, Result<T> read) {
+  if (!read.ok()) return std::move(read).error().within(field);
+  return read;
+}
+
 Result<fs::path> follow(const fs::path& path) {
   std::error_code failure;
   fs::path found = fs::canonical(path, failure);
@@ -75,11 +81,12 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
   request.spec.pinned = pinned.value_or(false);
   MOTLEY_TRY(const auto columns, read_either(fields, "b-columns", "b_columns"));
   if (columns) {
-    MOTLEY_TRY(request.spec.load.b_columns, lora::parse_b_columns(*columns));
+    MOTLEY_TRY(request.spec.load.b_columns, at("b_columns", lora::parse_b_columns(*columns)));
   }
   MOTLEY_TRY(const auto orientation, fields.string("orientation"));
   if (orientation) {
-    MOTLEY_TRY(request.spec.load.orientation, lora::parse_orientation(*orientation));
+    MOTLEY_TRY(request.spec.load.orientation,
+               at("orientation", lora::parse_orientation(*orientation)));
   }
   fields.accept({"lora_int_id", "base_model_name"});  // which vLLM's clients send
   MOTLEY_TRY_VOID(fields.refuse_others());

@@ -145,6 +145,7 @@ Result<void> apply_tool_choice(ChatCompletionRequest& request, const json::Value
                  "leave one of them out");
   request.fields.sampling.grammar = engine::GrammarSpec{
       .kind = engine::GrammarSpec::Kind::json_schema, .text = json::write(schema)};
+  request.fields.grammar_field = "tools";
   return {};
 }
 

@@ -75,7 +75,6 @@ Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& c
   params.min_tokens = min_tokens.value_or(0);
   MOTLEY_TRY(const auto ignore_eos, fields.boolean("ignore_eos"));
   params.ignore_eos = ignore_eos.value_or(false);
-  MOTLEY_TRY(params.grammar, read_grammar(fields));
   return params;
 }
 
@@ -171,6 +170,11 @@ Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext
   GenerationFields read;
   MOTLEY_TRY_VOID(read_model(fields, context, read));
   MOTLEY_TRY(read.sampling, read_sampling(fields, context));
+  MOTLEY_TRY(auto grammar, read_grammar(fields));
+  if (grammar) {
+    read.sampling.grammar = std::move(grammar->spec);
+    read.grammar_field = grammar->name;
+  }
   MOTLEY_TRY(read.max_tokens, fields.integer("max_tokens", 0, most_tokens));
   MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::most_choices));
   read.choices = static_cast<int>(choices.value_or(1));

@@ -25,6 +25,7 @@ struct GenerationFields {
   std::string model;  // as the client wrote it
   std::vector<engine::ScaledAdapter> adapters = {};
   engine::SamplingParams sampling = {};
+  std::string_view grammar_field = {};  // that sampling.grammar comes from
   std::optional<std::int64_t> max_tokens = {};
   int choices = 1;
   int priority = 0;

@@ -69,6 +69,7 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body) co
   GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
                       .stream = request->fields.stream,
                       .rules = rules_for(request->fields),
+                      .grammar_field = request->fields.grammar_field,
                       .source = request};
   for (std::size_t i = 0; i < request->prompts.size(); ++i) {
     const auto& tokens = request->prompts[i].tokens;
@@ -112,6 +113,7 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
   GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
                       .stream = request->fields.stream,
                       .rules = rules_for(request->fields),
+                      .grammar_field = request->fields.grammar_field,
                       .source = request};
   std::vector<std::unique_ptr<OutputParser>> parsers;
   const json::Value* const tools = request->inputs.tools ? &*request->inputs.tools : nullptr;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -20,6 +21,7 @@ struct GenerationPlan {
   std::size_t choices = 1;                // of each
   bool stream = false;
   TextRules rules;
+  std::string_view grammar_field;      // of the body, where that fixes the output's form
   std::shared_ptr<const void> source;  // what the reply refers to
   std::unique_ptr<Reply> reply;
 };

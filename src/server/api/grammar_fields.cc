@@ -72,18 +72,16 @@ Result<std::optional<GrammarSpec>> read_text(Fields& fields, std::string_view ke
 
 }  // namespace
 
-Result<std::optional<GrammarSpec>> read_grammar(Fields& fields) {
-  std::optional<GrammarSpec> found;
-  std::string_view found_in;
+Result<std::optional<GrammarField>> read_grammar(Fields& fields) {
+  std::optional<GrammarField> found;
   const auto merge = [&](std::string_view key,
                          Result<std::optional<GrammarSpec>> read) -> Result<void> {
     if (!read.ok()) return std::move(read).error();
     if (!read->has_value()) return {};
     if (found)
-      return Error(ErrorCode::invalid_argument, cat("both ", found_in, " and ", key),
+      return Error(ErrorCode::invalid_argument, cat("both ", found->name, " and ", key),
                    std::string(key), "give one of them");
-    found = **std::move(read);
-    found_in = key;
+    found = GrammarField{.spec = **std::move(read), .name = key};
     return {};
   };
   MOTLEY_TRY_VOID(merge("response_format", read_response_format(fields)));
