@@ -121,6 +121,10 @@ Result<Tokenizer> Tokenizer::read(const json::Object& file, const json::Value* a
 }
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+  MOTLEY_TRY(const PathKind standing, path_kind(folder));
+  if (standing != PathKind::folder)
+    return Error(ErrorCode::bad_file, "no such folder", printable(folder.string()),
+                 "name a model's folder");
   const std::filesystem::path path = folder / "tokenizer.json";
   MOTLEY_TRY(const PathKind kind, path_kind(path));
   if (kind == PathKind::missing)

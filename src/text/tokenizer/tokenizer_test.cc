@@ -372,6 +372,8 @@ TEST(TokenizerFile, RefusesTextsThatStepsBlowUp) {
 TEST(TokenizerFile, IsNamedWhereAFolderLacksIt) {
   const TemporaryFolder folder;
   EXPECT_THAT(Tokenizer::load(folder.path()).error().message(), HasSubstr("no tokenizer.json"));
+  EXPECT_THAT(Tokenizer::load(folder.path() / "gone").error().message(),
+              HasSubstr("no such folder"));
 }
 
 TEST(Tokenizer, GivesTheBytesOfTokens) {
