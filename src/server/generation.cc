@@ -16,7 +16,9 @@ namespace asio = boost::asio;
 Error as_clients_see(const Error& error, std::string_view grammar_field) {
   if (error.code() == ErrorCode::not_found)
     return {ErrorCode::not_found, error.what(), "model", "GET /v1/models lists those there are"};
-  if (error.code() == ErrorCode::invalid_argument && !grammar_field.empty())
+  const bool refused =
+      error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::too_long;
+  if (refused && !grammar_field.empty())
     return {error.code(), error.what(), std::string(grammar_field), error.fix()};
   return error;
 }
