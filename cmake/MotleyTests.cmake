@@ -8,13 +8,16 @@ endif()
 
 # motley_test(NAME SOURCES files... ROOMS rooms... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...])
 function(motley_test name)
-  cmake_parse_arguments(TEST "" "" "SOURCES;ROOMS;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
+  cmake_parse_arguments(TEST "" "FOLDER" "SOURCES;ROOMS;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
   list(TRANSFORM TEST_ROOMS PREPEND motley_)
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_ROOMS} ${TEST_LIBRARIES} motley_options GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
   # A semicolon would end the property's value, so several labels travel escaped.
   string(REPLACE ";" "\;" labels "${TEST_LABELS}")
-  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+  if(NOT TEST_FOLDER)
+    set(TEST_FOLDER ${CMAKE_CURRENT_BINARY_DIR})
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${TEST_FOLDER}
     PROPERTIES LABELS "${labels}" TIMEOUT 300)
 endfunction()

@@ -21,7 +21,6 @@ usage() {
 # Each shard is a process of its own, so that a broken one leaves the rest.
 tests() {
   local shards=8 start=$SECONDS failed=0
-  export MOTLEY_GOLDENS=$PWD/tests/goldens
   for ((i = 0; i < shards; ++i)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$folder/gpu_tests" --gtest_brief=1 >"$folder/shard.$i.log" 2>&1 &
   done

@@ -1,7 +1,5 @@
 #include "score/golden_model.h"
 
-#include <cstdlib>
-
 #include "base/cat.h"
 #include "base/files.h"
 #include "lora/load.h"
@@ -35,9 +33,7 @@ lora::LoadOptions load_options(const json::Value& load) {
 }
 
 const fs::path& goldens_folder() {
-  // Where the tests run need not be where they were built.
-  static const char* const elsewhere = std::getenv("MOTLEY_GOLDENS");
-  static const fs::path folder = elsewhere != nullptr ? elsewhere : MOTLEY_GOLDENS;
+  static const fs::path folder = MOTLEY_GOLDENS;
   return folder;
 }
 
