@@ -6,7 +6,8 @@ if(MOTLEY_TESTS)
   include(GoogleTest)
 endif()
 
-# motley_test(NAME SOURCES files... ROOMS rooms... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...])
+# motley_test(NAME SOURCES files... ROOMS rooms... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...]
+#             [FOLDER folder that the tests run in])
 function(motley_test name)
   cmake_parse_arguments(TEST "" "FOLDER" "SOURCES;ROOMS;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
   list(TRANSFORM TEST_ROOMS PREPEND motley_)
