@@ -36,7 +36,7 @@ Result<KvMemory> KvMemory::create(tensor::Allocator& allocator,
   memory.pages_ = pages;
   std::int64_t total = 0;
   for (const model::CacheLayout& layout : layouts)
-    total += 2 * aligned(pages * layer_page_bytes(layout, dtype));
+    total += aligned(pages * layer_page_bytes(layout, dtype)) + aligned(1);
   MOTLEY_TRY(memory.memory_, allocator.allocate(static_cast<std::size_t>(total)));
   std::int64_t offset = 0;
   const auto place = [&](std::int64_t heads, std::int64_t width) {
