@@ -81,44 +81,61 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
   if (!quantization.ok()) return std::move(quantization).error().within(where);
   MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model"));
 
-  const Config& config = model->config_;
-  model->exact_ = options.exact;
-  model->batch_invariant_ = options.batch_invariant;
-  model->device_ = &device;
   model->checkpoint_ = std::make_unique<tensor::Checkpoint>(std::move(checkpoint));
-  MOTLEY_TRY(model->kernels_, kernels_of(device));
+  MOTLEY_TRY_VOID(model->load_weights(*quantization, where, device, options));
+  return model;
+}
+
+Result<std::unique_ptr<Model>> Model::random(Config config, RandomWeights::Experts experts,
+                                             tensor::Device& device, const LoadOptions& options) {
+  std::unique_ptr<Model> model(new Model());
+  model->config_ = std::move(config);
+  // A GPU gets copies of the experts.
+  const bool copied = device.id().kind != tensor::DeviceKind::cpu;
+  const std::int64_t expert_numbers = model->config_.hidden * model->config_.moe.intermediate;
+  model->random_ = std::make_unique<RandomWeights>(experts, copied ? expert_numbers : 0);
+  MOTLEY_TRY_VOID(model->load_weights(quant::Config(), "random weights", device, options));
+  return model;
+}
+
+Result<void> Model::load_weights(const quant::Config& quantization, std::string_view where,
+                                 tensor::Device& device, const LoadOptions& options) {
+  exact_ = options.exact;
+  batch_invariant_ = options.batch_invariant;
+  device_ = &device;
+  MOTLEY_TRY(kernels_, kernels_of(device));
   std::unique_ptr<quant::Uploader> uploader;
   if (device.id().kind != tensor::DeviceKind::cpu) {
-    model->host_ = std::make_unique<tensor::CpuDevice>(tensor::CpuOptions{.threads = 1});
+    host_ = std::make_unique<tensor::CpuDevice>(tensor::CpuOptions{.threads = 1});
     MOTLEY_TRY(uploader, quant::Uploader::create(device));
   }
-  WeightSource source(*model->checkpoint_, *quantization,
-                      {.host = uploader == nullptr ? device : *model->host_,
-                       .device = device,
-                       .uploader = uploader.get(),
-                       .exact = options.exact});
-  MOTLEY_TRY(model->embedding_,
-             load_linear(source, {-1, lora::Projection::embed}, "model.embed_tokens",
-                         {config.vocabulary, config.hidden}, false));
-  if (model->embedding_.weight.format().scales != quant::Format::Scales::none)
-    return Error(ErrorCode::unsupported, "the embedding is quantised", where,
+  const WeightSource::Memory memory{.host = uploader == nullptr ? device : *host_,
+                                    .device = device,
+                                    .uploader = uploader.get(),
+                                    .exact = options.exact};
+  WeightSource source = random_ != nullptr ? WeightSource(*random_, memory)
+                                           : WeightSource(*checkpoint_, quantization, memory);
+  MOTLEY_TRY(embedding_, load_linear(source, {-1, lora::Projection::embed}, "model.embed_tokens",
+                                     {config_.vocabulary, config_.hidden}, false));
+  if (embedding_.weight.format().scales != quant::Format::Scales::none)
+    return Error(ErrorCode::unsupported, "the embedding is quantised", std::string(where),
                  "keep model.embed_tokens in F32, F16 or BF16");
-  MOTLEY_TRY_VOID(model->load_layers(source, options, model->checkpoint_->file_bytes()));
-  MOTLEY_TRY(model->final_norm_, load_norm(source, config, "model.norm.weight"));
-  MOTLEY_TRY_VOID(model->load_head(source));
   MOTLEY_TRY_VOID(
-      source.finish([&](std::string_view name) { return is_skipped(name, config.layers); }));
-  const ops::RopeFrequencies rope = ops::rope_frequencies(config.rope);
-  MOTLEY_TRY(model->rope_frequencies_,
-             Vector::create(rope.inverse_frequencies, device, uploader.get()));
-  model->rope_attention_factor_ = rope.attention_factor;
+      load_layers(source, options, checkpoint_ != nullptr ? checkpoint_->file_bytes() : 0));
+  MOTLEY_TRY(final_norm_, load_norm(source, config_, "model.norm.weight"));
+  MOTLEY_TRY_VOID(load_head(source));
+  MOTLEY_TRY_VOID(
+      source.finish([&](std::string_view name) { return is_skipped(name, config_.layers); }));
+  const ops::RopeFrequencies rope = ops::rope_frequencies(config_.rope);
+  MOTLEY_TRY(rope_frequencies_, Vector::create(rope.inverse_frequencies, device, uploader.get()));
+  rope_attention_factor_ = rope.attention_factor;
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
     log::info("model.decoded", {{"weights", source.decoded()},
                                 {"from", "fp8 blocks"},
                                 {"to", options.exact ? "f32" : "bf16"}});
-  model->base_view_ = make_base_view(*model);
-  return model;
+  base_view_ = make_base_view(*this);
+  return {};
 }
 
 Result<void> Model::load_head(WeightSource& source) {
@@ -180,7 +197,8 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
         break;
       }
       layers_[index] = *std::move(layer);
-      if (options.progress) options.progress(bytes * ++done / count, bytes);
+      ++done;
+      if (options.progress && bytes > 0) options.progress(bytes * done / count, bytes);
     }
     const std::lock_guard held(lock);
     source.merge(std::move(own));

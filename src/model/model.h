@@ -12,6 +12,7 @@
 #include "model/feed_forward.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
+#include "model/random_weights.h"
 #include "model/step.h"
 #include "ops/rope.h"
 #include "tensor/checkpoint.h"
@@ -51,6 +52,9 @@ class Model {
   // Reads a model folder. The device must outlive the model.
   static Result<std::unique_ptr<Model>> load(const std::filesystem::path& folder,
                                              tensor::Device& device, const LoadOptions& options);
+  // A model of that shape whose numbers are random (random_weights.h): for measuring.
+  static Result<std::unique_ptr<Model>> random(Config config, RandomWeights::Experts experts,
+                                               tensor::Device& device, const LoadOptions& options);
 
   const Config& config() const { return config_; }
   bool exact() const { return exact_; }
@@ -90,6 +94,9 @@ class Model {
  private:
   Model() = default;
 
+  // What the weights come from: random_, or else checkpoint_ with that configuration.
+  Result<void> load_weights(const quant::Config& quantization, std::string_view where,
+                            tensor::Device& device, const LoadOptions& options);
   Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
   Result<void> load_head(WeightSource& source);
   Result<void> add_attention_scratch(std::int64_t sequences, Workspace& workspace) const;
@@ -100,6 +107,7 @@ class Model {
   bool exact_ = true;
   bool batch_invariant_ = false;
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
+  std::unique_ptr<RandomWeights> random_;           // or into this
   tensor::Device* device_ = nullptr;
   std::unique_ptr<tensor::CpuDevice> host_;  // of what is made of weights before a GPU gets it
   const kernels::ElementaryTable* kernels_ = nullptr;

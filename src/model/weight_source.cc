@@ -17,6 +17,7 @@ std::string file_of(const tensor::Checkpoint::Item& item) {
 
 Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
                                                  const tensor::Shape& shape) {
+  if (random_ != nullptr) return random_->tensor(name, shape);
   const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
   if (item == nullptr)
     return Error(ErrorCode::bad_file, cat("no tensor ", quote(name)),
@@ -37,6 +38,7 @@ Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
 }
 
 bool WeightSource::has_module(std::string_view module) const {
+  if (random_ != nullptr) return true;
   const std::string prefix = cat(module, ".");
   const auto items = checkpoint_->items();
   const auto at = std::ranges::lower_bound(
@@ -47,6 +49,7 @@ bool WeightSource::has_module(std::string_view module) const {
 
 Result<std::vector<float>> WeightSource::numbers(std::string_view name,
                                                  const tensor::Shape& shape) {
+  if (random_ != nullptr) return random_->numbers(name, shape.elements());
   MOTLEY_TRY(const tensor::ConstTensor stored, tensor(name, shape));
   std::vector<float> values(static_cast<std::size_t>(stored.elements()));
   tensor::widen(stored.dtype(), stored.bytes(), 0, values);
@@ -59,6 +62,7 @@ Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length) 
 }
 
 Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size) {
+  if (random_ != nullptr) return random_->matrix(module, size, memory_.host);
   const auto lookup = [this](std::string_view name) -> std::optional<tensor::ConstTensor> {
     const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
     if (item == nullptr) return std::nullopt;
@@ -80,11 +84,10 @@ Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
 }
 
 WeightSource WeightSource::beside(quant::Uploader* uploader) const {
-  return {*checkpoint_, *quantization_,
-          Memory{.host = memory_.host,
-                 .device = memory_.device,
-                 .uploader = uploader,
-                 .exact = memory_.exact}};
+  const Memory memory{
+      .host = memory_.host, .device = memory_.device, .uploader = uploader, .exact = memory_.exact};
+  if (random_ != nullptr) return {*random_, memory};
+  return {*checkpoint_, *quantization_, memory};
 }
 
 void WeightSource::merge(WeightSource&& other) {
@@ -93,6 +96,7 @@ void WeightSource::merge(WeightSource&& other) {
 }
 
 Result<void> WeightSource::finish(const std::function<bool(std::string_view)>& skipped) const {
+  if (random_ != nullptr) return {};
   constexpr std::size_t named = 3;
   std::vector<std::string> left;
   std::size_t count = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/random_weights.h"
 #include "model/vector.h"
 #include "quant/config.h"
 #include "quant/load.h"
@@ -18,7 +19,8 @@
 namespace motley::model {
 
 // Hands out a checkpoint's tensors by name and keeps count: what nobody took in the end is an
-// error. The checkpoint stays mapped as long as weights made here live.
+// error. The checkpoint stays mapped as long as weights made here live. Random weights stand in for
+// one, and have whatever is asked for.
 class WeightSource {
  public:
   struct Memory {
@@ -31,8 +33,13 @@ class WeightSource {
   WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
                const Memory& memory)
       : checkpoint_(&checkpoint), quantization_(&quantization), memory_(memory) {}
+  WeightSource(const RandomWeights& random, const Memory& memory)
+      : random_(&random), memory_(memory) {}
 
-  bool has(std::string_view name) const { return checkpoint_->find(name) != nullptr; }
+  // Random weights have no tensor that a checkpoint may do without.
+  bool has(std::string_view name) const {
+    return random_ == nullptr && checkpoint_->find(name) != nullptr;
+  }
   // Whether any tensor's name begins with "<module>.".
   bool has_module(std::string_view module) const;
 
@@ -62,8 +69,9 @@ class WeightSource {
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
 
  private:
-  const tensor::Checkpoint* checkpoint_;
-  const quant::Config* quantization_;
+  const RandomWeights* random_ = nullptr;  // or the two below
+  const tensor::Checkpoint* checkpoint_ = nullptr;
+  const quant::Config* quantization_ = nullptr;
   Memory memory_;
   std::set<std::string, std::less<>> taken_;
   std::int64_t decoded_ = 0;
