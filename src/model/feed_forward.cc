@@ -116,7 +116,9 @@ void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x
 
   const Tensor logits = scratch.take(DType::f32, {rows, block.spec.experts});
   apply(block.router, step, x, logits);
-  const Tensor ids = scratch.take(DType::i32, {rows, block.spec.top_k});
+  const Tensor* const kept = step.batch.choices;
+  const Tensor ids = kept != nullptr ? kept->select(layer).slice(0, 0, rows)
+                                     : scratch.take(DType::i32, {rows, block.spec.top_k});
   const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
   moe::route(block.spec, logits, block.correction_bias.data(), ids, weights, context);
 

@@ -37,6 +37,9 @@ struct Batch {
   ops::PagedRows rows;                   // which sequence and position, and where its pages are
   std::span<const LayerPages> pages;     // [layers]
   lora::RowMixes mixes;                  // who uses which adapters; labels are always there
+  // Where the experts that rows choose are kept, [layers, at least R, top_k] in i32: for looking
+  // at. Null: nowhere.
+  const tensor::Tensor* choices = nullptr;
 };
 
 // What the blocks of one step share.

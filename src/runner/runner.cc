@@ -48,6 +48,12 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                             std::move(layout), std::move(workspace),
                                             std::move(memory)));
   MOTLEY_TRY(runner->stream_, device.create_stream());
+  if (options.keep_choices && config.has_experts()) {
+    const tensor::Shape shape{config.layers, options.max_rows, config.moe.router.top_k};
+    MOTLEY_TRY(runner->choices_memory_,
+               device.allocate(static_cast<std::size_t>(shape.elements()) * sizeof(std::int32_t)));
+    runner->choices_ = runner->choices_memory_.view(DType::i32, shape);
+  }
   if (runner->on_gpu() && options.adapters != nullptr) {
     MOTLEY_TRY(runner->table_, lora::StepTable::create(device, *options.adapters,
                                                        {.rows = static_cast<int>(options.max_rows),
@@ -116,7 +122,8 @@ void Runner::queue_forward(const Tensor& hidden) {
                                     .most_rows = layout_.most_rows(),
                                     .most_positions = options_.max_tokens},
                            .pages = kv_.layers(),
-                           .mixes = mixes(layout_.labels())};
+                           .mixes = mixes(layout_.labels()),
+                           .choices = options_.keep_choices ? &choices_ : nullptr};
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }
 

@@ -39,6 +39,7 @@ class Runner {
     // whoever hands out mixes keeps to them.
     int adapter_rank = 64;
     int mix_rank = 128;
+    bool keep_choices = false;  // the experts that rows of the last step chose: see choices()
     bool graphs = true;  // on a GPU, steps of single tokens are captured once and launched again
   };
 
@@ -71,6 +72,10 @@ class Runner {
   Result<void> let_go() {
     return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
   }
+
+  // [layers, max_rows, top_k] in i32, in the device's memory: the experts that the rows of the last
+  // step chose, behind its work. Only with keep_choices, and only layers that have experts.
+  const tensor::Tensor& choices() const { return choices_; }
 
   // Steps that a graph ran.
   std::uint64_t graph_launches() const { return graph_launches_; }
@@ -105,6 +110,8 @@ class Runner {
   StepLayout layout_;
   model::Model::Workspace workspace_;
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
+  tensor::Buffer choices_memory_;
+  tensor::Tensor choices_;
   std::map<GraphKey, std::unique_ptr<tensor::Graph>> graphs_;
   std::uint64_t graph_launches_ = 0;
 };
