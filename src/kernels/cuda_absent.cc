@@ -1,7 +1,9 @@
 // Stands in for cuda/ in a build without CUDA.
 
+#include "base/check.h"
 #include "base/error.h"
 #include "kernels/elementary.h"
+#include "kernels/read_memory.h"
 
 namespace motley::kernels {
 
@@ -11,5 +13,9 @@ Result<const ElementaryTable*> cuda_table() {
 }
 
 Result<void> cuda_launches() { return {}; }
+
+void cuda::read_memory(const ReadMemory&, StreamHandle) {
+  MOTLEY_CHECK(false, "a build with CUDA");
+}
 
 }  // namespace motley::kernels
