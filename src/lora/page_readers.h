@@ -15,7 +15,7 @@ namespace motley::lora {
 // everything that it had queued; marks are numbered over all readers. What was let go at mark n may
 // be written again behind mark n of every reader.
 //
-// The caller keeps calls apart. Streams must outlive this.
+// The caller keeps calls apart. Streams must outlive this, or have done their work when they go.
 class PageReaders {
  public:
   Result<void> mark(tensor::Stream& reader);

@@ -117,8 +117,8 @@ class Pool {
 
   // Work that may read pages has been queued on `reader`. Who uses a device's pages calls this
   // before the handles go that the work relies on; pages of a handle that goes earlier may be
-  // written under the work. Streams that were named here must outlive the pool. StepTable does all
-  // this.
+  // written under the work. Streams that were named here must outlive the pool, or have done their
+  // work when they go. StepTable does all this.
   Result<void> mark_readers(tensor::Stream& reader);
 
   State state(std::string_view name) const;
