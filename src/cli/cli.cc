@@ -12,11 +12,12 @@ namespace motley::cli {
 namespace {
 
 std::vector<Command> commands() {
-  return {serve_command(), chat_command(), score_command(), tokenize_command(), inspect_command()};
+  return {serve_command(),    chat_command(),    score_command(),
+          tokenize_command(), inspect_command(), bench_command()};
 }
 
 // Commands of the contract whose rooms are not built yet.
-constexpr std::array<std::string_view, 2> promised = {"bench", "quantize"};
+constexpr std::array<std::string_view, 1> promised = {"quantize"};
 
 std::string overview() {
   std::string text =

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "base/result.h"
+#include "kernels/elementary.h"
+#include "tensor/device.h"
+
+namespace motley::runner {
+
+// The best that a device does here and now.
+struct Ceilings {
+  double bytes_a_second = 0;       // read from memory
+  double operations_a_second = 0;  // in a large product of bf16 numbers; a multiply-add is two
+};
+
+Result<Ceilings> measure_ceilings(tensor::Device& device, const kernels::ElementaryTable& kernels);
+
+}  // namespace motley::runner
