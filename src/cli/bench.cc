@@ -217,8 +217,9 @@ class Bench {
  private:
   Result<void> load();
   Result<void> make_adapters();
-  Result<void> decode();
-  Result<void> prefill();
+  void decode();
+  void prefill();
+  void fail(const std::string& what, const Error& error);
   // One size with each number of adapters. A case that fails says so, and the next one runs.
   void run_sizes(StepBench& bench, StepShape shape, int steps);
   void print(const StepShape& shape, const StepBench::Timed& timed, double base);
@@ -234,6 +235,7 @@ class Bench {
   std::unique_ptr<BenchAdapters> adapters_;
   runner::Ceilings ceilings_;
   int failures_ = 0;
+  std::string first_failure_;
   double most_uneven_ = 0;
 };
 
@@ -291,34 +293,39 @@ Result<void> Bench::run() {
           decimals(ceilings_.operations_a_second / 1e12, 2), " TFLOP/s\n"));
   say("phase    case      adapters      ms/step    tokens/s         GB    floor ms   over   kept  "
       "experts  even   vLLM ms");
-  MOTLEY_TRY_VOID(decode());
-  MOTLEY_TRY_VOID(prefill());
+  decode();
+  prefill();
   if (most_uneven_ > uneven)
     say(cat("routing is uneven: different experts off by ", decimals(100 * most_uneven_, 1),
             " % of what even choices meet; 2 % are allowed"));
   if (failures_ > 0)
-    return Error(ErrorCode::internal, cat(failures_, " cases failed"), settings_.shape,
-                 "see the lines above");
+    return Error(ErrorCode::internal, cat(failures_, " cases failed, the first: ", first_failure_),
+                 settings_.shape, "the others stand above");
   return {};
 }
 
-Result<void> Bench::decode() {
-  if (settings_.batches.empty()) return {};
+void Bench::fail(const std::string& what, const Error& error) {
+  const std::string line = cat(what, ": ", error.message());
+  if (failures_++ == 0) first_failure_ = line;
+  say(line);
+}
+
+void Bench::decode() {
+  if (settings_.batches.empty()) return;
   const std::int64_t most = *std::ranges::max_element(settings_.batches);
-  MOTLEY_TRY(const std::unique_ptr<StepBench> bench,
-             StepBench::create(*model_, *device_, adapters_.get(),
-                               {.most_sequences = most,
-                                .most_tokens = 1,
-                                .most_rows = most,
-                                .length = settings_.context,
-                                .graphs = settings_.graphs}));
+  auto bench = StepBench::create(*model_, *device_, adapters_.get(),
+                                 {.most_sequences = most,
+                                  .most_tokens = 1,
+                                  .most_rows = most,
+                                  .length = settings_.context,
+                                  .graphs = settings_.graphs});
+  if (!bench.ok()) return fail("decode", bench.error());
   for (const std::int64_t batch : settings_.batches)
-    run_sizes(*bench, {.sequences = batch, .tokens = 1, .length = settings_.context},
+    run_sizes(**bench, {.sequences = batch, .tokens = 1, .length = settings_.context},
               settings_.steps > 0 ? settings_.steps : decode_steps);
-  return {};
 }
 
-Result<void> Bench::prefill() {
+void Bench::prefill() {
   // Each size has a runner of its own: their needs of memory are far apart.
   for (const auto& [sequences, tokens] : settings_.prompts) {
     auto bench = StepBench::create(*model_, *device_, adapters_.get(),
@@ -327,14 +334,12 @@ Result<void> Bench::prefill() {
                                     .most_rows = sequences * tokens,
                                     .graphs = settings_.graphs});
     if (!bench.ok()) {
-      ++failures_;
-      say(cat("prefill ", sequences, "x", tokens, ": ", bench.error().message()));
+      fail(cat("prefill ", sequences, "x", tokens), bench.error());
       continue;
     }
     run_sizes(**bench, {.sequences = sequences, .tokens = tokens},
               settings_.steps > 0 ? settings_.steps : prefill_steps);
   }
-  return {};
 }
 
 void Bench::run_sizes(StepBench& bench, StepShape shape, int steps) {
@@ -345,9 +350,7 @@ void Bench::run_sizes(StepBench& bench, StepShape shape, int steps) {
     shape.adapters = static_cast<int>(count);
     auto timed = bench.run(shape, rounds, steps);
     if (!timed.ok()) {
-      ++failures_;
-      say(cat(shape.sequences, "x", shape.tokens, ", ", count,
-              " adapters: ", timed.error().message()));
+      fail(cat(shape.sequences, "x", shape.tokens, ", ", count, " adapters"), timed.error());
       continue;
     }
     if (count == 0) base = timed->seconds;

@@ -71,7 +71,7 @@ StepCost attention_cost(const Reach& reach, const model::CacheLayout& cache, DTy
   const auto sequences = static_cast<double>(shape.sequences);
   const std::int64_t widths =
       cache.heads * (cache.key_width + (cache.values_in_keys ? 0 : cache.value_width));
-  return {.bytes = sequences * static_cast<double>(read * widths * bits(dtype) / 8),
+  return {.bytes = sequences * static_cast<double>(read * widths) * bits(dtype) / 8,
           .operations = 2 * sequences * seen *
                         static_cast<double>(reach.heads * (reach.key_width + reach.value_width))};
 }
