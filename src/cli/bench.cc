@@ -287,7 +287,7 @@ Result<void> Bench::make_adapters() {
 
 Result<void> Bench::run() {
   MOTLEY_TRY_VOID(load());
-  MOTLEY_TRY(ceilings_, runner::measure_ceilings(*device_, model_->kernels()));
+  MOTLEY_TRY(ceilings_, runner::measure_ceilings(*device_, model_->kernels(), model_->exact()));
   MOTLEY_TRY_VOID(make_adapters());
   say(cat("ceilings: reads ", decimals(ceilings_.bytes_a_second / 1e9, 0), " GB/s, products ",
           decimals(ceilings_.operations_a_second / 1e12, 2), " TFLOP/s\n"));

@@ -17,11 +17,14 @@ using tensor::Tensor;
 
 struct Sizes {
   std::int64_t read_bytes;
-  std::int64_t product;  // rows, inputs and outputs
-  int runs;              // queued one behind the other
+  std::int64_t product;        // rows, inputs and outputs
+  std::int64_t exact_product;  // the same, in float32
+  int runs;                    // queued one behind the other
 };
-constexpr Sizes gpu{.read_bytes = std::int64_t{4} << 30, .product = 8192, .runs = 10};
-constexpr Sizes cpu{.read_bytes = std::int64_t{256} << 20, .product = 512, .runs = 1};
+constexpr Sizes gpu{
+    .read_bytes = std::int64_t{4} << 30, .product = 8192, .exact_product = 2048, .runs = 10};
+constexpr Sizes cpu{
+    .read_bytes = std::int64_t{256} << 20, .product = 512, .exact_product = 512, .runs = 1};
 
 constexpr int rounds = 3;
 
@@ -74,11 +77,13 @@ Result<double> read_speed(tensor::Device& device, tensor::Stream& stream, const 
 }
 
 Result<double> product_speed(tensor::Device& device, tensor::Stream& stream, const Sizes& sizes,
-                             const kernels::ElementaryTable& kernels) {
-  const std::int64_t n = sizes.product;
+                             const kernels::ElementaryTable& kernels, bool exact) {
+  const std::int64_t n = exact ? sizes.exact_product : sizes.product;
+  const DType type = exact ? DType::f32 : DType::bf16;
   const tensor::Shape shape{n, n};
   const auto numbers = static_cast<std::size_t>(n * n);
-  MOTLEY_TRY(const tensor::Buffer x, device.allocate(numbers * sizeof(bf16)));
+  MOTLEY_TRY(const tensor::Buffer x,
+             device.allocate(numbers * (exact ? sizeof(float) : sizeof(bf16))));
   MOTLEY_TRY(const tensor::Buffer w, device.allocate(numbers * sizeof(bf16)));
   MOTLEY_TRY(const tensor::Buffer y, device.allocate(numbers * sizeof(float)));
   MOTLEY_TRY(tensor::Buffer scratch, device.allocate(std::size_t{1} << 20));
@@ -88,21 +93,22 @@ Result<double> product_speed(tensor::Device& device, tensor::Stream& stream, con
                                                      w.data(), tensor::Buffer());
   tensor::Arena arena(std::move(scratch));
   const ops::Context context{
-      .kernels = &kernels, .stream = stream.handle(), .scratch = &arena, .exact = false};
+      .kernels = &kernels, .stream = stream.handle(), .scratch = &arena, .exact = exact};
   MOTLEY_TRY(const double time, best_seconds(stream, sizes.runs, [&] {
-               ops::linear(context, x.view(DType::bf16, shape), weight, y.view(DType::f32, shape));
+               ops::linear(context, x.view(type, shape), weight, y.view(DType::f32, shape));
              }));
   return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / time;
 }
 
 }  // namespace
 
-Result<Ceilings> measure_ceilings(tensor::Device& device, const kernels::ElementaryTable& kernels) {
+Result<Ceilings> measure_ceilings(tensor::Device& device, const kernels::ElementaryTable& kernels,
+                                  bool exact) {
   const Sizes& sizes = device.id().kind == tensor::DeviceKind::cuda ? gpu : cpu;
   MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
   Ceilings ceilings;
   MOTLEY_TRY(ceilings.bytes_a_second, read_speed(device, *stream, sizes));
-  MOTLEY_TRY(ceilings.operations_a_second, product_speed(device, *stream, sizes, kernels));
+  MOTLEY_TRY(ceilings.operations_a_second, product_speed(device, *stream, sizes, kernels, exact));
   return ceilings;
 }
 

@@ -9,9 +9,11 @@ namespace motley::runner {
 // The best that a device does here and now.
 struct Ceilings {
   double bytes_a_second = 0;       // read from memory
-  double operations_a_second = 0;  // in a large product of bf16 numbers; a multiply-add is two
+  double operations_a_second = 0;  // in a large product; a multiply-add is two
 };
 
-Result<Ceilings> measure_ceilings(tensor::Device& device, const kernels::ElementaryTable& kernels);
+// Products are those of models with that arithmetic: float32 if exact, or bf16.
+Result<Ceilings> measure_ceilings(tensor::Device& device, const kernels::ElementaryTable& kernels,
+                                  bool exact);
 
 }  // namespace motley::runner
