@@ -39,6 +39,7 @@ class NoModel final : public Executor {
   void prepare(const Request&, Prepared done) override {
     done(std::unique_ptr<Sampler>(std::make_unique<NoSampler>()));
   }
+  Result<void> takes(const lora::Mix&) const override { return {}; }
   Result<void> copy_page(std::int32_t, std::int32_t) override { return {}; }
   Result<void> step(std::span<StepChunk> chunks) override {
     for (const StepChunk& chunk : chunks) {

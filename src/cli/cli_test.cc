@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "cli/compute_settings.h"
 #include "cli/run_motley.h"
 
 namespace motley::cli {
@@ -90,6 +91,45 @@ TEST(Cli, ANewlineInAnArgumentStaysOnTheLine) {
   const Outcome outcome = motley({"inspect", "no\nsuch"});
   EXPECT_EQ(outcome.errors, "motley: no such file or folder (no\\nsuch): check the path\n");
   EXPECT_EQ(outcome.status, 1);
+}
+
+TEST(Cli, WhatRunsAModelTakesTheSameOptionsOfComputing) {
+  for (const char* command : {"serve", "chat", "score"}) {
+    const std::string usage = motley({command, "--help"}).output;
+    for (const OptionSpec& option : compute_option_specs())
+      EXPECT_THAT(usage, HasSubstr(std::string(option.name))) << command;
+  }
+}
+
+TEST(Cli, ACpuRefusesAdaptersInFp8BeforeAnythingIsRead) {
+  const Outcome outcome = motley({"score", "no-model", "--device", "cpu", "--adapter-dtype", "fp8",
+                                  "--input", "no-lines", "--output", "none"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.errors,
+            "motley: a CPU does not compute with adapters in fp8 (--adapter-dtype): use "
+            "--adapter-dtype auto, or --device cuda\n");
+}
+
+TEST(ComputeSettings, SayWhatWasAskedFor) {
+  const CommandSpec spec{
+      .name = "example", .summary = "", .positionals = {}, .options = compute_option_specs()};
+  const auto read = [&](const std::vector<std::string>& words) {
+    return read_compute_settings(Arguments::parse(spec, words).value());
+  };
+  const ComputeSettings plain = read({}).value();
+  EXPECT_FALSE(plain.exact || plain.experts_backend || plain.factors || plain.batch_invariant);
+  EXPECT_TRUE(plain.graphs);
+  const ComputeSettings asked =
+      read({"--compute", "bf16", "--batch-invariant", "--adapter-dtype=fp8", "--experts-backend",
+            "reference", "--no-graphs"})
+          .value();
+  EXPECT_EQ(asked.exact, false);
+  EXPECT_TRUE(asked.batch_invariant);
+  EXPECT_EQ(asked.factors, DType::f8_e4m3);
+  EXPECT_EQ(asked.experts_backend, "reference");
+  EXPECT_FALSE(asked.graphs);
+  EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");
+  EXPECT_EQ(read({"--compute", "f16"}).error().where(), "--compute");
 }
 
 const CommandSpec example{.name = "example", .summary = "", .positionals = {}, .options = {}};

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <future>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "base/cat.h"
-#include "base/cpu.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "base/units.h"
 
 namespace motley::cli {
@@ -26,17 +23,13 @@ std::uint64_t random_seed() {
   return std::uint64_t{device()} << 32 | device();
 }
 
-// Where the device does not say otherwise.
-bool likes_float32(const tensor::Device& device) {
-  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
-  MOTLEY_TRY_VOID(stack->load_model(settings));
+  MOTLEY_TRY(stack->device_, open_device(settings.compute));
+  MOTLEY_TRY(stack->model_, load_model(settings.model, settings.compute, *stack->device_));
   MOTLEY_TRY_VOID(stack->make_memory(settings));
   MOTLEY_TRY_VOID(stack->make_executor(text));
   stack->store_ = std::make_unique<engine::PoolStore>(
@@ -51,29 +44,13 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& sett
   return stack;
 }
 
-Result<void> EngineStack::load_model(const ModelSettings& settings) {
-  MOTLEY_TRY(device_, tensor::open_device(settings.device, {.owns_machine = true}));
-  std::optional<Progress> progress;
-  const auto report = [&](std::uint64_t done, std::uint64_t total) {
-    if (!progress)
-      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
-    progress->set(done);
-  };
-  MOTLEY_TRY(model_, model::Model::load(settings.model, *device_,
-                                        {.exact = settings.exact.value_or(likes_float32(*device_)),
-                                         .experts_backend = settings.experts_backend,
-                                         .progress = report}));
-  if (progress) progress->finish();
-  return {};
-}
-
 // Adapters' pages first: the keys and values take of the rest.
 Result<void> EngineStack::make_memory(const ModelSettings& settings) {
   MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   lora::Pool::Options pool{.bytes = settings.adapter_memory.value_or(
                                std::max(memory.available / 8, least_adapter_memory)),
-                           .dtype = model_->activations(),
+                           .dtype = settings.compute.factors.value_or(model_->activations()),
                            .experts = model_->factor_layout(),
                            .directory = on_gpu};
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
@@ -104,7 +81,7 @@ Result<void> EngineStack::make_memory(const ModelSettings& settings) {
                            .max_tokens = std::min(longest, pages * runner::KvMemory::page_tokens),
                            .pages = pages,
                            .adapters = pool_.get(),
-                           .graphs = settings.graphs}));
+                           .graphs = settings.compute.graphs}));
   log::info("engine.memory", {{"device", device_->description()},
                               {"compute", model_->exact() ? "f32" : "bf16"},
                               {"experts", model_->describe_backends()},

@@ -30,7 +30,6 @@ class EngineStack {
  private:
   EngineStack() = default;
 
-  Result<void> load_model(const ModelSettings& settings);
   Result<void> make_memory(const ModelSettings& settings);
   Result<void> make_executor(const text::ModelText& text);
   Result<void> load_adapters(const ModelSettings& settings);

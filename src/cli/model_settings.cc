@@ -23,15 +23,6 @@ Error not_there_yet(std::string_view what, std::string_view option, std::string 
           std::move(fix)};
 }
 
-// Whether everything is float32; nothing: as the device likes it.
-Result<std::optional<bool>> parse_compute(std::string_view text) {
-  if (text == "f32") return std::optional(true);
-  if (text == "bf16") return std::optional(false);
-  if (text == "auto") return std::optional<bool>();
-  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
-                      "use auto, f32 or bf16");
-}
-
 // The last part of a folder's path, however the path is written.
 std::string folder_name(const fs::path& folder) {
   std::error_code failure;
@@ -70,34 +61,24 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
 Result<void> check_promised(const Arguments& arguments) {
   MOTLEY_TRY(const std::int64_t ranks, integer_option(arguments, "--tp", 1, 1024, 1));
   if (ranks > 1) return not_there_yet("a model on several GPUs is", "--tp", "use --tp 1");
-  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
-    if (*dtype == "fp8")
-      return not_there_yet("adapters in fp8 are", "--adapter-dtype", "use --adapter-dtype auto");
-    if (*dtype != "auto")
-      return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
-                          "use auto or fp8");
-  }
   return {};
 }
 
 }  // namespace
 
 std::vector<OptionSpec> model_option_specs() {
-  return {
+  std::vector<OptionSpec> options = {
       {"--adapter", "NAME=PATH", "an adapter that requests may name", true},
-      {"--device", "D", "auto, cpu, cuda or cuda:N"},
       {"--tp", "N", "GPUs to share the model among (1)"},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
-      {"--compute", "C", "auto, f32 or bf16"},
-      {"--batch-invariant", "", "a request's bits depend on nothing beside it; so on a CPU"},
       {"--name", "ID", "what requests call the base (the folder's name)"},
       {"--max-queue", "N", "requests that may wait; more are refused (1024)"},
-      {"--adapter-dtype", "T", "auto or fp8"},
-      {"--experts-backend", "NAME", "auto, or the backend to take"},
-      {"--no-graphs", "", "launches a GPU's steps one kernel at a time"},
       {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
+  const std::vector<OptionSpec> compute = compute_option_specs();
+  options.insert(options.end(), compute.begin(), compute.end());
+  return options;
 }
 
 Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view option,
@@ -119,11 +100,7 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   settings.name = name != nullptr ? *name : folder_name(settings.model);
   if (settings.name.empty()) return wrong_option("an empty name", "--name", "give one");
   MOTLEY_TRY(settings.adapters, read_adapters(arguments, settings.name));
-  if (const std::string* const device = arguments.value("--device")) {
-    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
-  }
-  const std::string* const compute = arguments.value("--compute");
-  MOTLEY_TRY(settings.exact, parse_compute(compute == nullptr ? "auto" : *compute));
+  MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   MOTLEY_TRY(settings.max_batch_tokens,
              integer_option(arguments, "--max-batch-tokens", 1, most_batch_tokens,
                             settings.max_batch_tokens));
@@ -132,10 +109,6 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, most_queue, settings.max_queue));
   MOTLEY_TRY_VOID(check_promised(arguments));
-  if (const std::string* const backend = arguments.value("--experts-backend")) {
-    if (*backend != "auto") settings.experts_backend = *backend;
-  }
-  settings.graphs = !arguments.has("--no-graphs");
   settings.special_in_said = arguments.has("--hf-special-text");
   return settings;
 }

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "cli/adapter_option.h"
 #include "cli/arguments.h"
-#include "tensor/device.h"
+#include "cli/compute_settings.h"
 
 namespace motley::cli {
 
@@ -18,15 +18,12 @@ struct ModelSettings {
   std::filesystem::path model;
   std::string name;  // --name, else the folder's
   std::vector<AdapterOption> adapters = {};
-  tensor::DeviceChoice device = {};
-  std::optional<bool> exact = {};  // float32 everywhere; none: as the device likes it
-  std::optional<std::string> experts_backend = {};
+  ComputeSettings compute = {};
   std::int64_t max_batch_tokens = 512;
   std::optional<std::uint64_t> adapter_memory = {};  // bytes
   std::optional<std::uint64_t> kv_memory = {};       // bytes
   std::int64_t max_queue = 1024;
   bool special_in_said = false;
-  bool graphs = true;
 };
 
 // The options that fill them.

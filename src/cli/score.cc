@@ -8,13 +8,13 @@
 
 #include "base/cat.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/adapter_option.h"
 #include "cli/command.h"
+#include "cli/compute_settings.h"
 #include "lora/load.h"
 #include "lora/pool.h"
 #include "tensor/device.h"
@@ -34,29 +34,12 @@ struct Settings {
   fs::path input;
   fs::path output;
   std::vector<AdapterOption> adapters;
-  tensor::DeviceChoice device;
-  std::optional<bool> exact;
+  ComputeSettings compute;
   int top = 5;
-  bool graphs = true;
-  std::optional<std::string> experts_backend;
-  std::optional<DType> factors;  // --adapter-dtype; else as activations
 };
 
 Error wrong_option(std::string what, std::string_view option, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
-}
-
-// Whether everything is float32; nothing: as the device likes it.
-Result<std::optional<bool>> parse_compute(std::string_view text) {
-  if (text == "f32") return std::optional(true);
-  if (text == "bf16") return std::optional(false);
-  if (text == "auto") return std::optional<bool>();
-  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
-                      "use auto, f32 or bf16");
-}
-
-bool likes_float32(const tensor::Device& device) {
-  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
 
 Result<int> parse_top(std::string_view text) {
@@ -86,24 +69,9 @@ Result<Settings> read_settings(const Arguments& arguments) {
     }
     settings.adapters.push_back(std::move(adapter));
   }
-  if (const std::string* const device = arguments.value("--device")) {
-    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
-  }
-  if (const std::string* const compute = arguments.value("--compute")) {
-    MOTLEY_TRY(settings.exact, parse_compute(*compute));
-  }
-  settings.graphs = !arguments.has("--no-graphs");
+  MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   if (const std::string* const top = arguments.value("--top")) {
     MOTLEY_TRY(settings.top, parse_top(*top));
-  }
-  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
-    if (*dtype != "auto" && *dtype != "fp8")
-      return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
-                          "use auto or fp8");
-    if (*dtype == "fp8") settings.factors = DType::f8_e4m3;
-  }
-  if (const std::string* const backend = arguments.value("--experts-backend")) {
-    if (*backend != "auto") settings.experts_backend = *backend;
   }
   return settings;
 }
@@ -122,22 +90,6 @@ Result<std::vector<runner::ScoreLine>> read_lines(const Settings& settings,
   return runner::read_score_lines(settings.input, known);
 }
 
-Result<std::unique_ptr<model::Model>> load_model(const Settings& settings, tensor::Device& device) {
-  std::optional<Progress> progress;
-  const auto report = [&](std::uint64_t done, std::uint64_t total) {
-    if (!progress)
-      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
-    progress->set(done);
-  };
-  auto model = model::Model::load(settings.model, device,
-                                  {.exact = settings.exact.value_or(likes_float32(device)),
-                                   .experts_backend = settings.experts_backend,
-                                   .factors = settings.factors,
-                                   .progress = report});
-  if (model.ok() && progress) progress->finish();
-  return model;
-}
-
 // All adapters in a pool that has room for just them.
 struct Adapters {
   std::unique_ptr<lora::Pool> pool;
@@ -150,7 +102,7 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
   if (settings.adapters.empty()) return loaded;
   std::vector<lora::Adapter> adapters;
   const bool on_gpu = device.id().kind != tensor::DeviceKind::cpu;
-  lora::Pool::Options options{.dtype = settings.factors.value_or(model.activations()),
+  lora::Pool::Options options{.dtype = settings.compute.factors.value_or(model.activations()),
                               .experts = model.factor_layout(),
                               .directory = on_gpu};
   std::uint64_t pages = 0;
@@ -235,21 +187,18 @@ Result<std::unique_ptr<runner::Runner>> make_runner(
                                  .adapters = adapters.pool.get(),
                                  .adapter_rank = rank,
                                  .mix_rank = mix_rank,
-                                 .graphs = settings.graphs});
+                                 .graphs = settings.compute.graphs});
 }
 
 Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
-  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device,
-             tensor::open_device(settings.device, {.owns_machine = true}));
-  if (settings.factors && device->id().kind == tensor::DeviceKind::cpu)
-    return Error(ErrorCode::not_implemented, "a CPU has no adapters in fp8 yet", "--adapter-dtype",
-                 "use --adapter-dtype auto, or --device cuda");
+  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   // Lines are checked before the weights are read: the config knows the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
 
-  MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(settings, *device));
+  MOTLEY_TRY(const std::unique_ptr<model::Model> model,
+             load_model(settings.model, settings.compute, *device));
   MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device));
   MOTLEY_TRY(const std::vector<lora::Mix> mixes, mixes_of(lines, settings, adapters));
   MOTLEY_TRY(const std::unique_ptr<runner::Runner> runner,
@@ -285,20 +234,18 @@ Result<void> run_score(const Arguments& arguments, Output output) {
 }  // namespace
 
 Command score_command() {
+  std::vector<OptionSpec> options = {
+      {"--input", "F.jsonl",
+       "lines {\"token_ids\": [...] or \"prompt\": TEXT, \"adapter\": NAME}; - is standard input"},
+      {"--output", "F.jsonl", "where the results go"},
+      {"--adapter", "NAME=PATH", "an adapter that lines may use", true},
+      {"--top", "N", "most likely tokens to list for each position (5)"}};
+  const std::vector<OptionSpec> compute = compute_option_specs();
+  options.insert(options.end(), compute.begin(), compute.end());
   return {.spec = {.name = "score",
                    .summary = "log-probabilities of given tokens, all lines as one mixed batch",
                    .positionals = {"MODEL"},
-                   .options = {{"--input", "F.jsonl",
-                                "lines {\"token_ids\": [...] or \"prompt\": TEXT, \"adapter\": "
-                                "NAME}; - is standard input"},
-                               {"--output", "F.jsonl", "where the results go"},
-                               {"--adapter", "NAME=PATH", "an adapter that lines may use", true},
-                               {"--device", "D", "auto, cpu, cuda or cuda:N"},
-                               {"--compute", "C", "auto, f32 or bf16"},
-                               {"--top", "N", "most likely tokens to list for each position (5)"},
-                               {"--adapter-dtype", "T", "auto or fp8"},
-                               {"--experts-backend", "NAME", "auto, or the backend to take"},
-                               {"--no-graphs", "", "launch a GPU's work piece by piece"}}},
+                   .options = std::move(options)},
           .run = run_score};
 }
 

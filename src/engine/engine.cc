@@ -169,13 +169,22 @@ class Engine::Impl {
     }
     if (most_ranks_ > 0 && ranks > most_ranks_)
       return Error(ErrorCode::invalid_argument,
-                   cat("their ranks add up to ", ranks, ", and at most ", most_ranks_, " can be"),
-                   "adapters", "mix fewer");
+                   cat("the ranks of ", ranks_locked(request), " add up to ", ranks,
+                       ", and steps have room for ", most_ranks_),
+                   "adapters", "use fewer or smaller ones at once");
     const auto queued =
         static_cast<std::int64_t>(preparing_.size() + posted_submits_) + stats_.waiting;
     if (queued >= options_.max_queue)
       return Error(ErrorCode::busy, cat(queued, " requests wait already"), {}, "try again later");
     return {};
+  }
+
+  // 'a' (16) and 'b' (8).
+  std::string ranks_locked(const Request& request) const {
+    std::vector<std::string> each;
+    for (const ScaledAdapter& adapter : request.adapters)
+      each.push_back(cat(quote(adapter.name), " (", named_.find(adapter.name)->second.rank, ")"));
+    return join(each, " and ");
   }
 
   // On any thread.

@@ -73,6 +73,7 @@ class SlowlyPreparing final : public Executor {
       executor_->prepare(request, std::move(done));
     }
   }
+  Result<void> takes(const lora::Mix& mix) const override { return executor_->takes(mix); }
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_->copy_page(from, to);
   }
@@ -170,6 +171,12 @@ TEST(Engine, RefusesWhatIsOutOfRangeByItsField) {
   bad.sampling.top_logprobs = 21;
   EXPECT_EQ(where_of(bad), "top_logprobs");
   bad = good;
+  bad.end_ids = {97};
+  EXPECT_EQ(where_of(bad), "end_ids");
+  bad = good;
+  bad.stop_ids = {-1};
+  EXPECT_EQ(where_of(bad), "stop_token_ids");
+  bad = good;
   bad.choices = 129;
   EXPECT_EQ(where_of(bad), "n");
   bad = good;
@@ -179,6 +186,33 @@ TEST(Engine, RefusesWhatIsOutOfRangeByItsField) {
   bad.tokens = prompt(256);
   const auto answer = world.engine->submit(bad, std::make_shared<WaitingSink>());
   EXPECT_EQ(answer.error().code(), ErrorCode::too_long);
+}
+
+TEST(Engine, RefusesAdaptersThatStepsHaveNoRoomFor) {
+  WorldOptions options;
+  options.limits.adapter_rank = 16;
+  options.limits.mix_rank = 24;
+  EngineWorld world(options);
+  world.store.put("eight", 1, 1);
+  world.store.put("sixteen", 2, 2);
+  world.store.put("other", 2, 3);
+  world.store.put("large", 3, 4);
+  for (const char* const name : {"eight", "sixteen", "other"}) ASSERT_TRUE(world.load(name).ok());
+  EXPECT_EQ(world.load("large").error().message(),
+            "it has factors of rank 24, and steps have room for 16 (adapter 'large'): use a "
+            "smaller one, or serve it on the CPU");
+  const auto sink = std::make_shared<WaitingSink>();
+  const auto refused = world.engine->submit(
+      {.tokens = prompt(7), .adapters = {{"sixteen", 1}, {"other", 1}}, .max_tokens = 2}, sink);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().message(),
+            "the ranks of 'sixteen' (16) and 'other' (16) add up to 32, and steps have room for 24 "
+            "(adapters): use fewer or smaller ones at once");
+  const Request fits{
+      .tokens = prompt(7), .adapters = {{"sixteen", 1}, {"eight", 1}}, .max_tokens = 2};
+  ASSERT_TRUE(world.engine->submit(fits, sink).ok());
+  EXPECT_FALSE(sink->wait().error);
 }
 
 TEST(Engine, LoadsReplacesAndUnloads) {

@@ -61,7 +61,8 @@ class Executor {
     std::int64_t pages = 0;
     std::int64_t page_tokens = 0;
     std::int64_t vocabulary = 0;
-    // Largest rank of one adapter, and of all adapters of a request together; 0: any.
+    // Largest rank of one adapter, and of all adapters of a request together; 0: any. What
+    // takes() refuses is known by these before the adapters are there.
     int adapter_rank = 0;
     int mix_rank = 0;
   };
@@ -74,6 +75,9 @@ class Executor {
   // their time. Checks what only the executor knows, and must call `done` exactly once.
   using Prepared = std::function<void(Result<std::unique_ptr<Sampler>>)>;
   virtual void prepare(const Request& request, Prepared done) = 0;
+
+  // Whether steps have room for a mix: asked of each before it is in a chunk.
+  virtual Result<void> takes(const lora::Mix& mix) const = 0;
 
   // What a page holds becomes what another holds, before the next step.
   virtual Result<void> copy_page(std::int32_t from, std::int32_t to) = 0;

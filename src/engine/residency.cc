@@ -143,9 +143,10 @@ Result<void> Residency::enter(const Pending& pending, AdapterStore::Done done) {
       known != entries_.end() && known->second->draining)
     return Error(ErrorCode::busy, "it is being unloaded", where, "try again when that is done");
   if (most_rank_ > 0 && done.rank > most_rank_)
-    return Error(ErrorCode::unsupported,
-                 cat("it has factors of rank ", done.rank, ", and steps serve ", most_rank_), where,
-                 "serve with a larger rank");
+    return Error(
+        ErrorCode::unsupported,
+        cat("it has factors of rank ", done.rank, ", and steps have room for ", most_rank_), where,
+        "use a smaller one, or serve it on the CPU");
   const AdapterStore::Usage usage = store_->usage();
   const AdapterEntry* const before = find(spec.name);
   const std::uint64_t own = before != nullptr && before->spec.pinned ? before->pages : 0;

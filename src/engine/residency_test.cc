@@ -125,6 +125,35 @@ TEST(Residency, WhatNeverFitsIsRefused) {
   EXPECT_TRUE(one->usage);
 }
 
+TEST(Residency, AMixWithoutRoomInAStepFailsAlone) {
+  WorldOptions options;
+  options.limits.mix_rank = 8;
+  World world(options);
+  world.add_adapter("a", 1, 1);
+  world.add_adapter("grown", 2, 2);
+  const auto grown = world.submit(request_for("grown"));
+  const auto beside = world.submit(request_for("a"));
+  world.run();
+  ASSERT_TRUE(grown->error);
+  EXPECT_EQ(grown->error->code(), ErrorCode::invalid_argument);
+  EXPECT_FALSE(grown->start);
+  EXPECT_EQ(beside->tokens[0], world.expected(request_for("a")));
+}
+
+TEST(Residency, UnloadedAdaptersMakeRoom) {
+  World world({.adapter_pages = 2});
+  for (const std::uint32_t seed : {1U, 2U, 3U}) {
+    world.add_adapter("a", 2, seed);
+    const auto sink = world.submit(request_for("a"));
+    world.run();
+    EXPECT_EQ(sink->tokens[0], world.expected(request_for("a")));
+    bool unloaded = false;
+    world.scheduler.residency().unload("a", [&](const Result<void>& r) { unloaded = r.ok(); });
+    EXPECT_TRUE(unloaded);
+    EXPECT_EQ(world.store.usage().pinned_pages, 0);
+  }
+}
+
 TEST(Residency, PinnedAdaptersStay) {
   World world({.adapter_pages = 2});
   world.add_adapter("kept", 1, 1, true);

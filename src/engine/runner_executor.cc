@@ -52,14 +52,15 @@ RunnerExecutor::RunnerExecutor(runner::Runner& runner, const Options& options,
 
 Executor::Limits RunnerExecutor::limits() const {
   const runner::Runner::Options& options = runner_->options();
+  const auto& mixes = runner_->mix_limits();
   return {.rows = options.max_rows,
           .sequences = options.max_sequences,
           .sequence_tokens = options.max_tokens,
           .pages = runner_->kv().pages(),
           .page_tokens = runner::KvMemory::page_tokens,
           .vocabulary = options_.vocabulary,
-          .adapter_rank = options.adapters == nullptr ? 0 : options.adapter_rank,
-          .mix_rank = options.adapters == nullptr ? 0 : options.mix_rank};
+          .adapter_rank = mixes ? mixes->rank : 0,
+          .mix_rank = mixes ? mixes->rank_sum : 0};
 }
 
 void RunnerExecutor::prepare(const Request& request, Prepared done) {

@@ -33,9 +33,11 @@ void Scheduler::admit() {
       continue;
     }
     if (!waiting.claim->resolved()) {
-      const auto resolved = waiting.claim->resolve(waiting.sequence.job->request.adapters);
-      if (!resolved.ok()) {
-        failures.emplace_back(waiting.sequence.job, resolved.error());
+      // Replaced content may need more room than what was there when the request came.
+      auto joins = waiting.claim->resolve(waiting.sequence.job->request.adapters);
+      if (joins.ok()) joins = executor_->takes(waiting.claim->mix());
+      if (!joins.ok()) {
+        failures.emplace_back(waiting.sequence.job, joins.error());
         ++at;
         continue;
       }

@@ -83,6 +83,12 @@ class FakeExecutor final : public Executor {
     done(std::unique_ptr<Sampler>(std::make_unique<FakeSampler>(0)));
   }
 
+  Result<void> takes(const lora::Mix& mix) const override {
+    int ranks = 0;
+    for (const lora::Mix::Part& part : mix.parts()) ranks += part.adapter->largest_rank();
+    if (limits_.mix_rank == 0 || ranks <= limits_.mix_rank) return {};
+    return Error(ErrorCode::invalid_argument, cat("no room for ranks of ", ranks));
+  }
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     for (std::int64_t i = 0; i < limits_.page_tokens; ++i) cell(to, i) = cell(from, i);
     ++copies;
@@ -101,6 +107,7 @@ class FakeExecutor final : public Executor {
       const auto count = static_cast<std::int64_t>(chunk.tokens.size());
       rows += count;
       MOTLEY_CHECK(count > 0, "a chunk has tokens");
+      MOTLEY_CHECK(takes(*chunk.mix).ok(), "a mix within the limits");
       for (std::int64_t at = chunk.length; at < chunk.length + count; ++at)
         written.insert(page_at(chunk, at));
     }
@@ -256,6 +263,7 @@ class FakeStore final : public AdapterStore {
     }
     done.version = found->second.version;
     done.pages = lora::Pool::pages_of(found->second, pool_->options());
+    done.rank = found->second.largest_rank;
     if (job.task == Task::read) return done;
     if (done.version != job.version) {
       done.error = Error(ErrorCode::bad_file, "its content has changed", job.spec.path.string());

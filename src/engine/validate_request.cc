@@ -29,13 +29,19 @@ bool is_token(std::int32_t id, const RequestBounds& bounds) {
   return id >= 0 && id < bounds.vocabulary;
 }
 
-Result<void> validate_prompt(const Request& request, const RequestBounds& bounds) {
-  if (request.tokens.empty()) return refused("prompt", "it has no tokens", "send at least one");
-  for (const std::int32_t id : request.tokens) {
+Result<void> validate_ids(std::string_view field, const std::vector<std::int32_t>& ids,
+                          const RequestBounds& bounds) {
+  for (const std::int32_t id : ids) {
     if (!is_token(id, bounds))
-      return refused("prompt", cat("token ", id, " is not in the vocabulary"),
+      return refused(field, cat("token ", id, " is not in the vocabulary"),
                      cat("use ids from 0 to ", bounds.vocabulary - 1));
   }
+  return {};
+}
+
+Result<void> validate_prompt(const Request& request, const RequestBounds& bounds) {
+  if (request.tokens.empty()) return refused("prompt", "it has no tokens", "send at least one");
+  MOTLEY_TRY_VOID(validate_ids("prompt", request.tokens, bounds));
   const auto length = static_cast<std::int64_t>(request.tokens.size());
   const std::int64_t most = bounds.sequence_tokens - (request.max_tokens > 0 ? 1 : 0);
   if (length > most)
@@ -105,13 +111,8 @@ Result<void> validate(const Request& request, const RequestBounds& bounds) {
   if (request.end_ids.size() + request.stop_ids.size() > most_stop_ids)
     return refused("stop_token_ids", cat(request.stop_ids.size(), " entries"),
                    cat("use at most ", most_stop_ids));
-  for (const std::vector<std::int32_t>* ids : {&request.end_ids, &request.stop_ids}) {
-    for (const std::int32_t id : *ids) {
-      if (!is_token(id, bounds))
-        return refused("stop_token_ids", cat("token ", id, " is not in the vocabulary"),
-                       cat("use ids from 0 to ", bounds.vocabulary - 1));
-    }
-  }
+  MOTLEY_TRY_VOID(validate_ids("end_ids", request.end_ids, bounds));
+  MOTLEY_TRY_VOID(validate_ids("stop_token_ids", request.stop_ids, bounds));
   MOTLEY_TRY_VOID(validate_prompt(request, bounds));
   MOTLEY_TRY_VOID(validate_adapters(request));
   return validate_sampling(request, bounds);

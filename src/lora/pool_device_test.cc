@@ -333,6 +333,33 @@ TEST(DevicePool, HundredsOfAdaptersLive) {
   }
 }
 
+// What a captured graph launches for.
+TEST(DevicePool, ReachGrowsWithTheMostAdaptersOfAMixAndNotBack) {
+  tensor::test::ScriptedDevice device(9);
+  const auto pool = Pool::create(device, device_options(16)).value();
+  std::vector<Mix::Part> parts;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    parts.push_back({.adapter = pool->load(cat("a", i), make_adapter(2, 8, 8, i)).value()});
+  const auto stream = device.new_stream();
+  const auto table = StepTable::create(device, *pool, {.rows = 1, .labels = 1, .terms = 3}).value();
+  const auto upload = [&](std::size_t adapters) {
+    Batch batch;
+    batch.build(std::vector{Mix::make(std::span(parts).first(adapters)).value()});
+    table->upload(batch, *stream).value();
+    return table->reach();
+  };
+  EXPECT_EQ(table->most_terms(), 0);
+  const std::uint64_t one = upload(1);
+  EXPECT_EQ(table->most_terms(), 1);
+  EXPECT_EQ(upload(1), one);
+  const std::uint64_t three = upload(3);
+  EXPECT_GT(three, one);
+  EXPECT_EQ(table->most_terms(), 4);
+  EXPECT_EQ(upload(2), three);
+  EXPECT_EQ(upload(1), three);
+  EXPECT_EQ(table->most_terms(), 4);
+}
+
 TEST(DevicePool, ABatchOfTheBaseCostsNothingBehindAnother) {
   tensor::test::ScriptedDevice device(8);
   const auto pool = Pool::create(device, device_options(8)).value();

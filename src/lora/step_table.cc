@@ -1,6 +1,7 @@
 #include "lora/step_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -105,6 +106,10 @@ void StepTable::extend_reach(const Batch& batch) {
   constexpr std::int32_t rank_step = 64;
   bool further = false;
   for (std::int32_t label = 0; label < batch.label_count(); ++label) {
+    // Few kinds of graphs here too.
+    const auto terms = static_cast<std::int32_t>(std::bit_ceil(batch.terms(label).size()));
+    further = further || terms > most_terms_;
+    most_terms_ = std::max(most_terms_, terms);
     std::int32_t ranks = 0;
     for (const Batch::Term& term : batch.terms(label)) {
       const Resident& adapter = *term.adapter;

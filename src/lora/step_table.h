@@ -60,6 +60,8 @@ class StepTable {
   bool replaces(Site site) const { return has(site, replaced); }
   // Of a label at one site, at most, each term's rounded up to eight.
   std::int32_t most_ranks() const { return most_ranks_; }
+  // Of a label, a power of two; 0: nobody came yet.
+  std::int32_t most_terms() const { return most_terms_; }
   std::uint64_t reach() const { return reach_; }
 
   // Rows of a step as kernels take them; labels are the table's own, or others of its batch.
@@ -96,6 +98,7 @@ class StepTable {
   std::vector<std::uint8_t> sites_;  // by entry: kinds
   std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending
   std::int32_t most_ranks_ = 0;
+  std::int32_t most_terms_ = 0;
   std::uint64_t reach_ = 0;
 };
 

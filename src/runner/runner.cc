@@ -18,6 +18,14 @@ std::int64_t graph_rows(std::int64_t rows) {
   return (rows + unit - 1) / unit * unit;
 }
 
+moe::DeltaLimits delta_limits(const Runner::Options& options) {
+  if (options.adapters == nullptr) return {};
+  return {.labels = static_cast<int>(options.max_sequences),
+          .terms = lora::max_mix,
+          .rank = options.adapter_rank,
+          .rank_sum = options.mix_rank};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
@@ -27,13 +35,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
                                                             .tokens = options.max_tokens}));
-  const auto sequences = static_cast<int>(options.max_sequences);
-  moe::DeltaLimits limits;
-  if (options.adapters != nullptr)
-    limits = {.labels = sequences,
-              .terms = lora::max_mix,
-              .rank = options.adapter_rank,
-              .rank_sum = options.mix_rank};
+  const moe::DeltaLimits limits = delta_limits(options);
   MOTLEY_TRY(model::Model::Workspace workspace,
              model.make_workspace({.rows = options.max_rows,
                                    .sequences = options.max_sequences,
@@ -57,8 +59,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   if (runner->on_gpu() && options.adapters != nullptr) {
     MOTLEY_TRY(runner->table_, lora::StepTable::create(device, *options.adapters,
                                                        {.rows = static_cast<int>(options.max_rows),
-                                                        .labels = sequences,
-                                                        .terms = sequences * lora::max_mix}));
+                                                        .labels = limits.labels,
+                                                        .terms = limits.labels * limits.terms}));
   }
   return runner;
 }
@@ -72,14 +74,22 @@ Runner::Runner(const model::Model& model, tensor::Device& device, const Options&
       kv_(std::move(kv)),
       layout_(std::move(layout)),
       workspace_(std::move(workspace)),
-      arena_(std::move(memory)) {}
+      arena_(std::move(memory)) {
+  if (on_gpu()) mix_limits_ = delta_limits(options);
+}
 
 Runner::~Runner() {
   // An error is the device's end, which the next call on it reports.
   if (stream_ != nullptr) static_cast<void>(stream_->synchronize().ok());
 }
 
+Result<void> Runner::takes(const lora::Mix& mix) const {
+  return mix_limits_ ? moe::fits(mix, *mix_limits_) : Result<void>();
+}
+
 Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
+  for (const Chunk& chunk : chunks)
+    MOTLEY_CHECK(takes(chunk.mix).ok(), "mixes of adapters that steps have room for");
   layout_.build(chunks);
   const bool by_graph =
       on_gpu() && options_.graphs && layout_.decodes() &&

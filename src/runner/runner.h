@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/function_ref.h"
@@ -10,6 +11,7 @@
 #include "lora/pool.h"
 #include "lora/step_table.h"
 #include "model/model.h"
+#include "moe/backend.h"
 #include "runner/kv_memory.h"
 #include "runner/step_layout.h"
 #include "tensor/device.h"
@@ -35,10 +37,10 @@ class Runner {
     // Where adapters of steps lie; null: none ever comes. Needed on a GPU, where it must keep
     // directories; on the CPU adapters may be in any pool.
     lora::Pool* adapters = nullptr;
-    // Of one adapter, and of all adapters of one mix: a GPU's steps work in room for these, and
-    // whoever hands out mixes keeps to them.
-    int adapter_rank = 64;
-    int mix_rank = 128;
+    // Ranks that a GPU's steps have room for: of one adapter, and of all adapters of one mix. On
+    // the CPU there is room for any.
+    int adapter_rank = 256;
+    int mix_rank = 512;
     bool keep_choices = false;  // the experts that rows of the last step chose: see choices()
     bool graphs = true;  // on a GPU, steps of single tokens are captured once and launched again
   };
@@ -58,9 +60,15 @@ class Runner {
     return {.kernels = &model_->kernels(), .stream = stream_->handle()};
   }
 
-  // Every chunk has at least one token; together they fit the options. No page that a chunk writes
-  // stands in another's list. Logits reach the sink in order of rows. An error is the sink's, or
-  // the device's end.
+  // Whether steps have room for a mix: to be asked before it is in a chunk. The error names the
+  // adapter, its rank and the bound.
+  Result<void> takes(const lora::Mix& mix) const;
+  // The bounds behind it; nothing where there is room for any.
+  const std::optional<moe::DeltaLimits>& mix_limits() const { return mix_limits_; }
+
+  // Every chunk has at least one token and a mix that takes() takes; together they fit the options.
+  // No page that a chunk writes stands in another's list. Logits reach the sink in order of rows.
+  // An error is the sink's, or the device's end.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
   // What page `from` holds of every layer, in page `to` too, for the steps from now on.
@@ -104,6 +112,7 @@ class Runner {
   const model::Model* model_;
   tensor::Device* device_;
   Options options_;
+  std::optional<moe::DeltaLimits> mix_limits_;
   KvMemory kv_;
   std::unique_ptr<tensor::Stream> stream_;
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU

@@ -190,6 +190,10 @@ std::string scored_with(const ScoreLine& line) {
 Result<std::vector<ScoreResult>> score(Runner& runner, std::span<const ScoreLine> lines,
                                        std::span<const lora::Mix> mixes,
                                        const ScoreOptions& options) {
+  for (std::size_t i = 0; i < mixes.size(); ++i) {
+    if (auto taken = runner.takes(mixes[i]); !taken.ok())
+      return std::move(taken).error().within(cat("line ", i + 1));
+  }
   return Scorer(runner, lines, mixes, options).run();
 }
 

@@ -27,7 +27,7 @@ struct ScoreOptions {
 };
 
 // Scores all lines as one mixed batch: steps take tokens of as many lines as fit. mixes[i] belongs
-// to lines[i].
+// to lines[i]; one that the runner does not take is refused by its line before any work.
 Result<std::vector<ScoreResult>> score(Runner& runner, std::span<const ScoreLine> lines,
                                        std::span<const lora::Mix> mixes,
                                        const ScoreOptions& options);

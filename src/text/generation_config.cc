@@ -37,11 +37,26 @@ Result<std::int32_t> read_id(const json::Value& value, std::string_view place) {
   return static_cast<std::int32_t>(id);
 }
 
+// Who loads the model says what is wrong with it.
+void read_vocabulary(const json::Value& value, GenerationConfig& into) {
+  const json::Value* const size = value.if_object()->find_set("vocab_size");
+  const std::int64_t* const count = size == nullptr ? nullptr : size->if_integer();
+  if (count != nullptr) into.vocabulary = *count;
+}
+
 }  // namespace
 
 void GenerationConfig::add_end_token(std::int32_t id) {
   const auto at = std::ranges::lower_bound(end_tokens, id);
   if (at == end_tokens.end() || *at != id) end_tokens.insert(at, id);
+}
+
+std::vector<std::int32_t> GenerationConfig::drop_unknown_end_tokens() {
+  const auto unknown =
+      vocabulary ? std::ranges::lower_bound(end_tokens, *vocabulary) : end_tokens.end();
+  std::vector<std::int32_t> dropped(unknown, end_tokens.end());
+  end_tokens.erase(unknown, end_tokens.end());
+  return dropped;
 }
 
 Result<void> read_end_tokens(const json::Value& value, std::string_view where,
@@ -93,10 +108,13 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
   MOTLEY_TRY(const auto model, read_json_file(folder / "config.json"));
   if (!model) return config;
   MOTLEY_TRY_VOID(read_end_tokens(*model, "config.json", config));
+  read_vocabulary(*model, config);
   // Models of text and images keep the settings of the text part inside.
   const json::Value* inner = model->if_object()->find_set("text_config");
-  if (inner != nullptr)
+  if (inner != nullptr) {
     MOTLEY_TRY_VOID(read_end_tokens(*inner, "config.json, text_config", config));
+    read_vocabulary(*inner, config);
+  }
   return config;
 }
 

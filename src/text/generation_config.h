@@ -21,8 +21,12 @@ struct GenerationConfig {
   // Ids that end an answer, ascending: the union of what generation_config.json and config.json
   // say.
   std::vector<std::int32_t> end_tokens;
+  // Ids below it are the model's, as config.json says; nothing where it doesn't.
+  std::optional<std::int64_t> vocabulary;
 
   void add_end_token(std::int32_t id);
+  // Takes out, and returns, the end tokens that the model can't say.
+  std::vector<std::int32_t> drop_unknown_end_tokens();
 };
 
 // From a model's folder; a file that is absent says nothing.

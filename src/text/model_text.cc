@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/log.h"
 
 namespace motley::text {
 
@@ -20,6 +21,11 @@ ModelText::ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConf
       generation_(std::move(generation)) {
   if (const std::string* const end = config_.special_token("eos_token")) {
     if (const auto id = tokenizer_.id_of(*end)) generation_.add_end_token(*id);
+  }
+  // Files of another model of the family often lie beside a cut one.
+  if (const auto unknown = generation_.drop_unknown_end_tokens(); !unknown.empty()) {
+    log::warning("text.unknown_end_tokens",
+                 {{"ids", join(unknown)}, {"vocabulary", *generation_.vocabulary}});
   }
   for (const TemplateSource& each : config_.templates)
     templates_.push_back(

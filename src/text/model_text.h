@@ -23,7 +23,8 @@ class ModelText {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  // With the tokenizer's own end token among the end tokens.
+  // With the tokenizer's own end token among the end tokens, and without those beyond the model's
+  // vocabulary, which a log line names.
   const GenerationConfig& generation() const { return generation_; }
 
   struct Chat {

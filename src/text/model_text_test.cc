@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "base/temporary_folder.h"
 
 namespace motley::text {
@@ -14,6 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::SizeIs;
 
 // Tokens for a and b, and two special ones: 3 <turn>, 4 <end>.
 std::string tokenizer_json() {
@@ -71,6 +74,20 @@ TEST_F(ModelTextTest, WhatMessagesSayIsNoStructureUnlessAskedFor) {
 TEST_F(ModelTextTest, TheTokenizersEndTokenEndsAnswersToo) {
   write("generation_config.json", R"({"eos_token_id": [2, 9]})");
   EXPECT_THAT(load().generation().end_tokens, ElementsAre(2, 4, 9));
+}
+
+TEST_F(ModelTextTest, EndTokensBeyondTheVocabularyAreDroppedWithOneLine) {
+  std::vector<std::string> lines;
+  log::configure({.sink = [&](std::string_view line) { lines.emplace_back(line); }});
+  write("generation_config.json", R"({"eos_token_id": [2, 5, 9]})");
+  write("config.json", R"({"vocab_size": 5})");
+  EXPECT_THAT(load().generation().end_tokens, ElementsAre(2, 4));
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_THAT(lines[0], HasSubstr("text.unknown_end_tokens ids=\"5, 9\" vocabulary=5"));
+  write("config.json", R"({"vocab_size": 5, "text_config": {"vocab_size": 10}})");
+  EXPECT_THAT(load().generation().end_tokens, ElementsAre(2, 4, 5, 9));
+  EXPECT_THAT(lines, SizeIs(1));
+  log::configure({});
 }
 
 TEST_F(ModelTextTest, TheConfigDecidesHowAddedTokensAreLookedFor) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
@@ -239,6 +240,31 @@ TEST_P(GpuScore, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
             << GetParam() << ", exact " << exact << ", run " << run << ", line " << i;
     }
   }
+}
+
+TEST(GpuMixes, BeyondTheRoomAreRefusedByTheirLineBeforeAnyWork) {
+  GoldenModel::Options options = on_gpu();
+  options.adapter_rank = 1;
+  GoldenModel golden("qwen3_moe", options);
+  const json::Value& some = cases_of(golden.golden()).back();
+  const lora::Mix mix = golden.mix_of(some);
+  const std::vector<runner::ScoreLine> lines(2, golden.lines_of(some).front());
+  const auto refused = runner::score(golden.runner(), lines, std::vector{lora::Mix(), mix}, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(refused.error().message(), testing::HasSubstr("line 2"));
+  EXPECT_THAT(refused.error().message(), testing::HasSubstr("where there is room for 1"));
+}
+
+// The table of a step pins what it names until the next one, or until somebody lets go.
+TEST(GpuMixes, OfTheLastStepAreLetGo) {
+  GoldenModel golden("qwen3_moe", on_gpu());
+  const json::Value& some = cases_of(golden.golden()).back();
+  golden.score({golden.lines_of(some).front()}, {golden.mix_of(some)});
+  golden.forget_adapters();
+  EXPECT_GT(golden.pool().usage().pinned_pages, 0);
+  ASSERT_TRUE(golden.runner().let_go().ok());
+  EXPECT_EQ(golden.pool().usage().pinned_pages, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuScore, testing::ValuesIn(golden_models()),

@@ -77,7 +77,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                                     .pages = options.pages,
                                     .logit_rows = std::min<std::int64_t>(options.max_rows, 64),
                                     .adapters = pool_.get(),
-                                    .adapter_rank = 64,
+                                    .adapter_rank = options.adapter_rank,
                                     .mix_rank = 256,
                                     .graphs = options.graphs})
                 .value();

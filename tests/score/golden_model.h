@@ -32,6 +32,7 @@ class GoldenModel {
     tensor::DeviceChoice device = {.kind = tensor::DeviceChoice::Kind::cpu};
     bool graphs = true;
     bool batch_invariant = false;
+    int adapter_rank = 64;
   };
 
   GoldenModel(const std::string& name, const Options& options);
@@ -40,6 +41,9 @@ class GoldenModel {
   const model::Model& model() const { return *model_; }
   runner::Runner& runner() { return *runner_; }
   tensor::Device& device() { return *device_; }
+  lora::Pool& pool() { return *pool_; }
+  // Adapters that no mix names any more are idle from here on.
+  void forget_adapters() { handles_.clear(); }
   const std::filesystem::path& folder() const { return folder_; }
 
   // The mix that a case names: its adapter, its adapters, or none.

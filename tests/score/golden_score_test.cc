@@ -236,6 +236,21 @@ TEST(ZeroAdapter, EqualsTheBaseBitForBit) {
   }
 }
 
+// Bounds of ranks are those of a GPU's scratch.
+TEST(Mixes, OfAnyRankAreTakenOnTheCpuAndLetGoBehindTheirStep) {
+  GoldenModel golden("qwen3_moe", {.adapter_rank = 1});
+  const json::Value& some = cases_of(golden.golden()).back();
+  {
+    const lora::Mix mix = golden.mix_of(some);
+    ASSERT_FALSE(mix.is_base());
+    EXPECT_TRUE(golden.runner().takes(mix).ok());
+    golden.score({golden.lines_of(some).front()}, {mix});
+  }
+  golden.forget_adapters();
+  EXPECT_TRUE(golden.runner().let_go().ok());
+  EXPECT_EQ(golden.pool().usage().pinned_pages, 0);
+}
+
 class Backends : public testing::TestWithParam<std::string> {};
 
 TEST_P(Backends, AgreeOnEveryCase) {

@@ -1,0 +1,93 @@
+#include "cli/compute_settings.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/cpu.h"
+#include "base/progress.h"
+
+namespace motley::cli {
+namespace {
+
+Error wrong_option(std::string what, std::string_view option, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
+}
+
+Result<std::optional<bool>> parse_compute(std::string_view text) {
+  if (text == "f32") return std::optional(true);
+  if (text == "bf16") return std::optional(false);
+  if (text == "auto") return std::optional<bool>();
+  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
+                      "use auto, f32 or bf16");
+}
+
+Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
+  if (text == "fp8") return std::optional(DType::f8_e4m3);
+  if (text == "auto") return std::optional<DType>();
+  return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
+}
+
+bool likes_float32(const tensor::Device& device) {
+  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
+}
+
+}  // namespace
+
+std::vector<OptionSpec> compute_option_specs() {
+  return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
+          {"--compute", "C", "auto, f32 or bf16"},
+          {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
+          {"--adapter-dtype", "T", "auto, or fp8: half the memory, on a GPU"},
+          {"--experts-backend", "NAME", "auto, or the backend to take"},
+          {"--no-graphs", "", "launches a GPU's steps one kernel at a time"}};
+}
+
+Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
+  ComputeSettings settings;
+  if (const std::string* const device = arguments.value("--device")) {
+    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
+  }
+  if (const std::string* const compute = arguments.value("--compute")) {
+    MOTLEY_TRY(settings.exact, parse_compute(*compute));
+  }
+  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
+    MOTLEY_TRY(settings.factors, parse_adapter_dtype(*dtype));
+  }
+  if (const std::string* const backend = arguments.value("--experts-backend")) {
+    if (*backend != "auto") settings.experts_backend = *backend;
+  }
+  settings.batch_invariant = arguments.has("--batch-invariant");
+  settings.graphs = !arguments.has("--no-graphs");
+  return settings;
+}
+
+Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
+  MOTLEY_TRY(std::unique_ptr<tensor::Device> device,
+             tensor::open_device(settings.device, {.owns_machine = true}));
+  if (settings.factors == DType::f8_e4m3 && device->id().kind == tensor::DeviceKind::cpu)
+    return Error(ErrorCode::not_implemented, "a CPU does not compute with adapters in fp8",
+                 "--adapter-dtype", "use --adapter-dtype auto, or --device cuda");
+  return device;
+}
+
+Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
+                                                 const ComputeSettings& settings,
+                                                 tensor::Device& device) {
+  std::optional<Progress> progress;
+  const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    if (!progress)
+      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
+    progress->set(done);
+  };
+  auto model = model::Model::load(folder, device,
+                                  {.exact = settings.exact.value_or(likes_float32(device)),
+                                   .batch_invariant = settings.batch_invariant,
+                                   .experts_backend = settings.experts_backend,
+                                   .factors = settings.factors,
+                                   .progress = report});
+  if (model.ok() && progress) progress->finish();
+  return model;
+}
+
+}  // namespace motley::cli
