@@ -29,6 +29,8 @@ Tensor view(std::vector<float>& numbers, const tensor::Shape& shape) {
 
 // A block of random weights with 1 / sqrt(in) as their size.
 class RandomBlock {
+  tensor::CpuDevice device_{{.threads = 1}};  // outlives the block's vectors
+
  public:
   RandomBlock(std::mt19937& random, const LatentConfig& sizes, std::int64_t heads,
               std::int64_t hidden, bool interleaved)
@@ -68,7 +70,6 @@ class RandomBlock {
   }
 
   std::mt19937* random_;
-  tensor::CpuDevice device_{{.threads = 1}};
   std::list<std::vector<float>> weights_;
 };
 

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "server/backend.h"
@@ -209,8 +210,8 @@ class FakeBackend final : public Backend {
       }
       all_ended = all_ended && choice.ended;
     }
-    if (failure_) {
-      news.push_back([error = *failure_](auto& sink) { sink.failed(error); });
+    if (failing_) {
+      news.push_back([error = *failing_](auto& sink) { sink.failed(error); });
       all_ended = true;
     } else if (all_ended) {
       engine::Usage usage{.prompt_tokens = static_cast<std::int64_t>(request.tokens.size())};
@@ -250,6 +251,8 @@ class FakeBackend final : public Backend {
     std::unique_lock lock(mutex_);
     while (true) {
       bool busy = false;
+      // Taken before anything runs: one that comes while sinks are called is the next round's.
+      failing_ = std::exchange(failure_, std::nullopt);
       while (!calls_.empty()) {
         const auto call = std::move(calls_.front());
         calls_.pop_front();
@@ -268,7 +271,6 @@ class FakeBackend final : public Backend {
           ++each;
         }
       }
-      failure_.reset();
       if (busy) continue;
       if (ending_) return;
       changed_.wait(lock);
@@ -283,6 +285,7 @@ class FakeBackend final : public Backend {
   std::size_t hold_after_ = static_cast<std::size_t>(-1);
   std::optional<Error> refusal_;
   std::optional<Error> failure_;
+  std::optional<Error> failing_;  // of the round at hand
   std::map<std::string, std::string> adapters_;
   engine::Request last_;
   engine::RequestId last_id_ = 0;
