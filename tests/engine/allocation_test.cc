@@ -1,45 +1,10 @@
 // A step that decodes takes nothing from the heap, whoever it decodes for.
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include <gtest/gtest.h>
 
 #include "engine/golden_engine.h"
 #include "engine/scheduler.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* counted(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-
-void* counted(std::size_t bytes, std::align_val_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const auto unit = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
-void* operator new[](std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#include "score/counted_allocations.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -101,12 +66,12 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
   while (scheduler.waiting() > 0) scheduler.step().value();
   for (int i = 0; i < 4; ++i) scheduler.step().value();
   const int tokens = sink->tokens;
-  const std::int64_t before = allocations.load();
+  const std::int64_t before = counted_allocations();
   // Pages are taken and published on the way.
   for (int i = 0; i < 24; ++i) {
     if (!scheduler.step().ok()) break;
   }
-  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(counted_allocations() - before, 0);
   EXPECT_EQ(sink->tokens - tokens, 24 * 6);
   scheduler.cancel_all();
 }

@@ -1,45 +1,11 @@
 // A step after warm-up takes nothing from the heap.
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "score/counted_allocations.h"
 #include "score/golden_model.h"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-void* counted(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-
-void* counted(std::size_t bytes, std::align_val_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  const auto unit = static_cast<std::size_t>(alignment);
-  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
-void* operator new[](std::size_t bytes, std::align_val_t unit) { return counted(bytes, unit); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace motley::score_tests {
 namespace {
@@ -78,9 +44,9 @@ TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
       chunk.length += static_cast<std::int64_t>(chunk.tokens.size());
   };
   for (int i = 0; i < 3; ++i) step();
-  const std::int64_t before = allocations.load();
+  const std::int64_t before = counted_allocations();
   for (int i = 0; i < 3; ++i) step();
-  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(counted_allocations() - before, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Allocations, testing::ValuesIn(golden_models()),
