@@ -13,6 +13,7 @@ namespace motley::model {
 // down(silu(gate x) * up x): a dense block, or a shared expert.
 struct DenseBlock {
   Linear gate, up, down;
+  tensor::Buffer gate_up_memory;  // of load_linears
 };
 
 // Routed experts, and a shared one that every token visits.

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <initializer_list>
-#include <string_view>
+#include <string>
+#include <utility>
 
 #include "lora/site.h"
 #include "model/step.h"
@@ -26,8 +27,18 @@ struct Linear {
   }
 };
 
-Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
-                           quant::TrueSize size, bool bias);
+struct LinearSpec {
+  lora::Site site;
+  std::string module;
+  quant::TrueSize size;
+  bool bias = false;
+};
+Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);
+
+// Maps that share x. On a GPU, plain weights of one type stand side by side in the memory that is
+// returned: with results side by side, they are one product.
+Result<tensor::Buffer> load_linears(WeightSource& source,
+                                    std::initializer_list<std::pair<Linear*, LinearSpec>> maps);
 
 // Linear maps that share x, and where each one's result goes: [R, out], in f32 or in the step's
 // activation type.

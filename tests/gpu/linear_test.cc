@@ -245,6 +245,35 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
   }
 }
 
+TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
+  Numbers numbers(9);
+  constexpr std::int64_t in = 264;
+  for (const bool exact : {true, false}) {
+    for (const std::int64_t rows : {3, 70}) {
+      const Sizes whole{.rows = rows, .in = in, .out = 160, .w_rows_per_head = 160};
+      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 160, in, 1, 0, true);
+      const TwinRows x(numbers, DType::bf16, rows, in, 8);
+      const TwinRows together(DType::f32, rows, 160, 4);
+      const TwinRows parts(DType::f32, rows, 160, 4);
+      device_table().linear(call(x, w, whole, together, exact), {});
+      std::vector<Linear> products;
+      std::int64_t first = 0;
+      for (const std::int64_t out : {96, 24, 40}) {
+        Linear part = call(x, w, whole, parts, exact);
+        part.w.data = w.bytes.data() + 2 * first * in;
+        part.w.out = part.w_rows_per_head = part.out = out;
+        part.y += first;
+        products.push_back(part);
+        first += out;
+      }
+      device_table().linears({.all = products.data(), .count = 3}, {});
+      finish();
+      ASSERT_TRUE(together.read_device() == parts.read_device()) << rows << " rows";
+      expect_products(x, w, whole, parts);
+    }
+  }
+}
+
 TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
   Numbers numbers(8);
   constexpr std::int64_t most = 200;

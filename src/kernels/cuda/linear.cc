@@ -1,6 +1,8 @@
 #include "kernels/cuda/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include "kernels/cuda/elementary.h"
 
@@ -32,6 +34,44 @@ std::size_t count_together(std::span<const Linear> products) {
   return few || products[0].w.kind != WeightKind::bf16 ? count : 0;
 }
 
+// Bytes of a row of a plain weight; 0 for the others.
+std::int64_t plain_row_bytes(const WeightView& w) {
+  switch (w.kind) {
+    case WeightKind::f32:
+      return 4 * w.in;
+    case WeightKind::f16:
+    case WeightKind::bf16:
+      return 2 * w.in;
+    default:
+      return 0;
+  }
+}
+
+// Whether both, of the same rows of x, are one product: weights and results lie side by side.
+bool continues(const Linear& a, const Linear& b) {
+  const auto whole = [](const Linear& p) {
+    return p.heads == 1 && p.w_first == 0 && p.out == p.w.out;
+  };
+  return whole(a) && whole(b) && plain_row_bytes(a.w) > 0 && a.w.kind == b.w.kind &&
+         a.w.in == b.w.in && a.y + a.out == b.y && a.y_stride == b.y_stride &&
+         static_cast<const std::byte*>(a.w.data) + a.out * plain_row_bytes(a.w) == b.w.data;
+}
+
+// Products of one x, neighbours that are one in one.
+std::size_t join(const Linears& p, std::span<Linear> joined) {
+  std::size_t count = 0;
+  for (const Linear& next : std::span(p.all, static_cast<std::size_t>(p.count))) {
+    if (count > 0 && continues(joined[count - 1], next)) {
+      Linear& last = joined[count - 1];
+      last.out += next.out;
+      last.w.out = last.w_rows_per_head = last.out;
+    } else {
+      joined[count++] = next;
+    }
+  }
+  return count;
+}
+
 }  // namespace
 
 void linear(const Linear& p, StreamHandle stream) {
@@ -43,7 +83,13 @@ void linear(const Linear& p, StreamHandle stream) {
 }
 
 void linears(const Linears& p, StreamHandle stream) {
-  std::span<const Linear> left(p.all, static_cast<std::size_t>(p.count));
+  constexpr std::int64_t most_joined = 8;
+  if (p.count > most_joined) {
+    linears({.all = p.all, .count = most_joined}, stream);
+    return linears({.all = p.all + most_joined, .count = p.count - most_joined}, stream);
+  }
+  std::array<Linear, most_joined> joined;
+  std::span<const Linear> left(joined.data(), join(p, joined));
   while (!left.empty()) {
     const std::size_t count = count_together(left);
     if (count > 1) {
