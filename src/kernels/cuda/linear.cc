@@ -9,8 +9,9 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// So few rows that no tile of the library's is full, and weights so small that launches and their
-// ends cost as much as the bytes: there streams win, and sooner where they save launches.
+// Where slabs can't serve: so few rows that no tile of the library's is full, and weights so small
+// that launches and their ends cost as much as the bytes. There streams win, and sooner where they
+// save launches.
 constexpr std::int64_t few_rows = 8;
 constexpr std::int64_t few_rows_together = 32;
 constexpr std::int64_t small_weights = std::int64_t{8} << 20;  // numbers
@@ -23,7 +24,18 @@ bool may_run_together(const Linear& a, const Linear& b) {
          a.w.block_columns == b.w.block_columns && linear_streams_supports(b);
 }
 
-// How many of the first products are better done in one launch.
+bool suits_slabs(const Linear& p) { return !p.batch_invariant && linear_slabs_supports(p); }
+
+// How many of the first products slabs do in one launch.
+std::size_t count_slabs(std::span<const Linear> products) {
+  std::size_t count = 0;
+  while (count < std::min(products.size(), linear_slabs_most) && suits_slabs(products[count]) &&
+         products[count].rows == products[0].rows && products[count].w.in == products[0].w.in)
+    ++count;
+  return count;
+}
+
+// How many of the first products are better done in one launch of streams.
 std::size_t count_together(std::span<const Linear> products) {
   std::int64_t numbers = 0;
   std::size_t count = 0;
@@ -75,6 +87,7 @@ std::size_t join(const Linears& p, std::span<Linear> joined) {
 }  // namespace
 
 void linear(const Linear& p, StreamHandle stream) {
+  if (suits_slabs(p)) return linear_slabs({&p, 1}, stream);
   const bool streams = linear_streams_supports(p);
   const bool few = p.rows <= few_rows && numbers_of(p) <= small_weights;
   if (!(streams && few && !p.batch_invariant) && linear_library(p, stream)) return;
@@ -91,14 +104,16 @@ void linears(const Linears& p, StreamHandle stream) {
   std::array<Linear, most_joined> joined;
   std::span<const Linear> left(joined.data(), join(p, joined));
   while (!left.empty()) {
-    const std::size_t count = count_together(left);
-    if (count > 1) {
+    std::size_t count = count_slabs(left);
+    if (count > 0) {
+      linear_slabs(left.first(count), stream);
+    } else if (count = count_together(left); count > 1) {
       linear_streams(left.first(count), stream);
-      left = left.subspan(count);
     } else {
+      count = 1;
       linear(left[0], stream);
-      left = left.subspan(1);
     }
+    left = left.subspan(count);
   }
 }
 
