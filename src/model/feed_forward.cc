@@ -97,8 +97,11 @@ std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows) {
          std::max(block.backend->scratch_bytes(block.problem, rows), shared) + lora::scratch_bytes;
 }
 
-void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
-           const Tensor& out) {
+namespace {
+
+// x [R, hidden] -> out [R, hidden].
+void apply_dense(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
+                 const Tensor& out) {
   Scratch scratch(step.context);
   const std::int64_t width = block.gate.out();
   // Side by side, as their weights are.
@@ -111,21 +114,45 @@ void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor&
   apply(block.down, step, product, out);
 }
 
-void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x,
-           const Tensor& out) {
+// entry.x, and the experts of its rows with their weights.
+void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& ids,
+           const Tensor& weights) {
   const ops::Context& context = step.context;
+  Scratch scratch(context);
+  const Tensor logits = scratch.take(DType::f32, {step.rows(), block.spec.experts});
+  const float* const correction = block.correction_bias.data();
+  if (lora::touches(step.batch.mixes, block.router.site)) {
+    apply(entry, context);
+    apply(block.router, step, entry.x, logits);
+    return moe::route(block.spec, logits, correction, ids, weights, context);
+  }
+  const kernels::AddAndNorm rows =
+      ops::add_and_norm_call(context, entry.hidden, entry.addend, entry.hidden,
+                             entry.norm.weight.view(), entry.norm.options(), entry.x);
+  moe::norm_and_route(block.spec, rows, entry.x, block.router.weight, block.router.bias.data(),
+                      logits, correction, ids, weights, context);
+}
+
+}  // namespace
+
+void apply(const DenseBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+  apply(entry, step.context);
+  apply_dense(block, step, entry.x, out);
+}
+
+void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+  const ops::Context& context = step.context;
+  const tensor::ConstTensor x = entry.x;
   const std::int64_t rows = step.rows();
   const std::int64_t hidden = x.dim(1);
   const std::int32_t layer = block.router.site.layer;
   Scratch scratch(context);
 
-  const Tensor logits = scratch.take(DType::f32, {rows, block.spec.experts});
-  apply(block.router, step, x, logits);
   const Tensor* const kept = step.batch.choices;
   const Tensor ids = kept != nullptr ? kept->select(layer).slice(0, 0, rows)
                                      : scratch.take(DType::i32, {rows, block.spec.top_k});
   const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
-  moe::route(block.spec, logits, block.correction_bias.data(), ids, weights, context);
+  enter(block, step, entry, ids, weights);
 
   const lora::RowMixes& mixes = step.batch.mixes;
   const lora::ExpertDeltas deltas{.batch = mixes.batch, .layer = layer, .table = mixes.table};
@@ -140,7 +167,7 @@ void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x
                       .context = context});
   if (block.shared) {
     const Tensor shared = scratch.take(DType::f32, {rows, hidden});
-    apply(*block.shared, step, x, shared);
+    apply_dense(*block.shared, step, x, shared);
     if (block.shared_gate) {
       const Tensor weight = scratch.take(DType::f32, {rows, 1});
       apply(*block.shared_gate, step, x, weight);

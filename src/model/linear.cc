@@ -92,10 +92,9 @@ void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTen
   ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
 }
 
-void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
-                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                   const tensor::Tensor& out) {
-  ops::add_and_norm(context, a, b, sum, norm.weight.view(), norm.options(), out);
+void apply(const NormedSum& sum, const ops::Context& context) {
+  ops::add_and_norm(context, sum.hidden, sum.addend, sum.hidden, sum.norm.weight.view(),
+                    sum.norm.options(), sum.x);
 }
 
 }  // namespace motley::model

@@ -66,9 +66,13 @@ struct Norm {
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
 
-// sum = a + b, out = the norm of it, all [R, W].
-void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
-                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                   const tensor::Tensor& out);
+// The way into a block: hidden += addend, x = the norm of it; all [R, W].
+struct NormedSum {
+  const Norm& norm;
+  tensor::Tensor hidden;
+  tensor::ConstTensor addend;
+  tensor::Tensor x;
+};
+void apply(const NormedSum& sum, const ops::Context& context);
 
 }  // namespace motley::model

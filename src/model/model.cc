@@ -329,10 +329,13 @@ void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle strea
     const LayerPages& pages = batch.pages[index];
     std::visit([&](const auto& block) { apply(block, step, pages, normed, result); },
                layer.attention);
-    add_and_apply(layer.ffn_norm, context, hidden, result, hidden, normed);
-    std::visit([&](const auto& block) { apply(block, step, normed, result); }, layer.ffn);
+    const auto entered_by = [&](const Norm& norm) {
+      return NormedSum{.norm = norm, .hidden = hidden, .addend = result, .x = normed};
+    };
+    std::visit([&](const auto& block) { apply(block, step, entered_by(layer.ffn_norm), result); },
+               layer.ffn);
     if (index + 1 < layers_.size()) {
-      add_and_apply(layers_[index + 1].input_norm, context, hidden, result, hidden, normed);
+      apply(entered_by(layers_[index + 1].input_norm), context);
     } else {
       ops::add(context, hidden, result, hidden);
     }
