@@ -375,6 +375,17 @@ struct RouteTokens {
   float* weights = nullptr;       // [tokens, experts_per_token]
 };
 
+// What stands ahead of routed experts: a sum with its norm, the router's product of the normed
+// rows,
+// + bias, and the choice, with the bits of one after the other up to the normed rows, and of a
+// product of its own behind them. What the logits' place holds afterwards is nobody's business.
+struct NormAndRoute {
+  AddAndNorm rows{};
+  Linear router{};              // x is rows.norm.out, y is route.logits
+  const float* bias = nullptr;  // [experts] of the logits, or null
+  RouteTokens route{};
+};
+
 struct AdapterTable;  // adapters.h
 
 // Every device fills every entry.
@@ -399,6 +410,7 @@ struct ElementaryTable {
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;
   void (*top_k)(const TopK&, StreamHandle) = nullptr;
   void (*route)(const RouteTokens&, StreamHandle) = nullptr;
+  void (*norm_and_route)(const NormAndRoute&, StreamHandle) = nullptr;
   void (*sample)(const Sample&, StreamHandle) = nullptr;
   // Bytes of scratch that sample() wants for so many rows of such a vocabulary on this stream.
   std::int64_t (*sample_scratch_bytes)(std::int64_t rows, std::int64_t width,

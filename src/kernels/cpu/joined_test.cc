@@ -92,6 +92,65 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
   expect_same(out, out_apart);
 }
 
+TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
+  Numbers numbers(4);
+  constexpr std::int64_t rows = 5;
+  constexpr std::int64_t width = 40;
+  constexpr int experts = 12;
+  constexpr int choices = 3;
+  const TestRows a(numbers, DType::f32, rows, width);
+  const TestRows b(numbers, DType::f32, rows, width);
+  const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+  const std::vector<float> router = numbers.floats(experts * width, -1, 1);
+  const std::vector<float> bias = numbers.floats(experts, -1, 1);
+  TestRows sum(DType::f32, rows, width);
+  TestRows x(DType::f32, rows, width);
+  std::vector<float> logits(rows * experts);
+  std::vector<std::int32_t> ids(rows * choices);
+  std::vector<float> weights(rows * choices);
+  const NormAndRoute all{.rows = {.add = {.rows = rows,
+                                          .width = width,
+                                          .a = a.row(0),
+                                          .a_stride = a.stride(),
+                                          .b = b.row(0),
+                                          .b_stride = b.stride(),
+                                          .out = sum.data(),
+                                          .out_stride = sum.stride()},
+                                  .norm = {.size = {rows, 1, width},
+                                           .x = sum.data(),
+                                           .x_stride = sum.stride(),
+                                           .weight = weight.data(),
+                                           .out = x.data(),
+                                           .out_stride = x.stride()}},
+                         .router = {.rows = rows,
+                                    .x = x.data(),
+                                    .x_stride = x.stride(),
+                                    .w = {.data = router.data(), .out = experts, .in = width},
+                                    .w_rows_per_head = experts,
+                                    .out = experts,
+                                    .y = logits.data(),
+                                    .y_stride = experts},
+                         .bias = bias.data(),
+                         .route = {.tokens = rows,
+                                   .experts = experts,
+                                   .experts_per_token = choices,
+                                   .renormalise = true,
+                                   .logits = logits.data(),
+                                   .ids = ids.data(),
+                                   .weights = weights.data()}};
+  table().norm_and_route(all, stream());
+  const TestRows x_together = x;
+  const std::vector<std::int32_t> ids_together = ids;
+  const std::vector<float> weights_together = weights;
+  table().add_and_norm(all.rows, stream());
+  table().linear(all.router, stream());
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += bias[i % experts];
+  table().route(all.route, stream());
+  expect_same(x, x_together);
+  EXPECT_EQ(ids, ids_together);
+  EXPECT_EQ(weights, weights_together);
+}
+
 TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
   Numbers numbers(3);
   constexpr std::int64_t rows = 3;
