@@ -326,7 +326,7 @@ async def answers_alone(options, folder: Path, bodies: list) -> list:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("motley", type=Path)
+    parser.add_argument("motley", type=lambda path: Path(path).resolve())
     parser.add_argument("golden", type=Path)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--kinds", type=int, default=160, help="requests that differ")
