@@ -30,11 +30,11 @@ Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
   return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
 }
 
+}  // namespace
+
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
-
-}  // namespace
 
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
