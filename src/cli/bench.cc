@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/model_settings.h"
 #include "cli/option_lists.h"
+#include "cli/random_model.h"
 #include "model/shapes.h"
 
 namespace motley::cli {
@@ -31,8 +32,7 @@ Result<void> run_bench(const Arguments& arguments, Output output) {
 }  // namespace
 
 Command bench_command() {
-  std::vector<OptionSpec> options = {
-      {"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny"}};
+  std::vector<OptionSpec> options = random_model_option_specs();
   for (const std::vector<OptionSpec>& more :
        {step_option_specs(), load_option_specs(), model_option_specs()})
     options.insert(options.end(), more.begin(), more.end());

@@ -10,7 +10,7 @@
 #include "cli/columns.h"
 #include "cli/compute_settings.h"
 #include "cli/option_lists.h"
-#include "model/shapes.h"
+#include "cli/random_model.h"
 #include "runner/ceilings.h"
 #include "runner/step_bench.h"
 #include "tensor/device.h"
@@ -21,7 +21,6 @@ namespace {
 using runner::BenchAdapters;
 using runner::StepBench;
 using runner::StepShape;
-using Experts = model::RandomWeights::Experts;
 
 constexpr std::int64_t most_rows = 1 << 16;
 constexpr int most_adapters = 4096;
@@ -33,9 +32,7 @@ constexpr int prefill_steps = 2;
 constexpr double uneven = 0.02;
 
 struct Settings {
-  std::string shape;
-  std::optional<std::int64_t> layers;
-  Experts experts = Experts::bf16;
+  RandomModelSettings model;
   ComputeSettings compute;
   std::int64_t context = 1024;
   std::vector<std::int64_t> batches = {1, 8, 32, 64, 128, 256};
@@ -45,12 +42,8 @@ struct Settings {
   };
   std::vector<Prompt> prompts = {{1, 512}, {1, 2048}, {1, 8192}, {8, 1024}};
   std::vector<std::int64_t> adapters = {0, 1, 4};
-  std::vector<int> ranks = {16};
-  bool shared_outer = false;
   int steps = 0;
   bool json = false;
-
-  std::string_view format() const { return experts == Experts::bf16 ? "bf16" : "w4a16"; }
 };
 
 // "8x1024,512", or "none".
@@ -71,41 +64,10 @@ Result<std::vector<Settings::Prompt>> parse_prompts(std::string_view text) {
   return prompts;
 }
 
-// "16", "8,32", or "8-64": doubled from one to the other.
-Result<std::vector<int>> parse_ranks(std::string_view text) {
-  constexpr std::string_view option = "--ranks";
-  std::vector<int> ranks;
-  if (const std::size_t dash = text.find('-'); dash != text.npos) {
-    MOTLEY_TRY(std::int64_t rank, parse_number(text.substr(0, dash), option, 1, 256));
-    MOTLEY_TRY(const std::int64_t last, parse_number(text.substr(dash + 1), option, rank, 256));
-    for (; rank <= last; rank *= 2) ranks.push_back(static_cast<int>(rank));
-    return ranks;
-  }
-  MOTLEY_TRY(const std::vector<std::int64_t> numbers, parse_numbers(text, option, 1, 256));
-  if (numbers.empty()) return wrong_option("no rank", option, "use 1 to 256");
-  ranks.assign(numbers.begin(), numbers.end());
-  return ranks;
-}
-
-Result<void> read_choices(const Arguments& arguments, Settings& settings) {
-  if (const std::string* const format = arguments.value("--format")) {
-    if (*format != "bf16" && *format != "w4a16")
-      return wrong_option(cat("unknown format ", quote(*format)), "--format", "use bf16 or w4a16");
-    settings.experts = *format == "bf16" ? Experts::bf16 : Experts::w4a16;
-  }
-  MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
-  settings.shared_outer = arguments.has("--shared-outer");
-  settings.json = arguments.has("--json");
-  return {};
-}
-
 Result<Settings> read_settings(const Arguments& arguments) {
-  Settings settings;
-  settings.shape = *arguments.value("--shape");
-  MOTLEY_TRY_VOID(read_choices(arguments, settings));
-  if (const std::string* const text = arguments.value("--layers")) {
-    MOTLEY_TRY(settings.layers, parse_number(*text, "--layers", 1, 1000));
-  }
+  Settings settings{.json = arguments.has("--json")};
+  MOTLEY_TRY(settings.model, read_random_model_settings(arguments));
+  MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   if (const std::string* const text = arguments.value("--context")) {
     MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
   }
@@ -119,9 +81,6 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(settings.adapters, parse_numbers(*text, "--adapters", 0, most_adapters));
   }
   if (settings.adapters.empty()) settings.adapters = {0};
-  if (const std::string* const text = arguments.value("--ranks")) {
-    MOTLEY_TRY(settings.ranks, parse_ranks(*text));
-  }
   if (const std::string* const text = arguments.value("--steps")) {
     MOTLEY_TRY(const std::int64_t steps, parse_number(*text, "--steps", 1, 100000));
     settings.steps = static_cast<int>(steps);
@@ -162,27 +121,10 @@ class Bench {
 };
 
 Result<void> Bench::load() {
-  MOTLEY_TRY(model::Config config, model::shape_config(settings_.shape, settings_.layers));
   MOTLEY_TRY(device_, open_device(settings_.compute));
-  const std::uint64_t bytes = runner::weight_bytes(config, settings_.experts);
-  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
-  if (bytes > memory.available)
-    return Error(ErrorCode::out_of_memory,
-                 cat("the weights take ", format_bytes(bytes), ", and ",
-                     format_bytes(memory.available), " are left"),
-                 device_->description(), "use --layers, or --format w4a16");
-  const bool exact = settings_.compute.exact.value_or(likes_float32(*device_));
-  const SteadyClock clock;
-  const TimePoint start = clock.now();
-  MOTLEY_TRY(model_, model::Model::random(std::move(config), settings_.experts, *device_,
-                                          {.exact = exact,
-                                           .batch_invariant = settings_.compute.batch_invariant,
-                                           .experts_backend = settings_.compute.experts_backend,
-                                           .factors = settings_.compute.factors}));
-  say(cat(settings_.shape, ", ", model_->config().layers, " layers, experts in ",
-          settings_.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),
-          " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
-          device_->description(), "; ", model_->describe_backends()));
+  MOTLEY_TRY(RandomModel made, make_random_model(settings_.model, settings_.compute, *device_));
+  model_ = std::move(made.model);
+  say(made.description);
   return {};
 }
 
@@ -195,11 +137,11 @@ Result<void> Bench::make_adapters() {
              BenchAdapters::create(
                  *model_, *device_,
                  {.count = static_cast<int>(most),
-                  .ranks = settings_.ranks,
-                  .shared_outer = settings_.shared_outer,
+                  .ranks = settings_.model.ranks,
+                  .shared_outer = settings_.model.shared_outer,
                   .factors = settings_.compute.factors.value_or(model_->activations())}));
-  say(cat(most, " adapters of rank ", join(settings_.ranks),
-          settings_.shared_outer ? ", outer factors shared" : "",
+  say(cat(most, " adapters of rank ", join(settings_.model.ranks),
+          settings_.model.shared_outer ? ", outer factors shared" : "",
           settings_.compute.factors ? ", in fp8" : "", ": ", format_bytes(adapters_->bytes()),
           ", made in ", format_seconds(seconds(clock.now() - start))));
   return {};
@@ -217,12 +159,12 @@ Result<void> Bench::run() {
   prefill();
   if (failures_ > 0)
     return Error(ErrorCode::internal, cat(failures_, " cases failed, the first: ", first_failure_),
-                 settings_.shape, "the others stand above");
+                 settings_.model.shape, "the others stand above");
   if (uneven_ > 0)
     return Error(ErrorCode::internal,
                  cat(uneven_, " cases met more or fewer experts than even choices do, by over ",
                      decimals(100 * uneven, 0), " %"),
-                 settings_.shape, "their times are not those of even routing");
+                 settings_.model.shape, "their times are not those of even routing");
   return {};
 }
 
@@ -299,11 +241,12 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
                             : 0;
   const bool is_uneven = std::abs(even - 1) - chance > uneven;
   if (is_uneven) ++uneven_;
-  const bool standard = settings_.ranks == std::vector<int>{16} && !settings_.shared_outer &&
-                        !settings_.compute.factors && (shape.tokens > 1 || shape.length == 1024);
+  const bool standard = settings_.model.ranks == std::vector<int>{16} &&
+                        !settings_.model.shared_outer && !settings_.compute.factors &&
+                        (shape.tokens > 1 || shape.length == 1024);
   // 0: nobody measured it.
-  const double peer = standard ? peer_ms({.shape = settings_.shape,
-                                          .format = settings_.format(),
+  const double peer = standard ? peer_ms({.shape = settings_.model.shape,
+                                          .format = settings_.model.format(),
                                           .layers = config.layers,
                                           .sequences = shape.sequences,
                                           .tokens = shape.tokens,
@@ -318,14 +261,14 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
     const auto known = [](bool is, double number) {
       return is ? cat(number) : std::string("null");
     };
-    output_(cat(R"({"shape": ")", settings_.shape, R"(", "format": ")", settings_.format(),
-                R"(", "layers": )", config.layers, R"(, "phase": ")", phase, R"(", "sequences": )",
-                shape.sequences, R"(, "tokens": )", shape.tokens, R"(, "context": )", shape.length,
-                R"(, "adapters": )", shape.adapters, R"(, "step_seconds": )", timed.seconds,
-                R"(, "tokens_per_second": )", tokens, R"(, "bytes": )", cost.bytes,
-                R"(, "operations": )", cost.operations, R"(, "floor_seconds": )", floor,
-                R"(, "over_floor": )", timed.seconds / floor, R"(, "kept": )",
-                known(base > 0, base / timed.seconds), R"(, "experts_a_layer": )",
+    output_(cat(R"({"shape": ")", settings_.model.shape, R"(", "format": ")",
+                settings_.model.format(), R"(", "layers": )", config.layers, R"(, "phase": ")",
+                phase, R"(", "sequences": )", shape.sequences, R"(, "tokens": )", shape.tokens,
+                R"(, "context": )", shape.length, R"(, "adapters": )", shape.adapters,
+                R"(, "step_seconds": )", timed.seconds, R"(, "tokens_per_second": )", tokens,
+                R"(, "bytes": )", cost.bytes, R"(, "operations": )", cost.operations,
+                R"(, "floor_seconds": )", floor, R"(, "over_floor": )", timed.seconds / floor,
+                R"(, "kept": )", known(base > 0, base / timed.seconds), R"(, "experts_a_layer": )",
                 timed.touched.experts / moe_layers, R"(, "experts_expected": )",
                 expected / moe_layers, R"(, "by_graph": )", timed.by_graph,
                 R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
@@ -348,14 +291,10 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
 }  // namespace
 
 std::vector<OptionSpec> step_option_specs() {
-  return {{"--layers", "N", "its first layers only"},
-          {"--format", "F", "of experts: bf16 or w4a16"},
-          {"--batch", "LIST", "sequences that decode (1,8,32,64,128,256), or none"},
+  return {{"--batch", "LIST", "sequences that decode (1,8,32,64,128,256), or none"},
           {"--context", "N", "tokens before those that are decoded (1024)"},
           {"--prefill", "LIST", "prompts (512,2048,8192,8x1024), or none"},
           {"--adapters", "LIST", "random ones, so many in use at once (0,1,4)"},
-          {"--ranks", "LIST", "of adapters, by turns (16); 8-64 is 8,16,32,64"},
-          {"--shared-outer", "", "experts share A of gate and up, and B of down"},
           {"--steps", "N", "of each of three rounds"}};
 }
 
