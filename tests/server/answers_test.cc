@@ -321,7 +321,23 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(text_at(models, "data.1.id"), "a/b");
   EXPECT_EQ(text_at(models, "data.1.parent"), "base");
   EXPECT_EQ(server.ask(get("/v1/models/a%2Fb")).status, 200);
+  const Received prefixed = server.ask(get("/v1/models/base:a/b"));
+  EXPECT_EQ(prefixed.status, 200);
+  EXPECT_EQ(text_at(prefixed.json(), "id"), "a/b");
   EXPECT_EQ(server.ask(get("/v1/models/nobody")).status, 404);
+  EXPECT_EQ(server.ask(get("/v1/models/base:nobody")).status, 404);
+}
+
+TEST(Adapters, ThatCanNeverFitAreTheClientsMistake) {
+  TestServer server({.adapter_loading = true});
+  server.backend().refuse_adapters({ErrorCode::unsupported,
+                                    "it takes 2.0 GiB, and adapters have 1.0 GiB", "adapter 'poet'",
+                                    "give them more memory (--adapter-memory)"});
+  const Received reply =
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_name": "poet", "lora_path": "/tmp"})"));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.error("param"), "lora_path");
+  EXPECT_THAT(reply.error("message"), HasSubstr("2.0 GiB"));
 }
 
 TEST(Adapters, LoadReplaceAndUnload) {
