@@ -103,10 +103,7 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
   };
-  // A GPU multiplies queries in the activations' type; the CPU takes them as they are.
-  const bool on_cpu = x.device().kind == tensor::DeviceKind::cpu;
-  const Tensor queries =
-      scratch.take(on_cpu ? DType::f32 : step.activations, {rows, block.heads, block.head_dim});
+  const Tensor queries = scratch.take(step.activations, {rows, block.heads, block.head_dim});
   ops::prepare_heads(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
       std::array{ops::PreparedHeads{
