@@ -182,6 +182,10 @@ bool attention_uses_tiles(const Attention& p) {
          fits_16_bytes(p.out_head_stride, p.out_type) && p.scale > 0;
 }
 
+DType attention_queries(const Attention& params) {
+  return attention_uses_tiles(params) ? DType::bf16 : DType::f32;
+}
+
 void attention(const Attention& params, StreamHandle stream) {
   if (params.sequences.count == 0 || params.sequences.rows == 0) return;
   if (attention_uses_tiles(params)) return tiles::attend(params, stream);
