@@ -405,6 +405,9 @@ struct ElementaryTable {
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
+  // The type to which it rounds queries of float32 before anything else: whoever makes them may as
+  // well. Of the params only pages, table and widths need be there.
+  DType (*attention_queries)(const Attention&) = nullptr;
   AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;

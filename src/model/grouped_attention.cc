@@ -103,7 +103,9 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
   };
-  const Tensor queries = scratch.take(step.activations, {rows, block.heads, block.head_dim});
+  const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
+  const Tensor queries =
+      query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
   ops::prepare_heads(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
       std::array{ops::PreparedHeads{

@@ -380,6 +380,7 @@ constexpr ElementaryTable table() {
       .store_paged = store_paged,
       .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
+      .attention_queries = [](const Attention&) { return DType::f32; },
       .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,
