@@ -119,6 +119,8 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
 
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   const lora::Batch& adapters = layout_.adapters();
+  // The same labels; for its own rows the table knows more.
+  if (table_ != nullptr && labels == layout_.labels()) labels = table_->labels();
   return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
 }
 

@@ -1,8 +1,7 @@
-// Deltas of many rows in two launches a window of ranks: into rank space, a cluster taking rows of
+// Deltas of many rows in two launches a window of ranks: into rank space, a block taking rows of
 // one label through all linear maps, so that x is read once; and out of it.
 
 #include <algorithm>
-#include <cooperative_groups.h>
 
 #include "kernels/cuda/adapters_tiles.cuh"
 #include "kernels/cuda/queue.cuh"
@@ -10,17 +9,19 @@
 namespace motley::kernels::cuda::adapter_tiles {
 namespace {
 
-constexpr int row_tiles = 4;
-constexpr int group_rows = 16 * row_tiles;
-// Where rows of a window have few labels, as in prompts, each of their groups has a slot.
-constexpr int window_slots = 8;
+constexpr int group_rows = most_group_rows(few_adapted_rows + 1);
+constexpr int row_tiles = group_rows / 16;
+// A window of rows with few labels, as in prompts, has as many groups.
+constexpr int window_slots = 2 * window_rows / group_rows;
 constexpr int block_outputs = 512;
 
 struct Many {
   AdaptLinears call;
+  int slices = 0;
   int run = 0;
   int ranks_window = 0;
-  bool last = false;  // of the windows: gain, bias and rounding come with it
+  Slots slots{};
+  bool last = false;  // of the windows of ranks: gain, bias and rounding come with it
   bool with_base = false;
   int end_tile[most_adapted_linears] = {};  // of a linear map's outputs
 };
@@ -47,86 +48,176 @@ class ChunkPlaces {
   int end_ = 0;
 };
 
-__device__ float* rank_row(const AdaptLinears& call, std::int64_t row, int linear) {
-  return call.rank_rows + (row * call.count + linear) * rank_window;
+__device__ float* rank_row(const AdaptLinears& call, int row, int linear) {
+  return call.rank_rows + (std::int64_t{row} * call.count + linear) * rank_window;
 }
+
+// Up to sixteen ranks of a factor, and where they go.
+struct Unit {
+  FactorEntry factor;
+  float scale;
+  int linear;
+  int first;
+  int ranks;
+  int place;  // in a rank row
+};
+constexpr int unit_ranks = 16;
+constexpr int most_units = chunk_ranks / unit_ranks;  // at a time
+
+struct ShrinkMemory {
+  float runs[warps][group_rows][sums_pitch];
+  Unit units[most_units];
+  int count;
+};
+
+// Deals out a group's units in the window.
+class UnitWalk {
+ public:
+  __device__ UnitWalk(const Many& p, const TermRange& terms)
+      : p_(p), terms_(terms), places_(p.ranks_window), term_(terms.begin) {}
+
+  // The next ones; none are left where it returns less than it can.
+  __device__ int take(Unit (&units)[most_units]) {
+    int count = 0;
+    while (count < most_units && (chunk_end_ > first_ || next_chunk())) {
+      units[count++] = {.factor = factor_,
+                        .scale = scale_,
+                        .linear = linear_,
+                        .first = first_,
+                        .ranks = min(chunk_end_ - first_, unit_ranks),
+                        .place = place_};
+      first_ += unit_ranks;
+      place_ += unit_ranks;
+    }
+    return count;
+  }
+
+ private:
+  // The next chunk in the window.
+  __device__ bool next_chunk() {
+    while (linear_ < p_.call.count) {
+      while (begin_ < factor_.rank) {
+        first_ = begin_;
+        begin_ += chunk_ranks;
+        chunk_end_ = min(up_to_eight(factor_.rank), begin_);
+        place_ = places_.place(chunk_end_ - first_);
+        if (place_ >= 0) return true;
+      }
+      chunk_end_ = first_;
+      next_factor();
+    }
+    return false;
+  }
+  __device__ void next_factor() {
+    factor_ = {};
+    begin_ = 0;
+    if (term_ == terms_.end) {
+      ++linear_;
+      term_ = terms_.begin;
+      places_ = ChunkPlaces(p_.ranks_window);
+      if (terms_.begin == terms_.end) linear_ = p_.call.count;
+      return;
+    }
+    const AdapterRows& adapters = p_.call.adapters;
+    const AdapterTerm term = adapters.terms[term_++];
+    const SiteEntry* const entry = site_of(adapters, term, p_.call.linears[linear_].site);
+    if (entry == nullptr) return;
+    factor_ = entry->factor;
+    scale_ = factor_.scale[0] * term.scale;
+  }
+
+  const Many& p_;
+  TermRange terms_;
+  ChunkPlaces places_;
+  int linear_ = 0;
+  int term_;
+  FactorEntry factor_{};
+  float scale_ = 0;
+  int begin_ = 0;  // of the factor's next chunk
+  int first_ = 0;  // of the chunk's next unit
+  int chunk_end_ = 0;
+  int place_ = 0;
+};
 
 template <class Pages>
 __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant__ Many p) {
-  namespace groups = cooperative_groups;
-  using Memory = ShrinkMemory<row_tiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ GroupMemory group_memory;
-  auto& memory = *reinterpret_cast<Memory*>(shared);
+  auto& memory = *reinterpret_cast<ShrinkMemory*>(shared);
   launch_dependents();
-  const groups::cluster_group cluster = groups::this_cluster();
   const AdaptLinears& call = p.call;
-  const AdapterRows& adapters = call.adapters;
-  const int blocks = static_cast<int>(cluster.num_blocks());
-  const int block = static_cast<int>(blockIdx.y) % blocks;
-  const int slot = static_cast<int>(blockIdx.y) / blocks;
-  const Run run = run_of(call.in, p.run, block);
-  const Groups<group_rows> all(adapters, blockIdx.x, false, group_memory);
-  wait_for_previous_grid();
-  int parity = 0;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  Groups<group_rows> all(call.adapters, p.slots, static_cast<int>(blockIdx.x), false, group_memory);
 #pragma unroll 1
-  for (int g = slot; g < all.count(); g += window_slots) {
+  for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const TermRange range = terms_of(adapters, group.label);
+    wait_for_previous_grid();
     XTiles<row_tiles> x;
-    x.load(call, group_memory.rows, group.rows, run.begin, run.end);
+    const auto load_x = [&](int slice) {
+      const Run run = run_of(call.in, p.run, slice);
+      x.load(call, group_memory.rows, group.rows, run.begin, run.end);
+    };
+    load_x(0);
+    UnitWalk walk(p, group.terms);
 #pragma unroll 1
-    for (int linear = 0; linear < call.count; ++linear) {
-      ChunkPlaces places(p.ranks_window);
+    for (bool more = true; more;) {
+      if (threadIdx.x == 0) memory.count = walk.take(memory.units);
+      __syncthreads();
+      const int count = memory.count;
+      more = count == most_units;
+      // A thread adds up four ranks of two rows.
+      constexpr int rows_apart = threads / (chunk_ranks / 4);
+      const int row = static_cast<int>(threadIdx.x) / (chunk_ranks / 4);
+      const int rank = static_cast<int>(threadIdx.x) % (chunk_ranks / 4) * 4;
+      const int unit = rank / unit_ranks;
+      const bool mine = unit < count && rank % unit_ranks < memory.units[unit].ranks;
+      float4 sums[group_rows / rows_apart];
 #pragma unroll 1
-      for (int i = range.begin; i < range.end; ++i) {
-        const AdapterTerm term = adapters.terms[i];
-        const SiteEntry* const entry = site_of(adapters, term, call.linears[linear].site);
-        if (entry == nullptr) continue;
-        const FactorEntry factor = entry->factor;
-        const float scale = factor.scale[0] * term.scale;
+      for (int slice = 0; slice < p.slices && count > 0; ++slice) {
+        const Run run = run_of(call.in, p.run, slice);
 #pragma unroll 1
-        for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
-          const int chunk_end = min(up_to_eight(factor.rank), chunk + chunk_ranks);
-          const int place = places.place(chunk_end - chunk);
-          if (place < 0) continue;
-#pragma unroll 1
-          for (int first = chunk; first < chunk_end; first += Memory::most_ranks) {
-            const int ranks = min(chunk_end - first, Memory::most_ranks);
-            shrink_runs<Pages, row_tiles, 1>(call, factor, first, ranks, run, group_memory.rows,
-                                             group.rows, x, memory, parity);
-            cluster.sync();
-            // The blocks share out the rows.
-            const int fours = ranks / 4;
-            const int share = (group_rows + blocks - 1) / blocks;
-            const int row_end = min((block + 1) * share, group.rows);
-#pragma unroll 1
-            for (int at = static_cast<int>(threadIdx.x); at < share * fours; at += threads) {
-              const int row = block * share + at / fours;
-              const int rank = at % fours * 4;
-              if (row >= row_end) break;
-              *reinterpret_cast<float4*>(rank_row(call, group_memory.rows[row], linear) + place +
-                                         first - chunk + rank) =
-                  row_of_cluster<Pages>(cluster, &memory.sums[parity][row][rank], factor, call.in,
-                                        scale, first + rank);
-            }
-            parity ^= 1;
+        for (int u = 0; u < count; ++u) {
+          const Unit& each = memory.units[u];
+          shrink_run<Pages, row_tiles, 2>(call, each.factor, each.first, each.ranks, run,
+                                          group_memory.rows, group.rows, x,
+                                          &memory.runs[warp][0][u * unit_ranks]);
+        }
+        if (slice + 1 < p.slices || more) load_x((slice + 1) % p.slices);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < group_rows / rows_apart; ++i) {
+          if (!mine) continue;
+          const float4 sum =
+              sum_of_runs(&memory.runs[0][row + i * rows_apart][rank], group_rows * sums_pitch);
+          if (slice == 0) {
+            sums[i] = sum;
+          } else {
+            add(sums[i], sum);
           }
         }
+        __syncthreads();
       }
+#pragma unroll
+      for (int i = 0; i < group_rows / rows_apart; ++i) {
+        if (!mine || row + i * rows_apart >= group.rows) continue;
+        const Unit& each = memory.units[unit];
+        const int within = rank % unit_ranks;
+        *reinterpret_cast<float4*>(
+            rank_row(call, group_memory.rows[row + i * rows_apart], each.linear) + each.place +
+            within) =
+            scaled_ranks<Pages>(sums[i], each.factor, call.in, each.scale, each.first + within);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
-  // Other blocks of the cluster may still read this one's sums.
-  cluster.sync();
+  wait_for_previous_grid();
 }
 
 // A block: rows of one label, outputs of one linear map; a warp: sixteen outputs of them at a time.
 template <class Pages, bool whole>
-__global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
-  extern __shared__ __align__(16) unsigned char shared[];
+__global__ void __launch_bounds__(threads, 3) expand_rows(const __grid_constant__ Many p) {
+  __shared__ RankRows<group_rows> rank_rows;
   __shared__ GroupMemory group_memory;
-  auto& rank_rows = *reinterpret_cast<RankRows<group_rows>*>(shared);
   launch_dependents();
   const AdaptLinears& call = p.call;
   const AdapterRows& adapters = call.adapters;
@@ -139,30 +230,27 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
   const int out_end = min(out_begin + block_outputs, out);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int slot = static_cast<int>(blockIdx.y) % window_slots;
-  const Groups<group_rows> all(adapters, blockIdx.y / window_slots, p.with_base, group_memory);
-  wait_for_previous_grid();
+  Groups<group_rows> all(adapters, p.slots, static_cast<int>(blockIdx.y), p.with_base,
+                         group_memory);
 #pragma unroll 1
-  for (int g = slot; g < all.count(); g += window_slots) {
+  for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const TermRange range = terms_of(adapters, group.label);
+    wait_for_previous_grid();
     int chunks = 0;
     bool changed = p.with_base;
 #pragma unroll 1
-    for (int i = range.begin; i < range.end; ++i) {
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
       const SiteEntry* const entry = site_of(adapters, adapters.terms[i], linear.site);
       if (entry == nullptr) continue;
       chunks += (entry->factor.rank + chunk_ranks - 1) / chunk_ranks;
       changed = changed || chunks > 0 || entry->lora_bias != nullptr || entry->gain != nullptr ||
                 entry->replaced_bias != nullptr;
     }
-    if (!changed) continue;
     bool stored = false;
 #pragma unroll 1
-    for (int done = 0; done < block_outputs; done += 16 * warps) {
-      const int first = out_begin + done + 16 * warp;
+    for (int done = out_begin; done < out_end && changed; done += 16 * warps) {
+      const int first = done + 16 * warp;
       const int o = first + 4 * (lane % 4);
-      if (out_begin + done >= out_end) break;
       float acc[row_tiles][2][4];
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m) {
@@ -176,13 +264,12 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
       Finish finish{.bias = linear.bias};
       ChunkPlaces places(p.ranks_window);
 #pragma unroll 1
-      for (int i = range.begin; i < range.end; ++i) {
+      for (int i = group.terms.begin; i < group.terms.end; ++i) {
         const AdapterTerm term = adapters.terms[i];
-        const SiteEntry* const found = site_of(adapters, term, linear.site);
-        if (found == nullptr) continue;
-        const SiteEntry& entry = *found;
-        finish.take(entry);
-        const FactorEntry factor = entry.factor;
+        const SiteEntry* const entry = site_of(adapters, term, linear.site);
+        if (entry == nullptr) continue;
+        finish.take(*entry);
+        const FactorEntry factor = entry->factor;
 #pragma unroll 1
         for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
           const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
@@ -195,12 +282,11 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
             for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
               const int row = at / fours;
               const int rank = at % fours * 4;
-              const bool there = row < group.rows && rank < ranks;
-              rank_rows.store(
-                  row, rank,
-                  there ? *reinterpret_cast<const float4*>(
-                              rank_row(call, group_memory.rows[row], index) + place + rank)
-                        : float4{0, 0, 0, 0});
+              float4 four{0, 0, 0, 0};
+              if (row < group.rows && rank < ranks)
+                four = *reinterpret_cast<const float4*>(
+                    rank_row(call, group_memory.rows[row], index) + place + rank);
+              rank_rows.store(row, rank, four);
             }
             __syncthreads();
             stored = true;
@@ -223,9 +309,9 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
                          sums[m][1][2 * half], sums[m][1][2 * half + 1]);
           }
         }
-        if (entry.lora_bias == nullptr || !places.here() || o >= out_end) continue;
+        if (entry->lora_bias == nullptr || !places.here() || o >= out_end) continue;
         const float scale = factor.scale[0] * term.scale;
-        const float4 more = load_floats<whole>(entry.lora_bias, o, out);
+        const float4 more = load_floats<whole>(entry->lora_bias, o, out);
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) {
 #pragma unroll
@@ -251,50 +337,45 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
     }
     __syncthreads();
   }
+  wait_for_previous_grid();
 }
 
 template <class Pages>
 void run_windows(const AdaptLinears& call, StreamHandle stream) {
   const Cut cut = cut_of(call.in);
   const Layout layout = layout_of(call);
-  Many many{.call = call, .run = cut.run, .with_base = layout.with_base};
+  const auto row_windows = static_cast<int>((call.adapters.rows + window_rows - 1) / window_rows);
+  Many many{.call = call,
+            .slices = cut.slices,
+            .run = cut.run,
+            .slots = {.count = row_windows * window_slots, .of_window = window_slots},
+            .with_base = layout.with_base};
   int tiles = 0;
   for (int i = 0; i < call.count; ++i) {
     const AdaptedLinear& linear = call.linears[i];
     tiles += static_cast<int>((linear.out + block_outputs - 1) / block_outputs);
     many.end_tile[i] = tiles;
   }
-  constexpr std::size_t shrink_bytes = sizeof(ShrinkMemory<row_tiles>);
-  constexpr std::size_t expand_bytes = sizeof(RankRows<group_rows>);
-  static_assert(expand_bytes <= 40 << 10, "shared memory that need not be asked for");
   static const Result<void> allowed =
       launched(cudaFuncSetAttribute(shrink_rows<Pages>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shrink_bytes)),
+                                    static_cast<int>(sizeof(ShrinkMemory))),
                "adapters' shrink");
   keep_error(allowed);
-  const auto windows_of_rows =
-      static_cast<unsigned>((call.adapters.rows + window_rows - 1) / window_rows);
   // Less than a chunk stays empty at a window's end.
   constexpr int least_filled = rank_window - chunk_ranks;
   const int windows = std::max(1, (call.most_ranks + least_filled - 1) / least_filled);
+  const auto slots = static_cast<unsigned>(many.slots.count);
   for (int window = 0; window < windows; ++window) {
     many.ranks_window = window;
     many.last = window + 1 == windows;
     if (call.most_ranks > 0) {
       queue("adapters' shrink", shrink_rows<Pages>,
-            {.grid = windows_of_rows,
-             .grid_y = static_cast<unsigned>(window_slots * cut.blocks),
-             .threads = threads,
-             .shared_bytes = shrink_bytes,
-             .cluster_y = static_cast<unsigned>(cut.blocks)},
-            stream, many);
+            {.grid = slots, .threads = threads, .shared_bytes = sizeof(ShrinkMemory)}, stream,
+            many);
     }
     queue("adapters' expand", layout.whole ? expand_rows<Pages, true> : expand_rows<Pages, false>,
-          {.grid = static_cast<unsigned>(tiles),
-           .grid_y = windows_of_rows * window_slots,
-           .threads = threads,
-           .shared_bytes = expand_bytes},
-          stream, many);
+          {.grid = static_cast<unsigned>(tiles), .grid_y = slots, .threads = threads}, stream,
+          many);
   }
 }
 
