@@ -317,8 +317,8 @@ void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
     }
   }
   if (adapter_tiles::supports(params)) {
-    return rows <= adapter_tiles::few_rows ? adapter_tiles::adapt_few(params, stream)
-                                           : adapter_tiles::adapt_many(params, stream);
+    return rows <= few_adapted_rows ? adapter_tiles::adapt_few(params, stream)
+                                    : adapter_tiles::adapt_many(params, stream);
   }
   with_pages(params.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);

@@ -10,26 +10,27 @@
 namespace motley::kernels::cuda::adapter_tiles {
 namespace {
 
-constexpr int group_rows = 16;
-constexpr int warp_tiles = 2;  // of sixteen outputs
-constexpr int block_outputs = 16 * warps * warp_tiles;
+constexpr int group_rows = most_group_rows(1);
+constexpr int at_once = 1;  // tiles of sixteen outputs that a warp has on their way
+constexpr int round_outputs = 16 * warps * at_once;
 
 struct Few {
   AdaptLinears call;
   int run = 0;
-  int slots = 0;
+  int block_outputs = 0;
+  Slots slots{};
   int end_cluster[most_adapted_linears] = {};  // of a linear map, in a slot
   bool with_base = false;
 };
 
-struct FewMemory {
+struct Memory {
   union {
-    ShrinkMemory<1> shrink;
+    float runs[warps][group_rows][sums_pitch];
     // Where the runs were, when their sums have been taken.
     RankRows<group_rows> rank_rows;
   };
+  float slice[group_rows][chunk_ranks];  // of this block, read by all
 };
-static_assert(sizeof(RankRows<group_rows>) <= sizeof(ShrinkMemory<1>::runs));
 
 // Which linear map and which outputs of it.
 struct Outputs {
@@ -41,9 +42,9 @@ __device__ Outputs outputs_of(const Few& p, int cluster, int block, int blocks) 
   Outputs outputs;
   while (cluster >= p.end_cluster[outputs.linear]) ++outputs.linear;
   const int own = cluster - (outputs.linear > 0 ? p.end_cluster[outputs.linear - 1] : 0);
-  const int first = own * blocks * block_outputs;
+  const int first = own * blocks * p.block_outputs;
   const int end =
-      min(first + blocks * block_outputs, static_cast<int>(p.call.linears[outputs.linear].out));
+      min(first + blocks * p.block_outputs, static_cast<int>(p.call.linears[outputs.linear].out));
   const int share = (end - first + blocks * 16 - 1) / (blocks * 16) * 16;
   outputs.begin = min(first + block * share, end);
   outputs.end = min(outputs.begin + share, end);
@@ -66,15 +67,113 @@ __device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, const
     prefetch(b + at);
 }
 
-// This lane's outputs of a warp's tiles, of the rows g and g + 8.
-struct Accumulators {
-  float numbers[warp_tiles][2][4];
+// Four ranks of a row, summed over the cluster's slices in their order.
+template <class Cluster>
+__device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
+  const int slices = static_cast<int>(cluster.num_blocks());
+  float4 sum;
+  constexpr int half = most_slices / 2;
+#pragma unroll
+  for (int begin = 0; begin < most_slices; begin += half) {
+    float4 each[half];
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i < slices)
+        each[i] = *reinterpret_cast<const float4*>(
+            cluster.map_shared_rank(slice, static_cast<unsigned>(begin + i)));
+    }
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i == 0) {
+        sum = each[0];
+      } else if (begin + i < slices) {
+        add(sum, each[i]);
+      }
+    }
+  }
+  return sum;
+}
+
+// This thread's four outputs of two rows in each of some tiles of sixteen. Whatever is done to a
+// row's outputs one after the other, the same thread does it.
+template <bool whole>
+struct Tiles {
+  const AdaptedLinear& linear;
+  const Outputs& outputs;
+  const GroupMemory& memory;
+  int rows;
+  float numbers[at_once][2][4];
+
+  __device__ int begin(int round, int i) const {
+    return outputs.begin + round * round_outputs +
+           16 * (static_cast<int>(threadIdx.x) / 32 + warps * i);
+  }
+  __device__ int output(int round, int i) const {
+    return begin(round, i) + 4 * static_cast<int>(threadIdx.x % 4);
+  }
+  __device__ int rounds() const {
+    return (outputs.end - outputs.begin + round_outputs - 1) / round_outputs;
+  }
+  // Of the rows g and g + 8.
+  __device__ int row(int half) const { return 8 * half + static_cast<int>(threadIdx.x) % 32 / 4; }
+  __device__ bool there(int round, int i, int half) const {
+    return row(half) < rows && output(round, i) < outputs.end;
+  }
+
+  __device__ void load(int round) {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          load_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void store(int round) const {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          store_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void add_bias(const float* bias, float scale) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+        if (o >= outputs.end) continue;
+        const float4 more = load_floats<whole>(bias, o, static_cast<int>(linear.out));
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          add_scaled(numbers[i][half], more, scale, scale, scale, scale);
+      }
+      store(round);
+    }
+  }
+  __device__ void finish(const Finish& finishing) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (!there(round, i, half)) continue;
+          finishing.apply<whole>(o, static_cast<int>(linear.out), numbers[i][half]);
+          store_result<whole>(linear, memory.rows[row(half)], o, numbers[i][half]);
+        }
+      }
+    }
+  }
 };
 
 template <class Pages, bool whole>
-__global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_constant__ Few p) {
+__global__ void __launch_bounds__(threads, 3) adapt_few_rows(const __grid_constant__ Few p) {
   namespace groups = cooperative_groups;
-  __shared__ FewMemory memory;
+  __shared__ Memory memory;
   __shared__ GroupMemory group_memory;
   launch_dependents();
   const groups::cluster_group cluster = groups::this_cluster();
@@ -85,131 +184,117 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
   const Outputs outputs = outputs_of(p, number % clusters, block, blocks);
   const AdapterRows& adapters = p.call.adapters;
   const AdaptedLinear& linear = p.call.linears[outputs.linear];
-  const auto out = static_cast<int>(linear.out);
   const Run run = run_of(p.call.in, p.run, block);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const auto tile_begin = [&](int i) { return outputs.begin + 16 * (warp + warps * i); };
 
   // Tables and pages were written before the step began: only x and results are waited for.
-  const Groups<group_rows> all(adapters, 0, p.with_base, group_memory);
-  int parity = 0;
+  Groups<group_rows> all(adapters, p.slots, number / clusters, p.with_base, group_memory);
+  bool read = false;  // slices, and told so
 #pragma unroll 1
-  for (int g = number / clusters; g < all.count(); g += p.slots) {
+  for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const TermRange range = terms_of(adapters, group.label);
-    bool changed = p.with_base;
 #pragma unroll 1
-    for (int i = range.begin; i < range.end; ++i) {
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
       const SiteEntry* const entry = site_of(adapters, adapters.terms[i], linear.site);
-      if (entry == nullptr) continue;
-      const FactorEntry factor = entry->factor;
-      changed = changed || factor.rank > 0 || entry->lora_bias != nullptr ||
-                entry->gain != nullptr || entry->replaced_bias != nullptr;
-      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, run, outputs);
+      if (entry != nullptr && entry->factor.rank > 0)
+        prefetch_pages<Pages>(entry->factor, p.call.in, run, outputs);
     }
     wait_for_previous_grid();
-    Accumulators acc;
-    if (changed) {
-#pragma unroll
-      for (int i = 0; i < warp_tiles; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = 8 * half + lane / 4;
-          const int o = tile_begin(i) + 4 * (lane % 4);
-          if (row < group.rows && o < outputs.end)
-            load_acc<whole>(linear, group_memory.rows[row], o, acc.numbers[i][half]);
-        }
-      }
-    }
 
+    Tiles<whole> tiles{linear, outputs, group_memory, group.rows, {}};
     Finish finish{.bias = linear.bias};
+    bool alone = true;  // behind the base product
 #pragma unroll 1
-    for (int i = range.begin; changed && i < range.end; ++i) {
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
       const AdapterTerm term = adapters.terms[i];
-      const SiteEntry* const found = site_of(adapters, term, linear.site);
-      if (found == nullptr) continue;
-      const SiteEntry& entry = *found;
-      finish.take(entry);
-      const FactorEntry factor = entry.factor;
+      const SiteEntry* const entry = site_of(adapters, term, linear.site);
+      if (entry == nullptr) continue;
+      finish.take(*entry);
+      const FactorEntry factor = entry->factor;
       const float scale = factor.scale[0] * term.scale;
 #pragma unroll 1
       for (int first = 0; first < factor.rank; first += chunk_ranks) {
         const int ranks = min(up_to_eight(factor.rank) - first, chunk_ranks);
-        // Nobody reads rows of the chunk before.
-        __syncthreads();
         {
           XTiles<1> x;
+          ATiles<Pages, 2> a;
+          a.load(factor, p.call.in, first, run.begin, run.end);
           x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
-          shrink_runs<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
-                                   x, memory.shrink, parity);
+          // Nobody reads rows of the chunk before.
+          if (!alone) __syncthreads();
+          shrink_run<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
+                                  x, a, &memory.runs[warp][0][0]);
         }
-        BTiles b[warp_tiles];
+        alone = false;
+        BTiles b[at_once];
+        const auto load_b = [&](int round, int rank) {
 #pragma unroll
-        for (int t = 0; t < warp_tiles; ++t)
-          b[t].load<Pages>(factor, tile_begin(t), outputs.end, first);
-        cluster.sync();
-        const int fours = (ranks + 15) / 16 * 4;
-#pragma unroll 1
+          for (int t = 0; t < at_once; ++t)
+            b[t].load<Pages>(factor, tiles.begin(round, t), outputs.end, rank);
+        };
+        // On their way while the cluster adds up.
+        load_b(0, first);
+        tiles.load(0);
+        __syncthreads();
+        // Nobody reads the chunk before any more.
+        if (read) cluster.barrier_wait();
+        const int fours = ranks / 4;
         for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
           const int row = at / fours;
           const int rank = at % fours * 4;
-          const float4 four =
-              rank < ranks ? row_of_cluster<Pages>(cluster, &memory.shrink.sums[parity][row][rank],
-                                                   factor, p.call.in, scale, first + rank)
-                           : float4{0, 0, 0, 0};
+          *reinterpret_cast<float4*>(&memory.slice[row][rank]) =
+              sum_of_runs(&memory.runs[0][row][rank], group_rows * sums_pitch);
+        }
+        cluster.sync();
+        const int all_fours = (ranks + 15) / 16 * 4;
+#pragma unroll 1
+        for (int at = static_cast<int>(threadIdx.x); at < group_rows * all_fours; at += threads) {
+          const int row = at / all_fours;
+          const int rank = at % all_fours * 4;
+          float4 four{0, 0, 0, 0};
+          if (rank < ranks)
+            four = scaled_ranks<Pages>(sum_of_slices(cluster, &memory.slice[row][rank]), factor,
+                                       p.call.in, scale, first + rank);
           memory.rank_rows.store(row, rank, four);
         }
+        cluster.barrier_arrive();
+        read = true;
         __syncthreads();
-        parity ^= 1;
-#pragma unroll
-        for (int t = 0; t < warp_tiles; ++t) {
-          if (tile_begin(t) >= outputs.end) continue;
-          const int o = tile_begin(t) + 4 * (lane % 4);
-          float sums[2][4] = {};
+#pragma unroll 1
+        for (int round = 0; round < tiles.rounds(); ++round) {
+          if (round > 0) {
+            load_b(round, first);
+            tiles.load(round);
+          }
+          float sums[at_once][2][4] = {};
 #pragma unroll 1
           for (int rank = 0; rank < ranks; rank += 16) {
-            if (rank > 0) b[t].load<Pages>(factor, tile_begin(t), outputs.end, first + rank);
-            expand_step(memory.rank_rows, 0, rank, b[t], sums);
+            if (rank > 0) load_b(round, first + rank);
+#pragma unroll
+            for (int t = 0; t < at_once; ++t) expand_step(memory.rank_rows, 0, rank, b[t], sums[t]);
           }
-          if (o >= outputs.end) continue;
-          const float4 by = b_scales<Pages, whole>(factor, o, out);
 #pragma unroll
-          for (int half = 0; half < 2; ++half)
-            add_scaled(acc.numbers[t][half], by, sums[0][2 * half], sums[0][2 * half + 1],
-                       sums[1][2 * half], sums[1][2 * half + 1]);
+          for (int t = 0; t < at_once; ++t) {
+            if (tiles.output(round, t) >= outputs.end) continue;
+            const float4 by = b_scales<Pages, whole>(factor, tiles.output(round, t),
+                                                     static_cast<int>(linear.out));
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              add_scaled(tiles.numbers[t][half], by, sums[t][0][2 * half], sums[t][0][2 * half + 1],
+                         sums[t][1][2 * half], sums[t][1][2 * half + 1]);
+          }
+          tiles.store(round);
         }
       }
-      if (entry.lora_bias == nullptr) continue;
-#pragma unroll
-      for (int t = 0; t < warp_tiles; ++t) {
-        const int o = tile_begin(t) + 4 * (lane % 4);
-        if (o >= outputs.end) continue;
-        const float4 more = load_floats<whole>(entry.lora_bias, o, out);
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          add_scaled(acc.numbers[t][half], more, scale, scale, scale, scale);
-      }
+      if (entry->lora_bias != nullptr) tiles.add_bias(entry->lora_bias, scale);
     }
-    if (changed) {
-#pragma unroll
-      for (int t = 0; t < warp_tiles; ++t) {
-        const int o = tile_begin(t) + 4 * (lane % 4);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = 8 * half + lane / 4;
-          if (row >= group.rows || o >= outputs.end) continue;
-          finish.apply<whole>(o, out, acc.numbers[t][half]);
-          store_result<whole>(linear, group_memory.rows[row], o, acc.numbers[t][half]);
-        }
-      }
-    }
+    if (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc)
+      tiles.finish(finish);
     // Its rows' numbers are used no more.
     __syncthreads();
   }
   wait_for_previous_grid();
-  // Other blocks of the cluster may still read this one's sums.
-  cluster.sync();
+  if (read) cluster.barrier_wait();
 }
 
 }  // namespace
@@ -217,25 +302,31 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 void adapt_few(const AdaptLinears& call, StreamHandle stream) {
   const Cut cut = cut_of(call.in);
   const Layout layout = layout_of(call);
-  Few few{.call = call, .run = cut.run, .with_base = layout.with_base};
+  const auto rows = static_cast<int>(call.adapters.rows);
+  // With many groups, fewer blocks that do more each.
+  const int rounds = rows <= 8 ? 2 : rows <= 32 ? 4 : 8;
+  Few few{.call = call,
+          .run = cut.run,
+          .block_outputs = rounds * round_outputs,
+          .with_base = layout.with_base};
   int clusters = 0;
   for (int i = 0; i < call.count; ++i) {
-    const AdaptedLinear& linear = call.linears[i];
-    clusters += static_cast<int>((linear.out + cut.blocks * block_outputs - 1) /
-                                 (cut.blocks * block_outputs));
+    const std::int64_t outputs = std::int64_t{cut.slices} * few.block_outputs;
+    clusters += static_cast<int>((call.linears[i].out + outputs - 1) / outputs);
     few.end_cluster[i] = clusters;
   }
-  // As many groups at once as there may be, unless that were far more blocks than work.
-  const std::int64_t most_slots = std::max(1024 / (clusters * cut.blocks), 4);
-  few.slots = static_cast<int>(std::min(call.adapters.rows, most_slots));
+  // As many groups at once as there may be, unless that were far more blocks than a GPU holds.
+  constexpr int enough_blocks = 512;
+  const int slots = std::min(rows, std::max(enough_blocks / (clusters * cut.slices), 4));
+  few.slots = {.count = slots, .of_window = slots};
   with_pages(call.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);
     if constexpr (!std::is_same_v<Pages, PagesF32>) {
       queue("adapters' deltas of few rows",
             layout.whole ? adapt_few_rows<Pages, true> : adapt_few_rows<Pages, false>,
-            {.grid_y = static_cast<unsigned>(few.slots * clusters * cut.blocks),
+            {.grid_y = static_cast<unsigned>(slots * clusters * cut.slices),
              .threads = threads,
-             .cluster_y = static_cast<unsigned>(cut.blocks)},
+             .cluster_y = static_cast<unsigned>(cut.slices)},
             stream, few);
     }
   });

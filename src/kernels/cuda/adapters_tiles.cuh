@@ -4,9 +4,11 @@
 //
 // One order of sums, whatever kernel works a row off, so that its bits are its own: K is cut into
 // runs, as many as its length says. A run's products go one after the other into the tensor core's
-// sums, eight runs are added in order, then those of the blocks of a cluster. Ranks of a term come
-// in chunks of 64: a chunk's products go into one sum, which is added to the result.
+// sums, eight runs are added in order, which makes a slice, and then the slices. Ranks of a term
+// come in chunks of 64: a chunk's products go into one sum, which is added to the result.
 #pragma once
+
+#include <algorithm>
 
 #include "kernels/cuda/adapters_groups.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -14,18 +16,19 @@
 namespace motley::kernels::cuda::adapter_tiles {
 
 inline constexpr int chunk_ranks = 64;
-inline constexpr int most_blocks = 8;  // of a cluster, which share out K
+inline constexpr int most_slices = 8;  // of K
 inline constexpr int step_inputs = 64;
 
 struct Cut {
-  int blocks;
+  int slices;
   int run;  // inputs of a warp: a multiple of 32
 };
 inline Cut cut_of(std::int64_t in) {
-  const auto blocks =
-      static_cast<int>(std::min<std::int64_t>((in + warps * 64 - 1) / (warps * 64), most_blocks));
-  const std::int64_t parts = std::int64_t{blocks} * warps * 32;
-  return {.blocks = blocks, .run = static_cast<int>((in + parts - 1) / parts * 32)};
+  constexpr std::int64_t enough = std::int64_t{warps} * step_inputs;
+  const std::int64_t slices = std::min<std::int64_t>((in + enough - 1) / enough, most_slices);
+  const std::int64_t parts = slices * warps * 32;
+  return {.slices = static_cast<int>(slices),
+          .run = static_cast<int>((in + parts - 1) / parts * 32)};
 }
 
 // D += A[16, 16] B[8, 16]^T. With g = lane / 4 and t = lane % 4, a0 and a1 are rows g and g + 8 at
@@ -72,13 +75,13 @@ __device__ uint2 four_of(const void* from, std::int64_t index) {
   return {widen_two(four), widen_two(four >> 16)};
 }
 
-// A warp's run of the inputs.
+// A warp's run of a slice's inputs.
 struct Run {
   std::int64_t begin;
   std::int64_t end;
 };
-__device__ inline Run run_of(std::int64_t in, int run, int block) {
-  const std::int64_t begin = (std::int64_t{block} * warps + threadIdx.x / 32) * run;
+__device__ inline Run run_of(std::int64_t in, int run, int slice) {
+  const std::int64_t begin = (std::int64_t{slice} * warps + threadIdx.x / 32) * run;
   return {.begin = begin, .end = min(begin + run, in)};
 }
 
@@ -87,7 +90,7 @@ template <int tiles>
 struct XTiles {
   uint4 numbers[tiles][2][2];  // [tile][half of the inputs][row g, row g + 8]
 
-  __device__ void load(const AdaptLinears& call, const std::int64_t* rows, int count,
+  __device__ void load(const AdaptLinears& call, const std::int32_t* rows, int count,
                        std::int64_t from, std::int64_t end) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
@@ -96,8 +99,8 @@ struct XTiles {
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * m + 8 * half + lane / 4;
         const bool there = row < count;
-        const auto* const x =
-            static_cast<const Bf16*>(call.x) + (there ? rows[row] * call.x_stride : 0);
+        const auto* const x = static_cast<const Bf16*>(call.x) +
+                              (there ? std::int64_t{rows[row]} * call.x_stride : 0);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
           const std::int64_t k = from + 32 * step + 8 * (lane % 4);
@@ -130,40 +133,23 @@ struct ATiles {
   }
 };
 
-// The numbers of a warp's products of a row, in floats, so that what a warp writes meets no bank
-// twice.
-template <int ranks>
-inline constexpr int sums_pitch = ranks + 8;
+// Floats from one row of a warp's products to the next, so that what it writes meets no bank twice.
+inline constexpr int sums_pitch = chunk_ranks + 8;
 
-// What a block of a cluster needs to bring rows into rank space, `most_ranks` at a time: 64 for
-// sixteen rows, 16 for 64.
-template <int tiles>
-struct ShrinkMemory {
-  static constexpr int rows = 16 * tiles;
-  static constexpr int most_ranks = 64 / tiles;
-  static constexpr int pitch = sums_pitch<most_ranks>;
-  float runs[warps][rows][pitch];
-  // Of all of the block's runs; the other blocks read one while the next is made.
-  float sums[2][rows][most_ranks];
-};
-
-// The sums of a block's runs for ranks [first, first + ranks) of a factor; x holds the rows at the
-// run's begin. Whoever reads the sums waits for the cluster first.
+// A warp's products for ranks [first, first + ranks) of a factor: x holds the rows at the run's
+// begin, a the first ranks there; `to` points at their first rank, rows sums_pitch apart.
 template <class Pages, int tiles, int at_once>
-__device__ void shrink_runs(const AdaptLinears& call, const FactorEntry& factor, int first,
-                            int ranks, const Run& run, const std::int64_t* rows, int count,
-                            XTiles<tiles>& x, ShrinkMemory<tiles>& memory, int parity) {
-  using Memory = ShrinkMemory<tiles>;
+__device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, int first,
+                           int ranks, const Run& run, const std::int32_t* rows, int count,
+                           XTiles<tiles>& x, ATiles<Pages, at_once> a, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
   const bool many_steps = run.end - run.begin > step_inputs;
 #pragma unroll 1
   for (int r = 0; r < ranks; r += 8 * at_once) {
     float sums[at_once][tiles][4] = {};
 #pragma unroll 1
     for (std::int64_t k = run.begin; k < run.end; k += step_inputs) {
-      ATiles<Pages, at_once> a;
-      a.load(factor, call.in, first + r, k, run.end);
+      if (r > 0 || k > run.begin) a.load(factor, call.in, first + r, k, run.end);
       if (many_steps) x.load(call, rows, count, k, run.end);
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {
@@ -187,64 +173,42 @@ __device__ void shrink_runs(const AdaptLinears& call, const FactorEntry& factor,
       for (int m = 0; m < tiles; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          *reinterpret_cast<float2*>(
-              &memory.runs[warp][16 * m + 8 * half + lane / 4][r + 8 * n + 2 * (lane % 4)]) =
+          *reinterpret_cast<float2*>(to + (16 * m + 8 * half + lane / 4) * sums_pitch + r + 8 * n +
+                                     2 * (lane % 4)) =
               make_float2(sums[n][m][2 * half], sums[n][m][2 * half + 1]);
       }
     }
   }
-  __syncthreads();
-  const int fours = ranks / 4;
-  for (int i = static_cast<int>(threadIdx.x); i < Memory::rows * fours; i += threads) {
-    const int row = i / fours;
-    const int rank = i % fours * 4;
-    auto sum = *reinterpret_cast<const float4*>(&memory.runs[0][row][rank]);
-#pragma unroll
-    for (int w = 1; w < warps; ++w) {
-      const auto more = *reinterpret_cast<const float4*>(&memory.runs[w][row][rank]);
-      sum.x += more.x;
-      sum.y += more.y;
-      sum.z += more.z;
-      sum.w += more.w;
-    }
-    *reinterpret_cast<float4*>(&memory.sums[parity][row][rank]) = sum;
-  }
 }
 
-// Four ranks of a row: the cluster's sums in the order of its blocks, times what the factor's
-// scales are; zeros behind the true rank, where x may have been infinite.
-template <class Pages, class Cluster>
-__device__ float4 row_of_cluster(const Cluster& cluster, float* sums, const FactorEntry& factor,
-                                 std::int64_t in, float scale, int rank) {
-  const int blocks = static_cast<int>(cluster.num_blocks());
-  float sum[4];
-  // Half of the most there can be at once.
-  constexpr int at_once = most_blocks / 2;
+__device__ inline void add(float4& sum, const float4& more) {
+  sum.x += more.x;
+  sum.y += more.y;
+  sum.z += more.z;
+  sum.w += more.w;
+}
+
+// Four ranks of a row, summed over a block's runs, which lie `stride` floats apart.
+__device__ inline float4 sum_of_runs(const float* runs, int stride) {
+  auto sum = *reinterpret_cast<const float4*>(runs);
 #pragma unroll
-  for (int begin = 0; begin < most_blocks; begin += at_once) {
-    float4 each[at_once];
-#pragma unroll
-    for (int b = 0; b < at_once; ++b) {
-      if (begin + b < blocks)
-        each[b] = *reinterpret_cast<const float4*>(
-            cluster.map_shared_rank(sums, static_cast<unsigned>(begin + b)));
-    }
-#pragma unroll
-    for (int b = 0; b < at_once; ++b) {
-      if (begin + b >= blocks) continue;
-      sum[0] = begin + b > 0 ? sum[0] + each[b].x : each[b].x;
-      sum[1] = begin + b > 0 ? sum[1] + each[b].y : each[b].y;
-      sum[2] = begin + b > 0 ? sum[2] + each[b].z : each[b].z;
-      sum[3] = begin + b > 0 ? sum[3] + each[b].w : each[b].w;
-    }
-  }
+  for (int w = 1; w < warps; ++w) add(sum, *reinterpret_cast<const float4*>(runs + w * stride));
+  return sum;
+}
+
+// Four ranks of a row times what the factor's scales are; zeros behind the true rank, where x may
+// have been infinite.
+template <class Pages>
+__device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std::int64_t in,
+                               float scale, int rank) {
+  float four[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool there = rank + i < factor.rank;
     const float by = there ? scale * row_scale<Pages>(factor.a, factor.split, in, rank + i) : 0.0F;
-    sum[i] = there ? by * sum[i] : 0.0F;
+    four[i] = there ? by * four[i] : 0.0F;
   }
-  return {sum[0], sum[1], sum[2], sum[3]};
+  return {four[0], four[1], four[2], four[3]};
 }
 
 // Rows in rank space as three bf16 that add up to the float32.
@@ -422,7 +386,5 @@ Layout layout_of(const AdaptLinears& call);
 bool supports(const AdaptLinears& call);
 void adapt_few(const AdaptLinears& call, StreamHandle stream);
 void adapt_many(const AdaptLinears& call, StreamHandle stream);
-// One window.
-inline constexpr std::int64_t few_rows = window_rows;
 
 }  // namespace motley::kernels::cuda::adapter_tiles
