@@ -141,4 +141,10 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   apply(block.o, step, rounded, out);
 }
 
+void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
+           const NormedSum& entry, const Tensor& out) {
+  apply(entry, step.context);
+  apply(block, step, pages, entry.x, out);
+}
+
 }  // namespace motley::model

@@ -22,6 +22,7 @@ Result<const ElementaryTable*> cuda_table() {
       .activate_and_multiply = cuda::activate_and_multiply,
       .linear = cuda::linear,
       .linears = cuda::linears,
+      .norm_and_linears = cuda::norm_and_linears,
       .linear_transposed = cuda::linear_transposed,
       .store_paged = cuda::store_paged,
       .prepare_heads = cuda::prepare_heads,

@@ -21,7 +21,7 @@ constexpr int threads = most_norm_threads;
 constexpr int warps = threads / 32;
 constexpr int tile_experts = 16;
 constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-constexpr std::int64_t most_rows = 128;
+constexpr std::int64_t most_rows = 256;
 constexpr std::size_t most_shared_bytes = std::size_t{226} << 10;
 
 // Shared memory of a block, one part behind the other.
@@ -147,16 +147,8 @@ __global__ void __launch_bounds__(threads, 1)
 }
 
 bool suits_one_launch(const NormAndRoute& p) {
-  const Add& add = p.rows.add;
-  const RmsNorm& norm = p.rows.norm;
-  const bool floats =
-      add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32;
-  const bool fours =
-      in_fours(add.a, DType::f32, add.a_stride) && in_fours(add.b, DType::f32, add.b_stride) &&
-      in_fours(add.out, DType::f32, add.out_stride) && in_fours(norm.weight, DType::f32, 0) &&
-      in_fours(norm.out, DType::bf16, norm.out_stride);
-  return add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
-         p.router.w.kind == WeightKind::bf16 && norm.out_type == DType::bf16 && floats && fours &&
+  return p.rows.add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
+         p.router.w.kind == WeightKind::bf16 && normed_in_fours(p.rows) &&
          p.router.w.in % step_inputs == 0 &&
          reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
          layout_of(p).bytes(p.route) <= most_shared_bytes;
