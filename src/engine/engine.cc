@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -74,6 +75,10 @@ class Engine::Impl {
 
   Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) {
     MOTLEY_TRY_VOID(validate(request, bounds_));
+    // No more than that is ever drawn, and no more is provided for.
+    request.max_tokens =
+        std::min(request.max_tokens,
+                 bounds_.sequence_tokens - static_cast<std::int64_t>(request.tokens.size()));
     auto arrival = std::make_shared<Scheduler::Arrival>();
     {
       const std::lock_guard held(lock_);

@@ -132,6 +132,8 @@ void write_adapters(Page& page, const engine::Stats& stats) {
                stats.adapter_evictions);
   page.gauge("motley_adapter_memory_pages", "Pages for adapters.", stats.adapter_pages);
   page.gauge("motley_adapter_memory_pages_free", "Of these, free.", stats.adapter_pages_free);
+  page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
+             stats.adapter_pages_pinned);
   page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
   page.histogram("motley_adapter_wait_seconds", "What requests waited for their adapters.",
                  stats.adapter_wait);
