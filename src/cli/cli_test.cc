@@ -101,15 +101,6 @@ TEST(Cli, WhatRunsAModelTakesTheSameOptionsOfComputing) {
   }
 }
 
-TEST(Cli, ACpuRefusesAdaptersInFp8BeforeAnythingIsRead) {
-  const Outcome outcome = motley({"score", "no-model", "--device", "cpu", "--adapter-dtype", "fp8",
-                                  "--input", "no-lines", "--output", "none"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.errors,
-            "motley: a CPU does not compute with adapters in fp8 (--adapter-dtype): use "
-            "--adapter-dtype auto, or --device cuda\n");
-}
-
 TEST(ComputeSettings, SayWhatWasAskedFor) {
   const CommandSpec spec{
       .name = "example", .summary = "", .positionals = {}, .options = compute_option_specs()};
