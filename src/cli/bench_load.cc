@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "base/cat.h"
 #include "base/files.h"
@@ -12,7 +11,9 @@
 #include "cli/load/run.h"
 #include "cli/load/url_target.h"
 #include "cli/option_lists.h"
-#include "text/model_text.h"
+#include "cli/random_model.h"
+#include "lora/pool.h"
+#include "lora/random_adapter.h"
 
 namespace motley::cli {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 constexpr std::int64_t most_tokens = 1 << 20;
 constexpr std::int64_t most_requests = 100'000'000;
 constexpr std::int64_t default_requests = 200;
+constexpr std::int64_t most_adapters = 4096;
 constexpr std::size_t longest_key_file = 1 << 16;
 
 struct Settings {
@@ -116,10 +118,10 @@ class Loads {
  public:
   Loads(const Settings& settings, Output output) : settings_(settings), output_(output) {}
 
-  // What differs between targets, beside the size.
-  void run(LoadTarget& target, engine::Engine* engine) {
+  // With the target's own engine, if it is ours, and for how many adapters that has memory.
+  void run(LoadTarget& target, engine::Engine* engine, std::int64_t in_memory = 0) {
     for (const LoadSize& size : settings_.sizes) {
-      LoadCase about{.size = size, .adapters = target.adapters()};
+      LoadCase about{.size = size, .adapters = target.adapters(), .in_memory = in_memory};
       const engine::Stats before = engine == nullptr ? engine::Stats() : engine->stats();
       const LoadSummary summary = summarize(run_load(target, settings_.shape, size, clock_));
       if (engine != nullptr) {
@@ -194,17 +196,97 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
   return loads.end();
 }
 
+// Requests need no text: prompts are random tokens, and what is generated is counted.
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
   MOTLEY_TRY(const ModelSettings model, read_model_settings(arguments));
-  MOTLEY_TRY(const text::ModelText text, text::ModelText::load(model.model));
-  MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(model, text));
+  const auto from_folder = [](tensor::Device& device, ModelSettings& of) {
+    return load_model(of.model, of.compute, device);
+  };
+  MOTLEY_TRY(const std::unique_ptr<EngineStack> stack,
+             EngineStack::load(model, {.model = from_folder, .adapter = {}}));
   std::vector<std::string> adapters;
   for (const AdapterOption& adapter : model.adapters) adapters.push_back(adapter.name);
   EngineTarget target(stack->engine(), adapters, stack->config().vocabulary);
   Loads loads(settings, output);
   loads.say(cat(model.name, "; ", describe(settings.shape, adapters.size())));
   loads.run(target, &stack->engine());
+  return loads.end();
+}
+
+// A random model with random adapters, for all of which there is memory or for fewer.
+struct RandomLoad {
+  ModelSettings stack;
+  RandomModelSettings model;
+  std::size_t adapters = 0;
+  std::vector<std::int64_t> in_memory;  // one engine after the other
+};
+
+Result<RandomLoad> read_random_load(const Arguments& arguments) {
+  RandomLoad load;
+  MOTLEY_TRY(load.stack, read_model_settings(arguments));
+  MOTLEY_TRY(load.model, read_random_model_settings(arguments));
+  if (const std::string* const text = arguments.value("--adapters")) {
+    MOTLEY_TRY(const std::int64_t count, parse_number(*text, "--adapters", 0, most_adapters));
+    load.adapters = static_cast<std::size_t>(count);
+  }
+  const auto all = static_cast<std::int64_t>(load.adapters);
+  load.in_memory = {all};
+  if (const std::string* const text = arguments.value("--adapters-in-memory")) {
+    MOTLEY_TRY(load.in_memory, parse_numbers(*text, "--adapters-in-memory", 1, all));
+  }
+  return load;
+}
+
+std::size_t number_of(const std::string& adapter) {
+  std::size_t number = 0;
+  std::from_chars(adapter.data(), adapter.data() + adapter.size(), number);
+  return number;
+}
+
+Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
+                                                       std::int64_t in_memory, Loads& loads) {
+  const auto make_model = [&](tensor::Device& device,
+                              ModelSettings& stack) -> Result<std::unique_ptr<model::Model>> {
+    MOTLEY_TRY(RandomModel made, make_random_model(load.model, stack.compute, device));
+    loads.say(made.description);
+    // The largest decides: the first of each rank.
+    const lora::Pool::Options pages{
+        .dtype = stack.compute.factors.value_or(made.model->activations()),
+        .experts = made.model->factor_layout()};
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < std::min(load.adapters, load.model.ranks.size()); ++i)
+      most = std::max(
+          most, lora::Pool::pages_of(
+                    lora::random_adapter(made.model->base_view(), load.model.adapter(i)), pages));
+    stack.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                           static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
+    if (!stack.adapter_host_memory)
+      stack.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
+                                  std::max<std::size_t>(load.adapters, 1);
+    return std::move(made.model);
+  };
+  const auto make_adapter = [&](const engine::AdapterSpec& spec,
+                                const lora::BaseView& base) -> Result<lora::Adapter> {
+    return lora::random_adapter(base, load.model.adapter(number_of(spec.name)));
+  };
+  ModelSettings stack = load.stack;
+  for (std::size_t i = 0; i < load.adapters; ++i) stack.adapters.push_back({.name = cat(i)});
+  return EngineStack::load(std::move(stack), {.model = make_model, .adapter = make_adapter});
+}
+
+Result<void> load_random_model(const Arguments& arguments, const Settings& settings,
+                               Output output) {
+  MOTLEY_TRY(const RandomLoad load, read_random_load(arguments));
+  Loads loads(settings, output);
+  loads.say(describe(settings.shape, load.adapters));
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < load.adapters; ++i) names.push_back(cat(i));
+  for (const std::int64_t in_memory : load.in_memory) {
+    MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, make_random_stack(load, in_memory, loads));
+    EngineTarget target(stack->engine(), names, stack->config().vocabulary);
+    loads.run(target, &stack->engine(), in_memory);
+  }
   return loads.end();
 }
 
@@ -216,22 +298,25 @@ bool asks_for_load(const Arguments& arguments) {
 }
 
 std::vector<OptionSpec> load_option_specs() {
-  return {{"--url", "URL", "a server that speaks OpenAI's protocol, and all of its adapters"},
-          {"--concurrency", "LIST", "requests that are always under way (8)"},
-          {"--rate", "LIST", "requests a second on average, each on its own (Poisson)"},
-          {"--requests", "N", "of each load (200)"},
-          {"--duration", "SECONDS", "in which requests begin, instead of a number of them"},
-          {"--prompt-tokens", "A-B", "of a request, at random (128-512)"},
-          {"--output-tokens", "A-B", "of a request, at random (32-128)"},
-          {"--zipf", "S", "adapter i is asked for like i^-S; 0 is all alike (0)"},
-          {"--seed", "N", "of prompts, lengths, adapters and arrivals (1)"},
-          {"--vocabulary", "N", "with --url: prompts are token ids below it (256)"},
-          {"--api-key-file", "F", "with --url: its first line is the key"}};
+  return {
+      {"--url", "URL", "a server that speaks OpenAI's protocol, and all of its adapters"},
+      {"--concurrency", "LIST", "requests that are always under way (8)"},
+      {"--rate", "LIST", "requests a second on average, each on its own (Poisson)"},
+      {"--requests", "N", "of each load (200)"},
+      {"--duration", "SECONDS", "in which requests begin, instead of a number of them"},
+      {"--prompt-tokens", "A-B", "of a request, at random (128-512)"},
+      {"--output-tokens", "A-B", "of a request, at random (32-128)"},
+      {"--zipf", "S", "adapter i is asked for like i^-S; 0 is all alike (0)"},
+      {"--seed", "N", "of prompts, lengths, adapters and arrivals (1)"},
+      {"--adapters-in-memory", "LIST", "with --shape: for how many adapters there is memory (all)"},
+      {"--vocabulary", "N", "with --url: prompts are token ids below it (256)"},
+      {"--api-key-file", "F", "with --url: its first line is the key"}};
 }
 
 Result<void> run_bench_load(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
   if (arguments.has("--url")) return load_url(arguments, settings, output);
+  if (arguments.has("--shape")) return load_random_model(arguments, settings, output);
   return load_model_folder(arguments, settings, output);
 }
 

@@ -10,7 +10,7 @@ bool asks_for_load(const Arguments& arguments);
 // The options of a load alone.
 std::vector<OptionSpec> load_option_specs();
 
-// motley bench MODEL, or --url: requests to an engine of our own or to a server.
+// motley bench MODEL, --shape or --url: requests to an engine of our own or to a server.
 Result<void> run_bench_load(const Arguments& arguments, Output output);
 
 }  // namespace motley::cli

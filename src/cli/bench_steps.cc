@@ -291,11 +291,12 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
 }  // namespace
 
 std::vector<OptionSpec> step_option_specs() {
-  return {{"--batch", "LIST", "sequences that decode (1,8,32,64,128,256), or none"},
-          {"--context", "N", "tokens before those that are decoded (1024)"},
-          {"--prefill", "LIST", "prompts (512,2048,8192,8x1024), or none"},
-          {"--adapters", "LIST", "random ones, so many in use at once (0,1,4)"},
-          {"--steps", "N", "of each of three rounds"}};
+  return {
+      {"--batch", "LIST", "sequences that decode (1,8,32,64,128,256), or none"},
+      {"--context", "N", "tokens before those that are decoded (1024)"},
+      {"--prefill", "LIST", "prompts (512,2048,8192,8x1024), or none"},
+      {"--adapters", "LIST", "random ones, so many in use at once (0,1,4); of a load one number"},
+      {"--steps", "N", "of each of three rounds"}};
 }
 
 Result<void> run_bench_steps(const Arguments& arguments, Output output) {
