@@ -5,6 +5,7 @@
 #include <charconv>
 #include <future>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -179,7 +180,7 @@ class UrlTarget::Client {
     const auto [refused, end] = co_await line->stream.async_connect(ends, no_throw);
     if (refused) co_return broken("reach the server", refused);
     Failure ignored;
-    static_cast<void>(line->stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored));
+    std::ignore = line->stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     co_return std::move(line);
   }
 
