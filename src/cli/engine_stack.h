@@ -13,7 +13,7 @@
 #include "lora/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
-#include "tensor/device.h"
+#include "tensor/metered_device.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -44,12 +44,16 @@ class EngineStack {
   EngineStack() = default;
 
   Result<void> make_memory(const ModelSettings& settings);
+  Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
+  std::uint64_t pool_bytes() const;
   Result<void> make_executor(const text::ModelText* text);
+  // `before`: the device's memory when it was opened; `weights`: bytes.
+  Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
   Result<void> load_adapters(const ModelSettings& settings);
 
   // In the order in which they use each other.
   SteadyClock clock_;
-  std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<tensor::MeteredDevice> device_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's

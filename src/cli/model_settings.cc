@@ -76,7 +76,8 @@ std::vector<OptionSpec> model_option_specs() {
       {"--adapter-host-memory", "SIZE", "for adapters a copy away from a GPU (twice that)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
       {"--name", "ID", "what requests call the base (the folder's name)"},
-      {"--max-queue", "N", "requests that may wait; more are refused (1024)"},
+      {"--max-queue", "N",
+       "requests that may wait; 0: what finds no place at once is refused (1024)"},
       {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
