@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 
 #include "base/cat.h"
 #include "base/files.h"
@@ -149,9 +150,14 @@ class Loads {
     requests_ += summary.requests;
     if (failed_ == 0) first_error_ = summary.first_error;
     failed_ += summary.failed;
-    if (settings_.json) return output_(load_json(about, summary));
-    if (!std::exchange(has_head_, true)) output_(load_table_head());
-    output_(load_table_row(about, summary));
+    if (settings_.json) {
+      output_(load_json(about, summary));
+    } else {
+      if (!std::exchange(has_head_, true)) output_(load_table_head());
+      output_(load_table_row(about, summary));
+    }
+    // A row stands when it is there, whatever becomes of the next.
+    std::fflush(stdout);
   }
 
   const Settings& settings_;
@@ -253,7 +259,8 @@ Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
     // The largest decides: the first of each rank.
     const lora::Pool::Options pages{
         .dtype = stack.compute.factors.value_or(made.model->activations()),
-        .experts = made.model->factor_layout()};
+        .experts = made.model->factor_layout(),
+        .directory = device.id().kind != tensor::DeviceKind::cpu};
     std::uint64_t most = 0;
     for (std::size_t i = 0; i < std::min(load.adapters, load.model.ranks.size()); ++i)
       most = std::max(
