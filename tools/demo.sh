@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 motley=$1
-prompt=${2:-money}
+prompt=${2:-wisdom}
 model=models/demo
 
 options=()
@@ -27,7 +27,7 @@ trap 'exit 130' INT TERM
 bold= dim= plain=
 if [ -t 1 ]; then bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'; fi
 
-printf '%s$ motley serve %s --device cpu %s%s\n' "$dim" "$model" "${options[*]}" "$plain"
+printf '%s$ motley serve %s --device cpu %s ...%s\n' "$dim" "$model" "${options[*]:0:4}" "$plain"
 # Its first line says where it listens; port 0 is any that is free.
 exec 3< <(exec "$motley" serve "$model" "${options[@]}" --device cpu --port 0 --adapter-memory 64M --kv-memory 64M 2>"$log")
 server=$!
@@ -38,13 +38,14 @@ fi
 url=${line##* }
 
 printf '%s$ motley ask %s "%s"%s\n\n' "$dim" "$url" "$prompt" "$plain"
-"$motley" ask "$url" "$prompt" --seed 1
+"$motley" ask "$url" "$prompt" --seed 6 --max-tokens 96
 
 cat <<NEXT
 
-${bold}One process, one base model, five adapters, every step one batch.${plain} Next:
-  make demo PROMPT="love"                     asks something else
-  ${motley} serve ${model} ${options[0]} ${options[1]}
-                                              the server by itself; a page to talk at http://127.0.0.1:8000
-  docs/guide/serving.md                       your own model and adapters
+${bold}One process, one base model, $((${#options[@]} / 2)) adapters, every step one batch.${plain} Next:
+
+  make demo PROMPT=money                  asks something else
+  $motley chat $model ${options[0]} ${options[1]}
+                                          talks to one of them
+  docs/guide/serving.md                   your own model and adapters, on a CPU or a GPU
 NEXT

@@ -185,14 +185,6 @@ TEST(Arguments, RefusesAMissingValue) {
               HasSubstr("--port needs a value (motley example): write --port N"));
 }
 
-TEST(Supported, IsToldInsteadOfLookingAtAPath) {
-  const std::string tables = motley({"inspect", "--supported"}).output;
-  for (const char* part : {"### Experts on the CPU", "### Experts on a GPU", "### Adapters",
-                           "qwen3_moe", "int4 group 128", "DoRA"})
-    EXPECT_THAT(tables, HasSubstr(part));
-  EXPECT_EQ(motley({"inspect", "--supported", "path"}).status, 2);
-}
-
 TEST(Closest, FindsSlipsAndNothingElse) {
   const std::array<std::string_view, 3> words = {"inspect", "serve", "score"};
   EXPECT_EQ(closest("inspct", words), "inspect");

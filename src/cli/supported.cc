@@ -1,8 +1,7 @@
 #include "cli/supported.h"
 
 #include <array>
-#include <map>
-#include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -62,30 +61,25 @@ std::vector<Format> formats() {
           fp8()};
 }
 
-// The backend that serves experts of a family in a format with adapters on them.
-std::string backend_for(const model::Config& config, const Format& format,
-                        tensor::DeviceKind device) {
+// The backend that serves experts of a family in a format with adapters on them, or "no".
+std::string_view backend_for(const model::Config& config, const Format& format,
+                             tensor::DeviceKind device, bool exact) {
   // Such experts are turned around while they are loaded, which packed numbers can't be.
   if (config.naming.experts_transposed && format.scales != Format::Scales::none) return "no";
-  const auto asked = [&](bool exact) -> std::string_view {
-    const moe::Problem problem{.gate_up = format,
-                               .down = format,
-                               .hidden = config.hidden,
-                               .intermediate = config.moe.intermediate,
-                               .experts = config.moe.router.experts,
-                               .top_k = config.moe.router.top_k,
-                               .activation = config.moe.activation,
-                               .expert_biases = config.moe.expert_biases,
-                               .lora = true,
-                               .factors = exact ? DType::f32 : DType::bf16,
-                               .exact = exact,
-                               .device = device};
-    const auto backend = moe::select(problem, moe::backends_of(device));
-    return backend.ok() ? (*backend)->name() : "no";
-  };
-  const std::string_view rounded = asked(false);
-  const std::string_view exact = asked(true);
-  return rounded == exact ? std::string(rounded) : cat(rounded, ", f32: ", exact);
+  const moe::Problem problem{.gate_up = format,
+                             .down = format,
+                             .hidden = config.hidden,
+                             .intermediate = config.moe.intermediate,
+                             .experts = config.moe.router.experts,
+                             .top_k = config.moe.router.top_k,
+                             .activation = config.moe.activation,
+                             .expert_biases = config.moe.expert_biases,
+                             .lora = true,
+                             .factors = exact ? DType::f32 : DType::bf16,
+                             .exact = exact,
+                             .device = device};
+  const auto backend = moe::select(problem, moe::backends_of(device));
+  return backend.ok() ? (*backend)->name() : "no";
 }
 
 std::string row(const std::vector<std::string>& cells) {
@@ -101,12 +95,21 @@ std::string ruler(std::size_t columns) {
 std::string experts_table(tensor::DeviceKind device) {
   std::vector<std::string> head = {"family"};
   for (const Format& format : formats()) head.push_back(quant::to_string(format));
+  head.emplace_back("in float32");
   std::string text = row(head) + ruler(head.size());
   for (const model::Family& family : model::families()) {
     const model::Config config = config_of(family);
     std::vector<std::string> cells = {std::string(family.model_type)};
-    for (const Format& format : formats())
-      cells.push_back(config.has_experts() ? backend_for(config, format, device) : "no experts");
+    std::set<std::string_view> exact;
+    for (const Format& format : formats()) {
+      if (!config.has_experts()) {
+        cells.emplace_back("no experts");
+        continue;
+      }
+      cells.emplace_back(backend_for(config, format, device, false));
+      if (cells.back() != "no") exact.insert(backend_for(config, format, device, true));
+    }
+    cells.push_back(exact.empty() ? "no experts" : join(exact));
     text += row(cells);
   }
   return text;
@@ -115,27 +118,29 @@ std::string experts_table(tensor::DeviceKind device) {
 // What loading takes, and what mixes and requests' scales may have in them.
 struct AdapterKind {
   std::string_view kind;
-  std::string_view attention;  // and dense blocks, shared experts, router
+  std::string_view dense;  // attention, dense blocks, shared experts, router
   std::string_view experts;
-  std::string_view tables;  // embedding and head
+  std::string_view embedding;
+  std::string_view head;
   std::string_view mixed;
 };
 constexpr std::array adapter_kinds = {
-    AdapterKind{"LoRA, rsLoRA, ranks and alphas by pattern", "yes", "yes", "yes", "yes"},
-    AdapterKind{"factors that all experts share", "", "yes", "", "yes"},
-    AdapterKind{"a bias behind B", "yes", "no", "yes", "yes"},
-    AdapterKind{"DoRA", "yes", "no", "no", "no"},
-    AdapterKind{"whole weights (modules_to_save)", "no", "no", "yes", "no"},
-    AdapterKind{"PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA", "no", "no", "no", "no"},
-    AdapterKind{"LoHa, LoKr, OFT, VeRA, IA3, AdaLoRA, activated LoRA", "no", "no", "no", "no"}};
+    AdapterKind{"LoRA, rsLoRA, ranks and alphas by pattern", "yes", "yes", "yes", "yes", "yes"},
+    AdapterKind{"factors that all experts share", "", "yes", "", "", "yes"},
+    AdapterKind{"a bias behind B", "yes", "no", "no", "yes", "yes"},
+    AdapterKind{"DoRA", "yes", "no", "no", "yes", "no"},
+    AdapterKind{"whole weights (modules_to_save)", "no", "no", "yes", "yes", "no"},
+    AdapterKind{"PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA", "no", "no", "no", "no", "no"},
+    AdapterKind{"LoHa, LoKr, OFT, VeRA, IA3, AdaLoRA, activated LoRA", "no", "no", "no", "no",
+                "no"}};
 
 std::string adapters_table() {
   std::string text = row({"kind", "attention, dense blocks, shared experts, router", "experts",
-                          "embedding, head", "mixed with others, or scaled"}) +
-                     ruler(5);
+                          "embedding", "head", "mixed with others, or scaled"}) +
+                     ruler(6);
   for (const AdapterKind& each : adapter_kinds)
-    text += row({std::string(each.kind), std::string(each.attention), std::string(each.experts),
-                 std::string(each.tables), std::string(each.mixed)});
+    text += row({std::string(each.kind), std::string(each.dense), std::string(each.experts),
+                 std::string(each.embedding), std::string(each.head), std::string(each.mixed)});
   return text;
 }
 
