@@ -23,7 +23,7 @@ constexpr int frame_ms = 40;
 constexpr std::size_t most_voices = 64;
 
 struct Settings {
-  ServerAddress server;
+  ServerUrl server;
   std::string prompt;
   std::vector<std::string> voices;  // none: all
   std::int64_t max_tokens = 0;
@@ -34,7 +34,7 @@ struct Settings {
 
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings;
-  MOTLEY_TRY(settings.server, parse_server_url(arguments.positional(0)));
+  MOTLEY_TRY(settings.server, ServerUrl::parse(arguments.positional(0)));
   settings.prompt = arguments.positional(1);
   const auto voices = arguments.values("--to");
   settings.voices.assign(voices.begin(), voices.end());
@@ -56,7 +56,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
 }
 
 // The ids that the server lists, its base first.
-Result<std::vector<std::string>> ids_of(const ServerAddress& server) {
+Result<std::vector<std::string>> ids_of(const ServerUrl& server) {
   MOTLEY_TRY(const std::string body, fetch(server, "/v1/models"));
   MOTLEY_TRY(const json::Value page, json::parse(body, "/v1/models"));
   MOTLEY_TRY(const json::Object* const object, page.as_object("/v1/models"));
@@ -168,7 +168,7 @@ class Stream {
 // What the server's metrics say of the work.
 class Watch {
  public:
-  explicit Watch(const ServerAddress& server) : server_(server) {}
+  explicit Watch(const ServerUrl& server) : server_(server) {}
 
   // While answers come: what one batch holds. A server that shows no metrics is asked no more.
   void look() {
@@ -198,7 +198,7 @@ class Watch {
   }
 
  private:
-  ServerAddress server_;
+  ServerUrl server_;
   std::optional<double> first_steps_;
   double steps_ = 0;
   double most_running_ = 0;

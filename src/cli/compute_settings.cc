@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/progress.h"
 
 namespace motley::cli {
@@ -28,11 +30,11 @@ Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
   return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
 }
 
+}  // namespace
+
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
-
-}  // namespace
 
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
@@ -75,11 +77,15 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                                  const ComputeSettings& settings,
                                                  tensor::Device& device) {
   std::optional<Progress> progress;
+  std::uint64_t bytes = 0;
   const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    bytes = total;
     if (!progress)
       progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
     progress->set(done);
   };
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
   auto model = model::Model::load(folder, device,
                                   {.exact = settings.exact.value_or(likes_float32(device)),
                                    .batch_invariant = settings.batch_invariant,
@@ -87,6 +93,9 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .factors = settings.factors,
                                    .progress = report});
   if (model.ok() && progress) progress->finish();
+  if (model.ok()) {
+    log::info("model.loaded", {{"file_bytes", bytes}, {"seconds", seconds(clock.now() - start)}});
+  }
   return model;
 }
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/result.h"
 
@@ -13,27 +12,26 @@ namespace motley::cli {
 // An answer of HTTP/1.1 as its bytes come, whole or in chunks.
 class HttpAnswer {
  public:
+  HttpAnswer();
+  HttpAnswer(HttpAnswer&& other) noexcept;
+  HttpAnswer& operator=(HttpAnswer&& other) noexcept;
+  ~HttpAnswer();
+
   // An error where the bytes are no such answer.
   Result<void> take(std::string_view bytes);
   // The connection has ended, which ends a body without a length too; an error where one had more.
   Result<void> end();
 
-  bool complete() const { return part_ == Part::nothing; }
-  int status() const { return status_; }
+  bool complete() const;
+  int status() const;  // 0 before the head is there
   // What came of the body and was not taken yet.
-  std::string take_body() { return std::exchange(body_, {}); }
+  std::string take_body();
 
  private:
-  enum class Part : std::uint8_t { head, body, body_to_end, chunk_size, chunk, trailer, nothing };
+  struct Parser;
 
-  Result<bool> advance();
-  Result<void> read_head(std::string_view head);
-
-  Part part_ = Part::head;
-  int status_ = 0;
-  std::string pending_;     // bytes whose meaning needs more of them
-  std::uint64_t left_ = 0;  // of the body, or of a chunk and the line's end behind it
-  std::string body_;
+  std::unique_ptr<Parser> parser_;
+  std::string pending_;  // bytes whose meaning needs more of them
 };
 
 // The data of server-sent events in a body that comes piece by piece.

@@ -12,9 +12,9 @@
 namespace motley::cli {
 namespace {
 
-std::string shown(const ServerAddress& server) { return cat(server.host, ":", server.port); }
+std::string shown(const ServerUrl& server) { return cat(server.host, ":", server.port); }
 
-Result<int> connect_to(const ServerAddress& server) {
+Result<int> connect_to(const ServerUrl& server) {
   const addrinfo wanted{.ai_flags = 0,
                         .ai_family = AF_UNSPEC,
                         .ai_socktype = SOCK_STREAM,
@@ -41,49 +41,17 @@ Result<int> connect_to(const ServerAddress& server) {
 
 }  // namespace
 
-Result<ServerAddress> parse_server_url(std::string_view url) {
-  const auto wrong = [&](std::string what) {
-    return Error(ErrorCode::invalid_argument, std::move(what), quote(url),
-                 "write it as http://127.0.0.1:8000");
-  };
-  constexpr std::string_view scheme = "http://";
-  if (url.starts_with("https://"))
-    return Error(ErrorCode::unsupported, "no TLS here", quote(url), "ask the server itself");
-  std::string_view rest = url;
-  if (rest.starts_with(scheme)) rest.remove_prefix(scheme.size());
-  if (rest.ends_with('/')) rest.remove_suffix(1);
-  std::string_view host = rest;
-  std::string_view behind;
-  if (rest.starts_with('[')) {  // an IPv6 address has colons of its own
-    const std::size_t end = rest.find(']');
-    if (end == std::string_view::npos) return wrong("an address without its ]");
-    host = rest.substr(1, end - 1);
-    behind = rest.substr(end + 1);
-  } else {
-    host = rest.substr(0, rest.find(':'));
-    behind = rest.substr(host.size());
-  }
-  if (host.empty() || host.find('/') != std::string_view::npos)
-    return wrong("no address of a server");
-  if (behind.empty()) return ServerAddress{std::string(host), "80"};
-  const std::string_view port = behind.substr(1);
-  if (behind.front() != ':' || port.empty() ||
-      port.find_first_not_of("0123456789") != std::string_view::npos)
-    return wrong("no address of a server");
-  return ServerAddress{std::string(host), std::string(port)};
-}
-
-Result<HttpPeer> HttpPeer::ask(const ServerAddress& server, std::string_view path,
+Result<HttpPeer> HttpPeer::ask(const ServerUrl& server, std::string_view path,
                                std::string_view body) {
   MOTLEY_TRY(const int socket, connect_to(server));
   HttpPeer peer(socket);
   const std::string text =
-      body.empty()
-          ? cat("GET ", path, " HTTP/1.1\r\nHost: ", server.host, "\r\nConnection: close\r\n\r\n")
-          : cat("POST ", path, " HTTP/1.1\r\nHost: ", server.host,
-                "\r\nConnection: close\r\nContent-Type: application/json\r\n"
-                "Content-Length: ",
-                body.size(), "\r\n\r\n", body);
+      body.empty() ? cat("GET ", server.prefix, path, " HTTP/1.1\r\nHost: ", server.host,
+                         "\r\nConnection: close\r\n\r\n")
+                   : cat("POST ", server.prefix, path, " HTTP/1.1\r\nHost: ", server.host,
+                         "\r\nConnection: close\r\nContent-Type: application/json\r\n"
+                         "Content-Length: ",
+                         body.size(), "\r\n\r\n", body);
   for (std::string_view left = text; !left.empty();) {
     const ssize_t sent = ::send(socket, left.data(), left.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -114,7 +82,7 @@ Result<void> HttpPeer::take_some() {
   return answer_.take(std::string_view(piece, static_cast<std::size_t>(got)));
 }
 
-Result<std::string> fetch(const ServerAddress& server, std::string_view path) {
+Result<std::string> fetch(const ServerUrl& server, std::string_view path) {
   MOTLEY_TRY(HttpPeer peer, HttpPeer::ask(server, path));
   while (!peer.answer().complete()) MOTLEY_TRY_VOID(peer.take_some());
   std::string body = peer.answer().take_body();

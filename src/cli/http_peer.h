@@ -6,22 +6,15 @@
 
 #include "base/result.h"
 #include "cli/http_answer.h"
+#include "cli/load/url_target.h"
 
 namespace motley::cli {
-
-// Where a server listens: "http://127.0.0.1:8000".
-struct ServerAddress {
-  std::string host;
-  std::string port;
-};
-
-Result<ServerAddress> parse_server_url(std::string_view url);
 
 // One request on a connection of its own, and its answer as it comes. Only moves.
 class HttpPeer {
  public:
   // Connects and asks; an empty body is a GET.
-  static Result<HttpPeer> ask(const ServerAddress& server, std::string_view path,
+  static Result<HttpPeer> ask(const ServerUrl& server, std::string_view path,
                               std::string_view body = {});
   HttpPeer(HttpPeer&& other) noexcept
       : socket_(std::exchange(other.socket_, -1)), answer_(std::move(other.answer_)) {}
@@ -44,7 +37,7 @@ class HttpPeer {
 };
 
 // The whole body of an answer; its error where the server refuses.
-Result<std::string> fetch(const ServerAddress& server, std::string_view path);
+Result<std::string> fetch(const ServerUrl& server, std::string_view path);
 
 // What a server says of a request that it refuses: the message in {"error": {"message"}}, else the
 // status.

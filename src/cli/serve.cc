@@ -141,6 +141,9 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
                            .adapter_loading = settings.adapter_loading,
                            .adapter_root = settings.adapter_root});
   door->lead_to(service);
+  if (settings.adapter_loading && !settings.adapter_root)
+    log::warning("serve.adapters_from_anywhere",
+                 {{"advice", "give --adapter-root where clients are not yourself"}});
   output(cat("serving ", printable(settings.model.name), " at http://",
              host_of_url(settings.http.host), ":", door->http().port(), "\n"));
   std::fflush(stdout);

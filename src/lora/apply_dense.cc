@@ -9,10 +9,16 @@
 #include "lora/apply_grouped.h"
 #include "lora/batch.h"
 #include "lora/kernels.h"
+#include "lora/step_table.h"
 #include "ops/context.h"
 #include "tensor/arena.h"
 
 namespace motley::lora {
+
+bool touches(const RowMixes& mixes, Site site) {
+  if (mixes.batch == nullptr) return false;
+  return mixes.table != nullptr ? mixes.table->touches(site) : mixes.batch->touches(site);
+}
 
 void dense_delta(const Batch& batch, Site site, std::span<const std::int32_t> labels,
                  const tensor::ConstTensor& x, const tensor::Tensor& acc,

@@ -8,6 +8,7 @@ namespace motley::model {
 // Grouped-query attention: queries of several heads share a key and value head.
 struct GroupedAttention {
   Linear q, k, v, o;
+  tensor::Buffer qkv_memory;  // of load_linears
   QkNorm qk_norm = QkNorm::none;
   Norm q_norm, k_norm;
   float clip = 0;  // 0: none

@@ -19,7 +19,7 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   const std::int64_t heads = config.attention.heads;
   const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
   const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size) {
-    return load_linear(source, {layer, projection}, cat(module, ".", name), size, false);
+    return load_linear(source, {{layer, projection}, cat(module, ".", name), size});
   };
 
   LatentAttention block;

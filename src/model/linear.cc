@@ -6,23 +6,62 @@
 #include "base/cat.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "quant/upload.h"
 
 namespace motley::model {
 
-Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
-                           quant::TrueSize size, bool bias) {
-  Linear linear{.site = site};
-  MOTLEY_TRY(quant::Weight weight, source.matrix(module, size));
-  if (source.memory().uploader == nullptr) {
-    linear.weight = std::move(weight);
-  } else {
-    MOTLEY_TRY(linear.weight, source.resident(weight));
-    linear.stored = std::move(weight);
-  }
-  if (bias) {
-    MOTLEY_TRY(linear.bias, source.vector(cat(module, ".bias"), size.out));
-  }
+namespace {
+
+// Whether weights that stand side by side are one weight, and rows begin where loads like it.
+bool can_stand_together(const quant::Weight& first, const quant::Weight& other) {
+  constexpr std::size_t alignment = 16;
+  return other.format() == first.format() && other.in() == first.in() &&
+         other.format().scales == quant::Format::Scales::none &&
+         quant::data_bytes(other) % alignment == 0;
+}
+
+}  // namespace
+
+Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec) {
+  Linear linear;
+  auto alone = load_linears(source, {{&linear, spec}});
+  if (!alone.ok()) return std::move(alone).error();
   return linear;
+}
+
+Result<tensor::Buffer> load_linears(WeightSource& source,
+                                    std::initializer_list<std::pair<Linear*, LinearSpec>> maps) {
+  const Linear* const first = maps.begin()->first;
+  bool together = maps.size() > 1;
+  std::size_t bytes = 0;
+  for (const auto& [linear, spec] : maps) {
+    linear->site = spec.site;
+    MOTLEY_TRY(linear->weight, source.matrix(spec.module, spec.size));
+    if (spec.bias) {
+      MOTLEY_TRY(linear->bias, source.vector(cat(spec.module, ".bias"), spec.size.out));
+    }
+    together = together && can_stand_together(first->weight, linear->weight);
+    bytes += quant::data_bytes(linear->weight);
+  }
+  tensor::Buffer memory;
+  quant::Uploader* const uploader = source.memory().uploader;
+  if (uploader == nullptr) return memory;
+  if (together) {
+    MOTLEY_TRY(memory, source.memory().device.allocate(bytes));
+  }
+  std::byte* to = memory.data();
+  for (const auto& [linear, spec] : maps) {
+    linear->stored = std::move(linear->weight);
+    if (together) {
+      const std::size_t own = quant::data_bytes(linear->stored);
+      MOTLEY_TRY_VOID(uploader->copy(to, linear->stored.view().data, own));
+      linear->weight = quant::Weight::borrow(linear->stored.format(), spec.size, to, {});
+      to += own;
+    } else {
+      MOTLEY_TRY(linear->weight, source.resident(linear->stored));
+    }
+  }
+  return memory;
 }
 
 void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
@@ -53,10 +92,9 @@ void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTen
   ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
 }
 
-void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
-                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                   const tensor::Tensor& out) {
-  ops::add_and_norm(context, a, b, sum, norm.weight.view(), norm.options(), out);
+void apply(const NormedSum& sum, const ops::Context& context) {
+  ops::add_and_norm(context, sum.hidden, sum.addend, sum.hidden, sum.norm.weight.view(),
+                    sum.norm.options(), sum.x);
 }
 
 }  // namespace motley::model

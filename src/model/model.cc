@@ -115,8 +115,9 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
                                     .exact = options.exact};
   WeightSource source = random_ != nullptr ? WeightSource(*random_, memory)
                                            : WeightSource(*checkpoint_, quantization, memory);
-  MOTLEY_TRY(embedding_, load_linear(source, {-1, lora::Projection::embed}, "model.embed_tokens",
-                                     {config_.vocabulary, config_.hidden}, false));
+  MOTLEY_TRY(embedding_, load_linear(source, {{-1, lora::Projection::embed},
+                                              "model.embed_tokens",
+                                              {config_.vocabulary, config_.hidden}}));
   if (embedding_.weight.format().scales != quant::Format::Scales::none)
     return Error(ErrorCode::unsupported, "the embedding is quantised", std::string(where),
                  "keep model.embed_tokens in F32, F16 or BF16");
@@ -142,7 +143,7 @@ Result<void> Model::load_head(WeightSource& source) {
   const quant::TrueSize size{config_.vocabulary, config_.hidden};
   const lora::Site site{-1, lora::Projection::lm_head};
   if (!config_.tied_embeddings || source.has("lm_head.weight")) {
-    MOTLEY_TRY(head_, load_linear(source, site, "lm_head", size, false));
+    MOTLEY_TRY(head_, load_linear(source, {site, "lm_head", size}));
     return {};
   }
   // The embedding's own table, once in memory.
@@ -328,10 +329,13 @@ void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle strea
     const LayerPages& pages = batch.pages[index];
     std::visit([&](const auto& block) { apply(block, step, pages, normed, result); },
                layer.attention);
-    add_and_apply(layer.ffn_norm, context, hidden, result, hidden, normed);
-    std::visit([&](const auto& block) { apply(block, step, normed, result); }, layer.ffn);
+    const auto entered_by = [&](const Norm& norm) {
+      return NormedSum{.norm = norm, .hidden = hidden, .addend = result, .x = normed};
+    };
+    std::visit([&](const auto& block) { apply(block, step, entered_by(layer.ffn_norm), result); },
+               layer.ffn);
     if (index + 1 < layers_.size()) {
-      add_and_apply(layers_[index + 1].input_norm, context, hidden, result, hidden, normed);
+      apply(entered_by(layers_[index + 1].input_norm), context);
     } else {
       ops::add(context, hidden, result, hidden);
     }

@@ -32,8 +32,8 @@ using ConstKvPages = tensor::ConstTensor;
 void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
               const KvPages& pages);
 
-// Heads of a projection on their way to attention: normed over each head, turned, and stored, as
-// far as each is wanted; in place.
+// Heads of a projection on their way to attention: normed over each head, turned, stored and
+// written, as far as each is wanted. What x held is lost.
 struct HeadNorm {
   const float* weight = nullptr;  // [width], or null: no norm
   RmsNormOptions options{};
@@ -42,7 +42,8 @@ struct PreparedHeads {
   tensor::Tensor x;  // [R, heads, width]
   HeadNorm norm{};
   bool turned = false;
-  KvPages pages{};  // nothing: not stored
+  KvPages pages{};     // nothing: not stored
+  tensor::Tensor out;  // [R, heads, width], rounded once more if its type is narrower; may be x
 };
 struct PreparedRope {
   tensor::ConstTensor cos_sin;  // [R, dims]

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/elementary.h"
 #include "ops/context.h"
 #include "quant/weight.h"
 #include "tensor/tensor.h"
@@ -22,6 +23,10 @@ struct Product {
 inline constexpr std::size_t most_products = 4;
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products);
+
+// Such a call, checked and not made: for one that does more at once.
+kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,
+                            const Product& product);
 
 // Which rows of a weight belong to a head: head h has rows [h * rows_per_head + first, ... + n),
 // where n is the width that the call's tensors have.

@@ -94,6 +94,7 @@ void StepLayout::pad_to(std::int64_t rows) {
   tokens_.resize(count, 0);
   positions_.resize(count, 0);
   labels_.resize(count, plan::no_label);
+  most_rows_ = 1;
 }
 
 Result<void> StepLayout::upload(tensor::Stream& stream) {

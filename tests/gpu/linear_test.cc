@@ -162,6 +162,33 @@ TEST(DeviceLinear, StreamsAreRightForAnyNumberOfRows) {
   }
 }
 
+// Slabs that end anywhere, shorter and longer than a ring, of one batch of tiles and of more.
+TEST(DeviceLinear, SlabsAreRightForFewRows) {
+  Numbers numbers(10);
+  for (Sizes sizes :
+       {Sizes{.rows = 0, .in = 32, .out = 1}, Sizes{.rows = 0, .in = 992, .out = 130},
+        Sizes{.rows = 0, .in = 4352, .out = 1100}, Sizes{.rows = 0, .in = 96, .out = 9001}}) {
+    sizes.w_rows_per_head = sizes.out;
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    std::vector<std::byte> most;
+    for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
+      sizes.rows = rows;
+      Numbers same(11);
+      const TwinRows x(same, DType::bf16, rows, sizes.in, 8);
+      const TwinRows y(DType::f32, rows, sizes.out, 3);
+      const Linear product = call(x, w, sizes, y, false);
+      ASSERT_TRUE(kernels::cuda::linear_slabs_supports(product));
+      kernels::cuda::linear_slabs({&product, 1}, {});
+      finish();
+      expect_products(x, w, sizes, y);
+      // A row's bits are its own.
+      const std::vector<std::byte> read = y.read_device();
+      if (most.empty()) most = read;
+      ASSERT_TRUE(std::equal(read.begin(), read.end(), most.begin())) << rows << " rows";
+    }
+  }
+}
+
 TEST(DeviceLinear, StreamsDecodeInt4) {
   Numbers numbers(7);
   for (const std::int64_t group : {32, 64, 128, 256, 65536}) {
@@ -223,8 +250,8 @@ TEST(DeviceLinear, ARowsBitsAreItsOwn) {
 
 TEST(DeviceLinear, ProductsOfOneXTogether) {
   Numbers numbers(6);
-  constexpr std::int64_t in = 520;
-  for (const std::int64_t rows : {2, 70}) {
+  for (const auto& [rows, in] :
+       {std::pair<std::int64_t, std::int64_t>{2, 520}, {2, 544}, {70, 520}}) {
     const TwinRows x(numbers, DType::bf16, rows, in, 8);
     std::vector<DeviceWeight> weights;
     std::vector<TwinRows> results;
@@ -242,6 +269,35 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
     finish();
     for (std::size_t i = 0; i < products.size(); ++i)
       expect_products(x, weights[i], sizes[i], results[i]);
+  }
+}
+
+TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
+  Numbers numbers(9);
+  constexpr std::int64_t in = 264;
+  for (const bool exact : {true, false}) {
+    for (const std::int64_t rows : {3, 70}) {
+      const Sizes whole{.rows = rows, .in = in, .out = 160, .w_rows_per_head = 160};
+      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 160, in, 1, 0, true);
+      const TwinRows x(numbers, DType::bf16, rows, in, 8);
+      const TwinRows together(DType::f32, rows, 160, 4);
+      const TwinRows parts(DType::f32, rows, 160, 4);
+      device_table().linear(call(x, w, whole, together, exact), {});
+      std::vector<Linear> products;
+      std::int64_t first = 0;
+      for (const std::int64_t out : {96, 24, 40}) {
+        Linear part = call(x, w, whole, parts, exact);
+        part.w.data = w.bytes.data() + 2 * first * in;
+        part.w.out = part.w_rows_per_head = part.out = out;
+        part.y += first;
+        products.push_back(part);
+        first += out;
+      }
+      device_table().linears({.all = products.data(), .count = 3}, {});
+      finish();
+      ASSERT_TRUE(together.read_device() == parts.read_device()) << rows << " rows";
+      expect_products(x, w, whole, parts);
+    }
   }
 }
 

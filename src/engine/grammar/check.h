@@ -29,6 +29,7 @@ Result<void> check_grammar(const GrammarSpec& spec);
 
 // The parts of it. `where` is what messages call the text.
 Result<void> check_schema(std::string_view text, std::string_view where);
+Result<void> check_structural_tag(std::string_view text, std::string_view where);
 Result<void> check_regex(std::string_view pattern, std::string_view where);
 Result<void> check_ebnf(std::string_view text, std::string_view where);
 

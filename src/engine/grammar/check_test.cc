@@ -113,6 +113,21 @@ TEST(CheckEbnf, ReadsNoNestingInStringsAndComments) {
   EXPECT_THAT(ebnf_error("root ::= \"a\"{1, 200000}"), HasSubstr("times"));
 }
 
+TEST(CheckGrammar, LooksAtTheSchemasBetweenStrings) {
+  const auto error = [](std::string_view schema) {
+    const GrammarSpec spec{
+        .kind = GrammarSpec::Kind::structural_tag,
+        .text = cat(R"({"type": "structural_tag", "format": {"type": "sequence", "elements": [
+            {"type": "const_string", "value": "a"}, {"type": "json_schema", "json_schema": )",
+                    schema, "}]}}")};
+    const Result<void> checked = check_grammar(spec);
+    return checked.ok() ? "" : checked.error().message();
+  };
+  EXPECT_EQ(error(R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}})"), "");
+  EXPECT_THAT(error(R"({"items": {"not": {}}})"), HasSubstr("keyword not"));
+  EXPECT_THAT(error("3"), HasSubstr("a schema is"));
+}
+
 TEST(CheckGrammar, BoundsBytes) {
   const GrammarSpec spec{.kind = GrammarSpec::Kind::regex, .text = std::string(300'000, 'a')};
   EXPECT_THAT(check_grammar(spec).error().message(), HasSubstr("300000 bytes"));

@@ -27,7 +27,7 @@ Error refused(std::string_view message, const GrammarSpec& spec) {
   }
   while (!message.empty() && (message.back() == '\n' || message.back() == '.'))
     message.remove_suffix(1);
-  constexpr const char* names[] = {"json_object", "JSON schema", "regex", "grammar"};
+  constexpr const char* names[] = {"json_object", "JSON schema", "regex", "grammar", "tools"};
   return {ErrorCode::invalid_argument, cat("can't follow it: ", message),
           names[static_cast<std::size_t>(spec.kind)], "change it, or leave that part out"};
 }
@@ -41,6 +41,8 @@ xgrammar::CompiledGrammar compile_with(xgrammar::GrammarCompiler& compiler,
       return compiler.CompileJSONSchema(spec.text);
     case GrammarSpec::Kind::regex:
       return compiler.CompileRegex(spec.text);
+    case GrammarSpec::Kind::structural_tag:
+      return compiler.CompileStructuralTag(spec.text);
     case GrammarSpec::Kind::ebnf:
       break;
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/norm.cuh"
@@ -13,6 +15,7 @@ constexpr int most_parts = 4;
 struct Parts {
   Heads all[most_parts];
   std::int64_t end_head[most_parts];  // of a row, counted through
+  int end_run[most_parts];            // the same of runs of heads
   bool whole[most_parts];
   int count;
   std::int64_t rows;
@@ -20,19 +23,142 @@ struct Parts {
   BlockTable table;
 };
 
-// Where a row's numbers go in pages; none for a row that has no sequence.
-__device__ std::int64_t place_in_pages(const Parts& p, const Pages& pages, std::int64_t row,
-                                       int lane) {
+// Where a row's numbers go in pages; none for a row that has no sequence. By a whole warp.
+__device__ std::int64_t place_in_pages(const Parts& p, const Pages& pages, int row) {
+  const std::int32_t position = p.sequences.positions[row];
+  const auto count = static_cast<int>(p.sequences.count);
   int before = 0;
-  for (std::int64_t i = lane; i <= p.sequences.count; i += 32)
+  for (int i = static_cast<int>(threadIdx.x) % 32; i <= count; i += 32)
     before += p.sequences.seq_begin[i] <= row ? 1 : 0;
-  const auto sequence = static_cast<std::int64_t>(__reduce_add_sync(0xFFFFFFFFU, before)) - 1;
-  if (sequence < 0 || sequence >= p.sequences.count) return -1;
-  const std::int64_t position = p.sequences.positions[row];
-  const std::int64_t page =
-      p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
-  return page * pages.page_stride + position % p.table.page_tokens * pages.token_stride;
+  const int sequence = static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, before)) - 1;
+  if (sequence < 0 || sequence >= count) return -1;
+  const auto page_tokens = static_cast<std::int32_t>(p.table.page_tokens);
+  const std::int64_t page = p.table.pages[sequence * p.table.stride + position / page_tokens];
+  return page * pages.page_stride + position % page_tokens * pages.token_stride;
 }
+
+template <bool whole>
+__device__ void write_as(void* to, DType type, std::int64_t begin, int at, int width,
+                         const Four& value) {
+  if (type == DType::f32) {
+    write_four<whole>(static_cast<float*>(to) + begin, at, width, value);
+  } else {
+    write_four<whole>(static_cast<bf16*>(to) + begin, at, width, value);
+  }
+}
+
+// ---- heads that a warp holds: four numbers a lane, and a pair in one lane or in two ----
+
+constexpr int held_width = 128;
+
+// Lanes away from which a four's other halves of pairs lie; 0 where nothing is turned.
+struct Turn {
+  Four cosines{1, 1, 1, 1};
+  Four sines{};
+  int other = 0;
+  bool second = false;
+};
+
+__device__ Turn turn_of(const Heads& h, std::int64_t row, int at) {
+  Turn turn;
+  const auto pairs = static_cast<int>(h.pairs);
+  if (h.cos_sin == nullptr || at >= 2 * pairs) return turn;
+  const float* const cosines = h.cos_sin + row * 2 * pairs;
+  if (h.interleaved) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      turn.cosines.at[i] = cosines[at / 2 + i / 2];
+      turn.sines.at[i] = cosines[pairs + at / 2 + i / 2];
+    }
+    return turn;
+  }
+  turn.second = at >= pairs;
+  turn.other = turn.second ? -pairs / 4 : pairs / 4;
+  const int pair = turn.second ? at - pairs : at;
+  turn.cosines = read_four<true>(cosines, pair, pairs);
+  turn.sines = read_four<true>(cosines + pairs, pair, pairs);
+  return turn;
+}
+
+// All lanes of the warp.
+template <class X>
+__device__ Four turned(const Heads& h, const Turn& turn, const Four& head, int at) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  Four value = head;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float far = __shfl_sync(0xFFFFFFFFU, head.at[i], lane + turn.other);
+    const float other = h.interleaved ? head.at[i ^ 1] : far;
+    const bool second = h.interleaved ? i % 2 != 0 : turn.second;
+    const float c = turn.cosines.at[i];
+    const float s = turn.sines.at[i];
+    const float result = second ? head.at[i] * c + other * s : head.at[i] * c + -other * s;
+    value.at[i] = widen(narrow<X>(result));
+  }
+  return at < 2 * h.pairs ? value : head;
+}
+
+// `each` heads of a row from `first` on, or as many as there are; all are on their way together.
+template <class X, int each>
+__device__ void prepare_held(const Parts& p, const Heads& h, int row, int first) {
+  const int at = 4 * (static_cast<int>(threadIdx.x) % 32);
+  const auto width = static_cast<int>(h.width);
+  const int count = min(each, static_cast<int>(h.heads) - first);
+  const bool mine = at < width;
+  Four weight{};
+  if (h.norm_weight != nullptr && mine) weight = read_four<true>(h.norm_weight, at, width);
+  wait_for_previous_grid();
+  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + first * h.x_head_stride;
+  Four values[each]{};
+#pragma unroll
+  for (int i = 0; i < each; ++i)
+    if (i < count && mine) values[i] = read_four<true>(x + i * h.x_head_stride, at, width);
+  const Turn turn = turn_of(h, row, at);
+  const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row) : -1;
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    Four value = values[i];
+    if (h.norm_weight != nullptr) {
+      Squares squares;
+      squares.add(value);
+      const float factor = Squares::factor_of(squares.of_warp(), width, h.eps);
+      value = normed<X>(value, weight, factor, h.weight_in_f32);
+#pragma unroll
+      for (float& number : value.at) number = widen(narrow<X>(number));
+    }
+    if (h.cos_sin != nullptr) value = turned<X>(h, turn, value, at);
+    if (i >= count || !mine) continue;
+    const int head = first + i;
+    if (h.out != nullptr)
+      write_as<true>(h.out, h.out_type, row * h.out_stride + head * h.out_head_stride, at, width,
+                     value);
+    if (place >= 0)
+      write_as<true>(h.pages.data, h.pages.type, place + head * h.pages.head_stride, at, width,
+                     value);
+  }
+}
+
+// A warp a run of heads of one part.
+template <int each>
+__global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant__ Parts p) {
+  launch_dependents();
+  const int index = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / 32;
+  const int runs = p.end_run[p.count - 1];
+  const int row = index / runs;
+  if (row >= p.rows) return wait_for_previous_grid();
+  int run = index % runs;
+  int part = 0;
+  while (run >= p.end_run[part]) ++part;
+  if (part > 0) run -= p.end_run[part - 1];
+  const Heads& h = p.all[part];
+  if (h.x_type == DType::f32) {
+    prepare_held<float, each>(p, h, row, run * each);
+  } else {
+    prepare_held<bf16, each>(p, h, row, run * each);
+  }
+}
+
+// ---- any heads ----
 
 // Number `at` of a head after the turn; `head` is the head before it.
 __device__ float turned(const Heads& h, const float* cosines, const float* head, int at) {
@@ -52,7 +178,7 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
                         float* shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto width = static_cast<int>(h.width);
-  X* const x = static_cast<X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
+  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Squares squares;
   for (int at = 4 * lane; at < width; at += 128) {
     const Four value = read_four<whole>(x, at, width);
@@ -70,8 +196,8 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
     }
   }
   __syncwarp();
-  const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row, lane) : -1;
-  const std::int64_t to = place + head * h.pages.head_stride;
+  const std::int64_t place =
+      h.pages.data != nullptr ? place_in_pages(p, h.pages, static_cast<int>(row)) : -1;
   for (int at = 4 * lane; at < width; at += 128) {
     Four value = read_four<true>(shared, at, width);
     if (h.cos_sin != nullptr) {
@@ -81,13 +207,12 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
         if (at + i < width) value.at[i] = widen(narrow<X>(turned(h, cosines, shared, at + i)));
       }
     }
-    write_four<whole>(x, at, width, value);
-    if (place < 0) continue;
-    if (h.pages.type == DType::f32) {
-      write_four<whole>(static_cast<float*>(h.pages.data) + to, at, width, value);
-    } else {
-      write_four<whole>(static_cast<bf16*>(h.pages.data) + to, at, width, value);
-    }
+    if (h.out != nullptr)
+      write_as<whole>(h.out, h.out_type, row * h.out_stride + head * h.out_head_stride, at, width,
+                      value);
+    if (place >= 0)
+      write_as<whole>(h.pages.data, h.pages.type, place + head * h.pages.head_stride, at, width,
+                      value);
   }
 }
 
@@ -122,8 +247,28 @@ bool heads_in_fours(const Heads& h) {
   const bool pages =
       h.pages.data == nullptr || (in_fours(h.pages.data, h.pages.type, h.pages.page_stride) &&
                                   h.pages.token_stride % 4 == 0 && h.pages.head_stride % 4 == 0);
+  const bool out =
+      h.out == nullptr || (in_fours(h.out, h.out_type, h.out_stride) && h.out_head_stride % 4 == 0);
   return h.width % 4 == 0 && in_fours(h.x, h.x_type, h.x_stride) && h.x_head_stride % 4 == 0 &&
-         in_fours(h.norm_weight, DType::f32, 0) && pages;
+         in_fours(h.norm_weight, DType::f32, 0) && pages && out;
+}
+
+// Whether a warp holds a head, and its pairs are whole fours.
+bool held(const Heads& h) {
+  const bool turns =
+      h.cos_sin == nullptr || (h.pairs % 4 == 0 && in_fours(h.cos_sin, DType::f32, 0));
+  return heads_in_fours(h) && h.width <= held_width && turns;
+}
+
+template <int each>
+void launch_runs(Parts& parts, StreamHandle stream) {
+  for (int i = 0; i < parts.count; ++i)
+    parts.end_run[i] = static_cast<int>((parts.all[i].heads + each - 1) / each) +
+                       (i > 0 ? parts.end_run[i - 1] : 0);
+  const std::int64_t all = parts.rows * parts.end_run[parts.count - 1];
+  queue("prepare_heads", prepare_runs<each>,
+        {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,
+        parts);
 }
 
 void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
@@ -162,6 +307,13 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
     parts.end_head[at] = h.heads + (at > 0 ? parts.end_head[at - 1] : 0);
   }
   if (parts.count == 0 || params.rows <= 0) return;
+  if (std::all_of(parts.all, parts.all + parts.count, held)) {
+    // One head a warp until there are more than enough of them.
+    constexpr std::int64_t many_heads = 4096;
+    if (params.rows * parts.end_head[parts.count - 1] < many_heads)
+      return launch_runs<1>(parts, stream);
+    return launch_runs<4>(parts, stream);
+  }
   const std::int64_t all = params.rows * parts.end_head[parts.count - 1];
   queue("prepare_heads", prepare_parts,
         {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,

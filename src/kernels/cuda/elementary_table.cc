@@ -35,6 +35,7 @@ Result<const ElementaryTable*> cuda_table() {
       .log_probabilities = cuda::log_probabilities,
       .top_k = cuda::top_k,
       .route = cuda::route,
+      .norm_and_route = cuda::norm_and_route,
       .sample = cuda::sample,
       .sample_scratch_bytes = cuda::sample_scratch_bytes,
       .count_tokens = cuda::count_tokens,
