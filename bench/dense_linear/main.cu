@@ -141,7 +141,7 @@ void run(const Case& c) {
     };
     const auto slabs = [&](int i, StreamHandle s) {
       const Linear one = product(i);
-      motley::kernels::cuda::linear_slabs({&one, 1}, s);
+      motley::kernels::cuda::linear_slabs({&one, 1}, {}, s);
     };
     const bool few = motley::kernels::cuda::linear_slabs_supports(product(0));
     const double slab = few ? measure(count, replays, slabs) : 0;

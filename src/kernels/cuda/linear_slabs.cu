@@ -208,6 +208,12 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Ahead of the many bytes that others wait for.
+  const NormShare<true> norm_weights(
+      p.rows.norm.weight,
+      makes_rows && thread / p.team.threads < p.rows.add.rows ? p.parts[0].w.in : 0, p.team,
+      thread % p.team.threads);
   const unsigned first = blockIdx.x * p.tiles_per_block;
   const unsigned last = min(first + p.tiles_per_block, p.end_tile[p.count - 1]);
   Supply supply(first, last);
@@ -227,12 +233,8 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   std::int64_t row_stride = any.x_stride;
   if constexpr (makes_rows) {
     auto* const x = reinterpret_cast<bf16*>(sums + warps * 8 * row_eights * batch_outputs);
-    const int thread = static_cast<int>(threadIdx.x);
-    const NormShare<true> weights(p.rows.norm.weight,
-                                  thread / p.team.threads < any.rows ? any.w.in : 0, p.team,
-                                  thread % p.team.threads);
     wait_for_previous_grid();
-    make_rows(p, weights, x, warp_sums);
+    make_rows(p, norm_weights, x, warp_sums);
     rows = reinterpret_cast<const Bf16*>(x);
     row_stride = any.w.in;
   } else {
