@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::int64_t most_sequences = 256;
 constexpr std::uint64_t host_pages_each = 2;  // for a page of a device
+// Without --kv-memory: the part of the host's free memory that keys and values take, and the part
+// of a GPU's that they leave to graphs and to what the driver wants.
+constexpr std::uint64_t host_parts = 4;
+constexpr std::uint64_t gpu_parts_spared = 32;
 constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
 
 // Requests without a seed differ from one start of the program to the next.
@@ -23,19 +27,38 @@ std::uint64_t random_seed() {
   return std::uint64_t{device()} << 32 | device();
 }
 
+// Others may take and give back memory meanwhile.
+std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
+  return bytes - std::min(bytes, part);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text) {
+  return load(settings,
+              {.model = [](tensor::Device& device,
+                           ModelSettings& of) { return load_model(of.model, of.compute, device); },
+               .adapter = {},
+               .text = &text});
+}
+
+Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
+                                                       const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
-  MOTLEY_TRY(stack->device_, open_device(settings.compute));
-  MOTLEY_TRY(stack->model_, load_model(settings.model, settings.compute, *stack->device_));
+  MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings.compute));
+  MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());
+  stack->device_ = std::make_unique<tensor::MeteredDevice>(std::move(device));
+  MOTLEY_TRY(stack->model_, source.model(*stack->device_, settings));
+  const std::uint64_t weights = stack->device_->usage().bytes;
   MOTLEY_TRY_VOID(stack->make_memory(settings));
-  MOTLEY_TRY_VOID(stack->make_executor(text));
+  MOTLEY_TRY_VOID(stack->make_executor(source.text));
+  MOTLEY_TRY_VOID(stack->warm_up(before, weights));
   stack->store_ = std::make_unique<engine::PoolStore>(
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
-                                 .host_pool = stack->host_pool_.get()});
+                                 .host_pool = stack->host_pool_.get(),
+                                 .source = source.adapter});
   stack->engine_ = engine::Engine::create({.executor = stack->executor_.get(),
                                            .adapters = stack->store_.get(),
                                            .clock = &stack->clock_},
@@ -44,65 +67,103 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& sett
   return stack;
 }
 
-// Adapters' pages first: the keys and values take of the rest.
+// Adapters' pages first, then what steps work in; keys and values take of the rest.
 Result<void> EngineStack::make_memory(const ModelSettings& settings) {
-  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  lora::Pool::Options pool{.bytes = settings.adapter_memory.value_or(
-                               std::max(memory.available / 8, least_adapter_memory)),
-                           .dtype = settings.compute.factors.value_or(model_->activations()),
-                           .experts = model_->factor_layout(),
-                           .directory = on_gpu};
-  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
-  if (on_gpu) {
-    // Adapters that make room on the device stay within reach of a copy.
-    lora::Pool::Options behind = pool;
-    behind.bytes = host_pages_each * pool.bytes;
-    behind.directory = false;
-    MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), behind));
-  }
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
+  MOTLEY_TRY_VOID(make_pools(settings, memory.available));
 
   const std::int64_t longest = model_->config().max_positions;
-  const std::int64_t page =
-      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations());
-  const std::int64_t all = most_sequences * runner::KvMemory::pages_for(longest);
-  const auto bytes = settings.kv_memory.value_or((memory.available - pool.bytes) / 4);
-  const std::int64_t pages =
-      std::min(all, static_cast<std::int64_t>(bytes / static_cast<std::uint64_t>(page)));
-  if (pages < 2)
-    return Error(ErrorCode::out_of_memory,
-                 cat(format_bytes(bytes), " hold no page of keys and values, which takes ",
-                     format_bytes(static_cast<std::uint64_t>(page))),
-                 "--kv-memory", "give more, or free some memory");
-  MOTLEY_TRY(runner_, runner::Runner::create(
-                          *model_, *device_,
-                          {.max_rows = settings.max_batch_tokens,
-                           .max_sequences = std::min(most_sequences, settings.max_batch_tokens),
-                           .max_tokens = std::min(longest, pages * runner::KvMemory::page_tokens),
-                           .pages = pages,
-                           .adapters = pool_.get(),
-                           .graphs = settings.compute.graphs}));
-  log::info("engine.memory", {{"device", device_->description()},
-                              {"compute", model_->exact() ? "f32" : "bf16"},
-                              {"experts", model_->describe_backends()},
-                              {"adapter_pages", pool_->usage().pages},
-                              {"adapter_bytes", pool_->usage().pages * pool_->usage().page_bytes},
-                              {"kv_pages", pages},
-                              {"kv_bytes", pages * page},
-                              {"kv_tokens", pages * runner::KvMemory::page_tokens},
-                              {"longest_sequence", runner_->options().max_tokens}});
+  const std::int64_t sequences = std::min(most_sequences, settings.max_batch_tokens);
+  runner::Runner::Options options{.max_rows = settings.max_batch_tokens,
+                                  .max_sequences = sequences,
+                                  .max_tokens = longest,
+                                  .pages = sequences * runner::KvMemory::pages_for(longest),
+                                  .adapters = pool_.get(),
+                                  .graphs = settings.compute.graphs};
+  // A GPU's step of single tokens is one graph, so all of its logits come at once.
+  if (on_gpu) options.logit_rows = sequences;
+  const auto page = static_cast<std::uint64_t>(
+      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations()));
+  // A GPU is there for this alone; the host's memory is others' too.
+  options.spare = memory.total / gpu_parts_spared;
+  if (settings.kv_memory || !on_gpu) {
+    const std::uint64_t bytes =
+        settings.kv_memory.value_or(less(memory.available, pool_bytes()) / host_parts);
+    options.spare.reset();
+    options.pages = std::min(options.pages, static_cast<std::int64_t>(bytes / page));
+    if (options.pages < 2)
+      return Error(ErrorCode::out_of_memory,
+                   cat(format_bytes(bytes), " hold no page of keys and values, which takes ",
+                       format_bytes(page)),
+                   "--kv-memory", "give more, or free some memory");
+    options.max_tokens = std::min(longest, options.pages * runner::KvMemory::page_tokens);
+  }
+  MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_, options));
   return {};
 }
 
-Result<void> EngineStack::make_executor(const text::ModelText& text) {
+Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
+  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
+  lora::Pool::Options pool{
+      .bytes = settings.adapter_memory.value_or(std::max(available / 8, least_adapter_memory)),
+      .dtype = settings.compute.factors.value_or(model_->activations()),
+      .experts = model_->factor_layout(),
+      .directory = on_gpu};
+  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
+  if (!on_gpu) return {};
+  // Adapters that make room on the device stay within reach of a copy.
+  pool.bytes = settings.adapter_host_memory.value_or(host_pages_each * pool.bytes);
+  pool.directory = false;
+  MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), pool));
+  return {};
+}
+
+// Says what everything takes once it stands; what a GPU is said to have given agrees with the sum.
+Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
+  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
+  MOTLEY_TRY(const tensor::MemoryInfo stands, device_->memory());
+  MOTLEY_TRY_VOID(runner_->warm_up());
+  MOTLEY_TRY(const tensor::MemoryInfo warm, device_->memory());
+  const std::int64_t pages = runner_->options().pages;
+  const std::uint64_t kv = static_cast<std::uint64_t>(
+      pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations()));
+  const std::uint64_t taken = device_->usage().bytes;
+  log::info("engine.memory",
+            {{"device", device_->description()},
+             {"compute", model_->exact() ? "f32" : "bf16"},
+             {"experts", model_->describe_backends()},
+             {"weight_bytes", weights},
+             {"scratch_bytes", taken - weights - pool_bytes() - kv},
+             {"graphs", runner_->graphs()},
+             {"graph_bytes", on_gpu ? less(stands.available, warm.available) : 0},
+             {"adapter_pages", pool_->usage().pages},
+             {"adapter_bytes", pool_bytes()},
+             {"kv_pages", pages},
+             {"kv_bytes", kv},
+             {"kv_tokens", pages * runner::KvMemory::page_tokens},
+             {"longest_sequence",
+              std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},
+             {"device_bytes", on_gpu ? less(before.available, warm.available) : taken}});
+  return {};
+}
+
+std::uint64_t EngineStack::pool_bytes() const {
+  return pool_->usage().pages * pool_->usage().page_bytes;
+}
+
+Result<void> EngineStack::make_executor(const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
-  // Grammars write no special token: those mark what a template says.
-  std::vector<std::string> bytes(static_cast<std::size_t>(width));
-  const text::Tokenizer& tokenizer = text.tokenizer();
-  for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
-    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
-  MOTLEY_TRY(auto vocabulary,
-             engine::GrammarVocabulary::create(bytes, width, text.generation().end_tokens));
+  std::optional<engine::GrammarVocabulary> vocabulary;
+  if (text != nullptr) {
+    // Grammars write no special token: those mark what a template says.
+    std::vector<std::string> bytes(static_cast<std::size_t>(width));
+    const text::Tokenizer& tokenizer = text->tokenizer();
+    for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
+      if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
+    MOTLEY_TRY(vocabulary,
+               engine::GrammarVocabulary::create(bytes, width, text->generation().end_tokens));
+  }
   samplers_ = std::make_unique<engine::SamplerMaker>(std::move(vocabulary), random_seed());
   MOTLEY_TRY(executor_, engine::RunnerExecutor::create(
                             *runner_, {.vocabulary = width, .samplers = samplers_.get()}));

@@ -14,16 +14,48 @@ struct Need {
 
 struct Room {
   std::int64_t available = 0;  // pages, free or cached
-  std::int64_t running = 0;    // sequences
+  // Pages that the running sequences, and the new one, are to grow by before one must be pushed
+  // back: see Foresight.
+  std::int64_t growth = 0;
+  std::int64_t running = 0;  // sequences
   std::int64_t most_running = 0;
 };
 
-// Pages that stay available behind an admission: one for each sequence that runs, the new one
-// included, so that they can go on for a while before one must be pushed back. Alone, a sequence
-// needs none.
-constexpr std::int64_t reserve(const Room& room) {
-  return room.running == 0 ? 0 : room.running + 1;
-}
+// Pages that stay available behind an admission. Alone, a sequence needs none.
+constexpr std::int64_t reserve(const Room& room) { return room.running == 0 ? 0 : room.growth; }
+
+// How many pages each running sequence is provided with ahead, of those that it may still take.
+// One, as long as that does; where sequences were pushed back for want of pages, twice as many, up
+// to `most`, and half as many again after `calm_steps` without. So a sequence begins where it can
+// go on for a while, without pages being kept for answers that end early.
+class Foresight {
+ public:
+  static constexpr std::int64_t most = 4;
+  static constexpr std::int64_t calm_steps = 256;
+
+  constexpr std::int64_t pages() const { return pages_; }
+
+  // After every step.
+  constexpr void learn(bool pushed_back) {
+    if (pushed_back) {
+      pages_ = pages_ < most ? 2 * pages_ : most;
+      calm_ = 0;
+    } else if (++calm_ == calm_steps) {
+      pages_ = pages_ > 1 ? pages_ / 2 : 1;
+      calm_ = 0;
+    }
+  }
+
+  // Of a sequence that holds so many pages and takes so many in all, if it is not ended before.
+  constexpr std::int64_t growth(std::int64_t held, std::int64_t in_all) const {
+    const std::int64_t left = in_all - held;
+    return left < 1 ? 1 : left < pages_ ? left : pages_;
+  }
+
+ private:
+  std::int64_t pages_ = 1;
+  std::int64_t calm_ = 0;
+};
 
 // What is missing until the sequence may begin; it may where both are 0.
 struct Shortage {

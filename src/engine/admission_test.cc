@@ -12,9 +12,27 @@ TEST(Admission, AloneASequenceTakesEveryPage) {
 }
 
 TEST(Admission, BesideOthersEachKeepsAPageToGrow) {
-  const Room room{.available = 10, .running = 2, .most_running = 4};
+  const Room room{.available = 10, .growth = 3, .running = 2, .most_running = 4};
   EXPECT_TRUE(shortage({.pages = 7}, room).none());
   EXPECT_EQ(shortage({.pages = 8}, room), (Shortage{.pages = 1}));
+}
+
+TEST(Admission, ForesightGrowsWhereSequencesArePushedBackAndWanes) {
+  Foresight foresight;
+  EXPECT_EQ(foresight.growth(2, 100), 1);
+  foresight.learn(true);
+  foresight.learn(true);
+  EXPECT_EQ(foresight.growth(2, 100), 4);
+  EXPECT_EQ(foresight.growth(2, 5), 3);  // no more than it can take
+  EXPECT_EQ(foresight.growth(5, 5), 1);
+  for (int i = 0; i < 20; ++i) foresight.learn(true);
+  EXPECT_EQ(foresight.pages(), Foresight::most);
+  for (int i = 1; i < Foresight::calm_steps; ++i) foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), Foresight::most);
+  foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), Foresight::most / 2);
+  for (int i = 0; i < 10 * Foresight::calm_steps; ++i) foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), 1);
 }
 
 // Pages that others own cost nothing; cached ones are no longer available once they are revived.

@@ -70,7 +70,12 @@ SamplingState::SamplingState(const Request& request, std::optional<Grammar> gram
   std::vector<std::int32_t> ends = request.stop_ids;
   if (!params.ignore_eos) ends.insert(ends.end(), request.end_ids.begin(), request.end_ids.end());
   rules.early_biases = without(rules.biases, ends);
-  if (rules.penalties) tokens_ = request.tokens;
+  rules.tokens = request.tokens.size() +
+                 static_cast<std::size_t>(std::max<std::int64_t>(request.max_tokens, 0));
+  if (rules.penalties) {
+    tokens_.reserve(rules.tokens);
+    tokens_ = request.tokens;
+  }
   seed_ = seed_of_choice(params.seed.value_or(seed), 0);
   if (grammar) {
     // A grammar's text has to end with something, whatever else the model's ends mean.
@@ -86,8 +91,11 @@ SamplingState::SamplingState(const SamplingState& other, int choice)
     : rules_(other.rules_),
       id_(next_id()),
       seed_(seed_of_choice(other.rules_->choice.seed, choice)),
-      drawn_(other.drawn_),
-      tokens_(other.tokens_) {
+      drawn_(other.drawn_) {
+  if (rules_->penalties) {
+    tokens_.reserve(rules_->tokens);
+    tokens_ = other.tokens_;
+  }
   if (other.grammar_) grammar_.emplace(other.grammar_->fork());
 }
 

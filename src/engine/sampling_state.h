@@ -54,6 +54,7 @@ class SamplingState final : public Sampler {
     kernels::SampleChoice choice;
     bool penalties = false;
     std::int64_t prompt = 0;
+    std::size_t tokens = 0;  // with all that may be drawn
     std::int64_t min_tokens = 0;
     std::vector<LogitBias> biases;
     std::vector<LogitBias> early_biases;  // before min_tokens: with what ends a choice ruled out

@@ -218,6 +218,7 @@ void Scheduler::fill(Stats& stats) const {
   stats.adapter_evictions = usage.evictions;
   stats.adapter_pages = usage.pages;
   stats.adapter_pages_free = usage.free_pages;
+  stats.adapter_pages_pinned = usage.pinned_pages;
   stats.adapter_page_bytes = usage.page_bytes;
 }
 

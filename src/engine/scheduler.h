@@ -88,6 +88,8 @@ class Scheduler {
   void ask_for_adapters(WaitingSequence& waiting, TimePoint now);
   bool find_room(const WaitingSequence& waiting);
   Shortage shortage_of(const WaitingSequence& waiting) const;
+  // Pages that a sequence is provided with ahead.
+  std::int64_t growth_of(const Sequence& sequence) const;
   void begin(WaitingSequence waiting);
   void push_back_last();
   void insert_running(std::unique_ptr<RunningSequence> running);
@@ -127,6 +129,7 @@ class Scheduler {
   Waiting waiting_;
   std::vector<std::unique_ptr<RunningSequence>> running_;  // in order
   FairOrder fair_;
+  Foresight foresight_;
   std::optional<Order> first_in_line_;  // for whose adapters room is made
   bool adapters_changed_ = false;
   bool has_run_ = false;  // since the executor let go

@@ -26,9 +26,9 @@ void Scheduler::admit() {
         failures.emplace_back(waiting.sequence.job, *waiting.claim->error());
       else if (!waiting.claim && !residency_.can_fit(waiting.sequence.job->adapters.entries()))
         failures.emplace_back(waiting.sequence.job,
-                              Error(ErrorCode::out_of_memory,
+                              Error(ErrorCode::unsupported,
                                     "the request's adapters don't fit the adapters' memory at once",
-                                    {}, "use fewer, or give them more (--adapter-memory)"));
+                                    "adapters", "use fewer, or give them more (--adapter-memory)"));
       ++at;
       continue;
     }
@@ -80,15 +80,25 @@ void Scheduler::ask_for_adapters(WaitingSequence& waiting, TimePoint now) {
   residency_.make_room(adapters);
 }
 
+std::int64_t Scheduler::growth_of(const Sequence& sequence) const {
+  const Job& job = *sequence.job;
+  const std::int64_t most = std::min(longest_, job.prompt_tokens() + job.request.max_tokens);
+  return sequence.open() *
+         foresight_.growth(pages_.pages_for(sequence.length()), pages_.pages_for(most));
+}
+
 Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
   const auto key = waiting.claim->mix().key();
   KvPages::Match match;
   if (!waiting.sequence.job->scoring())
     match = pages_.match(MixKey(key.begin(), key.end()), waiting.sequence.tokens);
+  std::int64_t growth = growth_of(waiting.sequence);
+  for (const auto& running : running_) growth += growth_of(running->sequence);
   return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
                    .found = match.pages,
                    .idle = match.idle},
                   {.available = pages_.available(),
+                   .growth = growth,
                    .running = static_cast<std::int64_t>(running_.size()),
                    .most_running = limits_.sequences});
 }

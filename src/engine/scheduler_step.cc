@@ -26,6 +26,7 @@ Result<void> Scheduler::lay_out() {
 // Whoever needs a page pushes back the last in order while there is none, in the end itself; so the
 // first always goes on.
 Result<void> Scheduler::lay_out_decodes() {
+  const std::uint64_t preemptions = stats_.preemptions;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     RunningSequence& running = *running_[i];
     if (running.remaining() != 1) continue;
@@ -38,6 +39,7 @@ Result<void> Scheduler::lay_out_decodes() {
       MOTLEY_TRY_VOID(executor_->copy_page(copy->from, copy->to));
     add_chunk(running, 1);
   }
+  foresight_.learn(stats_.preemptions > preemptions);
   return {};
 }
 

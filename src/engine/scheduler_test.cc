@@ -80,6 +80,26 @@ TEST(Scheduler, PushedBackSequencesLoseNothing) {
   EXPECT_EQ(world.scheduler.pages().used(), 0);
 }
 
+// Far more than there are pages for: who begins goes on for a while.
+TEST(Scheduler, OnFewPagesSequencesDoNotComeAndGo) {
+  World world({.limits = {.rows = 128,
+                          .sequences = 64,
+                          .sequence_tokens = 512,
+                          .pages = 33,
+                          .page_tokens = 16,
+                          .vocabulary = 97}});
+  constexpr std::int32_t requests = 40;
+  for (std::int32_t i = 0; i < requests; ++i)
+    world.submit({.tokens = prompt(20, i), .max_tokens = 120 + i});
+  world.run();
+  Stats stats;
+  world.scheduler.fill(stats);
+  EXPECT_EQ(stats.finished_length, requests);
+  // With one page ahead for each there are 42, and prompts are computed three times.
+  EXPECT_LT(stats.preemptions, 20);
+  EXPECT_LT(stats.prompt_tokens, 2 * requests * 20 + 400);
+}
+
 TEST(Scheduler, StopIdsEndAChoiceOnceMinTokensAreThere) {
   World world;
   Request request{.tokens = prompt(5), .max_tokens = 40};

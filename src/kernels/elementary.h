@@ -235,8 +235,9 @@ struct StorePaged {
   std::int64_t x_head_stride = 0;
 };
 
-// A projection's heads on their way to attention: each is normed, turned and stored, where it is
-// wanted, with the bits of RmsNorm, Rope and StorePaged one after the other. x is changed in place.
+// A projection's heads on their way to attention: each is normed, turned, stored and written, where
+// it is wanted, with the bits of RmsNorm, Rope, StorePaged and RoundTo one after the other. What x
+// held is lost.
 struct Heads {
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -250,7 +251,11 @@ struct Heads {
   const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no turn
   std::int64_t pairs = 0;
   bool interleaved = false;
-  Pages pages{};  // without data: not stored
+  Pages pages{};        // without data: not stored
+  void* out = nullptr;  // may be x; null: not written
+  DType out_type = DType::f32;
+  std::int64_t out_stride = 0;
+  std::int64_t out_head_stride = 0;
 };
 
 // Of all projections of a layer in one.
@@ -415,6 +420,9 @@ struct ElementaryTable {
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
+  // The type to which it rounds queries of float32 before anything else: whoever makes them may as
+  // well. Of the params only pages, table and widths need be there.
+  DType (*attention_queries)(const Attention&) = nullptr;
   AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;

@@ -61,8 +61,10 @@ CacheLayout cache_layout(const GroupedAttention& block) {
 std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
   const std::int64_t q_width = block.q.out();
   const std::int64_t kv_width = block.k.out();
-  // q, k and v, attention's result, and the accumulators of one linear map at a time.
-  return scratch_bytes(rows, {q_width + 2 * kv_width, q_width, std::max(q_width, block.o.out())}) +
+  // q, k and v, q as attention reads it, attention's result, and the accumulators of one linear map
+  // at a time.
+  return scratch_bytes(
+             rows, {q_width + 2 * kv_width, q_width, q_width, std::max(q_width, block.o.out())}) +
          lora::scratch_bytes;
 }
 
@@ -102,15 +104,19 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
   };
+  const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
+  const Tensor queries =
+      query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
   ops::prepare_heads(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
-      std::array{ops::PreparedHeads{.x = q_heads, .norm = norm(block.q_norm), .turned = true},
+      std::array{ops::PreparedHeads{
+                     .x = q_heads, .norm = norm(block.q_norm), .turned = true, .out = queries},
                  ops::PreparedHeads{
                      .x = k_heads, .norm = norm(block.k_norm), .turned = true, .pages = pages.keys},
                  ops::PreparedHeads{.x = v_heads, .pages = pages.values}});
 
   const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
-  ops::attention(context, step.batch.rows, q_heads, pages.keys, pages.values,
+  ops::attention(context, step.batch.rows, queries, pages.keys, pages.values,
                  {.scale = block.scale,
                   .window = block.window,
                   .sinks = block.sinks.data(),

@@ -18,6 +18,7 @@ class KvMemory {
  public:
   static constexpr std::int64_t page_tokens = 16;
 
+  KvMemory() = default;  // without pages
   static Result<KvMemory> create(tensor::Allocator& allocator,
                                  std::span<const model::CacheLayout> layouts, DType dtype,
                                  std::int64_t pages);
@@ -40,8 +41,6 @@ class KvMemory {
   Result<void> copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const;
 
  private:
-  KvMemory() = default;
-
   tensor::Buffer memory_;
   std::vector<model::LayerPages> layers_;
   std::vector<std::int32_t> free_;  // the next to be taken at the back

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cat.h"
+#include "base/units.h"
 #include "kernels/elementary.h"
 #include "ops/embed.h"
 
@@ -30,8 +32,6 @@ moe::DeltaLimits delta_limits(const Runner::Options& options) {
 
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
                                                const Options& options) {
-  MOTLEY_TRY(KvMemory kv,
-             KvMemory::create(device, model.cache_layouts(), model.activations(), options.pages));
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
                                                             .tokens = options.max_tokens}));
@@ -46,9 +46,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
       model::scratch_bytes(options.max_rows, {config.hidden}) +
       model::scratch_bytes(options.logit_rows, {config.hidden, config.vocabulary});
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
-  std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(kv),
-                                            std::move(layout), std::move(workspace),
-                                            std::move(memory)));
+  std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(layout),
+                                            std::move(workspace), std::move(memory)));
   MOTLEY_TRY(runner->stream_, device.create_stream());
   if (options.keep_choices && config.has_experts()) {
     const tensor::Shape shape{config.layers, options.max_rows, config.moe.router.top_k};
@@ -62,20 +61,37 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                                         .labels = limits.labels,
                                                         .terms = limits.labels * limits.terms}));
   }
+  MOTLEY_TRY_VOID(runner->make_pages());
   return runner;
 }
 
 Runner::Runner(const model::Model& model, tensor::Device& device, const Options& options,
-               KvMemory kv, StepLayout layout, model::Model::Workspace workspace,
-               tensor::Buffer memory)
+               StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory)
     : model_(&model),
       device_(&device),
       options_(options),
-      kv_(std::move(kv)),
       layout_(std::move(layout)),
       workspace_(std::move(workspace)),
       arena_(std::move(memory)) {
   if (on_gpu()) mix_limits_ = delta_limits(options);
+}
+
+Result<void> Runner::make_pages() {
+  const std::vector<model::CacheLayout>& layouts = model_->cache_layouts();
+  if (options_.spare) {
+    MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
+    const auto page =
+        static_cast<std::uint64_t>(KvMemory::page_bytes(layouts, model_->activations()));
+    const std::uint64_t left = memory.available - std::min(memory.available, *options_.spare);
+    options_.pages = std::min(options_.pages, static_cast<std::int64_t>(left / page));
+    if (options_.pages < 1)
+      return Error(ErrorCode::out_of_memory,
+                   cat(format_bytes(left), " are left for keys and values, of which a page takes ",
+                       format_bytes(page)),
+                   device_->description(), "free some memory, or give adapters less of it");
+  }
+  MOTLEY_TRY(kv_, KvMemory::create(*device_, layouts, model_->activations(), options_.pages));
+  return {};
 }
 
 Runner::~Runner() {
@@ -91,10 +107,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   for (const Chunk& chunk : chunks)
     MOTLEY_CHECK(takes(chunk.mix).ok(), "mixes of adapters that steps have room for");
   layout_.build(chunks);
-  const bool by_graph =
-      on_gpu() && options_.graphs && layout_.decodes() &&
-      graph_rows(layout_.rows()) <=
-          std::min({options_.logit_rows, options_.max_rows, options_.max_sequences});
+  const bool by_graph = layout_.decodes() && graph_rows(layout_.rows()) <= most_graph_rows();
   if (table_ != nullptr) {
     MOTLEY_TRY_VOID(table_->upload(layout_.adapters(), *stream_));
   } else {
@@ -104,7 +117,11 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   MOTLEY_TRY_VOID(layout_.upload(*stream_));
   arena_.rewind(0);
   const auto queue_step = [&]() -> Result<void> {
-    if (by_graph) return decode_by_graph(sink);
+    if (by_graph) {
+      MOTLEY_TRY(const Tensor logits, decode_by_graph());
+      const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
+      return sink(logits.slice(0, 0, used), layout_.logit_rows());
+    }
     const Tensor hidden =
         arena_.allocate(DType::f32, {layout_.rows(), model_->config().hidden}).value();
     queue_forward(hidden);
@@ -117,8 +134,27 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   return queued;
 }
 
+std::int64_t Runner::most_graph_rows() const {
+  if (!on_gpu() || !options_.graphs) return 0;
+  return std::min({options_.logit_rows, options_.max_rows, options_.max_sequences});
+}
+
+Result<void> Runner::warm_up() {
+  for (std::int64_t rows = 1; graph_rows(rows) <= most_graph_rows(); rows = graph_rows(rows) + 1) {
+    layout_.build({});
+    layout_.pad_to(graph_rows(rows));
+    MOTLEY_TRY_VOID(layout_.upload(*stream_));
+    arena_.rewind(0);
+    MOTLEY_TRY_VOID(decode_by_graph());
+  }
+  layout_.clear();
+  return stream_->synchronize();
+}
+
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   const lora::Batch& adapters = layout_.adapters();
+  // The same labels; for its own rows the table knows more.
+  if (table_ != nullptr && labels == layout_.labels()) labels = table_->labels();
   return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
 }
 
@@ -142,7 +178,7 @@ void Runner::queue_decode(const Tensor& hidden, const Tensor& logits) {
   model_->logits(hidden, mixes(layout_.labels()), workspace_, stream_->handle(), logits);
 }
 
-Result<void> Runner::decode_by_graph(LogitsSink sink) {
+Result<Tensor> Runner::decode_by_graph() {
   const model::Config& config = model_->config();
   const std::int64_t rows = layout_.rows();
   const Tensor hidden = arena_.allocate(DType::f32, {rows, config.hidden}).value();
@@ -150,23 +186,28 @@ Result<void> Runner::decode_by_graph(LogitsSink sink) {
   const bool adapted = !layout_.adapters().empty();
   const GraphKey key{.rows = rows, .adapters = adapted, .reach = adapted ? table_->reach() : 0};
   const auto known = graphs_.find(key);
-  if (known != graphs_.end()) {
-    MOTLEY_TRY_VOID(known->second->launch(*stream_));
-    ++graph_launches_;
-  } else {
-    // Graphs of fewer kinds of adapters will not be asked for again.
-    std::erase_if(graphs_, [&](const auto& graph) {
-      return graph.first.adapters && adapted && graph.first.reach != key.reach;
-    });
-    // Once as it is, which also sets up what libraries set up at their first call.
-    queue_decode(hidden, logits);
-    MOTLEY_TRY(graphs_[key], stream_->capture([&]() -> Result<void> {
-      queue_decode(hidden, logits);
-      return kernels::cuda_launches();
-    }));
+  if (known == graphs_.end()) {
+    MOTLEY_TRY_VOID(capture_decode(key, hidden, logits));
+    return logits;
   }
-  const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
-  return sink(logits.slice(0, 0, used), layout_.logit_rows());
+  MOTLEY_TRY_VOID(known->second->launch(*stream_));
+  ++graph_launches_;
+  return logits;
+}
+
+Result<void> Runner::capture_decode(const GraphKey& key, const Tensor& hidden,
+                                    const Tensor& logits) {
+  // Graphs of fewer kinds of adapters will not be asked for again.
+  std::erase_if(graphs_, [&](const auto& graph) {
+    return graph.first.adapters && key.adapters && graph.first.reach != key.reach;
+  });
+  // Once as it is, which also sets up what libraries set up at their first call.
+  queue_decode(hidden, logits);
+  MOTLEY_TRY(graphs_[key], stream_->capture([&]() -> Result<void> {
+    queue_decode(hidden, logits);
+    return kernels::cuda_launches();
+  }));
+  return {};
 }
 
 Result<void> Runner::emit_logits(const Tensor& hidden, LogitsSink sink) {

@@ -32,8 +32,11 @@ class Runner {
     std::int64_t max_rows = 512;       // of a step, all chunks together
     std::int64_t max_sequences = 256;  // of a step
     std::int64_t max_tokens = 4096;    // of one sequence
-    std::int64_t pages = 0;            // of keys and values
-    std::int64_t logit_rows = 32;      // that get logits at a time
+    std::int64_t pages = 0;            // of keys and values, at most
+    // Bytes of the device that others will want: there are fewer pages where they would not leave
+    // that much. Nothing: as many as were asked for, whatever is left.
+    std::optional<std::uint64_t> spare = {};
+    std::int64_t logit_rows = 32;  // that get logits at a time
     // Where adapters of steps lie; null: none ever comes. Needed on a GPU, where it must keep
     // directories; on the CPU adapters may be in any pool.
     lora::Pool* adapters = nullptr;
@@ -71,6 +74,10 @@ class Runner {
   // An error is the sink's, or the device's end.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
+  // Captures every size that steps of single tokens without adapters have, so that none is captured
+  // while somebody waits. Does nothing where steps are not captured.
+  Result<void> warm_up();
+
   // What page `from` holds of every layer, in page `to` too, for the steps from now on.
   Result<void> copy_page(std::int32_t from, std::int32_t to) {
     return kv_.copy_page(from, to, *stream_);
@@ -85,7 +92,8 @@ class Runner {
   // step chose, behind its work. Only with keep_choices, and only layers that have experts.
   const tensor::Tensor& choices() const { return choices_; }
 
-  // Steps that a graph ran.
+  // Captured steps that are kept, and steps that one of them ran.
+  std::size_t graphs() const { return graphs_.size(); }
   std::uint64_t graph_launches() const { return graph_launches_; }
 
  private:
@@ -98,12 +106,20 @@ class Runner {
     friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
   };
 
-  Runner(const model::Model& model, tensor::Device& device, const Options& options, KvMemory kv,
+  Runner(const model::Model& model, tensor::Device& device, const Options& options,
          StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
 
   bool on_gpu() const { return device_->id().kind == tensor::DeviceKind::cuda; }
   lora::RowMixes mixes(const std::int32_t* labels) const;
-  Result<void> decode_by_graph(LogitsSink sink);
+  // Where all else of the runner stands.
+  Result<void> make_pages();
+  // Rows that a graph may have, at most; 0: there are none.
+  std::int64_t most_graph_rows() const;
+  // The logits of the layout's rows, by a graph that is captured where it is not there yet.
+  Result<tensor::Tensor> decode_by_graph();
+  // Queues such a step, and keeps it as a graph.
+  Result<void> capture_decode(const GraphKey& key, const tensor::Tensor& hidden,
+                              const tensor::Tensor& logits);
   // Queues a step whose rows all get logits: hidden states, then logits.
   void queue_decode(const tensor::Tensor& hidden, const tensor::Tensor& logits);
   void queue_forward(const tensor::Tensor& hidden);

@@ -10,6 +10,7 @@ namespace motley::server {
 namespace {
 
 constexpr std::size_t most_adapter_lines = 100;
+constexpr std::size_t most_listed_adapters = 256;  // in a label
 
 // Writes families of samples. Label values hold no character that would need escaping: adapters'
 // names, routes and numbers.
@@ -55,9 +56,19 @@ double share(std::int64_t part, std::int64_t whole) {
 }
 
 std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInfo::* count) {
-  std::vector<std::string_view> names;
+  std::vector<const engine::AdapterInfo*> named;
   for (const engine::AdapterInfo& each : stats.adapters)
-    if (each.*count > 0) names.push_back(each.name);
+    if (each.*count > 0) named.push_back(&each);
+  // Where there are too many, those that most sequences want; in order of name either way.
+  if (named.size() > most_listed_adapters) {
+    std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
+      return std::pair(-(each->*count), std::string_view(each->name));
+    });
+    named.resize(most_listed_adapters);
+    std::ranges::sort(named, {}, [](const engine::AdapterInfo* each) { return each->name; });
+  }
+  std::vector<std::string_view> names;
+  for (const engine::AdapterInfo* const each : named) names.push_back(each->name);
   return join(names, ",");
 }
 
@@ -121,6 +132,8 @@ void write_adapters(Page& page, const engine::Stats& stats) {
                stats.adapter_evictions);
   page.gauge("motley_adapter_memory_pages", "Pages for adapters.", stats.adapter_pages);
   page.gauge("motley_adapter_memory_pages_free", "Of these, free.", stats.adapter_pages_free);
+  page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
+             stats.adapter_pages_pinned);
   page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
   page.histogram("motley_adapter_wait_seconds", "What requests waited for their adapters.",
                  stats.adapter_wait);

@@ -1,9 +1,10 @@
-// A step that decodes takes nothing from the heap, whoever it decodes for.
+// What a step takes from the heap and from the device once it is warm: nothing.
 
 #include <gtest/gtest.h>
 
 #include "engine/golden_engine.h"
 #include "engine/scheduler.h"
+#include "engine/steady_steps.h"
 #include "score/counted_allocations.h"
 
 namespace motley::engine_tests {
@@ -21,6 +22,25 @@ class CountingSink final : public engine::RequestSink {
   int tokens = 0;
 };
 
+class StepAllocations : public testing::TestWithParam<std::string> {};
+
+TEST_P(StepAllocations, StepsOfEveryKindTakeNone) {
+  score_tests::GoldenModel golden(GetParam(), {.pages = 512});
+  SteadySteps steps(golden);
+  steps.run();
+  const std::int64_t heap = counted_allocations();
+  const std::uint64_t device = golden.device().usage().allocations;
+  const std::uint64_t pinned = golden.device().pinned_usage().allocations;
+  steps.run();
+  EXPECT_EQ(counted_allocations() - heap, 0);
+  EXPECT_EQ(golden.device().usage().allocations - device, 0);
+  EXPECT_EQ(golden.device().pinned_usage().allocations - pinned, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocations, testing::ValuesIn(score_tests::golden_models()),
+                         [](const auto& model) { return model.param; });
+
+// The scheduler's part is none either.
 TEST(EngineAllocations, ADecodingStepTakesNone) {
   score_tests::GoldenModel golden("qwen3_moe", {});
   const auto pool =

@@ -8,22 +8,32 @@ using score_tests::at;
 
 GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& options)
     : golden_(&golden) {
-  pool_ = lora::Pool::create(golden.device(), {.bytes = options.adapter_bytes, .page_bytes = 4096})
-              .value();
+  const bool on_gpu = golden.device().id().kind != tensor::DeviceKind::cpu;
+  lora::Pool::Options pool{.bytes = options.adapter_bytes,
+                           .page_bytes = 4096,
+                           .dtype = golden.model().activations(),
+                           .experts = golden.model().factor_layout(),
+                           .directory = on_gpu};
+  pool_ = lora::Pool::create(golden.device(), pool).value();
+  if (on_gpu) {
+    pool.directory = false;
+    host_pool_ = lora::Pool::create(golden.device().pinned_memory(), pool).value();
+  }
   runner_ = runner::Runner::create(golden.model(), golden.device(),
                                    {.max_rows = options.max_rows,
                                     .max_sequences = options.max_sequences,
                                     .max_tokens = options.max_tokens,
                                     .pages = options.pages,
-                                    .logit_rows = 16})
+                                    .logit_rows = on_gpu ? options.max_sequences : 16,
+                                    .adapters = pool_.get()})
                 .value();
   samplers_ = std::make_unique<engine::SamplerMaker>(std::nullopt, 1);
   executor_ =
       engine::RunnerExecutor::create(
           *runner_, {.vocabulary = golden.model().config().vocabulary, .samplers = samplers_.get()})
           .value();
-  store_ = std::make_unique<engine::PoolStore>(
-      engine::PoolStore::Options{.base = &golden.model().base_view(), .pool = pool_.get()});
+  store_ = std::make_unique<engine::PoolStore>(engine::PoolStore::Options{
+      .base = &golden.model().base_view(), .pool = pool_.get(), .host_pool = host_pool_.get()});
   engine_ = engine::Engine::create(
       {.executor = executor_.get(), .adapters = store_.get(), .clock = &clock_},
       {.adapter_patience = std::chrono::milliseconds(5),

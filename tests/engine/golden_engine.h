@@ -15,7 +15,7 @@
 #include "engine/runner_executor.h"
 #include "score/golden_model.h"
 
-// An engine over a model of tests/goldens, on the CPU.
+// An engine over a model of tests/goldens, on the device that the model is on.
 namespace motley::engine_tests {
 
 // What came of one request: tokens and log-probabilities by choice, or the error.
@@ -100,6 +100,7 @@ class GoldenEngine {
 
   engine::Engine& engine() { return *engine_; }
   lora::Pool& pool() { return *pool_; }
+  runner::Runner& runner() { return *runner_; }
   std::filesystem::path path_of(const std::string& adapter) const;
   // Every adapter that a case of the golden names, in the way the case says.
   void load_adapters();
@@ -112,6 +113,7 @@ class GoldenEngine {
   score_tests::GoldenModel* golden_;
   SteadyClock clock_;
   std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;
   std::unique_ptr<engine::RunnerExecutor> executor_;

@@ -57,7 +57,8 @@ const json::Array& cases_of(const json::Value& golden) {
 
 GoldenModel::GoldenModel(const std::string& name, const Options& options)
     : folder_(goldens_folder() / name), golden_(read_json(folder_ / "golden.json")) {
-  device_ = tensor::open_device(options.device, {.threads = options.threads}).value();
+  device_ = std::make_unique<tensor::MeteredDevice>(
+      tensor::open_device(options.device, {.threads = options.threads}).value());
   model::LoadOptions load{.exact = options.exact, .batch_invariant = options.batch_invariant};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   model_ =

@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "runner/runner.h"
 #include "runner/score.h"
-#include "tensor/device.h"
+#include "tensor/metered_device.h"
 
 // A model of tests/goldens, ready to score, with the adapters that a test asks for.
 namespace motley::score_tests {
@@ -40,7 +40,7 @@ class GoldenModel {
   const json::Value& golden() const { return golden_; }
   const model::Model& model() const { return *model_; }
   runner::Runner& runner() { return *runner_; }
-  tensor::Device& device() { return *device_; }
+  tensor::MeteredDevice& device() { return *device_; }
   lora::Pool& pool() { return *pool_; }
   // Adapters that no mix names any more are idle from here on.
   void forget_adapters() { handles_.clear(); }
@@ -63,7 +63,7 @@ class GoldenModel {
 
   std::filesystem::path folder_;
   json::Value golden_;
-  std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<tensor::MeteredDevice> device_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<runner::Runner> runner_;

@@ -327,6 +327,21 @@ void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
                    .x_head_stride = heads.x_head_stride},
                   stream);
     }
+    if (heads.out == nullptr || heads.out == heads.x) continue;
+    const std::int64_t in_bytes = heads.x_type == DType::f32 ? 4 : 2;
+    const std::int64_t out_bytes = heads.out_type == DType::f32 ? 4 : 2;
+    for (std::int64_t head = 0; head < heads.heads; ++head) {
+      round_to<set>(
+          {.rows = p.rows,
+           .width = heads.width,
+           .x = static_cast<const std::byte*>(heads.x) + head * heads.x_head_stride * in_bytes,
+           .x_type = heads.x_type,
+           .x_stride = heads.x_stride,
+           .out = static_cast<std::byte*>(heads.out) + head * heads.out_head_stride * out_bytes,
+           .out_type = heads.out_type,
+           .out_stride = heads.out_stride},
+          stream);
+    }
   }
 }
 
@@ -372,6 +387,7 @@ constexpr ElementaryTable table() {
       .store_paged = store_paged,
       .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
+      .attention_queries = [](const Attention&) { return DType::f32; },
       .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,

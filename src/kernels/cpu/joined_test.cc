@@ -167,7 +167,7 @@ TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
   EXPECT_EQ(weights, weights_together);
 }
 
-TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
+TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
   Numbers numbers(3);
   constexpr std::int64_t rows = 3;
   constexpr std::int64_t heads = 2;
@@ -182,6 +182,8 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
   const std::array<std::int32_t, 4> pages = {3, 0, 1, -1};
   TestRows stored(DType::bf16, 4 * 2 * heads, width);
   TestRows stored_apart(DType::bf16, 4 * 2 * heads, width);
+  TestRows out(DType::bf16, rows * heads, width);
+  TestRows out_apart(DType::bf16, rows * heads, width);
   const Sequences sequences{
       .count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()};
   const BlockTable blocks{.pages = pages.data(), .stride = 2, .page_tokens = 2};
@@ -200,7 +202,11 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
                   .norm_weight = weight.data(),
                   .cos_sin = cos_sin.data(),
                   .pairs = pairs,
-                  .pages = pages_of(stored)};
+                  .pages = pages_of(stored),
+                  .out = out.data(),
+                  .out_type = DType::bf16,
+                  .out_stride = heads * out.stride(),
+                  .out_head_stride = out.stride()};
   table().prepare_heads(
       {.rows = rows, .all = &all, .count = 1, .sequences = sequences, .table = blocks}, stream());
   table().rms_norm({.size = {rows, heads, width},
@@ -229,8 +235,16 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
                        .x_stride = heads * apart.stride(),
                        .x_head_stride = apart.stride()},
                       stream());
-  expect_same(x, apart);
+  table().round_to({.rows = rows * heads,
+                    .width = width,
+                    .x = apart.data(),
+                    .x_stride = apart.stride(),
+                    .out = out_apart.data(),
+                    .out_type = DType::bf16,
+                    .out_stride = out_apart.stride()},
+                   stream());
   expect_same(stored, stored_apart);
+  expect_same(out, out_apart);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ Result<const ElementaryTable*> cuda_table() {
       .store_paged = cuda::store_paged,
       .prepare_heads = cuda::prepare_heads,
       .attention = cuda::attention,
+      .attention_queries = cuda::attention_queries,
       .attention_scratch =
           [](const AttentionShape& shape) {
             return cuda::attention_scratch_size(shape.sequences, shape.heads, shape.kv_heads,

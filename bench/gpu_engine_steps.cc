@@ -1,0 +1,268 @@
+// What the engine adds to a model's decoding steps on a GPU: sequences that run through scheduler,
+// sampling and answers, beside the very same steps as the runner takes them, queued one behind the
+// other. What is added is the host's share, the sampling kernel's, and the copies of answers.
+//   build/cuda/bench/bench_gpu_engine_steps [shape [layers [steps]]]
+
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/clock.h"
+#include "engine/adapter_store.h"
+#include "engine/runner_executor.h"
+#include "engine/sampler_maker.h"
+#include "engine/scheduler.h"
+#include "model/model.h"
+#include "model/shapes.h"
+#include "runner/bench_adapters.h"
+#include "runner/runner.h"
+#include "tensor/device.h"
+
+namespace motley::bench {
+namespace {
+
+constexpr std::int64_t prompt_tokens = 64;
+constexpr int adapter_count = 4;
+constexpr std::int64_t most_sequences = 256;
+constexpr int warm_up = 8;
+
+class NoSink final : public engine::RequestSink {
+ public:
+  void started(const engine::StartEvent&) override {}
+  void prompt_scored(const engine::PromptEvent&) override {}
+  void token(const engine::TokenEvent&) override {}
+  void choice_finished(const engine::ChoiceEvent&) override {}
+  void finished(const engine::Usage&) override {}
+  void failed(const Error& error) override { std::puts(error.message().c_str()); }
+};
+
+// Adapters that are there from the beginning, under the names "0", "1" ...
+class ReadyAdapters final : public engine::AdapterStore {
+ public:
+  explicit ReadyAdapters(std::span<const lora::Mix> mixes) : mixes_(mixes) {}
+
+  void set_wake(std::function<void()>) override {}
+  void begin(Job job) override { jobs_.push_back(std::move(job)); }
+  std::optional<Done> take_done() override {
+    if (jobs_.empty()) return {};
+    const Job job = std::move(jobs_.back());
+    jobs_.pop_back();
+    const lora::Handle handle = handle_of(job.spec.name);
+    Done done{.id = job.id, .version = handle->version(), .pages = 1, .rank = 16};
+    if (job.task == Task::place) done.handle = handle;
+    return done;
+  }
+  lora::Handle acquire(const std::string& name, lora::ContentVersion) override {
+    return handle_of(name);
+  }
+  Usage usage() const override {
+    return {.pages = mixes_.size(), .free_pages = mixes_.size(), .page_bytes = 1};
+  }
+
+ private:
+  lora::Handle handle_of(const std::string& name) const {
+    return mixes_[static_cast<std::size_t>(name[0] - '0')].parts()[0].adapter;
+  }
+
+  std::span<const lora::Mix> mixes_;
+  std::vector<Job> jobs_;
+};
+
+// Steps as they were given to an executor, so that they can be taken again.
+class Recorder final : public engine::Executor {
+ public:
+  explicit Recorder(engine::Executor& executor) : executor_(executor) {}
+
+  struct Chunk {
+    std::vector<std::int32_t> pages;
+    std::int64_t length = 0;
+    std::int32_t token = 0;
+    lora::Mix mix;
+  };
+  bool recording = false;
+  std::vector<std::vector<Chunk>> steps;
+
+  Limits limits() const override { return executor_.limits(); }
+  void prepare(const engine::Request& request, Prepared done) override {
+    executor_.prepare(request, std::move(done));
+  }
+  Result<void> takes(const lora::Mix& mix) const override { return executor_.takes(mix); }
+  Result<void> copy_page(std::int32_t from, std::int32_t to) override {
+    return executor_.copy_page(from, to);
+  }
+  Result<void> step(std::span<engine::StepChunk> chunks) override {
+    if (recording) {
+      std::vector<Chunk>& step = steps.emplace_back();
+      for (const engine::StepChunk& each : chunks)
+        step.push_back({.pages = {each.pages.begin(), each.pages.end()},
+                        .length = each.length,
+                        .token = each.tokens[0],
+                        .mix = *each.mix});
+    }
+    return executor_.step(chunks);
+  }
+  Result<void> let_go() override { return executor_.let_go(); }
+
+ private:
+  engine::Executor& executor_;
+};
+
+enum class Draws : std::uint8_t { greedy, sampled, penalties };
+
+struct Case {
+  std::int64_t batch = 0;
+  int adapters = 0;
+  Draws draws = Draws::greedy;
+};
+
+class Bench {
+ public:
+  Result<void> run(std::string_view shape, std::int64_t layers, int steps) {
+    steps_ = steps;
+    MOTLEY_TRY(device_, tensor::open_device({.kind = tensor::DeviceChoice::Kind::cuda}));
+    MOTLEY_TRY(model::Config config, model::shape_config(shape, layers));
+    MOTLEY_TRY(model_, model::Model::random(std::move(config), model::RandomWeights::Experts::bf16,
+                                            *device_, {.exact = false}));
+    MOTLEY_TRY(adapters_,
+               runner::BenchAdapters::create(
+                   *model_, *device_,
+                   {.count = adapter_count, .ranks = {16}, .factors = model_->activations()}));
+    // What a sequence may have, and what those here have.
+    constexpr std::int64_t longest = 40960;
+    const std::int64_t pages = runner::KvMemory::pages_for(prompt_tokens + warm_up + steps) + 3;
+    MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_,
+                                               {.max_rows = 1024,
+                                                .max_sequences = most_sequences,
+                                                .max_tokens = longest,
+                                                .pages = (most_sequences + 1) * pages,
+                                                .logit_rows = most_sequences,
+                                                .adapters = &adapters_->pool()}));
+    MOTLEY_TRY(executor_,
+               engine::RunnerExecutor::create(
+                   *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
+    std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
+                static_cast<int>(model_->config().layers), device_->description().c_str());
+    std::printf("%5s %8s %-9s %10s %10s %9s %7s\n", "batch", "adapters", "draws", "engine us",
+                "bare us", "added us", "share");
+    for (const std::int64_t batch : {1, 8, 64, 256}) {
+      for (const int adapters : {0, adapter_count}) {
+        for (const Draws draws : {Draws::greedy, Draws::sampled, Draws::penalties})
+          MOTLEY_TRY_VOID(measure({.batch = batch, .adapters = adapters, .draws = draws}));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Result<void> measure(const Case& each) {
+    const auto sink = std::make_shared<NoSink>();
+    ReadyAdapters store(adapters_->mixes());
+    Recorder recorder(*executor_);
+    engine::Scheduler scheduler(&recorder, &store, &clock_, {.prefix_cache = true});
+    for (int i = 0; i < adapter_count; ++i) {
+      scheduler.residency().load({.name = cat(i)}, false,
+                                 [](const Result<void>& loaded) { loaded.value(); });
+    }
+    while (scheduler.residency().jobs() > 0) scheduler.residency().collect();
+    for (std::int64_t i = 0; i < each.batch; ++i) submit(scheduler, each, i, sink);
+    // Prompts first.
+    while (scheduler.waiting() > 0 || sequences_in_prompt(scheduler)) {
+      MOTLEY_TRY_VOID(scheduler.step());
+    }
+    for (int i = 0; i < warm_up; ++i) MOTLEY_TRY_VOID(scheduler.step());
+    const std::uint64_t launches = runner_->graph_launches();
+    recorder.recording = true;
+    recorder.steps.reserve(static_cast<std::size_t>(steps_));
+    const TimePoint begin = clock_.now();
+    for (int i = 0; i < steps_; ++i) MOTLEY_TRY_VOID(scheduler.step());
+    const double engine = seconds(clock_.now() - begin) / steps_;
+    const bool by_graph =
+        runner_->graph_launches() - launches == static_cast<std::uint64_t>(steps_);
+    scheduler.cancel_all();
+    MOTLEY_TRY(const double bare, bare_step(recorder));
+    static constexpr const char* names[] = {"greedy", "sampled", "penalties"};
+    std::printf("%5d %8d %-9s %10.1f %10.1f %9.1f %6.1f%%%s\n", static_cast<int>(each.batch),
+                each.adapters, names[static_cast<int>(each.draws)], engine * 1e6, bare * 1e6,
+                (engine - bare) * 1e6, 100 * (engine - bare) / engine,
+                by_graph ? "" : "  (no graph)");
+    std::fflush(stdout);
+    return {};
+  }
+
+  bool sequences_in_prompt(const engine::Scheduler& scheduler) const {
+    engine::Stats stats;
+    scheduler.fill(stats);
+    return stats.time_to_first_token.count < static_cast<std::uint64_t>(stats.requests);
+  }
+
+  void submit(engine::Scheduler& scheduler, const Case& each, std::int64_t i,
+              const std::shared_ptr<NoSink>& sink) {
+    engine::Request request{.sampling = {.temperature = 0}, .max_tokens = 1000};
+    for (std::int64_t t = 0; t < prompt_tokens; ++t)
+      request.tokens.push_back(static_cast<std::int32_t>((i * 131 + t * 17) % 5000));
+    if (each.adapters > 0) request.adapters = {{.name = cat(i % each.adapters)}};
+    if (each.draws != Draws::greedy)
+      request.sampling = {.temperature = 0.8F, .top_p = 0.95F, .seed = i};
+    if (each.draws == Draws::penalties) request.sampling.repetition_penalty = 1.1F;
+    executor_->prepare(request, [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
+      scheduler.submit({.id = static_cast<engine::RequestId>(i + 1),
+                        .request = request,
+                        .sink = sink,
+                        .sampler = *std::move(sampler),
+                        .accepted = clock_.now()});
+    });
+  }
+
+  Result<double> bare_step(const Recorder& recorder) {
+    std::vector<runner::Chunk> chunks;
+    TimePoint begin;
+    // Once to warm up.
+    for (const bool timed : {false, true}) {
+      begin = clock_.now();
+      for (const std::vector<Recorder::Chunk>& step : recorder.steps) {
+        chunks.clear();
+        for (const Recorder::Chunk& each : step)
+          chunks.push_back({.pages = each.pages,
+                            .length = each.length,
+                            .tokens = std::span(&each.token, 1),
+                            .mix = each.mix});
+        MOTLEY_TRY_VOID(
+            runner_->step(chunks, [](const tensor::Tensor&, std::span<const runner::LogitRow>) {
+              return Result<void>();
+            }));
+        if (!timed) break;
+      }
+      MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    }
+    return seconds(clock_.now() - begin) / steps_;
+  }
+
+  int steps_ = 0;
+  SteadyClock clock_;
+  std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<runner::BenchAdapters> adapters_;
+  std::unique_ptr<runner::Runner> runner_;
+  engine::SamplerMaker samplers_{std::nullopt, 1};
+  std::unique_ptr<engine::RunnerExecutor> executor_;
+};
+
+}  // namespace
+}  // namespace motley::bench
+
+int main(int argc, char** argv) {
+  const std::string_view shape = argc > 1 ? argv[1] : "qwen3-30b-a3b";
+  const auto number = [&](int at, int otherwise) {
+    if (argc <= at) return otherwise;
+    const std::string_view text = argv[at];
+    std::from_chars(text.data(), text.data() + text.size(), otherwise);
+    return otherwise;
+  };
+  const auto done = motley::bench::Bench().run(shape, number(2, 48), number(3, 40));
+  if (done.ok()) return 0;
+  std::fprintf(stderr, "%s\n", done.error().message().c_str());
+  return 1;
+}

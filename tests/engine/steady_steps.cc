@@ -1,0 +1,90 @@
+#include "engine/steady_steps.h"
+
+#include <utility>
+
+namespace motley::engine_tests {
+namespace {
+
+constexpr std::int64_t most_decodes = 63;  // beside a prompt's piece, in a step of 64 sequences
+constexpr std::int64_t longest = 100;      // tokens of a sequence, before a step and in it
+constexpr std::int64_t most_draws = 1000;  // of a sampler, in all runs
+
+engine::Request request_of(std::int64_t index) {
+  engine::Request request{.tokens = {1, 2, 3}, .max_tokens = most_draws};
+  engine::SamplingParams& sampling = request.sampling;
+  sampling.temperature = index % 2 == 0 ? 0 : 0.8F;
+  if (index % 3 == 0) sampling.top_p = 0.9F;
+  if (index % 4 == 1) sampling.frequency_penalty = 0.5F;
+  if (index % 5 == 0) sampling.logit_bias = {{.token = 7, .bias = 1}};
+  sampling.logprobs = index % 7 == 0;
+  sampling.top_logprobs = sampling.logprobs ? 3 : 0;
+  return request;
+}
+
+}  // namespace
+
+SteadySteps::SteadySteps(score_tests::GoldenModel& golden) : golden_(&golden) {
+  executor_ = engine::RunnerExecutor::create(
+                  golden.runner(),
+                  {.vocabulary = golden.model().config().vocabulary, .samplers = &samplers_})
+                  .value();
+  mixes_.emplace_back();
+  for (const json::Value& each : score_tests::cases_of(golden.golden()))
+    mixes_.push_back(golden.mix_of(each));
+  for (std::int64_t i = 0; i <= most_decodes; ++i) {
+    Sequence& sequence =
+        sequences_.emplace_back(Sequence{.pages = runner::PageList(&golden.runner().kv())});
+    sequence.pages.grow_to(longest);
+    executor_->prepare(request_of(i), [&](Result<std::unique_ptr<engine::Sampler>> made) {
+      sequence.sampler = *std::move(made);
+    });
+  }
+  for (std::int32_t i = 0; i < longest; ++i) tokens_.push_back(i % 50);
+  chunks_.reserve(sequences_.size());
+  draws_.resize(sequences_.size());
+}
+
+const lora::Mix* SteadySteps::next_mix() { return &mixes_[mix_++ % mixes_.size()]; }
+
+void SteadySteps::step(std::int64_t prompt, std::int64_t decodes) {
+  chunks_.clear();
+  std::size_t index = 0;
+  const auto add = [&](std::int64_t length, std::int64_t count) {
+    Sequence& sequence = sequences_[index];
+    draws_[index] = {.sampler = sequence.sampler.get()};
+    chunks_.push_back({.pages = sequence.pages.pages(),
+                       .length = length,
+                       .tokens = std::span(tokens_).first(static_cast<std::size_t>(count)),
+                       .mix = next_mix(),
+                       .draws = std::span(draws_).subspan(index, 1)});
+    ++index;
+  };
+  if (prompt > 0) {
+    add(0, prompt);
+    if (prompt % 2 == 0) {
+      chunks_[0].scored = chunks_[0].tokens.subspan(1);
+      chunks_[0].top = 2;
+    }
+  }
+  for (std::int64_t i = 0; i < decodes; ++i) add(i % (longest - 1), 1);
+  executor_->step(chunks_).value();
+}
+
+void SteadySteps::run() {
+  mix_ = 0;
+  const std::int64_t most_rows = golden_->runner().options().max_rows;
+  for (std::int64_t decodes = 1; decodes <= most_decodes; decodes += decodes < 8 ? 1 : 5)
+    step(0, decodes);
+  for (std::int64_t prompt = 2; prompt <= most_rows; prompt += prompt < 20 ? 1 : 11)
+    step(prompt, 0);
+  for (std::int64_t prompt = 2; prompt < 30; prompt += 9) step(prompt, 20);
+  // Every mix by itself, in a step of either kind.
+  for (mix_ = 0; mix_ < mixes_.size();) {
+    step(0, 1);
+    --mix_;
+    step(17, 0);
+  }
+  executor_->let_go().value();
+}
+
+}  // namespace motley::engine_tests

@@ -1,0 +1,359 @@
+"""Load of every kind on `motley serve`, on room that is too small: each answer that is finished
+equals the one that its request gets alone, and nothing is left behind.
+
+soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--batch-invariant] [--sanitized] ...
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import tiny_model
+
+# Adapters of all kinds: on attention, experts, embeddings, the head; ragged, shared, rsLoRA.
+ADAPTERS = ["attention", "all_linear", "experts", "shared_outer", "rslora", "lm_head",
+            "ragged_per_expert", "gate_only", "down_only", "router", "embeddings", "experts_rank_1"]
+ALONE_ONLY = ["dora", "lora_bias", "modules_to_save"]
+REPLACED = "late"  # a name whose content goes to and fro between these
+CONTENTS = ["v4_fused", "up_only"]
+WORDS = "the rain in spain stays mainly on a plain of hills and old stones near some sea".split()
+LEAST_KV = "500K"  # one sequence of the longest, or a dozen short ones
+LEAST_ADAPTERS = "2M"
+
+
+def request_body(rng: random.Random, index: int) -> dict:
+    """A request that has one right answer."""
+    most = rng.randint(40, 90) if index % 16 == 0 else rng.randint(1, 12)
+    body = {"model": "tiny", "temperature": 0, "max_tokens": most,
+            "prompt": " ".join(rng.choices(WORDS, k=rng.choice((1, 3, 6, 12, 40))))}
+    kind = rng.randrange(6)
+    if kind == 1:
+        body["model"] = rng.choice(ADAPTERS + ALONE_ONLY)
+    elif kind == 2:
+        body["adapters"] = [{"name": rng.choice(ADAPTERS), "scale": rng.choice((0.5, 2.0))}]
+    elif kind == 3:
+        body["adapters"] = [{"name": name, "scale": 0.5} for name in rng.sample(ADAPTERS, 2)]
+    elif kind == 4:
+        body["model"] = REPLACED
+    way = rng.randrange(8)
+    if way == 1:
+        body |= {"temperature": 0.9, "seed": index, "top_p": 0.9}
+    elif way == 2:
+        body |= {"temperature": 1, "seed": index, "top_k": 20, "n": 3, "frequency_penalty": 0.5,
+                 "repetition_penalty": 1.1}
+    elif way == 3:
+        body |= {"stop": ["ea", "n"], "min_tokens": 1}
+    elif way == 4:
+        body |= {"guided_regex": "[a-f]{3,9}", "seed": index, "temperature": 1}
+    elif way == 5:
+        body |= {"echo": True, "max_tokens": rng.randint(0, 3)}
+    if rng.randrange(2):
+        body["logprobs"] = 2
+    return body
+
+
+def part_of_answer(choice: dict) -> dict:
+    logprobs = choice.get("logprobs") or {}
+    return {"text": choice["text"], "finish": choice["finish_reason"],
+            "logprobs": logprobs.get("token_logprobs", []), "tokens": logprobs.get("tokens", [])}
+
+
+class Connection:
+    """HTTP/1.1 over a socket that stays open from request to request."""
+
+    def __init__(self, port: int):
+        self.port, self.reader, self.writer = port, None, None
+
+    async def send(self, path: str, body: dict) -> None:
+        text = json.dumps(body).encode()
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(text)}\r\n\r\n"
+                          .encode() + text)
+        await self.writer.drain()
+
+    async def head(self) -> tuple[int, dict]:
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+        return int(lines[0].split()[1]), fields
+
+    async def body(self, fields: dict) -> bytes:
+        if "content-length" in fields:
+            return await self.reader.readexactly(int(fields["content-length"]))
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def pieces(self):
+        while size := int(await self.reader.readline(), 16):
+            yield (await self.reader.readexactly(size + 2))[:-2]
+        await self.reader.readline()
+
+    async def post(self, path: str, body: dict) -> tuple[int, dict | str]:
+        await self.send(path, body)
+        status, fields = await self.head()
+        text = (await self.body(fields)).decode()
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
+    async def complete(self, body: dict) -> tuple[int, list | dict]:
+        """The choices, whether they come whole or in a stream."""
+        await self.send("/v1/completions", body)
+        status, fields = await self.head()
+        if "chunked" not in fields.get("transfer-encoding", ""):
+            answer = json.loads(await self.body(fields))
+            if status != 200:
+                return status, answer
+            return status, [part_of_answer(choice) for choice in answer["choices"]]
+        choices = [{"text": "", "finish": None, "logprobs": [], "tokens": []}
+                   for _ in range(body.get("n", 1))]
+        async for event in self.events():
+            for choice in event["choices"]:
+                part, whole = part_of_answer(choice), choices[choice["index"]]
+                whole["finish"] = part.pop("finish") or whole["finish"]
+                for key, value in part.items():
+                    whole[key] += value
+        return status, choices
+
+    async def events(self):
+        left = b""
+        async for piece in self.pieces():
+            *events, left = (left + piece).split(b"\n\n")
+            for event in events:
+                if event != b"data: [DONE]":
+                    yield json.loads(event.removeprefix(b"data: "))
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.transport.abort()
+        self.reader = self.writer = None
+
+
+class Server:
+    def __init__(self, options, folder: Path, kv: str, adapter_memory: str):
+        names = [f"{name}={folder}/adapters/{name}" for name in ADAPTERS + ALONE_ONLY]
+        names.append(f"{REPLACED}={folder}/adapters/{CONTENTS[0]}")
+        # A model this small is slower on many processors.
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, processors[-2:])
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [options.motley, "serve", folder, "--port", "0", "--device", options.device,
+             "--compute", options.compute, "--kv-memory", kv, "--adapter-memory", adapter_memory,
+             "--allow-adapter-loading", "--adapter-root", f"{folder}/adapters",
+             *(["--batch-invariant"] if options.batch_invariant else []),
+             *(word for name in names for word in ("--adapter", name))],
+            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        os.sched_setaffinity(0, processors)
+        line = self.process.stdout.readline()
+        if " at " not in line:
+            raise RuntimeError(f"the server did not start: {line!r}\n{self.said()}")
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def said(self) -> str:
+        self.log.seek(0)
+        return self.log.read()[-3000:]
+
+    async def metrics(self) -> dict:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n")
+        text = (await reader.read()).decode()
+        writer.close()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
+                for line in text.split("\n") if line.startswith(("motley_", "vllm:"))}
+
+    def resident(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) << 10
+
+    def count(self, what: str) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/{what}").iterdir()))
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=60)
+        self.process.stdout.close()
+        return status
+
+
+def equal(got: list, wanted: list, tolerance: float) -> bool:
+    def alike(one, other):
+        if tolerance == 0 or one is None or other is None:
+            return one == other
+        return abs(one - other) <= tolerance
+    return len(got) == len(wanted) and all(
+        (a["text"], a["finish"], a["tokens"]) == (b["text"], b["finish"], b["tokens"])
+        and len(a["logprobs"]) == len(b["logprobs"])
+        and all(alike(*pair) for pair in zip(a["logprobs"], b["logprobs"]))
+        for a, b in zip(got, wanted))
+
+
+class Soak:
+    def __init__(self, options, server: Server, bodies: list, alone: list):
+        self.options, self.server, self.bodies, self.alone = options, server, bodies, alone
+        self.left, self.counts, self.wrong, self.gone = options.requests, {}, [], set()
+        self.done_loading = False
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    async def client(self, seed: int) -> None:
+        rng, connection = random.Random(seed), Connection(self.server.port)
+        while self.left > 0:
+            self.left -= 1
+            which = rng.randrange(len(self.bodies))
+            body = self.bodies[which] | {"stream": rng.randrange(2) == 1}
+            way = rng.randrange(20)
+            if way == 0:
+                # Gone before the answer, at any time.
+                await connection.send("/v1/completions", body)
+                await asyncio.sleep(rng.random() * 0.02)
+                connection.close()
+                self.count("gone")
+            elif way == 1:
+                # Gone in the middle of it.
+                await connection.send("/v1/completions", body | {"stream": True})
+                status, _ = await connection.head()
+                if status == 200:
+                    await connection.reader.readline()
+                connection.close()
+                self.count("cut")
+            else:
+                status, answer = await connection.complete(body)
+                self.judge(which, body, status, answer)
+        connection.close()
+
+    def judge(self, which: int, body: dict, status: int, answer) -> None:
+        names = [body["model"]] + [each["name"] for each in body.get("adapters", [])]
+        if status == 200:
+            right = any(equal(answer, wanted, self.options.tolerance)
+                        for wanted in self.alone[which])
+            self.count("equal" if right else "wrong")
+            if not right:
+                self.wrong.append((body, answer, self.alone[which]))
+        elif status == 404 and any(name in self.gone for name in names):
+            self.count("unloaded")
+        else:
+            self.count("wrong")
+            self.wrong.append((body, status, answer))
+
+    async def loader(self) -> None:
+        """Adapters go and come, and one is replaced in place."""
+        rng, connection, turn = random.Random(7), Connection(self.server.port), 0
+
+        async def must(path: str, body: dict) -> None:
+            status, answer = await connection.post(path, body)
+            if status != 200:
+                self.wrong.append((path, body, status, answer))
+
+        while self.left > 0:
+            turn += 1
+            await must("/v1/load_lora_adapter", {
+                "lora_name": REPLACED, "lora_path": CONTENTS[turn % 2], "load_inplace": True})
+            name = rng.choice(ADAPTERS)
+            # Whoever asks for it until it is there again may hear that it is not.
+            self.gone.add(name)
+            await must("/v1/unload_lora_adapter", {"lora_name": name})
+            await must("/v1/load_lora_adapter", {"lora_name": name, "lora_path": name})
+            self.count("loads")
+        for name in ADAPTERS + ALONE_ONLY + [REPLACED]:
+            await must("/v1/unload_lora_adapter", {"lora_name": name})
+        connection.close()
+
+    async def run(self) -> None:
+        threads, resident = self.server.count("task"), []
+
+        async def watch():
+            while self.left > 0:
+                if self.left < self.options.requests * 2 // 3:
+                    resident.append(self.server.resident())
+                await asyncio.sleep(0.2)
+
+        await asyncio.gather(self.loader(), watch(),
+                             *(self.client(seed) for seed in range(self.options.clients)))
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            metrics = await self.server.metrics()
+            if metrics["motley_sequences_running"] == metrics["motley_sequences_waiting"] == 0:
+                break
+        self.report(metrics, threads, resident)
+
+    def report(self, metrics: dict, threads: int, resident: list) -> None:
+        print(self.counts, {name: int(metrics[f"motley_{name}_total"]) for name in (
+            "generated_tokens", "preemptions", "adapter_loads", "adapter_evictions", "steps")})
+        for each in self.wrong[:5]:
+            print("wrong:", *each, sep="\n  ")
+        growth = (max(resident[len(resident) // 2:]) - max(resident[:len(resident) // 2 + 1])
+                  if resident else 0)
+        print(f"resident {self.server.resident() >> 20} MiB, last third {growth >> 10} KiB more;",
+              f"{self.server.count('task')} threads, {threads} before")
+        assert not self.wrong, f"{len(self.wrong)} answers are not what they are alone"
+        for name in ("kv_pages_used", "adapters", "adapter_memory_pages_pinned",
+                     "sequences_running", "sequences_waiting", "broken_invariants_total"):
+            assert metrics["motley_" + name] == 0, (name, metrics["motley_" + name])
+        assert metrics["motley_adapter_evictions_total"] > 0, "adapters had too much room"
+        assert self.server.count("task") == threads, "threads were left"
+        if not self.options.sanitized:
+            assert growth <= 8 << 20, f"{growth} bytes more than before"
+
+
+async def answers_alone(options, folder: Path, bodies: list) -> list:
+    """Each request's answers, one after the other, with room for everything; several where the
+    content of its adapter changes."""
+    server = Server(options, folder, "16M", "64M")
+    connection, alone = Connection(server.port), [[] for _ in bodies]
+    for turn, content in enumerate(CONTENTS):
+        await connection.post("/v1/load_lora_adapter", {
+            "lora_name": REPLACED, "lora_path": content, "load_inplace": True})
+        for body, answers in zip(bodies, alone):
+            if turn > 0 and body["model"] != REPLACED:
+                continue
+            status, choices = await connection.complete(body)
+            assert status == 200, (body, status, choices)
+            answers.append(choices)
+    connection.close()
+    assert server.end() == 0, server.said()
+    return alone
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("motley", type=lambda path: Path(path).resolve())
+    parser.add_argument("golden", type=Path)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--kinds", type=int, default=160, help="requests that differ")
+    parser.add_argument("--clients", type=int, default=48)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compute", default="f32")
+    parser.add_argument("--batch-invariant", action="store_true")
+    parser.add_argument("--tolerance", type=float, default=0, help="of log-probabilities")
+    parser.add_argument("--sanitized", action="store_true", help="memory is not expected to be flat")
+    options = parser.parse_args()
+    rng = random.Random(1)
+    bodies = [request_body(rng, index) for index in range(options.kinds)]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "tiny"
+        tiny_model.make(options.golden, folder)
+        begin = time.monotonic()
+        alone = asyncio.run(answers_alone(options, folder, bodies))
+        middle = time.monotonic()
+        server = Server(options, folder, LEAST_KV, LEAST_ADAPTERS)
+        try:
+            asyncio.run(Soak(options, server, bodies, alone).run())
+            status = server.end()
+            assert status == 0, f"status {status}: {server.said()}"
+        finally:
+            server.process.kill()
+        print(f"alone {middle - begin:.1f} s, together {time.monotonic() - middle:.1f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
