@@ -160,8 +160,7 @@ void run(const Case& c) {
         "%8.2f (one "
         "order %8.2f), floor %8.2f, x %.2f\n",
         c.int4 ? "int4" : "bf16", static_cast<long long>(c.out), static_cast<long long>(c.in),
-        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor,
-        best / floor);
+        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor, best / floor);
   }
   CHECK_CUDA(cudaFree(weights));
   CHECK_CUDA(cudaFree(scales));
