@@ -93,7 +93,7 @@ class Recorder final : public engine::Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_.copy_page(from, to);
   }
-  Result<void> step(std::span<engine::StepChunk> chunks) override {
+  Result<void> step(std::span<engine::StepChunk> chunks, FunctionRef<void()> meanwhile) override {
     if (recording) {
       std::vector<Chunk>& step = steps.emplace_back();
       for (const engine::StepChunk& each : chunks)
@@ -102,7 +102,7 @@ class Recorder final : public engine::Executor {
                         .token = each.tokens[0],
                         .mix = *each.mix});
     }
-    return executor_.step(chunks);
+    return executor_.step(chunks, meanwhile);
   }
   Result<void> let_go() override { return executor_.let_go(); }
 
