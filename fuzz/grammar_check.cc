@@ -13,8 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using motley::engine::GrammarSpec;
   if (size == 0) return 0;
   constexpr GrammarSpec::Kind kinds[] = {GrammarSpec::Kind::json_schema, GrammarSpec::Kind::regex,
-                                         GrammarSpec::Kind::ebnf};
-  const GrammarSpec spec{.kind = kinds[data[0] % 3],
+                                         GrammarSpec::Kind::ebnf,
+                                         GrammarSpec::Kind::structural_tag};
+  const GrammarSpec spec{.kind = kinds[data[0] % 4],
                          .text = std::string(reinterpret_cast<const char*>(data) + 1, size - 1)};
   const motley::Result<void> checked = motley::engine::check_grammar(spec);
   if (checked.ok()) return 0;

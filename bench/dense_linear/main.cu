@@ -139,6 +139,12 @@ void run(const Case& c) {
       one.batch_invariant = true;
       motley::kernels::cuda::linear_library(one, s);
     };
+    const auto slabs = [&](int i, StreamHandle s) {
+      const Linear one = product(i);
+      motley::kernels::cuda::linear_slabs({&one, 1}, s);
+    };
+    const bool few = motley::kernels::cuda::linear_slabs_supports(product(0));
+    const double slab = few ? measure(count, replays, slabs) : 0;
     const double own = measure(count, replays, streams);
     const double theirs = c.int4 ? 0 : measure(count, replays, library);
     const double invariant = c.int4 ? 0 : measure(count, replays, one_order);
@@ -149,10 +155,11 @@ void run(const Case& c) {
     const double products = 2.0 * static_cast<double>(rows * c.out * c.in);
     const double floor = std::max(bytes / bytes_per_us, products / flop_per_us);
     std::printf(
-        "%s %7lld x %-6lld %5lld rows: streams %8.2f us (again %8.2f), cuBLASLt %8.2f (one "
+        "%s %7lld x %-6lld %5lld rows: slabs %8.2f us, streams %8.2f us (again %8.2f), cuBLASLt "
+        "%8.2f (one "
         "order %8.2f), floor %8.2f, x %.2f\n",
         c.int4 ? "int4" : "bf16", static_cast<long long>(c.out), static_cast<long long>(c.in),
-        static_cast<long long>(rows), own, again, theirs, invariant, floor,
+        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor,
         (c.int4 ? own : std::min(own, theirs)) / floor);
   }
   CHECK_CUDA(cudaFree(weights));

@@ -1,11 +1,10 @@
 // Times the expert layer of Qwen3-30B-A3B on one GPU; README.md says what it prints.
-//   bench_expert_layer ceilings
+//   bench_expert_layer ceilings|plan
 //   bench_expert_layer bench|sweep FORMAT ADAPTERS TOKENS...
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <sstream>
-#include <thread>
 
 #include "peers.h"
 #include "world.h"
@@ -18,48 +17,14 @@ constexpr int weight_sets = 4;
 constexpr double bytes_per_us = 4.3e6;
 constexpr double flop_per_us = 745e6;
 
-// Median us a layer of a captured graph of `count` layers, after `pause_ms` of idleness each time.
 double measure(const Batch& batch, const std::vector<Weights>& sets, const Adapters* adapters,
                const GroupedTiles& tiles, int replays, int count = layers, int pause_ms = 0) {
-  cudaStream_t stream = nullptr;
-  CHECK_CUDA(cudaStreamCreate(&stream));
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < count; ++i) {
+  const auto launch = [&](int i, motley::StreamHandle stream) {
     const GroupedExperts g =
         batch.params(i, sets[static_cast<std::size_t>(i) % sets.size()], adapters);
-    const auto ran = run_grouped_experts(g, tiles, {stream});
-    if (!ran.ok()) {
-      std::printf("%s\n", ran.error().message().c_str());
-      std::exit(1);
-    }
-  }
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  std::vector<float> times;
-  constexpr int warm_up = 2;
-  for (int r = 0; r < replays + warm_up; ++r) {
-    if (pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
-    CHECK_CUDA(cudaEventRecord(begin, stream));
-    CHECK_CUDA(cudaGraphLaunch(exec, stream));
-    CHECK_CUDA(cudaEventRecord(end, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (r >= warm_up) times.push_back(ms * 1000 / static_cast<float>(count));
-  }
-  std::sort(times.begin(), times.end());
-  CHECK_CUDA(cudaEventDestroy(begin));
-  CHECK_CUDA(cudaEventDestroy(end));
-  CHECK_CUDA(cudaGraphExecDestroy(exec));
-  CHECK_CUDA(cudaGraphDestroy(graph));
-  CHECK_CUDA(cudaStreamDestroy(stream));
-  return times[times.size() / 2];
+    check(run_grouped_experts(g, tiles, stream));
+  };
+  return motley::bench::graph_time(count, replays, launch, pause_ms);
 }
 
 std::string name_of(const GroupedTiles& t) {
@@ -177,6 +142,24 @@ void ceilings() {
   std::printf("read of 8 GiB: %.2f TB/s\n", static_cast<double>(bytes) / best * 1e-9);
 }
 
+// us of a layer's plan, and of the sort of tokens by label that a step makes once.
+void plans() {
+  std::printf("  pairs labels    plan us    labels' sort us\n");
+  for (const std::int64_t tokens : {8, 512, 8192}) {
+    for (const int labels : {0, 4, 512}) {
+      PlannedBatch batch(tokens, layers, labels);
+      const double plan = motley::bench::graph_time(
+          layers, 15, [&](int i, auto stream) { check(plan_experts(batch.params(i), stream)); });
+      const double sort =
+          labels == 0 ? 0 : motley::bench::graph_time(layers, 15, [&](int, auto stream) {
+            check(batch.sort_labels(stream));
+          });
+      std::printf("%7lld %6d %10.1f %10.1f\n", static_cast<long long>(tokens * top_k), labels, plan,
+                  sort);
+    }
+  }
+}
+
 // "0", "4", "32:outer", "4:mixed" (ranks 8 to 64), "4:fp8"; more than one word together.
 AdapterKind parse_adapters(const std::string& text) {
   AdapterKind kind;
@@ -197,8 +180,13 @@ int run(int argc, char** argv) {
     ceilings();
     return 0;
   }
+  if (argc >= 2 && std::strcmp(argv[1], "plan") == 0) {
+    plans();
+    return 0;
+  }
   if (argc < 5) {
-    std::printf("usage: bench_expert_layer ceilings | bench|sweep FORMAT ADAPTERS TOKENS...\n");
+    std::printf(
+        "usage: bench_expert_layer ceilings | plan | bench|sweep FORMAT ADAPTERS TOKENS...\n");
     return 2;
   }
   const bool sweep = std::strcmp(argv[1], "sweep") == 0;

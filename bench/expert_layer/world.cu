@@ -157,53 +157,118 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
   return a;
 }
 
-Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std::uint64_t seed) {
-  Batch b;
-  b.tokens = tokens;
-  const auto pairs = static_cast<std::size_t>(tokens * top_k);
+namespace {
+
+// [layer][tokens, top_k], uniform.
+std::vector<std::vector<std::int32_t>> uniform_ids(std::int64_t tokens, int layers,
+                                                   std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::int32_t> order(qwen.experts);
   std::iota(order.begin(), order.end(), 0);
   std::size_t at = order.size();  // one token: successive layers take other experts
-  for (int layer = 0; layer < layers; ++layer) {
-    std::vector<std::int32_t> ids;
-    std::vector<float> weights;
+  std::vector<std::vector<std::int32_t>> all(static_cast<std::size_t>(layers));
+  for (auto& ids : all) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       if (tokens > 1 || at + top_k > order.size()) {
         std::shuffle(order.begin(), order.end(), random);
         at = 0;
       }
-      for (int j = 0; j < top_k; ++j) {
-        ids.push_back(order[at + static_cast<std::size_t>(j)]);
-        weights.push_back(0.05F + static_cast<float>(random() % 1000) / 4000.0F);
-      }
+      for (int j = 0; j < top_k; ++j) ids.push_back(order[at + static_cast<std::size_t>(j)]);
       at += top_k;
     }
+  }
+  return all;
+}
+
+std::vector<std::int32_t> labels_in_turn(std::int64_t tokens, int count) {
+  std::vector<std::int32_t> labels;
+  for (std::int64_t t = 0; t < tokens; ++t) labels.push_back(static_cast<std::int32_t>(t % count));
+  return labels;
+}
+
+}  // namespace
+
+Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std::uint64_t seed) {
+  Batch b;
+  b.tokens = tokens;
+  const auto pairs = static_cast<std::size_t>(tokens * top_k);
+  b.ids = uniform_ids(tokens, layers, seed);
+  std::mt19937_64 random(seed);
+  for (const auto& ids : b.ids) {
+    std::vector<float> weights;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      weights.push_back(0.05F + static_cast<float>(random() % 1000) / 4000.0F);
     b.device_ids.emplace_back(ids);
     b.routing_weights.emplace_back(weights);
-    b.ids.push_back(std::move(ids));
   }
   b.x = Memory(pairs / top_k * qwen.hidden * 2 * static_cast<std::size_t>(layers));
   fill_random(b.x.data(), pairs / top_k * qwen.hidden * static_cast<std::size_t>(layers), 2.0F,
               seed + 1);
   b.out = Memory(pairs / top_k * qwen.hidden * 2);
   if (adapters != nullptr) {
-    for (std::int64_t t = 0; t < tokens; ++t)
-      b.labels.push_back(static_cast<std::int32_t>(t % adapters->kind.count));
+    b.labels = labels_in_turn(tokens, adapters->kind.count);
     b.device_labels = Memory(b.labels);
     b.tokens_by_label = Memory(pairs / top_k * 4);
-    if (!sort_tokens_by_label(b.device_labels.data<std::int32_t>(), tokens, adapters->kind.count,
-                              b.tokens_by_label.data<std::int32_t>(), {})
-             .ok())
-      std::exit(1);
+    check(sort_tokens_by_label(b.device_labels.data<std::int32_t>(), tokens, adapters->kind.count,
+                               b.tokens_by_label.data<std::int32_t>(), {}));
   }
   Weights none;
   GroupedExperts g = b.params(0, none, adapters);
   b.scratch = Memory(grouped_scratch_bytes(g));
   g.scratch = b.scratch.data();
-  if (!prepare_grouped_scratch(g, {}).ok()) std::exit(1);
+  check(prepare_grouped_scratch(g, {}));
   CHECK_CUDA(cudaDeviceSynchronize());
   return b;
+}
+
+PlannedBatch::PlannedBatch(std::int64_t tokens, int layers, int labels)
+    : tokens_(tokens), label_count_(labels) {
+  for (const auto& ids : uniform_ids(tokens, layers, 3)) ids_.emplace_back(ids);
+  const std::int64_t pairs = tokens * top_k;
+  const std::int64_t tiles = most_tiles(pairs, qwen.experts, tile_places);
+  const auto numbers = [](std::int64_t count) {
+    return Memory(static_cast<std::size_t>(count) * 4);
+  };
+  order_ = numbers(pairs);
+  of_places_ = numbers(pairs);
+  places_ = numbers(pairs);
+  expert_begin_ = numbers(qwen.experts + 1);
+  tile_begin_ = numbers(qwen.experts + 1);
+  tiles_ = Memory(static_cast<std::size_t>(tiles) * sizeof(ExpertTile));
+  piece_begin_ = numbers(tiles + 1);
+  pieces_ = Memory(static_cast<std::size_t>(pairs) * sizeof(ExpertPiece));
+  counts_ = numbers(plan_scratch_numbers(pairs, qwen.experts));
+  if (labels == 0) return;
+  labels_ = Memory(labels_in_turn(tokens, labels));
+  by_label_ = numbers(tokens);
+  check(sort_labels({}));
+  CHECK_CUDA(cudaDeviceSynchronize());
+}
+
+PlanExperts PlannedBatch::params(int layer) const {
+  PlanExperts p;
+  p.tokens = tokens_;
+  p.experts_per_token = top_k;
+  p.experts = qwen.experts;
+  p.ids = ids_[static_cast<std::size_t>(layer)].data<std::int32_t>();
+  p.labels = labels_.data<std::int32_t>();
+  p.tokens_by_label = by_label_.data<std::int32_t>();
+  p.tile_places = tile_places;
+  p.plan = {.order = order_.data<std::int32_t>(),
+            .tokens = of_places_.data<std::int32_t>(),
+            .places = places_.data<std::int32_t>(),
+            .expert_begin = expert_begin_.data<std::int32_t>(),
+            .tile_begin = tile_begin_.data<std::int32_t>(),
+            .tiles = tiles_.data<ExpertTile>(),
+            .piece_begin = piece_begin_.data<std::int32_t>(),
+            .pieces = pieces_.data<ExpertPiece>(),
+            .block_counts = counts_.data<std::int32_t>()};
+  return p;
+}
+
+motley::Result<void> PlannedBatch::sort_labels(motley::StreamHandle stream) const {
+  return sort_tokens_by_label(labels_.data<std::int32_t>(), tokens_, label_count_,
+                              by_label_.data<std::int32_t>(), stream);
 }
 
 GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* adapters) const {

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <cuda_runtime.h>
-
+#include "../graph_time.h"
 #include "kernels/cuda/expert_grouped.h"
 
 namespace expert_layer_bench {
@@ -18,14 +15,11 @@ using namespace motley::kernels::cuda;
 using motley::kernels::AdapterTerm;
 using motley::kernels::FactorEntry;
 
-#define CHECK_CUDA(call)                                                                    \
-  do {                                                                                      \
-    const cudaError_t error_ = (call);                                                      \
-    if (error_ != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      std::exit(1);                                                                         \
-    }                                                                                       \
-  } while (0)
+inline void check(const motley::Result<void>& done) {
+  if (done.ok()) return;
+  std::printf("%s\n", done.error().message().c_str());
+  std::exit(1);
+}
 
 // Device memory that lives as long as the program's part that uses it.
 class Memory {
@@ -99,6 +93,22 @@ struct Batch {
   double live_experts() const;  // distinct ones, mean over the layers
   // Bytes of adapters that a layer must read, mean over the layers.
   double adapter_bytes(const Adapters& adapters) const;
+};
+// What the plans of some layers take; labels go round, 0: nobody has one.
+class PlannedBatch {
+ public:
+  static constexpr int tile_places = 128;
+  PlannedBatch(std::int64_t tokens, int layers, int labels);
+  PlanExperts params(int layer) const;
+  motley::Result<void> sort_labels(motley::StreamHandle stream) const;
+
+ private:
+  std::int64_t tokens_;
+  int label_count_;
+  std::vector<Memory> ids_;
+  Memory labels_, by_label_;
+  Memory order_, of_places_, places_, expert_begin_, tile_begin_, tiles_, piece_begin_, pieces_,
+      counts_;
 };
 Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std::uint64_t seed);
 

@@ -55,6 +55,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const std::string> words) {
   Arguments arguments;
+  const std::size_t most =
+      command.positionals.size() + (command.optional_positional.empty() ? 0 : 1);
   bool only_positionals = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
@@ -63,7 +65,7 @@ Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const s
       continue;
     }
     if (only_positionals || !word.starts_with("-") || word == "-") {
-      if (arguments.positionals_.size() == command.positionals.size())
+      if (arguments.positionals_.size() == most)
         return wrong_call(cat("one argument too many, ", quote(word)), command, see_help(command));
       arguments.positionals_.emplace_back(word);
       continue;
@@ -92,6 +94,7 @@ Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const s
   if (arguments.positionals_.size() < command.positionals.size())
     return wrong_call(cat("no ", command.positionals[arguments.positionals_.size()]), command,
                       see_help(command));
+  arguments.positionals_.resize(most);
   return arguments;
 }
 
@@ -109,6 +112,7 @@ std::span<const std::string> Arguments::values(std::string_view option) const {
 std::string usage(const CommandSpec& command) {
   std::string text = cat("usage: motley ", command.name);
   for (const std::string_view positional : command.positionals) text += cat(" ", positional);
+  if (!command.optional_positional.empty()) text += cat(" [", command.optional_positional, "]");
   if (!command.options.empty()) text += " [options]";
   text += cat("\n\n", command.summary, "\n");
   if (command.options.empty()) return text;
@@ -124,6 +128,8 @@ std::string usage(const CommandSpec& command) {
     const std::string left = left_side(option);
     text += cat("  ", left, std::string(widest - left.size() + 2, ' '), option.help, "\n");
   }
+  if (!command.examples.empty()) text += "\nexamples:\n";
+  for (const std::string_view example : command.examples) text += cat("  ", example, "\n");
   return text;
 }
 

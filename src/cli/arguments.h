@@ -23,7 +23,9 @@ struct CommandSpec {
   std::string_view name;
   std::string_view summary;
   std::vector<std::string_view> positionals;  // all of them required
+  std::string_view optional_positional = {};  // after these, if the command takes one
   std::vector<OptionSpec> options;
+  std::vector<std::string_view> examples = {};  // calls of the program
 };
 
 class Arguments {
@@ -32,6 +34,7 @@ class Arguments {
   // option. Refuses what the command does not take, what is missing, and options given twice.
   static Result<Arguments> parse(const CommandSpec& command, std::span<const std::string> words);
 
+  // Empty where the optional one is not given.
   const std::string& positional(std::size_t index) const { return positionals_[index]; }
   bool has(std::string_view option) const { return options_.contains(option); }
   // The value, or null where the option is not given.

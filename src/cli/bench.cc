@@ -1,454 +1,54 @@
-// motley bench: steps of models in the shape of released ones, with random weights, held against
-// what the device can do at best.
-
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
+// motley bench: steps of models against what the device can do, and loads on engines and servers.
 
 #include "base/cat.h"
-#include "base/clock.h"
-#include "base/cpu.h"
-#include "base/units.h"
-#include "cli/bench_peers.h"
+#include "cli/bench_load.h"
+#include "cli/bench_steps.h"
 #include "cli/command.h"
+#include "cli/model_settings.h"
+#include "cli/option_lists.h"
+#include "cli/random_model.h"
 #include "model/shapes.h"
-#include "runner/ceilings.h"
-#include "runner/step_bench.h"
-#include "tensor/device.h"
 
 namespace motley::cli {
 namespace {
 
-using runner::BenchAdapters;
-using runner::StepBench;
-using runner::StepShape;
-using Experts = model::RandomWeights::Experts;
-
-constexpr std::int64_t most_rows = 1 << 16;
-constexpr int most_adapters = 4096;
-constexpr int rounds = 3;
-// Steps of a round, unless --steps says otherwise.
-constexpr int decode_steps = 15;
-constexpr int prefill_steps = 2;
-// What a check of even routing allows.
-constexpr double uneven = 0.02;
-
-struct Settings {
-  std::string shape;
-  std::optional<std::int64_t> layers;
-  Experts experts = Experts::bf16;
-  tensor::DeviceChoice device;
-  std::optional<bool> exact;
-  std::optional<std::string> experts_backend;
-  std::int64_t context = 1024;
-  std::vector<std::int64_t> batches = {1, 8, 32, 64, 128, 256};
-  struct Prompt {
-    std::int64_t sequences = 0;
-    std::int64_t tokens = 0;
-  };
-  std::vector<Prompt> prompts = {{1, 512}, {1, 2048}, {1, 8192}, {8, 1024}};
-  std::vector<std::int64_t> adapters = {0, 1, 4};
-  std::vector<int> ranks = {16};
-  bool shared_outer = false;
-  std::optional<DType> factors;
-  int steps = 0;
-  bool graphs = true;
-  bool json = false;
-
-  std::string_view format() const { return experts == Experts::bf16 ? "bf16" : "w4a16"; }
-};
-
-Error wrong_option(std::string what, std::string_view option, std::string fix) {
-  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
-}
-
-Result<std::int64_t> parse_number(std::string_view text, std::string_view option,
-                                  std::int64_t least, std::int64_t most) {
-  std::int64_t number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < least ||
-      number > most)
-    return wrong_option(cat("not a number for this: ", quote(text)), option,
-                        cat("use ", least, " to ", most));
-  return number;
-}
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  for (std::size_t comma = text.find(','); comma != text.npos; comma = text.find(',')) {
-    parts.push_back(text.substr(0, comma));
-    text.remove_prefix(comma + 1);
-  }
-  parts.push_back(text);
-  return parts;
-}
-
-// "1,8,32", or "none".
-Result<std::vector<std::int64_t>> parse_numbers(std::string_view text, std::string_view option,
-                                                std::int64_t least, std::int64_t most) {
-  std::vector<std::int64_t> numbers;
-  if (text == "none") return numbers;
-  for (const std::string_view part : split(text)) {
-    MOTLEY_TRY(const std::int64_t number, parse_number(part, option, least, most));
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
-// "8x1024,512", or "none".
-Result<std::vector<Settings::Prompt>> parse_prompts(std::string_view text) {
-  constexpr std::string_view option = "--prefill";
-  std::vector<Settings::Prompt> prompts;
-  if (text == "none") return prompts;
-  for (const std::string_view part : split(text)) {
-    const std::size_t times = part.find('x');
-    Settings::Prompt prompt{.sequences = 1};
-    if (times != part.npos) {
-      MOTLEY_TRY(prompt.sequences, parse_number(part.substr(0, times), option, 1, 1024));
-    }
-    const std::string_view tokens = times == part.npos ? part : part.substr(times + 1);
-    MOTLEY_TRY(prompt.tokens, parse_number(tokens, option, 2, most_rows / prompt.sequences));
-    prompts.push_back(prompt);
-  }
-  return prompts;
-}
-
-// "16", "8,32", or "8-64": doubled from one to the other.
-Result<std::vector<int>> parse_ranks(std::string_view text) {
-  constexpr std::string_view option = "--ranks";
-  std::vector<int> ranks;
-  if (const std::size_t dash = text.find('-'); dash != text.npos) {
-    MOTLEY_TRY(std::int64_t rank, parse_number(text.substr(0, dash), option, 1, 256));
-    MOTLEY_TRY(const std::int64_t last, parse_number(text.substr(dash + 1), option, rank, 256));
-    for (; rank <= last; rank *= 2) ranks.push_back(static_cast<int>(rank));
-    return ranks;
-  }
-  MOTLEY_TRY(const std::vector<std::int64_t> numbers, parse_numbers(text, option, 1, 256));
-  if (numbers.empty()) return wrong_option("no rank", option, "use 1 to 256");
-  ranks.assign(numbers.begin(), numbers.end());
-  return ranks;
-}
-
-Result<void> read_choices(const Arguments& arguments, Settings& settings) {
-  if (const std::string* const format = arguments.value("--format")) {
-    if (*format != "bf16" && *format != "w4a16")
-      return wrong_option(cat("unknown format ", quote(*format)), "--format", "use bf16 or w4a16");
-    settings.experts = *format == "bf16" ? Experts::bf16 : Experts::w4a16;
-  }
-  if (const std::string* const device = arguments.value("--device")) {
-    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
-  }
-  if (const std::string* const compute = arguments.value("--compute")) {
-    if (*compute != "auto" && *compute != "f32" && *compute != "bf16")
-      return wrong_option(cat("unknown arithmetic ", quote(*compute)), "--compute",
-                          "use auto, f32 or bf16");
-    if (*compute != "auto") settings.exact = *compute == "f32";
-  }
-  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
-    if (*dtype != "auto" && *dtype != "fp8")
-      return wrong_option(cat("unknown type ", quote(*dtype)), "--adapter-dtype",
-                          "use auto or fp8");
-    if (*dtype == "fp8") settings.factors = DType::f8_e4m3;
-  }
-  if (const std::string* const backend = arguments.value("--experts-backend")) {
-    if (*backend != "auto") settings.experts_backend = *backend;
-  }
-  settings.shared_outer = arguments.has("--shared-outer");
-  settings.graphs = !arguments.has("--no-graphs");
-  settings.json = arguments.has("--json");
-  return {};
-}
-
-Result<Settings> read_settings(const Arguments& arguments) {
-  Settings settings;
-  const std::string* const shape = arguments.value("--shape");
-  if (shape == nullptr) {
+Result<void> run_bench(const Arguments& arguments, Output output) {
+  const bool shape = arguments.has("--shape");
+  const bool model = !arguments.positional(0).empty();
+  const bool url = arguments.has("--url");
+  if (shape + model + url > 1)
+    return wrong_option("more than one thing to measure", "motley bench",
+                        "give MODEL, --shape or --url");
+  if (shape + model + url == 0) {
     std::vector<std::string_view> names;
     for (const model::NamedShape& each : model::named_shapes()) names.push_back(each.name);
-    return wrong_option("no shape", "--shape", cat("use one of ", join(names)));
+    return wrong_option("nothing to measure", "motley bench",
+                        cat("give MODEL, --url, or --shape with one of ", join(names)));
   }
-  settings.shape = *shape;
-  MOTLEY_TRY_VOID(read_choices(arguments, settings));
-  if (const std::string* const text = arguments.value("--layers")) {
-    MOTLEY_TRY(settings.layers, parse_number(*text, "--layers", 1, 1000));
-  }
-  if (const std::string* const text = arguments.value("--context")) {
-    MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
-  }
-  if (const std::string* const text = arguments.value("--batch")) {
-    MOTLEY_TRY(settings.batches, parse_numbers(*text, "--batch", 1, 1024));
-  }
-  if (const std::string* const text = arguments.value("--prefill")) {
-    MOTLEY_TRY(settings.prompts, parse_prompts(*text));
-  }
-  if (const std::string* const text = arguments.value("--adapters")) {
-    MOTLEY_TRY(settings.adapters, parse_numbers(*text, "--adapters", 0, most_adapters));
-  }
-  if (settings.adapters.empty()) settings.adapters = {0};
-  if (const std::string* const text = arguments.value("--ranks")) {
-    MOTLEY_TRY(settings.ranks, parse_ranks(*text));
-  }
-  if (const std::string* const text = arguments.value("--steps")) {
-    MOTLEY_TRY(const std::int64_t steps, parse_number(*text, "--steps", 1, 100000));
-    settings.steps = static_cast<int>(steps);
-  }
-  return settings;
-}
-
-std::string decimals(double number, int places) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", places, number);
-  return text;
-}
-
-std::string padded(std::string text, std::size_t width) {
-  if (text.size() < width) text.insert(0, width - text.size(), ' ');
-  return text;
-}
-
-// The shape's cases, one after the other; results are printed as they come.
-class Bench {
- public:
-  Bench(const Settings& settings, Output output) : settings_(settings), output_(output) {}
-
-  Result<void> run();
-
- private:
-  Result<void> load();
-  Result<void> make_adapters();
-  void decode();
-  void prefill();
-  void fail(const std::string& what, const Error& error);
-  // One size with each number of adapters. A case that fails says so, and the next one runs.
-  void run_sizes(StepBench& bench, StepShape shape, int steps);
-  void print(const StepShape& shape, const StepBench::Timed& timed, double base);
-  // Facts beside the results.
-  void say(const std::string& line) {
-    if (!settings_.json) output_(line + "\n");
-  }
-
-  const Settings& settings_;
-  Output output_;
-  std::unique_ptr<tensor::Device> device_;
-  std::unique_ptr<model::Model> model_;
-  std::unique_ptr<BenchAdapters> adapters_;
-  runner::Ceilings ceilings_;
-  int failures_ = 0;
-  std::string first_failure_;
-  double most_uneven_ = 0;
-};
-
-Result<void> Bench::load() {
-  MOTLEY_TRY(model::Config config, model::shape_config(settings_.shape, settings_.layers));
-  MOTLEY_TRY(device_, tensor::open_device(settings_.device, {.owns_machine = true}));
-  const bool on_gpu = device_->id().kind == tensor::DeviceKind::cuda;
-  if (settings_.factors && !on_gpu)
-    return Error(ErrorCode::not_implemented, "a CPU has no adapters in fp8 yet", "--adapter-dtype",
-                 "use --adapter-dtype auto, or --device cuda");
-  const std::uint64_t bytes = runner::weight_bytes(config, settings_.experts);
-  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
-  if (bytes > memory.available)
-    return Error(ErrorCode::out_of_memory,
-                 cat("the weights take ", format_bytes(bytes), ", and ",
-                     format_bytes(memory.available), " are left"),
-                 device_->description(), "use --layers, or --format w4a16");
-  const bool exact = settings_.exact.value_or(!on_gpu && !cpu_features().avx512_bf16);
-  const SteadyClock clock;
-  const TimePoint start = clock.now();
-  MOTLEY_TRY(model_, model::Model::random(std::move(config), settings_.experts, *device_,
-                                          {.exact = exact,
-                                           .experts_backend = settings_.experts_backend,
-                                           .factors = settings_.factors}));
-  say(cat(settings_.shape, ", ", model_->config().layers, " layers, experts in ",
-          settings_.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),
-          " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
-          device_->description(), "; ", model_->describe_backends()));
-  return {};
-}
-
-Result<void> Bench::make_adapters() {
-  const std::int64_t most = *std::ranges::max_element(settings_.adapters);
-  if (most == 0) return {};
-  const SteadyClock clock;
-  const TimePoint start = clock.now();
-  MOTLEY_TRY(adapters_,
-             BenchAdapters::create(*model_, *device_,
-                                   {.count = static_cast<int>(most),
-                                    .ranks = settings_.ranks,
-                                    .shared_outer = settings_.shared_outer,
-                                    .factors = settings_.factors.value_or(model_->activations())}));
-  say(cat(most, " adapters of rank ", join(settings_.ranks),
-          settings_.shared_outer ? ", outer factors shared" : "",
-          settings_.factors ? ", in fp8" : "", ": ", format_bytes(adapters_->bytes()), ", made in ",
-          format_seconds(seconds(clock.now() - start))));
-  return {};
-}
-
-Result<void> Bench::run() {
-  MOTLEY_TRY_VOID(load());
-  MOTLEY_TRY(ceilings_, runner::measure_ceilings(*device_, model_->kernels(), model_->exact()));
-  MOTLEY_TRY_VOID(make_adapters());
-  say(cat("ceilings: reads ", decimals(ceilings_.bytes_a_second / 1e9, 0), " GB/s, products ",
-          decimals(ceilings_.operations_a_second / 1e12, 2), " TFLOP/s\n"));
-  say("phase    case      adapters      ms/step    tokens/s         GB    floor ms   over   kept  "
-      "experts  even   vLLM ms");
-  decode();
-  prefill();
-  if (most_uneven_ > uneven)
-    say(cat("routing is uneven: different experts off by ", decimals(100 * most_uneven_, 1),
-            " % of what even choices meet; 2 % are allowed"));
-  if (failures_ > 0)
-    return Error(ErrorCode::internal, cat(failures_, " cases failed, the first: ", first_failure_),
-                 settings_.shape, "the others stand above");
-  return {};
-}
-
-void Bench::fail(const std::string& what, const Error& error) {
-  const std::string line = cat(what, ": ", error.message());
-  if (failures_++ == 0) first_failure_ = line;
-  say(line);
-}
-
-void Bench::decode() {
-  if (settings_.batches.empty()) return;
-  const std::int64_t most = *std::ranges::max_element(settings_.batches);
-  auto bench = StepBench::create(*model_, *device_, adapters_.get(),
-                                 {.most_sequences = most,
-                                  .most_tokens = 1,
-                                  .most_rows = most,
-                                  .length = settings_.context,
-                                  .graphs = settings_.graphs});
-  if (!bench.ok()) return fail("decode", bench.error());
-  for (const std::int64_t batch : settings_.batches)
-    run_sizes(**bench, {.sequences = batch, .tokens = 1, .length = settings_.context},
-              settings_.steps > 0 ? settings_.steps : decode_steps);
-}
-
-void Bench::prefill() {
-  // Each size has a runner of its own: their needs of memory are far apart.
-  for (const auto& [sequences, tokens] : settings_.prompts) {
-    auto bench = StepBench::create(*model_, *device_, adapters_.get(),
-                                   {.most_sequences = sequences,
-                                    .most_tokens = tokens,
-                                    .most_rows = sequences * tokens,
-                                    .graphs = settings_.graphs});
-    if (!bench.ok()) {
-      fail(cat("prefill ", sequences, "x", tokens), bench.error());
-      continue;
-    }
-    run_sizes(**bench, {.sequences = sequences, .tokens = tokens},
-              settings_.steps > 0 ? settings_.steps : prefill_steps);
-  }
-}
-
-void Bench::run_sizes(StepBench& bench, StepShape shape, int steps) {
-  double base = 0;
-  for (const std::int64_t count : settings_.adapters) {
-    // More adapters than sequences: some would have no row.
-    if (count > shape.sequences) continue;
-    shape.adapters = static_cast<int>(count);
-    auto timed = bench.run(shape, rounds, steps);
-    if (!timed.ok()) {
-      fail(cat(shape.sequences, "x", shape.tokens, ", ", count, " adapters"), timed.error());
-      continue;
-    }
-    if (count == 0) base = timed->seconds;
-    print(shape, *timed, base);
-  }
-}
-
-void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double base) {
-  const model::Config& config = model_->config();
-  const runner::StepCost cost = runner::step_cost(
-      *model_, shape, timed.touched,
-      adapters_ == nullptr ? std::span<const runner::AdapterNumbers>() : adapters_->numbers());
-  const double floor = std::max(cost.bytes / ceilings_.bytes_a_second,
-                                cost.operations / ceilings_.operations_a_second);
-  const double expected = runner::expected_experts(config, shape.rows());
-  const double even = expected > 0 ? timed.touched.experts / expected : 1;
-  const auto moe_layers =
-      static_cast<double>(std::max<std::ptrdiff_t>(1, std::ranges::count(config.moe_layers, true)));
-  // Chance moves the count of a few layers and steps: three deviations of it are no finding.
-  const double met = expected / moe_layers / std::max(config.moe.router.experts, 1);
-  const double chance = met > 0
-                            ? 3 * std::sqrt((1 - met) / (met * StepBench::counted_steps *
-                                                         moe_layers * config.moe.router.experts))
-                            : 0;
-  most_uneven_ = std::max(most_uneven_, std::abs(even - 1) - chance);
-  const bool standard = settings_.ranks == std::vector<int>{16} && !settings_.shared_outer &&
-                        !settings_.factors && (shape.tokens > 1 || shape.length == 1024);
-  // 0: nobody measured it.
-  const double peer = standard ? peer_ms({.shape = settings_.shape,
-                                          .format = settings_.format(),
-                                          .layers = config.layers,
-                                          .sequences = shape.sequences,
-                                          .tokens = shape.tokens,
-                                          .adapters = shape.adapters})
-                                     .value_or(0)
-                               : 0.0;
-  const double tokens = static_cast<double>(shape.rows()) / timed.seconds;
-  const bool wants_graph = settings_.graphs && device_->id().kind == tensor::DeviceKind::cuda;
-  const std::string_view phase = shape.tokens == 1 ? "decode" : "prefill";
-  if (settings_.json) {
-    const auto known = [](bool is, double number) {
-      return is ? cat(number) : std::string("null");
-    };
-    output_(cat(R"({"shape": ")", settings_.shape, R"(", "format": ")", settings_.format(),
-                R"(", "layers": )", config.layers, R"(, "phase": ")", phase, R"(", "sequences": )",
-                shape.sequences, R"(, "tokens": )", shape.tokens, R"(, "context": )", shape.length,
-                R"(, "adapters": )", shape.adapters, R"(, "step_seconds": )", timed.seconds,
-                R"(, "tokens_per_second": )", tokens, R"(, "bytes": )", cost.bytes,
-                R"(, "operations": )", cost.operations, R"(, "floor_seconds": )", floor,
-                R"(, "over_floor": )", timed.seconds / floor, R"(, "kept": )",
-                known(base > 0, base / timed.seconds), R"(, "experts_a_layer": )",
-                timed.touched.experts / moe_layers, R"(, "experts_expected": )",
-                expected / moe_layers, R"(, "by_graph": )", timed.by_graph,
-                R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
-                R"(, "operations_per_second": )", ceilings_.operations_a_second,
-                R"(, "vllm_seconds": )", known(peer > 0, peer / 1e3), "}\n"));
-    return;
-  }
-  output_(cat(shape.tokens == 1 ? "decode " : "prefill",
-              padded(cat(shape.sequences, "x", shape.tokens), 10), padded(cat(shape.adapters), 12),
-              padded(decimals(timed.seconds * 1e3, 3), 13), padded(decimals(tokens, 0), 12),
-              padded(decimals(cost.bytes / 1e9, 2), 11), padded(decimals(floor * 1e3, 3), 12),
-              padded(decimals(timed.seconds / floor, 2), 7),
-              padded(base > 0 ? cat(decimals(100 * base / timed.seconds, 0), " %") : "-", 7),
-              padded(decimals(timed.touched.experts / moe_layers, 1), 9),
-              padded(decimals(even, 3), 6), padded(peer > 0 ? decimals(peer, 2) : "-", 10),
-              timed.by_graph || !wants_graph || shape.tokens > 1 ? "" : "  (no graph)", "\n"));
-}
-
-Result<void> run_bench(const Arguments& arguments, Output output) {
-  MOTLEY_TRY(const Settings settings, read_settings(arguments));
-  return Bench(settings, output).run();
+  if (asks_for_load(arguments)) return run_bench_load(arguments, output);
+  return run_bench_steps(arguments, output);
 }
 
 }  // namespace
 
 Command bench_command() {
+  std::vector<OptionSpec> options = random_model_option_specs();
+  for (const std::vector<OptionSpec>& more :
+       {step_option_specs(), load_option_specs(), model_option_specs()})
+    options.insert(options.end(), more.begin(), more.end());
+  options.push_back({"--json", "", "a line of JSON for each case, and nothing else"});
   return {
       .spec = {.name = "bench",
-               .summary = "time a step of a model's shape with random weights against its floor",
+               .summary = "time steps of a model's shape with random weights against their "
+                          "floor (--shape), or a load on an\nengine (MODEL) or a server (--url)",
                .positionals = {},
-               .options = {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny"},
-                           {"--layers", "N", "its first layers only"},
-                           {"--format", "F", "of experts: bf16 or w4a16"},
-                           {"--device", "D", "auto, cpu, cuda or cuda:N"},
-                           {"--compute", "C", "auto, f32 or bf16"},
-                           {"--batch", "LIST",
-                            "sequences that decode (1,8,32,64,128,256), or none"},
-                           {"--context", "N", "tokens before those that are decoded (1024)"},
-                           {"--prefill", "LIST", "prompts (512,2048,8192,8x1024), or none"},
-                           {"--adapters", "LIST", "how many are in use at once (0,1,4)"},
-                           {"--ranks", "LIST", "of adapters, by turns (16); 8-64 is 8,16,32,64"},
-                           {"--shared-outer", "", "experts share A of gate and up, and B of down"},
-                           {"--adapter-dtype", "T", "auto or fp8"},
-                           {"--experts-backend", "NAME", "auto, or the backend to take"},
-                           {"--steps", "N", "of each of three rounds"},
-                           {"--no-graphs", "", "launch a GPU's work piece by piece"},
-                           {"--json", "", "a line of JSON for each case, and nothing else"}}},
+               .optional_positional = "MODEL",
+               .options = std::move(options),
+               .examples = {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
+                            "motley bench models/demo --adapter a=models/demo/adapters/verse "
+                            "--concurrency 1,8,32",
+                            "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
+                            "--zipf 1"}},
       .run = run_bench};
 }
 

@@ -12,7 +12,7 @@ namespace motley::cli {
 namespace {
 
 std::vector<Command> commands() {
-  return {serve_command(),    chat_command(),    score_command(),
+  return {serve_command(),    chat_command(),    ask_command(),  score_command(),
           tokenize_command(), inspect_command(), bench_command()};
 }
 

@@ -1,7 +1,10 @@
 #include "cli/cli.h"
 
 #include <array>
+#include <iterator>
 #include <new>
+#include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,7 +26,8 @@ using testing::StartsWith;
 TEST(Cli, HelpNamesEveryCommand) {
   const Outcome outcome = motley({"--help"});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* command : {"inspect", "serve", "chat", "score", "bench", "tokenize", "quantize"})
+  for (const char* command :
+       {"inspect", "serve", "chat", "ask", "score", "bench", "tokenize", "quantize"})
     EXPECT_THAT(outcome.output, HasSubstr(command));
   EXPECT_EQ(outcome.errors, "");
 }
@@ -46,7 +50,22 @@ TEST(Cli, CommandsTellTheirUsage) {
   for (const char* word : {"--help", "-h"}) {
     const Outcome outcome = motley({"inspect", word});
     EXPECT_EQ(outcome.status, 0) << word;
-    EXPECT_THAT(outcome.output, StartsWith("usage: motley inspect PATH")) << word;
+    EXPECT_THAT(outcome.output, StartsWith("usage: motley inspect [PATH]")) << word;
+  }
+}
+
+TEST(Cli, ExamplesOfTheHelpAreRightCalls) {
+  for (const Command& command : {serve_command(), chat_command(), ask_command(), score_command(),
+                                 tokenize_command(), inspect_command()}) {
+    EXPECT_THAT(usage(command.spec), HasSubstr("\nexamples:\n"));
+    for (const std::string_view example : command.spec.examples) {
+      std::istringstream stream{std::string(example.substr(0, example.find(" <")))};
+      const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+      EXPECT_EQ(words.at(0), "motley") << example;
+      EXPECT_EQ(words.at(1), command.spec.name) << example;
+      const auto parsed = Arguments::parse(command.spec, std::span(words).subspan(2));
+      EXPECT_TRUE(parsed.ok()) << example << ": " << parsed.error().message();
+    }
   }
 }
 
@@ -99,15 +118,6 @@ TEST(Cli, WhatRunsAModelTakesTheSameOptionsOfComputing) {
     for (const OptionSpec& option : compute_option_specs())
       EXPECT_THAT(usage, HasSubstr(std::string(option.name))) << command;
   }
-}
-
-TEST(Cli, ACpuRefusesAdaptersInFp8BeforeAnythingIsRead) {
-  const Outcome outcome = motley({"score", "no-model", "--device", "cpu", "--adapter-dtype", "fp8",
-                                  "--input", "no-lines", "--output", "none"});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.errors,
-            "motley: a CPU does not compute with adapters in fp8 (--adapter-dtype): use "
-            "--adapter-dtype auto, or --device cuda\n");
 }
 
 TEST(ComputeSettings, SayWhatWasAskedFor) {

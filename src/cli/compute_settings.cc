@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/progress.h"
 
 namespace motley::cli {
@@ -28,17 +30,17 @@ Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
   return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
 }
 
+}  // namespace
+
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
-
-}  // namespace
 
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
-          {"--adapter-dtype", "T", "auto, or fp8: half the memory, on a GPU"},
+          {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
           {"--experts-backend", "NAME", "auto, or the backend to take"},
           {"--no-graphs", "", "launches a GPU's steps one kernel at a time"}};
 }
@@ -63,23 +65,22 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
 }
 
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
-  MOTLEY_TRY(std::unique_ptr<tensor::Device> device,
-             tensor::open_device(settings.device, {.owns_machine = true}));
-  if (settings.factors == DType::f8_e4m3 && device->id().kind == tensor::DeviceKind::cpu)
-    return Error(ErrorCode::not_implemented, "a CPU does not compute with adapters in fp8",
-                 "--adapter-dtype", "use --adapter-dtype auto, or --device cuda");
-  return device;
+  return tensor::open_device(settings.device, {.owns_machine = true});
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
                                                  tensor::Device& device) {
   std::optional<Progress> progress;
+  std::uint64_t bytes = 0;
   const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    bytes = total;
     if (!progress)
       progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
     progress->set(done);
   };
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
   auto model = model::Model::load(folder, device,
                                   {.exact = settings.exact.value_or(likes_float32(device)),
                                    .batch_invariant = settings.batch_invariant,
@@ -87,6 +88,9 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .factors = settings.factors,
                                    .progress = report});
   if (model.ok() && progress) progress->finish();
+  if (model.ok()) {
+    log::info("model.loaded", {{"file_bytes", bytes}, {"seconds", seconds(clock.now() - start)}});
+  }
   return model;
 }
 

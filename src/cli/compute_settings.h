@@ -32,6 +32,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments);
 // Refuses settings that the device can't serve.
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings);
 
+// What --compute auto takes there: a CPU without products of bf16 is no slower with float32.
+bool likes_float32(const tensor::Device& device);
+
 // On a device that open_device() opened; shows how far it is.
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,

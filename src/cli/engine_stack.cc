@@ -36,19 +36,29 @@ std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text) {
+  return load(settings,
+              {.model = [](tensor::Device& device,
+                           ModelSettings& of) { return load_model(of.model, of.compute, device); },
+               .adapter = {},
+               .text = &text});
+}
+
+Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
+                                                       const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
   MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());
   stack->device_ = std::make_unique<tensor::MeteredDevice>(std::move(device));
-  MOTLEY_TRY(stack->model_, load_model(settings.model, settings.compute, *stack->device_));
+  MOTLEY_TRY(stack->model_, source.model(*stack->device_, settings));
   const std::uint64_t weights = stack->device_->usage().bytes;
   MOTLEY_TRY_VOID(stack->make_memory(settings));
-  MOTLEY_TRY_VOID(stack->make_executor(text));
+  MOTLEY_TRY_VOID(stack->make_executor(source.text));
   MOTLEY_TRY_VOID(stack->warm_up(before, weights));
   stack->store_ = std::make_unique<engine::PoolStore>(
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
-                                 .host_pool = stack->host_pool_.get()});
+                                 .host_pool = stack->host_pool_.get(),
+                                 .source = source.adapter});
   stack->engine_ = engine::Engine::create({.executor = stack->executor_.get(),
                                            .adapters = stack->store_.get(),
                                            .clock = &stack->clock_},
@@ -103,7 +113,7 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
   if (!on_gpu) return {};
   // Adapters that make room on the device stay within reach of a copy.
-  pool.bytes *= host_pages_each;
+  pool.bytes = settings.adapter_host_memory.value_or(host_pages_each * pool.bytes);
   pool.directory = false;
   MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), pool));
   return {};
@@ -142,15 +152,18 @@ std::uint64_t EngineStack::pool_bytes() const {
   return pool_->usage().pages * pool_->usage().page_bytes;
 }
 
-Result<void> EngineStack::make_executor(const text::ModelText& text) {
+Result<void> EngineStack::make_executor(const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
-  // Grammars write no special token: those mark what a template says.
-  std::vector<std::string> bytes(static_cast<std::size_t>(width));
-  const text::Tokenizer& tokenizer = text.tokenizer();
-  for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
-    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
-  MOTLEY_TRY(auto vocabulary,
-             engine::GrammarVocabulary::create(bytes, width, text.generation().end_tokens));
+  std::optional<engine::GrammarVocabulary> vocabulary;
+  if (text != nullptr) {
+    // Grammars write no special token: those mark what a template says.
+    std::vector<std::string> bytes(static_cast<std::size_t>(width));
+    const text::Tokenizer& tokenizer = text->tokenizer();
+    for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
+      if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
+    MOTLEY_TRY(vocabulary,
+               engine::GrammarVocabulary::create(bytes, width, text->generation().end_tokens));
+  }
   samplers_ = std::make_unique<engine::SamplerMaker>(std::move(vocabulary), random_seed());
   MOTLEY_TRY(executor_, engine::RunnerExecutor::create(
                             *runner_, {.vocabulary = width, .samplers = samplers_.get()}));

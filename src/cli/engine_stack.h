@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/clock.h"
@@ -20,9 +21,21 @@ namespace motley::cli {
 // A model, what it runs in and the engine over both.
 class EngineStack {
  public:
+  // Where a stack's parts come from.
+  struct Source {
+    // On that device. May fit the settings' sizes to the model.
+    std::function<Result<std::unique_ptr<model::Model>>(tensor::Device& device,
+                                                        ModelSettings& settings)>
+        model;
+    // Empty: from their folders.
+    std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
+    const text::ModelText* text = nullptr;  // null: requests may not ask for grammars
+  };
+
   // Loads the model and the adapters; says in the log what serves and what it takes.
   static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
                                                    const text::ModelText& text);
+  static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
 
   engine::Engine& engine() { return *engine_; }
   const model::Config& config() const { return model_->config(); }
@@ -33,7 +46,7 @@ class EngineStack {
   Result<void> make_memory(const ModelSettings& settings);
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
   std::uint64_t pool_bytes() const;
-  Result<void> make_executor(const text::ModelText& text);
+  Result<void> make_executor(const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
   Result<void> load_adapters(const ModelSettings& settings);

@@ -23,8 +23,9 @@ Error not_there_yet(std::string_view what, std::string_view option, std::string 
           std::move(fix)};
 }
 
-// The last part of a folder's path, however the path is written.
+// The last part of a folder's path, however the path is written; "base" where there is none.
 std::string folder_name(const fs::path& folder) {
+  if (folder.empty()) return "base";
   std::error_code failure;
   const fs::path whole = fs::canonical(folder, failure);
   return (failure ? folder : whole).filename().string();
@@ -72,9 +73,11 @@ std::vector<OptionSpec> model_option_specs() {
       {"--tp", "N", "GPUs to share the model among (1)"},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
+      {"--adapter-host-memory", "SIZE", "for adapters a copy away from a GPU (twice that)"},
       {"--kv-memory", "SIZE", "for keys and values (at most a quarter of what is free)"},
       {"--name", "ID", "what requests call the base (the folder's name)"},
-      {"--max-queue", "N", "requests that may wait; more are refused (1024)"},
+      {"--max-queue", "N",
+       "requests that may wait; 0: what finds no place at once is refused (1024)"},
       {"--hf-special-text", "", "take special tokens in messages for real, as Hugging Face does"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
@@ -105,6 +108,7 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
              integer_option(arguments, "--max-batch-tokens", 1, most_batch_tokens,
                             settings.max_batch_tokens));
   MOTLEY_TRY(settings.adapter_memory, read_size(arguments, "--adapter-memory"));
+  MOTLEY_TRY(settings.adapter_host_memory, read_size(arguments, "--adapter-host-memory"));
   MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, most_queue, settings.max_queue));

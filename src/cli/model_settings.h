@@ -20,8 +20,9 @@ struct ModelSettings {
   std::vector<AdapterOption> adapters = {};
   ComputeSettings compute = {};
   std::int64_t max_batch_tokens = 512;
-  std::optional<std::uint64_t> adapter_memory = {};  // bytes
-  std::optional<std::uint64_t> kv_memory = {};       // bytes
+  std::optional<std::uint64_t> adapter_memory = {};       // bytes
+  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's
+  std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
   bool special_in_said = false;
 };

@@ -141,6 +141,9 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
                            .adapter_loading = settings.adapter_loading,
                            .adapter_root = settings.adapter_root});
   door->lead_to(service);
+  if (settings.adapter_loading && !settings.adapter_root)
+    log::warning("serve.adapters_from_anywhere",
+                 {{"advice", "give --adapter-root where clients are not yourself"}});
   output(cat("serving ", printable(settings.model.name), " at http://",
              host_of_url(settings.http.host), ":", door->http().port(), "\n"));
   std::fflush(stdout);
@@ -164,11 +167,15 @@ Command serve_command() {
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
-  return {.spec = {.name = "serve",
-                   .summary = "an HTTP server that speaks OpenAI's protocol",
-                   .positionals = {"MODEL"},
-                   .options = std::move(options)},
-          .run = run_serve};
+  return {
+      .spec = {.name = "serve",
+               .summary = "an HTTP server that speaks OpenAI's protocol",
+               .positionals = {"MODEL"},
+               .options = std::move(options),
+               .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
+                            "motley serve models/demo --allow-adapter-loading --adapter-root "
+                            "models/demo/adapters --port 0"}},
+      .run = run_serve};
 }
 
 }  // namespace motley::cli

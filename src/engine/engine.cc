@@ -177,11 +177,18 @@ class Engine::Impl {
                    cat("the ranks of ", ranks_locked(request), " add up to ", ranks,
                        ", and steps have room for ", most_ranks_),
                    "adapters", "use fewer or smaller ones at once");
-    const auto queued =
-        static_cast<std::int64_t>(preparing_.size() + posted_submits_) + stats_.waiting;
-    if (queued >= options_.max_queue)
-      return Error(ErrorCode::busy, cat(queued, " requests wait already"), {}, "try again later");
+    const std::int64_t ahead =
+        stats_.waiting + static_cast<std::int64_t>(preparing_.size() + posted_submits_);
+    if (ahead >= options_.max_queue + free_places_locked())
+      return Error(ErrorCode::busy, cat(ahead, " requests wait already"), {}, "try again later");
     return {};
+  }
+
+  // In the batch, for those who need not wait: nobody stands in line before them. What the
+  // scheduler has just taken is still counted as waiting.
+  std::int64_t free_places_locked() const {
+    if (stats_.waiting > taken_submits_) return 0;
+    return executor_->limits().sequences - stats_.running;
   }
 
   // 'a' (16) and 'b' (8).
@@ -271,7 +278,8 @@ class Engine::Impl {
     if (finished_locked()) return false;
     store_done_ = false;
     std::swap(inbox_, taken_);
-    stats_.waiting += static_cast<std::int64_t>(std::exchange(posted_submits_, 0));
+    taken_submits_ = static_cast<std::int64_t>(std::exchange(posted_submits_, 0));
+    stats_.waiting += taken_submits_;
     return true;
   }
 
@@ -318,6 +326,7 @@ class Engine::Impl {
     if (scheduler_.adapters_changed() || due || idle) publish_adapters();
     const std::lock_guard held(lock_);
     scheduler_.fill(stats_);
+    taken_submits_ = 0;
   }
 
   void publish_adapters() {
@@ -353,6 +362,7 @@ class Engine::Impl {
   std::condition_variable ended_now_;
   std::vector<Message> inbox_;
   std::size_t posted_submits_ = 0;  // in the inbox
+  std::int64_t taken_submits_ = 0;  // out of it, for the step at hand
   // Requests that wait for their samplers, and what was cancelled of them meanwhile.
   std::map<RequestId, std::vector<CancelMessage>> preparing_;
   RequestId next_id_ = 1;

@@ -28,7 +28,9 @@ struct AdapterSpec {
 };
 
 struct EngineOptions {
-  std::int64_t max_queue = 1024;  // requests that wait; more are refused with `busy`
+  // Requests that may wait; more are refused with `busy`. 0: a request that finds no place in the
+  // batch is refused.
+  std::int64_t max_queue = 1024;
   // A request may overtake one whose adapters find no room for this long; then room is made.
   Duration adapter_patience = std::chrono::milliseconds(500);
   bool prefix_cache = true;

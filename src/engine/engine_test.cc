@@ -244,19 +244,24 @@ TEST(Engine, CancelsWhatRuns) {
   world.engine->cancel(*id);
 }
 
+// Behind as many as find a place in the batch; a queue for nobody refuses only the rest.
 TEST(Engine, RefusesMoreThanTheQueueHolds) {
-  EngineWorld world({}, 2);
-  const Request slow{.tokens = {96}, .max_tokens = 1};
-  std::vector<std::shared_ptr<WaitingSink>> sinks;
-  for (int i = 0; i < 2; ++i) {
-    sinks.push_back(std::make_shared<WaitingSink>());
-    ASSERT_TRUE(world.engine->submit(slow, sinks.back()).ok());
+  for (const std::int64_t queue : {0, 2}) {
+    WorldOptions options;
+    options.limits.sequences = 3;
+    EngineWorld world(options, queue);
+    const Request slow{.tokens = {96}, .max_tokens = 1};
+    std::vector<std::shared_ptr<WaitingSink>> sinks;
+    for (std::int64_t i = 0; i < 3 + queue; ++i) {
+      sinks.push_back(std::make_shared<WaitingSink>());
+      ASSERT_TRUE(world.engine->submit(slow, sinks.back()).ok());
+    }
+    const auto late = world.engine->submit(slow, std::make_shared<WaitingSink>());
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code(), ErrorCode::busy);
+    world.slowly.hand_out();
+    for (const auto& sink : sinks) EXPECT_TRUE(sink->wait().usage);
   }
-  const auto third = world.engine->submit(slow, std::make_shared<WaitingSink>());
-  ASSERT_FALSE(third.ok());
-  EXPECT_EQ(third.error().code(), ErrorCode::busy);
-  world.slowly.hand_out();
-  for (const auto& sink : sinks) EXPECT_TRUE(sink->wait().usage);
 }
 
 TEST(Engine, WhatIsPreparedLateIsServedCancelledOrFails) {

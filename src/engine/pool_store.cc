@@ -93,6 +93,7 @@ void PoolStore::work() {
 }
 
 Result<lora::Adapter> PoolStore::from_disk(const Job& job) const {
+  if (options_.source) return options_.source(job.spec, *options_.base);
   return lora::load_adapter(job.spec.path, job.spec.load, *options_.base);
 }
 

@@ -23,6 +23,8 @@ class PoolStore final : public AdapterStore {
     lora::Pool* pool = nullptr;            // where steps read
     // Of the same format and page size, in pinned memory; null where `pool` is the host's.
     lora::Pool* host_pool = nullptr;
+    // Where adapters come from; empty: from their folders.
+    std::function<Result<lora::Adapter>(const AdapterSpec&, const lora::BaseView&)> source = {};
   };
 
   // What the options name outlives the store.

@@ -112,16 +112,16 @@ TEST(Residency, WhatNeverFitsIsRefused) {
   Result<void> answer;
   world.load("large", false, false, &answer);
   ASSERT_FALSE(answer.ok());
-  EXPECT_EQ(answer.error().code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(answer.error().code(), ErrorCode::unsupported);
   EXPECT_EQ(answer.error().message(),
-            "it takes 16.0 KiB of 8.0 KiB that pinned adapters leave of the adapters' memory "
-            "(adapter 'large'): give adapters more memory (--adapter-memory)");
+            "it takes 16.0 KiB, and adapters have 8.0 KiB that pinned adapters leave (adapter "
+            "'large'): give them more memory (--adapter-memory)");
   const auto both =
       world.submit({.tokens = prompt(5), .adapters = {{"a", 1}, {"b", 1}}, .max_tokens = 3});
   const auto one = world.submit(request_for("a"));
   world.run();
   ASSERT_TRUE(both->error);
-  EXPECT_EQ(both->error->code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(both->error->code(), ErrorCode::unsupported);
   EXPECT_TRUE(one->usage);
 }
 

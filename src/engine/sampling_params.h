@@ -17,10 +17,11 @@ struct LogitBias {
 // What a request's output must look like.
 struct GrammarSpec {
   enum class Kind : std::uint8_t {
-    json_object,  // any JSON object; no text
-    json_schema,  // text is the schema
-    regex,        // text is the pattern, matched against the whole output
-    ebnf,         // text is a grammar whose root rule is `root`
+    json_object,     // any JSON object; no text
+    json_schema,     // text is the schema
+    regex,           // text is the pattern, matched against the whole output
+    ebnf,            // text is a grammar whose root rule is `root`
+    structural_tag,  // text is XGrammar's JSON of that name: schemas between given strings
   };
 
   Kind kind = Kind::json_object;

@@ -26,9 +26,9 @@ void Scheduler::admit() {
         failures.emplace_back(waiting.sequence.job, *waiting.claim->error());
       else if (!waiting.claim && !residency_.can_fit(waiting.sequence.job->adapters.entries()))
         failures.emplace_back(waiting.sequence.job,
-                              Error(ErrorCode::out_of_memory,
+                              Error(ErrorCode::unsupported,
                                     "the request's adapters don't fit the adapters' memory at once",
-                                    {}, "use fewer, or give them more (--adapter-memory)"));
+                                    "adapters", "use fewer, or give them more (--adapter-memory)"));
       ++at;
       continue;
     }

@@ -13,12 +13,32 @@
 // row's own ranks fix.
 namespace motley::kernels {
 
+// Some rows of one label: order[first] ... order[first + rows - 1], and the label's terms.
+struct RowGroup {
+  std::int32_t first = 0;
+  std::int32_t rows = 0;
+  std::int32_t term_begin = 0;
+  std::int32_t term_end = 0;
+};
+// How many rows a group has at most, for so many rows in all.
+inline constexpr std::int64_t few_adapted_rows = 256;
+constexpr int most_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
+
+// All rows that have a label, in groups.
+struct RowGroups {
+  const std::int32_t* count = nullptr;
+  const RowGroup* groups = nullptr;
+  const std::int32_t* order = nullptr;
+};
+
+// All of it is written before the kernels of a step are queued, and by no kernel.
 struct AdapterRows {
   std::int64_t rows = 0;
   const std::int32_t* labels = nullptr;      // [rows]; below zero: the base
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
   const AdapterTerm* terms = nullptr;
   std::int32_t sites_a_layer = 0;
+  RowGroups groups{};        // where they are known; else each kernel looks for itself
   DType pages = DType::f32;  // of factors: f32, bf16 or f8_e4m3; whole weights are bf16 in FP8
 };
 

@@ -169,10 +169,24 @@ struct Linear {
   bool batch_invariant = false;
 };
 
+// Memory that a later call reads: a device may bring it nearer.
+struct Ahead {
+  const void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
 // linear for each of them: products of the same rows of one x, which a device may do together.
 struct Linears {
   const Linear* all = nullptr;  // in the host's memory, read before the call returns
   std::int64_t count = 0;
+  Ahead ahead{};
+};
+
+// A sum with its norm, and products of the normed rows: the bits of one after the other. Where the
+// sum is neither of its parts, a device may do it all at once.
+struct NormAndLinears {
+  AddAndNorm rows{};
+  Linears products{};  // x is rows.norm.out
 };
 
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
@@ -221,8 +235,9 @@ struct StorePaged {
   std::int64_t x_head_stride = 0;
 };
 
-// A projection's heads on their way to attention: each is normed, turned and stored, where it is
-// wanted, with the bits of RmsNorm, Rope and StorePaged one after the other. x is changed in place.
+// A projection's heads on their way to attention: each is normed, turned, stored and written, where
+// it is wanted, with the bits of RmsNorm, Rope, StorePaged and RoundTo one after the other. What x
+// held is lost.
 struct Heads {
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -236,7 +251,11 @@ struct Heads {
   const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no turn
   std::int64_t pairs = 0;
   bool interleaved = false;
-  Pages pages{};  // without data: not stored
+  Pages pages{};        // without data: not stored
+  void* out = nullptr;  // may be x; null: not written
+  DType out_type = DType::f32;
+  std::int64_t out_stride = 0;
+  std::int64_t out_head_stride = 0;
 };
 
 // Of all projections of a layer in one.
@@ -370,6 +389,17 @@ struct RouteTokens {
   float* weights = nullptr;       // [tokens, experts_per_token]
 };
 
+// What stands ahead of routed experts: a sum with its norm, the router's product of the normed
+// rows,
+// + bias, and the choice, with the bits of one after the other up to the normed rows, and of a
+// product of its own behind them. What the logits' place holds afterwards is nobody's business.
+struct NormAndRoute {
+  AddAndNorm rows{};
+  Linear router{};              // x is rows.norm.out, y is route.logits
+  const float* bias = nullptr;  // [experts] of the logits, or null
+  RouteTokens route{};
+};
+
 struct AdapterTable;  // adapters.h
 
 // Every device fills every entry.
@@ -385,15 +415,20 @@ struct ElementaryTable {
   void (*activate_and_multiply)(const ActivateAndMultiply&, StreamHandle) = nullptr;
   void (*linear)(const Linear&, StreamHandle) = nullptr;
   void (*linears)(const Linears&, StreamHandle) = nullptr;
+  void (*norm_and_linears)(const NormAndLinears&, StreamHandle) = nullptr;
   void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
+  // The type to which it rounds queries of float32 before anything else: whoever makes them may as
+  // well. Of the params only pages, table and widths need be there.
+  DType (*attention_queries)(const Attention&) = nullptr;
   AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;
   void (*top_k)(const TopK&, StreamHandle) = nullptr;
   void (*route)(const RouteTokens&, StreamHandle) = nullptr;
+  void (*norm_and_route)(const NormAndRoute&, StreamHandle) = nullptr;
   void (*sample)(const Sample&, StreamHandle) = nullptr;
   // Bytes of scratch that sample() wants for so many rows of such a vocabulary on this stream.
   std::int64_t (*sample_scratch_bytes)(std::int64_t rows, std::int64_t width,

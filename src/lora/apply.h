@@ -29,7 +29,9 @@ struct RowMixes {
   const StepTable* table = nullptr;  // of the same batch; null on the CPU
 };
 
-// Whether any adapter of the step may have something on the layer's experts: else a backend gets no
+// Whether any adapter of the step may have something at the site.
+bool touches(const RowMixes& mixes, Site site);
+// Whether any may have something on the layer's experts: else a backend gets no
 // deltas.
 bool touches_experts(const RowMixes& mixes, std::int32_t layer);
 

@@ -77,12 +77,17 @@ Result<std::uint32_t> Pool::count_pages(const Options& options) {
   MOTLEY_CHECK(options.page_bytes > 0 && options.page_bytes % blob_alignment == 0,
                "pages of whole alignments");
   const std::uint64_t pages = options.bytes / options.page_bytes;
-  if (pages == 0 || pages > UINT32_MAX) {
+  if (pages == 0)
     return Error(ErrorCode::invalid_argument,
-                 cat("adapter memory of ", format_bytes(options.bytes), " is ", pages, " pages of ",
+                 cat(format_bytes(options.bytes), " hold no page of adapters, which takes ",
                      format_bytes(options.page_bytes)),
-                 "--adapter-memory", "give room for at least one page");
-  }
+                 "--adapter-memory", "give more");
+  if (pages > UINT32_MAX)
+    return Error(ErrorCode::invalid_argument,
+                 cat(format_bytes(options.bytes), " are more than pages of ",
+                     format_bytes(options.page_bytes), " can have numbers"),
+                 "--adapter-memory",
+                 cat("give at most ", format_bytes(UINT32_MAX * options.page_bytes)));
   return static_cast<std::uint32_t>(pages);
 }
 

@@ -333,6 +333,49 @@ TEST(DevicePool, HundredsOfAdaptersLive) {
   }
 }
 
+// For a call with so many rows in all, of which the last have no label.
+TEST(DevicePool, GroupsHoldEachRowWithALabelOnce) {
+  tensor::test::ScriptedDevice device(10);
+  const auto pool = Pool::create(device, device_options(16)).value();
+  std::vector<Mix> kinds(1);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const Handle handle = pool->load(cat("a", i), make_adapter(2, 8, 8, i)).value();
+    kinds.push_back(Mix::make(std::vector<Mix::Part>{{.adapter = handle}}).value());
+  }
+  const auto stream = device.new_stream();
+  const auto table =
+      StepTable::create(device, *pool, {.rows = 800, .labels = 4, .terms = 4}).value();
+  std::mt19937 random(11);
+  for (const std::int64_t count : {1, 40, 255, 256, 257, 799}) {
+    std::vector<Mix> rows;
+    for (std::int64_t row = 0; row < count; ++row) rows.push_back(kinds[random() % kinds.size()]);
+    Batch batch;
+    batch.build(rows);
+    table->upload(batch, *stream).value();
+    stream->synchronize().value();
+    const kernels::AdapterRows found = table->rows(table->labels(), count == 255 ? 256 : count);
+    ASSERT_NE(found.groups.count, nullptr);
+    std::vector<int> times(static_cast<std::size_t>(count), 0);
+    for (int g = 0; g < *found.groups.count; ++g) {
+      const kernels::RowGroup& group = found.groups.groups[g];
+      ASSERT_GT(group.rows, 0);
+      ASSERT_LE(group.rows, kernels::most_group_rows(count));
+      for (int i = 0; i < group.rows; ++i) {
+        const std::int32_t row = found.groups.order[group.first + i];
+        const std::int32_t label = table->labels()[row];
+        ASSERT_NE(label, plan::no_label);
+        EXPECT_EQ(group.term_begin, table->term_begin()[label]);
+        EXPECT_EQ(group.term_end, table->term_begin()[label + 1]);
+        ++times[static_cast<std::size_t>(row)];
+      }
+    }
+    for (std::size_t row = 0; row < times.size(); ++row)
+      EXPECT_EQ(times[row], table->labels()[row] == plan::no_label ? 0 : 1) << "row " << row;
+    EXPECT_EQ(table->rows(table->labels() + 1, 1).groups.count, nullptr) << "others' labels";
+    EXPECT_EQ(table->rows(table->labels(), count - 1).groups.count, nullptr) << "not all rows";
+  }
+}
+
 // What a captured graph launches for.
 TEST(DevicePool, ReachGrowsWithTheMostAdaptersOfAMixAndNotBack) {
   tensor::test::ScriptedDevice device(9);

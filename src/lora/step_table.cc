@@ -18,13 +18,23 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-StepTable::StepTable(Pool& pool, const Limits& limits)
-    : pool_(pool),
-      limits_(limits),
-      labels_bytes_(aligned(static_cast<std::size_t>(limits.rows) * sizeof(std::int32_t))),
-      terms_at_(aligned((static_cast<std::size_t>(limits.labels) + 1) * sizeof(std::int32_t)) +
-                labels_bytes_),
-      bytes_(terms_at_ + static_cast<std::size_t>(limits.terms) * sizeof(kernels::AdapterTerm)) {}
+StepTable::StepTable(Pool& pool, const Limits& limits) : pool_(pool), limits_(limits) {
+  const auto rows = static_cast<std::size_t>(limits.rows);
+  const auto labels = static_cast<std::size_t>(limits.labels);
+  // One that is not full for each label.
+  const std::size_t groups = labels + rows / kernels::most_group_rows(1);
+  const auto take = [&](std::size_t bytes) {
+    const std::size_t at = bytes_;
+    bytes_ = aligned(bytes_ + bytes);
+    return at;
+  };
+  take((labels + 1) * sizeof(std::int32_t));
+  labels_at_ = take(rows * sizeof(std::int32_t));
+  count_at_ = take(sizeof(std::int32_t));
+  groups_at_ = take(groups * sizeof(kernels::RowGroup));
+  order_at_ = take(rows * sizeof(std::int32_t));
+  terms_at_ = take(static_cast<std::size_t>(limits.terms) * sizeof(kernels::AdapterTerm));
+}
 
 Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Pool& pool,
                                                      const Limits& limits) {
@@ -37,12 +47,13 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
              device.allocate(static_cast<std::size_t>(kernels::rank_row_numbers(limits.rows)) *
                              sizeof(float)));
   table->mixes_.reserve(static_cast<std::size_t>(limits.labels));
+  table->next_row_.resize(static_cast<std::size_t>(limits.labels));
   // As it is behind an upload of an empty batch.
   MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
   static_assert(plan::no_label == -1);
   MOTLEY_TRY_VOID(stream->fill(table->table_.data(), std::byte{0}, table->bytes_));
-  MOTLEY_TRY_VOID(stream->fill(table->table_.data() + table->labels_at(), std::byte{0xFF},
-                               table->labels_bytes_));
+  MOTLEY_TRY_VOID(stream->fill(table->table_.data() + table->labels_at_, std::byte{0xFF},
+                               table->count_at_ - table->labels_at_));
   MOTLEY_TRY_VOID(stream->synchronize());
   return table;
 }
@@ -68,7 +79,7 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
   extend_reach(batch);
   MOTLEY_TRY(tensor::Staging::Piece piece, staging_->take());
   auto* const term_begin = reinterpret_cast<std::int32_t*>(piece.data());
-  auto* const labels = reinterpret_cast<std::int32_t*>(piece.data() + labels_at());
+  auto* const labels = reinterpret_cast<std::int32_t*>(piece.data() + labels_at_);
   auto* const terms = reinterpret_cast<kernels::AdapterTerm*>(piece.data() + terms_at_);
   std::size_t count = 0;
   for (std::size_t label = 0; label < label_count; ++label) {
@@ -90,6 +101,7 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
             static_cast<std::int32_t>(count));
   std::ranges::copy(rows, labels);
   std::fill(labels + rows.size(), labels + limits_.rows, plan::no_label);
+  write_groups(batch, piece.data());
   MOTLEY_TRY_VOID(staging_->send(std::move(piece), stream, table_.data(),
                                  terms_at_ + count * sizeof(kernels::AdapterTerm)));
 
@@ -99,6 +111,37 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
   for (std::size_t label = 0; label < label_count; ++label)
     mixes_.push_back(batch.mix(static_cast<std::int32_t>(label)));
   return {};
+}
+
+void StepTable::write_groups(const Batch& batch, std::byte* table) {
+  const std::span<const std::int32_t> rows = batch.labels();
+  const auto* const term_begin = reinterpret_cast<const std::int32_t*>(table);
+  auto* const groups = reinterpret_cast<kernels::RowGroup*>(table + groups_at_);
+  auto* const order = reinterpret_cast<std::int32_t*>(table + order_at_);
+  batch_rows_ = std::ssize(rows);
+  const std::int32_t most = kernels::most_group_rows(batch_rows_);
+  std::ranges::fill(next_row_, 0);
+  for (const std::int32_t label : rows) {
+    if (label != plan::no_label) ++next_row_[static_cast<std::size_t>(label)];
+  }
+  std::int32_t count = 0;
+  std::int32_t first = 0;
+  for (std::int32_t label = 0; label < batch.label_count(); ++label) {
+    std::int32_t& next = next_row_[static_cast<std::size_t>(label)];
+    const std::int32_t end = first + next;
+    next = first;
+    for (; first < end; first = std::min(first + most, end)) {
+      groups[count++] = {.first = first,
+                         .rows = std::min(most, end - first),
+                         .term_begin = term_begin[label],
+                         .term_end = term_begin[label + 1]};
+    }
+  }
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row] == plan::no_label) continue;
+    order[next_row_[static_cast<std::size_t>(rows[row])]++] = static_cast<std::int32_t>(row);
+  }
+  *reinterpret_cast<std::int32_t*>(table + count_at_) = count;
 }
 
 void StepTable::extend_reach(const Batch& batch) {
@@ -139,19 +182,26 @@ bool StepTable::touches_experts(std::int32_t layer) const {
 }
 
 kernels::AdapterRows StepTable::rows(const std::int32_t* labels, std::int64_t count) const {
-  return {.rows = count,
-          .labels = labels,
-          .term_begin = term_begin(),
-          .terms = terms(),
-          .sites_a_layer = static_cast<std::int32_t>(projection_count),
-          .pages = pool_.dtype()};
+  kernels::AdapterRows rows{.rows = count,
+                            .labels = labels,
+                            .term_begin = term_begin(),
+                            .terms = terms(),
+                            .sites_a_layer = static_cast<std::int32_t>(projection_count),
+                            .pages = pool_.dtype()};
+  if (labels == this->labels() && count >= batch_rows_ &&
+      kernels::most_group_rows(count) == kernels::most_group_rows(batch_rows_)) {
+    rows.groups = {.count = reinterpret_cast<const std::int32_t*>(table_.data() + count_at_),
+                   .groups = reinterpret_cast<const kernels::RowGroup*>(table_.data() + groups_at_),
+                   .order = reinterpret_cast<const std::int32_t*>(table_.data() + order_at_)};
+  }
+  return rows;
 }
 
 const std::int32_t* StepTable::term_begin() const {
   return reinterpret_cast<const std::int32_t*>(table_.data());
 }
 const std::int32_t* StepTable::labels() const {
-  return reinterpret_cast<const std::int32_t*>(table_.data() + labels_at());
+  return reinterpret_cast<const std::int32_t*>(table_.data() + labels_at_);
 }
 const kernels::AdapterTerm* StepTable::terms() const {
   return reinterpret_cast<const kernels::AdapterTerm*>(table_.data() + terms_at_);

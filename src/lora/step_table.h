@@ -64,7 +64,8 @@ class StepTable {
   std::int32_t most_terms() const { return most_terms_; }
   std::uint64_t reach() const { return reach_; }
 
-  // Rows of a step as kernels take them; labels are the table's own, or others of its batch.
+  // Rows of a step as kernels take them; labels are the table's own, or others of its batch. All of
+  // the table's own rows, with more that have no label behind them, come in groups.
   kernels::AdapterRows rows(const std::int32_t* labels, std::int64_t count) const;
   static std::int32_t entry_of(Site site) {
     return (site.layer + 1) * static_cast<std::int32_t>(projection_count) +
@@ -78,22 +79,29 @@ class StepTable {
 
   StepTable(Pool& pool, const Limits& limits);
   void extend_reach(const Batch& batch);
+  // The batch's rows by label, at their places in a table whose term_begin is written.
+  void write_groups(const Batch& batch, std::byte* table);
   bool has(Site site, Kind kind) const {
     const auto at = static_cast<std::size_t>(entry_of(site));
     return at < sites_.size() && (sites_[at] & kind) != 0;
   }
-  std::size_t labels_at() const { return terms_at_ - labels_bytes_; }
 
   Pool& pool_;
   Limits limits_;
-  // [term_begin | labels | terms], each at a multiple of 64 bytes
-  std::size_t labels_bytes_;
-  std::size_t terms_at_;
-  std::size_t bytes_;
+  // [term_begin | labels | count of groups | groups | order | terms], each at a multiple of 64
+  // bytes
+  std::size_t labels_at_ = 0;
+  std::size_t count_at_ = 0;
+  std::size_t groups_at_ = 0;
+  std::size_t order_at_ = 0;
+  std::size_t terms_at_ = 0;
+  std::size_t bytes_ = 0;
   tensor::Buffer table_;
   std::unique_ptr<tensor::Staging> staging_;
   tensor::Stream* stream_ = nullptr;
   std::vector<Mix> mixes_;  // what the table names
+  std::int64_t batch_rows_ = 0;
+  std::vector<std::int32_t> next_row_;  // of each label, in the order of rows
   tensor::Buffer rank_rows_;
   std::vector<std::uint8_t> sites_;  // by entry: kinds
   std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending

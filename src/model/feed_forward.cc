@@ -21,13 +21,14 @@ struct DenseSites {
 
 Result<DenseBlock> load_dense(WeightSource& source, std::int32_t layer, std::string_view module,
                               std::int64_t hidden, std::int64_t width, DenseSites sites) {
-  const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size) {
-    return load_linear(source, {layer, projection}, cat(module, ".", name), size, false);
+  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size) {
+    return LinearSpec{{layer, projection}, cat(module, ".", name), size};
   };
   DenseBlock block;
-  MOTLEY_TRY(block.gate, load(sites.gate, "gate_proj", {width, hidden}));
-  MOTLEY_TRY(block.up, load(sites.up, "up_proj", {width, hidden}));
-  MOTLEY_TRY(block.down, load(sites.down, "down_proj", {hidden, width}));
+  MOTLEY_TRY(block.gate_up_memory,
+             load_linears(source, {{&block.gate, spec(sites.gate, "gate_proj", {width, hidden})},
+                                   {&block.up, spec(sites.up, "up_proj", {width, hidden})}}));
+  MOTLEY_TRY(block.down, load_linear(source, spec(sites.down, "down_proj", {hidden, width})));
   return block;
 }
 
@@ -47,8 +48,10 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
   MoeBlock block;
   block.spec = sizes.router;
   const std::string router = cat(module, ".", config.naming.router);
-  MOTLEY_TRY(block.router, load_linear(source, {layer, Projection::router}, router,
-                                       {sizes.router.experts, config.hidden}, sizes.router_bias));
+  MOTLEY_TRY(block.router, load_linear(source, {{layer, Projection::router},
+                                                router,
+                                                {sizes.router.experts, config.hidden},
+                                                sizes.router_bias}));
   if (sizes.correction_bias) {
     MOTLEY_TRY(block.correction_bias,
                source.vector(cat(router, ".e_score_correction_bias"), sizes.router.experts));
@@ -62,9 +65,9 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
                    sizes.shared_intermediate,
                    {Projection::shared_gate, Projection::shared_up, Projection::shared_down}));
     if (sizes.shared_gate) {
-      MOTLEY_TRY(block.shared_gate,
-                 load_linear(source, {layer, Projection::shared_expert_gate},
-                             cat(module, ".shared_expert_gate"), {1, config.hidden}, false));
+      MOTLEY_TRY(block.shared_gate, load_linear(source, {{layer, Projection::shared_expert_gate},
+                                                         cat(module, ".shared_expert_gate"),
+                                                         {1, config.hidden}}));
     }
   }
   const WeightSource::Memory& memory = source.memory();
@@ -94,33 +97,59 @@ std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows) {
          std::max(block.backend->scratch_bytes(block.problem, rows), shared) + lora::scratch_bytes;
 }
 
-void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
-           const Tensor& out) {
+namespace {
+
+// x [R, hidden] -> out [R, hidden].
+void apply_dense(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
+                 const Tensor& out) {
   Scratch scratch(step.context);
-  const Tensor gate = scratch.take(DType::f32, {step.rows(), block.gate.out()});
-  const Tensor up = scratch.take(DType::f32, {step.rows(), block.up.out()});
-  const Tensor product = scratch.take(step.activations, {step.rows(), block.gate.out()});
-  apply(block.gate, step, x, gate);
-  apply(block.up, step, x, up);
+  const std::int64_t width = block.gate.out();
+  // Side by side, as their weights are.
+  const Tensor gate_up = scratch.take(DType::f32, {step.rows(), 2 * width});
+  const Tensor gate = gate_up.slice(1, 0, width);
+  const Tensor up = gate_up.slice(1, width, 2 * width);
+  const Tensor product = scratch.take(step.activations, {step.rows(), width});
+  apply({{block.gate, gate}, {block.up, up}}, step.context, step.batch.mixes, x);
   ops::activate_and_multiply(step.context, {}, gate, up, product);
   apply(block.down, step, product, out);
 }
 
-void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x,
-           const Tensor& out) {
+// entry.x, and the experts of its rows with their weights.
+void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& ids,
+           const Tensor& weights) {
   const ops::Context& context = step.context;
+  Scratch scratch(context);
+  const Tensor logits = scratch.take(DType::f32, {step.rows(), block.spec.experts});
+  const float* const correction = block.correction_bias.data();
+  if (lora::touches(step.batch.mixes, block.router.site)) {
+    apply(entry, context);
+    apply(block.router, step, entry.x, logits);
+    return moe::route(block.spec, logits, correction, ids, weights, context);
+  }
+  moe::norm_and_route(block.spec, call_of(entry, context), entry.x, block.router.weight,
+                      block.router.bias.data(), logits, correction, ids, weights, context);
+}
+
+}  // namespace
+
+void apply(const DenseBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+  apply(entry, step.context);
+  apply_dense(block, step, entry.x, out);
+}
+
+void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+  const ops::Context& context = step.context;
+  const tensor::ConstTensor x = entry.x;
   const std::int64_t rows = step.rows();
   const std::int64_t hidden = x.dim(1);
   const std::int32_t layer = block.router.site.layer;
   Scratch scratch(context);
 
-  const Tensor logits = scratch.take(DType::f32, {rows, block.spec.experts});
-  apply(block.router, step, x, logits);
   const Tensor* const kept = step.batch.choices;
   const Tensor ids = kept != nullptr ? kept->select(layer).slice(0, 0, rows)
                                      : scratch.take(DType::i32, {rows, block.spec.top_k});
   const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
-  moe::route(block.spec, logits, block.correction_bias.data(), ids, weights, context);
+  enter(block, step, entry, ids, weights);
 
   const lora::RowMixes& mixes = step.batch.mixes;
   const lora::ExpertDeltas deltas{.batch = mixes.batch, .layer = layer, .table = mixes.table};
@@ -135,7 +164,7 @@ void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x
                       .context = context});
   if (block.shared) {
     const Tensor shared = scratch.take(DType::f32, {rows, hidden});
-    apply(*block.shared, step, x, shared);
+    apply_dense(*block.shared, step, x, shared);
     if (block.shared_gate) {
       const Tensor weight = scratch.take(DType::f32, {rows, 1});
       apply(*block.shared_gate, step, x, weight);

@@ -13,6 +13,7 @@ namespace motley::model {
 // down(silu(gate x) * up x): a dense block, or a shared expert.
 struct DenseBlock {
   Linear gate, up, down;
+  tensor::Buffer gate_up_memory;  // of load_linears
 };
 
 // Routed experts, and a shared one that every token visits.
@@ -40,10 +41,10 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
 std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows);
 std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows);
 
-// x [R, hidden] -> out [R, hidden].
-void apply(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
+// entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
+void apply(const DenseBlock& block, const Step& step, const NormedSum& entry,
            const tensor::Tensor& out);
-void apply(const MoeBlock& block, const Step& step, const tensor::ConstTensor& x,
+void apply(const MoeBlock& block, const Step& step, const NormedSum& entry,
            const tensor::Tensor& out);
 
 }  // namespace motley::model

@@ -17,16 +17,21 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
   const std::string module = cat("model.layers.", layer, ".self_attn");
   const std::int64_t q_width = sizes.heads * sizes.head_dim;
   const std::int64_t kv_width = sizes.kv_heads * sizes.head_dim;
-  const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size,
+  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
                         bool bias) {
-    return load_linear(source, {layer, projection}, cat(module, ".", name), size, bias);
+    return LinearSpec{{layer, projection}, cat(module, ".", name), size, bias};
   };
 
   GroupedAttention block;
-  MOTLEY_TRY(block.q, load(Projection::q, "q_proj", {q_width, config.hidden}, sizes.qkv_bias));
-  MOTLEY_TRY(block.k, load(Projection::k, "k_proj", {kv_width, config.hidden}, sizes.qkv_bias));
-  MOTLEY_TRY(block.v, load(Projection::v, "v_proj", {kv_width, config.hidden}, sizes.qkv_bias));
-  MOTLEY_TRY(block.o, load(Projection::o, "o_proj", {config.hidden, q_width}, sizes.o_bias));
+  MOTLEY_TRY(
+      block.qkv_memory,
+      load_linears(
+          source,
+          {{&block.q, spec(Projection::q, "q_proj", {q_width, config.hidden}, sizes.qkv_bias)},
+           {&block.k, spec(Projection::k, "k_proj", {kv_width, config.hidden}, sizes.qkv_bias)},
+           {&block.v, spec(Projection::v, "v_proj", {kv_width, config.hidden}, sizes.qkv_bias)}}));
+  MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj", {config.hidden, q_width},
+                                               sizes.o_bias)));
   block.qk_norm = sizes.qk_norm;
   if (sizes.qk_norm != QkNorm::none) {
     const bool per_head = sizes.qk_norm == QkNorm::per_head;
@@ -56,25 +61,33 @@ CacheLayout cache_layout(const GroupedAttention& block) {
 std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
   const std::int64_t q_width = block.q.out();
   const std::int64_t kv_width = block.k.out();
-  // q, k, v, attention's result, and the accumulators of one linear map at a time.
-  return scratch_bytes(rows,
-                       {q_width, kv_width, kv_width, q_width, std::max(q_width, block.o.out())}) +
+  // q, k and v, q as attention reads it, attention's result, and the accumulators of one linear map
+  // at a time.
+  return scratch_bytes(
+             rows, {q_width + 2 * kv_width, q_width, q_width, std::max(q_width, block.o.out())}) +
          lora::scratch_bytes;
 }
 
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const Tensor& out) {
+           const NormedSum& entry, const Tensor& out) {
   const ops::Context& context = step.context;
   const std::int64_t rows = step.rows();
   Scratch scratch(context);
-  const Tensor q = scratch.take(DType::f32, {rows, block.q.out()});
-  const Tensor k = scratch.take(DType::f32, {rows, block.k.out()});
-  const Tensor v = scratch.take(DType::f32, {rows, block.v.out()});
-  apply({{block.q, q}, {block.k, k}, {block.v, v}}, context, step.batch.mixes, x);
+  // Side by side, as their weights are.
+  const std::int64_t q_width = block.q.out();
+  const std::int64_t qk_width = q_width + block.k.out();
+  const Tensor qkv = scratch.take(DType::f32, {rows, qk_width + block.v.out()});
+  const Tensor q = qkv.slice(1, 0, q_width);
+  const Tensor k = qkv.slice(1, q_width, qk_width);
+  const Tensor v = qkv.slice(1, qk_width, qkv.dim(1));
+  // While attention reads the pages, o's weight comes nearer.
+  apply({{block.q, q}, {block.k, k}, {block.v, v}}, step, entry, reading(block.o));
 
-  const Tensor q_heads = q.reshape({rows, block.heads, block.head_dim});
-  const Tensor k_heads = k.reshape({rows, block.kv_heads, block.head_dim});
-  const Tensor v_heads = v.reshape({rows, block.kv_heads, block.head_dim});
+  const std::int64_t qk_heads = block.heads + block.kv_heads;
+  const Tensor heads = qkv.reshape({rows, qk_heads + block.kv_heads, block.head_dim});
+  const Tensor q_heads = heads.slice(1, 0, block.heads);
+  const Tensor k_heads = heads.slice(1, block.heads, qk_heads);
+  const Tensor v_heads = heads.slice(1, qk_heads, heads.dim(1));
   // Norms of heads go with what comes after them, unless something stands between.
   const bool apart = block.clip > 0 || block.qk_norm == QkNorm::full_width;
   if (block.qk_norm == QkNorm::full_width) {
@@ -91,15 +104,19 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
   };
+  const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
+  const Tensor queries =
+      query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
   ops::prepare_heads(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
-      std::array{ops::PreparedHeads{.x = q_heads, .norm = norm(block.q_norm), .turned = true},
+      std::array{ops::PreparedHeads{
+                     .x = q_heads, .norm = norm(block.q_norm), .turned = true, .out = queries},
                  ops::PreparedHeads{
                      .x = k_heads, .norm = norm(block.k_norm), .turned = true, .pages = pages.keys},
                  ops::PreparedHeads{.x = v_heads, .pages = pages.values}});
 
   const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
-  ops::attention(context, step.batch.rows, q_heads, pages.keys, pages.values,
+  ops::attention(context, step.batch.rows, queries, pages.keys, pages.values,
                  {.scale = block.scale,
                   .window = block.window,
                   .sinks = block.sinks.data(),

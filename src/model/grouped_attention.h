@@ -8,6 +8,7 @@ namespace motley::model {
 // Grouped-query attention: queries of several heads share a key and value head.
 struct GroupedAttention {
   Linear q, k, v, o;
+  tensor::Buffer qkv_memory;  // of load_linears
   QkNorm qk_norm = QkNorm::none;
   Norm q_norm, k_norm;
   float clip = 0;  // 0: none
@@ -26,8 +27,8 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
 CacheLayout cache_layout(const GroupedAttention& block);
 std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows);
 
-// x [R, hidden] -> out [R, hidden].
+// entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const tensor::Tensor& out);
+           const NormedSum& entry, const tensor::Tensor& out);
 
 }  // namespace motley::model

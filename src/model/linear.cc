@@ -4,29 +4,74 @@
 #include <span>
 
 #include "base/cat.h"
+#include "kernels/elementary.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "quant/upload.h"
 
 namespace motley::model {
 
-Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
-                           quant::TrueSize size, bool bias) {
-  Linear linear{.site = site};
-  MOTLEY_TRY(quant::Weight weight, source.matrix(module, size));
-  if (source.memory().uploader == nullptr) {
-    linear.weight = std::move(weight);
-  } else {
-    MOTLEY_TRY(linear.weight, source.resident(weight));
-    linear.stored = std::move(weight);
-  }
-  if (bias) {
-    MOTLEY_TRY(linear.bias, source.vector(cat(module, ".bias"), size.out));
-  }
+namespace {
+
+// Whether weights that stand side by side are one weight, and rows begin where loads like it.
+bool can_stand_together(const quant::Weight& first, const quant::Weight& other) {
+  constexpr std::size_t alignment = 16;
+  return other.format() == first.format() && other.in() == first.in() &&
+         other.format().scales == quant::Format::Scales::none &&
+         quant::data_bytes(other) % alignment == 0;
+}
+
+}  // namespace
+
+Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec) {
+  Linear linear;
+  auto alone = load_linears(source, {{&linear, spec}});
+  if (!alone.ok()) return std::move(alone).error();
   return linear;
 }
 
-void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
-           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
+Result<tensor::Buffer> load_linears(WeightSource& source,
+                                    std::initializer_list<std::pair<Linear*, LinearSpec>> maps) {
+  const Linear* const first = maps.begin()->first;
+  bool together = maps.size() > 1;
+  std::size_t bytes = 0;
+  for (const auto& [linear, spec] : maps) {
+    linear->site = spec.site;
+    MOTLEY_TRY(linear->weight, source.matrix(spec.module, spec.size));
+    if (spec.bias) {
+      MOTLEY_TRY(linear->bias, source.vector(cat(spec.module, ".bias"), spec.size.out));
+    }
+    together = together && can_stand_together(first->weight, linear->weight);
+    bytes += quant::data_bytes(linear->weight);
+  }
+  tensor::Buffer memory;
+  quant::Uploader* const uploader = source.memory().uploader;
+  if (uploader == nullptr) return memory;
+  if (together) {
+    MOTLEY_TRY(memory, source.memory().device.allocate(bytes));
+  }
+  std::byte* to = memory.data();
+  for (const auto& [linear, spec] : maps) {
+    linear->stored = std::move(linear->weight);
+    if (together) {
+      const std::size_t own = quant::data_bytes(linear->stored);
+      MOTLEY_TRY_VOID(uploader->copy(to, linear->stored.view().data, own));
+      linear->weight = quant::Weight::borrow(linear->stored.format(), spec.size, to, {});
+      to += own;
+    } else {
+      MOTLEY_TRY(linear->weight, source.resident(linear->stored));
+    }
+  }
+  return memory;
+}
+
+namespace {
+
+// multiply(products) makes the accumulators.
+template <class Multiply>
+void apply_calls(std::initializer_list<LinearCall> calls, const ops::Context& context,
+                 const lora::RowMixes& mixes, const tensor::ConstTensor& x,
+                 const Multiply& multiply) {
   MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
   Scratch scratch(context);
   std::array<lora::AdaptedLinear, most_linear_calls> parts;
@@ -39,8 +84,34 @@ void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
     products[count] = {&linear.weight, acc};
     parts[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
   }
-  ops::linears(context, x, std::span(products).first(count));
+  multiply(std::span<const ops::Product>(products).first(count));
   lora::finish_linears(mixes, x, std::span(parts).first(count), context);
+}
+
+}  // namespace
+
+void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
+           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
+  apply_calls(calls, context, mixes, x,
+              [&](std::span<const ops::Product> products) { ops::linears(context, x, products); });
+}
+
+void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
+           const kernels::Ahead& ahead) {
+  const ops::Context& context = step.context;
+  apply_calls(calls, context, step.batch.mixes, entry.x,
+              [&](std::span<const ops::Product> products) {
+                if (entry.addend.bytes() == nullptr) {
+                  apply(entry, context);
+                  return ops::linears(context, entry.x, products, ahead);
+                }
+                ops::norm_and_linears(context, call_of(entry, context), entry.x, products, ahead);
+              });
+}
+
+kernels::Ahead reading(const Linear& linear) {
+  return {.data = linear.weight.view().data,
+          .bytes = static_cast<std::int64_t>(quant::data_bytes(linear.weight))};
 }
 
 void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
@@ -53,10 +124,14 @@ void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTen
   ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
 }
 
-void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
-                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                   const tensor::Tensor& out) {
-  ops::add_and_norm(context, a, b, sum, norm.weight.view(), norm.options(), out);
+kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context) {
+  return ops::add_and_norm_call(context, entry.hidden, entry.addend, entry.sum,
+                                entry.norm.weight.view(), entry.norm.options(), entry.x);
+}
+
+void apply(const NormedSum& entry, const ops::Context& context) {
+  if (entry.addend.bytes() == nullptr) return apply(entry.norm, context, entry.hidden, entry.x);
+  context.kernels->add_and_norm(call_of(entry, context), context.stream);
 }
 
 }  // namespace motley::model

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <initializer_list>
-#include <string_view>
+#include <string>
+#include <utility>
 
 #include "lora/site.h"
 #include "model/step.h"
@@ -26,8 +27,18 @@ struct Linear {
   }
 };
 
-Result<Linear> load_linear(WeightSource& source, lora::Site site, std::string_view module,
-                           quant::TrueSize size, bool bias);
+struct LinearSpec {
+  lora::Site site;
+  std::string module;
+  quant::TrueSize size;
+  bool bias = false;
+};
+Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);
+
+// Maps that share x. On a GPU, plain weights of one type stand side by side in the memory that is
+// returned: with results side by side, they are one product.
+Result<tensor::Buffer> load_linears(WeightSource& source,
+                                    std::initializer_list<std::pair<Linear*, LinearSpec>> maps);
 
 // Linear maps that share x, and where each one's result goes: [R, out], in f32 or in the step's
 // activation type.
@@ -55,9 +66,21 @@ struct Norm {
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
 
-// sum = a + b, out = the norm of it, all [R, W].
-void add_and_apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& a,
-                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                   const tensor::Tensor& out);
+// The way into a block: sum = hidden + addend, x = the norm of it; all [R, W]. Without an addend
+// hidden itself is the sum.
+struct NormedSum {
+  const Norm& norm;
+  tensor::ConstTensor hidden;
+  tensor::ConstTensor addend = {};
+  tensor::Tensor sum = {};  // neither of the two, so that a device may go on with x at once
+  tensor::Tensor x;
+};
+void apply(const NormedSum& entry, const ops::Context& context);
+kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context);
+
+// Both: the way in, and the maps of entry.x. `ahead`: what a later call reads.
+void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
+           const kernels::Ahead& ahead);
+kernels::Ahead reading(const Linear& linear);
 
 }  // namespace motley::model

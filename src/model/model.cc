@@ -115,8 +115,9 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
                                     .exact = options.exact};
   WeightSource source = random_ != nullptr ? WeightSource(*random_, memory)
                                            : WeightSource(*checkpoint_, quantization, memory);
-  MOTLEY_TRY(embedding_, load_linear(source, {-1, lora::Projection::embed}, "model.embed_tokens",
-                                     {config_.vocabulary, config_.hidden}, false));
+  MOTLEY_TRY(embedding_, load_linear(source, {{-1, lora::Projection::embed},
+                                              "model.embed_tokens",
+                                              {config_.vocabulary, config_.hidden}}));
   if (embedding_.weight.format().scales != quant::Format::Scales::none)
     return Error(ErrorCode::unsupported, "the embedding is quantised", std::string(where),
                  "keep model.embed_tokens in F32, F16 or BF16");
@@ -142,7 +143,7 @@ Result<void> Model::load_head(WeightSource& source) {
   const quant::TrueSize size{config_.vocabulary, config_.hidden};
   const lora::Site site{-1, lora::Projection::lm_head};
   if (!config_.tied_embeddings || source.has("lm_head.weight")) {
-    MOTLEY_TRY(head_, load_linear(source, site, "lm_head", size, false));
+    MOTLEY_TRY(head_, load_linear(source, {site, "lm_head", size}));
     return {};
   }
   // The embedding's own table, once in memory.
@@ -275,11 +276,12 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
     const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
     widest = std::max({widest, std::visit(bytes, layer.attention), std::visit(bytes, layer.ffn)});
   }
-  // Normed rows, a block's result and the rope table stand beside a block's own scratch; the head's
-  // accumulators and normed rows come when those have gone.
-  const std::size_t step = model::scratch_bytes(rows, {config_.hidden, config_.hidden,
-                                                       config_.rope.dims, config_.hidden}) +
-                           widest;
+  // Normed rows, a block's result, hidden states' other place and the rope table stand beside a
+  // block's own scratch; the head's accumulators and normed rows come when those have gone.
+  const std::size_t step =
+      model::scratch_bytes(rows, {config_.hidden, config_.hidden, config_.hidden, config_.rope.dims,
+                                  config_.hidden}) +
+      widest;
   const std::size_t head =
       model::scratch_bytes(logit_rows, {config_.hidden, config_.vocabulary}) + lora::scratch_bytes;
   MOTLEY_TRY(tensor::Buffer memory, device_->allocate(std::max(step, head)));
@@ -322,20 +324,27 @@ void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle strea
   lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, hidden, hidden, context);
   const Tensor normed = scratch.take(activations(), {rows, config_.hidden});
   const Tensor result = scratch.take(DType::f32, {rows, config_.hidden});
-  apply(layers_.front().input_norm, context, hidden, normed);
+  // Hidden states go to and fro between two places: a sum stands apart from what it is made of.
+  Tensor current = hidden;
+  Tensor other = scratch.take(DType::f32, {rows, config_.hidden});
+  const auto entered_by = [&](const Norm& norm) {
+    const NormedSum entry{
+        .norm = norm, .hidden = current, .addend = result, .sum = other, .x = normed};
+    std::swap(current, other);
+    return entry;
+  };
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_[index];
     const LayerPages& pages = batch.pages[index];
-    std::visit([&](const auto& block) { apply(block, step, pages, normed, result); },
+    const NormedSum entry =
+        index == 0 ? NormedSum{.norm = layer.input_norm, .hidden = current, .x = normed}
+                   : entered_by(layer.input_norm);
+    std::visit([&](const auto& block) { apply(block, step, pages, entry, result); },
                layer.attention);
-    add_and_apply(layer.ffn_norm, context, hidden, result, hidden, normed);
-    std::visit([&](const auto& block) { apply(block, step, normed, result); }, layer.ffn);
-    if (index + 1 < layers_.size()) {
-      add_and_apply(layers_[index + 1].input_norm, context, hidden, result, hidden, normed);
-    } else {
-      ops::add(context, hidden, result, hidden);
-    }
+    const NormedSum ffn_entry = entered_by(layer.ffn_norm);
+    std::visit([&](const auto& block) { apply(block, step, ffn_entry, result); }, layer.ffn);
   }
+  ops::add(context, current, result, hidden);
 }
 
 void Model::logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes,

@@ -14,6 +14,7 @@ constexpr std::size_t least_block = std::size_t{1} << 20;  // numbers
 constexpr std::size_t alignment = 16;
 constexpr std::size_t longest_run = std::size_t{1} << 16;  // bytes that are copied side by side
 constexpr float deviation = 0.02F;
+constexpr float output_deviation = 0.002F;
 
 // Mixes a counter into 64 random bits.
 std::uint64_t mixed(std::uint64_t counter) {
@@ -69,6 +70,7 @@ RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
   const std::size_t count = least_block + static_cast<std::size_t>(shared_numbers);
   weights_ = even_block(std::uint64_t{1} << 40, deviation, count);
   embeddings_ = even_block(std::uint64_t{2} << 40, 1.0F, least_block);
+  outputs_ = even_block(std::uint64_t{4} << 40, output_deviation, least_block);
   if (experts == Experts::w4a16) codes_ = code_block(std::uint64_t{3} << 40, count);
 }
 
@@ -102,9 +104,10 @@ std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t co
 Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::TrueSize size,
                                             tensor::Allocator& allocator) const {
   if (!is_expert(module) || experts_ == Experts::bf16) {
-    const bool embeds = module == "model.embed_tokens";
-    return place(module, {.element = DType::bf16, .bits = 16}, size,
-                 embeds ? embeddings_ : weights_, allocator);
+    const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
+                                     : module.ends_with(".o_proj")  ? outputs_
+                                                                    : weights_;
+    return place(module, {.element = DType::bf16, .bits = 16}, size, block, allocator);
   }
   return place(module, expert_format(experts_, size.in), size, codes_, allocator);
 }

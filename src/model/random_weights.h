@@ -14,6 +14,10 @@ namespace motley::model {
 // Stands in for a checkpoint: any tensor that is asked for is there, in bf16, with random numbers
 // that keep hidden states at sound sizes and the choice of experts near even. Where they come from
 // is a few blocks that all share; a name decides the place in them. Safe to call from any thread.
+//
+// Attention over random keys is nearly a mean, so what it gives back is nearly the same for every
+// row of a prompt. Added at full size in every layer it would soon be most of a hidden state, and
+// all rows would choose the same experts. Its output is therefore small.
 class RandomWeights {
  public:
   enum class Experts : std::uint8_t { bf16, w4a16 };
@@ -42,6 +46,7 @@ class RandomWeights {
   std::int64_t shared_numbers_;
   std::vector<bf16> weights_;     // a standard deviation of 0.02
   std::vector<bf16> embeddings_;  // of 1
+  std::vector<bf16> outputs_;     // of 0.002: what attention gives back
   std::vector<bf16> codes_;       // bytes of two codes from 1 to 15, none preferred
 };
 

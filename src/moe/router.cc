@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "ops/linear.h"
 
 namespace motley::moe {
 namespace {
@@ -40,8 +41,11 @@ Result<void> validate(const RouterSpec& spec) {
   return {};
 }
 
-void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
-           const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context) {
+namespace {
+
+kernels::RouteTokens call(const RouterSpec& spec, const tensor::ConstTensor& logits,
+                          const float* correction_bias, const tensor::Tensor& ids,
+                          const tensor::Tensor& weights) {
   MOTLEY_CHECK(validate(spec).ok(), "a spec that validate() takes");
   const std::int64_t tokens = logits.dim(0);
   MOTLEY_CHECK(logits.shape() == (tensor::Shape{tokens, spec.experts}) && logits.is_contiguous(),
@@ -78,7 +82,27 @@ void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const floa
       params.sum_floor = 1e-20F;
       break;
   }
-  context.kernels->route(params, context.stream);
+  return params;
+}
+
+}  // namespace
+
+void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
+           const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context) {
+  context.kernels->route(call(spec, logits, correction_bias, ids, weights), context.stream);
+}
+
+void norm_and_route(const RouterSpec& spec, const kernels::AddAndNorm& rows,
+                    const tensor::ConstTensor& x, const quant::Weight& router, const float* bias,
+                    const tensor::Tensor& logits, const float* correction_bias,
+                    const tensor::Tensor& ids, const tensor::Tensor& weights,
+                    const ops::Context& context) {
+  MOTLEY_CHECK(rows.norm.out == x.bytes(), "the normed rows");
+  context.kernels->norm_and_route({.rows = rows,
+                                   .router = ops::linear_call(context, x, {&router, logits}),
+                                   .bias = bias,
+                                   .route = call(spec, logits, correction_bias, ids, weights)},
+                                  context.stream);
 }
 
 }  // namespace motley::moe

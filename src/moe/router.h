@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "kernels/elementary.h"
 #include "ops/context.h"
+#include "quant/weight.h"
 #include "tensor/tensor.h"
 
 namespace motley::moe {
@@ -46,5 +47,14 @@ Result<void> validate(const RouterSpec& spec);
 // enters a sum makes the row's weights NaN.
 void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
            const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context);
+
+// What stands ahead of routed experts, all at once: a sum with its norm (ops::add_and_norm_call),
+// the router's product of the normed rows x with its bias [E] or null, and route. logits is
+// scratch.
+void norm_and_route(const RouterSpec& spec, const kernels::AddAndNorm& rows,
+                    const tensor::ConstTensor& x, const quant::Weight& router, const float* bias,
+                    const tensor::Tensor& logits, const float* correction_bias,
+                    const tensor::Tensor& ids, const tensor::Tensor& weights,
+                    const ops::Context& context);
 
 }  // namespace motley::moe

@@ -69,6 +69,16 @@ void store_kv(const Context& context, const PagedRows& rows, const tensor::Const
                                context.stream);
 }
 
+DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
+                 const ConstKvPages& v) {
+  return context.kernels->attention_queries({.table = table_of(rows, k.dim(1)),
+                                             .k = pages_of(k),
+                                             .v = pages_of(v),
+                                             .kv_heads = k.dim(2),
+                                             .key_width = k.dim(3),
+                                             .value_width = v.dim(3)});
+}
+
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
                const tensor::Tensor& out) {
@@ -115,7 +125,7 @@ void prepare_heads(const Context& context, const PagedRows& rows, const Prepared
   std::array<kernels::Heads, most_prepared_heads> heads;
   std::int64_t page_tokens = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto& [x, norm, turned, pages] = all[i];
+    const auto& [x, norm, turned, pages, out] = all[i];
     check_activation(x, 3);
     heads[i] = {.heads = x.dim(1),
                 .width = x.dim(2),
@@ -133,6 +143,14 @@ void prepare_heads(const Context& context, const PagedRows& rows, const Prepared
       heads[i].cos_sin = rope.cos_sin.data<float>();
       heads[i].pairs = rope.cos_sin.dim(1) / 2;
       heads[i].interleaved = rope.interleaved;
+    }
+    if (out.bytes() != nullptr) {
+      check_activation(out, 3);
+      MOTLEY_CHECK(out.shape() == x.shape(), "heads written as they are");
+      heads[i].out = out.bytes();
+      heads[i].out_type = out.dtype();
+      heads[i].out_stride = out.stride(0);
+      heads[i].out_head_stride = out.stride(1);
     }
     if (pages.bytes() == nullptr) continue;
     MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");

@@ -32,8 +32,8 @@ using ConstKvPages = tensor::ConstTensor;
 void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
               const KvPages& pages);
 
-// Heads of a projection on their way to attention: normed over each head, turned, and stored, as
-// far as each is wanted; in place.
+// Heads of a projection on their way to attention: normed over each head, turned, stored and
+// written, as far as each is wanted. What x held is lost.
 struct HeadNorm {
   const float* weight = nullptr;  // [width], or null: no norm
   RmsNormOptions options{};
@@ -42,7 +42,8 @@ struct PreparedHeads {
   tensor::Tensor x;  // [R, heads, width]
   HeadNorm norm{};
   bool turned = false;
-  KvPages pages{};  // nothing: not stored
+  KvPages pages{};     // nothing: not stored
+  tensor::Tensor out;  // [R, heads, width], rounded once more if its type is narrower; may be x
 };
 struct PreparedRope {
   tensor::ConstTensor cos_sin;  // [R, dims]
@@ -60,6 +61,11 @@ struct AttentionOptions {
   const float* sinks = nullptr;  // [heads], or null
   kernels::AttentionScratch scratch{};
 };
+
+// The type to which attention() would round queries of float32 before anything else: where they are
+// made, they lose nothing by it.
+DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
+                 const ConstKvPages& v);
 
 // Causal attention: q is [R, heads, dk], out is [R, heads, dv]; both f32 or bf16. The rows' own
 // keys and values are in their pages already. v may be a part of k (MLA's latent). Softmax and sums

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/elementary.h"
 #include "ops/context.h"
 #include "quant/weight.h"
 #include "tensor/tensor.h"
@@ -20,8 +21,17 @@ struct Product {
   tensor::Tensor acc;
 };
 inline constexpr std::size_t most_products = 4;
+// `ahead`: what a later call reads.
 void linears(const Context& context, const tensor::ConstTensor& x,
-             std::span<const Product> products);
+             std::span<const Product> products, const kernels::Ahead& ahead = {});
+// Behind the sum and its norm that make x (ops::add_and_norm_call).
+void norm_and_linears(const Context& context, const kernels::AddAndNorm& rows,
+                      const tensor::ConstTensor& x, std::span<const Product> products,
+                      const kernels::Ahead& ahead = {});
+
+// Such a call, checked and not made: for one that does more at once.
+kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,
+                            const Product& product);
 
 // Which rows of a weight belong to a head: head h has rows [h * rows_per_head + first, ... + n),
 // where n is the width that the call's tensors have.

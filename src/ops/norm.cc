@@ -1,6 +1,5 @@
 #include "ops/norm.h"
 
-#include "kernels/elementary.h"
 #include "ops/check.h"
 
 namespace motley::ops {
@@ -40,24 +39,31 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
   context.kernels->rms_norm(params(x, weight, options, out), context.stream);
 }
 
-void add_and_norm(const Context& context, const tensor::ConstTensor& a,
-                  const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                  const tensor::ConstTensor& weight, const RmsNormOptions& options,
-                  const tensor::Tensor& out) {
+kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::ConstTensor& a,
+                                      const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                                      const tensor::ConstTensor& weight,
+                                      const RmsNormOptions& options, const tensor::Tensor& out) {
   check_context(context);
   for (const tensor::ConstTensor& each : {a, b, tensor::ConstTensor(sum)}) {
     check_float32(each, 2);
     MOTLEY_CHECK(each.shape() == out.shape(), "one shape");
   }
-  context.kernels->add_and_norm({.add = {.rows = a.dim(0),
-                                         .width = a.dim(1),
-                                         .a = a.bytes(),
-                                         .a_stride = a.stride(0),
-                                         .b = b.bytes(),
-                                         .b_stride = b.stride(0),
-                                         .out = sum.bytes(),
-                                         .out_stride = sum.stride(0)},
-                                 .norm = params(sum, weight, options, out)},
+  return {.add = {.rows = a.dim(0),
+                  .width = a.dim(1),
+                  .a = a.bytes(),
+                  .a_stride = a.stride(0),
+                  .b = b.bytes(),
+                  .b_stride = b.stride(0),
+                  .out = sum.bytes(),
+                  .out_stride = sum.stride(0)},
+          .norm = params(sum, weight, options, out)};
+}
+
+void add_and_norm(const Context& context, const tensor::ConstTensor& a,
+                  const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                  const tensor::ConstTensor& weight, const RmsNormOptions& options,
+                  const tensor::Tensor& out) {
+  context.kernels->add_and_norm(add_and_norm_call(context, a, b, sum, weight, options, out),
                                 context.stream);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/elementary.h"
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
@@ -24,5 +25,10 @@ void add_and_norm(const Context& context, const tensor::ConstTensor& a,
                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
                   const tensor::ConstTensor& weight, const RmsNormOptions& options,
                   const tensor::Tensor& out);
+// The same call, checked and not made: for one that does more at once.
+kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::ConstTensor& a,
+                                      const tensor::ConstTensor& b, const tensor::Tensor& sum,
+                                      const tensor::ConstTensor& weight,
+                                      const RmsNormOptions& options, const tensor::Tensor& out);
 
 }  // namespace motley::ops

@@ -153,6 +153,8 @@ Result<void> Runner::warm_up() {
 
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   const lora::Batch& adapters = layout_.adapters();
+  // The same labels; for its own rows the table knows more.
+  if (table_ != nullptr && labels == layout_.labels()) labels = table_->labels();
   return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
 }
 

@@ -10,6 +10,7 @@ namespace motley::server {
 namespace {
 
 constexpr std::size_t most_adapter_lines = 100;
+constexpr std::size_t most_listed_adapters = 256;  // in a label
 
 // Writes families of samples. Label values hold no character that would need escaping: adapters'
 // names, routes and numbers.
@@ -55,9 +56,19 @@ double share(std::int64_t part, std::int64_t whole) {
 }
 
 std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInfo::* count) {
-  std::vector<std::string_view> names;
+  std::vector<const engine::AdapterInfo*> named;
   for (const engine::AdapterInfo& each : stats.adapters)
-    if (each.*count > 0) names.push_back(each.name);
+    if (each.*count > 0) named.push_back(&each);
+  // Where there are too many, those that most sequences want; in order of name either way.
+  if (named.size() > most_listed_adapters) {
+    std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
+      return std::pair(-(each->*count), std::string_view(each->name));
+    });
+    named.resize(most_listed_adapters);
+    std::ranges::sort(named, {}, [](const engine::AdapterInfo* each) { return each->name; });
+  }
+  std::vector<std::string_view> names;
+  for (const engine::AdapterInfo* const each : named) names.push_back(each->name);
   return join(names, ",");
 }
 

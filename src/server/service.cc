@@ -249,12 +249,14 @@ asio::awaitable<void> Service::list_models(Exchange& exchange) {
 
 asio::awaitable<void> Service::one_model(Exchange& exchange) {
   const std::string id = unescaped(exchange.request().path.substr(model_prefix.size()));
+  const std::string& base = options_.planner.base;
   const auto adapters = backend_.adapters();
-  const auto adapter = std::ranges::find(adapters, id, &engine::AdapterInfo::name);
-  if (id == options_.planner.base)
+  const auto adapter =
+      std::ranges::find(adapters, adapter_part(id, base), &engine::AdapterInfo::name);
+  if (id == base)
     co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
   else if (adapter != adapters.end())
-    co_await exchange.send(json_response(json::write(model_object(id, &*adapter))));
+    co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
   else
     co_await exchange.send(error_response(unknown_model(id)));
 }

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
+#include <sys/mman.h>
 
 #include <cuda_runtime.h>
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/nvidia_libraries.h"
+#include "base/thread_pool.h"
 #include "base/units.h"
 
 namespace motley::tensor {
@@ -162,6 +167,30 @@ class CudaStream final : public Stream {
   int device_;
 };
 
+// The driver clears what it pins page by page, on one thread. From this size on memory is taken
+// from the system in large pages, which several threads clear, and pinned then.
+constexpr std::size_t large_pin = std::size_t{256} << 20;
+constexpr std::size_t large_page = std::size_t{2} << 20;
+
+// Null where the system or the driver doesn't do it.
+void* pin_large(std::size_t bytes) {
+  const std::size_t pages = (bytes + large_page - 1) / large_page;
+  void* const data = std::aligned_alloc(large_page, pages * large_page);
+  if (data == nullptr) return nullptr;
+  ::madvise(data, pages * large_page, MADV_HUGEPAGE);
+  ThreadPool threads({.threads = std::min(16, usable_cpus())});
+  threads.for_ranges(
+      static_cast<std::int64_t>(pages), 1, [&](std::int64_t begin, std::int64_t end) {
+        std::memset(static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * large_page, 0,
+                    static_cast<std::size_t>(end - begin) * large_page);
+      });
+  if (cudaHostRegister(data, pages * large_page, cudaHostRegisterPortable) == cudaSuccess)
+    return data;
+  cudaGetLastError();
+  std::free(data);
+  return nullptr;
+}
+
 class PinnedMemory final : public Allocator {
  public:
   explicit PinnedMemory(int device) : device_(device) {}
@@ -177,7 +206,8 @@ class PinnedMemory final : public Allocator {
     const bool fits = !memory.ok() || bytes <= memory->available;
     if (fits) {
       MOTLEY_TRY_VOID(make_current(device_));
-      void* data = nullptr;
+      void* data = bytes >= large_pin ? pin_large(bytes) : nullptr;
+      if (data != nullptr) return data;
       const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
       if (status == cudaSuccess) return data;
       if (status != cudaErrorMemoryAllocation)
@@ -188,7 +218,14 @@ class PinnedMemory final : public Allocator {
                  cat("no room for ", format_bytes(bytes), " of pinned memory"), "cpu",
                  "free some of the host's memory, or ask for less");
   }
-  void give_back(void* data, std::size_t) noexcept override { cudaFreeHost(data); }
+  void give_back(void* data, std::size_t bytes) noexcept override {
+    if (bytes >= large_pin && cudaHostUnregister(data) == cudaSuccess) {
+      std::free(data);
+    } else {
+      cudaGetLastError();
+      cudaFreeHost(data);
+    }
+  }
 
   int device_;
 };

@@ -148,9 +148,9 @@ TEST_P(GpuAdapters, LinearsEqualTheCpu) {
   constexpr Site q{0, Projection::q};
   constexpr Site k{0, Projection::k};
   constexpr Site v{0, Projection::v};
-  for (const auto& [in, q_out, k_out] :
-       std::vector<std::array<std::int64_t, 3>>{{64, 160, 48}, {37, 130, 5}, {264, 17, 300}}) {
-    for (const int rows : {1, 7, 150}) {
+  for (const auto& [in, q_out, k_out] : std::vector<std::array<std::int64_t, 3>>{
+           {64, 160, 48}, {37, 130, 5}, {264, 17, 300}, {1032, 1300, 36}}) {
+    for (const int rows : {1, 7, 150, 300}) {
       BothPools pools(GetParam(), rows);
       const Adapter all = make({{q, {in, q_out}}, {k, {in, k_out}}, {v, {in, k_out}}}, 5);
       const Adapter some =
@@ -248,40 +248,115 @@ TEST_P(GpuAdapters, LinearsEqualTheCpu) {
   }
 }
 
-// A row's bits are its own: alone, and among rows of other mixes, in blocks of one row or of eight.
+// A row's bits are its own: alone, and among rows of other mixes; whatever the kernel that so many
+// rows take.
 TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
-  constexpr Site site{0, Projection::o};
-  constexpr std::int64_t in = 104;
-  constexpr std::int64_t out = 77;
-  constexpr int rows = 140;
-  const Adapter first = make({{site, {in, out}}}, 12);
-  const Adapter second = make({{site, {in, out}}}, 40);
-  std::vector<std::vector<BothPools::Part>> mixes;
-  for (int row = 0; row < rows; ++row) {
-    if (row % 5 == 0) {
-      mixes.emplace_back();
-    } else {
-      mixes.push_back({{row % 2 == 0 ? &first : &second, 0.7F}});
+  constexpr Site q{0, Projection::q};
+  constexpr Site k{0, Projection::k};
+  constexpr int rows = 600;
+  struct Case {
+    DType x;
+    std::int64_t in, q_out, k_out;
+  };
+  for (const auto& [x_type, in, q_out, k_out] :
+       {Case{DType::f32, 104, 77, 12}, Case{DType::bf16, 104, 77, 12},
+        Case{DType::bf16, 1368, 1100, 36}, Case{DType::bf16, 4504, 20, 600}}) {
+    const Adapter first = make({{q, {in, q_out}}, {k, {in, k_out}}}, 12);
+    const Adapter second = make({{q, {in, q_out}}}, 70);
+    const Adapter third = make({{q, {in, q_out}}, {k, {in, k_out}}}, 200);
+    const std::vector<std::vector<BothPools::Part>> kinds = {
+        {{&first, 0.7F}},
+        {},
+        {{&second, -1.3F}},
+        {{&first, 0.3F}, {&second, 1.1F}, {&third, 0.9F}},
+        {{&third, 1}}};
+    std::vector<std::vector<BothPools::Part>> mixes;
+    // Prompts, and behind them rows of their own.
+    for (int row = 0; row < rows; ++row)
+      mixes.push_back(kinds[static_cast<std::size_t>(row < 400 ? row / 90 : row) % kinds.size()]);
+    BothPools pools(GetParam(), rows);
+    pools.build(mixes);
+    const Numbers x(x_type, rows, in, lora::test::random_numbers(random, rows * in));
+    const DeviceArray<float> x32(x.f32);
+    const DeviceArray<bf16> x16(x.half);
+    const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
+    struct Results {
+      DeviceArray<float> q;
+      DeviceArray<float> k;
+    };
+    const std::vector<float> q_acc = lora::test::random_numbers(random, rows * q_out);
+    const std::vector<float> k_acc = lora::test::random_numbers(random, rows * k_out);
+    const auto call = [&](std::int64_t row, std::int64_t count, const Results& to) {
+      lora::RowMixes mixes_there = pools.on_device();
+      mixes_there.labels += row;
+      const auto out = [&](const DeviceArray<float>& array, std::int64_t width) {
+        return view(array, {rows, width}).slice(0, row, row + count);
+      };
+      lora::finish_linears(
+          mixes_there, x_there.slice(0, row, row + count),
+          std::array{lora::AdaptedLinear{q, out(to.q, q_out), nullptr, out(to.q, q_out)},
+                     lora::AdaptedLinear{k, out(to.k, k_out), nullptr, out(to.k, k_out)}},
+          pools.context());
+    };
+    const Results together{DeviceArray<float>(q_acc), DeviceArray<float>(k_acc)};
+    call(0, rows, together);
+    const Results apart{DeviceArray<float>(q_acc), DeviceArray<float>(k_acc)};
+    for (std::int64_t row = 0; row < rows; row += 75)
+      for (std::int64_t more = 0; more < 75; more += more < 30 ? 1 : 15)
+        call(row + more, more < 30 ? 1 : 15, apart);
+    const Results halves{DeviceArray<float>(q_acc), DeviceArray<float>(k_acc)};
+    call(0, 200, halves);
+    call(200, 400, halves);
+    pools.finish_stream();
+    EXPECT_EQ(together.q.read(), apart.q.read()) << "in " << in;
+    EXPECT_EQ(together.k.read(), apart.k.read()) << "in " << in;
+    EXPECT_EQ(together.q.read(), halves.q.read()) << "in " << in;
+    EXPECT_EQ(together.k.read(), halves.k.read()) << "in " << in;
+    const std::vector<float> got = together.q.read();
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const auto row = i / static_cast<std::size_t>(q_out);
+      const std::vector<BothPools::Part>& mix = mixes[row];
+      ASSERT_TRUE(std::isfinite(got[i])) << "row " << row;
+      ASSERT_TRUE(got[i] == q_acc[i] || !mix.empty()) << "row " << row;
     }
   }
-  BothPools pools(GetParam(), rows);
-  pools.build(mixes);
-  const DeviceArray<float> x(lora::test::random_numbers(random, rows * in));
-  const std::vector<float> acc = lora::test::random_numbers(random, rows * out);
-  const DeviceArray<float> together(acc);
-  const auto call = [&](std::int64_t row, std::int64_t count, const DeviceArray<float>& to) {
-    lora::RowMixes mixes_there = pools.on_device();
-    mixes_there.labels += row;
-    const Tensor out_there = view(to, {rows, out}).slice(0, row, row + count);
-    lora::finish_linears(mixes_there, view(x, {rows, in}).slice(0, row, row + count),
-                         std::array{lora::AdaptedLinear{site, out_there, nullptr, out_there}},
+}
+
+// Every rank there is, in one batch with an adapter for each row; prompts' kernels and decode's.
+TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
+  constexpr Site site{0, Projection::o};
+  constexpr std::int64_t in = 72;
+  constexpr std::int64_t out = 40;
+  std::vector<Adapter> adapters;
+  for (const int rank :
+       {1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 33, 63, 64, 65, 100, 128, 200, 255, 256})
+    adapters.push_back(make({{site, {in, out}}}, rank));
+  for (int more = 0; more < 45; ++more) adapters.push_back(make({{site, {in, out}}}, 3 + more % 5));
+  for (const int rows : {64, 320}) {
+    BothPools pools(GetParam(), rows);
+    std::vector<std::vector<BothPools::Part>> mixes;
+    for (int row = 0; row < rows; ++row)
+      mixes.push_back({{&adapters[static_cast<std::size_t>(row) % adapters.size()], 0.5F}});
+    pools.build(mixes);
+    Numbers x(DType::bf16, rows, in, coarse_numbers(random, rows * in));
+    Numbers acc(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
+    const DeviceArray<bf16> x_there(x.half);
+    const DeviceArray<float> there(acc.f32);
+    lora::finish_linears(pools.on_host(), x.view(),
+                         std::array{lora::AdaptedLinear{site, acc.view(), nullptr, acc.view()}},
+                         pools.host_context());
+    const Tensor results = view(there, {rows, out});
+    lora::finish_linears(pools.on_device(), view(x_there, {rows, in}),
+                         std::array{lora::AdaptedLinear{site, results, nullptr, results}},
                          pools.context());
-  };
-  call(0, rows, together);
-  const DeviceArray<float> apart(acc);
-  for (std::int64_t row = 0; row < rows; row += 7) call(row, 7, apart);
-  pools.finish_stream();
-  EXPECT_EQ(together.read(), apart.read());
+    pools.finish_stream();
+    double largest = 0;
+    for (const float number : acc.f32) largest = std::max(largest, std::abs(double{number}));
+    const std::vector<float> got = there.read();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], acc.f32[i], 4e-6 * largest)
+          << "row " << i / out << ", " << rows << " rows";
+  }
 }
 
 TEST_P(GpuAdapters, ZeroFactorsChangeNothing) {

@@ -379,18 +379,22 @@ struct PreparedShape {
   std::int64_t gap;
 };
 
-TEST(DeviceElementary, HeadsAreTurnedAndStoredAsTheCpuDoes) {
+TEST(DeviceElementary, HeadsAreTurnedStoredAndWrittenAsTheCpuDoes) {
   Numbers numbers(13);
   PreparedWorld world;
   constexpr std::int64_t rows = PreparedWorld::rows;
-  for (const auto [heads, width, pairs, gap] :
-       {PreparedShape{5, 128, 64, 0}, {3, 128, 24, 4}, {2, 70, 35, 3}, {1, 576, 32, 0}}) {
+  for (const auto [heads, width, pairs, gap] : {PreparedShape{5, 128, 64, 0},
+                                                {3, 128, 24, 4},
+                                                {7, 64, 32, 0},
+                                                {2, 70, 35, 3},
+                                                {1, 576, 32, 0}}) {
     for (const DType type : types) {
       for (const DType page_type : types) {
         for (const bool interleaved : {false, true}) {
           TwinRows q(numbers, type, rows * heads, width, gap);
           TwinRows k(numbers, type, rows * 2, width, gap);
           TwinRows stored(page_type, 4 * PreparedWorld::page_tokens * 2, width, gap);
+          TwinRows out(page_type, rows * heads, width, gap);
           Twin<float> cos_sin(numbers.floats(rows * 2 * pairs, -1, 1));
           const auto prepare = [&](auto at, const ElementaryTable& table) {
             const std::array heads_of = {
@@ -402,7 +406,11 @@ TEST(DeviceElementary, HeadsAreTurnedAndStoredAsTheCpuDoes) {
                                .x_head_stride = q.stride(),
                                .cos_sin = at(cos_sin),
                                .pairs = pairs,
-                               .interleaved = interleaved},
+                               .interleaved = interleaved,
+                               .out = at(out),
+                               .out_type = page_type,
+                               .out_stride = heads * out.stride(),
+                               .out_head_stride = out.stride()},
                 kernels::Heads{
                     .heads = 2,
                     .width = width,
@@ -431,8 +439,7 @@ TEST(DeviceElementary, HeadsAreTurnedAndStoredAsTheCpuDoes) {
           prepare(OnHost{}, kernels::cpu_table());
           prepare(OnDevice{}, device_table());
           finish();
-          q.expect_same();
-          k.expect_same();
+          out.expect_same();
           stored.expect_same();
         }
       }
@@ -466,7 +473,11 @@ TEST(DeviceElementary, HeadsAreNormedAsRmsNormDoes) {
                                     .x_type = type,
                                     .x_stride = heads * x.stride(),
                                     .x_head_stride = x.stride(),
-                                    .norm_weight = weight.device()};
+                                    .norm_weight = weight.device(),
+                                    .out = x.device(),
+                                    .out_type = type,
+                                    .out_stride = heads * x.stride(),
+                                    .out_head_stride = x.stride()};
       device_table().prepare_heads({.rows = 5, .all = &in_place, .count = 1}, {});
       finish();
       EXPECT_TRUE(x.read_device() == apart.read_device()) << "width " << width;

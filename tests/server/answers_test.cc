@@ -203,7 +203,7 @@ TEST(Chat, ParsesToolCallsWholeAndStreamed) {
   EXPECT_EQ(text_at(whole, "choices.0.message.content"), "I look.");
   EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.0.function.name"), "look");
   EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.0.function.arguments"),
-            R"({"where":"there"})");
+            R"({"where": "there"})");
   EXPECT_EQ(text_at(whole, "choices.0.message.tool_calls.1.function.arguments"), "{}");
   EXPECT_EQ(text_at(whole, "choices.0.finish_reason"), "length");
 
@@ -211,17 +211,40 @@ TEST(Chat, ParsesToolCallsWholeAndStreamed) {
       server.ask(post("/v1/chat/completions", question(cat(tools, R"(, "stream": true)"))));
   std::string content;
   std::vector<std::string> calls;
+  std::size_t pieces = 0;
   const auto events = streamed.events();
   for (const json::Value& event : events) {
     const json::Value& delta = at(event, "choices.0.delta");
     if (const json::Value* const text = delta.if_object()->find("content"))
       content += *text->if_string();
     if (const json::Value* const list = delta.if_object()->find("tool_calls"))
-      for (const json::Value& call : *list->if_array())
-        calls.push_back(cat(text_at(call, "index"), " ", text_at(call, "function.arguments")));
+      for (const json::Value& call : *list->if_array()) {
+        if (call.if_object()->contains("id")) {
+          EXPECT_EQ(text_at(call, "index"), std::to_string(calls.size()));
+          EXPECT_EQ(text_at(call, "type"), "function");
+          calls.push_back(text_at(call, "function.name"));
+        }
+        ASSERT_EQ(text_at(call, "index"), std::to_string(calls.size() - 1));
+        calls.back() += text_at(call, "function.arguments");
+        ++pieces;
+      }
   }
   EXPECT_EQ(content, "I look.");
-  EXPECT_THAT(calls, ElementsAre(R"(0 {"where":"there"})", "1 {}"));
+  EXPECT_THAT(calls, ElementsAre(R"(look{"where": "there"})", "look{}"));
+  EXPECT_GT(pieces, 4) << "arguments come as they are written";
+}
+
+TEST(Chat, OneCallIsAllWhereTheyMustNotBeParallel) {
+  TestServer server;
+  server.backend().say(
+      "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>\n"
+      "<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>");
+  const json::Value body = server
+                               .ask(post("/v1/chat/completions",
+                                         question(cat(tools, R"(, "parallel_tool_calls": false)"))))
+                               .json();
+  EXPECT_EQ(at(body, "choices.0.message.tool_calls").if_array()->size(), 1);
+  EXPECT_EQ(text_at(body, "choices.0.finish_reason"), "tool_calls");
 }
 
 TEST(Chat, WithoutToolsTheirTagsAreText) {
@@ -244,6 +267,32 @@ TEST(Chat, CallThatMustBeMadeIsAGrammarOfItsArguments) {
             R"({"where": "here"})");
   EXPECT_EQ(server.backend().last_request().sampling.grammar->text,
             R"({"type":"object","properties":{"where":{"type":"string"}}})");
+  // Behind a head in the model's own form.
+  const auto tokens = server.backend().last_request().tokens;
+  EXPECT_TRUE(server.text()
+                  .tokenizer()
+                  .decode(tokens, false)
+                  .ends_with("assistant\n<tool_call>\n{\"name\": \"look\", \"arguments\": "));
+}
+
+TEST(Chat, CallsThatMustBeMadeHaveTheModelsForm) {
+  TestServer server;
+  server.backend().say(
+      "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"where\": \"up\"}}\n</tool_call>");
+  const auto ask = [&](std::string_view more) {
+    const std::string fields = cat(tools, R"(, "tool_choice": "required")", more);
+    return server.ask(post("/v1/chat/completions", question(fields))).json();
+  };
+  const json::Value body = ask("");
+  EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.function.arguments"),
+            R"({"where": "up"})");
+  const auto grammar = *server.backend().last_request().sampling.grammar;
+  EXPECT_EQ(grammar.kind, engine::GrammarSpec::Kind::structural_tag);
+  EXPECT_THAT(grammar.text, HasSubstr(R"("begin":"<tool_call>\n{\"name\": \"look\", )"));
+  EXPECT_THAT(grammar.text, HasSubstr(R"("stop_after_first":false)"));
+  ask(R"(, "parallel_tool_calls": false)");
+  EXPECT_THAT(server.backend().last_request().sampling.grammar->text,
+              HasSubstr(R"("stop_after_first":true)"));
 }
 
 TEST(Chat, LogprobsNameTokensAndTheirBytes) {
@@ -321,7 +370,23 @@ TEST(Adapters, ComeByNameByPrefixAndMixed) {
   EXPECT_EQ(text_at(models, "data.1.id"), "a/b");
   EXPECT_EQ(text_at(models, "data.1.parent"), "base");
   EXPECT_EQ(server.ask(get("/v1/models/a%2Fb")).status, 200);
+  const Received prefixed = server.ask(get("/v1/models/base:a/b"));
+  EXPECT_EQ(prefixed.status, 200);
+  EXPECT_EQ(text_at(prefixed.json(), "id"), "a/b");
   EXPECT_EQ(server.ask(get("/v1/models/nobody")).status, 404);
+  EXPECT_EQ(server.ask(get("/v1/models/base:nobody")).status, 404);
+}
+
+TEST(Adapters, ThatCanNeverFitAreTheClientsMistake) {
+  TestServer server({.adapter_loading = true});
+  server.backend().refuse_adapters({ErrorCode::unsupported,
+                                    "it takes 2.0 GiB, and adapters have 1.0 GiB", "adapter 'poet'",
+                                    "give them more memory (--adapter-memory)"});
+  const Received reply =
+      server.ask(post("/v1/load_lora_adapter", R"({"lora_name": "poet", "lora_path": "/tmp"})"));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.error("param"), "lora_path");
+  EXPECT_THAT(reply.error("message"), HasSubstr("2.0 GiB"));
 }
 
 TEST(Adapters, LoadReplaceAndUnload) {

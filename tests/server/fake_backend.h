@@ -61,6 +61,10 @@ class FakeBackend final : public Backend {
     const std::lock_guard lock(mutex_);
     refusal_ = std::move(error);
   }
+  void refuse_adapters(Error error) {
+    const std::lock_guard lock(mutex_);
+    adapter_refusal_ = std::move(error);
+  }
   void fail_running(Error error) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(error);
@@ -119,7 +123,9 @@ class FakeBackend final : public Backend {
   void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
     const std::lock_guard lock(mutex_);
     Result<void> result;
-    if (adapters_.contains(spec.name) && !replace)
+    if (adapter_refusal_)
+      result = *adapter_refusal_;
+    else if (adapters_.contains(spec.name) && !replace)
       result = Error(ErrorCode::invalid_argument, "adapter '" + spec.name + "' is already loaded");
     else
       adapters_[spec.name] = spec.path.string();
@@ -284,6 +290,7 @@ class FakeBackend final : public Backend {
   std::vector<std::int32_t> said_;
   std::size_t hold_after_ = static_cast<std::size_t>(-1);
   std::optional<Error> refusal_;
+  std::optional<Error> adapter_refusal_;
   std::optional<Error> failure_;
   std::optional<Error> failing_;  // of the round at hand
   std::map<std::string, std::string> adapters_;

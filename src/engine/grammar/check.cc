@@ -24,6 +24,8 @@ Result<void> check_grammar(const GrammarSpec& spec) {
       return check_schema(spec.text, "JSON schema");
     case GrammarSpec::Kind::regex:
       return check_regex(spec.text, "regex");
+    case GrammarSpec::Kind::structural_tag:
+      return check_structural_tag(spec.text, "tools");
     case GrammarSpec::Kind::ebnf:
       break;
   }

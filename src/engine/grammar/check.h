@@ -22,6 +22,10 @@ inline constexpr int group_depth = 400;
 inline constexpr int repeat_depth = 16;
 inline constexpr std::int64_t repeats = 100'000;           // of one count
 inline constexpr std::int64_t nested_repeats = 1'000'000;  // product of counts within counts
+// Characters out of a class ([a-z], ., \w) that a pattern writes out, counts multiplied: each is a
+// state in which many tokens of the vocabulary are tried.
+inline constexpr std::int64_t class_characters = 400;
+inline constexpr std::int64_t least_length = 200;  // minLength, which is written out, too
 
 }  // namespace grammar_limits
 
@@ -29,6 +33,7 @@ Result<void> check_grammar(const GrammarSpec& spec);
 
 // The parts of it. `where` is what messages call the text.
 Result<void> check_schema(std::string_view text, std::string_view where);
+Result<void> check_structural_tag(std::string_view text, std::string_view where);
 Result<void> check_regex(std::string_view pattern, std::string_view where);
 Result<void> check_ebnf(std::string_view text, std::string_view where);
 

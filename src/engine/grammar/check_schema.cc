@@ -184,6 +184,9 @@ class SchemaCheck {
       if (integer == nullptr)
         return refuse(cat(name, " is ", json::describe(count->kind())), "write an integer");
       MOTLEY_TRY_VOID(check_repeats(*integer, cat(where_, ", ", name)));
+      if (name == "minLength" && *integer > limits::least_length)
+        return refuse(cat("a string of at least ", *integer, " characters"),
+                      cat("ask for at most ", limits::least_length));
     }
     const Value* const pattern = schema.find("pattern");
     if (pattern == nullptr) return {};
@@ -200,12 +203,35 @@ class SchemaCheck {
   int chain_ = 0;
 };
 
+// Formats lie in formats, and schemas in those; formats are written by us.
+constexpr int levels_of_formats = 8;
+
+Result<void> check_format(const Value& format, std::string_view where) {
+  if (const json::Array* const list = format.if_array()) {
+    for (const Value& each : *list) MOTLEY_TRY_VOID(check_format(each, where));
+  }
+  const Object* const object = format.if_object();
+  if (object == nullptr) return {};
+  if (const Value* const schema = object->find("json_schema"))
+    return SchemaCheck(*schema, where).run();
+  for (const json::Member& member : object->members())
+    MOTLEY_TRY_VOID(check_format(member.value, where));
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_schema(std::string_view text, std::string_view where) {
   MOTLEY_TRY(const Value root,
              json::parse(text, where, {.depth = limits::schema_depth, .values = 200'000}));
   return SchemaCheck(root, where).run();
+}
+
+Result<void> check_structural_tag(std::string_view text, std::string_view where) {
+  MOTLEY_TRY(const Value root,
+             json::parse(text, where,
+                         {.depth = limits::schema_depth + levels_of_formats, .values = 200'000}));
+  return check_format(root, where);
 }
 
 }  // namespace motley::engine

@@ -170,6 +170,29 @@ void linears(const Linears& p, StreamHandle stream) {
   for (std::int64_t i = 0; i < p.count; ++i) linear<set>(p.all[i], stream);
 }
 
+template <InstructionSet set>
+void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
+  add_and_norm<set>(p.rows, stream);
+  linears<set>(p.products, stream);
+}
+
+template <InstructionSet set>
+void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
+  add_and_norm<set>(p.rows, stream);
+  linear<set>(p.router, stream);
+  if (p.bias != nullptr) {
+    round_to<set>({.rows = p.router.rows,
+                   .width = p.router.out,
+                   .x = p.router.y,
+                   .x_stride = p.router.y_stride,
+                   .bias = p.bias,
+                   .out = p.router.y,
+                   .out_stride = p.router.y_stride},
+                  stream);
+  }
+  route(p.route, stream);
+}
+
 float read_number(const void* from, DType type, std::int64_t index) {
   const auto* bytes = static_cast<const std::byte*>(from);
   if (type == DType::f32) {
@@ -304,6 +327,21 @@ void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
                    .x_head_stride = heads.x_head_stride},
                   stream);
     }
+    if (heads.out == nullptr || heads.out == heads.x) continue;
+    const std::int64_t in_bytes = heads.x_type == DType::f32 ? 4 : 2;
+    const std::int64_t out_bytes = heads.out_type == DType::f32 ? 4 : 2;
+    for (std::int64_t head = 0; head < heads.heads; ++head) {
+      round_to<set>(
+          {.rows = p.rows,
+           .width = heads.width,
+           .x = static_cast<const std::byte*>(heads.x) + head * heads.x_head_stride * in_bytes,
+           .x_type = heads.x_type,
+           .x_stride = heads.x_stride,
+           .out = static_cast<std::byte*>(heads.out) + head * heads.out_head_stride * out_bytes,
+           .out_type = heads.out_type,
+           .out_stride = heads.out_stride},
+          stream);
+    }
   }
 }
 
@@ -344,15 +382,18 @@ constexpr ElementaryTable table() {
       .activate_and_multiply = activate_and_multiply<set>,
       .linear = linear<set>,
       .linears = linears<set>,
+      .norm_and_linears = norm_and_linears<set>,
       .linear_transposed = linear_transposed<set>,
       .store_paged = store_paged,
       .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
+      .attention_queries = [](const Attention&) { return DType::f32; },
       .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,
       .top_k = top_k,
       .route = route,
+      .norm_and_route = norm_and_route<set>,
       .sample = sample,
       .sample_scratch_bytes = sample_scratch_bytes,
       .count_tokens = count_tokens,

@@ -82,6 +82,22 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
                            .out = out.data(),
                            .out_type = DType::bf16,
                            .out_stride = out.stride()}};
+  const std::vector<float> map = numbers.floats(3 * 70, -1, 1);
+  TestRows y(DType::f32, 5, 3);
+  TestRows y_apart(DType::f32, 5, 3);
+  Linear product{.rows = 5,
+                 .x = out.data(),
+                 .x_type = DType::bf16,
+                 .x_stride = out.stride(),
+                 .w = {.data = map.data(), .out = 3, .in = 70},
+                 .w_rows_per_head = 3,
+                 .out = 3,
+                 .y = y.floats(),
+                 .y_stride = y.stride()};
+  table().norm_and_linears({.rows = both, .products = {.all = &product, .count = 1}}, stream());
+  product.y = y_apart.floats();
+  table().linear(product, stream());
+  expect_same(y, y_apart);
   table().add_and_norm(both, stream());
   both.add.out = sum_apart.data();
   both.norm.x = sum_apart.data();
@@ -92,7 +108,66 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
   expect_same(out, out_apart);
 }
 
-TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
+TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
+  Numbers numbers(4);
+  constexpr std::int64_t rows = 5;
+  constexpr std::int64_t width = 40;
+  constexpr int experts = 12;
+  constexpr int choices = 3;
+  const TestRows a(numbers, DType::f32, rows, width);
+  const TestRows b(numbers, DType::f32, rows, width);
+  const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+  const std::vector<float> router = numbers.floats(experts * width, -1, 1);
+  const std::vector<float> bias = numbers.floats(experts, -1, 1);
+  TestRows sum(DType::f32, rows, width);
+  TestRows x(DType::f32, rows, width);
+  std::vector<float> logits(rows * experts);
+  std::vector<std::int32_t> ids(rows * choices);
+  std::vector<float> weights(rows * choices);
+  const NormAndRoute all{.rows = {.add = {.rows = rows,
+                                          .width = width,
+                                          .a = a.row(0),
+                                          .a_stride = a.stride(),
+                                          .b = b.row(0),
+                                          .b_stride = b.stride(),
+                                          .out = sum.data(),
+                                          .out_stride = sum.stride()},
+                                  .norm = {.size = {rows, 1, width},
+                                           .x = sum.data(),
+                                           .x_stride = sum.stride(),
+                                           .weight = weight.data(),
+                                           .out = x.data(),
+                                           .out_stride = x.stride()}},
+                         .router = {.rows = rows,
+                                    .x = x.data(),
+                                    .x_stride = x.stride(),
+                                    .w = {.data = router.data(), .out = experts, .in = width},
+                                    .w_rows_per_head = experts,
+                                    .out = experts,
+                                    .y = logits.data(),
+                                    .y_stride = experts},
+                         .bias = bias.data(),
+                         .route = {.tokens = rows,
+                                   .experts = experts,
+                                   .experts_per_token = choices,
+                                   .renormalise = true,
+                                   .logits = logits.data(),
+                                   .ids = ids.data(),
+                                   .weights = weights.data()}};
+  table().norm_and_route(all, stream());
+  const TestRows x_together = x;
+  const std::vector<std::int32_t> ids_together = ids;
+  const std::vector<float> weights_together = weights;
+  table().add_and_norm(all.rows, stream());
+  table().linear(all.router, stream());
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] += bias[i % experts];
+  table().route(all.route, stream());
+  expect_same(x, x_together);
+  EXPECT_EQ(ids, ids_together);
+  EXPECT_EQ(weights, weights_together);
+}
+
+TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
   Numbers numbers(3);
   constexpr std::int64_t rows = 3;
   constexpr std::int64_t heads = 2;
@@ -107,6 +182,8 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
   const std::array<std::int32_t, 4> pages = {3, 0, 1, -1};
   TestRows stored(DType::bf16, 4 * 2 * heads, width);
   TestRows stored_apart(DType::bf16, 4 * 2 * heads, width);
+  TestRows out(DType::bf16, rows * heads, width);
+  TestRows out_apart(DType::bf16, rows * heads, width);
   const Sequences sequences{
       .count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()};
   const BlockTable blocks{.pages = pages.data(), .stride = 2, .page_tokens = 2};
@@ -125,7 +202,11 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
                   .norm_weight = weight.data(),
                   .cos_sin = cos_sin.data(),
                   .pairs = pairs,
-                  .pages = pages_of(stored)};
+                  .pages = pages_of(stored),
+                  .out = out.data(),
+                  .out_type = DType::bf16,
+                  .out_stride = heads * out.stride(),
+                  .out_head_stride = out.stride()};
   table().prepare_heads(
       {.rows = rows, .all = &all, .count = 1, .sequences = sequences, .table = blocks}, stream());
   table().rms_norm({.size = {rows, heads, width},
@@ -154,8 +235,16 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStored) {
                        .x_stride = heads * apart.stride(),
                        .x_head_stride = apart.stride()},
                       stream());
-  expect_same(x, apart);
+  table().round_to({.rows = rows * heads,
+                    .width = width,
+                    .x = apart.data(),
+                    .x_stride = apart.stride(),
+                    .out = out_apart.data(),
+                    .out_type = DType::bf16,
+                    .out_stride = out_apart.stride()},
+                   stream());
   expect_same(stored, stored_apart);
+  expect_same(out, out_apart);
 }
 
 }  // namespace

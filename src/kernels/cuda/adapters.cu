@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/adapters.cuh"
 #include "kernels/cuda/adapters.h"
+#include "kernels/cuda/adapters_tiles.cuh"
 #include "kernels/cuda/queue.cuh"
 
 namespace motley::kernels::cuda {
@@ -277,6 +278,29 @@ void run_windows(const AdaptLinears& call, StreamHandle stream) {
 
 }  // namespace
 
+bool adapter_tiles::supports(const AdaptLinears& call) {
+  const bool rows = call.x_type == DType::bf16 && call.in > 0 && call.in % 8 == 0 &&
+                    call.x_stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(call.x) % 16 == 0;
+  return rows && call.adapters.pages != DType::f32;
+}
+
+adapter_tiles::Layout adapter_tiles::layout_of(const AdaptLinears& call) {
+  Layout layout;
+  const auto fours = [](const void* data, std::int64_t stride, std::size_t bytes) {
+    return stride % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % (4 * bytes) == 0;
+  };
+  for (int i = 0; i < call.count; ++i) {
+    const AdaptedLinear& linear = call.linears[i];
+    layout.whole = layout.whole && linear.out % 4 == 0 &&
+                   fours(linear.acc, linear.acc_stride, sizeof(float)) &&
+                   fours(linear.bias, 0, sizeof(float)) &&
+                   fours(linear.result, linear.result_stride,
+                         linear.result_type == DType::bf16 ? sizeof(Bf16) : sizeof(float));
+    layout.with_base = layout.with_base || linear.bias != nullptr || linear.result != linear.acc;
+  }
+  return layout;
+}
+
 void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
   const std::int64_t rows = params.adapters.rows;
   if (rows == 0 || params.count == 0) return;
@@ -291,6 +315,10 @@ void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
              .threads = threads},
             stream, params, i);
     }
+  }
+  if (adapter_tiles::supports(params)) {
+    return rows <= few_adapted_rows ? adapter_tiles::adapt_few(params, stream)
+                                    : adapter_tiles::adapt_many(params, stream);
   }
   with_pages(params.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);

@@ -1,3 +1,7 @@
+#include <algorithm>
+
+#include <cuda_bf16.h>
+
 #include "base/check.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/norm.cuh"
@@ -13,6 +17,7 @@ constexpr int most_parts = 4;
 struct Parts {
   Heads all[most_parts];
   std::int64_t end_head[most_parts];  // of a row, counted through
+  int end_run[most_parts];            // the same of runs of heads
   bool whole[most_parts];
   int count;
   std::int64_t rows;
@@ -20,19 +25,168 @@ struct Parts {
   BlockTable table;
 };
 
-// Where a row's numbers go in pages; none for a row that has no sequence.
-__device__ std::int64_t place_in_pages(const Parts& p, const Pages& pages, std::int64_t row,
-                                       int lane) {
+// Where a row's numbers go in pages; none for a row that has no sequence. By a whole warp.
+__device__ std::int64_t place_in_pages(const Parts& p, const Pages& pages, int row) {
+  const std::int32_t position = p.sequences.positions[row];
+  const auto count = static_cast<int>(p.sequences.count);
   int before = 0;
-  for (std::int64_t i = lane; i <= p.sequences.count; i += 32)
+  for (int i = static_cast<int>(threadIdx.x) % 32; i <= count; i += 32)
     before += p.sequences.seq_begin[i] <= row ? 1 : 0;
-  const auto sequence = static_cast<std::int64_t>(__reduce_add_sync(0xFFFFFFFFU, before)) - 1;
-  if (sequence < 0 || sequence >= p.sequences.count) return -1;
-  const std::int64_t position = p.sequences.positions[row];
-  const std::int64_t page =
-      p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
-  return page * pages.page_stride + position % p.table.page_tokens * pages.token_stride;
+  const int sequence = static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, before)) - 1;
+  if (sequence < 0 || sequence >= count) return -1;
+  const auto page_tokens = static_cast<std::int32_t>(p.table.page_tokens);
+  const std::int64_t page = p.table.pages[sequence * p.table.stride + position / page_tokens];
+  return page * pages.page_stride + position % page_tokens * pages.token_stride;
 }
+
+template <bool whole>
+__device__ void write_as(void* to, DType type, std::int64_t begin, int at, int width,
+                         const Four& value) {
+  if (type == DType::f32) {
+    write_four<whole>(static_cast<float*>(to) + begin, at, width, value);
+  } else {
+    write_four<whole>(static_cast<bf16*>(to) + begin, at, width, value);
+  }
+}
+
+// Heads that a warp holds at once, eight numbers a lane.
+__host__ __device__ int heads_together(const Heads& h) { return 256 / static_cast<int>(h.width); }
+
+// ---- heads of fours that lanes hold: a lane has a four and the one half a head behind it ----
+
+constexpr int held_width = 128;
+
+// The norm's sum has the order of a warp that holds a four a lane: numbers half a head apart come
+// first.
+__device__ float sum_of_lanes(float sum, int lanes) {
+  for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+  return sum;
+}
+__device__ float sum_of_four(const Four& value) {
+  return (value.at[0] * value.at[0] + value.at[1] * value.at[1]) +
+         (value.at[2] * value.at[2] + value.at[3] * value.at[3]);
+}
+
+struct Halves {
+  Four low, high;
+};
+
+template <class X>
+__device__ void round_as(Four& value) {
+  if constexpr (sizeof(X) == 2) {
+#pragma unroll
+    for (float& number : value.at) number = widen(narrow<X>(number));
+  }
+}
+
+template <class X>
+__device__ void turn(Halves& head, const Halves& cos_sin) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float c = cos_sin.low.at[i];
+    const float s = cos_sin.high.at[i];
+    const float low = head.low.at[i] * c + -head.high.at[i] * s;
+    head.high.at[i] = head.high.at[i] * c + head.low.at[i] * s;
+    head.low.at[i] = low;
+  }
+  round_as<X>(head.low);
+  round_as<X>(head.high);
+}
+
+__device__ void write_halves(void* to, DType type, std::int64_t begin, int at, int half,
+                             const Halves& head) {
+  if (type == DType::f32) {
+    auto* const out = static_cast<float*>(to) + begin;
+    write_four<true>(out, at, half, head.low);
+    write_four<true>(out + half, at, half, head.high);
+    return;
+  }
+  const auto pack = [](const Four& four) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(four.at[0], four.at[1]);
+    const __nv_bfloat162 high = __floats2bfloat162_rn(four.at[2], four.at[3]);
+    return make_uint2(*reinterpret_cast<const unsigned*>(&low),
+                      *reinterpret_cast<const unsigned*>(&high));
+  };
+  auto* const out = static_cast<bf16*>(to) + begin + at;
+  *reinterpret_cast<uint2*>(out) = pack(head.low);
+  *reinterpret_cast<uint2*>(out + half) = pack(head.high);
+}
+
+// `rounds` times as many heads of a row as the warp holds at once, from `first` on, or as many as
+// there are; all are on their way together.
+template <class X, int rounds>
+__device__ void prepare_held(const Parts& p, const Heads& h, int row, int first) {
+  const auto width = static_cast<int>(h.width);
+  const int half = width / 2;
+  const int lanes = half / 4;  // of a head: a power of two
+  const int together = heads_together(h);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int at = lane % lanes * 4;
+  const int head = first + lane / lanes;
+  const auto heads = static_cast<int>(h.heads);
+  Halves weight{};
+  if (h.norm_weight != nullptr)
+    weight = {read_four<true>(h.norm_weight, at, half),
+              read_four<true>(h.norm_weight + half, at, half)};
+  wait_for_previous_grid();
+  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
+  Halves values[rounds]{};
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    if (head + i * together >= heads) continue;
+    const X* const own = x + i * together * h.x_head_stride;
+    values[i] = {read_four<true>(own, at, half), read_four<true>(own + half, at, half)};
+  }
+  Halves cos_sin{};
+  if (h.cos_sin != nullptr) {
+    const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * width;
+    cos_sin = {read_four<true>(cosines, at, half), read_four<true>(cosines + half, at, half)};
+  }
+  const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row) : -1;
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    Halves value = values[i];
+    if (h.norm_weight != nullptr) {
+      const float sum = sum_of_lanes(sum_of_four(value.low) + sum_of_four(value.high), lanes);
+      const float factor = Squares::factor_of(sum, width, h.eps);
+      value.low = normed<X>(value.low, weight.low, factor, h.weight_in_f32);
+      value.high = normed<X>(value.high, weight.high, factor, h.weight_in_f32);
+      round_as<X>(value.low);
+      round_as<X>(value.high);
+    }
+    if (h.cos_sin != nullptr) turn<X>(value, cos_sin);
+    const int own = head + i * together;
+    if (own >= heads) continue;
+    if (h.out != nullptr)
+      write_halves(h.out, h.out_type, row * h.out_stride + own * h.out_head_stride, at, half,
+                   value);
+    if (place >= 0)
+      write_halves(h.pages.data, h.pages.type, place + own * h.pages.head_stride, at, half, value);
+  }
+}
+
+// A warp a run of heads of one part.
+template <int rounds>
+__global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant__ Parts p) {
+  launch_dependents();
+  const int index = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / 32;
+  const int runs = p.end_run[p.count - 1];
+  const int row = index / runs;
+  if (row >= p.rows) return wait_for_previous_grid();
+  int run = index % runs;
+  int part = 0;
+  while (run >= p.end_run[part]) ++part;
+  if (part > 0) run -= p.end_run[part - 1];
+  const Heads& h = p.all[part];
+  const int first = run * rounds * heads_together(h);
+  if (h.x_type == DType::f32) {
+    prepare_held<float, rounds>(p, h, row, first);
+  } else {
+    prepare_held<bf16, rounds>(p, h, row, first);
+  }
+}
+
+// ---- any heads ----
 
 // Number `at` of a head after the turn; `head` is the head before it.
 __device__ float turned(const Heads& h, const float* cosines, const float* head, int at) {
@@ -52,7 +206,7 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
                         float* shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto width = static_cast<int>(h.width);
-  X* const x = static_cast<X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
+  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Squares squares;
   for (int at = 4 * lane; at < width; at += 128) {
     const Four value = read_four<whole>(x, at, width);
@@ -70,8 +224,8 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
     }
   }
   __syncwarp();
-  const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row, lane) : -1;
-  const std::int64_t to = place + head * h.pages.head_stride;
+  const std::int64_t place =
+      h.pages.data != nullptr ? place_in_pages(p, h.pages, static_cast<int>(row)) : -1;
   for (int at = 4 * lane; at < width; at += 128) {
     Four value = read_four<true>(shared, at, width);
     if (h.cos_sin != nullptr) {
@@ -81,13 +235,12 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
         if (at + i < width) value.at[i] = widen(narrow<X>(turned(h, cosines, shared, at + i)));
       }
     }
-    write_four<whole>(x, at, width, value);
-    if (place < 0) continue;
-    if (h.pages.type == DType::f32) {
-      write_four<whole>(static_cast<float*>(h.pages.data) + to, at, width, value);
-    } else {
-      write_four<whole>(static_cast<bf16*>(h.pages.data) + to, at, width, value);
-    }
+    if (h.out != nullptr)
+      write_as<whole>(h.out, h.out_type, row * h.out_stride + head * h.out_head_stride, at, width,
+                      value);
+    if (place >= 0)
+      write_as<whole>(h.pages.data, h.pages.type, place + head * h.pages.head_stride, at, width,
+                      value);
   }
 }
 
@@ -122,8 +275,32 @@ bool heads_in_fours(const Heads& h) {
   const bool pages =
       h.pages.data == nullptr || (in_fours(h.pages.data, h.pages.type, h.pages.page_stride) &&
                                   h.pages.token_stride % 4 == 0 && h.pages.head_stride % 4 == 0);
+  const bool out =
+      h.out == nullptr || (in_fours(h.out, h.out_type, h.out_stride) && h.out_head_stride % 4 == 0);
   return h.width % 4 == 0 && in_fours(h.x, h.x_type, h.x_stride) && h.x_head_stride % 4 == 0 &&
-         in_fours(h.norm_weight, DType::f32, 0) && pages;
+         in_fours(h.norm_weight, DType::f32, 0) && pages && out;
+}
+
+// Whether lanes hold heads: they are turned as a whole, each number with the one half a head behind
+// it, or not at all.
+bool held(const Heads& h) {
+  const bool turns = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
+                                              in_fours(h.cos_sin, DType::f32, 0));
+  const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
+  return heads_in_fours(h) && h.width <= held_width && powers && turns;
+}
+
+template <int rounds>
+void launch_runs(Parts& parts, StreamHandle stream) {
+  for (int i = 0; i < parts.count; ++i) {
+    const int each = rounds * heads_together(parts.all[i]);
+    parts.end_run[i] = (static_cast<int>(parts.all[i].heads) + each - 1) / each +
+                       (i > 0 ? parts.end_run[i - 1] : 0);
+  }
+  const std::int64_t all = parts.rows * parts.end_run[parts.count - 1];
+  queue("prepare_heads", prepare_runs<rounds>,
+        {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,
+        parts);
 }
 
 void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
@@ -162,6 +339,13 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
     parts.end_head[at] = h.heads + (at > 0 ? parts.end_head[at - 1] : 0);
   }
   if (parts.count == 0 || params.rows <= 0) return;
+  if (std::all_of(parts.all, parts.all + parts.count, held)) {
+    // As few heads a warp as it holds until there are more than enough of them.
+    constexpr std::int64_t many_heads = 4096;
+    if (params.rows * parts.end_head[parts.count - 1] < many_heads)
+      return launch_runs<1>(parts, stream);
+    return launch_runs<4>(parts, stream);
+  }
   const std::int64_t all = params.rows * parts.end_head[parts.count - 1];
   queue("prepare_heads", prepare_parts,
         {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,

@@ -10,7 +10,6 @@ template <class X, class Out, bool whole>
 __global__ void __launch_bounds__(most_norm_threads) norm(RmsNorm p, NormTeam team) {
   __shared__ float warp_sums[most_norm_threads / 32];
   launch_dependents();
-  wait_for_previous_grid();
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
   const std::int64_t index =
       std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
@@ -21,15 +20,12 @@ __global__ void __launch_bounds__(most_norm_threads) norm(RmsNorm p, NormTeam te
   const std::int64_t width = mine ? p.size.width : 0;
   const X* const x = static_cast<const X*>(p.x) + row * p.x_stride + part * p.x_part_stride;
   Out* const out = static_cast<Out*>(p.out) + row * p.out_stride + part * p.out_part_stride;
-  Squares squares;
-  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads)
-    squares.add(read_four<whole>(x, at, width));
-  const float factor = squares.factor(p.size.width, p.eps, team, warp_sums);
-  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
-    const Four weight = read_four<whole>(p.weight, at, width);
-    write_four<whole>(out, at, width,
-                      normed<Out>(read_four<whole>(x, at, width), weight, factor, p.weight_in_f32));
-  }
+  NormShare<whole> share(p.weight, width, team, thread);
+  wait_for_previous_grid();
+  const auto read = [&](std::int64_t at) { return read_four<whole>(x, at, width); };
+  share.template run<Out>(
+      p.size.width, p.eps, p.weight_in_f32, warp_sums, read, [](std::int64_t, const Four&) {}, read,
+      [&](std::int64_t at, const Four& four) { write_four<whole>(out, at, width, four); });
 }
 
 // A team a row. What a thread reads back it has written itself.
@@ -37,7 +33,6 @@ template <class A, class B, class X, class Out, bool whole>
 __global__ void __launch_bounds__(most_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
   __shared__ float warp_sums[most_norm_threads / 32];
   launch_dependents();
-  wait_for_previous_grid();
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
   const std::int64_t row =
       std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
@@ -46,23 +41,14 @@ __global__ void __launch_bounds__(most_norm_threads) sum_and_norm(AddAndNorm p, 
   const B* const b = static_cast<const B*>(p.add.b) + row * p.add.b_stride;
   X* const x = static_cast<X*>(p.add.out) + row * p.add.out_stride;
   Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
-  Squares squares;
-  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
-    const Four left = read_four<whole>(a, at, width);
-    const Four right = read_four<whole>(b, at, width);
-    Four sum;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum.at[i] = widen(narrow<X>(left.at[i] + right.at[i]));
-    write_four<whole>(x, at, width, sum);
-    squares.add(sum);
-  }
-  const float factor = squares.factor(p.add.width, p.norm.eps, team, warp_sums);
-  for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads) {
-    const Four weight = read_four<whole>(p.norm.weight, at, width);
-    write_four<whole>(
-        out, at, width,
-        normed<Out>(read_four<whole>(x, at, width), weight, factor, p.norm.weight_in_f32));
-  }
+  NormShare<whole> share(p.norm.weight, width, team, thread);
+  wait_for_previous_grid();
+  share.template run<Out>(
+      p.add.width, p.norm.eps, p.norm.weight_in_f32, warp_sums,
+      [&](std::int64_t at) { return sum_of_fours<X, whole>(a, b, at, width); },
+      [&](std::int64_t at, const Four& four) { write_four<whole>(x, at, width, four); },
+      [&](std::int64_t at) { return read_four<whole>(x, at, width); },
+      [&](std::int64_t at, const Four& four) { write_four<whole>(out, at, width, four); });
 }
 
 bool norm_in_fours(const RmsNorm& p) {

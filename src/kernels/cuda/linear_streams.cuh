@@ -9,6 +9,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace motley::kernels::cuda::streams {
 
@@ -45,17 +46,6 @@ __host__ __device__ inline int x_pitch(int staged) { return 2 * staged + 64; }
 // Floats from one row of a tile's sums to the next.
 template <int outputs>
 inline constexpr int sums_pitch = outputs + 4;
-
-// D (+)= A[16, 16] B[8, 16]^T. With g = lane / 4 and t = lane % 4: a0 and a1 hold rows g and g + 8
-// at k = 2t and 2t + 1, a2 and a3 the same at k + 8; b0 and b1 hold column g at those k. d0 and d1
-// are row g, columns 2t and 2t + 1; d2 and d3 row g + 8. Any order of k will do that both share.
-__device__ inline void multiply_add(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                    uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
 
 // 16 bytes of weights, or zeros. Rows are read in pieces of 64 bytes: memory likes it better when
 // the rest of 256 is asked for with them.

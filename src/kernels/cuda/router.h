@@ -7,5 +7,9 @@ namespace motley::kernels::cuda {
 
 // A row's result depends on that row alone. Errors are kept (status.h).
 void route(const RouteTokens& params, StreamHandle stream);
+void norm_and_route(const NormAndRoute& params, StreamHandle stream);
+
+// Aborts at what no caller may ask for.
+void check_routing(const RouteTokens& params);
 
 }  // namespace motley::kernels::cuda

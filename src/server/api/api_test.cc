@@ -93,5 +93,19 @@ TEST(Metrics, LinesOfAdaptersAreBounded) {
   EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a0,a1\",waiting_lora_adapters=\"\"} 1.5\n"));
 }
 
+TEST(Metrics, NamesInALabelAreBounded) {
+  engine::Stats stats;
+  for (int i = 0; i < 1000; ++i)
+    stats.adapters.push_back({.name = cat("a", i + 1000), .waiting = i < 800 ? 1 : 2});
+  const std::string page = metrics_page(stats, HttpCounts(), 1.5);
+  const std::size_t begin = page.find("waiting_lora_adapters=\"");
+  const std::string label = page.substr(begin, page.find('}', begin) - begin);
+  EXPECT_EQ(std::ranges::count(label, ','), 255);
+  // All that two sequences wait for, and of the others the first.
+  EXPECT_THAT(label, HasSubstr("=\"a1000,a1001,"));
+  EXPECT_THAT(label, HasSubstr(",a1055,a1800,"));
+  EXPECT_TRUE(label.ends_with(",a1999\""));
+}
+
 }  // namespace
 }  // namespace motley::server

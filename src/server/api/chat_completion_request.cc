@@ -102,53 +102,6 @@ Result<ToolChoice> read_tool_choice(const json::Value* choice, std::span<const s
   return ToolChoice{ToolUse::one_named, *name->if_string()};
 }
 
-json::Object object_of(std::vector<json::Member> members) {
-  return json::Object::make(std::move(members)).value();
-}
-
-// What arguments of the function at `index` look like.
-json::Value parameters_of(const json::Value& tools, std::size_t index) {
-  const json::Object& tool = *(*tools.if_array())[index].if_object();
-  const json::Value* const given = tool.find("function")->if_object()->find_set("parameters");
-  return given != nullptr ? *given : json::Value(object_of({{"type", "object"}}));
-}
-
-// A list of at least one call of any of the tools.
-json::Value calls_schema(const json::Value& tools, std::span<const std::string> names) {
-  json::Array alternatives;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const json::Object properties = object_of(
-        {{"name", object_of({{"const", names[i]}})}, {"parameters", parameters_of(tools, i)}});
-    alternatives.emplace_back(object_of({{"type", "object"},
-                                         {"properties", properties},
-                                         {"required", json::Array{"name", "parameters"}},
-                                         {"additionalProperties", false}}));
-  }
-  return object_of({{"type", "array"},
-                    {"minItems", 1},
-                    {"items", object_of({{"anyOf", std::move(alternatives)}})}});
-}
-
-Result<void> apply_tool_choice(ChatCompletionRequest& request, const json::Value& tools,
-                               std::span<const std::string> names) {
-  json::Value schema;
-  if (request.tool_use == ToolUse::one_named) {
-    const auto at = std::ranges::find(names, request.tool_name) - names.begin();
-    schema = parameters_of(tools, static_cast<std::size_t>(at));
-  } else if (request.tool_use == ToolUse::some) {
-    schema = calls_schema(tools, names);
-  } else {
-    return {};
-  }
-  if (request.fields.sampling.grammar)
-    return wrong("both a form of the output and a call that must be made", "tool_choice",
-                 "leave one of them out");
-  request.fields.sampling.grammar = engine::GrammarSpec{
-      .kind = engine::GrammarSpec::Kind::json_schema, .text = json::write(schema)};
-  request.fields.grammar_field = "tools";
-  return {};
-}
-
 // The part of the body that templates see, read by the room that knows conversations.
 Result<text::ChatInputs> read_inputs(Fields& fields) {
   constexpr std::array<std::string_view, 4> keys = {
@@ -194,7 +147,8 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   if (request.fields.max_tokens == 0)
     return wrong("an answer without tokens", "max_tokens", "ask for one at least");
   MOTLEY_TRY_VOID(read_logprobs(fields, request.fields.sampling));
-  fields.accept({"parallel_tool_calls"});
+  MOTLEY_TRY(const auto parallel, fields.boolean("parallel_tool_calls"));
+  request.parallel_calls = parallel.value_or(true);
 
   MOTLEY_TRY_VOID(check_messages(fields.take("messages")));
   MOTLEY_TRY(request.inputs, read_inputs(fields));
@@ -208,7 +162,12 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   request.tool_name = std::move(choice.name);
   if (tools != nullptr && request.tool_use != ToolUse::none) {
     request.inputs.tools = *tools;
-    MOTLEY_TRY_VOID(apply_tool_choice(request, *tools, names));
+  }
+  if (request.must_call()) {
+    if (request.fields.sampling.grammar)
+      return wrong("both a form of the output and a call that must be made", "tool_choice",
+                   "leave one of them out");
+    request.fields.grammar_field = "tools";
   }
   MOTLEY_TRY_VOID(fields.refuse_others());
   return request;

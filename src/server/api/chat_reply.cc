@@ -8,21 +8,17 @@
 namespace motley::server {
 namespace {
 
-json::Object call_object(const ToolCall& call) {
+json::Object call_object(const CallPiece& piece) {
   json::Object function;
-  function.add("name", call.name);
-  function.add("arguments", call.arguments);
+  if (piece.begins) function.add("name", piece.name);
+  function.add("arguments", piece.arguments);
   json::Object object;
-  object.add("id", cat("call_", new_request_id().substr(0, 24)));
-  object.add("type", "function");
+  if (piece.begins) {
+    object.add("id", cat("call_", new_request_id().substr(0, 24)));
+    object.add("type", "function");
+  }
   object.add("function", std::move(function));
   return object;
-}
-
-void append_output(ParsedOutput& to, ParsedOutput from) {
-  to.reasoning += from.reasoning;
-  to.content += from.content;
-  for (ToolCall& call : from.calls) to.calls.push_back(std::move(call));
 }
 
 }  // namespace
@@ -34,28 +30,9 @@ ChatReply::ChatReply(ReplyHead head, const ChatCompletionRequest& request,
   for (auto& parser : parsers) choices_.push_back({.parser = std::move(parser)});
 }
 
-ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) const {
-  if (request_.tool_use == ToolUse::one_named || request_.tool_use == ToolUse::some)
-    return parse_forced(choice, update);
+ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) {
   ParsedOutput output = choice.parser->push(update.piece.text);
-  if (update.end) append_output(output, choice.parser->finish());
-  choice.calls += output.calls.size();
-  return output;
-}
-
-// A grammar makes the whole text the call, or the list of calls; cut short it is neither.
-ParsedOutput ChatReply::parse_forced(Choice& choice, const ChoiceUpdate& update) const {
-  ParsedOutput output;
-  choice.forced += update.piece.text;
-  if (!update.end) return output;
-  if (request_.tool_use == ToolUse::one_named) {
-    output.calls.push_back({.name = request_.tool_name, .arguments = choice.forced});
-  } else if (auto calls = parse_call_list(choice.forced)) {
-    output.calls = *std::move(calls);
-  } else {
-    output.content = choice.forced;
-  }
-  choice.calls += output.calls.size();
+  if (update.end) output.append(choice.parser->finish());
   return output;
 }
 
@@ -95,7 +72,9 @@ json::Value ChatReply::finish_reason(const Choice& choice, std::optional<EndOfCh
 
 void ChatReply::keep(const ChoiceUpdate& update) {
   Choice& choice = choices_[update.index];
-  append_output(choice.output, parse(choice, update));
+  ParsedOutput output = parse(choice, update);
+  for (const CallPiece& piece : output.calls) choice.calls += piece.begins ? 1 : 0;
+  choice.output.append(std::move(output));
   for (json::Value& each : logprobs_of(update)) choice.logprobs.push_back(std::move(each));
   if (update.end) choice.end = update.end;
 }
@@ -111,7 +90,7 @@ std::string ChatReply::whole(const Transcript& transcript) {
     if (!choice.output.reasoning.empty()) message.add("reasoning_content", choice.output.reasoning);
     if (!choice.output.calls.empty()) {
       json::Array calls;
-      for (const ToolCall& call : choice.output.calls) calls.emplace_back(call_object(call));
+      for (const CallPiece& call : choice.output.calls) calls.emplace_back(call_object(call));
       message.add("tool_calls", std::move(calls));
     }
     json::Object object;
@@ -162,7 +141,6 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
     delta.add("content", "");
     events += chunk(update.index, std::move(delta), {}, nullptr);
   }
-  const std::size_t calls_before = choice.calls;
   const ParsedOutput output = parse(choice, update);
   json::Array logprobs = logprobs_of(update);
   json::Object delta;
@@ -170,10 +148,11 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
   if (!output.content.empty()) delta.add("content", output.content);
   if (!output.calls.empty()) {
     json::Array calls;
-    for (std::size_t i = 0; i < output.calls.size(); ++i) {
+    for (const CallPiece& piece : output.calls) {
+      choice.calls += piece.begins ? 1 : 0;
       json::Object call;
-      call.add("index", static_cast<std::int64_t>(calls_before + i));
-      const json::Object body = call_object(output.calls[i]);
+      call.add("index", static_cast<std::int64_t>(choice.calls) - 1);
+      const json::Object body = call_object(piece);
       for (const json::Member& member : body.members()) call.add(member.key, member.value);
       calls.emplace_back(std::move(call));
     }

@@ -28,15 +28,13 @@ class ChatReply final : public Reply {
     std::unique_ptr<OutputParser> parser;
     bool begun = false;
     ParsedOutput output;    // all of it, for whole()
-    std::string forced;     // the text of calls that had to be made, until it is complete
-    std::size_t calls = 0;  // so far
+    std::size_t calls = 0;  // that have begun
     json::Array logprobs;
     std::optional<EndOfChoice> end;
   };
 
   // What is new, taken apart.
-  ParsedOutput parse(Choice& choice, const ChoiceUpdate& update) const;
-  ParsedOutput parse_forced(Choice& choice, const ChoiceUpdate& update) const;
+  static ParsedOutput parse(Choice& choice, const ChoiceUpdate& update);
   json::Array logprobs_of(const ChoiceUpdate& update) const;
   json::Value token_object(std::int32_t id, float logprob) const;
   json::Value finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const;

@@ -104,9 +104,7 @@ Result<std::vector<engine::ScaledAdapter>> read_adapters(const json::Value& valu
 // Whom `model` means: nobody is the base.
 Result<std::optional<std::string>> adapter_of(std::string_view model, const std::string& base) {
   if (model == base) return std::optional<std::string>();
-  std::string_view adapter = model;
-  if (model.size() > base.size() && model.starts_with(base) && model[base.size()] == ':')
-    adapter = model.substr(base.size() + 1);
+  const std::string_view adapter = adapter_part(model, base);
   if (!is_adapter_name(adapter))
     return Error(ErrorCode::not_found, cat("no model ", quote(model)), "model",
                  "GET /v1/models lists those there are");
@@ -164,6 +162,12 @@ bool is_adapter_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '/' || c == '-';
   });
+}
+
+std::string_view adapter_part(std::string_view model, std::string_view base) {
+  const bool prefixed =
+      model.size() > base.size() && model.starts_with(base) && model[base.size()] == ':';
+  return prefixed ? model.substr(base.size() + 1) : model;
 }
 
 Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context) {

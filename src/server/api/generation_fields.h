@@ -40,6 +40,9 @@ struct GenerationFields {
 // to 200 of them.
 bool is_adapter_name(std::string_view name);
 
+// The adapter that BASE:ADAPTER or ADAPTER names.
+std::string_view adapter_part(std::string_view model, std::string_view base);
+
 // Takes all of them; whether named adapters exist is the engine's to say.
 Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context);
 

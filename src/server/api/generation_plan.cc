@@ -6,7 +6,9 @@
 #include "base/cat.h"
 #include "server/api/chat_reply.h"
 #include "server/api/completion_reply.h"
+#include "server/api/forced_calls.h"
 #include "server/http/message.h"
+#include "server/output/call_reader.h"
 
 namespace motley::server {
 namespace {
@@ -97,14 +99,20 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
     return wrong && !placed ? Error(rendered.error().code(), rendered.error().message(), "messages")
                             : std::move(rendered).error();
   }
-  const bool constrained = request->fields.sampling.grammar.has_value();
   std::vector<std::int32_t> tokens = std::move(rendered->ids);
   const std::string& prompt = rendered->text.text;
+  const bool constrained = request->fields.sampling.grammar.has_value();
+  std::optional<ForcedCalls> forced;
+  std::string opening;
   if (constrained) {
-    MOTLEY_TRY(const auto opening, text_.tokenizer().encode(opening_of_content(format_, prompt),
-                                                            {.add_special_tokens = false}));
-    tokens.insert(tokens.end(), opening.begin(), opening.end());
+    opening = opening_of_content(format_, prompt);
+  } else if (request->must_call()) {
+    forced = force_calls(*request, format_, text_.tokenizer(), prompt);
+    opening = forced->opening;
+    request->fields.sampling.grammar = forced->grammar;
   }
+  MOTLEY_TRY(const auto opened, text_.tokenizer().encode(opening, {.add_special_tokens = false}));
+  tokens.insert(tokens.end(), opened.begin(), opened.end());
   if (tokens.empty())
     return Error(ErrorCode::invalid_argument, "a conversation without tokens", "messages",
                  "say something");
@@ -118,8 +126,12 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
   std::vector<std::unique_ptr<OutputParser>> parsers;
   const json::Value* const tools = request->inputs.tools ? &*request->inputs.tools : nullptr;
   for (std::size_t i = 0; i < plan.choices; ++i)
-    parsers.push_back(constrained ? make_plain_parser()
-                                  : make_output_parser(format_, prompt, tools));
+    parsers.push_back(forced        ? make_forced_parser(*forced, *request, format_)
+                      : constrained ? make_plain_parser()
+                                    : make_output_parser(format_, prompt, tools));
+  // The first call is the last: its end ends the answer.
+  if (tools != nullptr && !request->parallel_calls && format_.calls)
+    plan.rules.stop.emplace_back(call_end);
   if (!constrained) {
     for (const std::string_view mark : format_.marks()) {
       if (const auto id = text_.tokenizer().id_of(mark)) plan.rules.visible.insert(*id);

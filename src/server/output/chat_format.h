@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/output/output_parser.h"
+#include "server/output/tool_call.h"
 #include "text/model_text.h"
 
 namespace motley::server {

@@ -21,11 +21,6 @@ std::string_view word_at(std::string_view text) {
   return text.substr(0, text.find_first_of(" \t\r\n<"));
 }
 
-bool is_object(std::string_view text) {
-  const auto value = json::parse(text, "tool call");
-  return value.ok() && value->if_object() != nullptr;
-}
-
 }  // namespace
 
 ParsedOutput HarmonyParser::push(std::string_view piece) {
@@ -69,6 +64,7 @@ bool HarmonyParser::advance(ParsedOutput& output) {
 void HarmonyParser::read_head(std::string_view head) {
   function_.clear();
   arguments_.clear();
+  call_begun_ = false;
   part_ = Part::content;
   const std::size_t channel = head.find(channel_tag);
   if (channel != std::string_view::npos &&
@@ -89,18 +85,29 @@ void HarmonyParser::take_body(std::string_view text, ParsedOutput& output) {
       output.content += text;
       break;
     case Part::call:
-      arguments_ += text;
+      take_arguments(text, output);
   }
 }
 
-void HarmonyParser::end_body(ParsedOutput& output) {
-  if (part_ != Part::call) return;
-  const bool none = arguments_.find_first_not_of(white_space) == std::string::npos;
-  if (none) arguments_ = "{}";
-  if (is_object(arguments_))
-    output.calls.push_back({.name = function_, .arguments = arguments_});
-  else
+void HarmonyParser::take_arguments(std::string_view text, ParsedOutput& output) {
+  if (call_begun_) return output.add_arguments(text);
+  arguments_ += text;
+  const std::size_t spaces = leading_space(arguments_);
+  if (spaces == arguments_.size()) return;
+  if (arguments_[spaces] != '{') {
+    part_ = Part::content;
     output.content += arguments_;
+    return;
+  }
+  call_begun_ = true;
+  output.begin_call(function_);
+  output.add_arguments(arguments_);
+}
+
+void HarmonyParser::end_body(ParsedOutput& output) {
+  if (part_ != Part::call || call_begun_) return;
+  output.begin_call(function_);
+  output.add_arguments("{}");
 }
 
 ParsedOutput HarmonyParser::finish() {

@@ -20,13 +20,15 @@ class HarmonyParser final : public OutputParser {
   bool advance(ParsedOutput& output);
   void read_head(std::string_view head);
   void take_body(std::string_view text, ParsedOutput& output);
+  void take_arguments(std::string_view text, ParsedOutput& output);
   void end_body(ParsedOutput& output);
 
   std::string held_;
   bool in_head_ = true;
   Part part_ = Part::content;
   std::string function_;
-  std::string arguments_;
+  std::string arguments_;  // until they are known to be an object
+  bool call_begun_ = false;
 };
 
 }  // namespace motley::server

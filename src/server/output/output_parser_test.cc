@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/output/chat_format.h"
+#include "base/cat.h"
+#include "server/output/forced_parsers.h"
 #include "server/output/harmony_parser.h"
 #include "server/output/tagged_parser.h"
 
@@ -16,15 +17,10 @@ using ::testing::IsEmpty;
 ParsedOutput parse_in_pieces(OutputParser& parser, std::string_view text, std::size_t first,
                              std::size_t second) {
   ParsedOutput all;
-  const auto take = [&](const ParsedOutput& piece) {
-    all.reasoning += piece.reasoning;
-    all.content += piece.content;
-    all.calls.insert(all.calls.end(), piece.calls.begin(), piece.calls.end());
-  };
-  take(parser.push(text.substr(0, first)));
-  take(parser.push(text.substr(first, second - first)));
-  take(parser.push(text.substr(second)));
-  take(parser.finish());
+  all.append(parser.push(text.substr(0, first)));
+  all.append(parser.push(text.substr(first, second - first)));
+  all.append(parser.push(text.substr(second)));
+  all.append(parser.finish());
   return all;
 }
 
@@ -49,6 +45,21 @@ ParsedOutput parse(const TaggedParser::Options& options, std::string_view text) 
 
 ParsedOutput parse_harmony(std::string_view text) {
   return parse([] { return std::make_unique<HarmonyParser>(); }, text);
+}
+
+CallPiece call(std::string_view name, std::string_view arguments) {
+  return {.begins = true, .name = std::string(name), .arguments = std::string(arguments)};
+}
+
+// The arguments of a call, byte by byte: what has come when.
+std::vector<std::string> arguments_in_time(OutputParser& parser, std::string_view text) {
+  std::vector<std::string> pieces;
+  for (const char& byte : text) {
+    for (const CallPiece& piece : parser.push({&byte, 1}).calls)
+      if (!piece.arguments.empty()) pieces.push_back(piece.arguments);
+  }
+  for (const CallPiece& piece : parser.finish().calls) pieces.push_back(piece.arguments);
+  return pieces;
 }
 
 ToolSchemas schemas() {
@@ -87,7 +98,7 @@ TEST(TaggedParser, CallsBetweenContent) {
             "Well. <tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": 1}}\n</tool_call>\n"
             "<tool_call>{\"name\": \"b\"}</tool_call> then");
   EXPECT_EQ(split.content, "Well.then");
-  EXPECT_THAT(split.calls, ElementsAre(ToolCall{"a", R"({"x":1})"}, ToolCall{"b", "{}"}));
+  EXPECT_THAT(split.calls, ElementsAre(call("a", R"({"x": 1})"), call("b", "{}")));
 }
 
 TEST(TaggedParser, CallsThatAreNoneStayContent) {
@@ -102,7 +113,41 @@ TEST(TaggedParser, CallsThatAreNoneStayContent) {
 
 TEST(TaggedParser, LastCallNeedsNoEnd) {
   EXPECT_THAT(parse({.calls = CallSyntax::json}, "<tool_call>{\"name\": \"a\"}").calls,
-              ElementsAre(ToolCall{"a", "{}"}));
+              ElementsAre(call("a", "{}")));
+}
+
+TEST(TaggedParser, NameOfACallMayComeLast) {
+  EXPECT_THAT(parse({.calls = CallSyntax::json},
+                    "<tool_call>{\"arguments\": {\"x\": [1]}, \"name\": \"a\"}</tool_call>")
+                  .calls,
+              ElementsAre(call("a", R"({"x":[1]})")));
+}
+
+TEST(TaggedParser, EndOfACallInAStringIsText) {
+  const std::string_view arguments = R"({"x": "</tool_call>\"}", "y": {"z": "{"}})";
+  EXPECT_THAT(parse({.calls = CallSyntax::json},
+                    cat("<tool_call>{\"name\": \"a\", \"arguments\": ", arguments, "}</tool_call>"))
+                  .calls,
+              ElementsAre(call("a", arguments)));
+}
+
+TEST(TaggedParser, CallThatIsCutShortIsOneAsFarAsItCame) {
+  EXPECT_THAT(
+      parse({.calls = CallSyntax::json}, "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": [1, ")
+          .calls,
+      ElementsAre(call("a", "{\"x\": [1, ")));
+}
+
+TEST(TaggedParser, ArgumentsComeAsTheyAreWritten) {
+  TaggedParser quoted({.calls = CallSyntax::json});
+  EXPECT_THAT(arguments_in_time(
+                  quoted, "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\":1}}</tool_call>"),
+              ElementsAre("{", "\"", "x", "\"", ":", "1", "}"));
+  TaggedParser tagged({.calls = CallSyntax::arg_tags, .schemas = schemas()});
+  EXPECT_THAT(arguments_in_time(tagged,
+                                "<tool_call>find<arg_key>what</arg_key><arg_value>\"a\n</arg_value>"
+                                "<arg_key>most</arg_key><arg_value>12</arg_value></tool_call>"),
+              ElementsAre("{\"what\":\"", "\\\"", "a", "\\n", "\"", ",\"most\":", "12", "}"));
 }
 
 TEST(TaggedParser, ArgumentsInTags) {
@@ -111,9 +156,8 @@ TEST(TaggedParser, ArgumentsInTags) {
                     "<tool_call>find\n<arg_key>what</arg_key>\n<arg_value>5</arg_value>\n"
                     "<arg_key>most</arg_key>\n<arg_value>5</arg_value>\n</tool_call>")
                   .calls,
-              ElementsAre(ToolCall{"find", R"({"what":"5","most":5})"}));
-  EXPECT_THAT(parse(options, "<tool_call>find</tool_call>").calls,
-              ElementsAre(ToolCall{"find", "{}"}));
+              ElementsAre(call("find", R"({"what":"5","most":5})")));
+  EXPECT_THAT(parse(options, "<tool_call>find</tool_call>").calls, ElementsAre(call("find", "{}")));
   EXPECT_THAT(parse(options, "<tool_call>find<arg_key>a</arg_key></tool_call>").calls, IsEmpty());
 }
 
@@ -123,7 +167,15 @@ TEST(TaggedParser, ArgumentsAsParameters) {
                     "<tool_call>\n<function=find>\n<parameter=what>\n a\nb\n</parameter>\n"
                     "<parameter=most>\n7\n</parameter>\n</function>\n</tool_call>")
                   .calls,
-              ElementsAre(ToolCall{"find", R"({"what":" a\nb","most":7})"}));
+              ElementsAre(call("find", R"({"what":" a\nb","most":7})")));
+  // A key counts once, and what is no pair ends them.
+  EXPECT_THAT(parse(options,
+                    "<tool_call><function=find><parameter=what>a</parameter><parameter=what>b"
+                    "</parameter> or <parameter=most>1</parameter></function></tool_call>")
+                  .calls,
+              ElementsAre(call("find", R"({"what":"a"})")));
+  EXPECT_THAT(parse(options, "<tool_call><function=find>\n</function>\n</tool_call>").calls,
+              ElementsAre(call("find", "{}")));
 }
 
 TEST(HarmonyParser, ChannelsAreReasoningAndContent) {
@@ -139,22 +191,29 @@ TEST(HarmonyParser, CommentaryToAFunctionIsACall) {
        {"<|channel|>commentary to=functions.find <|constrain|>json<|message|>",
         " to=functions.find<|channel|>commentary<|message|>"}) {
     const ParsedOutput split = parse_harmony(std::string(head) + "{\"what\": \"x\"}<|call|>");
-    EXPECT_THAT(split.calls, ElementsAre(ToolCall{"find", "{\"what\": \"x\"}"}));
+    EXPECT_THAT(split.calls, ElementsAre(call("find", "{\"what\": \"x\"}")));
   }
 }
 
-TEST(HarmonyParser, WhatIsCutShortIsNoCall) {
-  const ParsedOutput split =
-      parse_harmony("<|channel|>commentary to=functions.find<|message|>{\"what\": ");
-  EXPECT_THAT(split.calls, IsEmpty());
-  EXPECT_EQ(split.content, "{\"what\": ");
+TEST(HarmonyParser, WhatIsNoObjectIsNoCall) {
+  const std::string_view head = "<|channel|>commentary to=functions.find<|message|>";
+  EXPECT_THAT(parse_harmony(cat(head, "{\"what\": ")).calls,
+              ElementsAre(call("find", "{\"what\": ")));
+  const ParsedOutput text = parse_harmony(cat(head, " well<|call|>"));
+  EXPECT_THAT(text.calls, IsEmpty());
+  EXPECT_EQ(text.content, " well");
+  EXPECT_THAT(parse_harmony(cat(head, " <|call|>")).calls, ElementsAre(call("find", "{}")));
   EXPECT_TRUE(parse_harmony("<|channel|>final<|mess").empty());
 }
 
-TEST(CallList, IsWhatItsGrammarMakes) {
-  EXPECT_THAT(parse_call_list(R"([{"name": "a", "parameters": {"x": 1}}])"),
-              testing::Optional(ElementsAre(ToolCall{"a", R"({"x":1})"})));
-  EXPECT_EQ(parse_call_list(R"([{"name": "a", "param)"), std::nullopt);
+TEST(ForcedParsers, TakeWhatTheirGrammarsMake) {
+  const auto list = [] { return std::make_unique<CallListParser>(); };
+  EXPECT_THAT(
+      parse(list, R"([{"name": "a", "parameters": {"x": 1}}, {"name":"b","parameters":{}}])").calls,
+      ElementsAre(call("a", R"({"x": 1})"), call("b", "{}")));
+  EXPECT_TRUE(parse(list, R"([{"name": "a", "param)").empty());
+  EXPECT_THAT(parse([] { return std::make_unique<NamedCallParser>("a"); }, R"({"x": 1})").calls,
+              ElementsAre(call("a", R"({"x": 1})")));
 }
 
 }  // namespace

@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::string_view think_begin = "<think>";
 constexpr std::string_view think_end = "</think>";
-constexpr std::string_view call_begin = "<tool_call>";
-constexpr std::string_view call_end = "</tool_call>";
 
 }  // namespace
 
@@ -93,6 +91,7 @@ bool TaggedParser::in_content(ParsedOutput& output) {
     output.content += held_.substr(0, trailing_space(std::string_view(held_).substr(0, begin)));
     held_.erase(0, begin + call_begin.size());
     state_ = State::call;
+    reader_ = make_call_reader(*options_.calls, options_.schemas);
     return true;
   }
   const std::string_view certain =
@@ -104,41 +103,34 @@ bool TaggedParser::in_content(ParsedOutput& output) {
 }
 
 bool TaggedParser::in_call(ParsedOutput& output) {
-  const std::size_t end = held_.find(call_end);
-  if (end == std::string::npos) return false;
-  const std::string inside = held_.substr(0, end);
-  held_.erase(0, end + call_end.size());
-  state_ = State::content;
-  skip_spaces_ = true;
-  end_call(inside, output);
+  const CallReader::Progress progress = reader_->read(held_, false, output);
+  if (progress == CallReader::Progress::more) return false;
+  leave_call(progress, output);
   return true;
 }
 
-void TaggedParser::end_call(std::string_view inside, ParsedOutput& output) {
-  if (auto call = parse_tool_call(inside, *options_.calls, options_.schemas))
-    output.calls.push_back(*std::move(call));
+void TaggedParser::leave_call(CallReader::Progress progress, ParsedOutput& output) {
+  state_ = State::content;
+  if (progress == CallReader::Progress::none)
+    output.content += call_begin;
   else
-    output.content += cat(call_begin, inside, call_end);
+    skip_spaces_ = true;
 }
 
 ParsedOutput TaggedParser::finish() {
   ParsedOutput output;
-  if (skip_spaces_) held_.erase(0, leading_space(held_));
-  switch (state_) {
-    case State::start:
-    case State::content:
-      output.content = std::exchange(held_, {});
-      break;
-    case State::reasoning:
-      output.reasoning = held_.substr(0, trailing_space(held_));
-      break;
-    case State::call:
-      // Models leave the last tag out where it is a token that ends the answer.
-      if (auto call = parse_tool_call(held_, *options_.calls, options_.schemas))
-        output.calls.push_back(*std::move(call));
-      else
-        output.content = cat(call_begin, held_);
+  // Models leave the last tag out where it is a token that ends the answer.
+  while (state_ == State::call) {
+    leave_call(reader_->read(held_, true, output), output);
+    while (advance(output)) {
+    }
   }
+  if (skip_spaces_) held_.erase(0, leading_space(held_));
+  if (state_ == State::reasoning)
+    output.reasoning += held_.substr(0, trailing_space(held_));
+  else
+    output.content += held_;
+  held_.clear();
   return output;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "server/output/call_reader.h"
 #include "server/output/output_parser.h"
 
 namespace motley::server {
@@ -32,12 +34,13 @@ class TaggedParser final : public OutputParser {
   bool in_reasoning(ParsedOutput& output);
   bool in_content(ParsedOutput& output);
   bool in_call(ParsedOutput& output);
-  void end_call(std::string_view inside, ParsedOutput& output);
+  void leave_call(CallReader::Progress progress, ParsedOutput& output);
 
   Options options_;
   State state_;
   std::string held_;
-  bool skip_spaces_ = false;  // until something else comes
+  bool skip_spaces_ = false;            // until something else comes
+  std::unique_ptr<CallReader> reader_;  // in a call
 };
 
 }  // namespace motley::server

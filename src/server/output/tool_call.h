@@ -1,12 +1,12 @@
 #pragma once
 
-#include <map>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/json.h"
 
@@ -41,11 +41,30 @@ class ToolSchemas {
   std::set<std::pair<std::string, std::string>> strings_;
 };
 
-// The call that stands between the tags; nothing where it is not well-formed.
-std::optional<ToolCall> parse_tool_call(std::string_view text, CallSyntax syntax,
-                                        const ToolSchemas& schemas);
+// {"name": NAME, "arguments": {...}}, or with "parameters"; nothing where it is not well-formed.
+std::optional<ToolCall> parse_json_call(std::string_view text);
 
-// Calls of an output that a schema has shaped: [{"name", "parameters"}, ...].
-std::optional<std::vector<ToolCall>> parse_call_list(std::string_view text);
+// The beginning of such a call, up to the brace that opens its arguments.
+struct JsonCallHead {
+  std::string name;
+  std::size_t bytes = 0;  // before the brace
+};
+// Nothing where the name does not come first, or more must come before all that is there.
+std::optional<JsonCallHead> read_json_call_head(std::string_view text);
+
+// Follows the text of a JSON object from its opening brace to the closing one, whatever stands in
+// between.
+class JsonExtent {
+ public:
+  // How many bytes of `text` belong to it: all, or those up to its end.
+  std::size_t take(std::string_view text);
+  bool ended() const { return ended_; }
+
+ private:
+  std::int64_t depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool ended_ = false;
+};
 
 }  // namespace motley::server

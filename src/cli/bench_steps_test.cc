@@ -53,6 +53,18 @@ TEST(Bench, EveryCaseIsALineOfJson) {
   EXPECT_LT(number(lines(shared.output)[5], "bytes"), number(cases[5], "bytes"));
 }
 
+// Rows of a long prompt attend to nearly the same, and yet choose as rows of many prompts do.
+TEST(Bench, RowsOfOnePromptChooseEvenly) {
+  const Outcome outcome =
+      motley({"bench", "--shape", "tiny", "--device", "cpu", "--compute", "f32", "--batch", "none",
+              "--prefill", "256", "--adapters", "0,1", "--steps", "1", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const std::vector<json::Value> cases = lines(outcome.output);
+  ASSERT_EQ(cases.size(), 2U);
+  for (const json::Value& each : cases)
+    EXPECT_NEAR(number(each, "experts_a_layer") / number(each, "experts_expected"), 1, 0.02);
+}
+
 TEST(Bench, PrintsATable) {
   const Outcome outcome = bench({"--ranks", "8-16", "--format", "w4a16"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

@@ -1,0 +1,335 @@
+// Deltas of few rows in one launch: a cluster has some rows of one label and some outputs of one
+// linear map; its blocks share out K on the way into rank space and the outputs on the way back.
+
+#include <algorithm>
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/adapters_tiles.cuh"
+#include "kernels/cuda/queue.cuh"
+
+namespace motley::kernels::cuda::adapter_tiles {
+namespace {
+
+constexpr int group_rows = most_group_rows(1);
+constexpr int at_once = 1;  // tiles of sixteen outputs that a warp has on their way
+constexpr int round_outputs = 16 * warps * at_once;
+
+struct Few {
+  AdaptLinears call;
+  int run = 0;
+  int block_outputs = 0;
+  Slots slots{};
+  int end_cluster[most_adapted_linears] = {};  // of a linear map, in a slot
+  bool with_base = false;
+};
+
+struct Memory {
+  union {
+    float runs[warps][group_rows][sums_pitch];
+    // Where the runs were, when their sums have been taken.
+    RankRows<group_rows> rank_rows;
+  };
+  float slice[group_rows][chunk_ranks];  // of this block, read by all
+};
+
+// Which linear map and which outputs of it.
+struct Outputs {
+  int linear = 0;
+  int begin = 0;
+  int end = 0;
+};
+__device__ Outputs outputs_of(const Few& p, int cluster, int block, int blocks) {
+  Outputs outputs;
+  while (cluster >= p.end_cluster[outputs.linear]) ++outputs.linear;
+  const int own = cluster - (outputs.linear > 0 ? p.end_cluster[outputs.linear - 1] : 0);
+  const int first = own * blocks * p.block_outputs;
+  const int end =
+      min(first + blocks * p.block_outputs, static_cast<int>(p.call.linears[outputs.linear].out));
+  const int share = (end - first + blocks * 16 - 1) / (blocks * 16) * 16;
+  outputs.begin = min(first + block * share, end);
+  outputs.end = min(outputs.begin + share, end);
+  return outputs;
+}
+
+// Pages are as they are since before the step began, so they may be asked for at any time.
+template <class Pages>
+__device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, const Run& run,
+                               const Outputs& outputs) {
+  using Number = typename Pages::Number;
+  if (run.begin < run.end) {
+    for (int rank = static_cast<int>(threadIdx.x) % 32; rank < factor.rank; rank += 32)
+      prefetch(static_cast<const Number*>(factor.a) + rank * in + run.begin);
+  }
+  const auto* const b = static_cast<const char*>(factor.b);
+  const auto row = static_cast<std::int64_t>(factor.split * sizeof(Number));
+  for (std::int64_t at = outputs.begin * row + std::int64_t{128} * threadIdx.x;
+       at < outputs.end * row; at += 128 * threads)
+    prefetch(b + at);
+}
+
+// Four ranks of a row, summed over the cluster's slices in their order.
+template <class Cluster>
+__device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
+  const int slices = static_cast<int>(cluster.num_blocks());
+  float4 sum;
+  constexpr int half = most_slices / 2;
+#pragma unroll
+  for (int begin = 0; begin < most_slices; begin += half) {
+    float4 each[half];
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i < slices)
+        each[i] = *reinterpret_cast<const float4*>(
+            cluster.map_shared_rank(slice, static_cast<unsigned>(begin + i)));
+    }
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i == 0) {
+        sum = each[0];
+      } else if (begin + i < slices) {
+        add(sum, each[i]);
+      }
+    }
+  }
+  return sum;
+}
+
+// This thread's four outputs of two rows in each of some tiles of sixteen. Whatever is done to a
+// row's outputs one after the other, the same thread does it.
+template <bool whole>
+struct Tiles {
+  const AdaptedLinear& linear;
+  const Outputs& outputs;
+  const GroupMemory& memory;
+  int rows;
+  float numbers[at_once][2][4];
+
+  __device__ int begin(int round, int i) const {
+    return outputs.begin + round * round_outputs +
+           16 * (static_cast<int>(threadIdx.x) / 32 + warps * i);
+  }
+  __device__ int output(int round, int i) const {
+    return begin(round, i) + 4 * static_cast<int>(threadIdx.x % 4);
+  }
+  __device__ int rounds() const {
+    return (outputs.end - outputs.begin + round_outputs - 1) / round_outputs;
+  }
+  // Of the rows g and g + 8.
+  __device__ int row(int half) const { return 8 * half + static_cast<int>(threadIdx.x) % 32 / 4; }
+  __device__ bool there(int round, int i, int half) const {
+    return row(half) < rows && output(round, i) < outputs.end;
+  }
+
+  __device__ void load(int round) {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          load_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void store(int round) const {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          store_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void add_bias(const float* bias, float scale) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+        if (o >= outputs.end) continue;
+        const float4 more = load_floats<whole>(bias, o, static_cast<int>(linear.out));
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          add_scaled(numbers[i][half], more, scale, scale, scale, scale);
+      }
+      store(round);
+    }
+  }
+  __device__ void finish(const Finish& finishing) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (!there(round, i, half)) continue;
+          finishing.apply<whole>(o, static_cast<int>(linear.out), numbers[i][half]);
+          store_result<whole>(linear, memory.rows[row(half)], o, numbers[i][half]);
+        }
+      }
+    }
+  }
+};
+
+template <class Pages, bool whole>
+__global__ void __launch_bounds__(threads, 3) adapt_few_rows(const __grid_constant__ Few p) {
+  namespace groups = cooperative_groups;
+  __shared__ Memory memory;
+  __shared__ GroupMemory group_memory;
+  launch_dependents();
+  const groups::cluster_group cluster = groups::this_cluster();
+  const int blocks = static_cast<int>(cluster.num_blocks());
+  const int block = static_cast<int>(blockIdx.y) % blocks;
+  const int number = static_cast<int>(blockIdx.y) / blocks;
+  const int clusters = p.end_cluster[p.call.count - 1];
+  const Outputs outputs = outputs_of(p, number % clusters, block, blocks);
+  const AdapterRows& adapters = p.call.adapters;
+  const AdaptedLinear& linear = p.call.linears[outputs.linear];
+  const Run run = run_of(p.call.in, p.run, block);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  // Tables and pages were written before the step began: only x and results are waited for.
+  Groups<group_rows> all(adapters, p.slots, number / clusters, p.with_base, group_memory);
+  bool read = false;  // slices, and told so
+#pragma unroll 1
+  for (int g = all.begin(); g < all.end(); g += all.step()) {
+    const Group group = all.take(g);
+#pragma unroll 1
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
+      const SiteEntry* const entry = site_of(adapters, adapters.terms[i], linear.site);
+      if (entry != nullptr && entry->factor.rank > 0)
+        prefetch_pages<Pages>(entry->factor, p.call.in, run, outputs);
+    }
+    wait_for_previous_grid();
+
+    Tiles<whole> tiles{linear, outputs, group_memory, group.rows, {}};
+    Finish finish{.bias = linear.bias};
+    bool alone = true;  // behind the base product
+#pragma unroll 1
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
+      const AdapterTerm term = adapters.terms[i];
+      const SiteEntry* const entry = site_of(adapters, term, linear.site);
+      if (entry == nullptr) continue;
+      finish.take(*entry);
+      const FactorEntry factor = entry->factor;
+      const float scale = factor.scale[0] * term.scale;
+#pragma unroll 1
+      for (int first = 0; first < factor.rank; first += chunk_ranks) {
+        const int ranks = min(up_to_eight(factor.rank) - first, chunk_ranks);
+        {
+          XTiles<1> x;
+          ATiles<Pages, 2> a;
+          a.load(factor, p.call.in, first, run.begin, run.end);
+          x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
+          // Nobody reads rows of the chunk before.
+          if (!alone) __syncthreads();
+          shrink_run<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
+                                  x, a, &memory.runs[warp][0][0]);
+        }
+        alone = false;
+        BTiles b[at_once];
+        const auto load_b = [&](int round, int rank) {
+#pragma unroll
+          for (int t = 0; t < at_once; ++t)
+            b[t].load<Pages>(factor, tiles.begin(round, t), outputs.end, rank);
+        };
+        // On their way while the cluster adds up.
+        load_b(0, first);
+        tiles.load(0);
+        __syncthreads();
+        // Nobody reads the chunk before any more.
+        if (read) cluster.barrier_wait();
+        const int fours = ranks / 4;
+        for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
+          const int row = at / fours;
+          const int rank = at % fours * 4;
+          *reinterpret_cast<float4*>(&memory.slice[row][rank]) =
+              sum_of_runs(&memory.runs[0][row][rank], group_rows * sums_pitch);
+        }
+        cluster.sync();
+        const int all_fours = (ranks + 15) / 16 * 4;
+#pragma unroll 1
+        for (int at = static_cast<int>(threadIdx.x); at < group_rows * all_fours; at += threads) {
+          const int row = at / all_fours;
+          const int rank = at % all_fours * 4;
+          float4 four{0, 0, 0, 0};
+          if (rank < ranks)
+            four = scaled_ranks<Pages>(sum_of_slices(cluster, &memory.slice[row][rank]), factor,
+                                       p.call.in, scale, first + rank);
+          memory.rank_rows.store(row, rank, four);
+        }
+        cluster.barrier_arrive();
+        read = true;
+        __syncthreads();
+#pragma unroll 1
+        for (int round = 0; round < tiles.rounds(); ++round) {
+          if (round > 0) {
+            load_b(round, first);
+            tiles.load(round);
+          }
+          float sums[at_once][2][4] = {};
+#pragma unroll 1
+          for (int rank = 0; rank < ranks; rank += 16) {
+            if (rank > 0) load_b(round, first + rank);
+#pragma unroll
+            for (int t = 0; t < at_once; ++t) expand_step(memory.rank_rows, 0, rank, b[t], sums[t]);
+          }
+#pragma unroll
+          for (int t = 0; t < at_once; ++t) {
+            if (tiles.output(round, t) >= outputs.end) continue;
+            const float4 by = b_scales<Pages, whole>(factor, tiles.output(round, t),
+                                                     static_cast<int>(linear.out));
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              add_scaled(tiles.numbers[t][half], by, sums[t][0][2 * half], sums[t][0][2 * half + 1],
+                         sums[t][1][2 * half], sums[t][1][2 * half + 1]);
+          }
+          tiles.store(round);
+        }
+      }
+      if (entry->lora_bias != nullptr) tiles.add_bias(entry->lora_bias, scale);
+    }
+    if (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc)
+      tiles.finish(finish);
+    // Its rows' numbers are used no more.
+    __syncthreads();
+  }
+  wait_for_previous_grid();
+  if (read) cluster.barrier_wait();
+}
+
+}  // namespace
+
+void adapt_few(const AdaptLinears& call, StreamHandle stream) {
+  const Cut cut = cut_of(call.in);
+  const Layout layout = layout_of(call);
+  const auto rows = static_cast<int>(call.adapters.rows);
+  // With many groups, fewer blocks that do more each.
+  const int rounds = rows <= 8 ? 2 : rows <= 32 ? 4 : 8;
+  Few few{.call = call,
+          .run = cut.run,
+          .block_outputs = rounds * round_outputs,
+          .with_base = layout.with_base};
+  int clusters = 0;
+  for (int i = 0; i < call.count; ++i) {
+    const std::int64_t outputs = std::int64_t{cut.slices} * few.block_outputs;
+    clusters += static_cast<int>((call.linears[i].out + outputs - 1) / outputs);
+    few.end_cluster[i] = clusters;
+  }
+  // As many groups at once as there may be, unless that were far more blocks than a GPU holds.
+  constexpr int enough_blocks = 512;
+  const int slots = std::min(rows, std::max(enough_blocks / (clusters * cut.slices), 4));
+  few.slots = {.count = slots, .of_window = slots};
+  with_pages(call.adapters.pages, [&](auto pages) {
+    using Pages = decltype(pages);
+    if constexpr (!std::is_same_v<Pages, PagesF32>) {
+      queue("adapters' deltas of few rows",
+            layout.whole ? adapt_few_rows<Pages, true> : adapt_few_rows<Pages, false>,
+            {.grid_y = static_cast<unsigned>(slots * clusters * cut.slices),
+             .threads = threads,
+             .cluster_y = static_cast<unsigned>(cut.slices)},
+            stream, few);
+    }
+  });
+}
+
+}  // namespace motley::kernels::cuda::adapter_tiles

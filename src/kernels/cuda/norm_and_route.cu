@@ -1,0 +1,198 @@
+#include <cooperative_groups.h>
+
+#include "base/check.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/router.cuh"
+#include "kernels/cuda/router.h"
+#include "kernels/cuda/tensor_core.cuh"
+
+// Sum, norm, the router's product and the choice in one launch, for batches whose launches cost
+// more than their bytes. A cluster of 8 blocks has 8 rows. Each block makes one of them and gives
+// it to all, multiplies all with its experts' weights, which stood in shared memory before the grid
+// ahead had ended, and routes its own row by the logits that it is given.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr int ranks = 8;  // blocks of a cluster, and rows
+constexpr int threads = most_norm_threads;
+constexpr int warps = threads / 32;
+constexpr int tile_experts = 16;
+constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
+constexpr std::int64_t most_rows = 256;
+constexpr std::size_t most_shared_bytes = std::size_t{226} << 10;
+
+// Shared memory of a block, one part behind the other.
+struct Layout {
+  int experts;  // of a rank, in whole tiles
+  int pitch;    // bytes from one row of weights or x to the next
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(pitch); }
+  std::size_t bytes(const RouteTokens& p) const {
+    const auto own = static_cast<std::size_t>(experts);
+    return (own + ranks) * row_bytes() + sizeof(float) * warps * ranks * own +
+           sizeof(float) * static_cast<std::size_t>(p.experts) + routing::row_bytes(p);
+  }
+};
+
+Layout layout_of(const NormAndRoute& p) {
+  const int each = (p.route.experts + ranks - 1) / ranks;
+  return {.experts = (each + tile_experts - 1) / tile_experts * tile_experts,
+          .pitch = bank_free_pitch(2 * p.router.w.in)};
+}
+
+__global__ void __launch_bounds__(threads, 1)
+    norm_and_route_rows(const __grid_constant__ NormAndRoute p, NormTeam team, Layout layout) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ float warp_sums[warps];
+  __shared__ std::uint64_t weights_there;
+  launch_dependents();
+  const auto cluster = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(blockIdx.y);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int pitch = layout.pitch;
+  unsigned char* const weights = shared;
+  unsigned char* const x = weights + layout.experts * pitch;
+  auto* const sums = reinterpret_cast<float*>(x + ranks * pitch);  // [warps][rows][layout.experts]
+  float* const logits = sums + warps * ranks * layout.experts;     // of this rank's row
+  auto* const routing_words = reinterpret_cast<std::uint32_t*>(logits + p.route.experts);
+
+  const std::int64_t in = p.router.w.in;
+  const int first_expert = rank * layout.experts;
+  const int experts = max(0, min(layout.experts, p.route.experts - first_expert));
+  if (warp == 0) {
+    const uint32_t there = smem_addr(&weights_there);
+    const auto bytes = static_cast<uint32_t>(2 * in);
+    if (lane == 0) {
+      bar_init(there, 1);
+      fence_bar_init();
+      bar_expect(there, static_cast<uint32_t>(experts) * bytes);
+    }
+    __syncwarp();
+    for (int expert = lane; expert < experts; expert += 32) {
+      bulk_copy(smem_addr(weights + expert * pitch),
+                static_cast<const Bf16*>(p.router.w.data) + (first_expert + expert) * in, bytes,
+                there);
+    }
+  }
+
+  const AddAndNorm& rows = p.rows;
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t row = std::int64_t{blockIdx.x} * ranks + rank;
+  const bool mine = row < rows.add.rows;
+  // One team has the block's row, as it would alone; the others come to the barriers.
+  const std::int64_t width = mine && static_cast<int>(threadIdx.x) < team.threads ? in : 0;
+  const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
+  const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
+  auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
+  auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
+  NormShare<true> share(rows.norm.weight, width, team, thread);
+  // From here on every block's memory may be written to.
+  cluster.sync();
+  wait_for_previous_grid();
+  share.run<bf16>(
+      in, rows.norm.eps, rows.norm.weight_in_f32, warp_sums,
+      [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); },
+      [&](std::int64_t at, const Four& four) { write_four<true>(sum, at, width, four); },
+      [&](std::int64_t at) { return read_four<true>(sum, at, width); },
+      [&](std::int64_t at, const Four& four) {
+        write_four<true>(out, at, width, four);
+#pragma unroll
+        for (unsigned to = 0; to < ranks; ++to)
+          write_four<true>(reinterpret_cast<bf16*>(cluster.map_shared_rank(x + rank * pitch, to)),
+                           at, width, four);
+      });
+  cluster.sync();
+
+  bar_wait(smem_addr(&weights_there), 0);
+  const int at_lane = lane / 4 * pitch + 16 * (lane % 4);
+  for (int tile = 0; tile < experts; tile += tile_experts) {
+    float acc[4] = {};
+    const unsigned char* const w = weights + tile * pitch + at_lane;
+    for (int step = warp; step < in / step_inputs; step += warps) {
+      const int at = 2 * step_inputs * step;
+      const auto low = *reinterpret_cast<const uint4*>(w + at);
+      const auto high = *reinterpret_cast<const uint4*>(w + 8 * pitch + at);
+      const auto each = *reinterpret_cast<const uint4*>(x + at_lane + at);
+      multiply_add(acc, low.x, high.x, low.y, high.y, each.x, each.y);
+      multiply_add(acc, low.z, high.z, low.w, high.w, each.z, each.w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int of_row = 2 * (lane % 4) + i % 2;
+      sums[(warp * ranks + of_row) * layout.experts + tile + lane / 4 + 8 * (i / 2)] = acc[i];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < ranks * layout.experts; i += threads) {
+    const int expert = i % layout.experts;
+    if (expert >= experts) continue;
+    float logit = sums[i];
+#pragma unroll
+    for (int w = 1; w < warps; ++w) logit += sums[w * ranks * layout.experts + i];
+    if (p.bias != nullptr) logit += p.bias[first_expert + expert];
+    *cluster.map_shared_rank(logits + first_expert + expert,
+                             static_cast<unsigned>(i / layout.experts)) = logit;
+  }
+  // From here on a block reads nothing but its own memory.
+  cluster.sync();
+  if (warp == 0 && mine) {
+    const std::int64_t place = row * p.route.experts_per_token;
+    routing::route_row(p.route, logits, routing_words, p.route.ids + place, p.route.weights + place,
+                       lane);
+  }
+}
+
+bool suits_one_launch(const NormAndRoute& p) {
+  return p.rows.add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
+         p.router.w.kind == WeightKind::bf16 && normed_in_fours(p.rows) &&
+         p.router.w.in % step_inputs == 0 &&
+         reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
+         layout_of(p).bytes(p.route) <= most_shared_bytes;
+}
+
+}  // namespace
+
+void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
+  check_routing(p.route);
+  MOTLEY_CHECK(p.router.x == p.rows.norm.out && p.router.w.in == p.rows.add.width &&
+                   p.router.rows == p.rows.add.rows && p.router.heads == 1 &&
+                   p.router.w_first == 0 && p.router.out == p.route.experts &&
+                   p.route.tokens == p.router.rows && p.route.logits == p.router.y &&
+                   p.router.y_stride == p.router.out,
+               "a router of the normed rows");
+  if (p.rows.add.rows <= 0) return;
+  if (!suits_one_launch(p)) {
+    add_and_norm(p.rows, stream);
+    linear(p.router, stream);
+    if (p.bias != nullptr) {
+      round_to({.rows = p.router.rows,
+                .width = p.router.out,
+                .x = p.router.y,
+                .x_stride = p.router.y_stride,
+                .bias = p.bias,
+                .out = p.router.y,
+                .out_stride = p.router.y_stride},
+               stream);
+    }
+    return route(p.route, stream);
+  }
+  static const Result<void> allowed =
+      launched(cudaFuncSetAttribute(norm_and_route_rows,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
+               "norm_and_route");
+  keep_error(allowed);
+  const Layout layout = layout_of(p);
+  queue("norm_and_route", norm_and_route_rows,
+        {.grid = static_cast<unsigned>((p.rows.add.rows + ranks - 1) / ranks),
+         .grid_y = ranks,
+         .threads = threads,
+         .shared_bytes = layout.bytes(p.route),
+         .cluster_y = ranks},
+        stream, p, norm_team(p.rows.add.width), layout);
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,156 @@
+// How a warp routes a row of logits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/elementary.h"
+
+namespace motley::kernels::cuda::routing {
+
+inline constexpr int lanes = 32;
+inline constexpr unsigned everyone = 0xFFFFFFFFU;
+
+// Numbers whose order as integers is the order of choice: NaN and -infinity last, -0 equals +0.
+// Never 0, which stands for what has been taken.
+__device__ inline std::uint32_t key_of(float score) {
+  if (isnan(score)) score = -INFINITY;
+  const std::uint32_t bits = __float_as_uint(score + 0.0F);
+  return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
+}
+__device__ inline float score_of(std::uint32_t key) {
+  return __uint_as_float((key & 0x80000000U) != 0 ? key & 0x7FFFFFFFU : ~key);
+}
+
+struct LaneBest {
+  std::uint32_t key = 0;
+  std::uint32_t at = everyone;
+};
+
+// The best of a lane's own entries: lane, lane + 32, ...
+__device__ inline LaneBest best_of_lane(const std::uint32_t* keys, int count, int lane) {
+  LaneBest best;
+  for (int at = lane; at < count; at += lanes) {
+    if (keys[at] > best.key) best = {keys[at], static_cast<std::uint32_t>(at)};
+  }
+  return best;
+}
+
+// Takes the `wanted` best of count keys, best first; the keys taken become 0.
+__device__ inline void take_best(std::uint32_t* keys, int count, int wanted, int lane,
+                                 std::int32_t* ids) {
+  LaneBest mine = best_of_lane(keys, count, lane);
+  for (int slot = 0; slot < wanted; ++slot) {
+    const std::uint32_t key = __reduce_max_sync(everyone, mine.key);
+    const std::uint32_t at = __reduce_min_sync(everyone, mine.key == key ? mine.at : everyone);
+    if (mine.at == at) {
+      ids[slot] = static_cast<std::int32_t>(at);
+      keys[at] = 0;
+      mine = best_of_lane(keys, count, lane);
+    }
+  }
+  __syncwarp();
+}
+
+__device__ inline float sum_of_lanes(float value) {
+  for (int step = lanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(everyone, value, step);
+  return value;
+}
+__device__ inline float max_of_lanes(float value) {
+  return score_of(__reduce_max_sync(everyone, key_of(value)));
+}
+__device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+// What a row needs of shared memory, for the warp that routes it.
+inline std::size_t row_bytes(const RouteTokens& p) {
+  const int id_places = std::max(p.experts_per_token, p.kept_groups);
+  return sizeof(std::uint32_t) *
+         static_cast<std::size_t>(p.experts + p.groups + id_places + p.experts_per_token);
+}
+struct Row {
+  std::uint32_t* keys;        // [experts]
+  std::uint32_t* group_keys;  // [groups]
+  std::int32_t* ids;          // [max(choices, kept groups)]
+  float* weights;             // [choices]
+};
+
+// Makes the keys of experts in groups that are not kept those of -infinity.
+__device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lane) {
+  if (p.kept_groups == p.groups) return;
+  const int size = p.experts / p.groups;
+  for (int group = lane; group < p.groups; group += lanes) {
+    float first = -INFINITY;
+    float second = -INFINITY;
+    for (int i = 0; i < size; ++i) {
+      const float score = score_of(row.keys[group * size + i]);
+      if (score > first) {
+        second = first;
+        first = score;
+      } else if (score > second) {
+        second = score;
+      }
+    }
+    row.group_keys[group] = key_of(p.group_best == 1 ? first : first + second);
+  }
+  __syncwarp();
+  take_best(row.group_keys, p.groups, p.kept_groups, lane, row.ids);
+  const std::uint32_t last = key_of(-INFINITY);
+  for (int at = lane; at < p.experts; at += lanes) {
+    if (row.group_keys[at / size] != 0) row.keys[at] = last;
+  }
+  __syncwarp();
+}
+
+// exp(logit - largest) / sum at the chosen ids, over all experts or the chosen ones.
+__device__ inline void softmax_weights(const RouteTokens& p, const float* logits, const Row& row,
+                                       int lane) {
+  const bool all = p.scores == RouterScores::softmax;
+  const int count = all ? p.experts : p.experts_per_token;
+  const auto logit = [&](int at) { return logits[all ? at : row.ids[at]]; };
+  float largest = -INFINITY;
+  for (int at = lane; at < count; at += lanes) {
+    if (logit(at) > largest) largest = logit(at);
+  }
+  largest = max_of_lanes(largest);
+  float sum = 0;
+  for (int at = lane; at < count; at += lanes) sum += expf(logit(at) - largest);
+  sum = sum_of_lanes(sum);
+  for (int slot = lane; slot < p.experts_per_token; slot += lanes)
+    row.weights[slot] = expf(logits[row.ids[slot]] - largest) / sum;
+}
+
+// One row by one warp: its logits, row_bytes() of shared memory, and where the choice goes.
+__device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
+                                 std::int32_t* ids, float* weights, int lane) {
+  auto* const row_ids = reinterpret_cast<std::int32_t*>(mine + p.experts + p.groups);
+  const Row row{
+      .keys = mine,
+      .group_keys = mine + p.experts,
+      .ids = row_ids,
+      .weights = reinterpret_cast<float*>(row_ids + max(p.experts_per_token, p.kept_groups))};
+  const bool is_sigmoid = p.scores == RouterScores::sigmoid;
+
+  for (int at = lane; at < p.experts; at += lanes) {
+    const float bias = is_sigmoid && p.bias != nullptr ? p.bias[at] : 0.0F;
+    row.keys[at] = key_of(is_sigmoid ? sigmoid(logits[at]) + bias : logits[at]);
+  }
+  __syncwarp();
+  mask_groups(p, row, lane);
+  take_best(row.keys, p.experts, p.experts_per_token, lane, row.ids);
+  if (is_sigmoid) {
+    for (int slot = lane; slot < p.experts_per_token; slot += lanes)
+      row.weights[slot] = sigmoid(logits[row.ids[slot]]);
+  } else {
+    softmax_weights(p, logits, row, lane);
+  }
+  // Each lane goes on with the weights that it wrote.
+  float sum = 0;
+  for (int slot = lane; slot < p.experts_per_token; slot += lanes) sum += row.weights[slot];
+  sum = p.renormalise ? sum_of_lanes(sum) + p.sum_floor : 1.0F;
+  for (int slot = lane; slot < p.experts_per_token; slot += lanes) {
+    weights[slot] = row.weights[slot] / sum * p.scale;
+    ids[slot] = row.ids[slot];
+  }
+}
+
+}  // namespace motley::kernels::cuda::routing

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/sampling_params.h"
+#include "server/api/chat_completion_request.h"
+#include "server/output/chat_format.h"
+#include "text/tokenizer.h"
+
+namespace motley::server {
+
+// How an answer is made to be calls of tools: the form in which the model has learnt to write them
+// where a grammar can follow that, else JSON of our own.
+struct ForcedCalls {
+  std::string opening;  // stands behind the prompt, as if the model had said it
+  engine::GrammarSpec grammar;
+
+  // What reads an answer of that form.
+  enum class Read : std::uint8_t {
+    arguments,  // of the function that was named
+    list,       // of {"name", "parameters"}
+    native,     // as the model's own calls, `told` before
+  };
+  Read read = Read::arguments;
+  std::string told = {};
+};
+
+// `prompt` is the rendered conversation. The request has `tools`, and must call some of them.
+ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& format,
+                        const text::Tokenizer& tokenizer, std::string_view prompt);
+
+std::unique_ptr<OutputParser> make_forced_parser(const ForcedCalls& forced,
+                                                 const ChatCompletionRequest& request,
+                                                 const ChatFormat& format);
+
+}  // namespace motley::server

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "server/output/output_parser.h"
+#include "server/output/tool_call.h"
+
+// For answers that a grammar makes calls, in a form of our own.
+namespace motley::server {
+
+// All text is the arguments of one call.
+class NamedCallParser final : public OutputParser {
+ public:
+  explicit NamedCallParser(std::string name) : name_(std::move(name)) {}
+
+  ParsedOutput push(std::string_view piece) override;
+  ParsedOutput finish() override { return {}; }
+
+ private:
+  std::string name_;
+  bool begun_ = false;
+};
+
+// [{"name": NAME, "parameters": {...}}, ...]
+class CallListParser final : public OutputParser {
+ public:
+  ParsedOutput push(std::string_view piece) override;
+  // What is cut short before a call begins is nobody's.
+  ParsedOutput finish() override { return {}; }
+
+ private:
+  enum class At : std::uint8_t { head, arguments, behind };
+
+  std::string held_;
+  At at_ = At::head;
+  JsonExtent arguments_;
+};
+
+}  // namespace motley::server

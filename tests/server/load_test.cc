@@ -1,0 +1,94 @@
+// motley bench --url against a server whose engine says what it is told to.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "base/json.h"
+#include "cli/run_motley.h"
+#include "server/test_server.h"
+
+namespace motley::cli {
+namespace {
+
+using testing::HasSubstr;
+
+Outcome bench(const server::TestServer& server, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"bench",
+                                    "--url",
+                                    cat("http://127.0.0.1:", server.port()),
+                                    "--prompt-tokens",
+                                    "4-8",
+                                    "--output-tokens",
+                                    "3",
+                                    "--requests",
+                                    "40"};
+  words.insert(words.end(), more.begin(), more.end());
+  return motley(words);
+}
+
+std::vector<json::Value> lines(const std::string& output) {
+  std::vector<json::Value> values;
+  for (std::size_t at = 0; at < output.size();) {
+    const std::size_t end = output.find('\n', at);
+    values.push_back(json::parse(output.substr(at, end - at), "bench").value());
+    at = end + 1;
+  }
+  return values;
+}
+
+double number(const json::Value& line, std::string_view key) {
+  return line.if_object()->find(key)->as_number("bench").value();
+}
+
+TEST(BenchUrl, CountsWhatTheServerStreams) {
+  server::TestServer server;
+  server.backend().say("one two three four five six");
+  const Outcome outcome = bench(server, {"--concurrency", "1,8", "--rate", "5000", "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  const std::vector<json::Value> cases = lines(outcome.output);
+  ASSERT_EQ(cases.size(), 3U);
+  for (const json::Value& each : cases) {
+    EXPECT_EQ(number(each, "requests"), 40);
+    EXPECT_EQ(number(each, "failed"), 0);
+    // Three tokens of each request, whatever pieces they came in.
+    EXPECT_NEAR(number(each, "tokens_per_second") / number(each, "requests_per_second"), 3, 1e-9);
+  }
+  EXPECT_EQ(server.backend().last_request().max_tokens, 3);
+  EXPECT_TRUE(server.backend().last_request().sampling.ignore_eos);
+}
+
+TEST(BenchUrl, SaysWhatTheServerRefuses) {
+  server::TestServer server;
+  server.backend().refuse(Error(ErrorCode::busy, "the queue is full"));
+  const Outcome outcome = bench(server, {});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("40 of 40 requests failed"));
+  EXPECT_THAT(outcome.errors, HasSubstr("the queue is full"));
+  EXPECT_THAT(outcome.output, HasSubstr("(40 failed)"));
+}
+
+TEST(BenchUrl, SendsTheKey) {
+  const TemporaryFolder folder;
+  const std::string keys = (folder.path() / "keys").string();
+  std::ofstream(keys) << "secret\n";
+  server::TestServer server({.keys = {"secret"}});
+  server.backend().say("one two three");
+  EXPECT_THAT(bench(server, {}).errors, HasSubstr("401"));
+  const Outcome outcome = bench(server, {"--api-key-file", keys});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+}
+
+TEST(BenchUrl, SaysWhereNobodyListens) {
+  std::string url;
+  {
+    const server::TestServer gone;
+    url = cat("http://127.0.0.1:", gone.port());
+  }
+  const Outcome outcome = motley({"bench", "--url", url});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr(url));
+}
+
+}  // namespace
+}  // namespace motley::cli
