@@ -168,7 +168,11 @@ Command chat_command() {
   return {.spec = {.name = "chat",
                    .summary = "talk to a model in the terminal",
                    .positionals = {"MODEL"},
-                   .options = model_option_specs()},
+                   .options = model_option_specs(),
+                   .examples = {"motley chat models/qwen3",
+                                "motley chat models/qwen3 --adapter poet=adapters/poet "
+                                "--adapter clerk=adapters/clerk",
+                                "motley chat models/qwen3 --device cpu --compute f32"}},
           .run = run_chat};
 }
 

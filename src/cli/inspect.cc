@@ -241,7 +241,11 @@ Command inspect_command() {
                    .positionals = {"PATH"},
                    .options = {{"--model", "MODEL", "the base that an adapter is checked against"},
                                {"--tensors", "", "list every tensor by its own name"},
-                               {"--json", "", "print one JSON object, every tensor in it"}}},
+                               {"--json", "", "print one JSON object, every tensor in it"}},
+                   .examples = {"motley inspect models/qwen3",
+                                "motley inspect adapters/poet --model models/qwen3",
+                                "motley inspect models/qwen3 --tensors",
+                                "motley inspect model.safetensors --json"}},
           .run = inspect};
 }
 

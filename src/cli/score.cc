@@ -242,11 +242,17 @@ Command score_command() {
       {"--top", "N", "most likely tokens to list for each position (5)"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
-  return {.spec = {.name = "score",
-                   .summary = "log-probabilities of given tokens, all lines as one mixed batch",
-                   .positionals = {"MODEL"},
-                   .options = std::move(options)},
-          .run = run_score};
+  return {
+      .spec = {.name = "score",
+               .summary = "log-probabilities of given tokens, all lines as one mixed batch",
+               .positionals = {"MODEL"},
+               .options = std::move(options),
+               .examples = {"motley score models/qwen3 --input lines.jsonl --output scores.jsonl",
+                            "motley score models/qwen3 --adapter poet=adapters/poet "
+                            "--input lines.jsonl --output scores.jsonl --top 0",
+                            "motley score models/qwen3 --device cuda --compute f32 "
+                            "--input /dev/stdin --output scores.jsonl"}},
+      .run = run_score};
 }
 
 }  // namespace motley::cli

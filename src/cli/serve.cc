@@ -170,7 +170,14 @@ Command serve_command() {
   return {.spec = {.name = "serve",
                    .summary = "an HTTP server that speaks OpenAI's protocol",
                    .positionals = {"MODEL"},
-                   .options = std::move(options)},
+                   .options = std::move(options),
+                   .examples = {"motley serve models/qwen3 --adapter poet=adapters/poet",
+                                "motley serve models/qwen3 --host 0.0.0.0 --api-key-file keys.txt",
+                                "motley serve models/qwen3 --allow-adapter-loading "
+                                "--adapter-root adapters --adapter-memory 8G",
+                                "motley serve models/qwen3 --device cuda:1 --batch-invariant",
+                                "motley serve models/qwen3 --adapter poet=adapters/poet,pinned "
+                                "--adapter-dtype fp8"}},
           .run = run_serve};
 }
 

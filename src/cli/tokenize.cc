@@ -165,7 +165,11 @@ Command tokenize_command() {
                     {"--lines", "", "a JSON string, conversation or list a line, a result a line"},
                     {"--no-special", "", "add no special tokens; with --decode, leave them out"},
                     {"--hf-special-text", "",
-                     "take special tokens in messages for real, as Hugging Face does"}}},
+                     "take special tokens in messages for real, as Hugging Face does"}},
+               .examples = {"motley tokenize models/qwen3 < text.txt",
+                            "motley tokenize models/qwen3 --chat < conversation.json",
+                            "motley tokenize models/qwen3 --decode < ids.json",
+                            "motley tokenize models/qwen3 --lines --no-special < texts.jsonl"}},
       .run = run_tokenize};
 }
 
