@@ -45,7 +45,7 @@ Command bench_command() {
                .optional_positional = "MODEL",
                .options = std::move(options),
                .examples = {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
-                            "motley bench models/demo --adapter a=models/demo/adapters/verse "
+                            "motley bench models/demo --adapter cynic=models/demo/adapters/cynic "
                             "--concurrency 1,8,32",
                             "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
                             "--zipf 1"}},
