@@ -133,6 +133,8 @@ TEST(DeviceNormAndRoute, IsOneAfterTheOther) {
   const kernels::RouteTokens qwen{.experts = 128, .experts_per_token = 8, .renormalise = true};
   const std::vector<Case> cases = {
       {.rows = 1, .width = 2048, .route = qwen},
+      {.rows = 2, .width = 2048, .route = qwen},
+      {.rows = 1, .width = 4352, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 9, .width = 2048, .route = qwen},
       {.rows = 250, .width = 512, .route = qwen},
       {.rows = 2, .width = 64, .route = {.experts = 8, .experts_per_token = 2}},
