@@ -169,9 +169,9 @@ Command chat_command() {
                    .summary = "talk to a model in the terminal",
                    .positionals = {"MODEL"},
                    .options = model_option_specs(),
-                   .examples = {"motley chat models/demo",
-                                "motley chat models/demo "
-                                "--adapter jargon=models/demo/adapters/jargon"}},
+                   .examples =
+                       {"motley chat models/demo",
+                        "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},
           .run = run_chat};
 }
 
