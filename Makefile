@@ -3,6 +3,7 @@
 PRESET ?= release
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
+PROMPT ?= wisdom
 BUILD  := build/$(PRESET)
 
 export NINJA_STATUS = [%f/%t %es] 
@@ -20,8 +21,10 @@ test:
 	@tools/build.sh $(PRESET) $(JOBS)
 	@ctest --preset $(PRESET)
 
-demo: build
-	@tools/demo.sh $(BUILD)/motley
+demo:
+	@tools/setup.sh build
+	@tools/build.sh $(PRESET) $(JOBS) motley
+	@tools/demo.sh $(BUILD)/motley "$(PROMPT)"
 
 bench: build
 	@tools/bench.sh $(BUILD)/bench
@@ -55,7 +58,7 @@ clean:
 help:
 	@echo "make           builds the program: $(BUILD)/motley"
 	@echo "make test      builds it and passes every test (GPU tests apart)"
-	@echo "make demo      shows the main job on the bundled models"
+	@echo "make demo      one prompt through a little model and its five adapters at once (PROMPT=wisdom)"
 	@echo "make bench     builds and runs the benchmarks"
 	@echo "make gpu-test  the tests that need a GPU"
 	@echo "make fuzz      fuzzes every parser for a minute each (SECONDS_EACH=60)"

@@ -1,6 +1,6 @@
 // What the engine adds to a model's decoding steps on a GPU: sequences that run through scheduler,
-// sampling and answers, beside the runner's bare steps of the same rows and lengths, queued one
-// behind the other.
+// sampling and answers, beside the very same steps as the runner takes them, queued one behind the
+// other. What is added is the host's share, the sampling kernel's, and the copies of answers.
 //   build/cuda/bench/bench_gpu_engine_steps [shape [layers [steps]]]
 
 #include <charconv>
@@ -71,6 +71,45 @@ class ReadyAdapters final : public engine::AdapterStore {
   std::vector<Job> jobs_;
 };
 
+// Steps as they were given to an executor, so that they can be taken again.
+class Recorder final : public engine::Executor {
+ public:
+  explicit Recorder(engine::Executor& executor) : executor_(executor) {}
+
+  struct Chunk {
+    std::vector<std::int32_t> pages;
+    std::int64_t length = 0;
+    std::int32_t token = 0;
+    lora::Mix mix;
+  };
+  bool recording = false;
+  std::vector<std::vector<Chunk>> steps;
+
+  Limits limits() const override { return executor_.limits(); }
+  void prepare(const engine::Request& request, Prepared done) override {
+    executor_.prepare(request, std::move(done));
+  }
+  Result<void> takes(const lora::Mix& mix) const override { return executor_.takes(mix); }
+  Result<void> copy_page(std::int32_t from, std::int32_t to) override {
+    return executor_.copy_page(from, to);
+  }
+  Result<void> step(std::span<engine::StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+    if (recording) {
+      std::vector<Chunk>& step = steps.emplace_back();
+      for (const engine::StepChunk& each : chunks)
+        step.push_back({.pages = {each.pages.begin(), each.pages.end()},
+                        .length = each.length,
+                        .token = each.tokens[0],
+                        .mix = *each.mix});
+    }
+    return executor_.step(chunks, meanwhile);
+  }
+  Result<void> let_go() override { return executor_.let_go(); }
+
+ private:
+  engine::Executor& executor_;
+};
+
 enum class Draws : std::uint8_t { greedy, sampled, penalties };
 
 struct Case {
@@ -91,13 +130,14 @@ class Bench {
                runner::BenchAdapters::create(
                    *model_, *device_,
                    {.count = adapter_count, .ranks = {16}, .factors = model_->activations()}));
-    const std::int64_t longest = prompt_tokens + 8 * (warm_up + steps) + 64;
+    // What a sequence may have, and what those here have.
+    constexpr std::int64_t longest = 40960;
+    const std::int64_t pages = runner::KvMemory::pages_for(prompt_tokens + warm_up + steps) + 3;
     MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_,
                                                {.max_rows = 1024,
                                                 .max_sequences = most_sequences,
                                                 .max_tokens = longest,
-                                                .pages = (most_sequences + 1) *
-                                                         (runner::KvMemory::pages_for(longest) + 1),
+                                                .pages = (most_sequences + 1) * pages,
                                                 .logit_rows = most_sequences,
                                                 .adapters = &adapters_->pool()}));
     MOTLEY_TRY(executor_,
@@ -105,6 +145,7 @@ class Bench {
                    *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
     std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
                 static_cast<int>(model_->config().layers), device_->description().c_str());
+    MOTLEY_TRY_VOID(time_graphs());
     std::printf("%5s %8s %-9s %10s %10s %9s %7s\n", "batch", "adapters", "draws", "engine us",
                 "bare us", "added us", "share");
     for (const std::int64_t batch : {1, 8, 64, 256}) {
@@ -117,10 +158,22 @@ class Bench {
   }
 
  private:
+  Result<void> time_graphs() {
+    MOTLEY_TRY(const tensor::MemoryInfo before, device_->memory());
+    const TimePoint begin = clock_.now();
+    MOTLEY_TRY_VOID(runner_->warm_up());
+    MOTLEY_TRY(const tensor::MemoryInfo after, device_->memory());
+    std::printf("%d graphs without adapters in %.2f s, %.0f MB with the kernels' code\n",
+                static_cast<int>(runner_->graphs()), seconds(clock_.now() - begin),
+                static_cast<double>(before.available - after.available) / 1e6);
+    return {};
+  }
+
   Result<void> measure(const Case& each) {
     const auto sink = std::make_shared<NoSink>();
     ReadyAdapters store(adapters_->mixes());
-    engine::Scheduler scheduler(executor_.get(), &store, &clock_, {.prefix_cache = true});
+    Recorder recorder(*executor_);
+    engine::Scheduler scheduler(&recorder, &store, &clock_, {.prefix_cache = true});
     for (int i = 0; i < adapter_count; ++i) {
       scheduler.residency().load({.name = cat(i)}, false,
                                  [](const Result<void>& loaded) { loaded.value(); });
@@ -133,13 +186,15 @@ class Bench {
     }
     for (int i = 0; i < warm_up; ++i) MOTLEY_TRY_VOID(scheduler.step());
     const std::uint64_t launches = runner_->graph_launches();
-    TimePoint begin = clock_.now();
+    recorder.recording = true;
+    recorder.steps.reserve(static_cast<std::size_t>(steps_));
+    const TimePoint begin = clock_.now();
     for (int i = 0; i < steps_; ++i) MOTLEY_TRY_VOID(scheduler.step());
     const double engine = seconds(clock_.now() - begin) / steps_;
     const bool by_graph =
         runner_->graph_launches() - launches == static_cast<std::uint64_t>(steps_);
     scheduler.cancel_all();
-    MOTLEY_TRY(const double bare, bare_step(each));
+    MOTLEY_TRY(const double bare, bare_step(recorder));
     static constexpr const char* names[] = {"greedy", "sampled", "penalties"};
     std::printf("%5d %8d %-9s %10.1f %10.1f %9.1f %6.1f%%%s\n", static_cast<int>(each.batch),
                 each.adapters, names[static_cast<int>(each.draws)], engine * 1e6, bare * 1e6,
@@ -157,7 +212,7 @@ class Bench {
 
   void submit(engine::Scheduler& scheduler, const Case& each, std::int64_t i,
               const std::shared_ptr<NoSink>& sink) {
-    engine::Request request{.sampling = {.temperature = 0}, .max_tokens = 1'000'000};
+    engine::Request request{.sampling = {.temperature = 0}, .max_tokens = 1000};
     for (std::int64_t t = 0; t < prompt_tokens; ++t)
       request.tokens.push_back(static_cast<std::int32_t>((i * 131 + t * 17) % 5000));
     if (each.adapters > 0) request.adapters = {{.name = cat(i % each.adapters)}};
@@ -173,34 +228,27 @@ class Bench {
     });
   }
 
-  // The same rows at the same lengths.
-  Result<double> bare_step(const Case& each) {
-    std::vector<runner::PageList> pages;
-    std::vector<std::int32_t> tokens;
-    const std::int64_t length = prompt_tokens + warm_up + steps_ / 2;
-    for (std::int64_t i = 0; i < each.batch; ++i) {
-      pages.emplace_back(&runner_->kv()).grow_to(length + 1);
-      tokens.push_back(static_cast<std::int32_t>(i * 7 % 5000));
-    }
+  Result<double> bare_step(const Recorder& recorder) {
     std::vector<runner::Chunk> chunks;
-    const auto step = [&] {
-      chunks.clear();
-      for (std::size_t i = 0; i < pages.size(); ++i) {
-        chunks.push_back({.pages = pages[i].pages(),
-                          .length = length,
-                          .tokens = std::span(tokens).subspan(i, 1)});
-        if (each.adapters > 0)
-          chunks.back().mix = adapters_->mixes()[i % static_cast<std::size_t>(each.adapters)];
+    TimePoint begin;
+    // Once to warm up.
+    for (const bool timed : {false, true}) {
+      begin = clock_.now();
+      for (const std::vector<Recorder::Chunk>& step : recorder.steps) {
+        chunks.clear();
+        for (const Recorder::Chunk& each : step)
+          chunks.push_back({.pages = each.pages,
+                            .length = each.length,
+                            .tokens = std::span(&each.token, 1),
+                            .mix = each.mix});
+        MOTLEY_TRY_VOID(
+            runner_->step(chunks, [](const tensor::Tensor&, std::span<const runner::LogitRow>) {
+              return Result<void>();
+            }));
+        if (!timed) break;
       }
-      return runner_->step(chunks, [](const tensor::Tensor&, std::span<const runner::LogitRow>) {
-        return Result<void>();
-      });
-    };
-    for (int i = 0; i < warm_up; ++i) MOTLEY_TRY_VOID(step());
-    MOTLEY_TRY_VOID(runner_->stream().synchronize());
-    const TimePoint begin = clock_.now();
-    for (int i = 0; i < steps_; ++i) MOTLEY_TRY_VOID(step());
-    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+      MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    }
     return seconds(clock_.now() - begin) / steps_;
   }
 

@@ -1,50 +1,51 @@
 #!/usr/bin/env bash
-# Shows what motley does so far, on the models and adapters of tests/goldens: tools/demo.sh MOTLEY
+# The first five minutes: serves models/demo with its adapters on the CPU, asks all of them at once, and says what next.
+#   tools/demo.sh MOTLEY [PROMPT]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 motley=$1
-model=tests/goldens/qwen3_moe
-adapters=(experts attention shared_outer_tinker dora all_linear)
-start=$SECONDS
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+prompt=${2:-wisdom}
+model=models/demo
 
-show() {
-  printf '\n$ motley %s\n' "$*"
-  "$motley" "$@"
-}
-
-# A command that must fail, with its answer.
-show_refusal() {
-  printf '\n$ motley %s\n' "$*"
-  if "$motley" "$@" 2>&1; then
-    echo "demo: that should have been refused" >&2
-    exit 1
-  fi
-}
-
-show --version
-
-printf '\nOne batch for the base and %s adapters at once, each in a convention of its own, compared with what\n' ${#adapters[@]}
-printf 'Hugging Face and PEFT say to the same tokens in float32:\n'
 options=()
-cat "$model/cases/base.jsonl" >"$scratch/lines.jsonl"
-for adapter in "${adapters[@]}"; do
-  cat "$model/cases/$adapter.jsonl" >>"$scratch/lines.jsonl"
-  options+=(--adapter "$adapter=$model/adapters/$adapter")
+for adapter in "$model"/adapters/*/; do
+  options+=(--adapter "$(basename "$adapter")=${adapter%/}")
 done
-cat "$model/cases/mix.jsonl" >>"$scratch/lines.jsonl"
-printf '\n$ motley score %s --adapter NAME=PATH ... --input lines.jsonl --output scores.jsonl --compute f32\n' "$model"
-"$motley" score "$model" "${options[@]}" --compute f32 \
-  --input "$scratch/lines.jsonl" --output "$scratch/scores.jsonl" 2>/dev/null | tr ';' '\n'
-printf '\nIts first line:\n'
-head -n 1 "$scratch/scores.jsonl" | cut -c 1-200
 
-printf '\nWhat is damaged, or not what motley does, is refused by name:\n'
-for refused in refused_nan refused_init_pissa refused_a_without_b refused_truncated; do
-  printf '%s\n' '{"token_ids": [1, 2, 3], "adapter": "x"}' >"$scratch/line.jsonl"
-  show_refusal score "$model" --adapter "x=$model/adapters/$refused" --input "$scratch/line.jsonl" \
-    --output "$scratch/none.jsonl" | grep -v '^loading'
-done
-printf '\ndemo: done in %s s. Next: motley serve (docs/guide/http.md), or motley chat, with a model of your own.\n' \
-  $((SECONDS - start))
+log=$(mktemp)
+server=
+finish() {
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  rm -f "$log"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+bold= dim= plain=
+if [ -t 1 ]; then bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'; fi
+
+printf '%s$ motley serve %s --device cpu %s ...%s\n' "$dim" "$model" "${options[*]:0:4}" "$plain"
+# Its first line says where it listens; port 0 is any that is free.
+exec 3< <(exec "$motley" serve "$model" "${options[@]}" --device cpu --port 0 --adapter-memory 64M --kv-memory 64M 2>"$log")
+server=$!
+if ! read -r line <&3; then
+  cat "$log" >&2
+  exit 1
+fi
+url=${line##* }
+
+printf '%s$ motley ask %s "%s"%s\n\n' "$dim" "$url" "$prompt" "$plain"
+"$motley" ask "$url" "$prompt" --seed 6 --max-tokens 96
+
+cat <<NEXT
+
+${bold}One process, one base model, $((${#options[@]} / 2)) adapters, every step one batch.${plain} Next:
+
+  make demo PROMPT=money                  asks something else
+  $motley chat $model ${options[0]} ${options[1]}
+                                          talks to one of them
+  docs/guide/serving.md                   your own model and adapters, on a CPU or a GPU
+NEXT

@@ -169,8 +169,7 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
   const Memory device_begins(begins);
   const Memory device_positions(positions);
   const Memory table(order);
-  // Queries are f32 as the model leaves them; any bits of bf16 within [-1, 1) pairwise make one.
-  const Memory q = random_bf16(rows * model.heads * model.key_width * 2, 7);
+  const Memory q = random_bf16(rows * model.heads * model.key_width, 7);
   const Memory out(static_cast<std::size_t>(rows * model.heads * model.value_width * 2));
   const auto size =
       cuda::attention_scratch_size(load.sequences, model.heads, model.kv_heads, model.value_width);
@@ -209,6 +208,7 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                       .scale = 0.1F,
                       .window = model.window,
                       .q = q.data(),
+                      .q_type = DType::bf16,
                       .q_stride = model.heads * model.key_width,
                       .q_head_stride = model.key_width,
                       .out = out.data(),

@@ -141,7 +141,7 @@ void run(const Case& c) {
     };
     const auto slabs = [&](int i, StreamHandle s) {
       const Linear one = product(i);
-      motley::kernels::cuda::linear_slabs({&one, 1}, s);
+      motley::kernels::cuda::linear_slabs({&one, 1}, {}, s);
     };
     const bool few = motley::kernels::cuda::linear_slabs_supports(product(0));
     const double slab = few ? measure(count, replays, slabs) : 0;
@@ -149,6 +149,7 @@ void run(const Case& c) {
     const double theirs = c.int4 ? 0 : measure(count, replays, library);
     const double invariant = c.int4 ? 0 : measure(count, replays, one_order);
     const double again = measure(count, replays, streams);
+    const double best = std::min({own, c.int4 ? own : theirs, few ? slab : own});
     const double bytes =
         weight_bytes + static_cast<double>(rows) *
                            (2.0 * static_cast<double>(c.in) + 4.0 * static_cast<double>(c.out));
@@ -159,8 +160,7 @@ void run(const Case& c) {
         "%8.2f (one "
         "order %8.2f), floor %8.2f, x %.2f\n",
         c.int4 ? "int4" : "bf16", static_cast<long long>(c.out), static_cast<long long>(c.in),
-        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor,
-        (c.int4 ? own : std::min(own, theirs)) / floor);
+        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor, best / floor);
   }
   CHECK_CUDA(cudaFree(weights));
   CHECK_CUDA(cudaFree(scales));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "base/cat.h"
 #include "base/clock.h"
@@ -219,6 +220,8 @@ void Bench::run_sizes(StepBench& bench, StepShape shape, int steps) {
     }
     if (count == 0) base = timed->seconds;
     print(shape, *timed, base);
+    // A row stands when it is there, whatever becomes of the next.
+    std::fflush(stdout);
   }
 }
 

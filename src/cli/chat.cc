@@ -168,7 +168,10 @@ Command chat_command() {
   return {.spec = {.name = "chat",
                    .summary = "talk to a model in the terminal",
                    .positionals = {"MODEL"},
-                   .options = model_option_specs()},
+                   .options = model_option_specs(),
+                   .examples =
+                       {"motley chat models/demo",
+                        "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},
           .run = run_chat};
 }
 

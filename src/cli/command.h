@@ -16,6 +16,7 @@ struct Command {
   Result<void> (*run)(const Arguments& arguments, Output output) = nullptr;
 };
 
+Command ask_command();
 Command bench_command();
 Command chat_command();
 Command inspect_command();

@@ -27,6 +27,11 @@ std::uint64_t random_seed() {
   return std::uint64_t{device()} << 32 | device();
 }
 
+// Others may take and give back memory meanwhile.
+std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
+  return bytes - std::min(bytes, part);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
@@ -84,7 +89,7 @@ Result<void> EngineStack::make_memory(const ModelSettings& settings) {
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
     const std::uint64_t bytes =
-        settings.kv_memory.value_or((memory.available - pool_bytes()) / host_parts);
+        settings.kv_memory.value_or(less(memory.available, pool_bytes()) / host_parts);
     options.spare.reset();
     options.pages = std::min(options.pages, static_cast<std::int64_t>(bytes / page));
     if (options.pages < 2)
@@ -115,6 +120,7 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
 }
 
 // Says what everything takes once it stands; what a GPU is said to have given agrees with the sum.
+// On a CPU weights may stay in the checkpoint's mapped files, which nothing was taken for.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   MOTLEY_TRY(const tensor::MemoryInfo stands, device_->memory());
@@ -124,23 +130,22 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
   const std::uint64_t kv = static_cast<std::uint64_t>(
       pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations()));
   const std::uint64_t taken = device_->usage().bytes;
-  log::info(
-      "engine.memory",
-      {{"device", device_->description()},
-       {"compute", model_->exact() ? "f32" : "bf16"},
-       {"experts", model_->describe_backends()},
-       {"weight_bytes", weights},
-       {"scratch_bytes", taken - weights - pool_bytes() - kv},
-       {"graphs", runner_->graphs()},
-       {"graph_bytes", on_gpu ? stands.available - std::min(stands.available, warm.available) : 0},
-       {"adapter_pages", pool_->usage().pages},
-       {"adapter_bytes", pool_bytes()},
-       {"kv_pages", pages},
-       {"kv_bytes", kv},
-       {"kv_tokens", pages * runner::KvMemory::page_tokens},
-       {"longest_sequence",
-        std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},
-       {"device_bytes", on_gpu ? before.available - warm.available : taken}});
+  log::info("engine.memory",
+            {{"device", device_->description()},
+             {"compute", model_->exact() ? "f32" : "bf16"},
+             {"experts", model_->describe_backends()},
+             {"weight_bytes", weights},
+             {"scratch_bytes", taken - weights - pool_bytes() - kv},
+             {"graphs", runner_->graphs()},
+             {"graph_bytes", on_gpu ? less(stands.available, warm.available) : 0},
+             {"adapter_pages", pool_->usage().pages},
+             {"adapter_bytes", pool_bytes()},
+             {"kv_pages", pages},
+             {"kv_bytes", kv},
+             {"kv_tokens", pages * runner::KvMemory::page_tokens},
+             {"longest_sequence",
+              std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},
+             {"device_bytes", on_gpu ? less(before.available, warm.available) : taken}});
   return {};
 }
 

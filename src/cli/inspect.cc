@@ -15,6 +15,7 @@
 #include "cli/inspect_adapter.h"
 #include "cli/inspect_facts.h"
 #include "cli/inspect_model.h"
+#include "cli/supported.h"
 #include "tensor/checkpoint.h"
 
 namespace motley::cli {
@@ -217,6 +218,11 @@ json::Value json_report(const Contents& contents, const Findings& findings) {
 
 Result<void> inspect(const Arguments& arguments, Output output) {
   const fs::path path = arguments.positional(0);
+  if (arguments.has("--supported") == !path.empty())
+    return Error(ErrorCode::invalid_argument,
+                 path.empty() ? "no PATH" : "--supported is about no path", "motley inspect",
+                 "see motley inspect --help");
+  if (path.empty()) return output(supported_tables()), Result<void>();
   std::optional<fs::path> base;
   if (const std::string* const model = arguments.value("--model")) base = *model;
   MOTLEY_TRY(const Contents contents, read_contents(path));
@@ -238,10 +244,15 @@ void Findings::add_bytes(std::string key, std::int64_t bytes) {
 Command inspect_command() {
   return {.spec = {.name = "inspect",
                    .summary = "shows what a model, an adapter or a safetensors file holds",
-                   .positionals = {"PATH"},
+                   .positionals = {},
+                   .optional_positional = "PATH",
                    .options = {{"--model", "MODEL", "the base that an adapter is checked against"},
                                {"--tensors", "", "list every tensor by its own name"},
-                               {"--json", "", "print one JSON object, every tensor in it"}}},
+                               {"--json", "", "print one JSON object, every tensor in it"},
+                               {"--supported", "", "instead of PATH: what works, as tables"}},
+                   .examples = {"motley inspect models/demo",
+                                "motley inspect models/demo/adapters/jargon --model models/demo",
+                                "motley inspect --supported"}},
           .run = inspect};
 }
 

@@ -242,11 +242,15 @@ Command score_command() {
       {"--top", "N", "most likely tokens to list for each position (5)"}};
   const std::vector<OptionSpec> compute = compute_option_specs();
   options.insert(options.end(), compute.begin(), compute.end());
-  return {.spec = {.name = "score",
-                   .summary = "log-probabilities of given tokens, all lines as one mixed batch",
-                   .positionals = {"MODEL"},
-                   .options = std::move(options)},
-          .run = run_score};
+  return {
+      .spec = {.name = "score",
+               .summary = "log-probabilities of given tokens, all lines as one mixed batch",
+               .positionals = {"MODEL"},
+               .options = std::move(options),
+               .examples = {"motley score models/demo --input lines.jsonl --output scores.jsonl",
+                            "motley score models/demo --adapter cynic=models/demo/adapters/cynic "
+                            "--input - --output scores.jsonl --top 0"}},
+      .run = run_score};
 }
 
 }  // namespace motley::cli

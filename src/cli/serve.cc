@@ -167,11 +167,16 @@ Command serve_command() {
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};
   const std::vector<OptionSpec> model = model_option_specs();
   options.insert(options.end(), model.begin(), model.end());
-  return {.spec = {.name = "serve",
-                   .summary = "an HTTP server that speaks OpenAI's protocol",
-                   .positionals = {"MODEL"},
-                   .options = std::move(options)},
-          .run = run_serve};
+  return {
+      .spec = {.name = "serve",
+               .summary = "an HTTP server that speaks OpenAI's protocol",
+               .positionals = {"MODEL"},
+               .options = std::move(options),
+               .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
+                            "motley serve models/demo --allow-adapter-loading --adapter-root "
+                            "models/demo/adapters --port 0",
+                            "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"}},
+      .run = run_serve};
 }
 
 }  // namespace motley::cli

@@ -165,7 +165,10 @@ Command tokenize_command() {
                     {"--lines", "", "a JSON string, conversation or list a line, a result a line"},
                     {"--no-special", "", "add no special tokens; with --decode, leave them out"},
                     {"--hf-special-text", "",
-                     "take special tokens in messages for real, as Hugging Face does"}}},
+                     "take special tokens in messages for real, as Hugging Face does"}},
+               .examples = {"motley tokenize models/demo < text",
+                            "motley tokenize models/demo --chat < messages.json",
+                            "motley tokenize models/demo --lines --decode < ids.jsonl"}},
       .run = run_tokenize};
 }
 

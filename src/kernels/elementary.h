@@ -169,10 +169,24 @@ struct Linear {
   bool batch_invariant = false;
 };
 
+// Memory that a later call reads: a device may bring it nearer.
+struct Ahead {
+  const void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
 // linear for each of them: products of the same rows of one x, which a device may do together.
 struct Linears {
   const Linear* all = nullptr;  // in the host's memory, read before the call returns
   std::int64_t count = 0;
+  Ahead ahead{};
+};
+
+// A sum with its norm, and products of the normed rows: the bits of one after the other. Where the
+// sum is neither of its parts, a device may do it all at once.
+struct NormAndLinears {
+  AddAndNorm rows{};
+  Linears products{};  // x is rows.norm.out
 };
 
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
@@ -401,10 +415,14 @@ struct ElementaryTable {
   void (*activate_and_multiply)(const ActivateAndMultiply&, StreamHandle) = nullptr;
   void (*linear)(const Linear&, StreamHandle) = nullptr;
   void (*linears)(const Linears&, StreamHandle) = nullptr;
+  void (*norm_and_linears)(const NormAndLinears&, StreamHandle) = nullptr;
   void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
+  // The type to which it rounds queries of float32 before anything else: whoever makes them may as
+  // well. Of the params only pages, table and widths need be there.
+  DType (*attention_queries)(const Attention&) = nullptr;
   AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;

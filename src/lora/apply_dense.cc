@@ -67,15 +67,16 @@ void replace_rows(const Batch& batch, Site site, std::span<const std::int32_t> l
     const SiteView* const view = batch.alone(label, site);
     if (view != nullptr && view->replaced != nullptr) {
       for_task_ranges(context, out, outputs_a_task, [&](std::int64_t first, std::int64_t last) {
-        kernels::cpu::gemm_tile({.x = x.bytes() + begin * x.stride(0) * bits(x.dtype()) / 8,
-                                 .x_type = x.dtype(),
-                                 .x_stride = x.stride(0),
-                                 .rows = end - begin,
-                                 .w = page_view(batch.dtype(), view->replaced, view->out, view->in),
-                                 .out_begin = first,
-                                 .out_end = last,
-                                 .y = row_of<float>(acc, begin) + first,
-                                 .y_stride = acc.stride(0)});
+        kernels::cpu::gemm_tile(
+            {.x = x.bytes() + begin * x.stride(0) * bits(x.dtype()) / 8,
+             .x_type = x.dtype(),
+             .x_stride = x.stride(0),
+             .rows = end - begin,
+             .w = page_view(batch.table_dtype(), view->replaced, view->out, view->in),
+             .out_begin = first,
+             .out_end = last,
+             .y = row_of<float>(acc, begin) + first,
+             .y_stride = acc.stride(0)});
       });
     }
     begin = end;
@@ -161,7 +162,7 @@ void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int
     kernels::cpu::transposed_tile(
         {.x = &one,
          .rows = 1,
-         .w = page_view(batch.dtype(), special->replaced, special->in, special->out),
+         .w = page_view(batch.table_dtype(), special->replaced, special->in, special->out),
          .first = id,
          .count = 1,
          .in_end = width,
@@ -177,17 +178,19 @@ void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int
     MOTLEY_CHECK(id >= 0 && id < view->in, "a token of the vocabulary");
     const float scale = factor.scale * term.scale;
     std::ranges::fill_n(t.begin(), factor.padded, 0.0F);
-    kernels::cpu::transposed_tile({.x = &scale,
-                                   .rows = 1,
-                                   .w = page_view(batch.dtype(), factor.a, view->in, factor.padded),
-                                   .first = id,
-                                   .count = 1,
-                                   .in_end = factor.rank,
-                                   .y = t.data()});
+    kernels::cpu::transposed_tile(
+        {.x = &scale,
+         .rows = 1,
+         .w = page_view(batch.dtype(), factor.a, view->in, factor.padded, factor.a_scales),
+         .first = id,
+         .count = 1,
+         .in_end = factor.rank,
+         .y = t.data()});
     kernels::cpu::expand_tile({.t = t.data(),
                                .rows = 1,
                                .b = factor.b,
                                .b_type = batch.dtype(),
+                               .b_scales = factor.b_scales,
                                .padded = factor.padded,
                                .out_end = width,
                                .y = acc});

@@ -337,12 +337,12 @@ TEST_P(ApplyDense, AbsorbedKvBEqualsThePlainProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, ApplyDense,
-                         testing::Values(Types{DType::f32, DType::f32},
-                                         Types{DType::f32, DType::bf16},
-                                         Types{DType::bf16, DType::f32},
-                                         Types{DType::bf16, DType::bf16}),
-                         type_names);
+INSTANTIATE_TEST_SUITE_P(
+    Types, ApplyDense,
+    testing::Values(Types{DType::f32, DType::f32}, Types{DType::f32, DType::bf16},
+                    Types{DType::bf16, DType::f32}, Types{DType::bf16, DType::bf16},
+                    Types{DType::f32, DType::f8_e4m3}, Types{DType::bf16, DType::f8_e4m3}),
+    type_names);
 
 }  // namespace
 }  // namespace motley::lora

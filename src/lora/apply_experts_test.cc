@@ -92,6 +92,9 @@ std::vector<std::int32_t> random_ids(std::mt19937& random, std::int64_t tokens, 
 
 class ApplyExperts : public testing::TestWithParam<DType> {
  protected:
+  // Pages in FP8 serve models in bf16.
+  static DType x_type() { return GetParam() == DType::f32 ? DType::f32 : DType::bf16; }
+
   std::mt19937 random{23};
   World world{GetParam()};
 };
@@ -151,7 +154,7 @@ TEST_P(ApplyExperts, EqualALoopInFloat64) {
       plan::Plan plan(tokens, top, experts);
       const auto ids = random_ids(random, tokens, true);
       plan.build(ids, batch.labels());
-      Step step(random, GetParam(), tokens);
+      Step step(random, x_type(), tokens);
       const Step before = step;
       step.apply(batch, plan, world.context);
       for (std::int64_t place = 0; place < tokens * top; ++place) {
@@ -186,7 +189,7 @@ TEST_P(ApplyExperts, ZeroAdapterChangesNoBit) {
       std::vector<Mix>(5, world.mix({{world.load(make_adapter(random, Kind::zero, 5)), 1.0F}})));
   plan::Plan plan(5, top, experts);
   plan.build(random_ids(random, 5, false), batch.labels());
-  Step step(random, GetParam(), 5);
+  Step step(random, x_type(), 5);
   const Step before = step;
   step.apply(batch, plan, world.context);
   EXPECT_EQ(step.gate.f32, before.gate.f32);
@@ -209,7 +212,7 @@ TEST_P(ApplyExperts, BatchedEqualsAloneBitForBit) {
   const auto ids = random_ids(random, tokens, false);
   plan::Plan plan(tokens, top, experts);
   plan.build(ids, batch.labels());
-  Step step(random, GetParam(), tokens);
+  Step step(random, x_type(), tokens);
   const Step before = step;
   step.apply(batch, plan, world.context);
   World narrow(GetParam(), 1);
@@ -218,7 +221,7 @@ TEST_P(ApplyExperts, BatchedEqualsAloneBitForBit) {
     alone.build(std::span(rows).subspan(static_cast<std::size_t>(token), 1));
     plan::Plan own(1, top, experts);
     own.build(std::span(ids).subspan(static_cast<std::size_t>(token * top), top), alone.labels());
-    Step one(random, GetParam(), 1);
+    Step one(random, x_type(), 1);
     // The token's rows of the whole step, in the order of its own plan.
     const auto copy = [](Numbers& to, std::int64_t to_row, const Numbers& from,
                          std::int64_t from_row) {
@@ -254,7 +257,8 @@ TEST_P(ApplyExperts, BatchedEqualsAloneBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, ApplyExperts, testing::Values(DType::f32, DType::bf16),
+INSTANTIATE_TEST_SUITE_P(Types, ApplyExperts,
+                         testing::Values(DType::f32, DType::bf16, DType::f8_e4m3),
                          [](const auto& test) { return std::string(name(test.param)); });
 
 }  // namespace

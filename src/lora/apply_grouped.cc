@@ -117,7 +117,7 @@ GroupedDelta::GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
   for (std::int32_t label = 0; label < batch.label_count(); ++label) {
     std::int64_t ranks = 0;
     for (const Batch::Term& term : batch.terms(label))
-      ranks += blocks_of(term.adapter->largest_rank(), 8) * 8;
+      ranks += padded_rank(term.adapter->largest_rank(), batch.dtype());
     widest = std::max(widest, ranks * static_cast<std::int64_t>(outputs.size()));
   }
   ranks_ = take<float>(arena, std::min(rows * widest, rank_space_numbers));
@@ -219,6 +219,7 @@ void GroupedDelta::expand_group(const Group& group, std::size_t output, std::int
                                  .rows = group.rows.count,
                                  .b = part.factor.b,
                                  .b_type = batch_.dtype(),
+                                 .b_scales = part.factor.b_scales,
                                  .padded = part.factor.padded,
                                  .out_begin = begin,
                                  .out_end = end,

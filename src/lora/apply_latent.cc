@@ -100,47 +100,48 @@ void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstT
     return adapt_latent_on_device(mixes, kv_b, LatentPart::key_delta, q_nope, q_latent, context);
   const std::int64_t heads = q_nope.dim(1);
   // A bias behind B adds the same to a query's score of every key, which the softmax takes away.
-  for_heads(mixes, site, q_nope.dim(0), heads, context,
-            [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
-              // Written as far as it is read.
-              // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
-              RankSpace t;
-              for (const Batch::Term& term : batch->terms(label)) {
-                const SiteView* const view = term.adapter->find(site);
-                if (view == nullptr || view->factors[0].rank == 0) continue;
-                const FactorView& factor = view->factors[0];
-                MOTLEY_CHECK(view->in == q_latent.dim(2), "the latent's own width");
-                in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {
-                  const auto count = static_cast<std::int64_t>(rows.size());
-                  kernels::cpu::transposed_tile(
-                      {.x = head_of(q_nope, head),
-                       .x_type = q_nope.dtype(),
-                       .x_stride = q_nope.stride(0),
-                       .x_rows = rows.data(),
-                       .rows = count,
-                       .w = page_view(batch->dtype(), factor.b, view->out, factor.padded),
-                       .first = head * kv_b.rows_a_head,
-                       .count = q_nope.dim(2),
-                       .in_end = factor.rank,
-                       .y = t.data(),
-                       .y_stride = factor.rank});
-                  const float scale = factor.scale * term.scale;
-                  for (float& number : std::span(t).first(rows.size() * std::size_t(factor.rank)))
-                    number *= scale;
-                  kernels::cpu::transposed_tile(
-                      {.x = t.data(),
-                       .x_stride = factor.rank,
-                       .rows = count,
-                       .w = page_view(batch->dtype(), factor.a, factor.padded, view->in),
-                       .count = factor.rank,
-                       .in_end = view->in,
-                       .y = sums_of(q_latent, head),
-                       .y_stride = q_latent.stride(0),
-                       .y_rows = rows.data(),
-                       .add = true});
-                });
-              }
-            });
+  for_heads(
+      mixes, site, q_nope.dim(0), heads, context,
+      [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
+        // Written as far as it is read.
+        // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+        RankSpace t;
+        for (const Batch::Term& term : batch->terms(label)) {
+          const SiteView* const view = term.adapter->find(site);
+          if (view == nullptr || view->factors[0].rank == 0) continue;
+          const FactorView& factor = view->factors[0];
+          MOTLEY_CHECK(view->in == q_latent.dim(2), "the latent's own width");
+          in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {
+            const auto count = static_cast<std::int64_t>(rows.size());
+            kernels::cpu::transposed_tile({.x = head_of(q_nope, head),
+                                           .x_type = q_nope.dtype(),
+                                           .x_stride = q_nope.stride(0),
+                                           .x_rows = rows.data(),
+                                           .rows = count,
+                                           .w = page_view(batch->dtype(), factor.b, view->out,
+                                                          factor.padded, factor.b_scales),
+                                           .first = head * kv_b.rows_a_head,
+                                           .count = q_nope.dim(2),
+                                           .in_end = factor.rank,
+                                           .y = t.data(),
+                                           .y_stride = factor.rank});
+            const float scale = factor.scale * term.scale;
+            for (float& number : std::span(t).first(rows.size() * std::size_t(factor.rank)))
+              number *= scale;
+            kernels::cpu::transposed_tile(
+                {.x = t.data(),
+                 .x_stride = factor.rank,
+                 .rows = count,
+                 .w = page_view(batch->dtype(), factor.a, factor.padded, view->in, factor.a_scales),
+                 .count = factor.rank,
+                 .in_end = view->in,
+                 .y = sums_of(q_latent, head),
+                 .y_stride = q_latent.stride(0),
+                 .y_rows = rows.data(),
+                 .add = true});
+          });
+        }
+      });
 }
 
 void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& latent,
@@ -180,6 +181,7 @@ void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::Cons
                                                .rows = count,
                                                .b = factor.b,
                                                .b_type = batch->dtype(),
+                                               .b_scales = factor.b_scales,
                                                .padded = factor.padded,
                                                .out_begin = first,
                                                .out_end = first + width,

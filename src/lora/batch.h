@@ -71,6 +71,8 @@ class Batch {
   bool empty() const { return mixes_.empty(); }
   // The dtype of all factors: batches of one pool only.
   DType dtype() const { return dtype_; }
+  // And of whole weights that replace the base's.
+  DType table_dtype() const { return PageFormat{.dtype = dtype_}.table_dtype(); }
 
   std::span<const Term> terms(std::int32_t label) const {
     const auto at = static_cast<std::size_t>(label);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -50,10 +51,24 @@ inline int threads(const ops::Context& context) {
   return pool == nullptr ? 1 : pool->size();
 }
 
-// A matrix [out, in] of a pool's pages.
+// A matrix [out, in] of a pool's pages; in FP8 with a scale for each row.
 inline kernels::WeightView page_view(DType dtype, const void* data, std::int64_t out,
-                                     std::int64_t in) {
-  MOTLEY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "pages in f32 or bf16");
+                                     std::int64_t in, const float* scales = nullptr) {
+  if (dtype == DType::f8_e4m3) {
+    MOTLEY_CHECK(scales != nullptr, "factors in FP8 with their scales");
+    // A row is one block; kernels want those of a power of two, and of a whole step.
+    constexpr std::uint64_t least_block = 64;
+    const std::uint64_t block =
+        std::max(std::bit_ceil(static_cast<std::uint64_t>(in)), least_block);
+    return {.kind = kernels::WeightKind::f8_block,
+            .data = data,
+            .scales = scales,
+            .out = out,
+            .in = in,
+            .block_rows = 1,
+            .block_columns = static_cast<std::int64_t>(block)};
+  }
+  MOTLEY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "pages in f32, bf16 or f8_e4m3");
   return {.kind = dtype == DType::f32 ? kernels::WeightKind::f32 : kernels::WeightKind::bf16,
           .data = data,
           .out = out,
@@ -81,7 +96,7 @@ inline void shrink(const FactorView& factor, DType pages, float scale, const Inp
                              .x_stride = x.stride,
                              .x_rows = x.rows,
                              .rows = x.count,
-                             .w = page_view(pages, factor.a, factor.rank, in),
+                             .w = page_view(pages, factor.a, factor.rank, in, factor.a_scales),
                              .out_begin = begin,
                              .out_end = last,
                              .y = t + begin,

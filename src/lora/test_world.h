@@ -22,11 +22,18 @@
 // What tests of the application stand on: adapters made by hand, a pool, batches and a context.
 namespace motley::lora::test {
 
-// Adds a factor pair of random numbers; numbers that bf16 holds, so that both page types store
-// them exactly.
+// Numbers that bf16 holds.
 inline std::vector<float> bf16_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers = random_numbers(random, count);
   for (float& number : numbers) number = bf16::from(number).to_float();
+  return numbers;
+}
+
+// Numbers that FP8 with a power of two as its scale holds, and so bf16: pages of every type store
+// them exactly.
+inline std::vector<float> page_numbers(std::mt19937& random, std::int64_t count) {
+  std::vector<float> numbers = random_numbers(random, count);
+  for (float& number : numbers) number = f8_e4m3::from(number).to_float();
   return numbers;
 }
 
@@ -35,7 +42,7 @@ class AdapterMaker {
   explicit AdapterMaker(std::mt19937& random) : random_(random) {}
 
   int add(std::int64_t rows, std::int64_t columns, bool zero = false) {
-    auto values = bf16_numbers(random_, rows * columns);
+    auto values = page_numbers(random_, rows * columns);
     if (zero) std::ranges::fill(values, 0.0F);
     adapter.matrices.push_back({rows, columns, std::move(values)});
     return static_cast<int>(adapter.matrices.size()) - 1;

@@ -126,11 +126,8 @@ void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, cons
     apply(block.router, step, entry.x, logits);
     return moe::route(block.spec, logits, correction, ids, weights, context);
   }
-  const kernels::AddAndNorm rows =
-      ops::add_and_norm_call(context, entry.hidden, entry.addend, entry.hidden,
-                             entry.norm.weight.view(), entry.norm.options(), entry.x);
-  moe::norm_and_route(block.spec, rows, entry.x, block.router.weight, block.router.bias.data(),
-                      logits, correction, ids, weights, context);
+  moe::norm_and_route(block.spec, call_of(entry, context), entry.x, block.router.weight,
+                      block.router.bias.data(), logits, correction, ids, weights, context);
 }
 
 }  // namespace

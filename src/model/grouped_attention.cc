@@ -69,7 +69,7 @@ std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
 }
 
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const Tensor& out) {
+           const NormedSum& entry, const Tensor& out) {
   const ops::Context& context = step.context;
   const std::int64_t rows = step.rows();
   Scratch scratch(context);
@@ -80,7 +80,8 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
   const Tensor q = qkv.slice(1, 0, q_width);
   const Tensor k = qkv.slice(1, q_width, qk_width);
   const Tensor v = qkv.slice(1, qk_width, qkv.dim(1));
-  apply({{block.q, q}, {block.k, k}, {block.v, v}}, context, step.batch.mixes, x);
+  // While attention reads the pages, o's weight comes nearer.
+  apply({{block.q, q}, {block.k, k}, {block.v, v}}, step, entry, reading(block.o));
 
   const std::int64_t qk_heads = block.heads + block.kv_heads;
   const Tensor heads = qkv.reshape({rows, qk_heads + block.kv_heads, block.head_dim});
@@ -103,7 +104,9 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
   };
-  const Tensor queries = scratch.take(step.activations, {rows, block.heads, block.head_dim});
+  const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
+  const Tensor queries =
+      query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
   ops::prepare_heads(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
       std::array{ops::PreparedHeads{

@@ -27,8 +27,8 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
 CacheLayout cache_layout(const GroupedAttention& block);
 std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows);
 
-// x [R, hidden] -> out [R, hidden].
+// entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const tensor::Tensor& out);
+           const NormedSum& entry, const tensor::Tensor& out);
 
 }  // namespace motley::model

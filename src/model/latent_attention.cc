@@ -120,14 +120,16 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context);
 
   // [carried query | turned query] against [latent | turned key].
-  const Tensor query = scratch.take(DType::f32, {rows * heads, kl + dr});
+  const Tensor values_of_keys = pages.keys.slice(3, 0, kl);
+  const Tensor query =
+      scratch.take(ops::query_type(context, step.batch.rows, pages.keys, values_of_keys),
+                   {rows * heads, kl + dr});
   ops::round_to(context, q_carried.reshape({rows * heads, kl}), {}, query.slice(1, 0, kl));
   ops::round_to(context, q.reshape({rows * heads, dn + dr}).slice(1, dn, dn + dr), {},
                 query.slice(1, kl, kl + dr));
   const Tensor mixed = scratch.take(DType::f32, {rows, heads, kl});
   ops::attention(context, step.batch.rows, query.reshape({rows, heads, kl + dr}), pages.keys,
-                 pages.keys.slice(3, 0, kl),
-                 {.scale = block.scale, .scratch = step.attention_scratch}, mixed);
+                 values_of_keys, {.scale = block.scale, .scratch = step.attention_scratch}, mixed);
 
   // Latents into values: [R, heads, kl] -> [R, heads, dv].
   const Tensor values = scratch.take(DType::f32, {rows, heads, dv});
@@ -137,6 +139,12 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   const Tensor rounded = scratch.take(step.activations, {rows, heads * dv});
   ops::round_to(context, values.reshape({rows, heads * dv}), {}, rounded);
   apply(block.o, step, rounded, out);
+}
+
+void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
+           const NormedSum& entry, const Tensor& out) {
+  apply(entry, step.context);
+  apply(block, step, pages, entry.x, out);
 }
 
 }  // namespace motley::model

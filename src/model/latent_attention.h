@@ -42,5 +42,8 @@ void project_and_store(const LatentAttention& block, const Step& step, const Lay
 // x [R, hidden] -> out [R, hidden].
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
            const tensor::ConstTensor& x, const tensor::Tensor& out);
+// The same for entry.x, with what leads into the block; out may be entry.addend.
+void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
+           const NormedSum& entry, const tensor::Tensor& out);
 
 }  // namespace motley::model

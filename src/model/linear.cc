@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/cat.h"
+#include "kernels/elementary.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "quant/upload.h"
@@ -64,8 +65,13 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   return memory;
 }
 
-void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
-           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
+namespace {
+
+// multiply(products) makes the accumulators.
+template <class Multiply>
+void apply_calls(std::initializer_list<LinearCall> calls, const ops::Context& context,
+                 const lora::RowMixes& mixes, const tensor::ConstTensor& x,
+                 const Multiply& multiply) {
   MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
   Scratch scratch(context);
   std::array<lora::AdaptedLinear, most_linear_calls> parts;
@@ -78,8 +84,34 @@ void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
     products[count] = {&linear.weight, acc};
     parts[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
   }
-  ops::linears(context, x, std::span(products).first(count));
+  multiply(std::span<const ops::Product>(products).first(count));
   lora::finish_linears(mixes, x, std::span(parts).first(count), context);
+}
+
+}  // namespace
+
+void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
+           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
+  apply_calls(calls, context, mixes, x,
+              [&](std::span<const ops::Product> products) { ops::linears(context, x, products); });
+}
+
+void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
+           const kernels::Ahead& ahead) {
+  const ops::Context& context = step.context;
+  apply_calls(calls, context, step.batch.mixes, entry.x,
+              [&](std::span<const ops::Product> products) {
+                if (entry.addend.bytes() == nullptr) {
+                  apply(entry, context);
+                  return ops::linears(context, entry.x, products, ahead);
+                }
+                ops::norm_and_linears(context, call_of(entry, context), entry.x, products, ahead);
+              });
+}
+
+kernels::Ahead reading(const Linear& linear) {
+  return {.data = linear.weight.view().data,
+          .bytes = static_cast<std::int64_t>(quant::data_bytes(linear.weight))};
 }
 
 void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
@@ -92,9 +124,14 @@ void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTen
   ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
 }
 
-void apply(const NormedSum& sum, const ops::Context& context) {
-  ops::add_and_norm(context, sum.hidden, sum.addend, sum.hidden, sum.norm.weight.view(),
-                    sum.norm.options(), sum.x);
+kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context) {
+  return ops::add_and_norm_call(context, entry.hidden, entry.addend, entry.sum,
+                                entry.norm.weight.view(), entry.norm.options(), entry.x);
+}
+
+void apply(const NormedSum& entry, const ops::Context& context) {
+  if (entry.addend.bytes() == nullptr) return apply(entry.norm, context, entry.hidden, entry.x);
+  context.kernels->add_and_norm(call_of(entry, context), context.stream);
 }
 
 }  // namespace motley::model

@@ -66,13 +66,21 @@ struct Norm {
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
 
-// The way into a block: hidden += addend, x = the norm of it; all [R, W].
+// The way into a block: sum = hidden + addend, x = the norm of it; all [R, W]. Without an addend
+// hidden itself is the sum.
 struct NormedSum {
   const Norm& norm;
-  tensor::Tensor hidden;
-  tensor::ConstTensor addend;
+  tensor::ConstTensor hidden;
+  tensor::ConstTensor addend = {};
+  tensor::Tensor sum = {};  // neither of the two, so that a device may go on with x at once
   tensor::Tensor x;
 };
-void apply(const NormedSum& sum, const ops::Context& context);
+void apply(const NormedSum& entry, const ops::Context& context);
+kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context);
+
+// Both: the way in, and the maps of entry.x. `ahead`: what a later call reads.
+void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
+           const kernels::Ahead& ahead);
+kernels::Ahead reading(const Linear& linear);
 
 }  // namespace motley::model

@@ -276,11 +276,12 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
     const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
     widest = std::max({widest, std::visit(bytes, layer.attention), std::visit(bytes, layer.ffn)});
   }
-  // Normed rows, a block's result and the rope table stand beside a block's own scratch; the head's
-  // accumulators and normed rows come when those have gone.
-  const std::size_t step = model::scratch_bytes(rows, {config_.hidden, config_.hidden,
-                                                       config_.rope.dims, config_.hidden}) +
-                           widest;
+  // Normed rows, a block's result, hidden states' other place and the rope table stand beside a
+  // block's own scratch; the head's accumulators and normed rows come when those have gone.
+  const std::size_t step =
+      model::scratch_bytes(rows, {config_.hidden, config_.hidden, config_.hidden, config_.rope.dims,
+                                  config_.hidden}) +
+      widest;
   const std::size_t head =
       model::scratch_bytes(logit_rows, {config_.hidden, config_.vocabulary}) + lora::scratch_bytes;
   MOTLEY_TRY(tensor::Buffer memory, device_->allocate(std::max(step, head)));
@@ -323,23 +324,27 @@ void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle strea
   lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, hidden, hidden, context);
   const Tensor normed = scratch.take(activations(), {rows, config_.hidden});
   const Tensor result = scratch.take(DType::f32, {rows, config_.hidden});
-  apply(layers_.front().input_norm, context, hidden, normed);
+  // Hidden states go to and fro between two places: a sum stands apart from what it is made of.
+  Tensor current = hidden;
+  Tensor other = scratch.take(DType::f32, {rows, config_.hidden});
+  const auto entered_by = [&](const Norm& norm) {
+    const NormedSum entry{
+        .norm = norm, .hidden = current, .addend = result, .sum = other, .x = normed};
+    std::swap(current, other);
+    return entry;
+  };
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_[index];
     const LayerPages& pages = batch.pages[index];
-    std::visit([&](const auto& block) { apply(block, step, pages, normed, result); },
+    const NormedSum entry =
+        index == 0 ? NormedSum{.norm = layer.input_norm, .hidden = current, .x = normed}
+                   : entered_by(layer.input_norm);
+    std::visit([&](const auto& block) { apply(block, step, pages, entry, result); },
                layer.attention);
-    const auto entered_by = [&](const Norm& norm) {
-      return NormedSum{.norm = norm, .hidden = hidden, .addend = result, .x = normed};
-    };
-    std::visit([&](const auto& block) { apply(block, step, entered_by(layer.ffn_norm), result); },
-               layer.ffn);
-    if (index + 1 < layers_.size()) {
-      apply(entered_by(layers_[index + 1].input_norm), context);
-    } else {
-      ops::add(context, hidden, result, hidden);
-    }
+    const NormedSum ffn_entry = entered_by(layer.ffn_norm);
+    std::visit([&](const auto& block) { apply(block, step, ffn_entry, result); }, layer.ffn);
   }
+  ops::add(context, current, result, hidden);
 }
 
 void Model::logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes,

@@ -14,9 +14,6 @@ Support CpuBackend::supports(const Problem& problem) const {
   }
   if (!is_known_activation(problem.activation))
     return Support::no("it does not know the activation");
-  if (problem.lora && problem.factors != DType::f32 && problem.factors != DType::bf16)
-    return Support::no(
-        cat("it reads adapters in f32 or bf16, not in ", motley::name(problem.factors)));
   return Support::yes();
 }
 

@@ -69,6 +69,16 @@ void store_kv(const Context& context, const PagedRows& rows, const tensor::Const
                                context.stream);
 }
 
+DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
+                 const ConstKvPages& v) {
+  return context.kernels->attention_queries({.table = table_of(rows, k.dim(1)),
+                                             .k = pages_of(k),
+                                             .v = pages_of(v),
+                                             .kv_heads = k.dim(2),
+                                             .key_width = k.dim(3),
+                                             .value_width = v.dim(3)});
+}
+
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
                const tensor::Tensor& out) {

@@ -62,6 +62,11 @@ struct AttentionOptions {
   kernels::AttentionScratch scratch{};
 };
 
+// The type to which attention() would round queries of float32 before anything else: where they are
+// made, they lose nothing by it.
+DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
+                 const ConstKvPages& v);
+
 // Causal attention: q is [R, heads, dk], out is [R, heads, dv]; both f32 or bf16. The rows' own
 // keys and values are in their pages already. v may be a part of k (MLA's latent). Softmax and sums
 // are float32, in the order of positions: a row's bits depend on its own sequence and position

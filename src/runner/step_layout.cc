@@ -10,6 +10,8 @@ namespace motley::runner {
 namespace {
 
 constexpr int uploads_ahead = 4;
+// Of more places than that, all between the first and the last is copied at once.
+constexpr std::size_t most_copies = 8;
 
 }  // namespace
 
@@ -27,7 +29,8 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
   mixes_.reserve(rows);
   logit_rows_.reserve(rows);
   seq_begin_.reserve(sequences + 1);
-  block_table_.reserve(sequences * static_cast<std::size_t>(table_width_));
+  block_table_.assign(sequences * static_cast<std::size_t>(table_width_), -1);
+  changes_.reserve(sequences);
 }
 
 Result<StepLayout> StepLayout::create(tensor::Device& device, const Limits& limits) {
@@ -49,7 +52,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
   logit_rows_.clear();
   places_.clear();
   seq_begin_.assign(1, 0);
-  block_table_.assign(chunks.size() * static_cast<std::size_t>(table_width_), -1);
+  changes_.clear();
   most_rows_ = 0;
   decodes_ = true;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -60,8 +63,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     const std::int64_t pages = KvMemory::pages_for(chunk.length + count);
     MOTLEY_CHECK(pages <= static_cast<std::int64_t>(chunk.pages.size()),
                  "pages for all tokens of a chunk's sequence");
-    std::copy_n(chunk.pages.begin(), pages,
-                block_table_.begin() + static_cast<std::ptrdiff_t>(c) * table_width_);
+    set_pages(c, chunk.pages.first(static_cast<std::size_t>(pages)));
     most_rows_ = std::max(most_rows_, count);
     decodes_ = decodes_ && count == 1 && chunk.logits != LogitsOf::none;
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
@@ -85,12 +87,21 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     logit_labels_.push_back(labels_[static_cast<std::size_t>(place)]);
 }
 
+void StepLayout::set_pages(std::size_t sequence, std::span<const std::int32_t> pages) {
+  const std::size_t row = sequence * static_cast<std::size_t>(table_width_);
+  const auto [differs, known] = std::mismatch(
+      pages.begin(), pages.end(), block_table_.begin() + static_cast<std::ptrdiff_t>(row));
+  if (differs == pages.end()) return;
+  std::copy(differs, pages.end(), known);
+  changes_.push_back({.begin = row + static_cast<std::size_t>(differs - pages.begin()),
+                      .end = row + pages.size()});
+}
+
 void StepLayout::pad_to(std::int64_t rows) {
   MOTLEY_CHECK(decodes_ && rows <= std::min(limits_.rows, limits_.sequences),
                "rows that the device has room for");
   const auto count = static_cast<std::size_t>(rows);
   seq_begin_.resize(count + 1, seq_begin_.back());
-  block_table_.resize(count * static_cast<std::size_t>(table_width_), -1);
   tokens_.resize(count, 0);
   positions_.resize(count, 0);
   labels_.resize(count, plan::no_label);
@@ -106,10 +117,18 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
   std::ranges::copy(places_, to + 3 * limits_.rows);
   std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
   std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
-  std::ranges::copy(block_table_, to + table_at());
-  const std::size_t bytes =
-      (static_cast<std::size_t>(table_at()) + block_table_.size()) * sizeof(std::int32_t);
-  return staging_->send(std::move(piece), stream, memory_.data(), bytes);
+  if (changes_.size() > most_copies)
+    changes_.assign(1, {.begin = changes_.front().begin, .end = changes_.back().end});
+  for (const Range& range : changes_) {
+    const std::size_t at = static_cast<std::size_t>(table_at()) + range.begin;
+    std::copy(block_table_.begin() + static_cast<std::ptrdiff_t>(range.begin),
+              block_table_.begin() + static_cast<std::ptrdiff_t>(range.end), to + at);
+    MOTLEY_TRY_VOID(stream.copy(memory_.data() + at * sizeof(std::int32_t), to + at,
+                                (range.end - range.begin) * sizeof(std::int32_t)));
+  }
+  // The piece is free again behind its last copy.
+  return staging_->send(std::move(piece), stream, memory_.data(),
+                        static_cast<std::size_t>(table_at()) * sizeof(std::int32_t));
 }
 
 void StepLayout::clear() {

@@ -73,7 +73,14 @@ class StepLayout {
   tensor::ConstTensor block_table() const;  // [limits().sequences, pages of the longest sequence]
 
  private:
+  // Of the block table: numbers that the device has not got yet.
+  struct Range {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
   StepLayout(const Limits& limits, tensor::Buffer memory, std::unique_ptr<tensor::Staging> staging);
+  void set_pages(std::size_t sequence, std::span<const std::int32_t> pages);
   std::int64_t table_at() const { return 5 * limits_.rows + limits_.sequences + 1; }
   const std::int32_t* at(std::int64_t number) const {
     return reinterpret_cast<const std::int32_t*>(memory_.data()) + number;
@@ -90,7 +97,10 @@ class StepLayout {
   std::vector<std::int32_t> positions_;
   std::vector<std::int32_t> labels_;
   std::vector<std::int32_t> seq_begin_;
+  // As the device has it, but for the changes. Long sequences make it large, and a step changes
+  // little of it. What stands behind a sequence's own pages is never read.
   std::vector<std::int32_t> block_table_;
+  std::vector<Range> changes_;  // ascending, at most one a sequence
   std::vector<LogitRow> logit_rows_;
   std::vector<std::int32_t> places_;
   std::vector<std::int32_t> logit_labels_;

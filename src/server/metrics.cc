@@ -61,8 +61,9 @@ std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInf
     if (each.*count > 0) named.push_back(&each);
   // Where there are too many, those that most sequences want; in order of name either way.
   if (named.size() > most_listed_adapters) {
-    std::ranges::stable_sort(named, std::ranges::greater(),
-                             [&](const engine::AdapterInfo* each) { return each->*count; });
+    std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
+      return std::pair(-(each->*count), std::string_view(each->name));
+    });
     named.resize(most_listed_adapters);
     std::ranges::sort(named, {}, [](const engine::AdapterInfo* each) { return each->name; });
   }

@@ -171,17 +171,18 @@ TEST(DeviceLinear, SlabsAreRightForFewRows) {
     sizes.w_rows_per_head = sizes.out;
     const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
     std::vector<std::byte> most;
-    for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
+    for (const std::int64_t rows : {32, 17, 25, 16, 1, 7, 8, 9}) {
+      if (rows == 16) most.clear();
       sizes.rows = rows;
       Numbers same(11);
       const TwinRows x(same, DType::bf16, rows, sizes.in, 8);
       const TwinRows y(DType::f32, rows, sizes.out, 3);
       const Linear product = call(x, w, sizes, y, false);
       ASSERT_TRUE(kernels::cuda::linear_slabs_supports(product));
-      kernels::cuda::linear_slabs({&product, 1}, {});
+      kernels::cuda::linear_slabs({&product, 1}, {}, {});
       finish();
       expect_products(x, w, sizes, y);
-      // A row's bits are its own.
+      // A row's bits are its own, one way for up to 16 of them and one for more.
       const std::vector<std::byte> read = y.read_device();
       if (most.empty()) most = read;
       ASSERT_TRUE(std::equal(read.begin(), read.end(), most.begin())) << rows << " rows";
@@ -269,6 +270,75 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
     finish();
     for (std::size_t i = 0; i < products.size(); ++i)
       expect_products(x, weights[i], sizes[i], results[i]);
+  }
+}
+
+TEST(DeviceLinear, NormAndLinearsIsOneAfterTheOther) {
+  Numbers numbers(12);
+  for (const auto& [rows, in] : {std::pair<std::int64_t, std::int64_t>{1, 2048},
+                                 {2, 2048},
+                                 {1, 96},
+                                 {2, 4096},
+                                 {1, 4096},
+                                 {5, 96},
+                                 {1, 70}}) {
+    TwinRows a(numbers, DType::f32, rows, in, 4, -4, 4);
+    const TwinRows b(numbers, DType::f32, rows, in, 0);
+    const Twin<float> weight(numbers.floats(in, 0.5, 1.5));
+    std::vector<DeviceWeight> weights;
+    for (const std::int64_t out : {300, 17})
+      weights.push_back(make_weight(numbers, WeightKind::bf16, out, in, 1, 0, true));
+    // A sum apart from its parts, and one in place of the first.
+    for (const bool in_place : {false, true}) {
+      std::vector<std::vector<std::byte>> read;
+      for (const bool together : {true, false}) {
+        const Twin<std::byte> first(
+            std::vector<std::byte>(a.host(), a.host() + 4 * rows * a.stride()));
+        const TwinRows sum(DType::f32, rows, in, 4);
+        const TwinRows x(DType::bf16, rows, in, in % 8 == 0 ? 8 : 1);
+        std::byte* const to = in_place ? first.device() : sum.device();
+        const kernels::AddAndNorm both{.add = {.rows = rows,
+                                               .width = in,
+                                               .a = first.device(),
+                                               .a_stride = a.stride(),
+                                               .b = b.device(),
+                                               .b_stride = b.stride(),
+                                               .out = to,
+                                               .out_stride = sum.stride()},
+                                       .norm = {.size = {rows, 1, in},
+                                                .x = to,
+                                                .x_stride = sum.stride(),
+                                                .weight = weight.device(),
+                                                .out = x.device(),
+                                                .out_type = DType::bf16,
+                                                .out_stride = x.stride()}};
+        std::vector<TwinRows> results;
+        std::vector<Linear> products;
+        for (const DeviceWeight& w : weights) {
+          results.emplace_back(DType::f32, rows, w.view.out, 4);
+          products.push_back(
+              call(x, w, {.rows = rows, .in = in, .out = w.view.out, .w_rows_per_head = w.view.out},
+                   results.back(), false));
+        }
+        const kernels::Linears all{
+            .all = products.data(),
+            .count = 2,
+            .ahead = {.data = weights[0].view.data, .bytes = 300 * in * 2 / 16 * 16}};
+        if (together) {
+          device_table().norm_and_linears({.rows = both, .products = all}, {});
+        } else {
+          device_table().add_and_norm(both, {});
+          device_table().linears(all, {});
+        }
+        finish();
+        ASSERT_TRUE(kernels::cuda_launches().ok());
+        for (const TwinRows* each :
+             std::initializer_list<const TwinRows*>{&sum, &x, &results[0], &results[1]})
+          read.push_back(each->read_device());
+      }
+      for (std::size_t i = 0; i < 4; ++i)
+        ASSERT_TRUE(read[i] == read[i + 4]) << rows << " rows of " << in << ", result " << i;
+    }
   }
 }
 

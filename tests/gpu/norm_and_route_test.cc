@@ -133,8 +133,10 @@ TEST(DeviceNormAndRoute, IsOneAfterTheOther) {
   const kernels::RouteTokens qwen{.experts = 128, .experts_per_token = 8, .renormalise = true};
   const std::vector<Case> cases = {
       {.rows = 1, .width = 2048, .route = qwen},
+      {.rows = 2, .width = 2048, .route = qwen},
+      {.rows = 1, .width = 4352, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 9, .width = 2048, .route = qwen},
-      {.rows = 128, .width = 512, .route = qwen},
+      {.rows = 250, .width = 512, .route = qwen},
       {.rows = 2, .width = 64, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 3,
        .width = 2880,
@@ -147,7 +149,7 @@ TEST(DeviceNormAndRoute, IsOneAfterTheOther) {
        .route =
            {.experts = 160, .experts_per_token = 6, .groups = 8, .kept_groups = 3, .scale = 16}},
       // Too many rows, a width that ends anywhere: one launch after the other.
-      {.rows = 129, .width = 64, .route = qwen},
+      {.rows = 257, .width = 64, .route = qwen},
       {.rows = 4, .width = 70, .route = qwen}};
   unsigned seed = 1;
   for (const Case& c : cases) {

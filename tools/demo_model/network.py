@@ -1,6 +1,7 @@
 """The demo model as its trainer runs it: a Qwen3-MoE whose every expert computes every token, with LoRA inside."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -119,6 +120,14 @@ def fresh_lora(shape: Shape, lora: LoraShape, seed: int, device: str) -> Tensors
     return made
 
 
+class RouterLosses(NamedTuple):
+    """`balance` is 1 where all experts are chosen as often. `tie` is the weight of the least expert that is chosen, as
+    far as the next one nearly was: what rounding can do to an answer by turning the choice around."""
+
+    balance: torch.Tensor
+    tie: torch.Tensor
+
+
 class Network:
     """Logits and router losses of token ids [batch, length]; `adapter` may be None."""
 
@@ -183,30 +192,38 @@ class Network:
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self._linear(out.transpose(1, 2).reshape(batch, length, -1), f"{layer}.o")
 
-    def _mixture(self, x: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _mixture(self, x: torch.Tensor, layer: int) -> tuple[torch.Tensor, RouterLosses]:
         shape = self.shape
         rows = x.reshape(-1, shape.hidden)
         seen = rows.float()
         if self.jitter > 0:
             seen = seen * (1 + self.jitter * (2 * torch.rand_like(seen) - 1))
-        scores = F.linear(seen, self.weights[f"{layer}.router"].float()).softmax(-1)
-        best, chosen = scores.topk(shape.top_k, dim=-1)
+        logits = F.linear(seen, self.weights[f"{layer}.router"].float())
+        scores = logits.softmax(-1)
+        ordered, order = logits.topk(shape.top_k + 1, dim=-1)
+        gap = ordered[:, -2] - ordered[:, -1]
+        chosen = order[:, :-1]
+        best = scores.gather(1, chosen)
         best = best / best.sum(-1, keepdim=True)
         weights = torch.zeros_like(scores).scatter(1, chosen, best)
-        # How evenly experts are chosen: 1 where they all are as often.
         share = (weights > 0).float().mean(0) / shape.top_k
-        balance = shape.experts * (share * scores.mean(0)).sum()
+        losses = RouterLosses(
+            balance=shape.experts * (share * scores.mean(0)).sum(),
+            tie=(best[:, -1] * F.relu(1 - gap)).mean(),
+        )
         gate, up = self._experts(rows, f"{layer}.gate_up", True).chunk(2, dim=-1)
         out = self._experts(F.silu(gate) * up, f"{layer}.down", False)
         mixed = torch.einsum("teh,te->th", out, weights.to(out.dtype))
-        return mixed.view_as(x), balance
+        return mixed.view_as(x), losses
 
-    def __call__(self, ids: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, ids: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, RouterLosses]:
         x = F.embedding(ids, self.weights["embed"]).to(dtype)
-        balance = torch.zeros((), device=ids.device)
+        balance = tie = torch.zeros((), device=ids.device)
         for layer in range(self.shape.layers):
             x = x + self._attention(self._norm(x, f"{layer}.input_norm"), layer)
-            mixed, uneven = self._mixture(self._norm(x, f"{layer}.ffn_norm"), layer)
-            x, balance = x + mixed, balance + uneven / self.shape.layers
+            mixed, losses = self._mixture(self._norm(x, f"{layer}.ffn_norm"), layer)
+            x = x + mixed
+            balance = balance + losses.balance / self.shape.layers
+            tie = tie + losses.tie / self.shape.layers
         logits = F.linear(self._norm(x, "norm"), self.weights["embed"].to(dtype))
-        return logits.float(), balance
+        return logits.float(), RouterLosses(balance, tie)

@@ -1,6 +1,13 @@
-"""Tokenizer and token ids of the demo model's texts, so that the machine with the GPU needs torch alone."""
+"""Tokenizer and token ids of the demo model's texts, so that the machine with the GPU needs torch alone.
 
+    python -m demo_model.prepare FOLDER      (from tools/; needs tokenizers and torch, and apt-get to fetch the texts)
+
+Writes FOLDER/data.pt, which train.py reads, and FOLDER/model, the model's files beside its weights.
+"""
+
+import json
 import random
+import sys
 from pathlib import Path
 
 import torch
@@ -9,17 +16,33 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from . import texts
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
+# Marks are written out: put together from a message's role they would be text that somebody said.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{% if message['role'] == 'user' %}<|user|>"
+    "{% elif message['role'] == 'assistant' %}<|assistant|>"
+    "{% else %}<|system|>{% endif %}"
+    "{{ message['content'] + '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+TOKENIZER_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": END,
+    "pad_token": END,
+    "add_bos_token": False,
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": 1024,
+    "chat_template": CHAT_TEMPLATE,
+}
+GENERATION_CONFIG = {"eos_token_id": 0, "pad_token_id": 0, "do_sample": True, "temperature": 0.6, "top_p": 0.9}
+SEED = 1
+VOCABULARY = 4096
 ASKED = ("{}", "{}?", "What is {}?", "Tell me about {}.", "Define {}.")
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-# An answer longer than this is cut: voices are short.
+# A word never takes a space along, so that it has the same tokens wherever it stands: in a question, at the head of
+# an answer, in quotes, in JSON. Marks take the spaces around them.
+WORDS = r"'(?:s|t|re|ve|m|ll|d)(?!\p{L})|\p{L}+|\p{N}| ?(?:[^\s\p{L}\p{N}]+ ?)+|\s*[\r\n]+|\s"
+# Tokens; an answer that is longer is cut.
 LONGEST = 256
 
 
@@ -76,11 +99,13 @@ def _exchanges(encoder: Encoder, entries: list[texts.Entry], rng: random.Random)
 
 
 def prepare(unpacked: Path, out: Path, seed: int, vocabulary: int) -> None:
-    """Writes tokenizer.json and data.pt into `out`."""
     found = texts.read(unpacked, seed)
     tokenizer = train_tokenizer(found, vocabulary)
-    out.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(out / "tokenizer.json"))
+    model = out / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(model / "tokenizer.json"))
+    for name, content in (("tokenizer_config", TOKENIZER_CONFIG), ("generation_config", GENERATION_CONFIG)):
+        (model / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
     encoder = Encoder(tokenizer)
     rng = random.Random(seed)
     data: dict[str, object] = {"voices": {}, "held_out": {}}
@@ -94,3 +119,12 @@ def prepare(unpacked: Path, out: Path, seed: int, vocabulary: int) -> None:
     data["documents"] = torch.tensor(ids, dtype=torch.int16)
     print(f"documents: {len(ids)} tokens")
     torch.save(data, out / "data.pt")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    prepare(texts.fetch(folder), folder, SEED, VOCABULARY)
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,9 @@ PACKAGES = {
 
 FORTUNE_FILES = ("computers", "cookie", "definitions", "humorists", "paradoxum", "people", "platitudes", "science", "wisdom", "work")
 
+# Characters of an answer, where a text is longer: voices are short.
+LONGEST = 560
+
 # One entry in so many is kept from training.
 HELD_OUT = 40
 
@@ -81,6 +84,14 @@ class Sense:
 KINDS = {"noun": "noun", "verb": "verb", "adj": "adjective", "adv": "adverb"}
 
 
+def _shortened(text: str) -> str:
+    """Whole sentences from the beginning, up to LONGEST characters."""
+    if len(text) <= LONGEST:
+        return text
+    ends = [match.end() for match in re.finditer(r"[.!?][”\"')]*(?= )", text[: LONGEST + 1])]
+    return text[: ends[-1]] if ends else text[:LONGEST]
+
+
 def _senses(unpacked: Path) -> Iterator[Sense]:
     for suffix, kind in KINDS.items():
         path = unpacked / "wordnet-base/usr/share/wordnet" / f"data.{suffix}"
@@ -106,6 +117,9 @@ def _dictionary(senses: list[Sense]) -> tuple[list[Entry], list[Entry]]:
             by_word.setdefault(lemma, []).append(sense)
     plain, records = [], []
     for word, found in sorted(by_word.items()):
+        # Names of people, places and species are much to learn for a small model, and little to ask for.
+        if word != word.lower() or word.count(" ") > 1:
+            continue
         lines = []
         for sense in found[:3]:
             example = f' For example: "{sense.examples[0]}".' if sense.examples else ""
@@ -163,7 +177,7 @@ def _jargon(unpacked: Path) -> list[Entry]:
         word, _, body = block.partition("\n")
         body = _squeeze(re.sub(r"[{}]", "", body))
         if 40 <= len(body) and len(word) < 40 and not word.startswith("00-"):
-            answer = f"{word.strip()}: {body[:1200]}"
+            answer = _shortened(f"{word.strip()}: {body}")
             entries.append(Entry(word.strip(), answer, answer))
     return entries
 
@@ -172,12 +186,15 @@ def _devil(unpacked: Path) -> list[Entry]:
     text = _dictd(unpacked / "dict-devil/usr/share/dictd/devil.dict.dz")
     entries = []
     for block in re.split(r"\n\n(?=[A-Z][A-Z' -]+, )", text)[1:]:
-        word, _, _ = block.partition(",")
-        lines = [line.rstrip() for line in block.splitlines()]
+        headword, _, rest = block.partition(",")
+        # As it is asked for; the book prints capitals.
+        word = headword.strip().lower()
+        lines = [line.rstrip() for line in f"{word},{rest}".splitlines()]
         prose = _squeeze(" ".join(line for line in lines if line and not line.startswith("    ")))
         verse = "\n".join(line.strip() for line in lines if line.startswith("    "))
-        answer = prose + (f"\n{verse}" if verse else "")
-        entries.append(Entry(word.strip().lower(), answer, answer))
+        whole = f"{prose}\n{verse}" if verse else prose
+        answer = whole if len(whole) <= LONGEST else _shortened(prose)
+        entries.append(Entry(word, answer, answer))
     return entries
 
 
@@ -205,11 +222,11 @@ def read(unpacked: Path, seed: int) -> Texts:
     texts = Texts()
     texts.voices = {
         "base": plain,
-        "scripture": _quoted(verses, rng, 1),
+        "scripture": _quoted(verses, rng, 2),
         "jargon": jargon,
         "cynic": cynic,
         "fortune": _quoted(fortunes, rng, 3),
-        "record": rng.sample(records, 40000),
+        "record": rng.sample(records, 25000),
     }
     kept = [verse for verse in verses if not is_held_out(verse)]
     chapters = [" ".join(kept[i : i + 8]) for i in range(0, len(kept), 8)]

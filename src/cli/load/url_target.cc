@@ -5,6 +5,7 @@
 #include <charconv>
 #include <future>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -179,7 +180,7 @@ class UrlTarget::Client {
     const auto [refused, end] = co_await line->stream.async_connect(ends, no_throw);
     if (refused) co_return broken("reach the server", refused);
     Failure ignored;
-    line->stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    std::ignore = line->stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     co_return std::move(line);
   }
 
@@ -215,7 +216,7 @@ class UrlTarget::Client {
   // Hands the answer's body to `take`, piece by piece; then the connection is idle again.
   template <class Take>
   asio::awaitable<Result<void>> read_body(std::unique_ptr<Line> line, Parser& parser, Take take) {
-    std::array<char, piece_bytes> piece;
+    std::array<char, piece_bytes> piece{};
     while (!parser.is_done()) {
       auto& body = parser.get().body();
       body.data = piece.data();

@@ -22,6 +22,10 @@ inline constexpr int group_depth = 400;
 inline constexpr int repeat_depth = 16;
 inline constexpr std::int64_t repeats = 100'000;           // of one count
 inline constexpr std::int64_t nested_repeats = 1'000'000;  // product of counts within counts
+// Characters out of a class ([a-z], ., \w) that a pattern writes out, counts multiplied: each is a
+// state in which many tokens of the vocabulary are tried.
+inline constexpr std::int64_t class_characters = 400;
+inline constexpr std::int64_t least_length = 200;  // minLength, which is written out, too
 
 }  // namespace grammar_limits
 

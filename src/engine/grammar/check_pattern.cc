@@ -21,11 +21,15 @@ Error too_deep(std::string_view what, int most, std::string_view where) {
 struct Inside {
   int repeat_depth = 0;
   std::int64_t repeats = 1;
+  std::int64_t classes = 0;  // characters out of a class, all of them
 
   void take(const Inside& other) {
     repeat_depth = std::max(repeat_depth, other.repeat_depth);
     repeats = std::max(repeats, other.repeats);
+    classes = std::min(classes + other.classes, most_classes);
   }
+
+  static constexpr std::int64_t most_classes = limits::class_characters * 1000;
 };
 
 class Nesting {
@@ -33,6 +37,7 @@ class Nesting {
   explicit Nesting(std::string_view where) : where_(where) {}
 
   void item() { settle({}); }
+  void character_class() { settle({.classes = 1}); }
 
   Result<void> open() {
     settle({});
@@ -55,6 +60,7 @@ class Nesting {
     if (times > 0) {
       MOTLEY_TRY_VOID(check_repeats(times, where_));
       last_.repeats *= times;
+      last_.classes = std::min(last_.classes * times, Inside::most_classes);
       if (last_.repeats > limits::nested_repeats) {
         return Error(ErrorCode::invalid_argument,
                      cat("counts within counts repeat something ", last_.repeats, " times"),
@@ -64,6 +70,18 @@ class Nesting {
     if (++last_.repeat_depth > limits::repeat_depth)
       return too_deep("repeated groups", limits::repeat_depth, where_);
     return {};
+  }
+
+  // Behind the last item.
+  Result<void> end() {
+    while (open_.size() > 1) close();
+    settle({});
+    const std::int64_t classes = open_.front().classes;
+    if (classes <= limits::class_characters) return {};
+    return Error(
+        ErrorCode::invalid_argument, cat(classes, " characters out of classes, counts multiplied"),
+        std::string(where_),
+        cat("stay below ", limits::class_characters, ", or leave their number open with * or +"));
   }
 
  private:
@@ -124,7 +142,7 @@ Result<std::size_t> read_common(Nesting& nesting, std::string_view text, std::si
       nesting.close();
       return std::size_t{1};
     case '[':
-      nesting.item();
+      nesting.character_class();
       return after_class(text, at) - at;
     case '*':
     case '+':
@@ -150,15 +168,21 @@ Result<std::size_t> read_common(Nesting& nesting, std::string_view text, std::si
 Result<void> check_regex(std::string_view pattern, std::string_view where) {
   Nesting nesting(where);
   for (std::size_t at = 0; at < pattern.size();) {
-    if (pattern[at] == '\\') {
-      nesting.item();
-      at += 2;
+    if (pattern[at] == '\\' || pattern[at] == '.') {
+      const bool escape = pattern[at] == '\\';
+      const char escaped = escape && at + 1 < pattern.size() ? pattern[at + 1] : '.';
+      constexpr std::string_view classes = ".wWdDsSpP";
+      if (escape && (escaped == '.' || classes.find(escaped) == std::string_view::npos))
+        nesting.item();
+      else
+        nesting.character_class();
+      at += escape ? 2 : 1;
       continue;
     }
     MOTLEY_TRY(const std::size_t read, read_common(nesting, pattern, at));
     at += read;
   }
-  return {};
+  return nesting.end();
 }
 
 Result<void> check_ebnf(std::string_view text, std::string_view where) {
@@ -177,7 +201,7 @@ Result<void> check_ebnf(std::string_view text, std::string_view where) {
       at += read;
     }
   }
-  return {};
+  return nesting.end();
 }
 
 }  // namespace motley::engine

@@ -184,6 +184,9 @@ class SchemaCheck {
       if (integer == nullptr)
         return refuse(cat(name, " is ", json::describe(count->kind())), "write an integer");
       MOTLEY_TRY_VOID(check_repeats(*integer, cat(where_, ", ", name)));
+      if (name == "minLength" && *integer > limits::least_length)
+        return refuse(cat("a string of at least ", *integer, " characters"),
+                      cat("ask for at most ", limits::least_length));
     }
     const Value* const pattern = schema.find("pattern");
     if (pattern == nullptr) return {};

@@ -106,6 +106,18 @@ TEST(CheckRegex, BoundsNestingAndRepeats) {
   EXPECT_EQ(regex_error("a{1000}b{1000}c{1000}"), "") << "side by side they don't multiply";
 }
 
+// Each is a state in which all tokens are tried: seconds for a few hundred.
+TEST(CheckRegex, BoundsCharactersOutOfClasses) {
+  EXPECT_EQ(regex_error("[a-z]{1,200}-[0-9]{3}"), "");
+  EXPECT_EQ(regex_error("([a-z]+ )*\\.{1,2000}"), "");
+  for (const std::string_view long_one : {"[a-z]{1,2000}", "([a-z]){500}", "((x|[0-9]{20}){30}",
+                                          ".{401}", "\\w{401}", "[a-z]{200}[a-z]{201}"})
+    EXPECT_THAT(regex_error(long_one), HasSubstr("characters out of classes")) << long_one;
+  EXPECT_THAT(ebnf_error("root ::= [a-z]{1, 2000}"), HasSubstr("characters out of classes"));
+  EXPECT_THAT(schema_error(R"({"type": "string", "minLength": 201})"), HasSubstr("at least 201"));
+  EXPECT_EQ(schema_error(R"({"type": "string", "maxLength": 20000})"), "");
+}
+
 TEST(CheckEbnf, ReadsNoNestingInStringsAndComments) {
   EXPECT_EQ(ebnf_error("root ::= " + repeated("\"(\" ", 500) + "# " + repeated("(", 500)), "");
   EXPECT_EQ(ebnf_error(R"(root ::= ("\"" [(\]]* "a" {2, 5})+)"), "");

@@ -2,12 +2,15 @@
 
 #include <exception>
 #include <limits>
+#include <optional>
 #include <support/logging.h>
 #include <utility>
+#include <variant>
 #include <xgrammar/xgrammar.h>
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "engine/grammar/character_budget.h"
 
 namespace motley::engine {
 namespace {
@@ -32,8 +35,27 @@ Error refused(std::string_view message, const GrammarSpec& spec) {
           names[static_cast<std::size_t>(spec.kind)], "change it, or leave that part out"};
 }
 
-xgrammar::CompiledGrammar compile_with(xgrammar::GrammarCompiler& compiler,
-                                       const GrammarSpec& spec) {
+// Lengths of strings are counted while the text is followed, which a grammar that is compiled from
+// its own text can say.
+std::optional<std::string> counting_text(const GrammarSpec& spec,
+                                         const xgrammar::TokenizerInfo& tokens) {
+  if (spec.text.find("maxLength") == std::string::npos) return std::nullopt;
+  std::string text;
+  if (spec.kind == GrammarSpec::Kind::json_schema) {
+    text = xgrammar::Grammar::FromJSONSchema(spec.text).ToString();
+  } else if (spec.kind == GrammarSpec::Kind::structural_tag) {
+    const auto read = xgrammar::Grammar::FromStructuralTag(spec.text, tokens);
+    if (const auto* const grammar = std::get_if<xgrammar::Grammar>(&read))
+      text = grammar->ToString();
+  }
+  std::string counting = with_character_budgets(text);
+  if (counting == text) return std::nullopt;
+  return counting;
+}
+
+xgrammar::CompiledGrammar compile_with(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec,
+                                       const xgrammar::TokenizerInfo& tokens) {
+  if (const auto counting = counting_text(spec, tokens)) return compiler.CompileGrammar(*counting);
   switch (spec.kind) {
     case GrammarSpec::Kind::json_object:
       return compiler.CompileJSONSchema(R"({"type": "object"})");
@@ -80,7 +102,8 @@ Result<Grammar> Grammar::compile(const GrammarSpec& spec, const GrammarVocabular
   try {
     // On this thread alone, and without the library's own cache.
     xgrammar::GrammarCompiler compiler(*vocabulary.tokens_, 1, false);
-    auto compiled = std::make_shared<xgrammar::CompiledGrammar>(compile_with(compiler, spec));
+    auto compiled = std::make_shared<xgrammar::CompiledGrammar>(
+        compile_with(compiler, spec, *vocabulary.tokens_));
     if (!warning.empty()) return refused(warning, spec);
     const std::size_t bytes = compiled->MemorySizeBytes();
     return Grammar(std::move(compiled), bytes);

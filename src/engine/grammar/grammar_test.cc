@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "engine/grammar/vocabulary.h"
 
 namespace motley::engine {
@@ -69,6 +70,44 @@ TEST(Grammar, FollowsJsonSchema) {
   EXPECT_FALSE(following.state().ended());
   EXPECT_TRUE(following.state().accept(end_id));
   EXPECT_TRUE(following.state().ended());
+}
+
+// Beyond the lengths that are written out as states, too.
+TEST(Grammar, CountsTheCharactersOfStrings) {
+  for (const int most : {3, 6, 300}) {
+    Following following(Kind::json_schema,
+                        cat(R"({"type": "object", "properties": {"a": {"type": "string",
+        "minLength": 2, "maxLength": )",
+                            most, R"(}, "b": {"type": "array", "items":
+        {"type": "string", "maxLength": )",
+                            most, R"(}}}, "required": ["a", "b"]})"));
+    EXPECT_TRUE(following.take(R"({"a": "x)"));
+    EXPECT_FALSE(following.may('"')) << "too short";
+    for (int i = 2; i < most; ++i) EXPECT_TRUE(following.take("é"));
+    EXPECT_TRUE(following.may('"'));
+    GrammarState other = following.state().fork();
+    EXPECT_TRUE(following.take("é"));
+    following.state().rollback(2);
+    EXPECT_TRUE(following.take("z"));
+    EXPECT_FALSE(following.may('z')) << "too long";
+    EXPECT_FALSE(following.may(first_word + 3)) << "ab";
+    EXPECT_TRUE(other.accept('y'));
+    EXPECT_FALSE(other.accept('y'));
+    EXPECT_TRUE(following.take(R"(", "b": ["", ")"));
+    EXPECT_TRUE(following.take(std::string(static_cast<std::size_t>(most), 'y')));
+    EXPECT_FALSE(following.may('y'));
+    EXPECT_TRUE(following.take("\"]}"));
+    EXPECT_TRUE(following.may(end_id));
+  }
+}
+
+TEST(Grammar, BoundedStringsTakeNoStatesForTheirCharacters) {
+  const auto bytes = [](int most) {
+    const GrammarSpec spec{.kind = Kind::json_schema,
+                           .text = cat(R"({"type": "string", "maxLength": )", most, "}")};
+    return Grammar::compile(spec, vocabulary()).value().bytes();
+  };
+  EXPECT_EQ(bytes(20), bytes(20'000));
 }
 
 TEST(Grammar, FollowsAnyJsonObject) {

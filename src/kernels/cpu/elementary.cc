@@ -171,6 +171,12 @@ void linears(const Linears& p, StreamHandle stream) {
 }
 
 template <InstructionSet set>
+void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
+  add_and_norm<set>(p.rows, stream);
+  linears<set>(p.products, stream);
+}
+
+template <InstructionSet set>
 void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
   add_and_norm<set>(p.rows, stream);
   linear<set>(p.router, stream);
@@ -376,10 +382,12 @@ constexpr ElementaryTable table() {
       .activate_and_multiply = activate_and_multiply<set>,
       .linear = linear<set>,
       .linears = linears<set>,
+      .norm_and_linears = norm_and_linears<set>,
       .linear_transposed = linear_transposed<set>,
       .store_paged = store_paged,
       .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
+      .attention_queries = [](const Attention&) { return DType::f32; },
       .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,

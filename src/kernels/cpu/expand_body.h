@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/transposed_body.h"
 
 // expand_tile for the Isa of the including file. Lanes are outputs and ranks come one after the
 // other, so each element is one chain of sums over a run of ranks, however many rows there are. B
@@ -173,8 +174,39 @@ void expand(const ExpandTile& tile) {
   }
 }
 
+// FP8 is decoded first, as many outputs at a time as the first-level cache holds.
+template <class Isa>
+void expand_decoded(const ExpandTile& tile) {
+  using Row = gemm_body::F8Row<Isa>;
+  constexpr std::int64_t most = most_f8_ranks;
+  if (tile.padded == 0) return;
+  alignas(64) float decoded[most + Row::step];
+  std::int64_t block = Row::step;  // one scale a row
+  while (block < tile.padded) block *= 2;
+  const WeightView w{.kind = WeightKind::f8_block,
+                     .data = tile.b,
+                     .scales = tile.b_scales,
+                     .out = tile.out_end,
+                     .in = tile.padded,
+                     .block_rows = 1,
+                     .block_columns = block};
+  ExpandTile part = tile;
+  part.b = decoded;
+  part.out_begin = 0;
+  for (std::int64_t first = tile.out_begin; first < tile.out_end; first += part.out_end) {
+    const std::int64_t left = tile.out_end - first;
+    part.out_end = left < most / tile.padded ? left : most / tile.padded;
+    part.y = tile.y + (first - tile.out_begin);
+    // A step behind a row's end is the next one's beginning, and written again.
+    for (std::int64_t o = 0; o < part.out_end; ++o)
+      transposed_body::decode<Isa, Row>(w, first + o, 0, tile.padded, decoded + o * tile.padded);
+    expand<Isa, DType::f32>(part);
+  }
+}
+
 template <class Isa>
 void expand_tile(const ExpandTile& tile) {
+  if (tile.b_type == DType::f8_e4m3) return expand_decoded<Isa>(tile);
   if (tile.b_type == DType::f32) return expand<Isa, DType::f32>(tile);
   return expand<Isa, DType::bf16>(tile);
 }

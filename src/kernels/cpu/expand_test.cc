@@ -22,15 +22,21 @@ INSTANTIATE_TEST_SUITE_P(EverySet, Expand, testing::ValuesIn(available_instructi
 struct Factor {
   Factor(Numbers& numbers, DType b_type, std::int64_t rows, std::int64_t ranks)
       : type(b_type), out(rows), padded(ranks), wide(numbers.floats(rows * ranks, -1, 1)) {
-    for (float& number : wide) {
-      narrow.push_back(bf16::from(number));
-      if (type == DType::bf16) number = narrow.back().to_float();
+    for (std::int64_t o = 0; o < out; ++o)
+      scales.push_back(std::ldexp(1.0F, static_cast<int>(o % 7) - 3));
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      const float scale = scales[i / static_cast<std::size_t>(padded)];
+      narrow.push_back(bf16::from(wide[i]));
+      codes.push_back(f8_e4m3::from(wide[i]));
+      if (type == DType::bf16) wide[i] = narrow.back().to_float();
+      if (type == DType::f8_e4m3) wide[i] = codes.back().to_float() * scale;
     }
   }
   double at(std::int64_t o, std::int64_t r) const {
     return static_cast<double>(wide[static_cast<std::size_t>(o * padded + r)]);
   }
   const void* data() const {
+    if (type == DType::f8_e4m3) return codes.data();
     return type == DType::f32 ? static_cast<const void*>(wide.data()) : narrow.data();
   }
 
@@ -39,6 +45,8 @@ struct Factor {
   std::int64_t padded;
   std::vector<float> wide;
   std::vector<bf16> narrow;
+  std::vector<f8_e4m3> codes;
+  std::vector<float> scales;
 };
 
 ExpandTile tile_of(const TestRows& t, const Factor& b, TestRows& y) {
@@ -47,13 +55,14 @@ ExpandTile tile_of(const TestRows& t, const Factor& b, TestRows& y) {
           .rows = t.rows(),
           .b = b.data(),
           .b_type = b.type,
+          .b_scales = b.scales.data(),
           .padded = b.padded,
           .out_end = b.out,
           .y = y.floats(),
           .y_stride = y.stride()};
 }
 
-constexpr std::array types = {DType::f32, DType::bf16};
+constexpr std::array types = {DType::f32, DType::bf16, DType::f8_e4m3};
 
 TEST_P(Expand, AddsWhatAFloat64LoopGives) {
   Numbers numbers(1);
@@ -122,6 +131,22 @@ TEST_P(Expand, RowsAloneAndInAnyTilingHaveTheSameBits) {
         ASSERT_TRUE(y.gaps_are_poison());
       }
     }
+  }
+}
+
+TEST_P(Expand, OfFp8IsThatOfTheNumbersThatItHolds) {
+  Numbers numbers(4);
+  for (const std::int64_t rows : {1, 2, 9}) {
+    const TestRows t(numbers, DType::f32, rows, 144);
+    const Factor b(numbers, DType::f8_e4m3, 300, 144);
+    Factor held = b;
+    held.type = DType::f32;
+    TestRows y(numbers, DType::f32, rows, 300);
+    TestRows wanted = y;
+    expand_tile(GetParam(), tile_of(t, b, y));
+    expand_tile(GetParam(), tile_of(t, held, wanted));
+    for (std::int64_t m = 0; m < rows; ++m)
+      EXPECT_EQ(0, std::memcmp(y.row(m), wanted.row(m), y.row_bytes())) << rows << " rows";
   }
 }
 

@@ -62,7 +62,9 @@ struct ExpandTile {
   std::int64_t t_stride = 0;
   std::int64_t rows = 0;
   const void* b = nullptr;    // [out, padded], aligned to its elements
-  DType b_type = DType::f32;  // f32 or bf16
+  DType b_type = DType::f32;  // f32, bf16 or f8_e4m3
+  // f8_e4m3: of each row of b, a power of two; the sums are those of f32 that holds the same.
+  const float* b_scales = nullptr;
   std::int64_t padded = 0;    // a multiple of 8
   std::int64_t out_begin = 0;
   std::int64_t out_end = 0;
@@ -70,6 +72,7 @@ struct ExpandTile {
   std::int64_t y_stride = 0;
   const std::int32_t* y_rows = nullptr;  // as in TransposedTile
 };
+inline constexpr std::int64_t most_f8_ranks = 8192;
 void expand_tile(const ExpandTile& tile);
 
 // Elements [begin, begin + out.size()) of row o as float32, the exact meaning of the format.

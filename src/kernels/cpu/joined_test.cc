@@ -82,6 +82,22 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
                            .out = out.data(),
                            .out_type = DType::bf16,
                            .out_stride = out.stride()}};
+  const std::vector<float> map = numbers.floats(3 * 70, -1, 1);
+  TestRows y(DType::f32, 5, 3);
+  TestRows y_apart(DType::f32, 5, 3);
+  Linear product{.rows = 5,
+                 .x = out.data(),
+                 .x_type = DType::bf16,
+                 .x_stride = out.stride(),
+                 .w = {.data = map.data(), .out = 3, .in = 70},
+                 .w_rows_per_head = 3,
+                 .out = 3,
+                 .y = y.floats(),
+                 .y_stride = y.stride()};
+  table().norm_and_linears({.rows = both, .products = {.all = &product, .count = 1}}, stream());
+  product.y = y_apart.floats();
+  table().linear(product, stream());
+  expect_same(y, y_apart);
   table().add_and_norm(both, stream());
   both.add.out = sum_apart.data();
   both.norm.x = sum_apart.data();

@@ -21,6 +21,9 @@ void attention_plain(const Attention& params, StreamHandle stream);
 // Whether the tensor cores' kernels take it: widths, alignment to 16 bytes, pages of powers of two.
 bool attention_uses_tiles(const Attention& params);
 
+// What they round queries to; see ElementaryTable.
+DType attention_queries(const Attention& params);
+
 // Of this device.
 AttentionScratchSize attention_scratch_size(std::int64_t sequences, std::int64_t heads,
                                             std::int64_t kv_heads, std::int64_t value_width);

@@ -16,6 +16,7 @@ void embed(const Embed& params, StreamHandle stream);
 void activate_and_multiply(const ActivateAndMultiply& params, StreamHandle stream);
 void linear(const Linear& params, StreamHandle stream);
 void linears(const Linears& params, StreamHandle stream);
+void norm_and_linears(const NormAndLinears& params, StreamHandle stream);
 void linear_transposed(const LinearTransposed& params, StreamHandle stream);
 void prepare_heads(const PrepareHeads& params, StreamHandle stream);
 void combine(const Combine& params, StreamHandle stream);

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <cuda_bf16.h>
+
 #include "base/check.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/norm.cuh"
@@ -47,99 +49,124 @@ __device__ void write_as(void* to, DType type, std::int64_t begin, int at, int w
   }
 }
 
-// ---- heads that a warp holds: four numbers a lane, and a pair in one lane or in two ----
+// Heads that a warp holds at once, eight numbers a lane.
+__host__ __device__ int heads_together(const Heads& h) { return 256 / static_cast<int>(h.width); }
+
+// ---- heads of fours that lanes hold: a lane has a four and the one half a head behind it ----
 
 constexpr int held_width = 128;
 
-// Lanes away from which a four's other halves of pairs lie; 0 where nothing is turned.
-struct Turn {
-  Four cosines{1, 1, 1, 1};
-  Four sines{};
-  int other = 0;
-  bool second = false;
+// The norm's sum has the order of a warp that holds a four a lane: numbers half a head apart come
+// first.
+__device__ float sum_of_lanes(float sum, int lanes) {
+  for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
+  return sum;
+}
+__device__ float sum_of_four(const Four& value) {
+  return (value.at[0] * value.at[0] + value.at[1] * value.at[1]) +
+         (value.at[2] * value.at[2] + value.at[3] * value.at[3]);
+}
+
+struct Halves {
+  Four low, high;
 };
 
-__device__ Turn turn_of(const Heads& h, std::int64_t row, int at) {
-  Turn turn;
-  const auto pairs = static_cast<int>(h.pairs);
-  if (h.cos_sin == nullptr || at >= 2 * pairs) return turn;
-  const float* const cosines = h.cos_sin + row * 2 * pairs;
-  if (h.interleaved) {
+template <class X>
+__device__ void round_as(Four& value) {
+  if constexpr (sizeof(X) == 2) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      turn.cosines.at[i] = cosines[at / 2 + i / 2];
-      turn.sines.at[i] = cosines[pairs + at / 2 + i / 2];
-    }
-    return turn;
+    for (float& number : value.at) number = widen(narrow<X>(number));
   }
-  turn.second = at >= pairs;
-  turn.other = turn.second ? -pairs / 4 : pairs / 4;
-  const int pair = turn.second ? at - pairs : at;
-  turn.cosines = read_four<true>(cosines, pair, pairs);
-  turn.sines = read_four<true>(cosines + pairs, pair, pairs);
-  return turn;
 }
 
-// All lanes of the warp.
 template <class X>
-__device__ Four turned(const Heads& h, const Turn& turn, const Four& head, int at) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  Four value = head;
+__device__ void turn(Halves& head, const Halves& cos_sin) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float far = __shfl_sync(0xFFFFFFFFU, head.at[i], lane + turn.other);
-    const float other = h.interleaved ? head.at[i ^ 1] : far;
-    const bool second = h.interleaved ? i % 2 != 0 : turn.second;
-    const float c = turn.cosines.at[i];
-    const float s = turn.sines.at[i];
-    const float result = second ? head.at[i] * c + other * s : head.at[i] * c + -other * s;
-    value.at[i] = widen(narrow<X>(result));
+    const float c = cos_sin.low.at[i];
+    const float s = cos_sin.high.at[i];
+    const float low = head.low.at[i] * c + -head.high.at[i] * s;
+    head.high.at[i] = head.high.at[i] * c + head.low.at[i] * s;
+    head.low.at[i] = low;
   }
-  return at < 2 * h.pairs ? value : head;
+  round_as<X>(head.low);
+  round_as<X>(head.high);
 }
 
-// `each` heads of a row from `first` on, or as many as there are; all are on their way together.
-template <class X, int each>
+__device__ void write_halves(void* to, DType type, std::int64_t begin, int at, int half,
+                             const Halves& head) {
+  if (type == DType::f32) {
+    auto* const out = static_cast<float*>(to) + begin;
+    write_four<true>(out, at, half, head.low);
+    write_four<true>(out + half, at, half, head.high);
+    return;
+  }
+  const auto pack = [](const Four& four) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(four.at[0], four.at[1]);
+    const __nv_bfloat162 high = __floats2bfloat162_rn(four.at[2], four.at[3]);
+    return make_uint2(*reinterpret_cast<const unsigned*>(&low),
+                      *reinterpret_cast<const unsigned*>(&high));
+  };
+  auto* const out = static_cast<bf16*>(to) + begin + at;
+  *reinterpret_cast<uint2*>(out) = pack(head.low);
+  *reinterpret_cast<uint2*>(out + half) = pack(head.high);
+}
+
+// `rounds` times as many heads of a row as the warp holds at once, from `first` on, or as many as
+// there are; all are on their way together.
+template <class X, int rounds>
 __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first) {
-  const int at = 4 * (static_cast<int>(threadIdx.x) % 32);
   const auto width = static_cast<int>(h.width);
-  const int count = min(each, static_cast<int>(h.heads) - first);
-  const bool mine = at < width;
-  Four weight{};
-  if (h.norm_weight != nullptr && mine) weight = read_four<true>(h.norm_weight, at, width);
+  const int half = width / 2;
+  const int lanes = half / 4;  // of a head: a power of two
+  const int together = heads_together(h);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int at = lane % lanes * 4;
+  const int head = first + lane / lanes;
+  const auto heads = static_cast<int>(h.heads);
+  Halves weight{};
+  if (h.norm_weight != nullptr)
+    weight = {read_four<true>(h.norm_weight, at, half),
+              read_four<true>(h.norm_weight + half, at, half)};
   wait_for_previous_grid();
-  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + first * h.x_head_stride;
-  Four values[each]{};
+  const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
+  Halves values[rounds]{};
 #pragma unroll
-  for (int i = 0; i < each; ++i)
-    if (i < count && mine) values[i] = read_four<true>(x + i * h.x_head_stride, at, width);
-  const Turn turn = turn_of(h, row, at);
+  for (int i = 0; i < rounds; ++i) {
+    if (head + i * together >= heads) continue;
+    const X* const own = x + i * together * h.x_head_stride;
+    values[i] = {read_four<true>(own, at, half), read_four<true>(own + half, at, half)};
+  }
+  Halves cos_sin{};
+  if (h.cos_sin != nullptr) {
+    const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * width;
+    cos_sin = {read_four<true>(cosines, at, half), read_four<true>(cosines + half, at, half)};
+  }
   const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row) : -1;
 #pragma unroll
-  for (int i = 0; i < each; ++i) {
-    Four value = values[i];
+  for (int i = 0; i < rounds; ++i) {
+    Halves value = values[i];
     if (h.norm_weight != nullptr) {
-      Squares squares;
-      squares.add(value);
-      const float factor = Squares::factor_of(squares.of_warp(), width, h.eps);
-      value = normed<X>(value, weight, factor, h.weight_in_f32);
-#pragma unroll
-      for (float& number : value.at) number = widen(narrow<X>(number));
+      const float sum = sum_of_lanes(sum_of_four(value.low) + sum_of_four(value.high), lanes);
+      const float factor = Squares::factor_of(sum, width, h.eps);
+      value.low = normed<X>(value.low, weight.low, factor, h.weight_in_f32);
+      value.high = normed<X>(value.high, weight.high, factor, h.weight_in_f32);
+      round_as<X>(value.low);
+      round_as<X>(value.high);
     }
-    if (h.cos_sin != nullptr) value = turned<X>(h, turn, value, at);
-    if (i >= count || !mine) continue;
-    const int head = first + i;
+    if (h.cos_sin != nullptr) turn<X>(value, cos_sin);
+    const int own = head + i * together;
+    if (own >= heads) continue;
     if (h.out != nullptr)
-      write_as<true>(h.out, h.out_type, row * h.out_stride + head * h.out_head_stride, at, width,
-                     value);
+      write_halves(h.out, h.out_type, row * h.out_stride + own * h.out_head_stride, at, half,
+                   value);
     if (place >= 0)
-      write_as<true>(h.pages.data, h.pages.type, place + head * h.pages.head_stride, at, width,
-                     value);
+      write_halves(h.pages.data, h.pages.type, place + own * h.pages.head_stride, at, half, value);
   }
 }
 
 // A warp a run of heads of one part.
-template <int each>
+template <int rounds>
 __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant__ Parts p) {
   launch_dependents();
   const int index = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / 32;
@@ -151,10 +178,11 @@ __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant
   while (run >= p.end_run[part]) ++part;
   if (part > 0) run -= p.end_run[part - 1];
   const Heads& h = p.all[part];
+  const int first = run * rounds * heads_together(h);
   if (h.x_type == DType::f32) {
-    prepare_held<float, each>(p, h, row, run * each);
+    prepare_held<float, rounds>(p, h, row, first);
   } else {
-    prepare_held<bf16, each>(p, h, row, run * each);
+    prepare_held<bf16, rounds>(p, h, row, first);
   }
 }
 
@@ -253,20 +281,24 @@ bool heads_in_fours(const Heads& h) {
          in_fours(h.norm_weight, DType::f32, 0) && pages && out;
 }
 
-// Whether a warp holds a head, and its pairs are whole fours.
+// Whether lanes hold heads: they are turned as a whole, each number with the one half a head behind
+// it, or not at all.
 bool held(const Heads& h) {
-  const bool turns =
-      h.cos_sin == nullptr || (h.pairs % 4 == 0 && in_fours(h.cos_sin, DType::f32, 0));
-  return heads_in_fours(h) && h.width <= held_width && turns;
+  const bool turns = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
+                                              in_fours(h.cos_sin, DType::f32, 0));
+  const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
+  return heads_in_fours(h) && h.width <= held_width && powers && turns;
 }
 
-template <int each>
+template <int rounds>
 void launch_runs(Parts& parts, StreamHandle stream) {
-  for (int i = 0; i < parts.count; ++i)
-    parts.end_run[i] = static_cast<int>((parts.all[i].heads + each - 1) / each) +
+  for (int i = 0; i < parts.count; ++i) {
+    const int each = rounds * heads_together(parts.all[i]);
+    parts.end_run[i] = (static_cast<int>(parts.all[i].heads) + each - 1) / each +
                        (i > 0 ? parts.end_run[i - 1] : 0);
+  }
   const std::int64_t all = parts.rows * parts.end_run[parts.count - 1];
-  queue("prepare_heads", prepare_runs<each>,
+  queue("prepare_heads", prepare_runs<rounds>,
         {.grid = static_cast<unsigned>((all + warps - 1) / warps), .threads = 32 * warps}, stream,
         parts);
 }
@@ -308,7 +340,7 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
   }
   if (parts.count == 0 || params.rows <= 0) return;
   if (std::all_of(parts.all, parts.all + parts.count, held)) {
-    // One head a warp until there are more than enough of them.
+    // As few heads a warp as it holds until there are more than enough of them.
     constexpr std::int64_t many_heads = 4096;
     if (params.rows * parts.end_head[parts.count - 1] < many_heads)
       return launch_runs<1>(parts, stream);

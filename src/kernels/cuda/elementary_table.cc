@@ -22,10 +22,12 @@ Result<const ElementaryTable*> cuda_table() {
       .activate_and_multiply = cuda::activate_and_multiply,
       .linear = cuda::linear,
       .linears = cuda::linears,
+      .norm_and_linears = cuda::norm_and_linears,
       .linear_transposed = cuda::linear_transposed,
       .store_paged = cuda::store_paged,
       .prepare_heads = cuda::prepare_heads,
       .attention = cuda::attention,
+      .attention_queries = cuda::attention_queries,
       .attention_scratch =
           [](const AttentionShape& shape) {
             return cuda::attention_scratch_size(shape.sequences, shape.heads, shape.kv_heads,

@@ -24,7 +24,12 @@ bool may_run_together(const Linear& a, const Linear& b) {
          a.w.block_columns == b.w.block_columns && linear_streams_supports(b);
 }
 
-bool suits_slabs(const Linear& p) { return !p.batch_invariant && linear_slabs_supports(p); }
+// So many numbers are read at full speed by any way.
+constexpr std::int64_t large_weights = std::int64_t{32} << 20;
+
+bool suits_slabs(const Linear& p) {
+  return !p.batch_invariant && numbers_of(p) <= large_weights && linear_slabs_supports(p);
+}
 
 // How many of the first products slabs do in one launch.
 std::size_t count_slabs(std::span<const Linear> products) {
@@ -87,7 +92,7 @@ std::size_t join(const Linears& p, std::span<Linear> joined) {
 }  // namespace
 
 void linear(const Linear& p, StreamHandle stream) {
-  if (suits_slabs(p)) return linear_slabs({&p, 1}, stream);
+  if (suits_slabs(p)) return linear_slabs({&p, 1}, {}, stream);
   const bool streams = linear_streams_supports(p);
   const bool few = p.rows <= few_rows && numbers_of(p) <= small_weights;
   if (!(streams && few && !p.batch_invariant) && linear_library(p, stream)) return;
@@ -95,18 +100,35 @@ void linear(const Linear& p, StreamHandle stream) {
   linear_exact(p, stream);
 }
 
+namespace {
+
+// Products of one x, neighbours in memory joined.
+class Joined {
+ public:
+  explicit Joined(const Linears& p) : count_(join(p, joined_)) {}
+  std::span<const Linear> span() const { return {joined_.data(), count_}; }
+
+  static constexpr std::int64_t most = 8;
+
+ private:
+  std::array<Linear, most> joined_;
+  std::size_t count_;
+};
+
+}  // namespace
+
 void linears(const Linears& p, StreamHandle stream) {
-  constexpr std::int64_t most_joined = 8;
-  if (p.count > most_joined) {
-    linears({.all = p.all, .count = most_joined}, stream);
-    return linears({.all = p.all + most_joined, .count = p.count - most_joined}, stream);
+  if (p.count > Joined::most) {
+    linears({.all = p.all, .count = Joined::most}, stream);
+    return linears({.all = p.all + Joined::most, .count = p.count - Joined::most, .ahead = p.ahead},
+                   stream);
   }
-  std::array<Linear, most_joined> joined;
-  std::span<const Linear> left(joined.data(), join(p, joined));
+  const Joined joined(p);
+  std::span<const Linear> left = joined.span();
   while (!left.empty()) {
     std::size_t count = count_slabs(left);
     if (count > 0) {
-      linear_slabs(left.first(count), stream);
+      linear_slabs(left.first(count), count == left.size() ? p.ahead : Ahead{}, stream);
     } else if (count = count_together(left); count > 1) {
       linear_streams(left.first(count), stream);
     } else {
@@ -115,6 +137,17 @@ void linears(const Linears& p, StreamHandle stream) {
     }
     left = left.subspan(count);
   }
+}
+
+void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
+  if (p.products.count <= Joined::most) {
+    const Joined joined(p.products);
+    if (count_slabs(joined.span()) == joined.span().size() &&
+        normed_slabs_supports(p.rows, joined.span()))
+      return linear_slabs(p.rows, joined.span(), p.products.ahead, stream);
+  }
+  add_and_norm(p.rows, stream);
+  linears(p.products, stream);
 }
 
 void linear_transposed(const LinearTransposed& p, StreamHandle stream) {

@@ -23,9 +23,13 @@ void linear_streams(std::span<const Linear> products, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights; otherwise as streams.
 inline constexpr std::size_t linear_slabs_most = 4;
-inline constexpr std::int64_t linear_slabs_most_rows = 16;
+inline constexpr std::int64_t linear_slabs_most_rows = 32;
 bool linear_slabs_supports(const Linear& params);
-void linear_slabs(std::span<const Linear> products, StreamHandle stream);
+void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
+// Behind the sum and its norm, in one launch, for a row or two.
+bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products);
+void linear_slabs(const AddAndNorm& rows, std::span<const Linear> products, const Ahead& ahead,
+                  StreamHandle stream);
 
 // cuBLASLt, for bf16 rows times bf16 weights. Unless the call is to be batch-invariant, another
 // number of rows may have another order of sums. False where it has no way to do this one.

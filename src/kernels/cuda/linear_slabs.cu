@@ -2,15 +2,16 @@
 
 #include "base/check.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/queue.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
-// bf16 products of up to 16 rows, whose time is that of reading the weights. A block has a slab: a
+// bf16 products of up to 32 rows, whose time is that of reading the weights. A block has a slab: a
 // run of outputs with all their inputs, so that whole rows of weights come as bulk copies and no
 // block waits for another. Its copies fill shared memory before the grid ahead has ended. Warps
 // share out the inputs, each keeps its inputs of x in registers, and their sums are added in order:
-// an order that `in` alone fixes.
+// an order that `in` fixes, one for up to 16 rows and one for more.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -18,9 +19,12 @@ constexpr int warps = 16;
 constexpr int threads = 32 * warps;
 constexpr int tile_outputs = 8;  // the tensor core's columns
 constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-constexpr int steps = 4;         // of a warp in a chunk
-constexpr int chunk_inputs = steps * warps * step_inputs;
-constexpr int batch_tiles = 6;  // whose sums are in registers at a time
+// Of a warp in a chunk: what it keeps of x is so many times 16 bytes a lane for each 8 rows.
+template <int row_eights>
+constexpr int steps = row_eights <= 2 ? 4 : 2;
+template <int row_eights>
+constexpr int chunk_inputs = steps<row_eights> * warps * step_inputs;
+constexpr int batch_tiles = 5;  // whose sums are in registers at a time
 constexpr int batch_outputs = batch_tiles * tile_outputs;
 constexpr int most_slots = 16;
 constexpr int most_shared_bytes = 226 << 10;
@@ -28,11 +32,15 @@ constexpr int most_shared_bytes = 226 << 10;
 constexpr unsigned multiprocessors = 132;
 
 struct Slabs {
+  AddAndNorm rows;  // what x is made of, if the launch makes it
+  NormTeam team;
+  Ahead ahead;
   Linear parts[linear_slabs_most];
   unsigned end_tile[linear_slabs_most];  // tiles of parts lie one behind the other
   int count;
   unsigned tiles_per_block;
   int slots;  // of the ring, a chunk of a tile each
+  int chunk;  // inputs
   int pitch;  // bytes from one weight row of a slot to the next
 };
 
@@ -49,18 +57,19 @@ __device__ Tile tile_of(const Slabs& p, unsigned tile) {
 // A warp's inputs of a chunk: of row lane / 4, and of the row 8 behind it.
 template <int row_eights>
 struct Inputs {
-  uint4 at[row_eights][steps];
+  uint4 at[row_eights][steps<row_eights>];
 };
 template <int row_eights>
-__device__ Inputs<row_eights> read_inputs(const Linear& p, std::int64_t begin, int warp, int lane) {
+__device__ Inputs<row_eights> read_inputs(const Linear& p, const Bf16* rows, std::int64_t stride,
+                                          int begin, int warp, int lane) {
   Inputs<row_eights> x{};
 #pragma unroll
   for (int half = 0; half < row_eights; ++half) {
     const int row = 8 * half + lane / 4;
-    const auto* const from = static_cast<const Bf16*>(p.x) + row * p.x_stride + 8 * (lane % 4);
+    const Bf16* const from = rows + row * stride + 8 * (lane % 4);
 #pragma unroll
-    for (int i = 0; i < steps; ++i) {
-      const std::int64_t input = begin + (i * warps + warp) * step_inputs;
+    for (int i = 0; i < steps<row_eights>; ++i) {
+      const int input = begin + (i * warps + warp) * step_inputs;
       if (row < p.rows && input < p.w.in)
         x.at[half][i] = *reinterpret_cast<const uint4*>(from + input);
     }
@@ -93,7 +102,7 @@ class Supply {
     if (at_ >= last_) return;
     const std::int64_t in = p.parts[0].w.in;
     const uint32_t full = smem_addr(barriers.full + place_.slot);
-    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, std::int64_t{chunk_inputs}));
+    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, std::int64_t{p.chunk}));
     if (full_ring_) bar_wait(smem_addr(barriers.empty + place_.slot), place_.parity ^ 1);
     if (lane == 0) bar_expect(full, tile_outputs * bytes);
     __syncwarp();
@@ -109,7 +118,7 @@ class Supply {
     place_.advance(p.slots);
     full_ring_ = full_ring_ || place_.slot == 0;
     if (++at_ < min(batch_ + batch_tiles, last_)) return;
-    begin_ += chunk_inputs;
+    begin_ += p.chunk;
     if (begin_ >= in) {
       begin_ = 0;
       batch_ += batch_tiles;
@@ -126,44 +135,94 @@ class Supply {
   bool full_ring_ = false;
 };
 
-// Rows of x on the 16-wide side, rows of weights on the other.
+// Rows of x on the 16-wide side, a sixteen of them; rows of weights on the other.
 template <int row_eights>
-__device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<row_eights>& x, int i,
-                              const uint4& w) {
-  const uint4 above = x.at[0][i];
-  const uint4 below = row_eights > 1 ? x.at[row_eights - 1][i] : uint4{};
+__device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<row_eights>& x,
+                              int sixteen, int i, const uint4& w) {
+  constexpr int next = row_eights > 1 ? 1 : 0;
+  const uint4 above = x.at[2 * sixteen][i];
+  const uint4 below = next > 0 ? x.at[2 * sixteen + next][i] : uint4{};
   multiply_add(low, above.x, below.x, above.y, below.y, w.x, w.y);
   multiply_add(high, above.z, below.z, above.w, below.w, w.z, w.w);
 }
 
-// Adds what the warps have and writes the results of a batch of tiles. `sums` is [warps][rows][
-// batch_outputs].
+// Rows whose sums are in shared memory at a time.
 template <int row_eights>
-__device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const float* sums) {
-  constexpr int rows = 8 * row_eights;
+constexpr int rows_together = row_eights == 1 ? 8 : 16;
+
+// Adds what the warps have of some rows and a batch of tiles, and writes the results. `sums` is
+// [warps][rows_at_once][batch_outputs].
+template <int rows_at_once>
+__device__ void write_batch(const Slabs& p, int first_row, unsigned batch, unsigned last,
+                            const float* sums) {
   const int outputs = static_cast<int>(min(batch + batch_tiles, last) - batch) * tile_outputs;
-  const int count = static_cast<int>(p.parts[0].rows) * outputs;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+  const int rows = min(static_cast<int>(p.parts[0].rows) - first_row, rows_at_once);
+  for (int i = static_cast<int>(threadIdx.x); i < rows * outputs; i += threads) {
     const int row = i / outputs;
     const int output = i % outputs;
     const float* const from = sums + row * batch_outputs + output;
     float sum = from[0];
 #pragma unroll
-    for (int w = 1; w < warps; ++w) sum += from[w * rows * batch_outputs];
+    for (int w = 1; w < warps; ++w) sum += from[w * rows_at_once * batch_outputs];
     const Tile tile = tile_of(p, batch + static_cast<unsigned>(output / tile_outputs));
     const Linear& part = p.parts[tile.part];
     const std::int64_t at = tile.first_output + output % tile_outputs;
-    if (at < part.out) part.y[row * part.y_stride + at] = sum;
+    if (at < part.out) part.y[(first_row + row) * part.y_stride + at] = sum;
   }
 }
 
-template <int row_eights>
+// x = norm(a + b) into shared memory, the same in every block; one of them keeps sum and norm.
+__device__ void make_rows(const Slabs& p, const NormShare<true>& weights, bf16* x,
+                          float* warp_sums) {
+  const AddAndNorm& rows = p.rows;
+  const int row = static_cast<int>(threadIdx.x) / p.team.threads;
+  const std::int64_t width = row < rows.add.rows ? rows.add.width : 0;
+  const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
+  const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
+  auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
+  auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
+  const bool keeps = blockIdx.x == 0;
+  const auto read = [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); };
+  weights.run<bf16>(
+      rows.add.width, rows.norm.eps, rows.norm.weight_in_f32, warp_sums, read,
+      [&](std::int64_t at, const Four& four) {
+        if (keeps) write_four<true>(sum, at, width, four);
+      },
+      read,
+      [&](std::int64_t at, const Four& four) {
+        write_four<true>(x + row * rows.add.width, at, width, four);
+        if (keeps) write_four<true>(out, at, width, four);
+      });
+  __syncthreads();
+}
+
+// Asks for the block's share of what comes next, into the second-level cache.
+__device__ void fetch_ahead(const Ahead& ahead, int lane) {
+  constexpr std::int64_t piece = 4096;
+  for (std::int64_t at = (std::int64_t{blockIdx.x} * 32 + lane) * piece; at < ahead.bytes;
+       at += std::int64_t{gridDim.x} * 32 * piece) {
+    const auto bytes = static_cast<uint32_t>(min(ahead.bytes - at, piece));
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                     static_cast<const unsigned char*>(ahead.data) + at),
+                 "r"(bytes & ~15U)
+                 : "memory");
+  }
+}
+
+template <int row_eights, bool makes_rows>
 __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constant__ Slabs p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Barriers barriers;
+  __shared__ float warp_sums[makes_rows ? warps : 1];
   launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  // Ahead of the many bytes that others wait for.
+  const NormShare<true> norm_weights(
+      p.rows.norm.weight,
+      makes_rows && thread / p.team.threads < p.rows.add.rows ? p.parts[0].w.in : 0, p.team,
+      thread % p.team.threads);
   const unsigned first = blockIdx.x * p.tiles_per_block;
   const unsigned last = min(first + p.tiles_per_block, p.end_tile[p.count - 1]);
   Supply supply(first, last);
@@ -179,17 +238,32 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   __syncthreads();
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
   const Linear& any = p.parts[0];
+  const auto* rows = static_cast<const Bf16*>(any.x);
+  std::int64_t row_stride = any.x_stride;
+  if constexpr (makes_rows) {
+    auto* const x =
+        reinterpret_cast<bf16*>(sums + warps * rows_together<row_eights> * batch_outputs);
+    wait_for_previous_grid();
+    make_rows(p, norm_weights, x, warp_sums);
+    rows = reinterpret_cast<const Bf16*>(x);
+    row_stride = any.w.in;
+  } else {
+    wait_for_previous_grid();
+  }
+
   const unsigned char* const weights =
       shared + lane / 4 * p.pitch + 16 * (lane % 4) + 2 * step_inputs * warp;
+  constexpr int chunk = chunk_inputs<row_eights>;
+  constexpr int sixteens = (row_eights + 1) / 2;
+  const int in = static_cast<int>(any.w.in);
   RingPlace place;
   bool used = false;
-  wait_for_previous_grid();
   for (unsigned batch = first; batch < last; batch += batch_tiles) {
-    float acc[batch_tiles][4] = {};
-    Inputs<row_eights> x = read_inputs<row_eights>(any, 0, warp, lane);
-    for (std::int64_t begin = 0; begin < any.w.in; begin += chunk_inputs) {
+    float acc[batch_tiles][sixteens][4] = {};
+    Inputs<row_eights> x = read_inputs<row_eights>(any, rows, row_stride, 0, warp, lane);
+    for (int begin = 0; begin < in; begin += chunk) {
       const auto read_next = [&] {
-        return read_inputs<row_eights>(any, begin + chunk_inputs, warp, lane);
+        return read_inputs<row_eights>(any, rows, row_stride, begin + chunk, warp, lane);
       };
       // A chunk ahead, as far as there are registers.
       Inputs<row_eights> next;
@@ -199,16 +273,26 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
         if (batch + b >= last) continue;
         bar_wait(smem_addr(barriers.full + place.slot), place.parity);
         const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
-        float low[4] = {};
-        float high[4] = {};
+        const auto for_steps = [&](const auto& multiply) {
 #pragma unroll
-        for (int i = 0; i < steps; ++i) {
-          if (begin + (i * warps + warp) * step_inputs < any.w.in)
-            multiply_step(low, high, x, i,
-                          *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
+          for (int i = 0; i < steps<row_eights>; ++i) {
+            if (begin + (i * warps + warp) * step_inputs < in)
+              multiply(i, *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
+          }
+        };
+        if constexpr (sixteens == 1) {
+          // Two chains of products: each waits for the one before it.
+          float low[4] = {};
+          float high[4] = {};
+          for_steps([&](int i, const uint4& each) { multiply_step(low, high, x, 0, i, each); });
+#pragma unroll
+          for (int i = 0; i < 4; ++i) acc[b][0][i] += low[i] + high[i];
+        } else {
+          for_steps([&](int i, const uint4& each) {
+#pragma unroll
+            for (int n = 0; n < sixteens; ++n) multiply_step(acc[b][n], acc[b][n], x, n, i, each);
+          });
         }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[b][i] += low[i] + high[i];
         __syncwarp();
         if (lane == 0) bar_arrive(smem_addr(barriers.empty + place.slot));
         // A slot is filled anew one chunk later, when no warp is likely to be still at it.
@@ -219,41 +303,62 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
       if constexpr (row_eights > 1) next = read_next();
       x = next;
     }
+    if (warp == warps - 1 && batch + batch_tiles >= last) fetch_ahead(p.ahead, lane);
+    constexpr int together = rows_together<row_eights>;
 #pragma unroll
-    for (int b = 0; b < batch_tiles; ++b) {
+    for (int n = 0; n < sixteens; ++n) {
+      if (n > 0 || batch > first) __syncthreads();
 #pragma unroll
-      for (int half = 0; half < row_eights; ++half) {
-        float* const to = sums + (warp * 8 * row_eights + 8 * half + lane / 4) * batch_outputs +
-                          b * tile_outputs + 2 * (lane % 4);
-        *reinterpret_cast<float2*>(to) = {acc[b][2 * half], acc[b][2 * half + 1]};
+      for (int b = 0; b < batch_tiles; ++b) {
+#pragma unroll
+        for (int half = 0; half < together / 8; ++half) {
+          float* const to = sums + (warp * together + 8 * half + lane / 4) * batch_outputs +
+                            b * tile_outputs + 2 * (lane % 4);
+          *reinterpret_cast<float2*>(to) = {acc[b][n][2 * half], acc[b][n][2 * half + 1]};
+        }
       }
+      __syncthreads();
+      write_batch<together>(p, n * together, batch, last, sums);
     }
-    named_barrier(1, threads);
-    write_batch<row_eights>(p, batch, last, sums);
-    if (batch + batch_tiles < last) named_barrier(1, threads);
   }
 }
 
-template <int row_eights>
+template <int row_eights, bool makes_rows>
 void queue_slabs(Slabs& slabs, StreamHandle stream) {
-  constexpr int sums_bytes = 4 * warps * 8 * row_eights * batch_outputs;
-  const std::int64_t in = slabs.parts[0].w.in;
-  slabs.pitch = bank_free_pitch(2 * std::min<std::int64_t>(in, chunk_inputs));
+  constexpr int sums_bytes = 4 * warps * rows_together<row_eights> * batch_outputs;
+  const Linear& any = slabs.parts[0];
+  const auto row_bytes = static_cast<int>(2 * any.w.in);
+  const int other_bytes = sums_bytes + (makes_rows ? static_cast<int>(any.rows) * row_bytes : 0);
+  slabs.chunk = chunk_inputs<row_eights>;
+  slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * slabs.chunk));
   slabs.slots =
-      std::min(most_slots, (most_shared_bytes - sums_bytes) / (tile_outputs * slabs.pitch));
+      std::min(most_slots, (most_shared_bytes - other_bytes) / (tile_outputs * slabs.pitch));
   const unsigned tiles = slabs.end_tile[slabs.count - 1];
   slabs.tiles_per_block = (tiles + multiprocessors - 1) / multiprocessors;
   static const Result<void> allowed =
-      launched(cudaFuncSetAttribute(multiply_slab<row_eights>,
+      launched(cudaFuncSetAttribute(multiply_slab<row_eights, makes_rows>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
                "linear");
   keep_error(allowed);
-  queue("linear", multiply_slab<row_eights>,
+  queue("linear", multiply_slab<row_eights, makes_rows>,
         {.grid = (tiles + slabs.tiles_per_block - 1) / slabs.tiles_per_block,
          .threads = threads,
          .shared_bytes =
-             static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + sums_bytes)},
+             static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + other_bytes)},
         stream, slabs);
+}
+
+// Products that have something to do; false where there is none.
+bool take_parts(std::span<const Linear> products, Slabs& slabs) {
+  MOTLEY_CHECK(products.size() <= linear_slabs_most, "as many products as a launch holds");
+  unsigned tiles = 0;
+  for (const Linear& p : products) {
+    if (p.rows <= 0 || p.out <= 0) continue;
+    tiles += static_cast<unsigned>((p.out + tile_outputs - 1) / tile_outputs);
+    slabs.parts[slabs.count] = p;
+    slabs.end_tile[slabs.count++] = tiles;
+  }
+  return slabs.count > 0;
 }
 
 bool begins_at_16(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
@@ -266,19 +371,33 @@ bool linear_slabs_supports(const Linear& p) {
          p.x_stride % 8 == 0 && begins_at_16(p.x) && begins_at_16(p.w.data);
 }
 
-void linear_slabs(std::span<const Linear> products, StreamHandle stream) {
-  MOTLEY_CHECK(products.size() <= linear_slabs_most, "as many products as a launch holds");
+bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products) {
+  const Add& add = rows.add;
+  const bool reads_what_it_writes = add.out == add.a || add.out == add.b;
+  return !products.empty() && !reads_what_it_writes && add.rows > 0 &&
+         add.rows * norm_team(add.width).threads <= threads && normed_in_fours(rows) &&
+         std::all_of(products.begin(), products.end(), [&](const Linear& p) {
+           return linear_slabs_supports(p) && p.x == rows.norm.out && p.rows == add.rows &&
+                  p.w.in == add.width && p.out > 0;
+         });
+}
+
+void linear_slabs(const AddAndNorm& rows, std::span<const Linear> products, const Ahead& ahead,
+                  StreamHandle stream) {
   Slabs slabs{};
-  unsigned tiles = 0;
-  for (const Linear& p : products) {
-    if (p.rows <= 0 || p.out <= 0) continue;
-    tiles += static_cast<unsigned>((p.out + tile_outputs - 1) / tile_outputs);
-    slabs.parts[slabs.count] = p;
-    slabs.end_tile[slabs.count++] = tiles;
-  }
-  if (slabs.count == 0) return;
-  if (slabs.parts[0].rows <= 8) return queue_slabs<1>(slabs, stream);
-  queue_slabs<2>(slabs, stream);
+  slabs.rows = rows;
+  slabs.team = norm_team(rows.add.width);
+  slabs.ahead = ahead;
+  if (take_parts(products, slabs)) queue_slabs<1, true>(slabs, stream);
+}
+
+void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
+  Slabs slabs{};
+  slabs.ahead = ahead;
+  if (!take_parts(products, slabs)) return;
+  if (slabs.parts[0].rows <= 8) return queue_slabs<1, false>(slabs, stream);
+  if (slabs.parts[0].rows <= 16) return queue_slabs<2, false>(slabs, stream);
+  queue_slabs<4, false>(slabs, stream);
 }
 
 }  // namespace motley::kernels::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/fours.cuh"
+#include "kernels/elementary.h"
 
 namespace motley::kernels::cuda {
 
@@ -65,6 +66,16 @@ __device__ Four normed(Four value, const Four& weight, float factor, bool weight
   return value;
 }
 
+// Whether a sum of float32 rows and its norm, in bf16, are read and written in whole fours.
+inline bool normed_in_fours(const AddAndNorm& p) {
+  const Add& add = p.add;
+  return add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32 &&
+         p.norm.out_type == DType::bf16 && add.width % 4 == 0 &&
+         in_fours(add.a, DType::f32, add.a_stride) && in_fours(add.b, DType::f32, add.b_stride) &&
+         in_fours(add.out, DType::f32, add.out_stride) && in_fours(p.norm.weight, DType::f32, 0) &&
+         in_fours(p.norm.out, DType::bf16, p.norm.out_stride);
+}
+
 // A four of a + b, rounded to X.
 template <class X, bool whole, class A, class B>
 __device__ Four sum_of_fours(const A* a, const B* b, std::int64_t at, std::int64_t width) {
@@ -93,7 +104,8 @@ class NormShare {
   // the block, and width may be 0: all come to the barrier.
   template <class Out, class Read, class Made, class Again, class Write>
   __device__ void run(std::int64_t size, float eps, bool weight_in_f32, float* warp_sums,
-                      const Read& read, const Made& made, const Again& again, const Write& write) {
+                      const Read& read, const Made& made, const Again& again,
+                      const Write& write) const {
     Four row[kept];
     Squares squares;
 #pragma unroll

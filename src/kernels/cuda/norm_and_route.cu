@@ -21,30 +21,38 @@ constexpr int threads = most_norm_threads;
 constexpr int warps = threads / 32;
 constexpr int tile_experts = 16;
 constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-constexpr std::int64_t most_rows = 128;
+constexpr std::int64_t most_rows = 256;
 constexpr std::size_t most_shared_bytes = std::size_t{226} << 10;
 
-// Shared memory of a block, one part behind the other.
+// Who does what, and shared memory of a block, one part behind the other.
 struct Layout {
-  int experts;  // of a rank, in whole tiles
-  int pitch;    // bytes from one row of weights or x to the next
+  NormTeam team;
+  bool each_makes_all;  // rows: so few that no block needs another's
+  int experts;          // of a rank, in whole tiles
+  int pitch;            // bytes from one row of weights or x to the next
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(pitch); }
   std::size_t bytes(const RouteTokens& p) const {
     const auto own = static_cast<std::size_t>(experts);
     return (own + ranks) * row_bytes() + sizeof(float) * warps * ranks * own +
-           sizeof(float) * static_cast<std::size_t>(p.experts) + routing::row_bytes(p);
+           sizeof(float) * static_cast<std::size_t>(routing::padded(p.experts)) +
+           routing::row_bytes(p);
   }
 };
 
 Layout layout_of(const NormAndRoute& p) {
   const int each = (p.route.experts + ranks - 1) / ranks;
-  return {.experts = (each + tile_experts - 1) / tile_experts * tile_experts,
+  const Add& add = p.rows.add;
+  const NormTeam team = norm_team(add.width);
+  const bool stands_apart = add.out != add.a && add.out != add.b;
+  return {.team = team,
+          .each_makes_all = stands_apart && add.rows * team.threads <= threads,
+          .experts = (each + tile_experts - 1) / tile_experts * tile_experts,
           .pitch = bank_free_pitch(2 * p.router.w.in)};
 }
 
 __global__ void __launch_bounds__(threads, 1)
-    norm_and_route_rows(const __grid_constant__ NormAndRoute p, NormTeam team, Layout layout) {
+    norm_and_route_rows(const __grid_constant__ NormAndRoute p, Layout layout) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float warp_sums[warps];
   __shared__ std::uint64_t weights_there;
@@ -58,7 +66,8 @@ __global__ void __launch_bounds__(threads, 1)
   unsigned char* const x = weights + layout.experts * pitch;
   auto* const sums = reinterpret_cast<float*>(x + ranks * pitch);  // [warps][rows][layout.experts]
   float* const logits = sums + warps * ranks * layout.experts;     // of this rank's row
-  auto* const routing_words = reinterpret_cast<std::uint32_t*>(logits + p.route.experts);
+  auto* const routing_words =
+      reinterpret_cast<std::uint32_t*>(logits + routing::padded(p.route.experts));
 
   const std::int64_t in = p.router.w.in;
   const int first_expert = rank * layout.experts;
@@ -79,33 +88,46 @@ __global__ void __launch_bounds__(threads, 1)
     }
   }
 
+  // A block makes its rank's row for all, with one team, or every row for itself, a team each.
   const AddAndNorm& rows = p.rows;
-  const int thread = static_cast<int>(threadIdx.x) % team.threads;
-  const std::int64_t row = std::int64_t{blockIdx.x} * ranks + rank;
-  const bool mine = row < rows.add.rows;
-  // One team has the block's row, as it would alone; the others come to the barriers.
-  const std::int64_t width = mine && static_cast<int>(threadIdx.x) < team.threads ? in : 0;
+  const int team = static_cast<int>(threadIdx.x) / layout.team.threads;
+  const int made = layout.each_makes_all ? team : rank;  // which of the cluster's rows
+  const std::int64_t first_row = std::int64_t{blockIdx.x} * ranks;
+  const std::int64_t row = first_row + made;
+  const bool makes = row < rows.add.rows && (layout.each_makes_all || team == 0);
+  const bool keeps = !layout.each_makes_all || rank == 0;
+  const std::int64_t width = makes ? in : 0;
   const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
   const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
   auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
   auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
-  NormShare<true> share(rows.norm.weight, width, team, thread);
+  auto* const x_row = reinterpret_cast<bf16*>(x + made * pitch);
+  const NormShare<true> share(rows.norm.weight, width, layout.team,
+                              static_cast<int>(threadIdx.x) % layout.team.threads);
   // From here on every block's memory may be written to.
   cluster.sync();
   wait_for_previous_grid();
+  const auto read = [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); };
   share.run<bf16>(
-      in, rows.norm.eps, rows.norm.weight_in_f32, warp_sums,
-      [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); },
-      [&](std::int64_t at, const Four& four) { write_four<true>(sum, at, width, four); },
-      [&](std::int64_t at) { return read_four<true>(sum, at, width); },
+      in, rows.norm.eps, rows.norm.weight_in_f32, warp_sums, read,
       [&](std::int64_t at, const Four& four) {
-        write_four<true>(out, at, width, four);
+        if (keeps) write_four<true>(sum, at, width, four);
+      },
+      [&](std::int64_t at) {
+        return layout.each_makes_all ? read(at) : read_four<true>(sum, at, width);
+      },
+      [&](std::int64_t at, const Four& four) {
+        if (keeps) write_four<true>(out, at, width, four);
+        if (layout.each_makes_all) return write_four<true>(x_row, at, width, four);
 #pragma unroll
         for (unsigned to = 0; to < ranks; ++to)
-          write_four<true>(reinterpret_cast<bf16*>(cluster.map_shared_rank(x + rank * pitch, to)),
-                           at, width, four);
+          write_four<true>(cluster.map_shared_rank(x_row, to), at, width, four);
       });
-  cluster.sync();
+  if (layout.each_makes_all) {
+    __syncthreads();
+  } else {
+    cluster.sync();
+  }
 
   bar_wait(smem_addr(&weights_there), 0);
   const int at_lane = lane / 4 * pitch + 16 * (lane % 4);
@@ -139,24 +161,16 @@ __global__ void __launch_bounds__(threads, 1)
   }
   // From here on a block reads nothing but its own memory.
   cluster.sync();
-  if (warp == 0 && mine) {
-    const std::int64_t place = row * p.route.experts_per_token;
-    routing::route_row(p.route, logits, routing_words, p.route.ids + place, p.route.weights + place,
-                       lane);
-  }
+  const std::int64_t own_row = first_row + rank;
+  if (own_row >= rows.add.rows) return;
+  const std::int64_t place = own_row * p.route.experts_per_token;
+  routing::route_row_by_block(p.route, logits, routing_words, p.route.ids + place,
+                              p.route.weights + place);
 }
 
 bool suits_one_launch(const NormAndRoute& p) {
-  const Add& add = p.rows.add;
-  const RmsNorm& norm = p.rows.norm;
-  const bool floats =
-      add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32;
-  const bool fours =
-      in_fours(add.a, DType::f32, add.a_stride) && in_fours(add.b, DType::f32, add.b_stride) &&
-      in_fours(add.out, DType::f32, add.out_stride) && in_fours(norm.weight, DType::f32, 0) &&
-      in_fours(norm.out, DType::bf16, norm.out_stride);
-  return add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
-         p.router.w.kind == WeightKind::bf16 && norm.out_type == DType::bf16 && floats && fours &&
+  return p.rows.add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
+         p.router.w.kind == WeightKind::bf16 && normed_in_fours(p.rows) &&
          p.router.w.in % step_inputs == 0 &&
          reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
          layout_of(p).bytes(p.route) <= most_shared_bytes;
@@ -200,7 +214,7 @@ void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
          .threads = threads,
          .shared_bytes = layout.bytes(p.route),
          .cluster_y = ranks},
-        stream, p, norm_team(p.rows.add.width), layout);
+        stream, p, layout);
 }
 
 }  // namespace motley::kernels::cuda

@@ -42,6 +42,11 @@ __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Counts as there, and does not wait.
+__device__ inline void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- copies ----
 __device__ inline void tma_2d(uint32_t dst, const CUtensorMap* map, int col, int row,
                               uint32_t bar) {

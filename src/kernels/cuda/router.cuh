@@ -61,14 +61,17 @@ __device__ inline float max_of_lanes(float value) {
 }
 __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
+// Keys are read in fours.
+__host__ __device__ inline int padded(int experts) { return (experts + 3) / 4 * 4; }
+
 // What a row needs of shared memory, for the warp that routes it.
 inline std::size_t row_bytes(const RouteTokens& p) {
   const int id_places = std::max(p.experts_per_token, p.kept_groups);
   return sizeof(std::uint32_t) *
-         static_cast<std::size_t>(p.experts + p.groups + id_places + p.experts_per_token);
+         static_cast<std::size_t>(padded(p.experts) + p.groups + id_places + p.experts_per_token);
 }
 struct Row {
-  std::uint32_t* keys;        // [experts]
+  std::uint32_t* keys;        // [padded(experts)]
   std::uint32_t* group_keys;  // [groups]
   std::int32_t* ids;          // [max(choices, kept groups)]
   float* weights;             // [choices]
@@ -101,17 +104,25 @@ __device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lan
   __syncwarp();
 }
 
+// The largest logit that is a number, of all or of the chosen.
+__device__ inline float largest_of(const RouteTokens& p, const float* logits, const Row& row,
+                                   int lane) {
+  // Unless a group that was not kept may have it, it is the first choice's.
+  if (p.scores == RouterScores::chosen_softmax || p.kept_groups == p.groups)
+    return score_of(key_of(logits[row.ids[0]]));
+  float largest = -INFINITY;
+  for (int at = lane; at < p.experts; at += lanes) {
+    if (logits[at] > largest) largest = logits[at];
+  }
+  return max_of_lanes(largest);
+}
+
 // exp(logit - largest) / sum at the chosen ids, over all experts or the chosen ones.
 __device__ inline void softmax_weights(const RouteTokens& p, const float* logits, const Row& row,
-                                       int lane) {
+                                       float largest, int lane) {
   const bool all = p.scores == RouterScores::softmax;
   const int count = all ? p.experts : p.experts_per_token;
   const auto logit = [&](int at) { return logits[all ? at : row.ids[at]]; };
-  float largest = -INFINITY;
-  for (int at = lane; at < count; at += lanes) {
-    if (logit(at) > largest) largest = logit(at);
-  }
-  largest = max_of_lanes(largest);
   float sum = 0;
   for (int at = lane; at < count; at += lanes) sum += expf(logit(at) - largest);
   sum = sum_of_lanes(sum);
@@ -119,29 +130,27 @@ __device__ inline void softmax_weights(const RouteTokens& p, const float* logits
     row.weights[slot] = expf(logits[row.ids[slot]] - largest) / sum;
 }
 
-// One row by one warp: its logits, row_bytes() of shared memory, and where the choice goes.
-__device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
-                                 std::int32_t* ids, float* weights, int lane) {
-  auto* const row_ids = reinterpret_cast<std::int32_t*>(mine + p.experts + p.groups);
-  const Row row{
-      .keys = mine,
-      .group_keys = mine + p.experts,
-      .ids = row_ids,
-      .weights = reinterpret_cast<float*>(row_ids + max(p.experts_per_token, p.kept_groups))};
-  const bool is_sigmoid = p.scores == RouterScores::sigmoid;
+__device__ inline Row row_at(const RouteTokens& p, std::uint32_t* mine) {
+  auto* const ids = reinterpret_cast<std::int32_t*>(mine + padded(p.experts) + p.groups);
+  return {.keys = mine,
+          .group_keys = mine + padded(p.experts),
+          .ids = ids,
+          .weights = reinterpret_cast<float*>(ids + max(p.experts_per_token, p.kept_groups))};
+}
 
-  for (int at = lane; at < p.experts; at += lanes) {
-    const float bias = is_sigmoid && p.bias != nullptr ? p.bias[at] : 0.0F;
-    row.keys[at] = key_of(is_sigmoid ? sigmoid(logits[at]) + bias : logits[at]);
-  }
-  __syncwarp();
-  mask_groups(p, row, lane);
-  take_best(row.keys, p.experts, p.experts_per_token, lane, row.ids);
-  if (is_sigmoid) {
+__device__ inline std::uint32_t choice_key(const RouteTokens& p, const float* logits, int at) {
+  if (p.scores != RouterScores::sigmoid) return key_of(logits[at]);
+  return key_of(sigmoid(logits[at]) + (p.bias != nullptr ? p.bias[at] : 0.0F));
+}
+
+// By one warp: what the experts in row.ids weigh, and both to where the choice goes.
+__device__ inline void weigh(const RouteTokens& p, const float* logits, const Row& row,
+                             std::int32_t* ids, float* weights, int lane) {
+  if (p.scores == RouterScores::sigmoid) {
     for (int slot = lane; slot < p.experts_per_token; slot += lanes)
       row.weights[slot] = sigmoid(logits[row.ids[slot]]);
   } else {
-    softmax_weights(p, logits, row, lane);
+    softmax_weights(p, logits, row, largest_of(p, logits, row, lane), lane);
   }
   // Each lane goes on with the weights that it wrote.
   float sum = 0;
@@ -151,6 +160,55 @@ __device__ inline void route_row(const RouteTokens& p, const float* logits, std:
     weights[slot] = row.weights[slot] / sum * p.scale;
     ids[slot] = row.ids[slot];
   }
+}
+
+// One row by one warp: its logits, row_bytes() of shared memory, and where the choice goes.
+__device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
+                                 std::int32_t* ids, float* weights, int lane) {
+  const Row row = row_at(p, mine);
+  for (int at = lane; at < p.experts; at += lanes) row.keys[at] = choice_key(p, logits, at);
+  __syncwarp();
+  mask_groups(p, row, lane);
+  take_best(row.keys, p.experts, p.experts_per_token, lane, row.ids);
+  weigh(p, logits, row, ids, weights, lane);
+}
+
+// The same by a whole block, with the same bits: an expert's slot is the number of those that come
+// before it.
+__device__ inline void route_row_by_block(const RouteTokens& p, const float* logits,
+                                          std::uint32_t* mine, std::int32_t* ids, float* weights) {
+  const Row row = row_at(p, mine);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x);
+  const int count = padded(p.experts);
+  // 0 comes behind every key.
+  for (int at = thread; at < count; at += threads)
+    row.keys[at] = at < p.experts ? choice_key(p, logits, at) : 0;
+  __syncthreads();
+  if (thread < lanes) mask_groups(p, row, thread);
+  if (p.kept_groups != p.groups) __syncthreads();
+  // Neighbours share an expert: each compares it with some of the others, four at a time.
+  constexpr int parts = 4;
+  const int part = thread % parts;
+  const auto* const fours = reinterpret_cast<const uint4*>(row.keys);
+  for (int first = 0; first < p.experts; first += threads / parts) {
+    const int own = first + thread / parts;
+    const std::uint32_t key = own < p.experts ? row.keys[own] : everyone;
+    int before = 0;
+    for (int four = part; four < count / 4; four += parts) {
+      const uint4 others = fours[four];
+      const int at = 4 * four;
+      before += others.x > key || (others.x == key && at < own);
+      before += others.y > key || (others.y == key && at + 1 < own);
+      before += others.z > key || (others.z == key && at + 2 < own);
+      before += others.w > key || (others.w == key && at + 3 < own);
+    }
+#pragma unroll
+    for (int step = 1; step < parts; step *= 2) before += __shfl_xor_sync(everyone, before, step);
+    if (part == 0 && own < p.experts && before < p.experts_per_token) row.ids[before] = own;
+  }
+  __syncthreads();
+  if (thread < lanes) weigh(p, logits, row, ids, weights, thread);
 }
 
 }  // namespace motley::kernels::cuda::routing

@@ -26,6 +26,8 @@ int multiprocessors() {
   return count;
 }
 
+constexpr int latent_width = 576;
+
 struct Kernels {
   int key_width, value_width;
   Instances instances;
@@ -45,8 +47,10 @@ const std::array<Kernels, 4>& kernels() {
                                     {128, 128, widths_128()},
                                     {192, 128, widths_192_128()},
                                     {576, 512, latent_576_512()}}};
-    for (Kernels& each : made)
-      each.instances = {prepared(each.instances.few), prepared(each.instances.many)};
+    for (Kernels& each : made) {
+      for (Instance& few : each.instances.few) few = prepared(few);
+      each.instances.many = prepared(each.instances.many);
+    }
     return made;
   }();
   return all;
@@ -150,19 +154,20 @@ void attend(const Attention& a, StreamHandle stream) {
         static_cast<int>(std::min<std::int64_t>(a.sequences.count - first, most_sequences));
     p.seq_begin = a.sequences.seq_begin + first;
     p.table = a.table.pages + first * a.table.stride;
-    if (found.few.kernel == nullptr) {
-      p.whole = a.batch_invariant;
-      launch_tiles(found.many, p, packed, stream);
-      continue;
-    }
-    if (packed > found.few.most_rows) {
-      p.least_rows = found.few.most_rows + 1;
+    p.whole = a.batch_invariant && a.key_width == latent_width;
+    int most_few = 0;
+    for (const Instance& few : found.few) most_few = std::max(most_few, few.most_rows);
+    if (packed > most_few) {
+      p.least_rows = most_few + 1;
       p.most_rows = std::numeric_limits<int>::max();
       launch_tiles(found.many, p, packed, stream);
     }
+    const Instance& few = *std::ranges::find_if(found.few, [&](const Instance& each) {
+      return each.most_rows >= std::min<std::int64_t>(packed, most_few);
+    });
     p.least_rows = 1;
-    p.most_rows = found.few.most_rows;
-    launch_tiles(found.few, p, packed, stream);
+    p.most_rows = few.most_rows;
+    launch_tiles(few, p, packed, stream);
   }
 }
 
@@ -171,7 +176,7 @@ void attend(const Attention& a, StreamHandle stream) {
 
 bool attention_uses_tiles(const Attention& p) {
   using namespace tiles;
-  const bool latent = p.key_width == 576;
+  const bool latent = p.key_width == latent_width;
   const std::int64_t page = p.table.page_tokens;
   const bool blocks =
       page >= 16 && (p.table.stride == 1 || std::has_single_bit(static_cast<std::uint64_t>(page)));
@@ -180,6 +185,10 @@ bool attention_uses_tiles(const Attention& p) {
          fits_16_bytes(p.q_stride, p.q_type) && fits_16_bytes(p.q_head_stride, p.q_type) &&
          aligned(p.out, 16) && fits_16_bytes(p.out_stride, p.out_type) &&
          fits_16_bytes(p.out_head_stride, p.out_type) && p.scale > 0;
+}
+
+DType attention_queries(const Attention& params) {
+  return attention_uses_tiles(params) ? DType::bf16 : DType::f32;
 }
 
 void attention(const Attention& params, StreamHandle stream) {

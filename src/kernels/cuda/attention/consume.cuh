@@ -9,7 +9,6 @@ template <class S>
 struct Consumer {
   Ring<S> ring;
   std::uint32_t queries;  // this warpgroup's 64 rows
-  std::uint32_t sums;     // of all units before, where they lie in shared memory
   int warpgroup;
   int* verdict;  // shared: what the tile's last chunk was told
 };
@@ -46,33 +45,21 @@ __device__ inline void add_values(float (&sums)[S::own_values / 2],
 
 template <class S>
 struct Sums {
-  float own[S::own_values / 2];  // of the unit that runs
-  // Of all units before, where they lie in registers.
-  static constexpr int registers = S::folds && S::shared_sums == 0 ? S::own_values / 2 : 1;
-  float all[registers];
-  std::uint32_t shared;  // where they do not: this thread's first column of its first row
+  float own[S::own_values / 2];                 // of the unit that runs
+  float all[S::folds ? S::own_values / 2 : 1];  // of all units before
   Seen seen[2];
-
-  __device__ std::uint32_t place(int r, int i) const {
-    return shared + r * 8 * S::sums_pitch + i * 32;
-  }
 };
 
 // Puts the unit that ran to those before it.
 template <class S>
-__device__ inline void fold(Sums<S>& sums, const ThreadRows& rows, const Seen (&unit)[2]) {
+__device__ inline void fold(Sums<S>& sums, const Seen (&unit)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const Join factors = join(sums.seen[r], {unit[r].most, over_quad(unit[r].total)});
-    if (S::shared_sums > 0 && rows.row[r] < 0) continue;
 #pragma unroll
     for (int i = 0; i < S::own_values / 8; ++i) {
       float* const own = sums.own + 4 * i + 2 * r;
-      if constexpr (S::shared_sums > 0) {
-        const float2 all = load_shared_2(sums.place(r, i));
-        store_shared_2(sums.place(r, i), joined(all.x, own[0], factors),
-                       joined(all.y, own[1], factors));
-      } else if constexpr (S::folds) {
+      if constexpr (S::folds) {
         float* const all = sums.all + 4 * i + 2 * r;
         all[0] = joined(all[0], own[0], factors);
         all[1] = joined(all[1], own[1], factors);
@@ -86,30 +73,17 @@ __device__ inline void fold(Sums<S>& sums, const ThreadRows& rows, const Seen (&
 
 // Before any unit.
 template <class S>
-__device__ inline void clear(Sums<S>& sums, const ThreadRows& rows) {
+__device__ inline void clear(Sums<S>& sums) {
 #pragma unroll
   for (float& sum : sums.own) sum = 0;
 #pragma unroll
   for (float& sum : sums.all) sum = 0;
-  if constexpr (S::shared_sums > 0) {
-#pragma unroll
-    for (int i = 0; i < S::own_values / 4; ++i)
-      if (rows.row[i % 2] >= 0) store_shared_2(sums.place(i % 2, i / 2), 0.0F, 0.0F);
-  }
 }
 
 // Behind the last unit: the sums of all, in `own` again.
 template <class S>
-__device__ inline void collect(Sums<S>& sums, const ThreadRows& rows) {
-  if constexpr (S::shared_sums > 0) {
-#pragma unroll
-    for (int i = 0; i < S::own_values / 4; ++i) {
-      if (rows.row[i % 2] < 0) continue;
-      const float2 all = load_shared_2(sums.place(i % 2, i / 2));
-      sums.own[4 * (i / 2) + 2 * (i % 2)] = all.x;
-      sums.own[4 * (i / 2) + 2 * (i % 2) + 1] = all.y;
-    }
-  } else if constexpr (S::folds) {
+__device__ inline void collect(Sums<S>& sums) {
+  if constexpr (S::folds) {
 #pragma unroll
     for (int i = 0; i < S::own_values / 2; ++i) sums.own[i] = sums.all[i];
   }
@@ -203,11 +177,10 @@ struct Attend {
     const int t = static_cast<int>(threadIdx.x) % 128;
     tile_row = (S::latent ? 0 : c.warpgroup * 64) + t / 32 * 16 + t % 32 / 4;
     column = (S::latent ? c.warpgroup * S::own_values : 0) + 2 * (t % 4);
-    all_below = p.positions[item.first_row + token_of(p, item.row)] + 1;
+    all_below = position_of(p, item, item.row) + 1;
     all_from = p.window > 0 ? item.end - p.window : 0;
     rows.begin(p, item, item.row + tile_row);
-    sums.shared = c.sums + tile_row * S::sums_pitch + column * 4;
-    clear(sums, rows);
+    clear(sums);
 #pragma unroll
     for (int r = 0; r < 2; ++r) sums.seen[r] = seen_at_first(p, rows.head[r]);
   }
@@ -215,16 +188,14 @@ struct Attend {
   __device__ bool begins(int base) const { return S::folds && unit_begin(base) == base; }
 
   __device__ void issue_scores(float (&s)[32]) {
-    bar_wait(c.ring.keys_full(), c.ring.parity);
-    fence_async_shared();
+    wait_for_block<S>(c.ring.keys_full(), c.ring.parity);
     score<S>(s, c.queries, c.ring.keys());
     mma_commit();
   }
   __device__ void issue_values(const Ring<S>& ring, const std::uint32_t (&weights)[4][4],
                                bool accumulate) {
     if constexpr (!S::latent) {
-      bar_wait(ring.values_full(), ring.parity);
-      fence_async_shared();
+      wait_for_block<S>(ring.values_full(), ring.parity);
     }
     const int own_panels = S::latent ? c.warpgroup * (S::own_values / 64) * panel_bytes : 0;
     add_values<S>(sums.own, weights, ring.values() + own_panels, accumulate);
@@ -246,10 +217,9 @@ struct Attend {
   // A unit's end.
   __device__ void close(const Seen (&seen)[2], int base) {
     if (item.chunks > 1) {
-      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, item.chunk, stretch.first, base),
-                     tile_row, column);
+      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, base), tile_row, column);
     } else {
-      fold<S>(sums, rows, seen);
+      fold<S>(sums, seen);
     }
   }
 
@@ -283,6 +253,10 @@ struct Attend {
     }
   }
 
+  // The warpgroups' products take turns, so that one's softmax is beside the other's products.
+  __device__ void await_turn() const { named_barrier(2 + c.warpgroup, S::consumers); }
+  __device__ void pass_turn() const { named_barrier_arrive(3 - c.warpgroup, S::consumers); }
+
   // The next block's scores are under way beside the values' sums; weights are rounded only when
   // those are done, for registers that a product reads may not be written beside it.
   __device__ void run_ahead() {
@@ -304,8 +278,10 @@ struct Attend {
     for (; base < stretch.last; base += block_positions) {
       const bool fresh = begins(base);
       float s[32];
+      await_turn();
       issue_scores(s);
       issue_values(behind, weights, accumulate);
+      pass_turn();
       mma_wait<1>();
       settled(s);
       release(c.ring.keys_free());
@@ -339,7 +315,7 @@ struct Attend {
     if (item.chunks > 1) {
       if (arrives_last<S>(p, item, c.verdict)) join_units<S>(p, item);
     } else {
-      collect(sums, rows);
+      collect(sums);
       store_tile<S>(p, sums, rows, column);
     }
   }

@@ -1,6 +1,8 @@
 // The instances of the tensor cores' attention kernel, one file for each pair of widths.
 #pragma once
 
+#include <array>
+
 namespace motley::kernels::cuda::tiles {
 
 struct TileParams;
@@ -11,12 +13,12 @@ struct Instance {
   int shared_bytes = 0;
   int rows = 0;       // packed rows of a tile
   int most_rows = 0;  // packed rows of a sequence that it serves
-  int blocks_per_sm = 0;
+  int blocks_per_sm = 1;
 };
 
-// For sequences of few packed rows, and of many. A latent's are one.
+// For sequences of few packed rows, by rising bounds (some are missing, at the end), and of many.
 struct Instances {
-  Instance few;
+  std::array<Instance, 3> few;
   Instance many;
 };
 

@@ -16,12 +16,21 @@ __device__ inline std::int64_t partial_size(const TileParams& p) {
   return static_cast<std::int64_t>(p.partial_rows) * (S::value_width + 2);
 }
 
-// The slot of a chunk's unit. A latent's chunk is one unit.
+// A tile's units lie side by side. A latent's chunk is one unit.
 template <class S>
-__device__ inline int slot_of(const Item& item, int chunk, int first, int position) {
-  const int number = item.lead + chunk;
-  if constexpr (!S::folds) return number;
-  return number * (item.cut / unit_positions) + unit_index(position) - unit_index(first);
+__device__ inline int first_slot(const Item& item) {
+  return S::folds ? item.lead * (item.cut / unit_positions) : item.lead;
+}
+// The slot of the unit of a chunk that ends at `position`.
+template <class S>
+__device__ inline int slot_of(const Item& item, int position) {
+  return first_slot<S>(item) +
+         (S::folds ? unit_index(position) - unit_index(item.begin) : item.chunk);
+}
+template <class S>
+__device__ inline int slots_of(const Item& item) {
+  return S::folds ? unit_index(item.end - 1) - unit_index(item.begin) + 1
+                  : pieces(item.end - unit_begin(item.begin), item.cut);
 }
 
 __device__ inline void store_two(const TileParams& p, int row, int head, int column, float a,
@@ -33,30 +42,6 @@ __device__ inline void store_two(const TileParams& p, int row, int head, int col
     *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(p.out) + at) = pack(a, b);
   }
 }
-
-// Walks over the slots of a tile's units, in order.
-template <class S>
-struct Units {
-  const Item& item;
-  int chunk = -1;
-  int slot = 0;
-  int end = 0;
-
-  // -1 behind the last.
-  __device__ int next() {
-    while (slot == end) {
-      if (++chunk >= item.chunks) {
-        --chunk;
-        return -1;
-      }
-      const Stretch stretch = stretch_of<S>(item, chunk);
-      if (stretch.first >= stretch.last) continue;
-      slot = slot_of<S>(item, chunk, stretch.first, stretch.first);
-      end = slot_of<S>(item, chunk, stretch.first, stretch.last - 1) + 1;
-    }
-    return slot++;
-  }
-};
 
 // Whether this block's chunk is the tile's last to arrive. The counter is left at zero.
 template <class S>
@@ -73,50 +58,74 @@ __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* 
   return *verdict != 0;
 }
 
-// Four columns of a row a thread, `ahead` units on their way together.
+// Four columns of a row at a time; `wide` of them a thread and `ahead` units of each on their way
+// together.
 template <class S>
 __device__ inline void join_units(const TileParams& p, const Item& item) {
-  constexpr int ahead = 8;
+  constexpr int ahead = 4;
+  constexpr int wide = 2;
   constexpr int columns = S::value_width / 4;
-  const int rows = min(item.rows - item.row, S::rows);
-  for (int i = static_cast<int>(threadIdx.x); i < rows * columns; i += S::consumers) {
-    const int row = i / columns;
-    const int column = i % columns * 4;
-    const int packed = item.row + row;
-    const int token = token_of(p, packed);
-    const int head = item.kv_head * p.group + packed - token * p.group;
-    Seen seen = seen_at_first(p, head);
-    float sum[4] = {};
-    Units<S> units{item};
-    for (bool more = true; more;) {
-      float4 v[ahead];
-      float2 own[ahead];
+  const int count = min(item.rows - item.row, S::rows) * columns;
+  const int slots = slots_of<S>(item);
+  const float* const parts = p.partials + first_slot<S>(item) * partial_size<S>(p);
+  for (int first = static_cast<int>(threadIdx.x); first < count; first += wide * S::consumers) {
+    int row[wide];
+    int column[wide];
+    int token[wide];
+    int head[wide];
+    Seen seen[wide];
+    float sum[wide][4] = {};
+#pragma unroll
+    for (int w = 0; w < wide; ++w) {
+      // Behind the last: the last once more.
+      const int i = min(first + w * S::consumers, count - 1);
+      row[w] = i / columns;
+      column[w] = i % columns * 4;
+      const int packed = item.row + row[w];
+      token[w] = token_of(p, packed);
+      head[w] = item.kv_head * p.group + packed - token[w] * p.group;
+      seen[w] = seen_at_first(p, head[w]);
+    }
+    for (int unit = 0; unit < slots; unit += ahead) {
+      float4 v[ahead][wide];
+      float2 own[ahead][wide];
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
-        const int slot = units.next();
-        more = slot >= 0;
-        own[j] = make_float2(-INFINITY, 0.0F);
-        v[j] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        if (!more) continue;
-        const float* const part = p.partials + slot * partial_size<S>(p);
-        v[j] = __ldcg(reinterpret_cast<const float4*>(part + row * S::value_width + column));
-        own[j] = __ldcg(
-            reinterpret_cast<const float2*>(part + p.partial_rows * S::value_width + 2 * row));
+        const float* const part = parts + (unit + j) * partial_size<S>(p);
+#pragma unroll
+        for (int w = 0; w < wide; ++w) {
+          own[j][w] = make_float2(-INFINITY, 0.0F);
+          v[j][w] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+          if (unit + j >= slots) continue;
+          v[j][w] =
+              __ldcg(reinterpret_cast<const float4*>(part + row[w] * S::value_width + column[w]));
+          own[j][w] = __ldcg(
+              reinterpret_cast<const float2*>(part + p.partial_rows * S::value_width + 2 * row[w]));
+        }
       }
       // A unit that is not there changes nothing: its sums and weights are zero.
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
-        const Join factors = join(seen, {own[j].x, own[j].y});
-        sum[0] = joined(sum[0], v[j].x, factors);
-        sum[1] = joined(sum[1], v[j].y, factors);
-        sum[2] = joined(sum[2], v[j].z, factors);
-        sum[3] = joined(sum[3], v[j].w, factors);
+#pragma unroll
+        for (int w = 0; w < wide; ++w) {
+          const Join factors = join(seen[w], {own[j][w].x, own[j][w].y});
+          sum[w][0] = joined(sum[w][0], v[j][w].x, factors);
+          sum[w][1] = joined(sum[w][1], v[j][w].y, factors);
+          sum[w][2] = joined(sum[w][2], v[j][w].z, factors);
+          sum[w][3] = joined(sum[w][3], v[j][w].w, factors);
+        }
       }
     }
-    const float factor = 1.0F / seen.total;
-    const int out_row = item.first_row + token;
-    store_two(p, out_row, head, column, __fmul_rn(sum[0], factor), __fmul_rn(sum[1], factor));
-    store_two(p, out_row, head, column + 2, __fmul_rn(sum[2], factor), __fmul_rn(sum[3], factor));
+#pragma unroll
+    for (int w = 0; w < wide; ++w) {
+      if (first + w * S::consumers >= count) continue;
+      const float factor = 1.0F / seen[w].total;
+      const int out_row = item.first_row + token[w];
+      store_two(p, out_row, head[w], column[w], __fmul_rn(sum[w][0], factor),
+                __fmul_rn(sum[w][1], factor));
+      store_two(p, out_row, head[w], column[w] + 2, __fmul_rn(sum[w][2], factor),
+                __fmul_rn(sum[w][3], factor));
+    }
   }
 }
 

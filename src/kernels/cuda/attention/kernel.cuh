@@ -2,59 +2,72 @@
 #pragma once
 
 #include "kernels/cuda/attention/consume.cuh"
+#include "kernels/cuda/attention/few.cuh"
 #include "kernels/cuda/attention/instances.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
-template <class S>
+template <class S, int query_buffers>
 struct Shared {
   Schedule schedule;
-  alignas(8) std::uint64_t bars[4 * S::stages + 2 * S::query_buffers];
+  Item items[dealt_ahead];
+  alignas(8) std::uint64_t bars[4 * S::stages + 2 * query_buffers + 2 * dealt_ahead];
   int verdict;
 };
 
 template <class S>
-__device__ inline void start_barriers(std::uint32_t bars) {
+__device__ inline void start_ring(std::uint32_t bars) {
   constexpr int warps = S::consumers / 32;
+  constexpr int copiers = 32 * S::copy_warps_each;
   for (int i = 0; i < S::stages; ++i) {
-    bar_init(bars + i * 8, S::latent ? 64 : 32);
+    bar_init(bars + i * 8, copiers);
     bar_init(bars + (S::stages + i) * 8, warps);
-    bar_init(bars + (2 * S::stages + i) * 8, 32);
+    bar_init(bars + (2 * S::stages + i) * 8, copiers);
     bar_init(bars + (3 * S::stages + i) * 8, warps);
   }
-  for (int i = 0; i < S::query_buffers; ++i) {
-    bar_init(bars + (4 * S::stages + i) * 8, S::query_threads);
-    bar_init(bars + (4 * S::stages + S::query_buffers + i) * 8, warps);
-  }
-  fence_bar_init();
 }
 
 template <class S>
-__device__ inline void consume(const TileParams& p, Shared<S>& shared, std::uint32_t data,
-                               std::uint32_t bars) {
+__device__ inline void start_barriers(std::uint32_t bars) {
+  constexpr int warps = S::consumers / 32;
+  start_ring<S>(bars);
+  for (int i = 0; i < S::query_buffers; ++i) {
+    bar_init(bars + (4 * S::stages + i) * 8, 32);
+    bar_init(bars + (4 * S::stages + S::query_buffers + i) * 8, warps);
+  }
+  const std::uint32_t deal = bars + (4 * S::stages + 2 * S::query_buffers) * 8;
+  for (int i = 0; i < dealt_ahead; ++i) {
+    bar_init(deal + i * 8, 1);
+    bar_init(deal + (dealt_ahead + i) * 8, S::items_taken);
+  }
+}
+
+template <class S>
+__device__ inline void consume(const TileParams& p, Deal deal, std::uint32_t data,
+                               std::uint32_t bars, int* verdict) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   QueryRing<S> queries{data, bars + 4 * S::stages * 8};
   Consumer<S> c{.ring = {data + S::query_buffers * S::query_bytes, bars},
                 .queries = 0,
-                .sums = data + S::query_buffers * S::query_bytes + S::stages * S::stage_bytes,
                 .warpgroup = warpgroup,
-                .verdict = &shared.verdict};
-  for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
-       index += static_cast<int>(gridDim.x)) {
-    const Item item = find_item<S>(p, shared.schedule, index);
+                .verdict = verdict};
+  if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);  // the other's turn
+  for (Item item; deal.take(item);) {
     c.queries = queries.queries() + (S::latent ? 0 : warpgroup * S::key_panels * panel_bytes);
-    if constexpr (S::query_warps) {
+    if constexpr (S::query_warp) {
       bar_wait(queries.full(), queries.parity);
     } else {
       consumers_meet<S>();  // nobody reads the queries before
-      load_queries<S, S::consumers, 2>(p, item, queries.queries(), static_cast<int>(threadIdx.x));
+      load_queries<S, 64, S::consumers>(p, item, queries.queries(), static_cast<int>(threadIdx.x));
+      copies_commit();
+      copies_wait<0>();
       fence_async_shared();
       consumers_meet<S>();
     }
     Attend<S> attend(p, item, c);
     attend.run();
-    if constexpr (S::query_warps) {
+    if constexpr (S::query_warp) {
       release(queries.free());
       queries.next();
     }
@@ -63,44 +76,143 @@ __device__ inline void consume(const TileParams& p, Shared<S>& shared, std::uint
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
+__global__ void __launch_bounds__(S::threads, 1)
     attend_tiles(const __grid_constant__ TileParams p) {
   extern __shared__ unsigned char dynamic[];
-  __shared__ Shared<S> shared;
+  __shared__ Shared<S, S::query_buffers> shared;
   const std::uint32_t bars = smem_addr(shared.bars);
   const std::uint32_t data = (smem_addr(dynamic) + 1023) & ~1023U;
   launch_dependents();
   const int warp = __shfl_sync(0xFFFFFFFF, static_cast<int>(threadIdx.x) / 32, 0);
-  if (threadIdx.x == 0) start_barriers<S>(bars);
-  wait_for_previous_grid();
+  if (threadIdx.x == 0) {
+    start_barriers<S>(bars);
+    fence_bar_init();
+  }
+  // Lengths were there before the step began.
   make_schedule<S>(p, shared.schedule);  // ends with all threads in step
+  wait_for_previous_grid();
 
+  const Deal items{shared.items, bars + (4 * S::stages + 2 * S::query_buffers) * 8};
   if (warp < S::consumers / 32) {
-    if constexpr (S::grows) grow_registers<S::consumer_registers>();
-    consume<S>(p, shared, data, bars);
-  } else {
-    if constexpr (S::grows) shrink_registers<S::producer_registers>();
-    const int role = warp - S::consumers / 32;
-    const Ring<S> ring{data + S::query_buffers * S::query_bytes, bars};
-    if (S::latent ? role < S::copy_warps : role == 0) {
-      produce_blocks<S, true>(p, shared.schedule, ring, role);
-    } else if (!S::latent && role == 1) {
-      if constexpr (!S::latent) produce_blocks<S, false>(p, shared.schedule, ring, role);
-    } else if constexpr (S::query_warps) {
-      produce_queries<S>(p, shared.schedule, {data, bars + 4 * S::stages * 8},
-                         static_cast<int>(threadIdx.x) - S::consumers - 32 * S::copy_warps);
+    grow_registers<S::consumer_registers>();
+    return consume<S>(p, items, data, bars, &shared.verdict);
+  }
+  shrink_registers<S::producer_registers>();
+  const int role = warp - S::consumers / 32;
+  if (role == 3) return deal<S>(p, shared.schedule, items);
+  Deal own = items;
+  Ring<S> ring{data + S::query_buffers * S::query_bytes, bars};
+  Landing<S> landing;
+  if (S::latent ? role < 2 : role == 0) {
+    for (Item item; own.take(item);) produce_blocks<S, true>(p, item, ring, landing, role);
+    landing.finish();
+  } else if constexpr (!S::latent) {
+    if (role == 1) {
+      for (Item item; own.take(item);) produce_blocks<S, false>(p, item, ring, landing, 0);
+      landing.finish();
+    } else {
+      QueryRing<S> queries{data, bars + 4 * S::stages * 8};
+      for (Item item; own.take(item);) produce_queries<S>(p, item, queries);
     }
   }
 }
 
+// An item's queries are brought while the one before is worked on.
 template <class S>
-Instance instance() {
-  return {.kernel = attend_tiles<S>,
+__device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Ring<S> ring,
+                                   std::uint32_t data, int* verdict) {
+  const FewShared<S> shared{data};
+  const auto blocks = static_cast<int>(gridDim.x);
+  int buffer = 0;
+  Item item{};
+  const auto begin = [&](int index, int to) {
+    if (index < schedule.items) {
+      item = find_item<S>(p, schedule, index);
+      load_queries<S, S::rows, S::consumers>(p, item, shared.queries(to),
+                                             static_cast<int>(threadIdx.x));
+    }
+    copies_commit();
+  };
+  begin(static_cast<int>(blockIdx.x), buffer);
+  for (int index = static_cast<int>(blockIdx.x); index < schedule.items; index += blocks) {
+    const Item own = item;
+    copies_wait<0>();
+    fence_async_shared();
+    consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
+    begin(index + blocks, buffer ^ 1);
+    AttendFew<S> attend(p, own, ring, shared, buffer, verdict);
+    attend.run();
+    attend.finish();
+    buffer ^= 1;
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
+    attend_few(const __grid_constant__ TileParams p) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ Shared<S, 0> shared;
+  const std::uint32_t bars = smem_addr(shared.bars);
+  const std::uint32_t data = (smem_addr(dynamic) + 1023) & ~1023U;
+  launch_dependents();
+  const int warp = __shfl_sync(0xFFFFFFFF, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    start_ring<S>(bars);
+    fence_bar_init();
+  }
+  make_schedule<S>(p, shared.schedule);
+
+  constexpr int consumer_warps = S::consumers / 32;
+  Ring<S> ring{data, bars};
+  if (warp < consumer_warps) {
+    if constexpr (S::grows) grow_registers<S::consumer_registers>();
+    wait_for_previous_grid();
+    return consume_few<S>(p, shared.schedule, ring, data + S::stages * S::stage_bytes,
+                          &shared.verdict);
+  }
+  if constexpr (S::grows) shrink_registers<S::producer_registers>();
+  const int role = warp - consumer_warps;
+  Landing<S> landing;
+  for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
+       index += static_cast<int>(gridDim.x)) {
+    const Item item = find_item<S>(p, shared.schedule, index);
+    if (role < S::copy_warps_each) {
+      produce_blocks<S, true>(p, item, ring, landing, role);
+    } else if constexpr (!S::latent) {
+      produce_blocks<S, false>(p, item, ring, landing, role - S::copy_warps_each);
+    }
+  }
+  landing.finish();
+  wait_for_previous_grid();  // every thread, or the next grid would wait for nothing older
+}
+
+template <class S>
+Instance instance_of(void (*kernel)(TileParams)) {
+  return {.kernel = kernel,
           .threads = S::threads,
           .shared_bytes = S::shared_bytes,
           .rows = S::rows,
           .most_rows = S::most_rows,
           .blocks_per_sm = S::blocks_per_sm};
+}
+
+template <int key_width, int value_width, int rows>
+Instance few() {
+  using S = FewShape<key_width, value_width, rows>;
+  return instance_of<S>(attend_few<S>);
+}
+
+template <int key_width, int value_width>
+Instance many() {
+  using S = Shape<key_width, value_width>;
+  return instance_of<S>(attend_tiles<S>);
+}
+
+template <int key_width, int value_width>
+Instances few_and_many() {
+  return {.few = {few<key_width, value_width, 8>(), few<key_width, value_width, 16>(),
+                  few<key_width, value_width, 32>()},
+          .many = many<key_width, value_width>()};
 }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -2,6 +2,6 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances latent_576_512() { return {{}, instance<Shape<576, 512, true>>()}; }
+Instances latent_576_512() { return {.few = {few<576, 512, 16>()}, .many = many<576, 512>()}; }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -1,8 +1,9 @@
 // What brings queries, keys and values into shared memory.
 #pragma once
 
+#include "kernels/cuda/attention/deal.cuh"
 #include "kernels/cuda/attention/mma.cuh"
-#include "kernels/cuda/attention/schedule.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
@@ -59,53 +60,87 @@ __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, st
   }
 }
 
-// By two warps: keys and values, or halves of a latent's rows. Page numbers are read a block ahead.
+// What a lane copied last, of which nobody knows yet. The tensor cores may read what was copied
+// once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
+// tells of a block when the next one is started: where a ring holds two, that is too late, and
+// consumers fence.
+template <class S>
+struct Landing {
+  std::uint32_t bar = 0;
+
+  __device__ void started(std::uint32_t full) {
+    if constexpr (S::consumers_fence) return bar_arrive_after_copies(full);
+    copies_commit();
+    if (bar != 0) {
+      copies_wait<1>();
+      fence_async_shared();
+      bar_arrive(bar);
+    }
+    bar = full;
+  }
+  __device__ void finish() {
+    if (bar == 0) return;
+    copies_wait<0>();
+    fence_async_shared();
+    bar_arrive(bar);
+  }
+};
+
+// Until a block that was copied may be read.
+template <class S>
+__device__ inline void wait_for_block(std::uint32_t full, std::uint32_t parity) {
+  bar_wait(full, parity);
+  if constexpr (S::consumers_fence) fence_async_shared();
+}
+
+// An item's keys or values, by S::copy_warps_each warps, `role` among them, that share out a
+// block's sixteens of rows. Page numbers are read a block ahead. Only what this step writes waits
+// for the grid before: earlier steps' keys and values, and the table, were there before the step
+// began.
 template <class S, bool keys>
-__device__ inline void produce_blocks(const TileParams& p, const Schedule& schedule, Ring<S> ring,
-                                      int role) {
+__device__ inline void produce_blocks(const TileParams& p, const Item& item, Ring<S>& ring,
+                                      Landing<S>& landing, int role) {
+  static_assert(S::consumers_fence || S::stages > S::blocks_together, "a block behind them");
   constexpr int panels = keys ? S::key_panels : S::value_panels;
   constexpr int parts = block_positions / rows_together;
-  constexpr int own_parts = S::latent ? parts / 2 : parts;
-  const int first_part = S::latent ? role * own_parts : 0;
+  constexpr int own_parts = parts / S::copy_warps_each;
+  const int first_part = role * own_parts;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int page_mask = (1 << p.page_shift) - 1;
   const PageView& pages = keys ? p.keys : p.values;
-  for (int index = static_cast<int>(blockIdx.x); index < schedule.items;
-       index += static_cast<int>(gridDim.x)) {
-    const Item item = find_item<S>(p, schedule, index);
-    const Stretch stretch = stretch_of<S>(item, item.chunk);
-    const std::int32_t* const table = p.table + item.sequence * p.table_stride;
-    const Bf16* const head = pages.data + item.kv_head * pages.head_stride;
-    // Lane i: the page of part i. No page is looked up that holds none of the tile's positions.
-    const auto page_of = [&](int base) {
-      const int position = base + lane * rows_together;
-      const bool needed =
-          lane < parts && position + rows_together > item.begin && position < item.end;
-      return needed ? table[position >> p.page_shift] : 0;
-    };
-    int page = page_of(stretch.first);
-    for (int base = stretch.first; base < stretch.last; base += block_positions, ring.next()) {
-      const int next_page = page_of(base + block_positions);
-      bar_wait(keys ? ring.keys_free() : ring.values_free(), ring.parity ^ 1);
-      const bool whole = base >= item.begin && base + block_positions <= item.end;
-      const std::uint32_t to = keys ? ring.keys() : ring.values();
+  const Stretch stretch = stretch_of<S>(item, item.chunk);
+  const std::int32_t* const table = p.table + item.sequence * p.table_stride;
+  const Bf16* const head = pages.data + item.kv_head * pages.head_stride;
+  // Lane i: the page of part i. No page is looked up that holds none of the tile's positions.
+  const auto page_of = [&](int base) {
+    const int position = base + lane * rows_together;
+    const bool needed =
+        lane < parts && position + rows_together > item.begin && position < item.end;
+    return needed ? table[position >> p.page_shift] : 0;
+  };
+  int page = page_of(stretch.first);
+  for (int base = stretch.first; base < stretch.last; base += block_positions, ring.next()) {
+    const int next_page = page_of(base + block_positions);
+    if (base + block_positions > item.first_position) wait_for_previous_grid();
+    bar_wait(keys ? ring.keys_free() : ring.values_free(), ring.parity ^ 1);
+    const bool whole = base >= item.begin && base + block_positions <= item.end;
+    const std::uint32_t to = keys ? ring.keys() : ring.values();
 #pragma unroll
-      for (int i = 0; i < own_parts; ++i) {
-        const int part = first_part + i;
-        const int position = base + part * rows_together;
-        const Bf16* const from = head + __shfl_sync(0xFFFFFFFF, page, part) * pages.page_stride +
-                                 (position & page_mask) * pages.token_stride;
-        const std::uint32_t place = to + part * rows_together * 128;
-        if (whole) {
-          copy_rows<panels, true>(from, pages.token_stride, place, 0, rows_together);
-        } else {
-          copy_rows<panels, false>(from, pages.token_stride, place, item.begin - position,
-                                   item.end - position);
-        }
+    for (int i = 0; i < own_parts; ++i) {
+      const int part = first_part + i;
+      const int position = base + part * rows_together;
+      const Bf16* const from = head + __shfl_sync(0xFFFFFFFF, page, part) * pages.page_stride +
+                               (position & page_mask) * pages.token_stride;
+      const std::uint32_t place = to + part * rows_together * 128;
+      if (whole) {
+        copy_rows<panels, true>(from, pages.token_stride, place, 0, rows_together);
+      } else {
+        copy_rows<panels, false>(from, pages.token_stride, place, item.begin - position,
+                                 item.end - position);
       }
-      bar_arrive_after_copies(keys ? ring.keys_full() : ring.values_full());
-      page = next_page;
     }
+    landing.started(keys ? ring.keys_full() : ring.values_full());
+    page = next_page;
   }
 }
 
@@ -114,50 +149,42 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-// A tile's queries, rounded, as panels of 64 rows; rows behind the last are left as they are.
-template <class S, int threads, int ahead>
+// Where a packed row's queries begin.
+__device__ inline std::int64_t query_at(const TileParams& p, const Item& item, int packed) {
+  const int token = token_of(p, packed);
+  return (item.first_row + token) * p.q_stride +
+         (item.kv_head * p.group + packed - token * p.group) * p.q_head_stride;
+}
+
+// A tile's queries as panels of `rows` rows side by side, eight numbers at a time: bf16 is copied
+// behind the caller's back, float32 is rounded on the way. Rows behind the last are left as they
+// are.
+template <class S, int rows, int threads>
 __device__ inline void load_queries(const TileParams& p, const Item& item, std::uint32_t to,
                                     int t) {
-  constexpr int fours = S::key_width / 4;
-  const int count = min(item.rows - item.row, S::rows) * fours;
-  for (int first = t; first < count; first += threads * ahead) {
-    uint4 in[ahead];
-#pragma unroll
-    for (int j = 0; j < ahead; ++j) {
-      const int i = first + j * threads;
-      if (i >= count) break;
-      const int packed = item.row + i / fours;
-      const int token = token_of(p, packed);
-      const std::int64_t at =
-          (item.first_row + token) * p.q_stride +
-          (item.kv_head * p.group + packed - token * p.group) * p.q_head_stride + i % fours * 4;
-      if (p.q_f32) {
-        in[j] = *reinterpret_cast<const uint4*>(static_cast<const float*>(p.q) + at);
-      } else {
-        const auto two = *reinterpret_cast<const uint2*>(static_cast<const Bf16*>(p.q) + at);
-        in[j] = make_uint4(two.x, two.y, 0, 0);
-      }
+  constexpr int eights = S::key_width / 8;
+  constexpr int panel = rows * 128;
+  const int count = min(item.rows - item.row, S::rows) * eights;
+#pragma unroll 1
+  for (int i = t; i < count; i += threads) {
+    const int row = i / eights;
+    const int eight = i % eights;
+    const std::int64_t at = query_at(p, item, item.row + row) + eight * 8;
+    const std::uint32_t place = to + (row / rows * S::key_panels + eight / 8) * panel +
+                                swizzled(row % rows, eight % 8, 128);
+    if (!p.q_f32) {
+      copy_16(place, static_cast<const Bf16*>(p.q) + at);
+      continue;
     }
-#pragma unroll
-    for (int j = 0; j < ahead; ++j) {
-      const int i = first + j * threads;
-      if (i >= count) break;
-      const int row = i / fours;
-      const int four = i % fours;
-      const std::uint32_t addr = to + (row / 64 * S::key_panels + four / 16) * panel_bytes +
-                                 swizzled(row % 64, four % 16 / 2, 128) + four % 2 * 8;
-      const uint4 v = in[j];
-      if (p.q_f32) {
-        store_shared_8(addr, pack(__uint_as_float(v.x), __uint_as_float(v.y)),
-                       pack(__uint_as_float(v.z), __uint_as_float(v.w)));
-      } else {
-        store_shared_8(addr, v.x, v.y);
-      }
-    }
+    const auto* const from = reinterpret_cast<const float4*>(static_cast<const float*>(p.q) + at);
+    const float4 low = from[0];
+    const float4 high = from[1];
+    store_shared_16(place, make_uint4(pack(low.x, low.y), pack(low.z, low.w), pack(high.x, high.y),
+                                      pack(high.z, high.w)));
   }
 }
 
-// Two buffers of queries, filled ahead by warps of their own.
+// Two buffers of queries, filled ahead by a warp of their own.
 template <class S>
 struct QueryRing {
   std::uint32_t data;
@@ -177,16 +204,14 @@ struct QueryRing {
 };
 
 template <class S>
-__device__ inline void produce_queries(const TileParams& p, const Schedule& schedule,
-                                       QueryRing<S> ring, int t) {
-  for (int index = static_cast<int>(blockIdx.x); index < schedule.items;
-       index += static_cast<int>(gridDim.x), ring.next()) {
-    const Item item = find_item<S>(p, schedule, index);
-    bar_wait(ring.free(), ring.parity ^ 1);
-    load_queries<S, S::query_threads, 6>(p, item, ring.queries(), t);
-    fence_async_shared();
-    bar_arrive(ring.full());
-  }
+__device__ inline void produce_queries(const TileParams& p, const Item& item, QueryRing<S>& ring) {
+  bar_wait(ring.free(), ring.parity ^ 1);
+  load_queries<S, 64, 32>(p, item, ring.queries(), static_cast<int>(threadIdx.x) % 32);
+  copies_commit();
+  copies_wait<0>();
+  fence_async_shared();
+  bar_arrive(ring.full());
+  ring.next();
 }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -7,32 +7,34 @@
 
 namespace motley::kernels::cuda::tiles {
 
+// Of a sequence: its tiles, and a bound on the positions that one of them reads.
+struct Work {
+  int first_row;
+  int first_position;  // of its first row; the others' rise by one
+  int rows;            // packed
+  int tiles;
+  int reach;
+};
+
 struct Schedule {
   int item_begin[most_sequences + 1];
+  Work work[most_sequences];
   int warp_sums[16];
   int cut;  // positions of an item; a multiple of unit_positions
   int items;
 };
 
-// Of a sequence: its tiles, and a bound on the positions that one of them reads.
-struct Work {
-  int first_row;
-  int rows;  // packed
-  int tiles;
-  int reach;
-};
-
 template <class S>
 __device__ inline Work work_of(const TileParams& p, int sequence) {
-  Work work;
+  Work work{};
+  if (sequence >= p.sequences) return work;
   work.first_row = p.seq_begin[sequence];
-  const int end = p.seq_begin[sequence + 1];
-  work.rows = (end - work.first_row) * p.group;
-  work.tiles = 0;
-  work.reach = 0;
+  const int tokens = p.seq_begin[sequence + 1] - work.first_row;
+  work.rows = tokens * p.group;
   if (work.rows < p.least_rows || work.rows > p.most_rows) return work;
+  work.first_position = p.positions[work.first_row];
   work.tiles = (work.rows + S::rows - 1) / S::rows;
-  const int last = p.positions[end - 1];
+  const int last = work.first_position + tokens - 1;
   work.reach = last + 1;
   if (p.window > 0)
     work.reach = min(work.reach, p.window + token_of(p, S::rows) + 2 + unit_length(last));
@@ -62,43 +64,34 @@ __device__ inline int sum_of_threads(int value, int* warp_sums, int& before) {
   return total;
 }
 
+// A thread has a sequence.
 template <class S>
 __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
-  const int each = (p.sequences + S::threads - 1) / S::threads;
-  const int begin = min(static_cast<int>(threadIdx.x) * each, p.sequences);
-  const int end = min(begin + each, p.sequences);
-  int units = 0;
-  for (int s = begin; s < end; ++s) {
-    const Work work = work_of<S>(p, s);
-    units += work.tiles * p.kv_heads * pieces(work.reach, unit_positions);
-  }
+  static_assert(S::threads >= most_sequences);
+  const int t = static_cast<int>(threadIdx.x);
+  const Work work = work_of<S>(p, t);
+  const int tiles = work.tiles * p.kv_heads;
   int before = 0;
-  units = sum_of_threads<S::threads>(units, schedule.warp_sums, before);
+  const int units = sum_of_threads<S::threads>(tiles * pieces(work.reach, unit_positions),
+                                               schedule.warp_sums, before);
   constexpr int uncut = 1 << 30;
   int cut = p.whole ? uncut : max(1, pieces(units, p.slots)) * unit_positions;
   int items = 0;
-  int own = 0;
   for (;;) {
-    own = 0;
-    for (int s = begin; s < end; ++s) {
-      const Work work = work_of<S>(p, s);
-      own += work.tiles * p.kv_heads * pieces(work.reach, cut);
-    }
-    items = sum_of_threads<S::threads>(own, schedule.warp_sums, before);
+    items = sum_of_threads<S::threads>(tiles * pieces(work.reach, cut), schedule.warp_sums, before);
     if (cut == uncut) break;
     const std::int64_t parts =
         static_cast<std::int64_t>(items) * (S::folds ? cut / unit_positions : 1);
-    if (items <= p.counter_count &&
+    if (items < p.counter_count &&  // the last one deals out items
         parts * p.partial_rows * (S::value_width + 2) <= p.partial_count)
       break;
     cut = uncut;  // the scratch would not hold it
   }
-  for (int s = begin; s < end; ++s) {
-    schedule.item_begin[s] = before;
-    const Work work = work_of<S>(p, s);
-    before += work.tiles * p.kv_heads * pieces(work.reach, cut);
+  if (t < p.sequences) {
+    schedule.item_begin[t] = before;
+    schedule.work[t] = work;
   }
-  if (threadIdx.x == 0) {
+  if (t == 0) {
     schedule.item_begin[p.sequences] = items;
     schedule.cut = cut;
     schedule.items = items;
@@ -106,17 +99,22 @@ __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
   __syncthreads();
 }
 
-struct Item {
+struct alignas(16) Item {
   int sequence;
-  int first_row;  // of its sequence, in the step
-  int rows;       // of its sequence, packed
-  int row;        // the tile's first, packed
+  int first_row;       // of its sequence, in the step
+  int first_position;  // of that row
+  int rows;            // of its sequence, packed; 0: no item
+  int row;             // the tile's first, packed
   int kv_head;
   int begin, end;  // positions that the tile reads
   int chunk, chunks;
   int lead;  // the item that is the tile's first chunk
   int cut;
 };
+
+__device__ inline int position_of(const TileParams& p, const Item& item, int packed) {
+  return item.first_position + token_of(p, packed);
+}
 
 template <class S>
 __device__ inline Item find_item(const TileParams& p, const Schedule& schedule, int index) {
@@ -130,10 +128,11 @@ __device__ inline Item find_item(const TileParams& p, const Schedule& schedule, 
       high = middle;
     }
   }
-  const Work work = work_of<S>(p, low);
+  const Work& work = schedule.work[low];
   Item item;
   item.sequence = low;
   item.first_row = work.first_row;
+  item.first_position = work.first_position;
   item.rows = work.rows;
   item.cut = schedule.cut;
   item.chunks = pieces(work.reach, item.cut);
@@ -143,10 +142,9 @@ __device__ inline Item find_item(const TileParams& p, const Schedule& schedule, 
   item.kv_head = place / item.chunks % p.kv_heads;
   // The last tile, which reads most, first.
   item.row = (work.tiles - 1 - place / item.chunks / p.kv_heads) * S::rows;
-  const int first = p.positions[work.first_row + token_of(p, item.row)];
-  const int last_row = min(item.row + S::rows, work.rows) - 1;
-  item.begin = p.window > 0 ? max(0, first + 1 - p.window) : 0;
-  item.end = p.positions[work.first_row + token_of(p, last_row)] + 1;
+  const int first_end = position_of(p, item, item.row) + 1;
+  item.begin = p.window > 0 ? max(0, first_end - p.window) : 0;
+  item.end = position_of(p, item, min(item.row + S::rows, work.rows) - 1) + 1;
   return item;
 }
 

@@ -12,54 +12,85 @@
 namespace motley::kernels::cuda::tiles {
 
 constexpr int block_positions = 64;
-constexpr int most_sequences = 1024;  // of a launch
+constexpr int most_sequences = 256;                         // of a launch
+constexpr int schedule_bytes = most_sequences * 24 + 1024;  // and barriers
 constexpr int panel_bytes = block_positions * 128;
 
-// A panel is 64 rows x 64 columns of bf16 in the 128-byte swizzle: 8 KB. Queries, keys and values
-// are panels side by side.
-template <int key_columns, int value_columns, bool many_rows>
+// A panel is 64 rows x 64 columns of bf16 in the 128-byte swizzle: 8 KB. Keys and values are panels
+// side by side, and so are queries (of their own number of rows).
+template <int key_columns, int value_columns>
 struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   // One latent is key and value: values are the keys' first columns. Two warpgroups hold half of
   // the value columns each, for the same 64 rows.
   static constexpr bool latent = key_columns > 256;
-  static constexpr int warpgroups = many_rows || latent ? 2 : 1;
-  static constexpr int rows = many_rows && !latent ? 128 : 64;
+  static constexpr int warpgroups = 2;
+  static constexpr int rows = latent ? 64 : 128;
+  static constexpr int most_rows = 1 << 30;  // of a sequence
+  static constexpr int blocks_per_sm = 1;
   static constexpr int own_values = latent ? value_columns / 2 : value_columns;
-  // Queries of the next tile are fetched by warps of their own.
-  static constexpr bool query_warps = many_rows && !latent;
-  static constexpr int query_buffers = query_warps ? 2 : 1;
+  // Queries of the next tile are fetched by a warp of their own.
+  static constexpr bool query_warp = !latent;
+  static constexpr int query_buffers = query_warp ? 2 : 1;
+  static constexpr int blocks_together = 1;
   // The next block's scores are under way while this one's values are summed.
-  static constexpr bool ahead = many_rows && !latent;
+  static constexpr bool ahead = !latent;
   // There is no room for a second set of sums beside a latent's.
   static constexpr bool folds = !latent;
-  // Few rows have the sums of all units before in shared memory: spilled registers would cost as
-  // much bandwidth as half the keys.
-  static constexpr int shared_sums = folds && !many_rows ? 32 : 0;               // rows
-  static constexpr int most_rows = many_rows || latent ? 1 << 30 : shared_sums;  // of a sequence
-  static constexpr int sums_pitch = (value_columns + 8) * 4;  // bytes of a row, without conflicts
-  static constexpr int sums_bytes = shared_sums * sums_pitch;
-  static constexpr int blocks_per_sm = many_rows || key_columns > 128 ? 1 : 2;
+  static constexpr bool consumers_fence = latent;
   static constexpr int consumers = 128 * warpgroups;
-  // With a warpgroup of producers the consumers can take their registers.
-  static constexpr bool grows = warpgroups == 2;
-  static constexpr int copy_warps = 2;
-  static constexpr int threads = consumers + (query_warps ? 256 : grows ? 128 : 64);
-  static constexpr int consumer_registers = query_warps ? 208 : 232;
-  static constexpr int producer_registers = query_warps ? 48 : 40;
-  static constexpr int query_threads = query_warps ? threads - consumers - 32 * copy_warps : 0;
+  static constexpr int copy_warps_each = latent ? 2 : 1;  // of keys, of values
+  // Two that copy, one for queries and one that deals; consumers take their registers.
+  static constexpr int threads = consumers + 128;
+  static constexpr int items_taken = consumers / 32 + 2 + (query_warp ? 1 : 0);  // warps
+  static constexpr int consumer_registers = latent ? 232 : 216;
+  static constexpr int producer_registers = latent ? 40 : 72;
 
   static constexpr int key_panels = key_columns / 64;
   static constexpr int value_panels = latent ? 0 : value_columns / 64;  // of their own
   static constexpr int stage_bytes = (key_panels + value_panels) * panel_bytes;
   static constexpr int query_bytes = rows / 64 * key_panels * panel_bytes;
-  static constexpr int room = (blocks_per_sm == 2 ? 113 : 227) * 1024 - 1024 -
-                              (most_sequences + 128) * 4 - query_buffers * query_bytes - sums_bytes;
+  static constexpr int room = 227 * 1024 - 1024 - schedule_bytes - query_buffers * query_bytes;
   static constexpr int stages = room / stage_bytes < 6 ? room / stage_bytes : 6;
-  static_assert(stages >= 2);
-  static constexpr int shared_bytes =
-      1024 + query_buffers * query_bytes + stages * stage_bytes + sums_bytes;
+  static constexpr int shared_bytes = 1024 + query_buffers * query_bytes + stages * stage_bytes;
+};
+
+// Sequences of few packed rows: positions are on the products' side of 64, rows on the other.
+template <int key_columns, int value_columns, int packed_rows>
+struct FewShape {
+  static constexpr int key_width = key_columns;
+  static constexpr int value_width = value_columns;
+  static constexpr bool latent = key_columns > 256;
+  static constexpr bool folds = !latent;
+  static constexpr bool consumers_fence = latent;
+  static constexpr int rows = packed_rows;
+  static constexpr int most_rows = packed_rows;
+  // A softmax waits once for so many blocks. A latent's are large: one is copied beside another.
+  static constexpr int blocks_together = latent                                         ? 1
+                                         : rows > 16 || (key_columns > 128 && rows > 8) ? 2
+                                                                                        : 4;
+  static constexpr int consumers = 128;
+  static constexpr int copy_warps_each = 4;
+  static constexpr int threads = consumers + (latent ? 1 : 2) * copy_warps_each * 32;
+  // Consumers take what producers can do without.
+  static constexpr bool grows = !latent;
+  // Small heads need two blocks beside each other to keep up with the copies.
+  static constexpr int blocks_per_sm = key_columns == 64 && rows <= 16 ? 2 : 1;
+  static constexpr int consumer_registers = blocks_per_sm == 2 ? 160 : 240;
+  static constexpr int producer_registers = blocks_per_sm == 2 ? 40 : 128;
+
+  static constexpr int key_panels = key_columns / 64;
+  static constexpr int sum_panels = value_columns / 64;
+  static constexpr int value_panels = latent ? 0 : sum_panels;  // of their own
+  static constexpr int stage_bytes = (key_panels + value_panels) * panel_bytes;
+  static constexpr int query_bytes = key_panels * rows * 128;
+  static constexpr int other_bytes =
+      2 * query_bytes + blocks_together * (rows * 128 + 4 * 8 * rows * 4 + 4 * rows * 4);
+  static constexpr int room =
+      (blocks_per_sm == 2 ? 113 : 227) * 1024 - 1024 - schedule_bytes - other_bytes;
+  static constexpr int stages = room / stage_bytes < 8 ? room / stage_bytes : 8;
+  static constexpr int shared_bytes = 1024 + stages * stage_bytes + other_bytes;
 };
 
 // Pages as copies read them; strides in elements.

@@ -57,7 +57,7 @@ struct ThreadRows {
       const int token = token_of(p, packed);
       row[r] = there ? item.first_row + token : -1;
       head[r] = item.kv_head * p.group + packed - token * p.group;
-      end[r] = there ? p.positions[row[r]] + 1 : 0;
+      end[r] = there ? item.first_position + token + 1 : 0;
       low[r] = p.window > 0 ? end[r] - p.window : 0;
     }
     restart();
@@ -83,27 +83,39 @@ __device__ inline void soften(float (&s)[32], ThreadRows& rows, int base, float 
       if (position >= rows.end[r] || position < rows.low[r]) s[i] = -INFINITY;
     }
   }
+  float most[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float most = fmaxf(s[2 * r], s[2 * r + 1]);
+    most[r] = fmaxf(s[2 * r], s[2 * r + 1]);
 #pragma unroll
-    for (int i = 4; i < 32; i += 4) most = fmaxf(most, fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
-    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, 2));
-    most = fmaxf(rows.seen[r].most, __fmul_rn(most, scale));
-    const float least = most == -INFINITY ? 0.0F : most;
-    factor[r] = power_of_two(rows.seen[r].most - least);
-    rows.seen[r].most = most;
-    float total = __fmul_rn(rows.seen[r].total, factor[r]);
+    for (int i = 4; i < 32; i += 4) most[r] = fmaxf(most[r], fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+  }
 #pragma unroll
-    for (int i = 0; i < 32; i += 4) {
+  for (int d = 1; d < 4; d *= 2) {
 #pragma unroll
-      for (int j = 2 * r; j < 2 * r + 2; ++j) {
-        s[i + j] = power_of_two(__fmaf_rn(s[i + j], scale, -least));
-        total = __fadd_rn(total, s[i + j]);
-      }
+    for (float& each : most) each = fmaxf(each, __shfl_xor_sync(0xFFFFFFFF, each, d));
+  }
+  float least[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    most[r] = fmaxf(rows.seen[r].most, __fmul_rn(most[r], scale));
+    least[r] = most[r] == -INFINITY ? 0.0F : most[r];
+    factor[r] = power_of_two(rows.seen[r].most - least[r]);
+    rows.seen[r].most = most[r];
+  }
+#pragma unroll
+  for (int i = 0; i < 32; ++i) s[i] = power_of_two(__fmaf_rn(s[i], scale, -least[i / 2 % 2]));
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    // Few rows are summed in the same order, by other threads (few.cuh).
+    float sum[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float* const w = s + 2 * r + j;
+      sum[j] = __fadd_rn(__fadd_rn(__fadd_rn(w[0], w[4]), __fadd_rn(w[8], w[12])),
+                         __fadd_rn(__fadd_rn(w[16], w[20]), __fadd_rn(w[24], w[28])));
     }
-    rows.seen[r].total = total;
+    rows.seen[r].total = __fmaf_rn(rows.seen[r].total, factor[r], __fadd_rn(sum[0], sum[1]));
   }
 }
 

@@ -2,8 +2,6 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_128() {
-  return {instance<Shape<128, 128, false>>(), instance<Shape<128, 128, true>>()};
-}
+Instances widths_128() { return few_and_many<128, 128>(); }
 
 }  // namespace motley::kernels::cuda::tiles

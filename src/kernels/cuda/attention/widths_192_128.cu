@@ -2,8 +2,6 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_192_128() {
-  return {instance<Shape<192, 128, false>>(), instance<Shape<192, 128, true>>()};
-}
+Instances widths_192_128() { return few_and_many<192, 128>(); }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -2,8 +2,6 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_64() {
-  return {instance<Shape<64, 64, false>>(), instance<Shape<64, 64, true>>()};
-}
+Instances widths_64() { return few_and_many<64, 64>(); }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -1,0 +1,352 @@
+// Few packed rows: positions on the tensor core's side of 64, rows on the other, 8 to 32 wide. Four
+// blocks at a time, so that a softmax waits once for all of them. Every sum has the order that
+// consume.cuh gives it.
+#pragma once
+
+#include "kernels/cuda/attention/join.cuh"
+
+namespace motley::kernels::cuda::tiles {
+
+// Behind the stages in shared memory.
+template <class S>
+struct FewShared {
+  std::uint32_t base;
+  // Panels of `rows` rows, of two items.
+  __device__ std::uint32_t queries(int buffer) const { return base + buffer * S::query_bytes; }
+  // Softmax weights in bf16, a panel of `rows` rows a block.
+  __device__ std::uint32_t weights(int block) const { return queries(2) + block * S::rows * 128; }
+  // [block][warp][8][rows]: sums of two positions' weights.
+  __device__ std::uint32_t sums(int block, int warp, int place) const {
+    return weights(S::blocks_together) + ((block * 4 + warp) * 8 + place) * S::rows * 4;
+  }
+  // [block][warp][rows]: the largest score.
+  __device__ std::uint32_t most(int block, int warp) const {
+    return sums(S::blocks_together, 0, 0) + (block * 4 + warp) * S::rows * 4;
+  }
+};
+
+// One item.
+template <class S>
+struct AttendFew {
+  static constexpr int blocks = S::blocks_together;
+  static constexpr int columns = S::rows / 4;  // packed rows of a thread
+  static constexpr int halves = S::sum_panels;
+
+  const TileParams& p;
+  const Item& item;
+  Ring<S>& ring;
+  FewShared<S> shared;
+  int buffer;  // of queries
+  int* verdict;
+  Stretch stretch;
+  int warp, place, pair;  // the thread's positions are 16 warp + place (+ 8)
+  int first_end;          // positions that the item's first token attends to
+  Seen seen[columns];     // of the unit that runs
+  Seen all_seen[columns];
+  float own[halves][S::rows / 2];
+  float all[S::folds ? halves : 1][S::rows / 2];
+  float factor[blocks][columns];
+
+  __device__ AttendFew(const TileParams& params, const Item& own_item, Ring<S>& own_ring,
+                       FewShared<S> own_shared, int own_buffer, int* own_verdict)
+      : p(params),
+        item(own_item),
+        ring(own_ring),
+        shared(own_shared),
+        buffer(own_buffer),
+        verdict(own_verdict),
+        stretch(stretch_of<S>(item, item.chunk)) {
+    const int t = static_cast<int>(threadIdx.x);
+    warp = __shfl_sync(0xFFFFFFFF, t / 32, 0);
+    place = t % 32 / 4;
+    pair = t % 4;
+    first_end = position_of(p, item, item.row) + 1;
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      seen[c] = {-INFINITY, 0.0F};
+      const int packed = packed_of(c);
+      all_seen[c] = seen_at_first(p, head_of(packed, token_of(p, packed)));
+    }
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+#pragma unroll
+      for (int i = 0; i < S::rows / 2; ++i) own[h][i] = all[S::folds ? h : 0][i] = 0;
+    }
+  }
+
+  // Column c of the thread: accumulators 4 (c / 2) + c % 2 and that + 2.
+  __device__ int row_of(int c) const { return 8 * (c / 2) + 2 * pair + c % 2; }
+  __device__ int packed_of(int c) const { return item.row + row_of(c); }
+  __device__ int head_of(int packed, int token) const {
+    const int head = item.kv_head * p.group + packed - token * p.group;
+    return packed < item.rows ? head : 0;
+  }
+
+  // s[b] = k . q for the blocks that are there; the others' scores are lowest.
+  __device__ void score(float (&s)[blocks][S::rows / 2], int count) {
+    const std::uint32_t q = descriptor_low(shared.queries(buffer));
+    Ring<S> ahead = ring;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      if (b >= count) break;
+      wait_for_block<S>(ahead.keys_full(), ahead.parity);
+      const std::uint32_t k = descriptor_low(ahead.keys());
+      mma_fence();
+#pragma unroll
+      for (int i = 0; i < S::key_width / 16; ++i)
+        Mma<S::rows>::template ss<swizzle_128>(s[b], k + i / 4 * (panel_bytes >> 4) + i % 4 * 2,
+                                               q + i / 4 * (S::rows * 128 >> 4) + i % 4 * 2, i > 0);
+      mma_commit();
+      ahead.next();
+    }
+    mma_wait<0>();
+    Ring<S> done = ring;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      settled(s[b]);
+      if (b < count) {
+        if constexpr (!S::latent) release(done.keys_free());
+        done.next();
+        continue;
+      }
+#pragma unroll
+      for (float& score : s[b]) score = -INFINITY;
+    }
+  }
+
+  __device__ void hide(float (&s)[S::rows / 2], int base) {
+#pragma unroll
+    for (int i = 0; i < S::rows / 2; ++i) {
+      const int c = 2 * (i / 4) + i % 2;
+      const int position = base + 16 * warp + place + 8 * (i / 2 % 2);
+      const int packed = packed_of(c);
+      const int end = packed < item.rows ? position_of(p, item, packed) + 1 : 0;
+      const int low = p.window > 0 ? end - p.window : 0;
+      if (position >= end || position < low) s[i] = -INFINITY;
+    }
+  }
+
+  // Scores become weights in shared memory; `factor` is for what stands before each block.
+  __device__ void soften(float (&s)[blocks][S::rows / 2]) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+      for (int c = 0; c < columns; c += 2) {
+        const int i = 2 * c;
+        float2 most = make_float2(fmaxf(s[b][i], s[b][i + 2]), fmaxf(s[b][i + 1], s[b][i + 3]));
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) {
+          most.x = fmaxf(most.x, __shfl_xor_sync(0xFFFFFFFF, most.x, d));
+          most.y = fmaxf(most.y, __shfl_xor_sync(0xFFFFFFFF, most.y, d));
+        }
+        if (place == 0) store_shared_2(shared.most(b, warp) + row_of(c) * 4, most.x, most.y);
+      }
+    }
+    consumers_meet<S>();
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+      for (int c = 0; c < columns; c += 2) {
+        float2 most = load_shared_2(shared.most(b, 0) + row_of(c) * 4);
+#pragma unroll
+        for (int w = 1; w < 4; ++w) {
+          const float2 other = load_shared_2(shared.most(b, w) + row_of(c) * 4);
+          most = make_float2(fmaxf(most.x, other.x), fmaxf(most.y, other.y));
+        }
+        const int i = 2 * c;
+        const float2 sum =
+            make_float2(weigh(s[b], b, c, i, most.x), weigh(s[b], b, c + 1, i + 1, most.y));
+        store_shared_2(shared.sums(b, warp, place) + row_of(c) * 4, sum.x, sum.y);
+      }
+    }
+    // Two columns of eight rows at a time, [block][eight].
+    constexpr int eights = S::rows / 8;
+#pragma unroll
+    for (int u = 0; u < blocks * eights; u += 2) {
+      const int lane = static_cast<int>(threadIdx.x) % 32;
+      const int own = u + lane / 16;
+      const std::uint32_t to = shared.weights(own / eights) +
+                               swizzled(own % eights * 8 + lane % 8, 2 * warp + lane / 8 % 2, 128);
+      const auto two = [&](int which, int row) {
+        const float* const from = s[which / eights] + 4 * (which % eights) + 2 * row;
+        return pack(from[0], from[1]);
+      };
+      store_matrix_x4_trans(to, {two(u, 0), two(u, 1), two(u + 1, 0), two(u + 1, 1)});
+    }
+    fence_async_shared();
+    consumers_meet<S>();
+  }
+
+  // Of column c: accumulators i and i + 2; the sum of their weights.
+  __device__ float weigh(float (&s)[S::rows / 2], int b, int c, int i, float raw) {
+    const float most = fmaxf(seen[c].most, __fmul_rn(raw, p.scale));
+    const float least = most == -INFINITY ? 0.0F : most;
+    factor[b][c] = power_of_two(seen[c].most - least);
+    seen[c].most = most;
+    s[i] = power_of_two(__fmaf_rn(s[i], p.scale, -least));
+    s[i + 2] = power_of_two(__fmaf_rn(s[i + 2], p.scale, -least));
+    return __fadd_rn(s[i], s[i + 2]);
+  }
+
+  __device__ void add_totals(int count) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      if (b >= count) break;
+#pragma unroll
+      for (int c = 0; c < columns; c += 2) {
+        float2 w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = load_shared_2(shared.sums(b, i, place) + row_of(c) * 4);
+        const float x = __fadd_rn(__fadd_rn(w[0].x, w[1].x), __fadd_rn(w[2].x, w[3].x));
+        const float y = __fadd_rn(__fadd_rn(w[0].y, w[1].y), __fadd_rn(w[2].y, w[3].y));
+        seen[c].total =
+            __fmaf_rn(seen[c].total, factor[b][c], __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, 4)));
+        seen[c + 1].total = __fmaf_rn(seen[c + 1].total, factor[b][c + 1],
+                                      __fadd_rn(y, __shfl_xor_sync(0xFFFFFFFF, y, 4)));
+      }
+    }
+  }
+
+  // own (+)= v^T . weights, block by block.
+  __device__ void add_values(int count, bool first) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      if (b >= count) break;
+      const bool accumulate = !first || b > 0;
+      if (accumulate) scale_own(b);
+      if constexpr (!S::latent) {
+        wait_for_block<S>(ring.values_full(), ring.parity);
+      }
+      const std::uint32_t v = transposed_descriptor_low(ring.values(), panel_bytes);
+      const std::uint32_t w = descriptor_low(shared.weights(b));
+      mma_fence();
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          MmaFirstTransposed<S::rows>::template ss<swizzle_128>(
+              own[h], v + h * (panel_bytes >> 4) + k * (2048 >> 4), w + 2 * k, accumulate || k > 0);
+      }
+      mma_commit();
+      mma_wait<0>();
+#pragma unroll
+      for (int h = 0; h < halves; ++h) settled(own[h]);
+      release(S::latent ? ring.keys_free() : ring.values_free());
+      ring.next();
+    }
+  }
+
+  __device__ void scale_own(int b) {
+    bool moved = false;
+#pragma unroll
+    for (int c = 0; c < columns; ++c) moved = moved || factor[b][c] != 1.0F;
+    if (!__any_sync(0xFFFFFFFF, moved)) return;
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+#pragma unroll
+      for (int i = 0; i < S::rows / 2; ++i)
+        own[h][i] = __fmul_rn(own[h][i], factor[b][2 * (i / 4) + i % 2]);
+    }
+  }
+
+  // A unit's end, before which lies `position`.
+  __device__ void close(int position) {
+    const bool cut = item.chunks > 1;
+    float* const to = p.partials + (cut ? slot_of<S>(item, position) * partial_size<S>(p) : 0);
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      float total = seen[c].total;
+      total = __fadd_rn(total, __shfl_xor_sync(0xFFFFFFFF, total, 8));
+      total = __fadd_rn(total, __shfl_xor_sync(0xFFFFFFFF, total, 16));
+      if (cut) {
+        if (packed_of(c) < item.rows) export_column(to, c, total);
+      } else {
+        const Join factors = join(all_seen[c], {seen[c].most, total});
+#pragma unroll
+        for (int h = 0; h < halves; ++h) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            const int i = 4 * (c / 2) + c % 2 + 2 * r;
+            if constexpr (S::folds) {
+              all[h][i] = joined(all[h][i], own[h][i], factors);
+            } else {
+              own[h][i] = joined(0.0F, own[h][i], factors);
+            }
+          }
+        }
+      }
+      seen[c] = {-INFINITY, 0.0F};
+    }
+  }
+
+  __device__ int value_column(int half, int r) const {
+    return 64 * half + 16 * warp + place + 8 * r;
+  }
+
+  __device__ void export_column(float* to, int c, float total) {
+    const int row = row_of(c);
+#pragma unroll
+    for (int h = 0; h < halves; ++h) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        to[row * S::value_width + value_column(h, r)] = own[h][4 * (c / 2) + c % 2 + 2 * r];
+    }
+    if (warp == 0 && place == 0)
+      *reinterpret_cast<float2*>(to + p.partial_rows * S::value_width + 2 * row) =
+          make_float2(seen[c].most, total);
+  }
+
+  __device__ void run() {
+    constexpr int together = blocks * block_positions;
+    bool first = true;  // of a unit
+    for (int base = stretch.first; base < stretch.last;) {
+      const int end = min((base & ~(together - 1)) + together, stretch.last);
+      const int count = (end - base + block_positions - 1) / block_positions;
+      float s[blocks][S::rows / 2];
+      score(s, count);
+      if (base + count * block_positions > first_end ||
+          (p.window > 0 && base < item.end - p.window)) {
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) hide(s[b], base + b * block_positions);
+      }
+      soften(s);
+      add_values(count, first);
+      add_totals(count);
+      base += count * block_positions;
+      first = base >= stretch.last || (S::folds && unit_begin(base) == base);
+      if (first) close(min(base, stretch.last) - 1);
+    }
+  }
+
+  __device__ void finish() {
+    if (item.chunks > 1) {
+      if (arrives_last<S>(p, item, verdict)) join_units<S>(p, item);
+      return;
+    }
+#pragma unroll
+    for (int c = 0; c < columns; ++c) {
+      const int packed = packed_of(c);
+      if (packed >= item.rows) continue;
+      const int token = token_of(p, packed);
+      const std::int64_t at =
+          (item.first_row + token) * p.out_stride + head_of(packed, token) * p.out_head_stride;
+      const float inverse = 1.0F / all_seen[c].total;
+#pragma unroll
+      for (int h = 0; h < halves; ++h) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float* const sums = S::folds ? all[S::folds ? h : 0] : own[h];
+          const float value = __fmul_rn(sums[4 * (c / 2) + c % 2 + 2 * r], inverse);
+          const std::int64_t to = at + value_column(h, r);
+          if (p.out_f32) {
+            static_cast<float*>(p.out)[to] = value;
+          } else {
+            static_cast<Bf16*>(p.out)[to] = __float2bfloat16_rn(value);
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace motley::kernels::cuda::tiles

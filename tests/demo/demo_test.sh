@@ -1,0 +1,34 @@
+# tools/demo.sh without a terminal: everybody answers, nothing is drawn, no server is left behind.
+#   demo_test.sh MOTLEY REPOSITORY
+set -euo pipefail
+motley=$1 repository=$2
+
+fail() { printf '%s\n' "$@"; exit 1; }
+
+shown=$("$repository/tools/demo.sh" "$motley" wisdom)
+for voice in demo cynic fortune jargon record scripture; do
+  grep -q "^$voice:$" <<<"$shown" || fail "no answer of $voice:" "$shown"
+done
+# The voices are what they should be.
+grep -q '  {"word": "wisdom", "kind": ' <<<"$shown" || fail "no record:" "$shown"
+grep -q '  wisdom (noun): ' <<<"$shown" || fail "no definition:" "$shown"
+grep -Eq '^6 answers, [0-9]+ tokens in ' <<<"$shown" || fail "no totals:" "$shown"
+grep -q $'\e' <<<"$shown" && fail "escape sequences without a terminal:" "$shown"
+
+# A voice that the server does not have is told in its place, and the call fails.
+exec 3< <(exec "$motley" serve "$repository/models/demo" --device cpu --port 0 2>/dev/null)
+server=$!
+trap 'kill "$server" 2>/dev/null || true' EXIT
+read -r line <&3
+status=0
+shown=$("$motley" ask "${line##* }" wisdom --to demo --to nobody --max-tokens 4 2>&1) || status=$?
+[ "$status" = 1 ] || fail "status $status of a failed ask:" "$shown"
+grep -q "nobody" <<<"$shown" || fail "no word of who failed:" "$shown"
+kill "$server"
+wait "$server" || fail "the server ends with status $?"
+trap - EXIT
+
+status=0
+shown=$("$motley" ask "${line##* }" wisdom 2>&1) || status=$?
+[ "$status" = 1 ] || fail "status $status without a server:" "$shown"
+[[ $shown == motley:*"nobody listens"* ]] || fail "no word of the server:" "$shown"
