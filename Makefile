@@ -21,7 +21,9 @@ test:
 	@tools/build.sh $(PRESET) $(JOBS)
 	@ctest --preset $(PRESET)
 
-demo: build
+demo:
+	@tools/setup.sh build
+	@tools/build.sh $(PRESET) $(JOBS) motley
 	@tools/demo.sh $(BUILD)/motley "$(PROMPT)"
 
 bench: build

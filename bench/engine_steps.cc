@@ -41,7 +41,8 @@ class NoModel final : public Executor {
   }
   Result<void> takes(const lora::Mix&) const override { return {}; }
   Result<void> copy_page(std::int32_t, std::int32_t) override { return {}; }
-  Result<void> step(std::span<StepChunk> chunks) override {
+  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+    meanwhile();
     for (const StepChunk& chunk : chunks) {
       for (Draw& draw : chunk.draws) draw.token = static_cast<std::int32_t>(++drawn_ % 1000);
     }

@@ -93,7 +93,7 @@ class Recorder final : public engine::Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_.copy_page(from, to);
   }
-  Result<void> step(std::span<engine::StepChunk> chunks) override {
+  Result<void> step(std::span<engine::StepChunk> chunks, FunctionRef<void()> meanwhile) override {
     if (recording) {
       std::vector<Chunk>& step = steps.emplace_back();
       for (const engine::StepChunk& each : chunks)
@@ -102,7 +102,7 @@ class Recorder final : public engine::Executor {
                         .token = each.tokens[0],
                         .mix = *each.mix});
     }
-    return executor_.step(chunks);
+    return executor_.step(chunks, meanwhile);
   }
   Result<void> let_go() override { return executor_.let_go(); }
 
@@ -145,6 +145,7 @@ class Bench {
                    *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
     std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
                 static_cast<int>(model_->config().layers), device_->description().c_str());
+    MOTLEY_TRY_VOID(time_graphs());
     std::printf("%5s %8s %-9s %10s %10s %9s %7s\n", "batch", "adapters", "draws", "engine us",
                 "bare us", "added us", "share");
     for (const std::int64_t batch : {1, 8, 64, 256}) {
@@ -157,6 +158,17 @@ class Bench {
   }
 
  private:
+  Result<void> time_graphs() {
+    MOTLEY_TRY(const tensor::MemoryInfo before, device_->memory());
+    const TimePoint begin = clock_.now();
+    MOTLEY_TRY_VOID(runner_->warm_up());
+    MOTLEY_TRY(const tensor::MemoryInfo after, device_->memory());
+    std::printf("%d graphs without adapters in %.2f s, %.0f MB with the kernels' code\n",
+                static_cast<int>(runner_->graphs()), seconds(clock_.now() - begin),
+                static_cast<double>(before.available - after.available) / 1e6);
+    return {};
+  }
+
   Result<void> measure(const Case& each) {
     const auto sink = std::make_shared<NoSink>();
     ReadyAdapters store(adapters_->mixes());

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Configures and builds one preset: tools/build.sh PRESET JOBS. Quiet where all goes well.
+# Configures and builds one preset, all of it or some targets: tools/build.sh PRESET JOBS [TARGET...]. Quiet where all
+# goes well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1 jobs=$2
+shift 2
 start=$SECONDS
 log=build/configure-$preset.log
 mkdir -p build
@@ -24,11 +26,13 @@ grep -h '^-- CUDA:' "$log" | sed 's/^-- //' || true
 
 # Ninja redraws one line on a terminal. Elsewhere every step would be a line of its own: there the
 # output goes to a log, of which only a failure is shown.
+build=(cmake --build --preset "$preset" -j "$jobs")
+if [ $# -gt 0 ]; then build+=(--target "$@"); fi
 if [ -t 1 ]; then
-  cmake --build --preset "$preset" -j "$jobs"
+  "${build[@]}"
 else
   log=build/build-$preset.log
-  if ! cmake --build --preset "$preset" -j "$jobs" >"$log" 2>&1; then
+  if ! "${build[@]}" >"$log" 2>&1; then
     # Not the names of files that are built, some of which hold the word.
     excerpt=$(grep -E -A 30 '^FAILED|error:|undefined reference' "$log" | head -n 80 || true)
     [ -n "$excerpt" ] || excerpt=$(tail -n 40 "$log")

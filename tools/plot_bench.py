@@ -47,6 +47,8 @@ def read(paths: list[Path]) -> list[Series]:
             name = [path.stem, case["arrivals"]]
             if case["adapters_in_memory"] is not None:
                 name.append(f"{case['adapters_in_memory']} of {case['adapters']} adapters in memory")
+            if case["adapters"] > 1:
+                name.append(f"Zipf {case['zipf']:g}")
             series.setdefault(tuple(name), Series(", ".join(name))).add(case)
     if not series:
         raise SystemExit("no cases: the files are empty")

@@ -1,7 +1,7 @@
 // motley ask: one prompt to a running server's base and adapters at once, the answers side by side.
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -278,7 +278,7 @@ void take_what_is_there(std::vector<Stream>& streams) {
 std::string totals(const std::vector<Voice>& voices, double time) {
   std::int64_t tokens = 0;
   for (const Voice& voice : voices) tokens += voice.tokens;
-  const auto tenths = static_cast<std::int64_t>(time * 10 + 0.5);
+  const auto tenths = std::lround(time * 10);
   return cat(voices.size(), voices.size() == 1 ? " answer, " : " answers, ", tokens, " tokens in ",
              tenths / 10, ".", tenths % 10,
              " s: ", static_cast<std::int64_t>(static_cast<double>(tokens) / std::max(time, 1e-3)),

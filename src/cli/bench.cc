@@ -38,17 +38,18 @@ Command bench_command() {
     options.insert(options.end(), more.begin(), more.end());
   options.push_back({"--json", "", "a line of JSON for each case, and nothing else"});
   return {
-      .spec = {.name = "bench",
-               .summary = "time steps of a model's shape with random weights against their "
-                          "floor (--shape), or a load on an\nengine (MODEL) or a server (--url)",
-               .positionals = {},
-               .optional_positional = "MODEL",
-               .options = std::move(options),
-               .examples = {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
-                            "motley bench models/demo --adapter a=models/demo/adapters/verse "
-                            "--concurrency 1,8,32",
-                            "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
-                            "--zipf 1"}},
+      .spec =
+          {.name = "bench",
+           .summary = "time steps of a model's shape with random weights against their "
+                      "floor (--shape), or a load on an\nengine (MODEL) or a server (--url)",
+           .positionals = {},
+           .optional_positional = "MODEL",
+           .options = std::move(options),
+           .examples = {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
+                        "motley bench models/demo --adapter fortune=models/demo/adapters/fortune "
+                        "--concurrency 1,8,32",
+                        "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
+                        "--zipf 1"}},
       .run = run_bench};
 }
 

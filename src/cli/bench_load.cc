@@ -27,6 +27,7 @@ constexpr std::size_t longest_key_file = 1 << 16;
 
 struct Settings {
   LoadShape shape;
+  std::vector<double> zipf = {0};  // one after the other
   std::vector<LoadSize> sizes;
   bool json = false;
 };
@@ -104,7 +105,11 @@ Result<Settings> read_settings(const Arguments& arguments) {
     MOTLEY_TRY(settings.shape.output, parse_range(*text, "--output-tokens"));
   }
   if (const std::string* const text = arguments.value("--zipf")) {
-    MOTLEY_TRY(settings.shape.zipf, parse_decimal(*text, "--zipf", 0, 10));
+    settings.zipf.clear();
+    for (const std::string_view part : split_list(*text)) {
+      MOTLEY_TRY(const double exponent, parse_decimal(part, "--zipf", 0, 10));
+      settings.zipf.push_back(exponent);
+    }
   }
   if (const std::string* const text = arguments.value("--seed")) {
     MOTLEY_TRY(const std::int64_t seed, parse_number(*text, "--seed", 0, 1L << 62));
@@ -121,16 +126,15 @@ class Loads {
 
   // With the target's own engine, if it is ours, and for how many adapters that has memory.
   void run(LoadTarget& target, engine::Engine* engine, std::int64_t in_memory = 0) {
-    for (const LoadSize& size : settings_.sizes) {
-      LoadCase about{.size = size, .adapters = target.adapters(), .in_memory = in_memory};
-      const engine::Stats before = engine == nullptr ? engine::Stats() : engine->stats();
-      const LoadSummary summary = summarize(run_load(target, settings_.shape, size, clock_));
-      if (engine != nullptr) {
-        const engine::Stats after = engine->stats();
-        about.adapter_loads = after.adapter_loads - before.adapter_loads;
-        about.preemptions = after.preemptions - before.preemptions;
+    for (const double zipf : settings_.zipf) {
+      for (const LoadSize& size : settings_.sizes) {
+        LoadCase about{.shape = settings_.shape,
+                       .size = size,
+                       .adapters = target.adapters(),
+                       .in_memory = in_memory};
+        about.shape.zipf = zipf;
+        run_case(target, engine, about);
       }
-      print(about, summary);
     }
   }
 
@@ -146,6 +150,17 @@ class Loads {
   }
 
  private:
+  void run_case(LoadTarget& target, engine::Engine* engine, LoadCase& about) {
+    const engine::Stats before = engine == nullptr ? engine::Stats() : engine->stats();
+    const LoadSummary summary = summarize(run_load(target, about.shape, about.size, clock_));
+    if (engine != nullptr) {
+      const engine::Stats after = engine->stats();
+      about.adapter_loads = after.adapter_loads - before.adapter_loads;
+      about.preemptions = after.preemptions - before.preemptions;
+    }
+    print(about, summary);
+  }
+
   void print(const LoadCase& about, const LoadSummary& summary) {
     requests_ += summary.requests;
     if (failed_ == 0) first_error_ = summary.first_error;
@@ -175,11 +190,7 @@ std::string describe(const LoadShape& shape, std::size_t adapters) {
   };
   std::string text =
       cat("prompts of ", range(shape.prompt), " tokens, answers of ", range(shape.output));
-  if (adapters > 0)
-    text += cat(", ", adapters, adapters == 1 ? " adapter" : " adapters, ",
-                adapters == 1     ? ""
-                : shape.zipf == 0 ? "all alike"
-                                  : cat("drawn by Zipf's law of ", shape.zipf));
+  if (adapters > 0) text += cat(", ", adapters, adapters == 1 ? " adapter" : " adapters");
   return text;
 }
 
@@ -313,7 +324,7 @@ std::vector<OptionSpec> load_option_specs() {
       {"--duration", "SECONDS", "in which requests begin, instead of a number of them"},
       {"--prompt-tokens", "A-B", "of a request, at random (128-512)"},
       {"--output-tokens", "A-B", "of a request, at random (32-128)"},
-      {"--zipf", "S", "adapter i is asked for like i^-S; 0 is all alike (0)"},
+      {"--zipf", "LIST", "S: adapter i is asked for like i^-S; 0 is all alike (0)"},
       {"--seed", "N", "of prompts, lengths, adapters and arrivals (1)"},
       {"--adapters-in-memory", "LIST", "with --shape: for how many adapters there is memory (all)"},
       {"--vocabulary", "N", "with --url: prompts are token ids below it (256)"},

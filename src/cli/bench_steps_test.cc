@@ -76,7 +76,7 @@ TEST(Bench, RefusesByName) {
   EXPECT_THAT(motley({"bench"}).errors, HasSubstr("--shape"));
   EXPECT_THAT(motley({"bench", "--shape", "nope"}).errors, HasSubstr("unknown shape 'nope'"));
   EXPECT_THAT(bench({"--layers", "3"}).errors, HasSubstr("use 1 to 2"));
-  EXPECT_THAT(bench({"--adapter-dtype", "fp8"}).errors, HasSubstr("--adapter-dtype"));
+  EXPECT_THAT(bench({"--adapter-dtype", "fp4"}).errors, HasSubstr("--adapter-dtype"));
   EXPECT_THAT(bench({"--ranks", "0"}).errors, HasSubstr("--ranks"));
 }
 

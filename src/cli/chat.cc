@@ -170,7 +170,8 @@ Command chat_command() {
                    .positionals = {"MODEL"},
                    .options = model_option_specs(),
                    .examples =
-                       {"motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},
+                       {"motley chat models/demo",
+                        "motley chat models/demo --adapter jargon=models/demo/adapters/jargon"}},
           .run = run_chat};
 }
 

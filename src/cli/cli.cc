@@ -26,8 +26,12 @@ std::string overview() {
       "Serves Mixture-of-Experts language models with hundreds of LoRA adapters at once.\n"
       "\n"
       "commands:\n";
-  for (const Command& command : commands())
-    text += cat("  ", command.spec.name, "  ", command.spec.summary, "\n");
+  const std::vector<Command> known = commands();
+  std::size_t widest = 0;
+  for (const Command& command : known) widest = std::max(widest, command.spec.name.size());
+  for (const Command& command : known)
+    text += cat("  ", command.spec.name, std::string(widest - command.spec.name.size() + 2, ' '),
+                command.spec.summary, "\n");
   text += cat("\nnot there yet: ", join(promised),
               "\n\n"
               "motley COMMAND --help tells more; motley --version prints the version.\n");

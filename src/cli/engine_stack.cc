@@ -120,6 +120,7 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
 }
 
 // Says what everything takes once it stands; what a GPU is said to have given agrees with the sum.
+// On a CPU weights may stay in the checkpoint's mapped files, which nothing was taken for.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   MOTLEY_TRY(const tensor::MemoryInfo stands, device_->memory());

@@ -174,7 +174,8 @@ Command serve_command() {
                .options = std::move(options),
                .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
                             "motley serve models/demo --allow-adapter-loading --adapter-root "
-                            "models/demo/adapters --port 0"}},
+                            "models/demo/adapters --port 0",
+                            "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"}},
       .run = run_serve};
 }
 

@@ -251,11 +251,11 @@ class Engine::Impl {
       taken_.clear();
       idle = true;
       if (!dead_) {
-        const auto step = scheduler_.step();
+        const auto step = scheduler_.step([this] { publish(false); });
         if (!step.ok()) die(step.error());
         idle = !step.ok() || *step == Scheduler::Step::idle;
       }
-      publish(idle);
+      if (idle) publish(true);
     }
     scheduler_.residency().give_up(stopping_error());
     store_->set_wake({});

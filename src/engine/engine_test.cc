@@ -77,7 +77,9 @@ class SlowlyPreparing final : public Executor {
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_->copy_page(from, to);
   }
-  Result<void> step(std::span<StepChunk> chunks) override { return executor_->step(chunks); }
+  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+    return executor_->step(chunks, meanwhile);
+  }
   Result<void> let_go() override { return executor_->let_go(); }
 
   void hand_out(bool well = true) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/events.h"
 #include "engine/request.h"
@@ -28,7 +29,7 @@ struct Draw {
   // All of the sequence so far, the prompt's first.
   std::span<const std::int32_t> tokens = {};
   std::int64_t prompt_tokens = 0;
-  // The executor's answer; the span is good until the next step.
+  // The executor's answer; the span is good until the next step's answers come.
   std::int32_t token = 0;  // negative: every token was ruled out
   float logprob = 0;
   std::span<const TopLogprob> top = {};
@@ -82,9 +83,10 @@ class Executor {
   // What a page holds becomes what another holds, before the next step.
   virtual Result<void> copy_page(std::int32_t from, std::int32_t to) = 0;
 
-  // Fills in the answers. An error, here as of copy_page, is final: nothing can be computed any
+  // Fills in the answers. Calls `meanwhile` once before it waits for them: where a GPU works, once
+  // the step has been queued. An error, here as of copy_page, is final: nothing can be computed any
   // more.
-  virtual Result<void> step(std::span<StepChunk> chunks) = 0;
+  virtual Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) = 0;
 
   // No step follows for now: adapters that the last one used are pinned no more on its account.
   virtual Result<void> let_go() = 0;

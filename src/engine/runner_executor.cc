@@ -71,7 +71,10 @@ Result<void> RunnerExecutor::copy_page(std::int32_t from, std::int32_t to) {
   return runner_->copy_page(from, to);
 }
 
-Result<void> RunnerExecutor::step(std::span<StepChunk> chunks) {
+Result<void> RunnerExecutor::step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) {
+  // A CPU computes what it is given at once.
+  const bool queues = runner_->device().id().kind != tensor::DeviceKind::cpu;
+  if (!queues) meanwhile();
   chunks_.clear();
   draws_.clear();
   for (const StepChunk& chunk : chunks) {
@@ -94,6 +97,7 @@ Result<void> RunnerExecutor::step(std::span<StepChunk> chunks) {
   chunks_.clear();
   if (!done.ok()) return done;
   if (!draws_.empty()) MOTLEY_TRY_VOID(sampling_->collect(runner_->stream()));
+  if (queues) meanwhile();
   MOTLEY_TRY_VOID(runner_->stream().synchronize());
   answer_draws();
   return {};

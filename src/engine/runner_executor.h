@@ -35,7 +35,7 @@ class RunnerExecutor final : public Executor {
   void prepare(const Request& request, Prepared done) override;
   Result<void> takes(const lora::Mix& mix) const override { return runner_->takes(mix); }
   Result<void> copy_page(std::int32_t from, std::int32_t to) override;
-  Result<void> step(std::span<StepChunk> chunks) override;
+  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override;
   Result<void> let_go() override;
 
  private:

@@ -17,7 +17,9 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       limits_(executor->limits()),
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
       pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
-      residency_(store, limits_.adapter_rank) {
+      residency_(store, limits_.adapter_rank),
+      // A token, its choice's end and its request's.
+      outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
   MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
                "a step has a row for every sequence");
   const auto sequences = static_cast<std::size_t>(limits_.sequences);
@@ -97,6 +99,7 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice) {
     return gone;
   });
   if (job->open == 0) forget(*job);
+  deliver();
 }
 
 void Scheduler::cancel_all() {
@@ -120,6 +123,7 @@ void Scheduler::fail(const std::shared_ptr<Job>& job, const Error& error) {
     return gone;
   });
   ++stats_.failed;
+  deliver();
   job->sink->failed(error);
 }
 
@@ -138,15 +142,15 @@ void Scheduler::finish_choice(Job& job, int choice, FinishReason reason,
       ++stats_.finished_cancelled;
       break;
   }
-  job.sink->choice_finished({.choice = choice, .reason = reason, .stop_token = stop_token});
+  outbox_.add(job.sink, ChoiceEvent{.choice = choice, .reason = reason, .stop_token = stop_token});
 }
 
 void Scheduler::forget(const Job& job) {
   if (jobs_.erase(job.id) == 0) return;
   stats_.request_time.observe(clock_->now() - job.accepted);
-  job.sink->finished({.prompt_tokens = job.prompt_tokens(),
-                      .cached_tokens = job.cached_tokens,
-                      .completion_tokens = job.completion_tokens});
+  outbox_.add(job.sink, Usage{.prompt_tokens = job.prompt_tokens(),
+                              .cached_tokens = job.cached_tokens,
+                              .completion_tokens = job.completion_tokens});
 }
 
 void Scheduler::drop_line(const Order& order) {
@@ -155,10 +159,11 @@ void Scheduler::drop_line(const Order& order) {
   residency_.stop_making_room();
 }
 
-Result<Scheduler::Step> Scheduler::step() {
+Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
   if (residency_.collect()) adapters_changed_ = true;
   admit();
   if (running_.empty()) {
+    deliver();
     const Result<void> rests =
         std::exchange(has_run_, false) ? executor_->let_go() : Result<void>();
     if (rests.ok()) return Step::idle;
@@ -168,7 +173,11 @@ Result<Scheduler::Step> Scheduler::step() {
   has_run_ = true;
   const TimePoint begin = clock_->now();
   Result<void> done = lay_out();
-  if (done.ok()) done = executor_->step(chunks_);
+  if (done.ok())
+    done = executor_->step(chunks_, [&] {
+      deliver();
+      meanwhile();
+    });
   if (!done.ok()) {
     fail_all(done.error());
     return std::move(done).error();

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "engine/fair_order.h"
 #include "engine/kv_pages.h"
+#include "engine/outbox.h"
 #include "engine/residency.h"
 #include "engine/sequence.h"
 #include "engine/stats.h"
@@ -58,12 +60,17 @@ class Scheduler {
 
   // Takes what the adapter store has done, begins what can begin, and runs a step. `idle`: there
   // was nothing to run. An error is the executor's, and final; all requests have failed then.
+  // What came of the step before is delivered once this one has been queued, and so is `meanwhile`
+  // done; an idle step delivers and leaves it.
   enum class Step : std::uint8_t { ran, idle };
-  Result<Step> step();
+  Result<Step> step(FunctionRef<void()> meanwhile = [] {});
+  // What came of the last step, at once.
+  void deliver() { outbox_.deliver(); }
   // Adapters were loaded, unloaded or replaced since the last call.
   bool adapters_changed() { return std::exchange(adapters_changed_, false); }
 
-  bool empty() const { return jobs_.empty(); }
+  // Nothing is to be done, nor to be delivered.
+  bool empty() const { return jobs_.empty() && outbox_.empty(); }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
   const KvPages& pages() const { return pages_; }
@@ -128,6 +135,7 @@ class Scheduler {
   std::map<RequestId, std::shared_ptr<Job>> jobs_;
   Waiting waiting_;
   std::vector<std::unique_ptr<RunningSequence>> running_;  // in order
+  Outbox outbox_;
   FairOrder fair_;
   Foresight foresight_;
   std::optional<Order> first_in_line_;  // for whose adapters room is made

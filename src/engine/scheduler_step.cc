@@ -202,8 +202,10 @@ void Scheduler::accept(RunningSequence& running, const Draw& draw) {
   ++sequence.generated;
   ++job.completion_tokens;
   ++stats_.generated_tokens;
-  job.sink->token(
-      {.choice = sequence.choice, .token = draw.token, .logprob = draw.logprob, .top = draw.top});
+  outbox_.add(job.sink, TokenEvent{.choice = sequence.choice,
+                                   .token = draw.token,
+                                   .logprob = draw.logprob,
+                                   .top = draw.top});
   const bool ends = sequence.generated >= job.request.sampling.min_tokens &&
                     std::ranges::binary_search(job.ends, draw.token);
   if (ends) {

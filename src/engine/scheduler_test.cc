@@ -34,6 +34,22 @@ TEST(Scheduler, BatchedEqualsAlone) {
   EXPECT_EQ(world.store.usage().pinned_pages, 0);
 }
 
+TEST(Scheduler, WhatCameOfAStepIsDeliveredWhileTheNextOneRuns) {
+  World world;
+  const auto sink = world.submit({.tokens = prompt(5), .max_tokens = 2});
+  world.scheduler.step().value();
+  EXPECT_TRUE(sink->tokens[0].empty());
+  std::size_t heard = 0;
+  world.scheduler.step([&] { heard = sink->tokens[0].size(); }).value();
+  EXPECT_EQ(heard, 1);
+  // The last events have no step to wait for.
+  EXPECT_FALSE(sink->closed());
+  EXPECT_FALSE(world.scheduler.empty());
+  EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::idle);
+  EXPECT_TRUE(sink->closed());
+  EXPECT_TRUE(world.scheduler.empty());
+}
+
 TEST(Scheduler, PromptsShareTheRowsThatDecodesLeave) {
   World world({.limits = {.rows = 8,
                           .sequences = 4,

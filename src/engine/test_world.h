@@ -95,7 +95,8 @@ class FakeExecutor final : public Executor {
     return {};
   }
 
-  Result<void> step(std::span<StepChunk> chunks) override {
+  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+    meanwhile();
     ++steps;
     if (broken) return Error(ErrorCode::internal, "the device is lost");
     std::int64_t rows = 0;
@@ -392,6 +393,7 @@ class World {
         break;
       }
     }
+    scheduler.deliver();
     return steps;
   }
 

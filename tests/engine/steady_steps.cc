@@ -67,7 +67,7 @@ void SteadySteps::step(std::int64_t prompt, std::int64_t decodes) {
     }
   }
   for (std::int64_t i = 0; i < decodes; ++i) add(i % (longest - 1), 1);
-  executor_->step(chunks_).value();
+  executor_->step(chunks_, [] {}).value();
 }
 
 void SteadySteps::run() {

@@ -113,6 +113,8 @@ TEST(HostileBodies, OfChatsLikewise) {
       {cat("{", user, R"(, "tools": [{}]})"), "tools[0].function"},
       {cat("{", user, R"(, "tools": [{"function": {}}]})"), "tools[0].function.name"},
       {cat("{", user, R"(, "tools": 1})"), "tools"},
+      {cat("{", user, R"(, "parallel_tool_calls": 1})"), "parallel_tool_calls"},
+      {cat("{", user, R"(, "message": []})"), "message"},
       {cat("{", user, R"(, "tool_choice": "required"})"), "tool_choice"},
       {cat("{", user, R"(, "tool_choice": "sometimes"})"), "tool_choice"},
       {cat("{", user, R"(, "tool_choice": {"function": {"name": "no"}}})"),
@@ -226,6 +228,28 @@ TEST(HostileConnections, SlowSendersAreCut) {
   expect_unharmed(server);
 }
 
+// A side that says nothing more has gone, wherever it stopped; no timer is waited for.
+TEST(HostileConnections, HalfOpenOnesEnd) {
+  TestServer server;
+  server.backend().say("x");
+  server.backend().hold_after(0);
+  const std::string whole = post("/v1/completions", R"({"prompt": "x"})");
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}, whole.size() - 3}) {
+    Client client(server.port());
+    client.send(whole.substr(0, bytes));
+    client.half_close();
+    while (!client.receive_some().empty()) {
+    }
+  }
+  Client asked(server.port());
+  asked.send(whole);
+  server.backend().wait_for_submitted(1);
+  asked.half_close();
+  server.backend().wait_for_ended(1);
+  EXPECT_EQ(server.backend().cancelled(), 1);
+  expect_unharmed(server);
+}
+
 TEST(HostileConnections, ReadersThatStopAreCut) {
   HttpLimits limits;
   limits.write_time = std::chrono::milliseconds(50);
@@ -256,6 +280,43 @@ TEST(HostileConnections, AThousandThatSaySoNothingHurtNobody) {
     if (i % 2 == 0) silent.back()->send("POST /v1/comp");
   }
   EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "x"})")).status, 200);
+}
+
+TEST(HostilePaths, OfModelsMayBeAnyBytes) {
+  TestServer server;
+  for (const std::string_view name : {"%ff%fe", "%00", "a%0d%0aSet-Cookie:%20x", "..%2f..%2fetc",
+                                      "%", "%zz", "%C3", "base:", "base:%ff"}) {
+    const Received reply = server.ask(get(cat("/v1/models/", name)));
+    EXPECT_EQ(reply.status, 404) << name;
+    EXPECT_EQ(reply.error("param"), "model") << name;
+    EXPECT_FALSE(reply.headers.contains("set-cookie")) << name;
+  }
+}
+
+TEST(HostileBodies, OfAdapterRoutesGetTheFieldAtFault) {
+  TestServer server({.adapter_loading = true});
+  const std::string name = R"({"lora_name": "x", )";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{}", "lora_name"},
+      {R"({"lora_name": 3, "lora_path": "/tmp"})", "lora_name"},
+      {R"({"lora_name": "", "lora_path": "/tmp"})", "lora_name"},
+      {R"({"lora_name": "a:b", "lora_path": "/tmp"})", "lora_name"},
+      {R"({"lora_name": "a\u0000b", "lora_path": "/tmp"})", "lora_name"},
+      {cat(R"({"lora_path": "/tmp", "lora_name": ")", std::string(201, 'a'), "\"}"), "lora_name"},
+      {name + R"("lora_path": 3})", "lora_path"},
+      {name + R"("lora_path": ["/tmp"]})", "lora_path"},
+      {name + R"("lora_path": "/tmp", "load_inplace": "yes"})", "load_inplace"},
+      {name + R"("lora_path": "/tmp", "pinned": 1})", "pinned"},
+      {name + R"("lora_path": "/tmp", "path": "/etc"})", "path"},
+  };
+  for (const auto& [body, param] : cases) {
+    const Received reply = server.ask(post("/v1/load_lora_adapter", body));
+    ASSERT_EQ(reply.status, 400) << body << "\n" << reply.body;
+    EXPECT_EQ(reply.error("param"), param) << body << "\n" << reply.body;
+  }
+  EXPECT_EQ(server.ask(post("/v1/unload_lora_adapter", R"({"lora_name": [1]})")).error("param"),
+            "lora_name");
+  expect_unharmed(server);
 }
 
 TEST(HostilePaths, OfAdaptersStayInsideTheRoot) {

@@ -1,6 +1,8 @@
 """`motley serve` as OpenAI's own client and Prometheus' own parser see it: openai_client_test.py MOTLEY GOLDEN"""
 
+import concurrent.futures
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,12 +171,100 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual(call.name, "set")
             self.assertEqual(list(json.loads(call.arguments)), ["on"])
 
+    def test_calls_stream_as_they_are_written_and_follow_their_schemas(self):
+        def tool(name, properties):
+            return {"type": "function", "function": {"name": name, "parameters": {
+                "type": "object", "additionalProperties": False, "required": list(properties),
+                "properties": properties}}}
+
+        tools = [tool("set", {"on": {"type": "boolean"}}),
+                 tool("name", {"it": {"$ref": "#/$defs/word"}})]
+        tools[1]["function"]["parameters"]["$defs"] = {"word": {"type": "string", "maxLength": 40}}
+        fields = {"model": "tiny", "messages": CHAT, "seed": 11, "max_tokens": 300, "tools": tools,
+                  "tool_choice": "required", "parallel_tool_calls": False}
+        whole = self.client.chat.completions.create(**fields).choices[0]
+        calls, pieces, reason = {}, 0, None
+        for chunk in self.client.chat.completions.create(**fields, stream=True):
+            for piece in chunk.choices[0].delta.tool_calls or []:
+                if piece.id:
+                    calls[piece.index] = [piece.function.name, ""]
+                calls[piece.index][1] += piece.function.arguments
+                pieces += 1
+            reason = chunk.choices[0].finish_reason or reason
+        self.assertEqual(reason, "tool_calls")
+        self.assertEqual([call.function.name for call in whole.message.tool_calls], [calls[0][0]])
+        self.assertEqual(whole.message.tool_calls[0].function.arguments, calls[0][1])
+        self.assertGreater(pieces, 1)
+        arguments = json.loads(calls[0][1])
+        self.assertIn((calls[0][0], list(arguments)), (("set", ["on"]), ("name", ["it"])))
+
+    def test_a_named_call_streams_its_arguments(self):
+        tool = {"type": "function", "function": {"name": "set", "parameters": {
+            "type": "object", "additionalProperties": False, "required": ["to"],
+            "properties": {"to": {"enum": ["red", "green"]}}}}}
+        text = ""
+        for chunk in self.client.chat.completions.create(
+                model="tiny", messages=CHAT, seed=2, tools=[tool], stream=True,
+                tool_choice={"type": "function", "function": {"name": "set"}}):
+            for piece in chunk.choices[0].delta.tool_calls or []:
+                text += piece.function.arguments
+        self.assertIn(json.loads(text)["to"], ("red", "green"))
+
     def test_stop_strings_end_the_text(self):
         text = self.complete().choices[0].text
         stop = text[4:6]
         stopped = self.complete(stop=stop).choices[0]
         self.assertEqual(stopped.text, text[: text.index(stop)])
         self.assertEqual(stopped.finish_reason, "stop")
+
+    def test_choices_under_a_mix_are_those_of_their_own_requests(self):
+        # The one with the seed, and others beside it that would show in its tokens.
+        mixed = {"extra_body": {"adapters": [{"name": "attention", "scale": 0.5}, {"name": "all"}]}}
+        alone = self.complete(temperature=0.8, seed=7, n=3, **mixed)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            beside = [pool.submit(self.complete, temperature=1, seed=100 + i, n=2,
+                                  model=("tiny", "attention", "all")[i % 3]) for i in range(7)]
+            again = pool.submit(self.complete, temperature=0.8, seed=7, n=3, **mixed).result()
+            for answer in beside:
+                answer.result()
+        self.assertEqual([c.text for c in again.choices], [c.text for c in alone.choices])
+        self.assertEqual(len({c.text for c in alone.choices}), 3)
+
+    def test_reloads_in_place_under_load_leave_whole_answers(self):
+        def load(path):
+            return self.server.post("/v1/load_lora_adapter", {
+                "lora_name": "moving", "lora_path": path, "load_inplace": True})[0]
+
+        def ask():
+            return self.complete(model="moving", max_tokens=24).choices[0].text
+
+        wanted = set()
+        for path in ("experts", "up_only"):
+            self.assertEqual(load(path), 200)
+            wanted.add(ask())
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = []
+            for path in ("experts", "up_only") * 4:
+                answers += [pool.submit(ask) for _ in range(4)]
+                self.assertEqual(load(path), 200)
+            self.assertLessEqual({answer.result() for answer in answers}, wanted)
+        self.assertEqual(self.server.post("/v1/unload_lora_adapter", {"lora_name": "moving"})[0], 200)
+
+    @unittest.skipUnless(shutil.which("curl"), "no curl here")
+    def test_curl_is_enough(self):
+        body = {"model": "attention", "prompt": PROMPT, "temperature": 0, "max_tokens": 12}
+
+        def curl(fields):
+            return subprocess.run(
+                ["curl", "--silent", "--no-buffer", self.server.url + "/v1/completions",
+                 "--data", json.dumps(fields)], check=True, capture_output=True, text=True).stdout
+
+        text = json.loads(curl(body))["choices"][0]["text"]
+        self.assertEqual(text, self.complete(model="attention").choices[0].text)
+        *events, last = curl(body | {"stream": True}).split("\n\n")[:-1]
+        self.assertEqual(last, "data: [DONE]")
+        pieces = [json.loads(event.removeprefix("data: "))["choices"] for event in events]
+        self.assertEqual("".join(p[0]["text"] for p in pieces if p), text)
 
     def test_errors_are_the_clients_own(self):
         with self.assertRaises(openai.NotFoundError) as caught:

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from .train import ADAPTERS, exchanges_of
 
 # Lines of each voice that are written.
-WRITTEN = 40
+WRITTEN = 80
 # Lines of each voice that perplexities are taken from.
 MEASURED = 120
 
@@ -82,7 +82,7 @@ def main() -> None:
                 total, count = total - found[answer - 1 :].sum().item(), count + len(ids) - answer
                 if voice == name and index < WRITTEN:
                     line: dict[str, object] = {"token_ids": ids.tolist(), "adapter": None if name == "base" else name}
-                    line["token_logprobs"] = [None, *(round(value, 7) for value in found.tolist())]
+                    line["token_logprobs"] = [None, *(round(value, 6) for value in found.tolist())]
                     lines.append(json.dumps(line))
             row.append(f"{math.exp(total / count):.1f}")
         print(f"| {name} | " + " | ".join(row) + " |", flush=True)

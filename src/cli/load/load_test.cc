@@ -137,7 +137,7 @@ TEST(LoadReport, ShowsWhichAdapterStarves) {
   EXPECT_EQ(summary.tokens_a_second, 20);
   EXPECT_EQ(summary.requests_a_second, 5);
 
-  const LoadCase about{.size = {.level = 8}, .adapters = 2, .in_memory = 1};
+  const LoadCase about{.shape = {}, .size = {.level = 8}, .adapters = 2, .in_memory = 1};
   EXPECT_THAT(load_table_row(about, summary), HasSubstr("8 at once         2 in 1"));
   const auto line = json::parse(load_json(about, summary), "a case");
   ASSERT_TRUE(line.ok());

@@ -88,9 +88,10 @@ LoadSummary summarize(const LoadResult& result) {
 }
 
 std::string load_table_head() {
-  return "                                                  first token, ms               "
+  return "                                                         first token, ms               "
          "      token, ms       request, s\n"
-         "load            adapters  requests/s  tokens/s     p50     p90     p99     max  slowest"
+         "load            adapters   zipf  requests/s  tokens/s     p50     p90     p99     max  "
+         "slowest"
          "     p50     p99     p50     p99   loads\n";
 }
 
@@ -101,7 +102,8 @@ std::string load_table_row(const LoadCase& about, const LoadSummary& summary) {
   std::string row = level(about.size);
   row.resize(std::max<std::size_t>(row.size(), 14), ' ');
   row +=
-      cat(padded(adapters, 10), padded(decimals(summary.requests_a_second, 2), 12),
+      cat(padded(adapters, 10), padded(cat(about.shape.zipf), 7),
+          padded(decimals(summary.requests_a_second, 2), 12),
           padded(decimals(summary.tokens_a_second, 0), 10), milliseconds(first.p50, 8),
           milliseconds(first.p90, 8), milliseconds(first.p99, 8), milliseconds(first.most, 8),
           milliseconds(summary.slowest_adapter_first_token, 9), milliseconds(summary.token.p50, 8),
@@ -119,6 +121,7 @@ std::string load_json(const LoadCase& about, const LoadSummary& summary) {
   object.add("adapters", static_cast<std::int64_t>(about.adapters));
   object.add("adapters_in_memory",
              about.in_memory > 0 ? json::Value(about.in_memory) : json::Value());
+  object.add("zipf", about.shape.zipf);
   object.add("requests", summary.requests);
   object.add("failed", summary.failed);
   object.add("requests_per_second", summary.requests_a_second);

@@ -39,6 +39,7 @@ LoadSummary summarize(const LoadResult& result);
 
 // What is told beside it.
 struct LoadCase {
+  LoadShape shape;
   LoadSize size;
   std::size_t adapters = 0;
   std::int64_t in_memory = 0;       // adapters that there is memory for; 0: not known

@@ -11,7 +11,7 @@ namespace motley::kernels::cuda::adapter_tiles {
 namespace {
 
 constexpr int group_rows = most_group_rows(1);
-constexpr int at_once = 1;  // tiles of sixteen outputs that a warp has on their way
+constexpr int at_once = 2;  // tiles of sixteen outputs that a warp has on their way
 constexpr int round_outputs = 16 * warps * at_once;
 
 struct Few {
@@ -171,7 +171,7 @@ struct Tiles {
 };
 
 template <class Pages, bool whole>
-__global__ void __launch_bounds__(threads, 3) adapt_few_rows(const __grid_constant__ Few p) {
+__global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_constant__ Few p) {
   namespace groups = cooperative_groups;
   __shared__ Memory memory;
   __shared__ GroupMemory group_memory;
@@ -217,13 +217,11 @@ __global__ void __launch_bounds__(threads, 3) adapt_few_rows(const __grid_consta
         const int ranks = min(up_to_eight(factor.rank) - first, chunk_ranks);
         {
           XTiles<1> x;
-          ATiles<Pages, 2> a;
-          a.load(factor, p.call.in, first, run.begin, run.end);
           x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
           // Nobody reads rows of the chunk before.
           if (!alone) __syncthreads();
           shrink_run<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
-                                  x, a, &memory.runs[warp][0][0]);
+                                  x, &memory.runs[warp][0][0]);
         }
         alone = false;
         BTiles b[at_once];
@@ -304,7 +302,7 @@ void adapt_few(const AdaptLinears& call, StreamHandle stream) {
   const Layout layout = layout_of(call);
   const auto rows = static_cast<int>(call.adapters.rows);
   // With many groups, fewer blocks that do more each.
-  const int rounds = rows <= 8 ? 2 : rows <= 32 ? 4 : 8;
+  const int rounds = rows <= 8 ? 1 : 2;
   Few few{.call = call,
           .run = cut.run,
           .block_outputs = rounds * round_outputs,

@@ -17,11 +17,7 @@ struct Slots {
 };
 
 struct alignas(16) GroupMemory {
-  // Of a window that is looked through, a row a thread: its label, how many of the label's rows
-  // stand before it, and the number of the group that it begins, or -1.
   std::int32_t labels[window_rows];
-  std::int32_t before[window_rows];
-  std::int32_t begun[window_rows];
   int leaders[warps];  // rows of the warp that begin a group
   int chosen[2];       // label and piece of the group that is worked on
   std::int32_t rows[most_group_rows(few_adapted_rows + 1)];
@@ -52,8 +48,7 @@ class Groups {
     }
     begin_ = slot % slots.of_window;
     step_ = slots.of_window;
-    window_ = slot / slots.of_window;
-    look_through(with_base);
+    look_through(slot / slots.of_window, with_base);
   }
 
   // Groups begin(), begin() + step(), ... below end().
@@ -90,16 +85,17 @@ class Groups {
   }
 
   // A window's groups, in the order of their first rows.
-  __device__ void look_through(bool with_base) {
+  __device__ void look_through(int window, bool with_base) {
     const int t = static_cast<int>(threadIdx.x);
-    const bool there = window_ * window_rows + t < adapters_.rows;
-    const std::int32_t label = there ? adapters_.labels[window_ * window_rows + t] : -1;
-    memory_.labels[t] = label;
+    row_ = window * window_rows + t;
+    const bool there = row_ < adapters_.rows;
+    label_ = there ? adapters_.labels[row_] : -1;
+    memory_.labels[t] = label_;
     __syncthreads();
-    const bool alike = __syncthreads_and(!there || label == memory_.labels[0]) != 0;
-    const int before = alike ? t : rows_before(t, label);
-    const bool member = there && (with_base || label >= 0);
-    const bool leads = member && before % most_rows == 0;
+    const bool alike = __syncthreads_and(!there || label_ == memory_.labels[0]) != 0;
+    before_ = alike ? t : rows_before(t);
+    member_ = there && (with_base || label_ >= 0);
+    const bool leads = member_ && before_ % most_rows == 0;
     const unsigned leaders = __ballot_sync(0xFFFFFFFF, leads);
     if (t % 32 == 0) memory_.leaders[t / 32] = __popc(leaders);
     __syncthreads();
@@ -108,34 +104,30 @@ class Groups {
       if (w < t / 32) number += memory_.leaders[w];
       count_ += memory_.leaders[w];
     }
-    memory_.before[t] = member ? before : -1;
-    memory_.begun[t] = leads ? number : -1;
+    leads_ = leads ? number : -1;
   }
   // Rows of this thread's label before its own.
-  __device__ int rows_before(int t, std::int32_t label) const {
+  __device__ int rows_before(int t) const {
     int before = 0;
     const int end = t / 32 * 32;
     for (int i = 0; i < end; i += 4) {
       const int4 four = *reinterpret_cast<const int4*>(memory_.labels + i);
-      before += (four.x == label) + (four.y == label) + (four.z == label) + (four.w == label);
+      before += (four.x == label_) + (four.y == label_) + (four.z == label_) + (four.w == label_);
     }
-    const unsigned alike = __match_any_sync(0xFFFFFFFF, label);
+    const unsigned alike = __match_any_sync(0xFFFFFFFF, label_);
     return before + __popc(alike & ((1U << (t % 32)) - 1));
   }
   __device__ Group take_found(int number) {
-    const int t = static_cast<int>(threadIdx.x);
-    const std::int32_t label = memory_.labels[t];
-    const int before = memory_.before[t];
-    if (memory_.begun[t] == number) {
-      memory_.chosen[0] = label;
-      memory_.chosen[1] = before / most_rows;
+    if (leads_ == number) {
+      memory_.chosen[0] = label_;
+      memory_.chosen[1] = before_ / most_rows;
     }
     __syncthreads();
-    const std::int32_t wanted = memory_.chosen[0];
-    const bool inside = before >= 0 && label == wanted && before / most_rows == memory_.chosen[1];
-    if (inside) memory_.rows[before % most_rows] = window_ * window_rows + t;
+    const int label = memory_.chosen[0];
+    const bool inside = member_ && label_ == label && before_ / most_rows == memory_.chosen[1];
+    if (inside) memory_.rows[before_ % most_rows] = row_;
     const int rows = __syncthreads_count(inside);
-    return {.terms = terms_of(adapters_, wanted), .rows = rows};
+    return {.terms = terms_of(adapters_, label), .rows = rows};
   }
 
   const AdapterRows& adapters_;
@@ -144,7 +136,12 @@ class Groups {
   int step_ = 1;
   int count_ = 0;
   int listed_ = 0;
-  int window_ = 0;
+  // This thread's row of the window.
+  int row_ = 0;
+  int label_ = -1;
+  int before_ = 0;
+  bool member_ = false;
+  int leads_ = -1;  // the group whose first row it is
 };
 
 }  // namespace motley::kernels::cuda::adapter_tiles

@@ -13,7 +13,7 @@ constexpr int group_rows = most_group_rows(few_adapted_rows + 1);
 constexpr int row_tiles = group_rows / 16;
 // A window of rows with few labels, as in prompts, has as many groups.
 constexpr int window_slots = 2 * window_rows / group_rows;
-constexpr int block_outputs = 1024;
+constexpr int block_outputs = 512;
 
 struct Many {
   AdaptLinears call;
@@ -64,93 +64,80 @@ struct Unit {
 constexpr int unit_ranks = 16;
 constexpr int most_units = chunk_ranks / unit_ranks;  // at a time
 
-// Deals out a group's units in a window of ranks; lies in shared memory, and one thread asks it.
-struct UnitWalk {
-  TermRange terms;
-  ChunkPlaces places{0};
-  int linear;
-  int term;  // the next one
-  FactorEntry factor;
-  float scale;
-  int begin_rank;  // of the factor's next chunk
-  int first;       // of the chunk's next unit
-  int chunk_end;
-  int place;
-
-  __device__ void begin(const Many& p, const TermRange& of) {
-    terms = of;
-    places = ChunkPlaces(p.ranks_window);
-    linear = 0;
-    term = terms.begin;
-    factor = {};
-    begin_rank = first = chunk_end = place = 0;
-  }
-  // The next ones; none are left where there are less than it can give.
-  __device__ int take(const Many& p, Unit (&units)[most_units]) {
-    int count = 0;
-    while (count < most_units && (first < chunk_end || next_chunk(p))) {
-      units[count++] = {.factor = factor,
-                        .scale = scale,
-                        .linear = linear,
-                        .first = first,
-                        .ranks = min(chunk_end - first, unit_ranks),
-                        .place = place};
-      first += unit_ranks;
-      place += unit_ranks;
-    }
-    return count;
-  }
-  // The next chunk in the window.
-  __device__ bool next_chunk(const Many& p) {
-    while (linear < p.call.count) {
-      while (begin_rank < factor.rank) {
-        first = begin_rank;
-        begin_rank += chunk_ranks;
-        chunk_end = min(up_to_eight(factor.rank), begin_rank);
-        place = places.place(chunk_end - first);
-        if (place >= 0) return true;
-      }
-      chunk_end = first;
-      next_factor(p);
-    }
-    return false;
-  }
-  __device__ void next_factor(const Many& p) {
-    factor = {};
-    begin_rank = 0;
-    if (term == terms.end) {
-      ++linear;
-      term = terms.begin;
-      places = ChunkPlaces(p.ranks_window);
-      return;
-    }
-    const AdapterRows& adapters = p.call.adapters;
-    const AdapterTerm next = adapters.terms[term++];
-    const SiteEntry* const entry = site_of(adapters, next, p.call.linears[linear].site);
-    if (entry == nullptr) return;
-    factor = entry->factor;
-    scale = factor.scale[0] * next.scale;
-  }
-};
-
 struct ShrinkMemory {
   float runs[warps][group_rows][sums_pitch];
   Unit units[most_units];
   int count;
-  UnitWalk walk;
 };
 
-// Rows' runs on their way to the second-level cache: far more of them than registers hold.
-__device__ void prefetch_x(const Many& p, const GroupMemory& memory, int rows) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane >= rows) return;
-  const auto* const x = static_cast<const Bf16*>(p.call.x) + memory.rows[lane] * p.call.x_stride;
-#pragma unroll 1
-  for (int slice = 0; slice < p.slices; ++slice) {
-    const Run run = run_of(p.call.in, p.run, slice);
-    for (std::int64_t k = run.begin; k < run.end; k += step_inputs) prefetch(x + k);
+// Deals out a group's units in the window.
+class UnitWalk {
+ public:
+  __device__ UnitWalk(const Many& p, const TermRange& terms)
+      : p_(p), terms_(terms), places_(p.ranks_window), term_(terms.begin) {}
+
+  // The next ones; none are left where it returns less than it can.
+  __device__ int take(Unit (&units)[most_units]) {
+    int count = 0;
+    while (count < most_units && (chunk_end_ > first_ || next_chunk())) {
+      units[count++] = {.factor = factor_,
+                        .scale = scale_,
+                        .linear = linear_,
+                        .first = first_,
+                        .ranks = min(chunk_end_ - first_, unit_ranks),
+                        .place = place_};
+      first_ += unit_ranks;
+      place_ += unit_ranks;
+    }
+    return count;
   }
-}
+
+ private:
+  // The next chunk in the window.
+  __device__ bool next_chunk() {
+    while (linear_ < p_.call.count) {
+      while (begin_ < factor_.rank) {
+        first_ = begin_;
+        begin_ += chunk_ranks;
+        chunk_end_ = min(up_to_eight(factor_.rank), begin_);
+        place_ = places_.place(chunk_end_ - first_);
+        if (place_ >= 0) return true;
+      }
+      chunk_end_ = first_;
+      next_factor();
+    }
+    return false;
+  }
+  __device__ void next_factor() {
+    factor_ = {};
+    begin_ = 0;
+    if (term_ == terms_.end) {
+      ++linear_;
+      term_ = terms_.begin;
+      places_ = ChunkPlaces(p_.ranks_window);
+      if (terms_.begin == terms_.end) linear_ = p_.call.count;
+      return;
+    }
+    const AdapterRows& adapters = p_.call.adapters;
+    const AdapterTerm term = adapters.terms[term_++];
+    const SiteEntry* const entry = site_of(adapters, term, p_.call.linears[linear_].site);
+    if (entry == nullptr) return;
+    factor_ = entry->factor;
+    scale_ = factor_.scale[0] * term.scale;
+  }
+
+  const Many& p_;
+  TermRange terms_;
+  ChunkPlaces places_;
+  int linear_ = 0;
+  int term_;
+  FactorEntry factor_{};
+  float scale_ = 0;
+  int begin_ = 0;  // of the factor's next chunk
+  int first_ = 0;  // of the chunk's next unit
+  int chunk_end_ = 0;
+  int place_ = 0;
+};
 
 template <class Pages>
 __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant__ Many p) {
@@ -160,62 +147,45 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
   launch_dependents();
   const AdaptLinears& call = p.call;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  // A thread adds up four ranks of some rows.
-  constexpr int rows_apart = threads / (chunk_ranks / 4);
-  constexpr int rows_each = group_rows / rows_apart;
-  const int row = static_cast<int>(threadIdx.x) / (chunk_ranks / 4);
-  const int rank = static_cast<int>(threadIdx.x) % (chunk_ranks / 4) * 4;
   Groups<group_rows> all(call.adapters, p.slots, static_cast<int>(blockIdx.x), false, group_memory);
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
     wait_for_previous_grid();
-    prefetch_x(p, group_memory, group.rows);
     XTiles<row_tiles> x;
     const auto load_x = [&](int slice) {
       const Run run = run_of(call.in, p.run, slice);
       x.load(call, group_memory.rows, group.rows, run.begin, run.end);
     };
     load_x(0);
-    if (threadIdx.x == 0) memory.walk.begin(p, group.terms);
+    UnitWalk walk(p, group.terms);
 #pragma unroll 1
     for (bool more = true; more;) {
-      if (threadIdx.x == 0) memory.count = memory.walk.take(p, memory.units);
+      if (threadIdx.x == 0) memory.count = walk.take(memory.units);
       __syncthreads();
       const int count = memory.count;
-      if (count == 0) break;
       more = count == most_units;
-      ATiles<Pages, 2> a;
-      const auto load_a = [&](int unit, int slice) {
-        const Unit& each = memory.units[unit];
-        const Run run = run_of(call.in, p.run, slice);
-        a.load(each.factor, call.in, each.first, run.begin, run.end);
-      };
-      load_a(0, 0);
+      // A thread adds up four ranks of two rows.
+      constexpr int rows_apart = threads / (chunk_ranks / 4);
+      const int row = static_cast<int>(threadIdx.x) / (chunk_ranks / 4);
+      const int rank = static_cast<int>(threadIdx.x) % (chunk_ranks / 4) * 4;
       const int unit = rank / unit_ranks;
       const bool mine = unit < count && rank % unit_ranks < memory.units[unit].ranks;
-      float4 sums[rows_each];
+      float4 sums[group_rows / rows_apart];
 #pragma unroll 1
-      for (int slice = 0; slice < p.slices; ++slice) {
+      for (int slice = 0; slice < p.slices && count > 0; ++slice) {
         const Run run = run_of(call.in, p.run, slice);
 #pragma unroll 1
         for (int u = 0; u < count; ++u) {
           const Unit& each = memory.units[u];
-          const ATiles<Pages, 2> here = a;
-          // The next unit's are on their way meanwhile.
-          if (u + 1 < count) {
-            load_a(u + 1, slice);
-          } else if (slice + 1 < p.slices) {
-            load_a(0, slice + 1);
-          }
           shrink_run<Pages, row_tiles, 2>(call, each.factor, each.first, each.ranks, run,
-                                          group_memory.rows, group.rows, x, here,
+                                          group_memory.rows, group.rows, x,
                                           &memory.runs[warp][0][u * unit_ranks]);
         }
         if (slice + 1 < p.slices || more) load_x((slice + 1) % p.slices);
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < rows_each; ++i) {
+        for (int i = 0; i < group_rows / rows_apart; ++i) {
           if (!mine) continue;
           const float4 sum =
               sum_of_runs(&memory.runs[0][row + i * rows_apart][rank], group_rows * sums_pitch);
@@ -228,7 +198,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
         __syncthreads();
       }
 #pragma unroll
-      for (int i = 0; i < rows_each; ++i) {
+      for (int i = 0; i < group_rows / rows_apart; ++i) {
         if (!mine || row + i * rows_apart >= group.rows) continue;
         const Unit& each = memory.units[unit];
         const int within = rank % unit_ranks;
@@ -239,132 +209,13 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
       }
       __syncthreads();
     }
-    __syncthreads();
   }
   wait_for_previous_grid();
 }
 
-// Outputs [begin, end) of a linear map, of a group's rows, by one block: a warp has sixteen outputs
-// at a time, and the same thread does all that is done to one.
-template <bool whole>
-struct OutputTiles {
-  static constexpr int apart = 16 * warps;
-  struct Numbers {
-    float at[row_tiles][2][4];
-  };
-
-  const AdaptedLinear& linear;
-  const GroupMemory& memory;
-  int rows;
-  int begin;  // of this warp
-  int end;    // of the block
-
-  __device__ int out() const { return static_cast<int>(linear.out); }
-  // This lane's four of a tile.
-  __device__ static int own(int tile) { return tile + 4 * static_cast<int>(threadIdx.x % 4); }
-  __device__ static int row(int m, int half) {
-    return 16 * m + 8 * half + static_cast<int>(threadIdx.x) % 32 / 4;
-  }
-
-  __device__ void load(int tile, Numbers& numbers) const {
-    if (own(tile) >= end) return;
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        if (row(m, half) < rows)
-          load_acc<whole>(linear, memory.rows[row(m, half)], own(tile), numbers.at[m][half]);
-  }
-  // finish: nothing more comes.
-  __device__ void store(int tile, Numbers& numbers, const Finish* finish) const {
-    if (own(tile) >= end) return;
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (row(m, half) >= rows) continue;
-        const std::int32_t to = memory.rows[row(m, half)];
-        if (finish == nullptr) {
-          store_acc<whole>(linear, to, own(tile), numbers.at[m][half]);
-        } else {
-          finish->apply<whole>(own(tile), out(), numbers.at[m][half]);
-          store_result<whole>(linear, to, own(tile), numbers.at[m][half]);
-        }
-      }
-    }
-  }
-
-  // A chunk's product, whose rows in rank space stand in shared memory; the next tile's numbers are
-  // on their way while one is worked on.
-  template <class Pages>
-  __device__ void add_chunk(const RankRows<group_rows>& rank_rows, const FactorEntry& factor,
-                            int chunk, int ranks, const Finish* finish) const {
-    Numbers next;
-    BTiles b;
-    load(begin, next);
-    b.load<Pages>(factor, begin, end, chunk);
-#pragma unroll 1
-    for (int tile = begin; tile < end; tile += apart) {
-      Numbers numbers = next;
-      load(tile + apart, next);
-      float sums[row_tiles][2][4] = {};
-#pragma unroll 1
-      for (int rank = 0; rank < ranks; rank += 16) {
-        const BTiles here = b;
-        const bool last = rank + 16 >= ranks;
-        b.load<Pages>(factor, last ? tile + apart : tile, end, last ? chunk : chunk + rank + 16);
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m) expand_step(rank_rows, m, rank, here, sums[m]);
-      }
-      if (own(tile) < end) {
-        const float4 by = b_scales<Pages, whole>(factor, own(tile), out());
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            add_scaled(numbers.at[m][half], by, sums[m][0][2 * half], sums[m][0][2 * half + 1],
-                       sums[m][1][2 * half], sums[m][1][2 * half + 1]);
-      }
-      store(tile, numbers, finish);
-    }
-  }
-  // bias: of a term, or null.
-  __device__ void add_bias(const float* bias, float scale, const Finish* finish) const {
-#pragma unroll 1
-    for (int tile = begin; tile < end; tile += apart) {
-      Numbers numbers;
-      load(tile, numbers);
-      if (bias != nullptr && own(tile) < end) {
-        const float4 more = load_floats<whole>(bias, own(tile), out());
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            add_scaled(numbers.at[m][half], more, scale, scale, scale, scale);
-      }
-      store(tile, numbers, finish);
-    }
-  }
-};
-
-__device__ void store_rank_rows(const AdaptLinears& call, const GroupMemory& memory, int rows,
-                                int linear, int place, int ranks, RankRows<group_rows>& to) {
-  const int fours = (ranks + 15) / 16 * 4;
-#pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
-    const int row = at / fours;
-    const int rank = at % fours * 4;
-    float4 four{0, 0, 0, 0};
-    if (row < rows && rank < ranks)
-      four =
-          *reinterpret_cast<const float4*>(rank_row(call, memory.rows[row], linear) + place + rank);
-    to.store(row, rank, four);
-  }
-}
-
-// A block: rows of one label, outputs of one linear map.
+// A block: rows of one label, outputs of one linear map; a warp: sixteen outputs of them at a time.
 template <class Pages, bool whole>
-__global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
+__global__ void __launch_bounds__(threads, 3) expand_rows(const __grid_constant__ Many p) {
   __shared__ RankRows<group_rows> rank_rows;
   __shared__ GroupMemory group_memory;
   launch_dependents();
@@ -373,58 +224,116 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
   int index = 0;
   while (static_cast<int>(blockIdx.x) >= p.end_tile[index]) ++index;
   const AdaptedLinear& linear = call.linears[index];
-  const int block = static_cast<int>(blockIdx.x) - (index > 0 ? p.end_tile[index - 1] : 0);
-  const int out_begin = block * block_outputs;
-  const int out_end = min(out_begin + block_outputs, static_cast<int>(linear.out));
+  const auto out = static_cast<int>(linear.out);
+  const int tile = static_cast<int>(blockIdx.x) - (index > 0 ? p.end_tile[index - 1] : 0);
+  const int out_begin = tile * block_outputs;
+  const int out_end = min(out_begin + block_outputs, out);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   Groups<group_rows> all(adapters, p.slots, static_cast<int>(blockIdx.y), p.with_base,
                          group_memory);
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const TermRange& terms = group.terms;
-    const auto entry_of = [&](int i) { return site_of(adapters, adapters.terms[i], linear.site); };
-    // What there is to do in this window of ranks, one after the other.
-    int passes = 0;
-    Finish finish{.bias = linear.bias};
-    {
+    wait_for_previous_grid();
+    int chunks = 0;
+    bool changed = p.with_base;
+#pragma unroll 1
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
+      const SiteEntry* const entry = site_of(adapters, adapters.terms[i], linear.site);
+      if (entry == nullptr) continue;
+      chunks += (entry->factor.rank + chunk_ranks - 1) / chunk_ranks;
+      changed = changed || chunks > 0 || entry->lora_bias != nullptr || entry->gain != nullptr ||
+                entry->replaced_bias != nullptr;
+    }
+    bool stored = false;
+#pragma unroll 1
+    for (int done = out_begin; done < out_end && changed; done += 16 * warps) {
+      const int first = done + 16 * warp;
+      const int o = first + 4 * (lane % 4);
+      float acc[row_tiles][2][4];
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = 16 * m + 8 * half + lane / 4;
+          if (row < group.rows && o < out_end)
+            load_acc<whole>(linear, group_memory.rows[row], o, acc[m][half]);
+        }
+      }
+      Finish finish{.bias = linear.bias};
       ChunkPlaces places(p.ranks_window);
 #pragma unroll 1
-      for (int i = terms.begin; i < terms.end; ++i) {
-        const SiteEntry* const entry = entry_of(i);
+      for (int i = group.terms.begin; i < group.terms.end; ++i) {
+        const AdapterTerm term = adapters.terms[i];
+        const SiteEntry* const entry = site_of(adapters, term, linear.site);
         if (entry == nullptr) continue;
         finish.take(*entry);
-        const int rank = entry->factor.rank;
-        for (int chunk = 0; chunk < rank; chunk += chunk_ranks)
-          passes += places.place(min(up_to_eight(rank) - chunk, chunk_ranks)) >= 0 ? 1 : 0;
-        passes += entry->lora_bias != nullptr && places.here() ? 1 : 0;
-      }
-    }
-    wait_for_previous_grid();
-    const OutputTiles<whole> tiles{linear, group_memory, group.rows,
-                                   out_begin + 16 * (static_cast<int>(threadIdx.x) / 32), out_end};
-    const bool finishes =
-        p.last && (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc);
-    if (passes == 0 && finishes) tiles.add_bias(nullptr, 0, &finish);
-    const auto finish_of_pass = [&]() { return --passes == 0 && finishes ? &finish : nullptr; };
-    ChunkPlaces places(p.ranks_window);
+        const FactorEntry factor = entry->factor;
 #pragma unroll 1
-    for (int i = terms.begin; i < terms.end; ++i) {
-      const SiteEntry* const entry = entry_of(i);
-      if (entry == nullptr) continue;
-      const FactorEntry factor = entry->factor;
+        for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
+          const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
+          const int place = places.place(ranks);
+          if (place < 0) continue;
+          if (!stored || chunks > 1) {
+            __syncthreads();
+            const int fours = (ranks + 15) / 16 * 4;
 #pragma unroll 1
-      for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
-        const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
-        const int place = places.place(ranks);
-        if (place < 0) continue;
-        __syncthreads();
-        store_rank_rows(call, group_memory, group.rows, index, place, ranks, rank_rows);
-        __syncthreads();
-        tiles.template add_chunk<Pages>(rank_rows, factor, chunk, ranks, finish_of_pass());
+            for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
+              const int row = at / fours;
+              const int rank = at % fours * 4;
+              float4 four{0, 0, 0, 0};
+              if (row < group.rows && rank < ranks)
+                four = *reinterpret_cast<const float4*>(
+                    rank_row(call, group_memory.rows[row], index) + place + rank);
+              rank_rows.store(row, rank, four);
+            }
+            __syncthreads();
+            stored = true;
+          }
+          float sums[row_tiles][2][4] = {};
+#pragma unroll 1
+          for (int rank = 0; rank < ranks; rank += 16) {
+            BTiles b;
+            b.load<Pages>(factor, first, out_end, chunk + rank);
+#pragma unroll
+            for (int m = 0; m < row_tiles; ++m) expand_step(rank_rows, m, rank, b, sums[m]);
+          }
+          if (o >= out_end) continue;
+          const float4 by = b_scales<Pages, whole>(factor, o, out);
+#pragma unroll
+          for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              add_scaled(acc[m][half], by, sums[m][0][2 * half], sums[m][0][2 * half + 1],
+                         sums[m][1][2 * half], sums[m][1][2 * half + 1]);
+          }
+        }
+        if (entry->lora_bias == nullptr || !places.here() || o >= out_end) continue;
+        const float scale = factor.scale[0] * term.scale;
+        const float4 more = load_floats<whole>(entry->lora_bias, o, out);
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            add_scaled(acc[m][half], more, scale, scale, scale, scale);
+        }
       }
-      if (entry->lora_bias != nullptr && places.here())
-        tiles.add_bias(entry->lora_bias, factor.scale[0] * adapters.terms[i].scale,
-                       finish_of_pass());
+      if (o >= out_end) continue;
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = 16 * m + 8 * half + lane / 4;
+          if (row >= group.rows) continue;
+          if (p.last) {
+            finish.apply<whole>(o, out, acc[m][half]);
+            store_result<whole>(linear, group_memory.rows[row], o, acc[m][half]);
+          } else {
+            store_acc<whole>(linear, group_memory.rows[row], o, acc[m][half]);
+          }
+        }
+      }
     }
     __syncthreads();
   }

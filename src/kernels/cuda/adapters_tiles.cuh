@@ -137,11 +137,11 @@ struct ATiles {
 inline constexpr int sums_pitch = chunk_ranks + 8;
 
 // A warp's products for ranks [first, first + ranks) of a factor: x holds the rows at the run's
-// begin, a the first ranks there; `to` points at their first rank, rows sums_pitch apart.
+// begin, `to` points at their first rank, rows sums_pitch apart.
 template <class Pages, int tiles, int at_once>
 __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, int first,
                            int ranks, const Run& run, const std::int32_t* rows, int count,
-                           XTiles<tiles>& x, ATiles<Pages, at_once> a, float* to) {
+                           XTiles<tiles>& x, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool many_steps = run.end - run.begin > step_inputs;
 #pragma unroll 1
@@ -149,7 +149,8 @@ __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, 
     float sums[at_once][tiles][4] = {};
 #pragma unroll 1
     for (std::int64_t k = run.begin; k < run.end; k += step_inputs) {
-      if (r > 0 || k > run.begin) a.load(factor, call.in, first + r, k, run.end);
+      ATiles<Pages, at_once> a;
+      a.load(factor, call.in, first + r, k, run.end);
       if (many_steps) x.load(call, rows, count, k, run.end);
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {

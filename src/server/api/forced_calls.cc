@@ -23,6 +23,7 @@ json::Object object_of(std::vector<json::Member> members) {
 struct Function {
   std::string name;
   json::Value parameters;
+  bool strict = false;
 };
 
 // Those that may be called.
@@ -33,8 +34,10 @@ std::vector<Function> functions_of(const ChatCompletionRequest& request) {
     const json::Value* const given = function.find_set("parameters");
     const std::string& name = *function.find("name")->if_string();
     if (request.tool_use == ToolUse::one_named && name != request.tool_name) continue;
+    const json::Value* const strict = function.find_set("strict");
     functions.push_back(
-        {name, given != nullptr ? *given : json::Value(object_of({{"type", "object"}}))});
+        {name, given != nullptr ? *given : json::Value(object_of({{"type", "object"}})),
+         strict != nullptr && strict->if_boolean() != nullptr && *strict->if_boolean()});
     if (request.tool_use == ToolUse::one_named) break;
   }
   return functions;
@@ -49,9 +52,9 @@ bool is_plain(const Function& function) {
 }
 
 // Grammars write no special tokens.
-bool can_write(const ChatFormat& format, const text::Tokenizer& tokenizer) {
+bool can_write(const ChatFormat& format, const text::Tokenizer& tokenizer, bool reasoning) {
   return std::ranges::none_of(format.marks(), [&](std::string_view mark) {
-    if (mark == "<think>" || mark == "</think>") return false;
+    if (!reasoning && (mark == "<think>" || mark == "</think>")) return false;
     const auto id = tokenizer.id_of(mark);
     return id && tokenizer.is_special(*id);
   });
@@ -127,13 +130,17 @@ json::Object tag(std::string begin, json::Object arguments, std::string_view end
       {{"begin", std::move(begin)}, {"content", std::move(arguments)}, {"end", std::string(end)}});
 }
 
-ForcedCalls native_calls(std::span<const Function> functions, CallSyntax syntax, bool several) {
+json::Array native_tags(std::span<const Function> functions, CallSyntax syntax) {
   json::Array tags;
   for (const Function& function : functions) {
     CallForm form = form_of(syntax, function.name);
     tags.emplace_back(tag(std::move(form.begin), arguments_format(function, form.style), form.end));
   }
-  return {.grammar = structural_tag(calls_of(std::move(tags), "\n", several)),
+  return tags;
+}
+
+ForcedCalls native_calls(std::span<const Function> functions, CallSyntax syntax, bool several) {
+  return {.grammar = structural_tag(calls_of(native_tags(functions, syntax), "\n", several)),
           .read = Read::native};
 }
 
@@ -165,7 +172,7 @@ ForcedCalls choose(const ChatCompletionRequest& request, const ChatFormat& forma
                         .text = json::write(functions.front().parameters)}};
 
   ForcedCalls forced;
-  if (format.calls && plain && can_write(format, tokenizer)) {
+  if (format.calls && plain && can_write(format, tokenizer, false)) {
     forced = one ? one_call(functions.front(), *format.calls)
                  : native_calls(functions, *format.calls, request.parallel_calls);
   } else if (one) {
@@ -185,6 +192,22 @@ ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& 
   MOTLEY_CHECK(request.inputs.tools && request.tool_use >= ToolUse::one_named,
                "calls that must be made, and tools for them");
   return choose(request, format, tokenizer, prompt);
+}
+
+std::optional<GrammarSpec> strict_calls(const ChatCompletionRequest& request,
+                                        const ChatFormat& format,
+                                        const text::Tokenizer& tokenizer) {
+  if (request.tool_use != ToolUse::free || !format.calls || !can_write(format, tokenizer, true))
+    return std::nullopt;
+  const std::vector<Function> functions = functions_of(request);
+  if (!std::ranges::any_of(functions, &Function::strict) ||
+      !std::ranges::all_of(functions, is_plain))
+    return std::nullopt;
+  return structural_tag(object_of({{"type", "triggered_tags"},
+                                   {"triggers", json::Array{std::string(call_begin)}},
+                                   {"tags", native_tags(functions, *format.calls)},
+                                   {"at_least_one", false},
+                                   {"stop_after_first", !request.parallel_calls}}));
 }
 
 std::unique_ptr<OutputParser> make_forced_parser(const ForcedCalls& forced,

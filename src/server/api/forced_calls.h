@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,12 @@ struct ForcedCalls {
 // `prompt` is the rendered conversation. The request has `tools`, and must call some of them.
 ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& format,
                         const text::Tokenizer& tokenizer, std::string_view prompt);
+
+// What holds the calls of a model that decides by itself whether to make any to their schemas,
+// where a function says "strict" and a grammar can write the model's form: other text is free.
+std::optional<engine::GrammarSpec> strict_calls(const ChatCompletionRequest& request,
+                                                const ChatFormat& format,
+                                                const text::Tokenizer& tokenizer);
 
 std::unique_ptr<OutputParser> make_forced_parser(const ForcedCalls& forced,
                                                  const ChatCompletionRequest& request,

@@ -12,6 +12,7 @@
 namespace motley::server {
 namespace {
 
+using engine::GrammarSpec;
 using ::testing::ElementsAre;
 
 CallPiece call(std::string_view name, std::string_view arguments) {
@@ -21,11 +22,13 @@ CallPiece call(std::string_view name, std::string_view arguments) {
 // Answers that must call some of two functions, under a grammar over bytes.
 class Forced {
  public:
-  Forced(const ChatFormat& format, std::string_view choice, bool parallel = true)
+  Forced(const ChatFormat& format, std::string_view choice, bool parallel = true,
+         bool strict = false)
       : format_(format) {
     const std::string body =
         cat(R"({"messages": [{"role": "user", "content": "x"}], "tools": [
-      {"type": "function", "function": {"name": "find", "parameters": {"type": "object",
+      {"type": "function", "function": {"name": "find", "strict": )",
+            strict ? "true" : "false", R"(, "parameters": {"type": "object",
         "properties": {"what": {"$ref": "#/$defs/text"}, "most": {"type": "integer"}},
         "required": ["what"], "additionalProperties": false,
         "$defs": {"text": {"type": "string"}}}}},
@@ -41,12 +44,17 @@ class Forced {
     std::filesystem::copy_file(MOTLEY_TOKENIZERS "/qwen2/tokenizer.json",
                                folder / "tokenizer.json");
     const auto model = text::ModelText::load(folder.path()).value();
-    calls_ = force_calls(request_, format_, model.tokenizer(), "<|im_start|>assistant\n<think>\n");
+    if (request_.must_call())
+      calls_ =
+          force_calls(request_, format_, model.tokenizer(), "<|im_start|>assistant\n<think>\n");
+    else
+      calls_.grammar = strict_calls(request_, format_, model.tokenizer()).value_or(GrammarSpec{});
     const auto checked = engine::check_grammar(calls_.grammar);
     EXPECT_TRUE(checked.ok()) << checked.error().message();
   }
 
   const std::string& opening() const { return calls_.opening; }
+  const GrammarSpec& grammar() const { return calls_.grammar; }
 
   bool takes(std::string_view text) const {
     std::vector<std::string> bytes;
@@ -126,6 +134,23 @@ TEST(ForcedCalls, AsParameters) {
   EXPECT_TRUE(named.takes(pairs));
   EXPECT_THAT(named.read(pairs), ElementsAre(call("find", R"({"what":"x","most":3})")));
   EXPECT_TRUE(Forced(format, required).takes("<tool_call>\n<function=find>\n" + pairs));
+}
+
+TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
+  const ChatFormat format{.think_tags = true, .calls = CallSyntax::json};
+  const Forced strict(format, "\"auto\"", true, true);
+  const auto call_with = [](std::string_view arguments) {
+    return cat("<tool_call>\n{\"name\": \"find\", \"arguments\": ", arguments, "}\n</tool_call>");
+  };
+  const std::string good = call_with(R"({"what": "x"})");
+  EXPECT_TRUE(strict.takes("<think>\nHm <tool\n</think>\n\nNo call."));
+  EXPECT_TRUE(strict.takes(cat("Well.\n", good, "\n", good)));
+  EXPECT_FALSE(strict.takes(call_with(R"({"most": "x"})")));
+  EXPECT_FALSE(strict.takes("<tool_call>find</tool_call>"));
+  EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
+  // Nobody asked for it, or no grammar can write the form.
+  EXPECT_EQ(Forced(format, "\"auto\"").grammar(), GrammarSpec{});
+  EXPECT_EQ(Forced({.harmony = true}, "\"auto\"", true, true).grammar(), GrammarSpec{});
 }
 
 TEST(ForcedCalls, OfModelsWithoutAFormThatGrammarsCanWrite) {

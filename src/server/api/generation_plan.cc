@@ -110,6 +110,9 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
     forced = force_calls(*request, format_, text_.tokenizer(), prompt);
     opening = forced->opening;
     request->fields.sampling.grammar = forced->grammar;
+  } else if (auto strict = strict_calls(*request, format_, text_.tokenizer())) {
+    request->fields.sampling.grammar = *std::move(strict);
+    request->fields.grammar_field = "tools";
   }
   MOTLEY_TRY(const auto opened, text_.tokenizer().encode(opening, {.add_special_tokens = false}));
   tokens.insert(tokens.end(), opened.begin(), opened.end());

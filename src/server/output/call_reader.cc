@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "server/output/tag_search.h"
 
 namespace motley::server {
@@ -213,6 +214,7 @@ class PairsReader final : public CallReader {
       certain = held.size();
     } else if (end == std::string::npos) {
       certain = held.size() - begun_tag(held, tags_.behind_value);
+      certain -= utf8::incomplete_tail(std::string_view(held).substr(0, certain));
     }
     std::string_view text = std::string_view(held).substr(0, certain);
     if (tags_.lines && text.ends_with('\n') && !(end == std::string::npos && last))

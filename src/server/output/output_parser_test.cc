@@ -168,6 +168,11 @@ TEST(TaggedParser, ArgumentsAsParameters) {
                     "<parameter=most>\n7\n</parameter>\n</function>\n</tool_call>")
                   .calls,
               ElementsAre(call("find", R"({"what":" a\nb","most":7})")));
+  EXPECT_THAT(parse(options,
+                    "<tool_call><function=find><parameter=what>h\xC3\xA9\xEF\xBF\xBD"
+                    "</parameter></function></tool_call>")
+                  .calls,
+              ElementsAre(call("find", "{\"what\":\"h\xC3\xA9\xEF\xBF\xBD\"}")));
   // A key counts once, and what is no pair ends them.
   EXPECT_THAT(parse(options,
                     "<tool_call><function=find><parameter=what>a</parameter><parameter=what>b"

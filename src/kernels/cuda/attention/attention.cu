@@ -134,7 +134,7 @@ TileParams params_of(const Attention& p) {
 
 void launch_tiles(const Instance& instance, TileParams p, std::int64_t most_rows,
                   StreamHandle stream) {
-  p.slots = multiprocessors();
+  p.slots = multiprocessors() * instance.blocks_per_sm;
   // An even number: results begin on 16 bytes.
   p.partial_rows = static_cast<int>(std::min<std::int64_t>((most_rows + 1) / 2 * 2, instance.rows));
   queue("attention", instance.kernel,

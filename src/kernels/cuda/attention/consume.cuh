@@ -188,14 +188,14 @@ struct Attend {
   __device__ bool begins(int base) const { return S::folds && unit_begin(base) == base; }
 
   __device__ void issue_scores(float (&s)[32]) {
-    bar_wait(c.ring.keys_full(), c.ring.parity);
+    wait_for_block<S>(c.ring.keys_full(), c.ring.parity);
     score<S>(s, c.queries, c.ring.keys());
     mma_commit();
   }
   __device__ void issue_values(const Ring<S>& ring, const std::uint32_t (&weights)[4][4],
                                bool accumulate) {
     if constexpr (!S::latent) {
-      bar_wait(ring.values_full(), ring.parity);
+      wait_for_block<S>(ring.values_full(), ring.parity);
     }
     const int own_panels = S::latent ? c.warpgroup * (S::own_values / 64) * panel_bytes : 0;
     add_values<S>(sums.own, weights, ring.values() + own_panels, accumulate);

@@ -11,11 +11,10 @@ namespace motley::kernels::cuda::tiles {
 template <class S>
 struct FewShared {
   std::uint32_t base;
-  __device__ std::uint32_t queries() const { return base; }  // panels of `rows` rows
+  // Panels of `rows` rows, of two items.
+  __device__ std::uint32_t queries(int buffer) const { return base + buffer * S::query_bytes; }
   // Softmax weights in bf16, a panel of `rows` rows a block.
-  __device__ std::uint32_t weights(int block) const {
-    return base + S::query_bytes + block * S::rows * 128;
-  }
+  __device__ std::uint32_t weights(int block) const { return queries(2) + block * S::rows * 128; }
   // [block][warp][8][rows]: sums of two positions' weights.
   __device__ std::uint32_t sums(int block, int warp, int place) const {
     return weights(S::blocks_together) + ((block * 4 + warp) * 8 + place) * S::rows * 4;
@@ -37,6 +36,7 @@ struct AttendFew {
   const Item& item;
   Ring<S>& ring;
   FewShared<S> shared;
+  int buffer;  // of queries
   int* verdict;
   Stretch stretch;
   int warp, place, pair;  // the thread's positions are 16 warp + place (+ 8)
@@ -48,11 +48,12 @@ struct AttendFew {
   float factor[blocks][columns];
 
   __device__ AttendFew(const TileParams& params, const Item& own_item, Ring<S>& own_ring,
-                       FewShared<S> own_shared, int* own_verdict)
+                       FewShared<S> own_shared, int own_buffer, int* own_verdict)
       : p(params),
         item(own_item),
         ring(own_ring),
         shared(own_shared),
+        buffer(own_buffer),
         verdict(own_verdict),
         stretch(stretch_of<S>(item, item.chunk)) {
     const int t = static_cast<int>(threadIdx.x);
@@ -83,12 +84,12 @@ struct AttendFew {
 
   // s[b] = k . q for the blocks that are there; the others' scores are lowest.
   __device__ void score(float (&s)[blocks][S::rows / 2], int count) {
-    const std::uint32_t q = descriptor_low(shared.queries());
+    const std::uint32_t q = descriptor_low(shared.queries(buffer));
     Ring<S> ahead = ring;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
       if (b >= count) break;
-      bar_wait(ahead.keys_full(), ahead.parity);
+      wait_for_block<S>(ahead.keys_full(), ahead.parity);
       const std::uint32_t k = descriptor_low(ahead.keys());
       mma_fence();
 #pragma unroll
@@ -214,7 +215,7 @@ struct AttendFew {
       const bool accumulate = !first || b > 0;
       if (accumulate) scale_own(b);
       if constexpr (!S::latent) {
-        bar_wait(ring.values_full(), ring.parity);
+        wait_for_block<S>(ring.values_full(), ring.parity);
       }
       const std::uint32_t v = transposed_descriptor_low(ring.values(), panel_bytes);
       const std::uint32_t w = descriptor_low(shared.weights(b));

@@ -13,6 +13,7 @@ struct Instance {
   int shared_bytes = 0;
   int rows = 0;       // packed rows of a tile
   int most_rows = 0;  // packed rows of a sequence that it serves
+  int blocks_per_sm = 1;
 };
 
 // For sequences of few packed rows, by rising bounds (some are missing, at the end), and of many.

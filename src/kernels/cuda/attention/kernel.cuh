@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (role == 3) return deal<S>(p, shared.schedule, items);
   Deal own = items;
   Ring<S> ring{data + S::query_buffers * S::query_bytes, bars};
-  Landing landing;
+  Landing<S> landing;
   if (S::latent ? role < 2 : role == 0) {
     for (Item item; own.take(item);) produce_blocks<S, true>(p, item, ring, landing, role);
     landing.finish();
@@ -117,8 +117,39 @@ __global__ void __launch_bounds__(S::threads, 1)
   }
 }
 
+// An item's queries are brought while the one before is worked on.
 template <class S>
-__global__ void __launch_bounds__(S::threads, 1) attend_few(const __grid_constant__ TileParams p) {
+__device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Ring<S> ring,
+                                   std::uint32_t data, int* verdict) {
+  const FewShared<S> shared{data};
+  const auto blocks = static_cast<int>(gridDim.x);
+  int buffer = 0;
+  Item item{};
+  const auto begin = [&](int index, int to) {
+    if (index < schedule.items) {
+      item = find_item<S>(p, schedule, index);
+      load_queries<S, S::rows, S::consumers>(p, item, shared.queries(to),
+                                             static_cast<int>(threadIdx.x));
+    }
+    copies_commit();
+  };
+  begin(static_cast<int>(blockIdx.x), buffer);
+  for (int index = static_cast<int>(blockIdx.x); index < schedule.items; index += blocks) {
+    const Item own = item;
+    copies_wait<0>();
+    fence_async_shared();
+    consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
+    begin(index + blocks, buffer ^ 1);
+    AttendFew<S> attend(p, own, ring, shared, buffer, verdict);
+    attend.run();
+    attend.finish();
+    buffer ^= 1;
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
+    attend_few(const __grid_constant__ TileParams p) {
   extern __shared__ unsigned char dynamic[];
   __shared__ Shared<S, 0> shared;
   const std::uint32_t bars = smem_addr(shared.bars);
@@ -136,25 +167,12 @@ __global__ void __launch_bounds__(S::threads, 1) attend_few(const __grid_constan
   if (warp < consumer_warps) {
     if constexpr (S::grows) grow_registers<S::consumer_registers>();
     wait_for_previous_grid();
-    const FewShared<S> own{data + S::stages * S::stage_bytes};
-    for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
-         index += static_cast<int>(gridDim.x)) {
-      const Item item = find_item<S>(p, shared.schedule, index);
-      consumers_meet<S>();  // nobody reads the queries before
-      load_queries<S, S::rows, S::consumers>(p, item, own.queries(), static_cast<int>(threadIdx.x));
-      copies_commit();
-      copies_wait<0>();
-      fence_async_shared();
-      consumers_meet<S>();
-      AttendFew<S> attend(p, item, ring, own, &shared.verdict);
-      attend.run();
-      attend.finish();
-    }
-    return;
+    return consume_few<S>(p, shared.schedule, ring, data + S::stages * S::stage_bytes,
+                          &shared.verdict);
   }
   if constexpr (S::grows) shrink_registers<S::producer_registers>();
   const int role = warp - consumer_warps;
-  Landing landing;
+  Landing<S> landing;
   for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
        index += static_cast<int>(gridDim.x)) {
     const Item item = find_item<S>(p, shared.schedule, index);
@@ -174,7 +192,8 @@ Instance instance_of(void (*kernel)(TileParams)) {
           .threads = S::threads,
           .shared_bytes = S::shared_bytes,
           .rows = S::rows,
-          .most_rows = S::most_rows};
+          .most_rows = S::most_rows,
+          .blocks_per_sm = S::blocks_per_sm};
 }
 
 template <int key_width, int value_width, int rows>

@@ -61,11 +61,15 @@ __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, st
 }
 
 // What a lane copied last, of which nobody knows yet. The tensor cores may read what was copied
-// once the lane has seen it land and has fenced; a lane that fences saves all consumers from it.
+// once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
+// tells of a block when the next one is started: where a ring holds two, that is too late, and
+// consumers fence.
+template <class S>
 struct Landing {
   std::uint32_t bar = 0;
 
   __device__ void started(std::uint32_t full) {
+    if constexpr (S::consumers_fence) return bar_arrive_after_copies(full);
     copies_commit();
     if (bar != 0) {
       copies_wait<1>();
@@ -82,14 +86,21 @@ struct Landing {
   }
 };
 
+// Until a block that was copied may be read.
+template <class S>
+__device__ inline void wait_for_block(std::uint32_t full, std::uint32_t parity) {
+  bar_wait(full, parity);
+  if constexpr (S::consumers_fence) fence_async_shared();
+}
+
 // An item's keys or values, by S::copy_warps_each warps, `role` among them, that share out a
 // block's sixteens of rows. Page numbers are read a block ahead. Only what this step writes waits
 // for the grid before: earlier steps' keys and values, and the table, were there before the step
 // began.
 template <class S, bool keys>
 __device__ inline void produce_blocks(const TileParams& p, const Item& item, Ring<S>& ring,
-                                      Landing& landing, int role) {
-  static_assert(S::stages > S::blocks_together, "a block is told of when the next one is started");
+                                      Landing<S>& landing, int role) {
+  static_assert(S::consumers_fence || S::stages > S::blocks_together, "a block behind them");
   constexpr int panels = keys ? S::key_panels : S::value_panels;
   constexpr int parts = block_positions / rows_together;
   constexpr int own_parts = parts / S::copy_warps_each;

@@ -28,6 +28,7 @@ struct Shape {
   static constexpr int warpgroups = 2;
   static constexpr int rows = latent ? 64 : 128;
   static constexpr int most_rows = 1 << 30;  // of a sequence
+  static constexpr int blocks_per_sm = 1;
   static constexpr int own_values = latent ? value_columns / 2 : value_columns;
   // Queries of the next tile are fetched by a warp of their own.
   static constexpr bool query_warp = !latent;
@@ -37,6 +38,7 @@ struct Shape {
   static constexpr bool ahead = !latent;
   // There is no room for a second set of sums beside a latent's.
   static constexpr bool folds = !latent;
+  static constexpr bool consumers_fence = latent;
   static constexpr int consumers = 128 * warpgroups;
   static constexpr int copy_warps_each = latent ? 2 : 1;  // of keys, of values
   // Two that copy, one for queries and one that deals; consumers take their registers.
@@ -61,6 +63,7 @@ struct FewShape {
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns > 256;
   static constexpr bool folds = !latent;
+  static constexpr bool consumers_fence = latent;
   static constexpr int rows = packed_rows;
   static constexpr int most_rows = packed_rows;
   // A softmax waits once for so many blocks. A latent's are large: one is copied beside another.
@@ -72,8 +75,10 @@ struct FewShape {
   static constexpr int threads = consumers + (latent ? 1 : 2) * copy_warps_each * 32;
   // Consumers take what producers can do without.
   static constexpr bool grows = !latent;
-  static constexpr int consumer_registers = 240;
-  static constexpr int producer_registers = 128;
+  // Small heads need two blocks beside each other to keep up with the copies.
+  static constexpr int blocks_per_sm = key_columns == 64 && rows <= 16 ? 2 : 1;
+  static constexpr int consumer_registers = blocks_per_sm == 2 ? 160 : 240;
+  static constexpr int producer_registers = blocks_per_sm == 2 ? 40 : 128;
 
   static constexpr int key_panels = key_columns / 64;
   static constexpr int sum_panels = value_columns / 64;
@@ -81,8 +86,9 @@ struct FewShape {
   static constexpr int stage_bytes = (key_panels + value_panels) * panel_bytes;
   static constexpr int query_bytes = key_panels * rows * 128;
   static constexpr int other_bytes =
-      query_bytes + blocks_together * (rows * 128 + 4 * 8 * rows * 4 + 4 * rows * 4);
-  static constexpr int room = 227 * 1024 - 1024 - schedule_bytes - other_bytes;
+      2 * query_bytes + blocks_together * (rows * 128 + 4 * 8 * rows * 4 + 4 * rows * 4);
+  static constexpr int room =
+      (blocks_per_sm == 2 ? 113 : 227) * 1024 - 1024 - schedule_bytes - other_bytes;
   static constexpr int stages = room / stage_bytes < 8 ? room / stage_bytes : 8;
   static constexpr int shared_bytes = 1024 + stages * stage_bytes + other_bytes;
 };
