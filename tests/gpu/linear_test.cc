@@ -280,6 +280,7 @@ TEST(DeviceLinear, NormAndLinearsIsOneAfterTheOther) {
                                  {2, 4096},
                                  {1, 4096},
                                  {5, 96},
+                                 {12, 96},
                                  {1, 70}}) {
     TwinRows a(numbers, DType::f32, rows, in, 4, -4, 4);
     const TwinRows b(numbers, DType::f32, rows, in, 0);

@@ -346,7 +346,7 @@ bool linear_slabs_supports(const Linear& p) {
 bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products) {
   const Add& add = rows.add;
   const bool reads_what_it_writes = add.out == add.a || add.out == add.b;
-  return !products.empty() && !reads_what_it_writes && add.rows > 0 &&
+  return !products.empty() && !reads_what_it_writes && add.rows > 0 && add.rows <= 8 &&
          add.rows * norm_team(add.width).threads <= threads && normed_in_fours(rows) &&
          std::all_of(products.begin(), products.end(), [&](const Linear& p) {
            return linear_slabs_supports(p) && p.x == rows.norm.out && p.rows == add.rows &&
