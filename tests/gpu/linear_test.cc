@@ -171,8 +171,7 @@ TEST(DeviceLinear, SlabsAreRightForFewRows) {
     sizes.w_rows_per_head = sizes.out;
     const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
     std::vector<std::byte> most;
-    for (const std::int64_t rows : {32, 17, 25, 16, 1, 7, 8, 9}) {
-      if (rows == 16) most.clear();
+    for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
       sizes.rows = rows;
       Numbers same(11);
       const TwinRows x(same, DType::bf16, rows, sizes.in, 8);
@@ -182,7 +181,7 @@ TEST(DeviceLinear, SlabsAreRightForFewRows) {
       kernels::cuda::linear_slabs({&product, 1}, {}, {});
       finish();
       expect_products(x, w, sizes, y);
-      // A row's bits are its own, one way for up to 16 of them and one for more.
+      // A row's bits are its own.
       const std::vector<std::byte> read = y.read_device();
       if (most.empty()) most = read;
       ASSERT_TRUE(std::equal(read.begin(), read.end(), most.begin())) << rows << " rows";
@@ -281,6 +280,7 @@ TEST(DeviceLinear, NormAndLinearsIsOneAfterTheOther) {
                                  {2, 4096},
                                  {1, 4096},
                                  {5, 96},
+                                 {12, 96},
                                  {1, 70}}) {
     TwinRows a(numbers, DType::f32, rows, in, 4, -4, 4);
     const TwinRows b(numbers, DType::f32, rows, in, 0);

@@ -137,6 +137,7 @@ TEST(DeviceNormAndRoute, IsOneAfterTheOther) {
       {.rows = 1, .width = 4352, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 9, .width = 2048, .route = qwen},
       {.rows = 250, .width = 512, .route = qwen},
+      {.rows = 12, .width = 64, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 2, .width = 64, .route = {.experts = 8, .experts_per_token = 2}},
       {.rows = 3,
        .width = 2880,

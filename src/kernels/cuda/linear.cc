@@ -24,11 +24,13 @@ bool may_run_together(const Linear& a, const Linear& b) {
          a.w.block_columns == b.w.block_columns && linear_streams_supports(b);
 }
 
-// So many numbers are read at full speed by any way.
-constexpr std::int64_t large_weights = std::int64_t{32} << 20;
+// Larger weights are read as fast by the library, whose tiles have the better of many rows sooner.
+constexpr std::int64_t slab_weights = std::int64_t{32} << 20;  // numbers
+constexpr std::int64_t slab_weights_more_rows = std::int64_t{12} << 20;
 
 bool suits_slabs(const Linear& p) {
-  return !p.batch_invariant && numbers_of(p) <= large_weights && linear_slabs_supports(p);
+  return !p.batch_invariant && linear_slabs_supports(p) &&
+         numbers_of(p) <= (p.rows <= few_rows ? slab_weights : slab_weights_more_rows);
 }
 
 // How many of the first products slabs do in one launch.

@@ -23,7 +23,7 @@ void linear_streams(std::span<const Linear> products, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights; otherwise as streams.
 inline constexpr std::size_t linear_slabs_most = 4;
-inline constexpr std::int64_t linear_slabs_most_rows = 32;
+inline constexpr std::int64_t linear_slabs_most_rows = 16;
 bool linear_slabs_supports(const Linear& params);
 void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
 // Behind the sum and its norm, in one launch, for a row or two.

@@ -7,11 +7,11 @@
 #include "kernels/cuda/queue.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
-// bf16 products of up to 32 rows, whose time is that of reading the weights. A block has a slab: a
+// bf16 products of up to 16 rows, whose time is that of reading the weights. A block has a slab: a
 // run of outputs with all their inputs, so that whole rows of weights come as bulk copies and no
 // block waits for another. Its copies fill shared memory before the grid ahead has ended. Warps
 // share out the inputs, each keeps its inputs of x in registers, and their sums are added in order:
-// an order that `in` fixes, one for up to 16 rows and one for more.
+// an order that `in` alone fixes.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -19,12 +19,9 @@ constexpr int warps = 16;
 constexpr int threads = 32 * warps;
 constexpr int tile_outputs = 8;  // the tensor core's columns
 constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-// Of a warp in a chunk: what it keeps of x is so many times 16 bytes a lane for each 8 rows.
-template <int row_eights>
-constexpr int steps = row_eights <= 2 ? 4 : 2;
-template <int row_eights>
-constexpr int chunk_inputs = steps<row_eights> * warps * step_inputs;
-constexpr int batch_tiles = 5;  // whose sums are in registers at a time
+constexpr int steps = 4;         // of a warp in a chunk
+constexpr int chunk_inputs = steps * warps * step_inputs;
+constexpr int batch_tiles = 6;  // whose sums are in registers at a time
 constexpr int batch_outputs = batch_tiles * tile_outputs;
 constexpr int most_slots = 16;
 constexpr int most_shared_bytes = 226 << 10;
@@ -40,7 +37,6 @@ struct Slabs {
   int count;
   unsigned tiles_per_block;
   int slots;  // of the ring, a chunk of a tile each
-  int chunk;  // inputs
   int pitch;  // bytes from one weight row of a slot to the next
 };
 
@@ -57,19 +53,19 @@ __device__ Tile tile_of(const Slabs& p, unsigned tile) {
 // A warp's inputs of a chunk: of row lane / 4, and of the row 8 behind it.
 template <int row_eights>
 struct Inputs {
-  uint4 at[row_eights][steps<row_eights>];
+  uint4 at[row_eights][steps];
 };
 template <int row_eights>
 __device__ Inputs<row_eights> read_inputs(const Linear& p, const Bf16* rows, std::int64_t stride,
-                                          int begin, int warp, int lane) {
+                                          std::int64_t begin, int warp, int lane) {
   Inputs<row_eights> x{};
 #pragma unroll
   for (int half = 0; half < row_eights; ++half) {
     const int row = 8 * half + lane / 4;
     const Bf16* const from = rows + row * stride + 8 * (lane % 4);
 #pragma unroll
-    for (int i = 0; i < steps<row_eights>; ++i) {
-      const int input = begin + (i * warps + warp) * step_inputs;
+    for (int i = 0; i < steps; ++i) {
+      const std::int64_t input = begin + (i * warps + warp) * step_inputs;
       if (row < p.rows && input < p.w.in)
         x.at[half][i] = *reinterpret_cast<const uint4*>(from + input);
     }
@@ -102,7 +98,7 @@ class Supply {
     if (at_ >= last_) return;
     const std::int64_t in = p.parts[0].w.in;
     const uint32_t full = smem_addr(barriers.full + place_.slot);
-    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, std::int64_t{p.chunk}));
+    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, std::int64_t{chunk_inputs}));
     if (full_ring_) bar_wait(smem_addr(barriers.empty + place_.slot), place_.parity ^ 1);
     if (lane == 0) bar_expect(full, tile_outputs * bytes);
     __syncwarp();
@@ -118,7 +114,7 @@ class Supply {
     place_.advance(p.slots);
     full_ring_ = full_ring_ || place_.slot == 0;
     if (++at_ < min(batch_ + batch_tiles, last_)) return;
-    begin_ += p.chunk;
+    begin_ += chunk_inputs;
     if (begin_ >= in) {
       begin_ = 0;
       batch_ += batch_tiles;
@@ -135,39 +131,34 @@ class Supply {
   bool full_ring_ = false;
 };
 
-// Rows of x on the 16-wide side, a sixteen of them; rows of weights on the other.
+// Rows of x on the 16-wide side, rows of weights on the other.
 template <int row_eights>
-__device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<row_eights>& x,
-                              int sixteen, int i, const uint4& w) {
-  constexpr int next = row_eights > 1 ? 1 : 0;
-  const uint4 above = x.at[2 * sixteen][i];
-  const uint4 below = next > 0 ? x.at[2 * sixteen + next][i] : uint4{};
+__device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<row_eights>& x, int i,
+                              const uint4& w) {
+  const uint4 above = x.at[0][i];
+  const uint4 below = row_eights > 1 ? x.at[row_eights - 1][i] : uint4{};
   multiply_add(low, above.x, below.x, above.y, below.y, w.x, w.y);
   multiply_add(high, above.z, below.z, above.w, below.w, w.z, w.w);
 }
 
-// Rows whose sums are in shared memory at a time.
+// Adds what the warps have and writes the results of a batch of tiles. `sums` is [warps][rows][
+// batch_outputs].
 template <int row_eights>
-constexpr int rows_together = row_eights == 1 ? 8 : 16;
-
-// Adds what the warps have of some rows and a batch of tiles, and writes the results. `sums` is
-// [warps][rows_at_once][batch_outputs].
-template <int rows_at_once>
-__device__ void write_batch(const Slabs& p, int first_row, unsigned batch, unsigned last,
-                            const float* sums) {
+__device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const float* sums) {
+  constexpr int rows = 8 * row_eights;
   const int outputs = static_cast<int>(min(batch + batch_tiles, last) - batch) * tile_outputs;
-  const int rows = min(static_cast<int>(p.parts[0].rows) - first_row, rows_at_once);
-  for (int i = static_cast<int>(threadIdx.x); i < rows * outputs; i += threads) {
+  const int count = static_cast<int>(p.parts[0].rows) * outputs;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
     const int row = i / outputs;
     const int output = i % outputs;
     const float* const from = sums + row * batch_outputs + output;
     float sum = from[0];
 #pragma unroll
-    for (int w = 1; w < warps; ++w) sum += from[w * rows_at_once * batch_outputs];
+    for (int w = 1; w < warps; ++w) sum += from[w * rows * batch_outputs];
     const Tile tile = tile_of(p, batch + static_cast<unsigned>(output / tile_outputs));
     const Linear& part = p.parts[tile.part];
     const std::int64_t at = tile.first_output + output % tile_outputs;
-    if (at < part.out) part.y[(first_row + row) * part.y_stride + at] = sum;
+    if (at < part.out) part.y[row * part.y_stride + at] = sum;
   }
 }
 
@@ -241,8 +232,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   const auto* rows = static_cast<const Bf16*>(any.x);
   std::int64_t row_stride = any.x_stride;
   if constexpr (makes_rows) {
-    auto* const x =
-        reinterpret_cast<bf16*>(sums + warps * rows_together<row_eights> * batch_outputs);
+    auto* const x = reinterpret_cast<bf16*>(sums + warps * 8 * row_eights * batch_outputs);
     wait_for_previous_grid();
     make_rows(p, norm_weights, x, warp_sums);
     rows = reinterpret_cast<const Bf16*>(x);
@@ -253,17 +243,14 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
 
   const unsigned char* const weights =
       shared + lane / 4 * p.pitch + 16 * (lane % 4) + 2 * step_inputs * warp;
-  constexpr int chunk = chunk_inputs<row_eights>;
-  constexpr int sixteens = (row_eights + 1) / 2;
-  const int in = static_cast<int>(any.w.in);
   RingPlace place;
   bool used = false;
   for (unsigned batch = first; batch < last; batch += batch_tiles) {
-    float acc[batch_tiles][sixteens][4] = {};
+    float acc[batch_tiles][4] = {};
     Inputs<row_eights> x = read_inputs<row_eights>(any, rows, row_stride, 0, warp, lane);
-    for (int begin = 0; begin < in; begin += chunk) {
+    for (std::int64_t begin = 0; begin < any.w.in; begin += chunk_inputs) {
       const auto read_next = [&] {
-        return read_inputs<row_eights>(any, rows, row_stride, begin + chunk, warp, lane);
+        return read_inputs<row_eights>(any, rows, row_stride, begin + chunk_inputs, warp, lane);
       };
       // A chunk ahead, as far as there are registers.
       Inputs<row_eights> next;
@@ -273,26 +260,16 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
         if (batch + b >= last) continue;
         bar_wait(smem_addr(barriers.full + place.slot), place.parity);
         const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
-        const auto for_steps = [&](const auto& multiply) {
+        float low[4] = {};
+        float high[4] = {};
 #pragma unroll
-          for (int i = 0; i < steps<row_eights>; ++i) {
-            if (begin + (i * warps + warp) * step_inputs < in)
-              multiply(i, *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
-          }
-        };
-        if constexpr (sixteens == 1) {
-          // Two chains of products: each waits for the one before it.
-          float low[4] = {};
-          float high[4] = {};
-          for_steps([&](int i, const uint4& each) { multiply_step(low, high, x, 0, i, each); });
-#pragma unroll
-          for (int i = 0; i < 4; ++i) acc[b][0][i] += low[i] + high[i];
-        } else {
-          for_steps([&](int i, const uint4& each) {
-#pragma unroll
-            for (int n = 0; n < sixteens; ++n) multiply_step(acc[b][n], acc[b][n], x, n, i, each);
-          });
+        for (int i = 0; i < steps; ++i) {
+          if (begin + (i * warps + warp) * step_inputs < any.w.in)
+            multiply_step(low, high, x, i,
+                          *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
         }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[b][i] += low[i] + high[i];
         __syncwarp();
         if (lane == 0) bar_arrive(smem_addr(barriers.empty + place.slot));
         // A slot is filled anew one chunk later, when no warp is likely to be still at it.
@@ -304,33 +281,28 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
       x = next;
     }
     if (warp == warps - 1 && batch + batch_tiles >= last) fetch_ahead(p.ahead, lane);
-    constexpr int together = rows_together<row_eights>;
 #pragma unroll
-    for (int n = 0; n < sixteens; ++n) {
-      if (n > 0 || batch > first) __syncthreads();
+    for (int b = 0; b < batch_tiles; ++b) {
 #pragma unroll
-      for (int b = 0; b < batch_tiles; ++b) {
-#pragma unroll
-        for (int half = 0; half < together / 8; ++half) {
-          float* const to = sums + (warp * together + 8 * half + lane / 4) * batch_outputs +
-                            b * tile_outputs + 2 * (lane % 4);
-          *reinterpret_cast<float2*>(to) = {acc[b][n][2 * half], acc[b][n][2 * half + 1]};
-        }
+      for (int half = 0; half < row_eights; ++half) {
+        float* const to = sums + (warp * 8 * row_eights + 8 * half + lane / 4) * batch_outputs +
+                          b * tile_outputs + 2 * (lane % 4);
+        *reinterpret_cast<float2*>(to) = {acc[b][2 * half], acc[b][2 * half + 1]};
       }
-      __syncthreads();
-      write_batch<together>(p, n * together, batch, last, sums);
     }
+    __syncthreads();
+    write_batch<row_eights>(p, batch, last, sums);
+    if (batch + batch_tiles < last) __syncthreads();
   }
 }
 
 template <int row_eights, bool makes_rows>
 void queue_slabs(Slabs& slabs, StreamHandle stream) {
-  constexpr int sums_bytes = 4 * warps * rows_together<row_eights> * batch_outputs;
+  constexpr int sums_bytes = 4 * warps * 8 * row_eights * batch_outputs;
   const Linear& any = slabs.parts[0];
   const auto row_bytes = static_cast<int>(2 * any.w.in);
   const int other_bytes = sums_bytes + (makes_rows ? static_cast<int>(any.rows) * row_bytes : 0);
-  slabs.chunk = chunk_inputs<row_eights>;
-  slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * slabs.chunk));
+  slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * chunk_inputs));
   slabs.slots =
       std::min(most_slots, (most_shared_bytes - other_bytes) / (tile_outputs * slabs.pitch));
   const unsigned tiles = slabs.end_tile[slabs.count - 1];
@@ -374,7 +346,7 @@ bool linear_slabs_supports(const Linear& p) {
 bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products) {
   const Add& add = rows.add;
   const bool reads_what_it_writes = add.out == add.a || add.out == add.b;
-  return !products.empty() && !reads_what_it_writes && add.rows > 0 &&
+  return !products.empty() && !reads_what_it_writes && add.rows > 0 && add.rows <= 8 &&
          add.rows * norm_team(add.width).threads <= threads && normed_in_fours(rows) &&
          std::all_of(products.begin(), products.end(), [&](const Linear& p) {
            return linear_slabs_supports(p) && p.x == rows.norm.out && p.rows == add.rows &&
@@ -396,8 +368,7 @@ void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHa
   slabs.ahead = ahead;
   if (!take_parts(products, slabs)) return;
   if (slabs.parts[0].rows <= 8) return queue_slabs<1, false>(slabs, stream);
-  if (slabs.parts[0].rows <= 16) return queue_slabs<2, false>(slabs, stream);
-  queue_slabs<4, false>(slabs, stream);
+  queue_slabs<2, false>(slabs, stream);
 }
 
 }  // namespace motley::kernels::cuda

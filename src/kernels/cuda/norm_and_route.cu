@@ -46,7 +46,7 @@ Layout layout_of(const NormAndRoute& p) {
   const NormTeam team = norm_team(add.width);
   const bool stands_apart = add.out != add.a && add.out != add.b;
   return {.team = team,
-          .each_makes_all = stands_apart && add.rows * team.threads <= threads,
+          .each_makes_all = stands_apart && add.rows <= ranks && add.rows * team.threads <= threads,
           .experts = (each + tile_experts - 1) / tile_experts * tile_experts,
           .pitch = bank_free_pitch(2 * p.router.w.in)};
 }
