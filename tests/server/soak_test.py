@@ -115,13 +115,15 @@ class Connection:
             return status, [part_of_answer(choice) for choice in answer["choices"]]
         choices = [{"text": "", "finish": None, "logprobs": [], "tokens": []}
                    for _ in range(body.get("n", 1))]
+        failure = None
         async for event in self.events():
-            for choice in event["choices"]:
+            failure = event.get("error") or failure
+            for choice in event.get("choices", []):
                 part, whole = part_of_answer(choice), choices[choice["index"]]
                 whole["finish"] = part.pop("finish") or whole["finish"]
                 for key, value in part.items():
                     whole[key] += value
-        return status, choices
+        return (200, choices) if failure is None else (500, {"error": failure, "so far": choices})
 
     async def events(self):
         left = b""
@@ -160,7 +162,8 @@ class Server:
 
     def said(self) -> str:
         self.log.seek(0)
-        return self.log.read()[-3000:]
+        lines = [line for line in self.log if "http.request" not in line]
+        return "".join(lines)[-3000:]
 
     async def metrics(self) -> dict:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -349,7 +352,10 @@ def main() -> None:
         try:
             asyncio.run(Soak(options, server, bodies, alone).run())
             status = server.end()
-            assert status == 0, f"status {status}: {server.said()}"
+            assert status == 0, f"status {status}"
+        except BaseException:
+            print(server.said())
+            raise
         finally:
             server.process.kill()
         print(f"alone {middle - begin:.1f} s, together {time.monotonic() - middle:.1f} s")
