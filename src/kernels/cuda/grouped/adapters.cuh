@@ -185,7 +185,6 @@ __device__ inline void shrink(const LayerParams& p, const Tables& tables, const 
     }
   }
   if (warpgroup > 0) return;
-  __threadfence();
   consumer_barrier(0);
   if (thread_here() == 0) add_release(&seam.done[item.tile], 1);
 }

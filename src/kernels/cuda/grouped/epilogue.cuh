@@ -141,7 +141,6 @@ __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, co
                                   const ConsumerState& s, int col) {
   const int t = thread_here() % 128;
   unsigned char* const last = s.last + s.warpgroup * s.width;
-  __threadfence();
   consumer_barrier(s.warpgroup);
   const int blocks = (p.hidden + 63) / 64;
   for (int i = t; i < item.count; i += 128) {
@@ -190,8 +189,8 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
       store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
     if (l.phase != Phase::both) return;
     fence_async_all();  // the down tiles read h by TMA
-    __threadfence();
     consumer_barrier(s.warpgroup);
+    // behind the barrier one thread's release orders what all have written
     if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);
   } else {
 #pragma unroll
