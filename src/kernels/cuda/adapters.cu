@@ -73,9 +73,8 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
     int base = -window_begin;  // of the term's ranks, inside the window
     for (int i = range.begin; i < range.end && base < rank_window; ++i) {
       const AdapterTerm term = adapters.terms[i];
-      const SiteEntry* const entry = site_of(adapters, term, call.linears[linear].site);
-      if (entry == nullptr) continue;
-      const FactorEntry factor = entry->factor;
+      if (!has_site(adapters, term, call.linears[linear].site)) continue;
+      const FactorEntry factor = term.sites[call.linears[linear].site].factor;
       const int padded = up_to_eight(factor.rank);
       const int stop = min(padded, rank_window - base);
       const int start = max(0, -base);
@@ -166,9 +165,8 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
     int base = -window_begin;
     for (int i = range.begin; i < range.end; ++i) {
       const AdapterTerm term = adapters.terms[i];
-      const SiteEntry* const found = site_of(adapters, term, linear.site);
-      if (found == nullptr) continue;
-      const SiteEntry entry = *found;
+      if (!has_site(adapters, term, linear.site)) continue;
+      const SiteEntry entry = term.sites[linear.site];
       if (entry.gain != nullptr) gain = entry.gain;
       if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
       const int padded = up_to_eight(entry.factor.rank);
@@ -229,14 +227,16 @@ __global__ void __launch_bounds__(threads) multiply_replaced(AdaptLinears p, int
   const std::int64_t row = blockIdx.x;
   const TermRange range = terms_of(adapters, adapters.labels[row]);
   if (range.end != range.begin + 1) return;
-  const SiteEntry* const entry = site_of(adapters, adapters.terms[range.begin], linear.site);
-  if (entry == nullptr || entry->replaced == nullptr) return;
+  const AdapterTerm term = adapters.terms[range.begin];
+  if (!has_site(adapters, term, linear.site)) return;
+  const void* const replaced = term.sites[linear.site].replaced;
+  if (replaced == nullptr) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (std::int64_t o = std::int64_t{blockIdx.y} * warps + threadIdx.x / 32; o < linear.out;
        o += std::int64_t{gridDim.y} * warps) {
     float sum = 0;
     for (std::int64_t k = lane; k < p.in; k += 32)
-      sum = fmaf(number_at<Pages>(entry->replaced, o * p.in + k),
+      sum = fmaf(number_at<Pages>(replaced, o * p.in + k),
                  activation_at(p.x, p.x_type, row * p.x_stride + k), sum);
     sum = sum_of_warp(sum);
     if (lane == 0) linear.acc[row * linear.acc_stride + o] = sum;

@@ -79,10 +79,12 @@ __device__ inline TermRange terms_of(const AdapterRows& adapters, int label) {
   return {adapters.term_begin[label], adapters.term_begin[label + 1]};
 }
 
-// What a term has at a site; null where its adapter has no such layer.
-__device__ inline const SiteEntry* site_of(const AdapterRows& adapters, const AdapterTerm& term,
-                                           std::int32_t site) {
-  return site < term.site_layers * adapters.sites_a_layer ? term.sites + site : nullptr;
+// Whether a term's adapter has that site's layer, so that there is a term.sites[site]. A function
+// that chooses null where there is none is not written on purpose: ptxas of CUDA 13.0 tests such a
+// choice before it is there, and what follows reads from null.
+__device__ inline bool has_site(const AdapterRows& adapters, const AdapterTerm& term,
+                                std::int32_t site) {
+  return site < term.site_layers * adapters.sites_a_layer;
 }
 
 __device__ inline int up_to_eight(int ranks) { return (ranks + 7) / 8 * 8; }

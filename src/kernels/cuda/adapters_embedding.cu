@@ -22,9 +22,8 @@ __global__ void __launch_bounds__(threads) adapt(AdaptEmbedding p) {
     float value = out[o];
     for (int i = range.begin; i < range.end; ++i) {
       const AdapterTerm term = p.adapters.terms[i];
-      const SiteEntry* const found = site_of(p.adapters, term, p.site);
-      if (found == nullptr) continue;
-      const SiteEntry entry = *found;
+      if (!has_site(p.adapters, term, p.site)) continue;
+      const SiteEntry entry = term.sites[p.site];
       if (entry.replaced != nullptr) value = number_at<Tables>(entry.replaced, id * p.width + o);
       const FactorEntry& factor = entry.factor;
       if (factor.rank == 0) continue;

@@ -195,9 +195,10 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
     const Group group = all.take(g);
 #pragma unroll 1
     for (int i = group.terms.begin; i < group.terms.end; ++i) {
-      const SiteEntry* const entry = site_of(adapters, adapters.terms[i], linear.site);
-      if (entry != nullptr && entry->factor.rank > 0)
-        prefetch_pages<Pages>(entry->factor, p.call.in, run, outputs);
+      const AdapterTerm term = adapters.terms[i];
+      if (!has_site(adapters, term, linear.site)) continue;
+      const FactorEntry factor = term.sites[linear.site].factor;
+      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, run, outputs);
     }
     wait_for_previous_grid();
 
@@ -207,8 +208,8 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 #pragma unroll 1
     for (int i = group.terms.begin; i < group.terms.end; ++i) {
       const AdapterTerm term = adapters.terms[i];
-      const SiteEntry* const entry = site_of(adapters, term, linear.site);
-      if (entry == nullptr) continue;
+      if (!has_site(adapters, term, linear.site)) continue;
+      const SiteEntry* const entry = term.sites + linear.site;
       finish.take(*entry);
       const FactorEntry factor = entry->factor;
       const float scale = factor.scale[0] * term.scale;

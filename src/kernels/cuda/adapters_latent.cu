@@ -25,9 +25,11 @@ __global__ void __launch_bounds__(threads) scale_queries(AdaptLatent p) {
   launch_dependents();
   const TermRange range = terms_of(p.adapters, p.adapters.labels[blockIdx.x]);
   if (range.end != range.begin + 1) return;
-  const SiteEntry* const entry = site_of(p.adapters, p.adapters.terms[range.begin], p.site);
-  if (entry == nullptr || entry->gain == nullptr) return;
-  const float* const gain = entry->gain + blockIdx.y * p.rows_a_head;
+  const AdapterTerm term = p.adapters.terms[range.begin];
+  if (!has_site(p.adapters, term, p.site)) return;
+  const float* const all_gains = term.sites[p.site].gain;
+  if (all_gains == nullptr) return;
+  const float* const gain = all_gains + blockIdx.y * p.rows_a_head;
   const std::int64_t at = head_offset(p);
   for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
     store_activation(p.heads_data, p.heads_type, at + d,
@@ -49,9 +51,8 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = range.begin; i < range.end; ++i) {
     const AdapterTerm term = p.adapters.terms[i];
-    const SiteEntry* const entry = site_of(p.adapters, term, p.site);
-    if (entry == nullptr) continue;
-    const FactorEntry factor = entry->factor;
+    if (!has_site(p.adapters, term, p.site)) continue;
+    const FactorEntry factor = term.sites[p.site].factor;
     const float scale = factor.scale[0] * term.scale;
     for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
       const int count = min(ranks_at_once, factor.rank - begin);
@@ -93,9 +94,8 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = range.begin; i < range.end; ++i) {
     const AdapterTerm term = p.adapters.terms[i];
-    const SiteEntry* const found = site_of(p.adapters, term, p.site);
-    if (found == nullptr) continue;
-    const SiteEntry entry = *found;
+    if (!has_site(p.adapters, term, p.site)) continue;
+    const SiteEntry entry = term.sites[p.site];
     const FactorEntry& factor = entry.factor;
     const float scale = factor.scale[0] * term.scale;
     for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {

@@ -120,9 +120,8 @@ class UnitWalk {
     }
     const AdapterRows& adapters = p_.call.adapters;
     const AdapterTerm term = adapters.terms[term_++];
-    const SiteEntry* const entry = site_of(adapters, term, p_.call.linears[linear_].site);
-    if (entry == nullptr) return;
-    factor_ = entry->factor;
+    if (!has_site(adapters, term, p_.call.linears[linear_].site)) return;
+    factor_ = term.sites[p_.call.linears[linear_].site].factor;
     scale_ = factor_.scale[0] * term.scale;
   }
 
@@ -351,7 +350,6 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
     const TermRange& terms = group.terms;
-    const auto entry_of = [&](int i) { return site_of(adapters, adapters.terms[i], linear.site); };
     // What there is to do in this window of ranks, one after the other.
     int passes = 0;
     Finish finish{.bias = linear.bias};
@@ -359,8 +357,9 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
       ChunkPlaces places(p.ranks_window);
 #pragma unroll 1
       for (int i = terms.begin; i < terms.end; ++i) {
-        const SiteEntry* const entry = entry_of(i);
-        if (entry == nullptr) continue;
+        const AdapterTerm term = adapters.terms[i];
+        if (!has_site(adapters, term, linear.site)) continue;
+        const SiteEntry* const entry = term.sites + linear.site;
         finish.take(*entry);
         const int rank = entry->factor.rank;
         for (int chunk = 0; chunk < rank; chunk += chunk_ranks)
@@ -378,8 +377,9 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
     ChunkPlaces places(p.ranks_window);
 #pragma unroll 1
     for (int i = terms.begin; i < terms.end; ++i) {
-      const SiteEntry* const entry = entry_of(i);
-      if (entry == nullptr) continue;
+      const AdapterTerm term = adapters.terms[i];
+      if (!has_site(adapters, term, linear.site)) continue;
+      const SiteEntry* const entry = term.sites + linear.site;
       const FactorEntry factor = entry->factor;
 #pragma unroll 1
       for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
@@ -392,8 +392,7 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
         tiles.template add_chunk<Pages>(rank_rows, factor, chunk, ranks, finish_of_pass());
       }
       if (entry->lora_bias != nullptr && places.here())
-        tiles.add_bias(entry->lora_bias, factor.scale[0] * adapters.terms[i].scale,
-                       finish_of_pass());
+        tiles.add_bias(entry->lora_bias, factor.scale[0] * term.scale, finish_of_pass());
     }
     __syncthreads();
   }
