@@ -43,7 +43,7 @@ if(MOTLEY_SANITIZE)
   target_link_options(motley_options INTERFACE -fsanitize=${MOTLEY_SANITIZE})
 else()
   # One binary for any x86-64 Linux with this glibc or a newer one: only glibc stays dynamic.
-  target_link_options(motley_options INTERFACE -static-libstdc++ -static-libgcc)
+  target_link_options(motley_options INTERFACE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 endif()
 if(MOTLEY_LIBFUZZER)
   target_compile_options(motley_options INTERFACE -fsanitize=fuzzer-no-link)
