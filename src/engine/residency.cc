@@ -153,12 +153,11 @@ Result<void> Residency::enter(const Pending& pending, AdapterStore::Done done) {
   const std::uint64_t kept = pinned_pages() - own;
   if (!adapters_fit(done.pages, kept, usage.pages)) {
     const std::string_view left = kept > 0 ? " that pinned adapters leave" : "";
-    return Error(ErrorCode::unsupported,
-                 cat("it takes ", format_bytes(done.pages * usage.page_bytes),
-                     ", and adapters have ",
-                     format_bytes((usage.pages - std::min(kept, usage.pages)) * usage.page_bytes),
-                     left),
-                 where, "give them more memory (--adapter-memory)");
+    return Error(
+        ErrorCode::unsupported,
+        cat("it takes ", format_bytes(done.pages * usage.page_bytes), ", and adapters have ",
+            format_bytes((usage.pages - std::min(kept, usage.pages)) * usage.page_bytes), left),
+        where, "give them more memory (--adapter-memory)");
   }
   std::unique_ptr<AdapterEntry>& known = entries_[spec.name];
   if (known == nullptr) known = std::make_unique<AdapterEntry>();

@@ -88,9 +88,9 @@ void transposed_tile(InstructionSet set, const TransposedTile& tile) {
 
 void expand_tile(InstructionSet set, const ExpandTile& tile) {
   MOTLEY_CHECK(tile.padded % 8 == 0, "ranks in eights");
-  MOTLEY_CHECK(tile.b_type != DType::f8_e4m3 ||
-                   (tile.b_scales != nullptr && tile.padded <= most_f8_ranks),
-               "rows of FP8 with their scales");
+  MOTLEY_CHECK(
+      tile.b_type != DType::f8_e4m3 || (tile.b_scales != nullptr && tile.padded <= most_f8_ranks),
+      "rows of FP8 with their scales");
   switch (set) {
     case InstructionSet::plain:
       return expand_tile_plain(tile);

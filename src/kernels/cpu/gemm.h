@@ -65,7 +65,7 @@ struct ExpandTile {
   DType b_type = DType::f32;  // f32, bf16 or f8_e4m3
   // f8_e4m3: of each row of b, a power of two; the sums are those of f32 that holds the same.
   const float* b_scales = nullptr;
-  std::int64_t padded = 0;    // a multiple of 8
+  std::int64_t padded = 0;  // a multiple of 8
   std::int64_t out_begin = 0;
   std::int64_t out_end = 0;
   float* y = nullptr;
