@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "../graph_time.h"
 #include "kernels/cuda/attention.h"
 
 namespace {
@@ -22,15 +23,6 @@ using namespace motley::kernels;
 constexpr double bytes_per_us = 4.3e6;
 constexpr double flop_per_us = 745e6;
 constexpr std::int64_t page_tokens = 16;
-
-#define CHECK_CUDA(call)                                                                    \
-  do {                                                                                      \
-    const cudaError_t error_ = (call);                                                      \
-    if (error_ != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      std::exit(1);                                                                         \
-    }                                                                                       \
-  } while (0)
 
 class Memory {
  public:
@@ -119,37 +111,9 @@ Cost cost_of(const Model& model, const Load& load) {
 }
 
 double median_us(const std::vector<Attention>& layers) {
-  cudaStream_t stream = nullptr;
-  CHECK_CUDA(cudaStreamCreate(&stream));
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (const Attention& layer : layers) cuda::attention(layer, {stream});
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  std::vector<float> times;
-  constexpr int warm_up = 2;
-  constexpr int replays = 11;
-  for (int r = 0; r < replays + warm_up; ++r) {
-    CHECK_CUDA(cudaEventRecord(begin, stream));
-    CHECK_CUDA(cudaGraphLaunch(exec, stream));
-    CHECK_CUDA(cudaEventRecord(end, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (r >= warm_up) times.push_back(ms * 1000 / static_cast<float>(layers.size()));
-  }
-  std::ranges::sort(times);
-  CHECK_CUDA(cudaEventDestroy(begin));
-  CHECK_CUDA(cudaEventDestroy(end));
-  CHECK_CUDA(cudaGraphExecDestroy(exec));
-  CHECK_CUDA(cudaGraphDestroy(graph));
-  CHECK_CUDA(cudaStreamDestroy(stream));
-  return times[times.size() / 2];
+  return bench::graph_time(static_cast<int>(layers.size()), 11, [&](int i, StreamHandle stream) {
+    cuda::attention(layers[static_cast<std::size_t>(i)], stream);
+  });
 }
 
 void time_load(const Model& model, const Load& load, bool batch_invariant) {

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../graph_time.h"
 #include "base/number_types.h"
 #include "kernels/cuda/linear.h"
 
@@ -18,15 +19,6 @@ namespace {
 using motley::StreamHandle;
 using motley::kernels::Linear;
 using motley::kernels::WeightKind;
-
-#define CHECK_CUDA(call)                                          \
-  do {                                                            \
-    const cudaError_t error_ = (call);                            \
-    if (error_ != cudaSuccess) {                                  \
-      std::printf("%s: %s\n", #call, cudaGetErrorString(error_)); \
-      std::exit(1);                                               \
-    }                                                             \
-  } while (0)
 
 constexpr double bytes_per_us = 4.3e6;
 constexpr double flop_per_us = 745e6;
@@ -51,40 +43,12 @@ motley::bf16* random_numbers(std::int64_t count, std::uint32_t seed) {
   return data;
 }
 
-// Median us of a launch in a captured graph of `count`.
+// Median us of a launch in a captured graph of `count`, behind one outside of it: a library's first
+// call may do what a graph can't hold.
 double measure(int count, int replays, const std::function<void(int, StreamHandle)>& launch) {
-  cudaStream_t stream = nullptr;
-  CHECK_CUDA(cudaStreamCreate(&stream));
-  launch(0, {stream});
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < count; ++i) launch(i, {stream});
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  std::vector<float> times;
-  constexpr int warm_up = 2;
-  for (int r = 0; r < replays + warm_up; ++r) {
-    CHECK_CUDA(cudaEventRecord(begin, stream));
-    CHECK_CUDA(cudaGraphLaunch(exec, stream));
-    CHECK_CUDA(cudaEventRecord(end, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
-    float ms = 0;
-    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (r >= warm_up) times.push_back(ms * 1000 / static_cast<float>(count));
-  }
-  std::sort(times.begin(), times.end());
-  CHECK_CUDA(cudaEventDestroy(begin));
-  CHECK_CUDA(cudaEventDestroy(end));
-  CHECK_CUDA(cudaGraphExecDestroy(exec));
-  CHECK_CUDA(cudaGraphDestroy(graph));
-  CHECK_CUDA(cudaStreamDestroy(stream));
-  return static_cast<double>(times[times.size() / 2]);
+  launch(0, {});
+  CHECK_CUDA(cudaDeviceSynchronize());
+  return motley::bench::graph_time(count, replays, launch);
 }
 
 struct Case {

@@ -20,20 +20,6 @@ Outcome bench(const std::vector<std::string>& more) {
   return motley(words);
 }
 
-std::vector<json::Value> lines(const std::string& output) {
-  std::vector<json::Value> values;
-  for (std::size_t at = 0; at < output.size();) {
-    const std::size_t end = output.find('\n', at);
-    values.push_back(json::parse(output.substr(at, end - at), "bench").value());
-    at = end + 1;
-  }
-  return values;
-}
-
-double number(const json::Value& line, std::string_view key) {
-  return line.if_object()->find(key)->as_number("bench").value();
-}
-
 TEST(Bench, EveryCaseIsALineOfJson) {
   const Outcome outcome = bench({"--json"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "cli/cli.h"
 
 namespace motley::cli {
@@ -21,6 +22,20 @@ inline Outcome motley(const std::vector<std::string>& words) {
   auto errors = [&](std::string_view text) { outcome.errors += text; };
   outcome.status = run(words, output, errors);
   return outcome;
+}
+
+// What --json printed.
+inline std::vector<json::Value> lines(const std::string& output) {
+  std::vector<json::Value> values;
+  for (std::size_t at = 0; at < output.size();) {
+    const std::size_t end = output.find('\n', at);
+    values.push_back(json::parse(output.substr(at, end - at), "bench").value());
+    at = end + 1;
+  }
+  return values;
+}
+inline double number(const json::Value& line, std::string_view key) {
+  return line.if_object()->find(key)->as_number("bench").value();
 }
 
 }  // namespace motley::cli
