@@ -190,7 +190,8 @@ struct NormAndLinears {
 };
 
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
-// w_rows_per_head + w_first + j][k]. x has `out` elements a head, y has w.in. Always exact.
+// w_rows_per_head + w_first + j][k]. x has `out` elements a head, y has w.in. The CPU is always
+// exact.
 using LinearTransposed = Linear;
 
 // Pages of keys or values: position p of sequence s is at
