@@ -315,8 +315,9 @@ struct Attention {
   std::int64_t out_stride = 0;
   std::int64_t out_head_stride = 0;
   AttentionScratch scratch{};
-  // A row's bits depend on its sequence and position only. The CPU has it always, a GPU for latents
-  // (v inside k) only if it is asked: long sequences are then not shared out.
+  // A row's bits depend on its sequence and position only. The CPU has it always. A GPU must be
+  // asked: its decoding steps and prompts then have one order of sums, and long sequences of
+  // latents (v inside k) are not shared out.
   bool batch_invariant = false;
 };
 
