@@ -205,6 +205,7 @@ void attend(const Attention& a, StreamHandle stream) {
       const bool in_units = a.batch_invariant && found.many_in_units.kernel != nullptr;
       launch_tiles(in_units ? found.many_in_units : found.many, p, packed, stream);
     }
+    if (a.sequences.least_rows * p.group > most_few) continue;
     const Instance& few = *std::ranges::find_if(found.few, [&](const Instance& each) {
       return each.most_rows >= std::min<std::int64_t>(packed, most_few);
     });
