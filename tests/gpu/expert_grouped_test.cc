@@ -44,6 +44,7 @@ std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pai
     if (tiles.inside && pairs * (lora ? most_terms : 1) > room) return;
     const bool plain = kind == WeightKind::bf16 && !lora;
     if (!plain && (tiles.blocks_per_sm == 4 || tiles.width == 160)) return;
+    if (lora && tiles.rows == Rows::r256 && tiles.one_launch) return;
     all.push_back(tiles);
   };
   for (const bool inside : {false, true}) {

@@ -161,7 +161,7 @@ __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, co
 template <class S, int N>
 __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, const Tables& tables,
                                 const Item& item, ConsumerState& s) {
-  if constexpr (S::lora) {
+  if constexpr (S::shrinks) {
     if (item.shrinks()) {
       shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0);
       return;

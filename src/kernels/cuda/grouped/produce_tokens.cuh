@@ -152,7 +152,8 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
     const int stages = adapted_stages<S>(item, walk.entry());
     if (stages == 0) continue;
     const SeamDeltas& seam = p.seam[item.seam()];
-    wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
+    if constexpr (S::shrinks)
+      wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
     int late = ring.slot;
     const auto count_in = [&]() {
       fence_async_shared();
@@ -214,7 +215,7 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
       }
       fence_async_all();
     }
-    if (S::lora && item.shrinks()) {
+    if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
       for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps);
     } else {
@@ -294,7 +295,7 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
     } else if (l.phase == Phase::both) {
       wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
     }
-    if (S::lora && item.shrinks()) {
+    if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
       for (int i = 0; i < passes; ++i)
         produce_pass_copied<S, true>(p, item, row_offset, ring, t, maps);

@@ -127,7 +127,7 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
                                        const KernelMaps& maps) {
   const bool leads = threadIdx.x % 32 == 0;
   if (!S::lora && !leads) return;
-  ItemList<S::lora> items(tables, l);
+  const ItemList<S> items(tables, l);
   int number = static_cast<int>(blockIdx.x);
   for (;;) {
     const Item item = items.at(number);
@@ -142,9 +142,11 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
       if constexpr (S::lora) number = __shfl_sync(0xFFFFFFFF, number, 0);
     }
     if constexpr (S::lora) {
-      if (item.shrinks()) {
-        produce_shrink_weights<S>(p, tables, item, ring);
-        continue;
+      if constexpr (S::shrinks) {
+        if (item.shrinks()) {
+          produce_shrink_weights<S>(p, tables, item, ring);
+          continue;
+        }
       }
       StepWalk walk(p, tables, item);
       if (leads) produce_base_weights<S>(p, item, ring, maps);

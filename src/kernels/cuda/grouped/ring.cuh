@@ -53,52 +53,45 @@ struct Item {
   }
 };
 
-// The items of a launch in order: windows of tiles for gate_up, then the same for down. In a window
-// first what its pieces shrink, then its tiles, so that rows of rank space are there when a tile
-// ends. The order is topological: whoever waits, waits for an item that a running block holds
-// already. Every lane of the scheduling warp has one and asks for ascending numbers.
-template <bool lora>
+// The items of a launch in order: what pieces shrink for gate_up, so that rows of rank space are
+// there when a tile ends, then gate_up's tiles; then the same for down. The order is topological:
+// whoever waits, waits for an item that a running block holds already.
+template <class S>
 class ItemList {
  public:
   __device__ ItemList(const Tables& tables, const LaunchParams& l)
-      : tables_(tables), l_(l), second_(l.phase == Phase::down) {
-    enter();
-  }
+      : tables_(tables), l_(l), pieces_(S::shrinks ? tables.piece_begin[tables.tile_count] : 0) {}
 
-  __device__ Item at(int number) {
+  __device__ Item at(int number) const {
     Item item{};
-    for (;;) {
-      if (number < begin_ + pieces_ + tiles_ * row_tiles()) break;
-      begin_ += pieces_ + tiles_ * row_tiles();
-      first_tile_ += tiles_;
-      if (first_tile_ >= tables_.tile_count) {
-        if (second_ || l_.phase == Phase::gate_up) return item;
-        second_ = true;
-        first_tile_ = 0;
-        if (tables_.tile_count == 0) return item;
-      }
-      enter();
+    bool second = l_.phase == Phase::down;
+    int row_tiles = second ? l_.down_tiles : l_.gate_up_tiles;
+    int count = pieces_ + tables_.tile_count * row_tiles;
+    if (number >= count && l_.phase == Phase::both) {
+      number -= count;
+      second = true;
+      row_tiles = l_.down_tiles;
+      count = pieces_ + tables_.tile_count * row_tiles;
     }
-    int i = number - begin_;
-    if (lora && i < pieces_) {
-      item.first_piece = first_piece_ + i;
-      const ExpertPiece piece = tables_.pieces[item.first_piece];
-      item.kind = second_ ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
+    if (number >= count) return item;
+    if (S::shrinks && number < pieces_) {
+      item.first_piece = number;
+      const ExpertPiece piece = tables_.pieces[number];
+      item.kind = second ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
       item.tile = piece.tile;
       item.begin = piece.begin;
       item.count = piece.end - piece.begin;
-      item.last_piece = item.first_piece + 1;
+      item.last_piece = number + 1;
     } else {
-      i -= pieces_;
-      item.kind = second_ ? ItemKind::down : ItemKind::gate_up;
-      const int tile = i / row_tiles();
-      item.row_tile = i - tile * row_tiles();
-      item.tile = first_tile_ + tile;
+      number -= pieces_;
+      item.kind = second ? ItemKind::down : ItemKind::gate_up;
+      item.tile = number / row_tiles;
+      item.row_tile = number - item.tile * row_tiles;
       const ExpertTile found = tables_.tiles[item.tile];
       item.expert = found.expert;
       item.begin = found.begin;
       item.count = found.count;
-      if (lora) {
+      if (S::lora) {
         item.first_piece = tables_.piece_begin[item.tile];
         item.last_piece = tables_.piece_begin[item.tile + 1];
       }
@@ -108,20 +101,9 @@ class ItemList {
   }
 
  private:
-  __device__ int row_tiles() const { return second_ ? l_.down_tiles : l_.gate_up_tiles; }
-  __device__ void enter() {
-    tiles_ = min(l_.window, tables_.tile_count - first_tile_);
-    if (!lora) return;
-    first_piece_ = tables_.piece_begin[first_tile_];
-    pieces_ = tables_.piece_begin[first_tile_ + tiles_] - first_piece_;
-  }
-
   const Tables& tables_;
   const LaunchParams& l_;
-  bool second_;
-  int begin_ = 0;  // number of the window's first item
-  int first_tile_ = 0, tiles_ = 0;
-  int first_piece_ = 0, pieces_ = 0;
+  int pieces_;  // that this launch shrinks, of each seam
 };
 
 // Items on their way from the scheduling thread to the others of a block.
