@@ -336,6 +336,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
     return tiles;
   }
   tiles.inside = false;
+  if (lora && pairs > 4 * experts && pairs <= 8 * experts) {
+    tiles.width = 16;
+    return tiles;
+  }
   tiles.gather = Gather::copies;
   if (pairs <= 4 * experts && (int4 || lora)) {
     tiles.width = 16;
@@ -377,7 +381,8 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   const auto shrink = [&](int seam) -> Result<void> {
     if (!lora || small) return {};
     const Pages pages = params.deltas.factor_type == DType::bf16 ? Pages::bf16 : Pages::f8;
-    return shrink_pieces(p, seam, pages, params.multiprocessors, stream);
+    return shrink_pieces(p, seam, pages, l.gate_up_tiles * kernel.warpgroups,
+                         params.multiprocessors, stream);
   };
   MOTLEY_TRY_VOID(shrink(0));
   if (tiles.one_launch) {

@@ -30,7 +30,7 @@ struct DeltaEntry {
   std::int32_t column;  // its first column in the rows of rank space
   float scale[2];
 };
-static_assert(sizeof(DeltaEntry) == 32 && offsetof(DeltaEntry, rank) % 4 == 0);
+static_assert(sizeof(DeltaEntry) == 32);
 
 // Adapters of a batch at one seam.
 struct SeamDeltas {

@@ -5,13 +5,15 @@
 
 namespace motley::kernels::cuda::grouped {
 
+inline constexpr int last_steps = 256;
+
 // Full barriers (the weights' arrival, then the token threads'), then empty ones (an arrival of
 // each consumer warp, or of each of its lanes).
 struct Ring {
   std::uint32_t stages, full, empty, stage_bytes;
   int depth;
   bool every_lane;  // arrives on "empty": lanes read weights themselves
-  int* steps;       // [depth] of adapters' stages: k16 steps in it; fewer than fit: the item ends
+  int* steps;       // [depth] of adapters' stages: k16 steps in it; + last_steps: the item's last
   int slot = 0;
   std::uint32_t parity = 0;
 
@@ -34,6 +36,20 @@ struct Ring {
       slot = 0;
       parity ^= 1;
     }
+  }
+};
+
+// One side's word to another about a slot of the ring, a barrier each, for sides that have to do
+// with some stages only: they can't follow the ring's own barriers, which tell a phase from the
+// next and no more. Of a slot the next word comes after the last one was heard.
+struct SlotSignals {
+  std::uint32_t bars;
+  unsigned parity = 0;  // of each slot
+
+  __device__ void give(int slot) const { bar_arrive(bars + 8 * slot); }
+  __device__ void wait(int slot) {
+    bar_wait(bars + 8 * slot, parity >> slot & 1);
+    parity ^= 1U << slot;
   }
 };
 
@@ -172,17 +188,13 @@ class EntryWalk {
   }
   // Sum of the ranks of all terms.
   __device__ int total_rank() {
-    int total = __reduce_add_sync(0xFFFFFFFF, ranks_ & 0xFFFF);
+    int total = __reduce_add_sync(0xFFFFFFFF, rank_);
     for (int i = at_ + 32; i < end_; ++i) total += entries_[i].rank;
     return total;
   }
   // Of the one that next() found.
-  __device__ int rank() const { return of(ranks_) & 0xFFFF; }
-  __device__ int split() const { return of(ranks_) >> 16; }
+  __device__ int rank() const { return of(rank_); }
   __device__ int column() const { return of(column_); }
-  __device__ float scale(int which) const {
-    return __int_as_float(of(__float_as_int(scales_[which])));
-  }
   __device__ const unsigned char* a() const { return of(a_); }
   __device__ const unsigned char* b() const { return of(b_); }
   __device__ int begin() const { return of(begin_); }
@@ -198,13 +210,11 @@ class EntryWalk {
   __device__ void load() {
     settled_ = false;
     const int mine = at_ + static_cast<int>(threadIdx.x) % 32;
-    ranks_ = 0;
+    rank_ = 0;
     if (mine < end_) {
       const DeltaEntry& entry = entries_[mine];
-      ranks_ = *reinterpret_cast<const int*>(&entry.rank);  // split lies behind it
+      rank_ = entry.rank;
       column_ = entry.column;
-      scales_[0] = entry.scale[0];
-      scales_[1] = entry.scale[1];
       a_ = entry.a;
       b_ = entry.b;
       const ExpertPiece& piece = pieces_[terms_ == 1 ? mine : mine / terms_];
@@ -215,7 +225,7 @@ class EntryWalk {
   __device__ void settle() {
     if (settled_) return;
     settled_ = true;
-    left_ = __ballot_sync(0xFFFFFFFF, (ranks_ & 0xFFFF) != 0);
+    left_ = __ballot_sync(0xFFFFFFFF, rank_ != 0);
   }
 
   const DeltaEntry* entries_;
@@ -225,10 +235,15 @@ class EntryWalk {
   unsigned left_;
   bool settled_;
   // this lane's
-  int ranks_, column_, begin_, piece_end_;
-  float scales_[2];
+  int rank_, column_, begin_, piece_end_;
   const unsigned char *a_, *b_;
 };
+
+// Stages for so many k16 steps of adapters: at least one, which says that it is the last.
+template <class S>
+__device__ inline int delta_stages(int steps) {
+  return max((steps + S::delta_steps - 1) / S::delta_steps, 1);
+}
 
 // The k16 steps of a tile's terms, one after the other.
 class StepWalk {
@@ -244,6 +259,7 @@ class StepWalk {
     steps_ = entries_.rank() / 16;
     return true;
   }
+  __device__ int count() { return entries_.total_rank() / 16; }  // of all that are to come
   __device__ int step() const { return step_; }
   __device__ int steps() const { return steps_; }  // of this term
   __device__ const EntryWalk& entry() const { return entries_; }

@@ -33,7 +33,8 @@ template <int row_blocks>
 struct Rows {
   static constexpr int each = threads / row_chunks;
   static constexpr int most = row_blocks * 64 / each;
-  const Bf16* from[most];  // null behind the piece
+  const Bf16* base;
+  unsigned chunk[most];  // of 8 numbers behind `base`
 };
 
 struct Columns {
@@ -52,7 +53,7 @@ __device__ void copy_stage(const Rows<row_blocks>& rows, int count, const Column
 #pragma unroll
   for (int i = 0; i < Rows<row_blocks>::most; ++i, to += Rows<row_blocks>::each * 128)
     if (t / row_chunks + i * Rows<row_blocks>::each < count)
-      copy_16_or_zero(to, there ? rows.from[i] + k * 64 : rows.from[i], there);
+      copy_16_or_zero(to, rows.base + std::size_t{rows.chunk[i]} * 8 + (there ? k * 64 : 0), there);
   constexpr int number_bytes = f8 ? 1 : 2;
   const int bytes = columns.count * 64 * number_bytes;
   const unsigned char* const a = columns.a + static_cast<std::size_t>(k) * bytes;
@@ -81,6 +82,7 @@ __device__ void multiply(float (&acc)[row_blocks][N / 2], const Rows<row_blocks>
                          const Columns& columns, int in, std::uint32_t shared) {
   using Stage = Stages<f8, row_blocks>;
   const int steps = (in + 63) / 64;
+#pragma unroll 1
   for (int k = 0; k < Stage::depth - 1; ++k) {
     if (k < steps)
       copy_stage<f8, row_blocks>(rows, count, columns, in, k, shared + k * Stage::bytes);
@@ -164,12 +166,12 @@ __device__ void shrink_piece(const LayerParams& p, const ExpertPiece& piece, int
   const int in = seam == 0 ? p.hidden : p.inner;
   const int count = piece.end - piece.begin;
   Rows<row_blocks> rows;
+  rows.base = seam == 0 ? p.x : p.h;
 #pragma unroll
   for (int i = 0; i < Rows<row_blocks>::most; ++i) {
     const int place = piece.begin + min(t / row_chunks + i * Rows<row_blocks>::each, count - 1);
-    rows.from[i] = (seam == 0 ? p.x + static_cast<std::size_t>(p.plan.tokens[place]) * in
-                              : p.h + static_cast<std::size_t>(place) * in) +
-                   t % row_chunks * 8;
+    const int row = seam == 0 ? p.plan.tokens[place] : place;
+    rows.chunk[i] = static_cast<unsigned>(row) * (in / 8) + t % row_chunks;
   }
   const SeamDeltas& deltas = p.seam[seam];
   const DeltaEntry* const entries =
@@ -205,12 +207,13 @@ __device__ void shrink_piece(const LayerParams& p, const ExpertPiece& piece, int
 
 template <bool f8>
 __global__ void __launch_bounds__(threads, blocks_per_sm)
-    shrink_all(const __grid_constant__ LayerParams p, int seam) {
+    shrink_all(const __grid_constant__ LayerParams p, int seam, int h_parts) {
   extern __shared__ unsigned char memory[];
   __shared__ int next;
   const std::uint32_t shared = (smem_addr(memory) + 1023) & ~1023U;
   launch_dependents();
-  wait_for_previous_grid();
+  // The grid before the second seam's has waited for all that were before it.
+  if (seam == 0) wait_for_previous_grid();
   const int pieces = p.plan.piece_begin[p.plan.tile_begin[p.experts]];
   int number = static_cast<int>(blockIdx.x);
   while (number < pieces) {
@@ -218,6 +221,12 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
     if (threadIdx.x == 0)
       ahead = static_cast<int>(gridDim.x) + atomicAdd(&p.counters.next_shrink[seam], 1);
     const ExpertPiece piece = p.plan.pieces[number];
+    if (seam == 1) {
+      if (threadIdx.x == 0)
+        while (load_acquire(&p.counters.tile_done[piece.tile]) < h_parts) {
+        }
+      __syncthreads();
+    }
     if (piece.end - piece.begin <= 64) {
       shrink_piece<f8, 1>(p, piece, number, seam, shared);
     } else {
@@ -228,10 +237,12 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
     number = next;
     __syncthreads();
   }
+  if (seam == 1) wait_for_previous_grid();
 }
 
 template <bool f8>
-Result<void> run(const LayerParams& p, int seam, int multiprocessors, StreamHandle stream) {
+Result<void> run(const LayerParams& p, int seam, int h_parts, int multiprocessors,
+                 StreamHandle stream) {
   MOTLEY_TRY_VOID(
       launched(cudaFuncSetAttribute(reinterpret_cast<const void*>(shrink_all<f8>),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<f8>),
@@ -240,15 +251,15 @@ Result<void> run(const LayerParams& p, int seam, int multiprocessors, StreamHand
                 {.grid = static_cast<unsigned>(blocks_per_sm * multiprocessors),
                  .threads = threads,
                  .shared_bytes = shared_bytes<f8>},
-                stream, p, seam);
+                stream, p, seam, h_parts);
 }
 
 }  // namespace
 
-Result<void> shrink_pieces(const LayerParams& params, int seam, Pages pages, int multiprocessors,
-                           StreamHandle stream) {
-  return pages == Pages::f8 ? run<true>(params, seam, multiprocessors, stream)
-                            : run<false>(params, seam, multiprocessors, stream);
+Result<void> shrink_pieces(const LayerParams& params, int seam, Pages pages, int h_parts,
+                           int multiprocessors, StreamHandle stream) {
+  return pages == Pages::f8 ? run<true>(params, seam, h_parts, multiprocessors, stream)
+                            : run<false>(params, seam, h_parts, multiprocessors, stream);
 }
 
 }  // namespace motley::kernels::cuda::grouped
