@@ -13,10 +13,10 @@
 #include "base/check.h"
 #include "base/utf8.h"
 
+namespace {
+
 using motley::text::Regex;
 using motley::text::Span;
-
-namespace {
 
 constexpr std::size_t most_matches = 4;
 

@@ -2,12 +2,14 @@
 """Checks the format, the rules of the house, and clang-tidy: tools/lint.py [--jobs N] BUILD_FOLDER
 With --rules-only only the rules, with --format it formats instead; neither needs a build.
 
-clang-tidy is slow, so a file that passed is remembered under ~/.cache/motley/tidy by a hash of all that
-its result depends on: its preprocessed text, its flags, the settings and the program's version.
+clang-tidy is slow, mostly over the headers of libraries. So files of like flags are read together, as one
+translation unit, and what passed is remembered under ~/.cache/motley/tidy by a hash of all that its result
+depends on: its preprocessed text, its flags, the settings and the program's version.
 """
 
 import argparse
 import concurrent.futures
+import dataclasses
 import hashlib
 import json
 import os
@@ -16,15 +18,21 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIDY = "clang-tidy-19"
-# The flags are written for g++, and clang does not know all of its warnings.
-TIDY_COMMAND = [TIDY, "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
 FORMAT = "clang-format-19"
 CODE = (".cc", ".h", ".cu", ".cuh")
 NOT_OURS = {".git", ".venv", ".scratch", ".cache", "build"}  # folders, as .gitignore has them
+MOST_TOGETHER = 16  # files that clang-tidy reads as one: more take its memory
+# What a line that begins with it declares, and not in a class's name.
+OWN_NAME = re.compile(r"^(?=\w)(?!template|TEST|INSTANTIATE|namespace|using namespace|extern)"
+                      r"[\w:<>,*&\[\] ]*?(?<!::)\b(\w+) ?(?:[(={;\[]|:(?!:))", re.MULTILINE)
+# using a::name; or namespace name = ...; (clang-tidy asks of the main file alone whether they are used), but not the constructors that a class takes from its base.
+BROUGHT_NAME = re.compile(r"^ *(?:using (?!(?P<class>\w+)::(?P=class);)[\w:]+::|namespace )(?P<name>\w+)(?:;| = )",
+                          re.MULTILINE)
 LONGEST_FILE = 700  # lines; the aim is 600
 MADE_BY_A_TOOL = "// Made by tools/"  # the first line of a file that may be longer
 
@@ -97,51 +105,135 @@ def check_rules(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
             for number, line in enumerate(lines, 1):
                 if re.search(pattern, line):
                     findings.append(f"{name}:{number}: {line.strip()}: {advice}")
+        if path.suffix in (".cc", ".cu"):
+            findings += [f"{name}: using {brought}: is not used: remove it" for brought in unused_usings(lines)]
     return findings
+
+
+def unused_usings(lines: list[str]) -> list[str]:
+    code = "\n".join(re.sub(r"(^|\s)//.*", "", line) for line in lines)
+    return [brought["name"] for brought in BROUGHT_NAME.finditer(code)
+            if not re.search(rf"\b{brought['name']}\b", code[brought.end() :])]
+
+
+@dataclasses.dataclass
+class Unit:
+    """Files that are read as one, with the flags of all of them."""
+
+    files: list[pathlib.Path]
+    compiler: str
+    directory: str
+    flags: list[str]
+    places: list[str]  # -I and -isystem: a room's files see no less with those of others
+    macros: dict[str, str]  # by name, as the whole flag
+    names: set[str]  # that a file declares for itself, so that two would stand in each other's way
+
+    def text(self) -> str:
+        # Each may have an entry point of its own.
+        parts = []
+        for number, path in enumerate(self.files):
+            parts += [f"#define main main_{number}",
+                      f"#define LLVMFuzzerTestOneInput LLVMFuzzerTestOneInput_{number}",
+                      f'#include "{path}"  // NOLINT(bugprone-suspicious-include)',
+                      "#undef main", "#undef LLVMFuzzerTestOneInput"]
+        return "\n".join(parts) + "\n"
+
+    def takes(self, other: "Unit") -> bool:
+        return (self.flags == other.flags and len(self.files) + len(other.files) <= MOST_TOGETHER
+                and not self.names & other.names
+                and all(self.macros.get(name, flag) == flag for name, flag in other.macros.items()))
+
+    def take(self, other: "Unit") -> None:
+        self.files += other.files
+        self.places += [place for place in other.places if place not in self.places]
+        self.macros |= other.macros
+        self.names |= other.names
+
+    def words(self) -> list[str]:
+        return self.flags + [word for place in self.places for word in place.split(" ", 1)] + [*self.macros.values()]
+
+
+def unit_of(entry: dict) -> Unit:
+    words = shlex.split(entry["command"])
+    # After the launcher: the compiler and its flags.
+    start = next(i for i, word in enumerate(words) if re.search(r"(c|g|clang)\+\+(-\d+)?$", word))
+    unit = Unit([pathlib.Path(entry["file"])], words[start], entry["directory"], [], [], {}, set())
+    unit.names = set(OWN_NAME.findall(unit.files[0].read_text()))
+    words = iter(words[start + 1 :])
+    for word in words:
+        if word in ("-o", "-c", "-MF", "-MT"):
+            next(words)
+        elif word == "-isystem":
+            unit.places.append(f"{word} {next(words)}")
+        elif word.startswith("-I"):
+            unit.places.append(word)
+        elif word.startswith("-D"):
+            unit.macros[word.split("=")[0]] = word
+        elif word != "-MD":
+            unit.flags.append(word)
+    return unit
 
 
 class Tidy:
     """clang-tidy over the .cc files of a compile database, with a cache of what passed."""
 
     def __init__(self, build: pathlib.Path):
-        self.build = build
         self.cache = pathlib.Path.home() / ".cache" / "motley" / "tidy"
         self.cache.mkdir(parents=True, exist_ok=True)
         version = subprocess.run([TIDY, "--version"], capture_output=True, check=True, text=True).stdout
         self.common = version + (ROOT / ".clang-tidy").read_text()
-        self.entries = {}
+        entries = {}
         for entry in json.loads((build / "compile_commands.json").read_text()):
             path = pathlib.Path(entry["file"])
             if path.suffix != ".cc" or not path.is_relative_to(ROOT) or path.is_relative_to(build):
                 continue
             if not NOT_OURS & set(path.relative_to(ROOT).parts):
-                self.entries.setdefault(path, entry)
+                entries.setdefault(path, entry)
+        self.files = len(entries)
+        self.units: list[Unit] = []
+        for path in sorted(entries):
+            unit = unit_of(entries[path])
+            taker = next((each for each in self.units if each.takes(unit)), None)
+            if taker is not None:
+                taker.take(unit)
+            else:
+                self.units.append(unit)
 
-    def key(self, entry: dict) -> str:
-        words = shlex.split(entry["command"])
-        # After the launcher: the compiler and its flags, without the output file.
-        start = next(i for i, word in enumerate(words) if re.search(r"(c|g|clang)\+\+(-\d+)?$", word))
-        command = words[start:]
-        for flag, count in (("-o", 2), ("-MF", 2), ("-MT", 2), ("-MD", 1), ("-c", 1)):
-            if flag in command:
-                at = command.index(flag)
-                del command[at : at + count]
-        text = subprocess.run([*command, "-E"], cwd=entry["directory"], capture_output=True, check=True).stdout
-        # Places differ between clones, and a comment may hold NOLINT: the source itself counts too.
+    def check(self, unit: Unit) -> str:
+        """What is wrong with its files; they are read one by one if they don't pass together."""
+        with tempfile.NamedTemporaryFile("w", suffix=".cc") as together:
+            together.write(unit.text())
+            together.flush()
+            passed = self.cache / self.key(unit, together.name)
+            if passed.exists():
+                return ""
+            said = self.run(unit, together.name)
+        if said and len(unit.files) > 1:
+            alone = "".join(self.run(unit, str(path)) for path in unit.files)
+            if not alone:
+                print("lint: slow, as these don't pass together:", said, sep="\n")
+            said = alone
+        if not said:
+            passed.touch()
+        return said
+
+    def key(self, unit: Unit, source: str) -> str:
+        text = subprocess.run([unit.compiler, *unit.words(), "-E", "-P", source], cwd=unit.directory,
+                              capture_output=True, check=True).stdout
+        # Places differ between clones, and a comment may hold NOLINT: the sources themselves count too.
         root = str(ROOT).encode()
-        source = pathlib.Path(entry["file"]).read_bytes()
-        material = self.common.encode() + " ".join(command).encode() + text + source
+        sources = b"".join(path.read_bytes() for path in unit.files)
+        material = self.common.encode() + " ".join(unit.words()).encode() + text + sources
         return hashlib.sha256(material.replace(root, b"")).hexdigest()
 
-    def check(self, path: pathlib.Path) -> str | None:
-        passed = self.cache / self.key(self.entries[path])
-        if passed.exists():
-            return None
-        run = subprocess.run([*TIDY_COMMAND, "-p", str(self.build), str(path)], capture_output=True, text=True)
-        if run.returncode == 0:
-            passed.touch()
-            return None
-        return run.stdout + run.stderr
+    def run(self, unit: Unit, source: str) -> str:
+        # The flags are written for g++, and clang does not know all of its warnings. One file's names are not in the
+        # shade of another's.
+        ours = f"/house/|^{re.escape(str(ROOT))}/.*\\.cc$"
+        run = subprocess.run([TIDY, "--quiet", f"--config-file={ROOT}/.clang-tidy", f"--header-filter={ours}", source,
+                              "--", *unit.words(), "-Wno-unknown-warning-option", "-Wno-shadow"],
+                             cwd=unit.directory, capture_output=True, text=True)
+        return "" if run.returncode == 0 else run.stdout + run.stderr
 
 
 def main() -> int:
@@ -167,14 +259,14 @@ def main() -> int:
     findings = check_format(code) + check_rules(root, code)
     tidy = Tidy(arguments.build.resolve())
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for finding in pool.map(tidy.check, sorted(tidy.entries)):
+        for finding in pool.map(tidy.check, tidy.units):
             if finding:
                 findings.append(finding)
     for finding in findings:
         print(finding)
     seconds = time.monotonic() - start
     verdict = f"{len(findings)} finding(s)" if findings else "clean"
-    print(f"lint: {len(code)} files, clang-tidy over {len(tidy.entries)}: {verdict} in {seconds:.0f} s")
+    print(f"lint: {len(code)} files, clang-tidy over {tidy.files}: {verdict} in {seconds:.0f} s")
     return 1 if findings else 0
 
 

@@ -7,8 +7,6 @@
 namespace motley::engine::test {
 namespace {
 
-using std::chrono::milliseconds;
-
 TEST(Scheduler, BatchedEqualsAlone) {
   World world;
   world.add_adapter("a", 1, 1);

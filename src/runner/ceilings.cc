@@ -13,8 +13,6 @@
 namespace motley::runner {
 namespace {
 
-using tensor::Tensor;
-
 struct Sizes {
   std::int64_t read_bytes;
   std::int64_t product;        // rows, inputs and outputs

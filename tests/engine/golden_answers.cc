@@ -47,7 +47,7 @@ void expect_recorded_answers(GoldenEngine& world, const GoldenModel& golden, dou
   }
 }
 
-std::int64_t expect_same_bits_beside_others(GoldenModel& golden, const BesideOthers& others) {
+std::uint64_t expect_same_bits_beside_others(GoldenModel& golden, const BesideOthers& others) {
   std::vector<engine::Request> requests = greedy_requests(golden);
   requests.resize(std::min(requests.size(), others.requests));
   for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -27,8 +27,8 @@ struct BesideOthers {
 
 // In that room, every other request drawn by chance: each has the tokens and bits that it has
 // alone. How often a sequence was pushed back.
-std::int64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
-                                            const BesideOthers& others);
+std::uint64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
+                                             const BesideOthers& others);
 
 void expect_all_given_back(GoldenEngine& world);
 
