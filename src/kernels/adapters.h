@@ -24,9 +24,9 @@ struct RowGroup {
 inline constexpr std::int64_t few_adapted_rows = 256;
 constexpr int most_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
 
-// All rows that have a label, in groups.
+// All rows that have a label, in groups, and behind them the base's, whose groups have no terms.
 struct RowGroups {
-  const std::int32_t* count = nullptr;
+  const std::int32_t* counts = nullptr;  // of the first, and of both
   const RowGroup* groups = nullptr;
   const std::int32_t* order = nullptr;
 };
