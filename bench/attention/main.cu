@@ -1,5 +1,5 @@
 // Times paged attention on one GPU; README.md says what it prints.
-//   bench_attention [few|many]
+//   bench_attention [few|many [NUMBER]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -116,7 +116,11 @@ double median_us(const std::vector<Attention>& layers) {
   });
 }
 
+int only = -1;  // the number of the load to time; -1: all
+
 void time_load(const Model& model, const Load& load, bool batch_invariant) {
+  static int number = 0;
+  if (const int own = number++; only >= 0 && own != only) return;
   const std::int64_t table_stride = (load.length + page_tokens - 1) / page_tokens;
   const std::int64_t pages = load.sequences * table_stride;
   const std::int64_t rows = load.sequences * load.rows;
@@ -161,7 +165,8 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                                     .seq_begin = device_begins.data<std::int32_t>(),
                                     .positions = device_positions.data<std::int32_t>(),
                                     .rows = rows,
-                                    .most_rows = load.rows},
+                                    .most_rows = load.rows,
+                                    .least_rows = load.rows},
                       .table = {table.data<std::int32_t>(), table_stride, page_tokens},
                       .k = keys,
                       .v = model.latent ? keys : pages_of(model.value_width),
@@ -226,6 +231,7 @@ void time_many() {
 
 int main(int count, char** words) {
   const std::string which = count > 1 ? words[1] : "";
+  if (count > 2) only = std::atoi(words[2]);
   if (which.empty() || which == "few") time_few();
   if (which.empty() || which == "many") time_many();
   return 0;

@@ -69,12 +69,14 @@ std::vector<GroupedTiles> sweep_of(const GroupedExperts& g) {
       if (width == 160 && !plain) continue;
       if (width * 128 * 2 < pairs && width < 128) continue;
       for (const Gather gather : {Gather::copies, Gather::permuted})
-        for (const bool one : {true, false})
+        for (const bool one : {true, false}) {
+          if (lora && one) continue;
           all.push_back({.rows = Rows::r256,
                          .width = width,
                          .blocks_per_sm = 1,
                          .gather = gather,
                          .one_launch = one});
+        }
     }
   }
   return all;

@@ -11,8 +11,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "base/cat.h"
 
@@ -166,8 +168,26 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+// The kernel visits every page that was read, 20 GB of them a second on one thread: a checkpoint
+// goes seconds sooner where some let go of it side by side.
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  auto* const data = const_cast<std::byte*>(data_);
+  constexpr std::size_t piece = std::size_t{256} << 20;
+  constexpr std::size_t most_threads = 8;
+  const std::size_t pieces = (size_ + piece - 1) / piece;
+  if (pieces > 1) {
+    std::atomic<std::size_t> next{0};
+    const auto let_go = [&] {
+      for (std::size_t i = next++; i < pieces; i = next++)
+        ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < std::min(pieces, most_threads); ++i) threads.emplace_back(let_go);
+    let_go();
+    for (std::thread& thread : threads) thread.join();
+  }
+  ::munmap(data, size_);
 }
 
 void MappedFile::prefetch(std::size_t offset, std::size_t size) const {

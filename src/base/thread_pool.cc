@@ -42,30 +42,37 @@ ThreadPool::ThreadPool(const Options& options)
   const std::vector<int> cpus = allowed_cpus();
   pinned_ = options.pin && size_ > 1 && size_ == static_cast<int>(cpus.size()) &&
             size_ == usable_cpus() && cpus.size() == std::thread::hardware_concurrency();
-  workers_.reserve(static_cast<std::size_t>(size_ - 1));
+  workers_ = std::vector<Worker>(static_cast<std::size_t>(size_ - 1));
   for (int rank = 1; rank < size_; ++rank) {
-    workers_.emplace_back([this, rank] { work(rank); });
-    if (pinned_) pin_to(workers_.back().native_handle(), cpus[static_cast<std::size_t>(rank)]);
+    Worker& worker = workers_[static_cast<std::size_t>(rank - 1)];
+    worker.thread = std::thread([this, rank, &worker] { work(rank, worker.calls); });
+    if (pinned_) pin_to(worker.thread.native_handle(), cpus[static_cast<std::size_t>(rank)]);
   }
 }
 
 ThreadPool::~ThreadPool() {
   stopping_ = true;
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (Worker& worker : workers_) {
+    worker.calls.fetch_add(1, std::memory_order_release);
+    worker.calls.notify_one();
+  }
+  for (Worker& worker : workers_) worker.thread.join();
 }
 
-void ThreadPool::run(FunctionRef<void(int rank)> body) {
-  if (size_ == 1) return run_here([&] { body(0); });
+void ThreadPool::run(FunctionRef<void(int rank)> body) { run_first(size_, body); }
+
+void ThreadPool::run_first(int ranks, FunctionRef<void(int rank)> body) {
   require_not_running(this);
   const RunningBody here{.pool = this, .outer = running};
   const std::lock_guard lock(one_call_);
   body_ = &body;
   caller_ = here.outer;
-  unfinished_.store(static_cast<std::uint32_t>(size_ - 1), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
-  generation_.notify_all();
+  unfinished_.store(static_cast<std::uint32_t>(ranks - 1), std::memory_order_relaxed);
+  for (int rank = 1; rank < ranks; ++rank) {
+    Worker& worker = workers_[static_cast<std::size_t>(rank - 1)];
+    worker.calls.fetch_add(1, std::memory_order_release);
+    worker.calls.notify_one();
+  }
 
   running = &here;
   body(0);
@@ -76,23 +83,12 @@ void ThreadPool::run(FunctionRef<void(int rank)> body) {
   }
 }
 
-void ThreadPool::run_here(FunctionRef<void()> body) {
-  require_not_running(this);
-  const RunningBody here{.pool = this, .outer = running};
-  const std::lock_guard lock(one_call_);
-  running = &here;
-  body();
-  running = here.outer;
-}
-
 void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
                             FunctionRef<void(std::int64_t, std::int64_t)> body) {
   if (count <= 0) return;
   const std::int64_t ranges =
       std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, size_);
-  if (ranges == 1) return run_here([&] { body(0, count); });
-  run([&](int rank) {
-    if (rank >= ranges) return;
+  run_first(static_cast<int>(ranges), [&](int rank) {
     // The first count % ranges ranges are one longer.
     const std::int64_t length = count / ranges;
     const std::int64_t longer = count % ranges;
@@ -101,11 +97,12 @@ void ThreadPool::for_ranges(std::int64_t count, std::int64_t grain,
   });
 }
 
-void ThreadPool::for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t)> body) {
+void ThreadPool::for_tasks(std::int64_t tasks, std::int64_t threads,
+                           FunctionRef<void(std::int64_t)> body) {
   if (tasks <= 0) return;
-  if (tasks == 1) return run_here([&] { body(0); });
+  const std::int64_t ranks = std::clamp<std::int64_t>(std::min(tasks, threads), 1, size_);
   std::atomic<std::int64_t> next{0};
-  run([&](int) {
+  run_first(static_cast<int>(ranks), [&](int) {
     for (std::int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < tasks;
          task = next.fetch_add(1, std::memory_order_relaxed)) {
       body(task);
@@ -113,11 +110,11 @@ void ThreadPool::for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t)> b
   });
 }
 
-void ThreadPool::work(int rank) {
+void ThreadPool::work(int rank, std::atomic<std::uint32_t>& calls) {
   std::uint32_t seen = 0;
   while (true) {
-    wait_while_equal(generation_, seen);
-    // run() waits for every worker, so the generation moves by one at a time.
+    wait_while_equal(calls, seen);
+    // run_first() waits for whom it has called, so the calls move by one at a time.
     ++seen;
     if (stopping_) return;
     // What called the body holds for its workers too: they wait for each other.

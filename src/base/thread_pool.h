@@ -14,7 +14,8 @@ namespace motley {
 struct RunningBody;
 
 // Threads for compute: a call costs about a microsecond (bench/thread_pool.cc), because workers
-// spin for a moment before they sleep; one that finds them asleep costs what waking them does. Work
+// spin for a moment before they sleep; one that finds them asleep costs what waking them does. Only
+// those are woken that get something to do, so that small work on a large machine stays small. Work
 // is cut by index ranges that depend only on the count and the pool's size, never on timing, and a
 // body must not throw.
 class ThreadPool {
@@ -48,14 +49,24 @@ class ThreadPool {
   void for_ranges(std::int64_t count, std::int64_t grain,
                   FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
 
-  // Calls body(task) for every task in [0, tasks), handed out in order to whoever is free: for
-  // tasks of unequal length that write to places of their own.
-  void for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t task)> body);
+  // Calls body(task) for every task in [0, tasks), handed out in order to whoever of at most
+  // `threads` is free: for tasks of unequal length that write to places of their own.
+  void for_tasks(std::int64_t tasks, std::int64_t threads,
+                 FunctionRef<void(std::int64_t task)> body);
+  void for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t task)> body) {
+    for_tasks(tasks, size_, body);
+  }
 
  private:
-  // A call that needs no worker, under the same rules as run().
-  void run_here(FunctionRef<void()> body);
-  void work(int rank);
+  // Its calls, counted by the caller, on a cache line of its own: it sleeps on them.
+  struct alignas(64) Worker {
+    std::atomic<std::uint32_t> calls{0};
+    std::thread thread;
+  };
+
+  // As run(), for ranks below `ranks`.
+  void run_first(int ranks, FunctionRef<void(int rank)> body);
+  void work(int rank, std::atomic<std::uint32_t>& calls);
   // Returns when word no longer holds `old`.
   void wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const;
 
@@ -63,14 +74,13 @@ class ThreadPool {
   bool pinned_ = false;
   std::chrono::microseconds spin_;
   std::mutex one_call_;
-  std::vector<std::thread> workers_;
+  std::vector<Worker> workers_;  // of ranks 1 and on
 
-  // The call that runs: written before generation_ moves on, read after that is seen.
+  // The call that runs: written before a worker's calls move on, read after that is seen.
   const FunctionRef<void(int)>* body_ = nullptr;
   const RunningBody* caller_ = nullptr;
   bool stopping_ = false;
 
-  alignas(64) std::atomic<std::uint32_t> generation_{0};
   alignas(64) std::atomic<std::uint32_t> unfinished_{0};
 };
 

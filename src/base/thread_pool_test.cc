@@ -146,6 +146,19 @@ TEST(ThreadPool, TasksAreEachCalledOnce) {
   }
 }
 
+TEST(ThreadPool, NoMoreThreadsThanAskedForDoTasks) {
+  ThreadPool pool(quiet(8));
+  for (const std::int64_t threads : {-1, 1, 3, 20}) {
+    std::mutex lock;
+    std::set<std::thread::id> who;
+    pool.for_tasks(1000, threads, [&](std::int64_t) {
+      const std::lock_guard held(lock);
+      who.insert(std::this_thread::get_id());
+    });
+    EXPECT_LE(std::ssize(who), std::clamp<std::int64_t>(threads, 1, 8));
+  }
+}
+
 TEST(ThreadPool, ManyCallsOfDifferentKindsFollowEachOther) {
   ThreadPool pool({.threads = 4, .pin = false, .spin = std::chrono::microseconds(5)});
   std::vector<std::int64_t> sums(4, 0);

@@ -1,20 +1,16 @@
 #include "cli/compute_settings.h"
 
 #include <string_view>
-#include <utility>
 
 #include "base/cat.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/option_lists.h"
 
 namespace motley::cli {
 namespace {
-
-Error wrong_option(std::string what, std::string_view option, std::string fix) {
-  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
-}
 
 Result<std::optional<bool>> parse_compute(std::string_view text) {
   if (text == "f32") return std::optional(true);

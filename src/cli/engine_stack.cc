@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <future>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "engine/grammar/vocabulary.h"
 
 namespace motley::cli {
 namespace {
@@ -157,13 +156,8 @@ Result<void> EngineStack::make_executor(const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
   std::optional<engine::GrammarVocabulary> vocabulary;
   if (text != nullptr) {
-    // Grammars write no special token: those mark what a template says.
-    std::vector<std::string> bytes(static_cast<std::size_t>(width));
-    const text::Tokenizer& tokenizer = text->tokenizer();
-    for (std::int32_t id = 0; id < std::min<std::int64_t>(width, tokenizer.size()); ++id)
-      if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.bytes_of(id);
     MOTLEY_TRY(vocabulary,
-               engine::GrammarVocabulary::create(bytes, width, text->generation().end_tokens));
+               engine::grammar_vocabulary(text->tokenizer(), width, text->generation().end_tokens));
   }
   samplers_ = std::make_unique<engine::SamplerMaker>(std::move(vocabulary), random_seed());
   MOTLEY_TRY(executor_, engine::RunnerExecutor::create(

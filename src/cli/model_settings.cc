@@ -1,10 +1,10 @@
 #include "cli/model_settings.h"
 
-#include <charconv>
 #include <system_error>
 
 #include "base/cat.h"
 #include "base/units.h"
+#include "cli/option_lists.h"
 
 namespace motley::cli {
 namespace {
@@ -13,10 +13,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t most_batch_tokens = 65536;
 constexpr std::int64_t most_queue = 1'000'000;
-
-Error wrong_option(std::string what, std::string_view option, std::string fix) {
-  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
-}
 
 Error not_there_yet(std::string_view what, std::string_view option, std::string fix) {
   return {ErrorCode::not_implemented, cat(what, " not there yet"), std::string(option),
@@ -88,13 +84,7 @@ Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view
                                     std::int64_t least, std::int64_t most, std::int64_t otherwise) {
   const std::string* const text = arguments.value(option);
   if (text == nullptr) return otherwise;
-  std::int64_t number = 0;
-  const char* const end = text->data() + text->size();
-  const auto parsed = std::from_chars(text->data(), end, number);
-  if (parsed.ec != std::errc() || parsed.ptr != end || number < least || number > most)
-    return wrong_option(cat("not a number that fits: ", quote(*text)), option,
-                        cat("use ", least, " to ", most));
-  return number;
+  return parse_number(*text, option, least, most);
 }
 
 Result<ModelSettings> read_model_settings(const Arguments& arguments) {

@@ -3,7 +3,6 @@
 #include "runner/score.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 
 #include "base/cat.h"
@@ -15,6 +14,7 @@
 #include "cli/adapter_option.h"
 #include "cli/command.h"
 #include "cli/compute_settings.h"
+#include "cli/option_lists.h"
 #include "lora/load.h"
 #include "lora/pool.h"
 #include "tensor/device.h"
@@ -38,20 +38,6 @@ struct Settings {
   int top = 5;
 };
 
-Error wrong_option(std::string what, std::string_view option, std::string fix) {
-  return {ErrorCode::invalid_argument, std::move(what), std::string(option), std::move(fix)};
-}
-
-Result<int> parse_top(std::string_view text) {
-  int top = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), top);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || top < 0 ||
-      top > most_top)
-    return wrong_option(cat("not a count: ", quote(text)), "--top",
-                        cat("use a number from 0 to ", most_top));
-  return top;
-}
-
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings{.model = arguments.positional(0)};
   const std::string* const input = arguments.value("--input");
@@ -71,7 +57,8 @@ Result<Settings> read_settings(const Arguments& arguments) {
   }
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   if (const std::string* const top = arguments.value("--top")) {
-    MOTLEY_TRY(settings.top, parse_top(*top));
+    MOTLEY_TRY(const std::int64_t number, parse_number(*top, "--top", 0, most_top));
+    settings.top = static_cast<int>(number);
   }
   return settings;
 }

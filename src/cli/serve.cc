@@ -2,8 +2,11 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <future>
+#include <optional>
 #include <sys/resource.h>
+#include <thread>
 
 #include "base/cat.h"
 #include "base/log.h"
@@ -97,6 +100,23 @@ class Door {
   std::unique_ptr<server::HttpServer> http_;
 };
 
+// Until the model is there nothing runs that would have to be finished: a signal ends the process.
+class EndsWhileLoading {
+ public:
+  explicit EndsWhileLoading(const HeldSignals& signals)
+      : watching_([&signals](const std::stop_token& loaded) {
+          while (!loaded.stop_requested()) {
+            if (!signals.wait(look_up)) continue;
+            std::fputs("motley: interrupted while the model was being loaded: start it again\n",
+                       stderr);
+            std::_Exit(1);
+          }
+        }) {}
+
+ private:
+  std::jthread watching_;
+};
+
 // An address of IPv6 has colons of its own.
 std::string host_of_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : cat("[", host, "]");
@@ -125,7 +145,9 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   raise_file_limit();
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
+  std::optional<EndsWhileLoading> loading(signals);
   auto loaded = EngineStack::load(settings.model, text);
+  loading.reset();
   if (!loaded.ok()) {
     door->http().stop();
     return std::move(loaded).error();

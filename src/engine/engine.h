@@ -32,7 +32,7 @@ struct EngineOptions {
   // batch is refused.
   std::int64_t max_queue = 1024;
   // A request may overtake one whose adapters find no room for this long; then room is made.
-  Duration adapter_patience = std::chrono::milliseconds(500);
+  Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
   // Checks all invariants after every step.
   bool validate =

@@ -1,6 +1,7 @@
 #include "engine/residency.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/cat.h"
@@ -316,13 +317,12 @@ std::uint64_t Residency::pages_to_bring(std::span<AdapterEntry* const> adapters)
   return pages;
 }
 
-std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters, bool first_in_line) {
+std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
   for (const AdapterEntry* const entry : adapters) {
     if (entry->closing) return std::nullopt;
   }
   const std::uint64_t bring = pages_to_bring(adapters);
-  const std::uint64_t kept = first_in_line ? 0 : kept_;
-  if (bring > 0 && !adapters_fit(bring, committed_ + kept, all_pages_)) return std::nullopt;
+  if (bring > 0 && !adapters_fit(bring, committed_ + kept_, all_pages_)) return std::nullopt;
   committed_ += bring;
   Claim claim(this, adapters);
   for (AdapterEntry* const entry : adapters) {
@@ -346,30 +346,54 @@ bool Residency::can_fit(std::span<AdapterEntry* const> adapters) const {
   return pages <= all_pages_;
 }
 
-void Residency::make_room(std::span<AdapterEntry* const> adapters) {
-  stop_making_room();
-  making_room_ = true;
-  kept_ = pages_to_bring(adapters);
+std::optional<std::vector<AdapterEntry*>> Residency::who_must_close(
+    std::span<AdapterEntry* const> for_these) const {
+  const std::uint64_t wanted = kept_ + pages_to_bring(for_these);
+  std::uint64_t committed = committed_;
   std::vector<AdapterEntry*> in_use;
   for (const auto& [name, entry] : entries_) {
-    if (entry->bytes == Bytes::ready && entry->claims > 0 && !entry->spec.pinned &&
-        std::ranges::find(adapters, entry.get()) == adapters.end())
+    if (entry->bytes != Bytes::ready || entry->claims == 0 || entry->spec.pinned) continue;
+    if (entry->closing) {
+      committed -= std::min(committed, entry->pages);
+    } else if (std::ranges::find(for_these, entry.get()) == for_these.end()) {
       in_use.push_back(entry.get());
+    }
   }
-  std::ranges::sort(
-      in_use, {}, [](const AdapterEntry* entry) { return std::pair(entry->waiting, entry->turn); });
-  std::uint64_t committed = committed_;
+  std::ranges::sort(in_use, {}, [](const AdapterEntry* entry) {
+    return std::tuple(!entry->was_closing, entry->claims, entry->turn);
+  });
+  std::vector<AdapterEntry*> closing;
   for (AdapterEntry* const entry : in_use) {
-    if (adapters_fit(kept_, committed, all_pages_)) break;
-    entry->closing = true;
+    if (adapters_fit(wanted, committed, all_pages_)) return closing;
+    closing.push_back(entry);
     committed -= std::min(committed, entry->pages);
   }
+  if (!adapters_fit(wanted, committed, all_pages_)) return std::nullopt;
+  return closing;
+}
+
+std::optional<std::int64_t> Residency::price_of_room(
+    std::span<AdapterEntry* const> adapters) const {
+  // Closing, they come when those are there for whom they close.
+  if (std::ranges::any_of(adapters, &AdapterEntry::closing)) return std::nullopt;
+  const auto closing = who_must_close(adapters);
+  if (!closing) return std::nullopt;
+  std::int64_t most = 0;
+  for (const AdapterEntry* const entry : *closing) most = std::max(most, entry->claims);
+  return most;
+}
+
+void Residency::make_room(std::span<AdapterEntry* const> adapters) {
+  const auto closing = who_must_close(adapters);
+  kept_ += pages_to_bring(adapters);
+  if (!closing) return;
+  for (AdapterEntry* const entry : *closing) entry->closing = true;
 }
 
 void Residency::stop_making_room() {
-  making_room_ = false;
   kept_ = 0;
-  for (const auto& [name, entry] : entries_) entry->closing = false;
+  for (const auto& [name, entry] : entries_)
+    entry->was_closing = std::exchange(entry->closing, false);
 }
 
 std::vector<AdapterInfo> Residency::describe() const {
@@ -404,7 +428,7 @@ Result<void> Residency::check() const {
     if (entry->bytes == Bytes::ready && entry->claims == 0) return broken("is held for nobody");
     if (entry->handle && entry->handle->version() != entry->version)
       return broken("has bytes of other content");
-    if (entry->closing && !making_room_) return broken("is closing for nobody");
+    if (entry->closing && kept_ == 0) return broken("is closing for nobody");
     if (entry->claims < 0 || entry->named < 0) return broken("counts less than nobody");
   }
   if (store_->usage().pinned_pages > store_->usage().pages)

@@ -38,9 +38,11 @@ struct AdapterEntry {
   std::int64_t named = 0;    // by requests that have not ended
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
-  bool draining = false;   // unloaded: nobody new can name it
-  bool closing = false;    // takes no new claims, so that it becomes idle
+  bool draining = false;  // unloaded: nobody new can name it
+  bool closing = false;   // takes no new claims, so that it becomes idle
+  bool was_closing = false;  // before the last stop_making_room()
   std::uint64_t turn = 0;  // when it was loaded last
+  std::int32_t want = -1;  // AdapterLine's
 };
 
 class Residency;
@@ -118,16 +120,18 @@ class Residency {
   // adapters came or went.
   bool collect();
 
-  // Nothing where the adapters find no room now or are closing. `first_in_line`: make_room() was
-  // called for them.
-  std::optional<Claim> claim(std::span<AdapterEntry* const> adapters, bool first_in_line);
+  // Nothing where the adapters are closing, or find no room now beside what is kept.
+  std::optional<Claim> claim(std::span<AdapterEntry* const> adapters);
   // Whether these fit if they are all that is there but for what is pinned.
   bool can_fit(std::span<AdapterEntry* const> adapters) const;
-  // So that these will find room: those that the fewest wait for take no new claims until stop,
-  // and what becomes free is kept for these.
+  // Of the adapters that would have to close so that these find room beside those for whom room is
+  // made already: how many claims the one has that has the most. Nothing where no room can be made.
+  std::optional<std::int64_t> price_of_room(std::span<AdapterEntry* const> adapters) const;
+  // So that these will find room: others, with as few claims as can be, take no new ones until
+  // stop, and what becomes free is kept for these. Who was closed before a stop is closed first.
   void make_room(std::span<AdapterEntry* const> adapters);
   void stop_making_room();
-  bool making_room() const { return making_room_; }
+  bool making_room() const { return kept_ > 0; }
 
   std::uint64_t loads() const { return loads_; }
   std::uint64_t failures() const { return failures_; }
@@ -161,6 +165,10 @@ class Residency {
   // Pages that can't be had as long as pinned adapters are there.
   std::uint64_t pinned_pages() const;
   std::uint64_t pages_to_bring(std::span<AdapterEntry* const> adapters) const;
+  // Those that must close so that so many pages become free beside what is kept; nothing where that
+  // is not enough.
+  std::optional<std::vector<AdapterEntry*>> who_must_close(
+      std::span<AdapterEntry* const> for_these) const;
 
   AdapterStore* store_;
   int most_rank_;
@@ -171,7 +179,6 @@ class Residency {
   std::uint64_t turns_ = 0;
   std::uint64_t committed_ = 0;  // pages in use or promised
   std::uint64_t all_pages_ = 0;
-  bool making_room_ = false;
   std::uint64_t kept_ = 0;  // pages for whom room is made
   std::uint64_t loads_ = 0;
   std::uint64_t failures_ = 0;

@@ -67,6 +67,24 @@ TEST(Residency, RoomIsMadeForWhoHasWaitedLongEnough) {
   EXPECT_TRUE(world.scheduler.empty());
 }
 
+TEST(Residency, WhatMoreWaitForComesFirst) {
+  World world({.adapter_pages = 1});
+  for (const std::uint32_t i : {0U, 1U, 2U}) world.add_adapter(cat("a", i), 1, i);
+  world.submit(request_for("a0", 10));
+  world.run(1);
+  const auto one = world.submit(request_for("a1"));
+  const auto two = world.submit(request_for("a2"));
+  const auto also_two = world.submit(request_for("a2"));
+  while (!one->start && !two->start) {
+    world.clock.advance(milliseconds(1));
+    world.run(1);
+  }
+  EXPECT_TRUE(two->start && also_two->start);
+  EXPECT_FALSE(one->start);
+  world.run();
+  EXPECT_TRUE(one->usage);
+}
+
 // Many adapters and memory for few: everyone is served, whatever the order.
 TEST(Residency, NobodyStarvesBehindMemoryThatIsTooSmall) {
   World world({.adapter_pages = 3});
@@ -280,8 +298,8 @@ TEST(Residency, CancellingWhoIsFirstInLineReopensTheOthers) {
   world.run(1);
   EXPECT_FALSE(closed_out->start);
   world.scheduler.cancel(2);
-  EXPECT_FALSE(world.scheduler.residency().making_room());
   world.run(1);
+  EXPECT_FALSE(world.scheduler.residency().making_room());
   EXPECT_TRUE(closed_out->start);
 }
 

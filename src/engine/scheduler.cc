@@ -94,9 +94,7 @@ void Scheduler::cancel(RequestId request, std::optional<int> choice) {
     return each->sequence.job == job && each->sequence.open() == 0;
   });
   std::erase_if(waiting_, [&](const auto& each) {
-    const bool gone = each.second.sequence.job == job && each.second.sequence.open() == 0;
-    if (gone) drop_line(each.first);
-    return gone;
+    return each.second.sequence.job == job && each.second.sequence.open() == 0;
   });
   if (job->open == 0) forget(*job);
   deliver();
@@ -117,11 +115,7 @@ void Scheduler::fail_all(const Error& error) {
 void Scheduler::fail(const std::shared_ptr<Job>& job, const Error& error) {
   if (jobs_.erase(job->id) == 0) return;
   std::erase_if(running_, [&](const auto& each) { return each->sequence.job == job; });
-  std::erase_if(waiting_, [&](const auto& each) {
-    const bool gone = each.second.sequence.job == job;
-    if (gone) drop_line(each.first);
-    return gone;
-  });
+  std::erase_if(waiting_, [&](const auto& each) { return each.second.sequence.job == job; });
   ++stats_.failed;
   deliver();
   job->sink->failed(error);
@@ -151,12 +145,6 @@ void Scheduler::forget(const Job& job) {
   outbox_.add(job.sink, Usage{.prompt_tokens = job.prompt_tokens(),
                               .cached_tokens = job.cached_tokens,
                               .completion_tokens = job.completion_tokens});
-}
-
-void Scheduler::drop_line(const Order& order) {
-  if (first_in_line_ != order) return;
-  first_in_line_.reset();
-  residency_.stop_making_room();
 }
 
 Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
@@ -261,10 +249,6 @@ Result<void> Scheduler::check() const {
           cat("request ", id, " has ", job->open, " open choices, and sequences for ", open[id]));
   }
   if (open.size() != jobs_.size()) return broken("a sequence of a request that has ended");
-  if (first_in_line_.has_value() != residency_.making_room())
-    return broken("room is made for nobody, or not for who is first in line");
-  if (first_in_line_ && !waiting_.contains(*first_in_line_))
-    return broken("who is first in line does not wait");
   MOTLEY_TRY_VOID(residency_.check());
   return pages_.check(owners);
 }

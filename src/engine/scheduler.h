@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "engine/adapter_line.h"
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
@@ -90,9 +91,11 @@ class Scheduler {
 
   // scheduler_admit.cc
   void admit();
-  // Whether its adapters are there, as a mix in its claim; asks for them where they were not yet.
+  // Claims for whoever waits for adapters.
+  void give_adapters(TimePoint now);
+  void make_room_for(const Want& want);
+  // Whether its adapters are there.
   bool has_adapters(WaitingSequence& waiting, TimePoint now);
-  void ask_for_adapters(WaitingSequence& waiting, TimePoint now);
   bool find_room(const WaitingSequence& waiting);
   Shortage shortage_of(const WaitingSequence& waiting) const;
   // Pages that a sequence is provided with ahead.
@@ -120,7 +123,6 @@ class Scheduler {
   // Its sequences go, wherever they are.
   void fail(const std::shared_ptr<Job>& job, const Error& error);
   void forget(const Job& job);
-  void drop_line(const Order& order);
 
   Executor* executor_;
   const Clock* clock_;
@@ -138,7 +140,7 @@ class Scheduler {
   Outbox outbox_;
   FairOrder fair_;
   Foresight foresight_;
-  std::optional<Order> first_in_line_;  // for whose adapters room is made
+  AdapterLine line_;  // of a step, for adapters
   bool adapters_changed_ = false;
   bool has_run_ = false;  // since the executor let go
 

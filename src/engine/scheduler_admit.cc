@@ -17,6 +17,7 @@ std::string Scheduler::flow_of(const Request& request) {
 
 void Scheduler::admit() {
   const TimePoint now = clock_->now();
+  give_adapters(now);
   bool room = true;
   std::vector<std::pair<std::shared_ptr<Job>, Error>> failures;
   for (auto at = waiting_.begin(); at != waiting_.end();) {
@@ -56,28 +57,48 @@ void Scheduler::admit() {
   for (const auto& [job, error] : failures) fail(job, error);
 }
 
-bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
-  if (!waiting.claim) ask_for_adapters(waiting, now);
-  if (!waiting.claim || !waiting.claim->ready()) {
+// In the order of the line: claims as far as there is room, and room where it is worth while.
+void Scheduler::give_adapters(TimePoint now) {
+  residency_.stop_making_room();
+  for (auto& [order, waiting] : waiting_) {
+    if (waiting.claim) continue;
+    const auto adapters = waiting.sequence.job->adapters.entries();
+    if (adapters.empty()) {
+      waiting.claim = residency_.claim(adapters);
+      continue;
+    }
     if (!waiting.asked) waiting.asked = now;
-    return false;
+    line_.add(waiting, now);
   }
-  if (waiting.asked) stats_.adapter_wait.observe(now - *std::exchange(waiting.asked, {}));
-  return true;
+  const std::span<const Want> line = line_.sorted();
+  for (const Want& want : line) {
+    want.first->claim = residency_.claim(want.adapters);
+    if (!want.first->claim) make_room_for(want);
+  }
+  if (line.empty()) return;
+  line_.clear();
+  // What one has a claim on, all may have.
+  for (auto& [order, waiting] : waiting_) {
+    if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
+  }
 }
 
-void Scheduler::ask_for_adapters(WaitingSequence& waiting, TimePoint now) {
-  const Order order = waiting.sequence.order();
-  const bool first = first_in_line_ == order;
-  const auto adapters = waiting.sequence.job->adapters.entries();
-  waiting.claim = residency_.claim(adapters, first);
-  if (waiting.claim && first) drop_line(order);
-  if (waiting.claim || first_in_line_) return;
-  const bool patient = !waiting.asked || now - *waiting.asked < options_.adapter_patience;
-  if (patient || !residency_.can_fit(adapters)) return;
-  first_in_line_ = order;
-  count_by_adapter();
-  residency_.make_room(adapters);
+// An adapter makes room once those who wait for others have waited, all together, for the patience
+// that each of its own claims has cost them.
+void Scheduler::make_room_for(const Want& want) {
+  if (!residency_.can_fit(want.adapters)) return;
+  if (!want.in_line) {
+    const auto price = residency_.price_of_room(want.adapters);
+    if (!price || want.waited < *price * options_.adapter_patience) return;
+  }
+  want.first->in_line = true;
+  residency_.make_room(want.adapters);
+}
+
+bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
+  if (!waiting.claim || !waiting.claim->ready()) return false;
+  if (waiting.asked) stats_.adapter_wait.observe(now - *std::exchange(waiting.asked, {}));
+  return true;
 }
 
 std::int64_t Scheduler::growth_of(const Sequence& sequence) const {

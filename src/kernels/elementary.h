@@ -190,7 +190,8 @@ struct NormAndLinears {
 };
 
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
-// w_rows_per_head + w_first + j][k]. x has `out` elements a head, y has w.in. Always exact.
+// w_rows_per_head + w_first + j][k]. x has `out` elements a head, y has w.in. The CPU is always
+// exact.
 using LinearTransposed = Linear;
 
 // Pages of keys or values: position p of sequence s is at
@@ -218,8 +219,9 @@ struct Sequences {
   const std::int32_t* positions = nullptr;  // [rows]
   // Bounds for who launches without reading the arrays (they lie on a device, and a captured graph
   // outlives their contents). The CPU reads the arrays.
-  std::int64_t rows = 0;       // no fewer than seq_begin[count]
-  std::int64_t most_rows = 0;  // no fewer than any sequence has; 0: rows
+  std::int64_t rows = 0;        // no fewer than seq_begin[count]
+  std::int64_t most_rows = 0;   // no fewer than any sequence has; 0: rows
+  std::int64_t least_rows = 0;  // no more than any sequence has
 };
 
 // Writes each row's keys or values, rounded, to its position's place.
@@ -315,8 +317,9 @@ struct Attention {
   std::int64_t out_stride = 0;
   std::int64_t out_head_stride = 0;
   AttentionScratch scratch{};
-  // A row's bits depend on its sequence and position only. The CPU has it always, a GPU for latents
-  // (v inside k) only if it is asked: long sequences are then not shared out.
+  // A row's bits depend on its sequence and position only. The CPU has it always. A GPU must be
+  // asked: its decoding steps and prompts then have one order of sums, and long sequences of
+  // latents (v inside k) are not shared out.
   bool batch_invariant = false;
 };
 

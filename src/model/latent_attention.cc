@@ -36,8 +36,12 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                               {sizes.kv_rank + sizes.rope_dim, config.hidden}));
   MOTLEY_TRY(block.kv_a_norm.weight,
              source.vector(cat(module, ".kv_a_layernorm.weight"), sizes.kv_rank));
-  MOTLEY_TRY(block.kv_b, load(Projection::kv_b, "kv_b_proj",
-                              {heads * (sizes.nope_dim + sizes.value_dim), sizes.kv_rank}));
+  MOTLEY_TRY(
+      block.kv_b,
+      load_linear(source, {.site = {layer, Projection::kv_b},
+                           .module = cat(module, ".kv_b_proj"),
+                           .size = {heads * (sizes.nope_dim + sizes.value_dim), sizes.kv_rank},
+                           .float32_rows = true}));
   MOTLEY_TRY(block.o, load(Projection::o, "o_proj", {config.hidden, heads * sizes.value_dim}));
   block.heads = heads;
   block.sizes = sizes;

@@ -59,7 +59,8 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
       linear->weight = quant::Weight::borrow(linear->stored.format(), spec.size, to, {});
       to += own;
     } else {
-      MOTLEY_TRY(linear->weight, source.resident(linear->stored));
+      MOTLEY_TRY(linear->weight, spec.float32_rows ? source.resident_for_float32(linear->stored)
+                                                   : source.resident(linear->stored));
     }
   }
   return memory;

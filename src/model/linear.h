@@ -32,6 +32,7 @@ struct LinearSpec {
   std::string module;
   quant::TrueSize size;
   bool bias = false;
+  bool float32_rows = false;  // x is float32, whatever activations are
 };
 Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);
 

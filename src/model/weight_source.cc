@@ -83,6 +83,11 @@ Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
   return quant::upload_decoded(weight, memory_.exact ? DType::f32 : DType::bf16, *memory_.uploader);
 }
 
+Result<quant::Weight> WeightSource::resident_for_float32(const quant::Weight& weight) {
+  if (memory_.exact) return resident(weight);
+  return quant::upload_decoded(weight, DType::f32, *memory_.uploader);
+}
+
 WeightSource WeightSource::beside(quant::Uploader* uploader) const {
   const Memory memory{
       .host = memory_.host, .device = memory_.device, .uploader = uploader, .exact = memory_.exact};

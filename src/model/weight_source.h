@@ -55,6 +55,8 @@ class WeightSource {
   // A weight of the host's memory where the device's products read it; there when the uploader has
   // finished. FP8 blocks are decoded. Not for the CPU, which reads weights where they are.
   Result<quant::Weight> resident(const quant::Weight& weight);
+  // For rows that stay float32: so do the numbers, unless products are exact with any format.
+  Result<quant::Weight> resident_for_float32(const quant::Weight& weight);
 
   const Memory& memory() const { return memory_; }
 

@@ -29,7 +29,8 @@ kernels::Sequences sequences_of(const PagedRows& rows, const tensor::ConstTensor
           .seq_begin = rows.seq_begin,
           .positions = rows.positions,
           .rows = x.dim(0),
-          .most_rows = rows.most_rows};
+          .most_rows = rows.most_rows,
+          .least_rows = rows.least_rows};
 }
 
 kernels::BlockTable table_of(const PagedRows& rows, std::int64_t page_tokens) {

@@ -19,8 +19,10 @@ struct PagedRows {
   const std::int32_t* positions = nullptr;  // [R]
   // [S, pages]: page number of a sequence's positions [i * page_tokens, (i + 1) * page_tokens).
   tensor::ConstTensor block_table;  // i32
-  // Of a sequence, at most: what a device's host must know to launch. The CPU looks for itself.
+  // Of a sequence, at most and at least: what a device's host must know to launch. The CPU looks
+  // for itself.
   std::int64_t most_rows = 0;
+  std::int64_t least_rows = 0;
   std::int64_t most_positions = 0;
 };
 

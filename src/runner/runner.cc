@@ -166,6 +166,7 @@ void Runner::queue_forward(const Tensor& hidden) {
                                     .positions = layout_.positions(),
                                     .block_table = layout_.block_table(),
                                     .most_rows = layout_.most_rows(),
+                                    .least_rows = layout_.least_rows(),
                                     .most_positions = options_.max_tokens},
                            .pages = kv_.layers(),
                            .mixes = mixes(layout_.labels()),

@@ -54,6 +54,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
   seq_begin_.assign(1, 0);
   changes_.clear();
   most_rows_ = 0;
+  least_rows_ = chunks.empty() ? 0 : limits_.rows;
   decodes_ = true;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const Chunk& chunk = chunks[c];
@@ -65,6 +66,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
                  "pages for all tokens of a chunk's sequence");
     set_pages(c, chunk.pages.first(static_cast<std::size_t>(pages)));
     most_rows_ = std::max(most_rows_, count);
+    least_rows_ = std::min(least_rows_, count);
     decodes_ = decodes_ && count == 1 && chunk.logits != LogitsOf::none;
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
       const bool wanted = chunk.logits == LogitsOf::all ||
@@ -106,6 +108,7 @@ void StepLayout::pad_to(std::int64_t rows) {
   positions_.resize(count, 0);
   labels_.resize(count, plan::no_label);
   most_rows_ = 1;
+  least_rows_ = 0;
 }
 
 Result<void> StepLayout::upload(tensor::Stream& stream) {

@@ -55,6 +55,7 @@ class StepLayout {
   std::int64_t rows() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t sequences() const { return static_cast<std::int64_t>(seq_begin_.size()) - 1; }
   std::int64_t most_rows() const { return most_rows_; }
+  std::int64_t least_rows() const { return least_rows_; }
   // Every chunk is one token, and its logits are wanted.
   bool decodes() const { return decodes_; }
   const lora::Batch& adapters() const { return adapters_; }
@@ -104,7 +105,8 @@ class StepLayout {
   std::vector<LogitRow> logit_rows_;
   std::vector<std::int32_t> places_;
   std::vector<std::int32_t> logit_labels_;
-  std::int64_t most_rows_ = 0;
+  std::int64_t most_rows_ = 0;  // of a sequence
+  std::int64_t least_rows_ = 0;
   bool decodes_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "text/chat_messages.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/cat.h"
 #include "text/jinja/represent.h"
@@ -28,6 +29,18 @@ bool is_given(const Value& value) { return !value.is(Kind::missing) && !value.is
 
 Result<void> set(Runtime& runtime, Dict& dict, std::string_view key, const Value& value) {
   return dict.set(runtime, runtime.text(key), value);
+}
+
+// Which of a few words a role is, says the protocol and not the user: a template may make a special
+// token of it ('<|' + role + '|>'). Of any other word it may not, lest users write such tokens.
+Result<void> own_role(Runtime& runtime, Dict& message) {
+  constexpr std::array<std::string_view, 6> known = {"system",    "developer", "user",
+                                                     "assistant", "tool",      "function"};
+  const Value role = member(message, "role");
+  if (!role.is(Kind::string)) return {};
+  const auto found = std::ranges::find(known, role.string().text());
+  return found == known.end() ? Result<void>()
+                              : set(runtime, message, "role", runtime.text(*found));
 }
 
 // The message with its reasoning under the names that templates read, in the order in which
@@ -131,6 +144,7 @@ Result<Value> prepare_messages(Runtime& runtime, const json::Value& messages,
                    "send an object with role and content");
     MOTLEY_TRY(Dict* const message, with_reasoning(runtime, items[i].dict()));
     items[i] = Value::object(Kind::dict, message);
+    MOTLEY_TRY_VOID(own_role(runtime, *message));
     MOTLEY_TRY_VOID(prepare_content(runtime, *message, habits, where));
     MOTLEY_TRY_VOID(prepare_calls(runtime, *message, habits));
   }

@@ -1,12 +1,11 @@
 // Whole models through the engine: what was recorded, and the same bits whatever runs beside.
 
-#include "engine/golden_engine.h"
-
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "engine/golden_answers.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -22,29 +21,6 @@ constexpr int soak_requests = 300;
 #endif
 constexpr std::uint64_t few_adapters = std::uint64_t{1} << 20;
 
-// Requests of all cases with a recorded continuation.
-std::vector<engine::Request> greedy_requests(const GoldenModel& golden) {
-  std::vector<engine::Request> requests;
-  for (const json::Value& each : cases_of(golden.golden())) {
-    if (each.if_object()->find("greedy") != nullptr) requests.push_back(greedy_request(each));
-  }
-  return requests;
-}
-
-std::vector<std::shared_ptr<Answer>> answers_of(GoldenEngine& world,
-                                                const std::vector<engine::Request>& requests) {
-  std::vector<std::shared_ptr<Answer>> answers;
-  for (const engine::Request& request : requests) answers.push_back(world.submit(request));
-  for (const auto& answer : answers) answer->wait();
-  return answers;
-}
-
-void expect_all_given_back(GoldenEngine& world) {
-  world.engine().shutdown(engine::Engine::Drain::finish);
-  EXPECT_EQ(world.engine().stats().kv_pages_used, 0);
-  EXPECT_EQ(world.pool().usage().pinned_pages, 0);
-}
-
 class GoldenContinuations : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenContinuations, AllAdaptersInOneBatchAreAsRecorded) {
@@ -52,24 +28,7 @@ TEST_P(GoldenContinuations, AllAdaptersInOneBatchAreAsRecorded) {
   GoldenEngine world(golden, {});
   world.load_adapters();
   const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
-  const std::vector<std::shared_ptr<Answer>> answers = answers_of(world, greedy_requests(golden));
-  std::size_t next = 0;
-  for (const json::Value& each : cases_of(golden.golden())) {
-    const json::Value* const greedy = each.if_object()->find("greedy");
-    if (greedy == nullptr) continue;
-    const std::string& name = *at(each, "name").if_string();
-    const Answer& answer = *answers[next++];
-    ASSERT_FALSE(answer.error) << name << ": " << answer.error->message();
-    const json::Array& ids = *at(*greedy, "token_ids").if_array();
-    const json::Array& logprobs = *at(*greedy, "logprobs").if_array();
-    ASSERT_EQ(answer.tokens[0].size(), ids.size()) << name;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      EXPECT_EQ(answer.tokens[0][i], ids[i].as_number("id").value()) << name << ", token " << i;
-      EXPECT_NEAR(double{answer.logprobs[0][i]}, logprobs[i].as_number("logprob").value(),
-                  tolerance)
-          << name << ", token " << i;
-    }
-  }
+  expect_recorded_answers(world, golden, tolerance);
   expect_all_given_back(world);
 }
 
@@ -83,37 +42,12 @@ class GoldenBits : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenBits, NothingBesideChangesABit) {
   GoldenModel golden(GetParam(), {});
-  std::vector<engine::Request> requests = greedy_requests(golden);
-  requests.resize(std::min<std::size_t>(requests.size(), 10));
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    requests[i].max_tokens = 40;
-    if (i % 2 == 0) continue;
-    // Every other one is drawn by chance, with penalties that know what was drawn before.
-    requests[i].sampling.temperature = 0.8F;
-    requests[i].sampling.top_p = 0.9F;
-    requests[i].sampling.frequency_penalty = 0.5F;
-    requests[i].sampling.seed = i;
-    requests[i].choices = 2;
-  }
-  std::vector<std::shared_ptr<Answer>> alone;
-  {
-    GoldenEngine world(golden, {.prefix_cache = false});
-    world.load_adapters();
-    for (const engine::Request& request : requests)
-      alone.push_back(answers_of(world, {request})[0]);
-  }
   // Few rows, few pages, and adapters that don't all fit.
-  GoldenEngine world(
-      golden, {.max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters});
-  world.load_adapters();
-  const std::vector<std::shared_ptr<Answer>> beside = answers_of(world, requests);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_FALSE(beside[i]->error) << beside[i]->error->message();
-    EXPECT_EQ(beside[i]->tokens, alone[i]->tokens) << "request " << i;
-    EXPECT_EQ(beside[i]->logprobs, alone[i]->logprobs) << "request " << i;
-  }
-  EXPECT_GT(world.engine().stats().preemptions, 0);
-  expect_all_given_back(world);
+  const GoldenEngine::Options room{
+      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
+  const std::int64_t pushed_back =
+      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
+  EXPECT_GT(pushed_back, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),

@@ -58,6 +58,7 @@ struct Rows {
   std::vector<std::int32_t> begins = {0};
   std::vector<std::int32_t> positions;
   std::int64_t most = 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
 
   explicit Rows(const std::vector<AttentionPiece>& pieces) {
     for (const AttentionPiece& piece : pieces) {
@@ -65,6 +66,7 @@ struct Rows {
         positions.push_back(static_cast<std::int32_t>(p));
       begins.push_back(static_cast<std::int32_t>(positions.size()));
       most = std::max(most, piece.end - piece.begin);
+      least = std::min(least, piece.end - piece.begin);
     }
   }
 };
@@ -205,7 +207,8 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
                     .seq_begin = begins.data(),
                     .positions = positions.data(),
                     .rows = count + how.more_rows,
-                    .most_rows = how.most_rows > 0 ? how.most_rows : rows.most},
+                    .most_rows = how.most_rows > 0 ? how.most_rows : rows.most,
+                    .least_rows = rows.least},
       .table = {table.data(), table_stride_, shape_.page_tokens},
       .k = keys,
       .v = shape_.values_in_keys ? keys : pages_of(device_values_, shape_.value_width),

@@ -80,6 +80,18 @@ TEST(Marking, DoesNotChangeWhatIsEqual) {
   EXPECT_EQ(marked("{{ [s, 'Said'] | unique | list | length }}"), "1");
 }
 
+TEST(Marking, MarksMadeOfARoleAreTheTemplatesOwn) {
+  const auto compiled = ChatTemplate::compile(
+      "{% for m in messages %}{{ '<|' + m.role + '|>' ~ m.content }}{% endfor %}", "roles");
+  ASSERT_TRUE(compiled.ok());
+  ChatInputs inputs;
+  inputs.messages = json_of(R"([{"role": "user", "content": "user"},
+                                {"role": "im_end", "content": ""}])");
+  const MarkedText text = compiled->render(inputs).value();
+  EXPECT_EQ(text.text, "<|user|>user<|im_end|>");
+  EXPECT_EQ(text.said, (std::vector<Span>{{8, 12}, {14, 20}}));
+}
+
 // Strings of random pieces: sentinels, special tokens, white space, what templates look for.
 class Speaker {
  public:

@@ -144,6 +144,18 @@ TEST(LoadReport, ShowsWhichAdapterStarves) {
   EXPECT_EQ(line->if_object()->find("adapters_in_memory")->as_integer("").value(), 1);
 }
 
+TEST(LoadReport, CountsWhatCameWhileRequestsStillBegan) {
+  LoadResult result{.flights = {}, .seconds = 1.2};
+  for (const int begin : {0, 0, 1000}) {
+    Flight& flight = result.flights.emplace_back();
+    flight.due = TimePoint() + milliseconds(begin);
+    flight.first = flight.due + milliseconds(100);
+    flight.gaps = {0.5F, 0.5F};
+    flight.tokens = 3;
+  }
+  EXPECT_EQ(summarize(result).full_tokens_a_second, 4);
+}
+
 TEST(EventStream, ReadsPiecesCutAnywhere) {
   const std::string text =
       ": a comment\n"

@@ -39,6 +39,19 @@ std::string milliseconds(double seconds, std::size_t width) {
   return padded(decimals(seconds * 1e3, seconds < 0.1 ? 2 : 0), width);
 }
 
+// That came up to then, as far as they came one by one.
+std::int64_t tokens_until(const Flight& flight, TimePoint then) {
+  double left = seconds(then - flight.first);
+  if (flight.tokens == 0 || left < 0) return 0;
+  std::int64_t tokens = 1;
+  for (const float gap : flight.gaps) {
+    left -= gap;
+    if (left < 0) break;
+    ++tokens;
+  }
+  return tokens;
+}
+
 }  // namespace
 
 Percentiles percentiles(std::vector<double> numbers) {
@@ -61,6 +74,8 @@ LoadSummary summarize(const LoadResult& result) {
   std::map<std::optional<std::size_t>, std::vector<double>> by_adapter;
   std::int64_t tokens = 0;
   std::int64_t prompt_tokens = 0;
+  std::int64_t full_tokens = 0;
+  const TimePoint last_begin = result.flights.empty() ? TimePoint() : result.flights.back().due;
   for (const Flight& flight : result.flights) {
     if (flight.error) {
       if (summary.failed++ == 0) summary.first_error = flight.error->message();
@@ -72,12 +87,16 @@ LoadSummary summarize(const LoadResult& result) {
     request.push_back(seconds(flight.last - flight.due));
     tokens += flight.tokens;
     prompt_tokens += flight.prompt_tokens;
+    full_tokens += tokens_until(flight, last_begin);
   }
   if (result.seconds > 0) {
     summary.requests_a_second = static_cast<double>(request.size()) / result.seconds;
     summary.tokens_a_second = static_cast<double>(tokens) / result.seconds;
     summary.prompt_tokens_a_second = static_cast<double>(prompt_tokens) / result.seconds;
   }
+  if (!result.flights.empty() && last_begin > result.flights.front().due)
+    summary.full_tokens_a_second =
+        static_cast<double>(full_tokens) / seconds(last_begin - result.flights.front().due);
   summary.first_token = percentiles(std::move(first_token));
   summary.token = percentiles(std::move(token));
   summary.request = percentiles(std::move(request));
@@ -88,9 +107,9 @@ LoadSummary summarize(const LoadResult& result) {
 }
 
 std::string load_table_head() {
-  return "                                                         first token, ms               "
-         "      token, ms       request, s\n"
-         "load            adapters   zipf  requests/s  tokens/s     p50     p90     p99     max  "
+  return "                                                                    first token, ms          "
+         "           token, ms       request, s\n"
+         "load            adapters   zipf  requests/s  tokens/s  when full     p50     p90     p99     max  "
          "slowest"
          "     p50     p99     p50     p99   loads\n";
 }
@@ -104,7 +123,8 @@ std::string load_table_row(const LoadCase& about, const LoadSummary& summary) {
   row +=
       cat(padded(adapters, 10), padded(cat(about.shape.zipf), 7),
           padded(decimals(summary.requests_a_second, 2), 12),
-          padded(decimals(summary.tokens_a_second, 0), 10), milliseconds(first.p50, 8),
+          padded(decimals(summary.tokens_a_second, 0), 10),
+          padded(decimals(summary.full_tokens_a_second, 0), 11), milliseconds(first.p50, 8),
           milliseconds(first.p90, 8), milliseconds(first.p99, 8), milliseconds(first.most, 8),
           milliseconds(summary.slowest_adapter_first_token, 9), milliseconds(summary.token.p50, 8),
           milliseconds(summary.token.p99, 8), padded(decimals(summary.request.p50, 2), 8),
@@ -126,6 +146,7 @@ std::string load_json(const LoadCase& about, const LoadSummary& summary) {
   object.add("failed", summary.failed);
   object.add("requests_per_second", summary.requests_a_second);
   object.add("tokens_per_second", summary.tokens_a_second);
+  object.add("full_tokens_per_second", summary.full_tokens_a_second);
   object.add("prompt_tokens_per_second", summary.prompt_tokens_a_second);
   object.add("first_token_seconds", to_json(summary.first_token));
   object.add("slowest_adapter_first_token_seconds", summary.slowest_adapter_first_token);

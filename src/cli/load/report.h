@@ -26,6 +26,8 @@ struct LoadSummary {
   std::string first_error;
   double requests_a_second = 0;
   double tokens_a_second = 0;  // that were generated
+  // The same until the last request began: without the end, where fewer and fewer are under way.
+  double full_tokens_a_second = 0;
   double prompt_tokens_a_second = 0;
   // Seconds.
   Percentiles first_token;

@@ -207,6 +207,19 @@ TEST(Grammar, ReadsTokensOfAModel) {
   state.fill_mask(mask);
   EXPECT_EQ(mask[0], 0b0110U);
   EXPECT_EQ(mask[1] & 0xFFU, 0U) << "ids that no token has";
+
+  const auto first_mask = [&](GrammarSpec::Kind kind, std::string text) {
+    GrammarState fresh(Grammar::compile({.kind = kind, .text = std::move(text)}, tokens).value(),
+                       {});
+    fresh.fill_mask(mask);
+    return mask[0];
+  };
+  EXPECT_EQ(first_mask(Kind::regex, ".*"), 0b0111U);
+  EXPECT_EQ(first_mask(Kind::ebnf, "root ::= [^x]*"), 0b0111U);
+  EXPECT_EQ(first_mask(Kind::structural_tag, R"({"type": "structural_tag", "format":
+                                                 {"type": "token", "token": 3}})"),
+            0b1000U)
+      << "special tokens where they are named";
 }
 
 TEST(Grammar, RefusesATokenizerLargerThanTheModel) {

@@ -1,17 +1,24 @@
 #include "engine/grammar/vocabulary.h"
 
+#include <algorithm>
 #include <string>
+#include <string_view>
+
+#include "base/cat.h"
 
 namespace motley::engine {
 
 Result<GrammarVocabulary> grammar_vocabulary(const text::Tokenizer& tokenizer, std::int64_t width,
                                              const std::vector<std::int32_t>& end_ids) {
+  // In no text, so that what a grammar says of text never leads to a special token.
+  constexpr std::string_view outside = "\xFF";
+  const auto known = static_cast<std::int32_t>(std::min<std::int64_t>(tokenizer.size(), width));
   std::vector<std::string> bytes;
-  bytes.reserve(static_cast<std::size_t>(tokenizer.size()));
-  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
-    bytes.push_back(tokenizer.is_special(id) ? std::string() : tokenizer.bytes_of(id));
+  bytes.reserve(static_cast<std::size_t>(known));
+  for (std::int32_t id = 0; id < known; ++id)
+    bytes.push_back(cat(tokenizer.is_special(id) ? outside : "", tokenizer.bytes_of(id)));
   for (const std::int32_t id : end_ids) {
-    if (id >= 0 && id < tokenizer.size()) bytes[static_cast<std::size_t>(id)].clear();
+    if (id >= 0 && id < known) bytes[static_cast<std::size_t>(id)].clear();
   }
   return GrammarVocabulary::create(bytes, width, end_ids);
 }

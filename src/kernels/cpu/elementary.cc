@@ -22,6 +22,8 @@ namespace {
 // About as many numbers as are worth another thread's waking.
 constexpr std::int64_t numbers_a_range = 8192;
 
+constexpr std::int64_t threads_worth(std::int64_t numbers) { return numbers / numbers_a_range + 1; }
+
 void for_ranges(StreamHandle stream, std::int64_t count, std::int64_t numbers_each,
                 FunctionRef<void(std::int64_t, std::int64_t)> body) {
   auto* pool = static_cast<ThreadPool*>(stream.native);
@@ -30,15 +32,17 @@ void for_ranges(StreamHandle stream, std::int64_t count, std::int64_t numbers_ea
   pool->for_ranges(count, numbers_a_range / std::max<std::int64_t>(numbers_each, 1) + 1, body);
 }
 
-void for_tasks(StreamHandle stream, std::int64_t tasks, FunctionRef<void(std::int64_t)> body) {
+// Tasks that read or multiply so many numbers in all.
+void for_tasks(StreamHandle stream, std::int64_t tasks, std::int64_t numbers,
+               FunctionRef<void(std::int64_t)> body) {
   auto* pool = static_cast<ThreadPool*>(stream.native);
-  if (pool != nullptr) return pool->for_tasks(tasks, body);
+  if (pool != nullptr) return pool->for_tasks(tasks, threads_worth(numbers), body);
   for (std::int64_t task = 0; task < tasks; ++task) body(task);
 }
 
-int threads(StreamHandle stream) {
+std::int64_t threads(StreamHandle stream, std::int64_t numbers) {
   const auto* pool = static_cast<const ThreadPool*>(stream.native);
-  return pool == nullptr ? 1 : pool->size();
+  return pool == nullptr ? 1 : std::min<std::int64_t>(pool->size(), threads_worth(numbers));
 }
 
 const ElementaryLoops& loops(InstructionSet set) {
@@ -119,22 +123,26 @@ void attention(const Attention& p, StreamHandle stream) {
   const std::int64_t groups = (heads_a_kv + heads_a_task - 1) / heads_a_task;
   const Sequences& sequences = p.sequences;
   const std::int64_t rows = sequences.seq_begin[sequences.count] - sequences.seq_begin[0];
+  std::int64_t keys = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    keys += sequences.positions[sequences.seq_begin[0] + row] + 1;
   // Tasks walk a kv head's rows one after the other, so that its keys stay in the cache.
-  for_tasks(stream, rows * p.kv_heads * groups, [&](std::int64_t task) {
-    const auto row =
-        static_cast<std::int32_t>(task / (p.kv_heads * groups) + sequences.seq_begin[0]);
-    const std::int64_t kv_head = task / groups % p.kv_heads;
-    const std::int64_t first = task % groups * heads_a_task;
-    const std::int32_t* after =
-        std::upper_bound(sequences.seq_begin, sequences.seq_begin + sequences.count + 1, row);
-    loops(set).attention(p, after - sequences.seq_begin - 1, row, kv_head * heads_a_kv + first,
-                         std::min(heads_a_task, heads_a_kv - first));
-  });
+  for_tasks(
+      stream, rows * p.kv_heads * groups, keys * p.heads * p.key_width, [&](std::int64_t task) {
+        const auto row =
+            static_cast<std::int32_t>(task / (p.kv_heads * groups) + sequences.seq_begin[0]);
+        const std::int64_t kv_head = task / groups % p.kv_heads;
+        const std::int64_t first = task % groups * heads_a_task;
+        const std::int32_t* after =
+            std::upper_bound(sequences.seq_begin, sequences.seq_begin + sequences.count + 1, row);
+        loops(set).attention(p, after - sequences.seq_begin - 1, row, kv_head * heads_a_kv + first,
+                             std::min(heads_a_task, heads_a_kv - first));
+      });
 }
 
 // Outputs of one task: enough that packing x is little beside them, few enough that every thread
 // has several.
-std::int64_t outputs_a_task(std::int64_t out, std::int64_t rows, int threads) {
+std::int64_t outputs_a_task(std::int64_t out, std::int64_t rows, std::int64_t threads) {
   const std::int64_t most = rows > 8 ? 128 : 64;
   const std::int64_t tasks = std::int64_t{4} * threads;
   const std::int64_t wanted = (out + tasks - 1) / tasks;
@@ -143,10 +151,12 @@ std::int64_t outputs_a_task(std::int64_t out, std::int64_t rows, int threads) {
 
 template <InstructionSet set>
 void linear(const Linear& p, StreamHandle stream) {
-  const std::int64_t outputs = outputs_a_task(p.out * p.heads, p.rows, threads(stream));
+  // Weights are read once for some rows.
+  const std::int64_t numbers = p.heads * p.out * p.w.in * ((p.rows + 7) / 8);
+  const std::int64_t outputs = outputs_a_task(p.out * p.heads, p.rows, threads(stream, numbers));
   const std::int64_t tasks_a_head = (p.out + outputs - 1) / outputs;
   const std::int64_t element_bytes = p.x_type == DType::f32 ? 4 : 2;
-  for_tasks(stream, p.heads * tasks_a_head, [&](std::int64_t task) {
+  for_tasks(stream, p.heads * tasks_a_head, numbers, [&](std::int64_t task) {
     const std::int64_t head = task / tasks_a_head;
     const std::int64_t begin = task % tasks_a_head * outputs;
     const std::int64_t end = std::min(begin + outputs, p.out);
@@ -211,7 +221,8 @@ void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
   constexpr std::int64_t inputs_a_task = 256;
   const std::int64_t tasks_a_head = (p.w.in + inputs_a_task - 1) / inputs_a_task;
   const std::int64_t element_bytes = p.x_type == DType::f32 ? 4 : 2;
-  for_tasks(stream, p.heads * tasks_a_head, [&](std::int64_t task) {
+  const std::int64_t numbers = p.heads * p.out * p.w.in * p.rows;
+  for_tasks(stream, p.heads * tasks_a_head, numbers, [&](std::int64_t task) {
     const std::int64_t head = task / tasks_a_head;
     const std::int64_t begin = task % tasks_a_head * inputs_a_task;
     transposed_tile(

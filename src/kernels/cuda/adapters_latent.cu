@@ -1,4 +1,8 @@
-// kv_b of MLA in absorbed form: a block is a row and a head.
+// kv_b of MLA in absorbed form: a block is a head and a row, or some neighbours.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/adapters.cuh"
 #include "kernels/cuda/adapters.h"
@@ -12,146 +16,261 @@ constexpr int warps = threads / 32;
 // Ranks that a block keeps at a time.
 constexpr int ranks_at_once = 64;
 
-__device__ std::int64_t head_offset(const AdaptLatent& p) {
-  return std::int64_t{blockIdx.x} * p.heads_stride + std::int64_t{blockIdx.y} * p.heads_head_stride;
-}
-__device__ float* latent_row(const AdaptLatent& p) {
-  return p.latent_data + std::int64_t{blockIdx.x} * p.latent_stride +
-         std::int64_t{blockIdx.y} * p.latent_head_stride;
+// Rows of prompts are neighbours with one label; few rows are sequences that decode, and spread.
+constexpr std::int64_t few_rows = 256;
+constexpr int rows_of_prompts = 8;
+
+// Neighbours with one label among a block's rows: what an adapter's numbers are read for once.
+struct Run {
+  std::int64_t first = 0;
+  int count = 0;
+  TermRange range{};
+};
+template <int tile_rows>
+__device__ Run run_from(const AdaptLatent& p, std::int64_t first) {
+  const std::int64_t end = min((std::int64_t{blockIdx.x} + 1) * tile_rows, p.adapters.rows);
+  Run run{.first = first};
+  if (first >= end) return run;
+  const std::int32_t label = p.adapters.labels[first];
+  while (first + run.count < end && p.adapters.labels[first + run.count] == label) ++run.count;
+  run.range = terms_of(p.adapters, label);
+  return run;
 }
 
+// body(run) for all of the block's rows.
+template <int tile_rows, class Body>
+__device__ void for_runs(const AdaptLatent& p, const Body& body) {
+  std::int64_t first = std::int64_t{blockIdx.x} * tile_rows;
+  for (Run run = run_from<tile_rows>(p, first); run.count > 0;
+       run = run_from<tile_rows>(p, first)) {
+    body(run);
+    first += run.count;
+  }
+}
+
+__device__ std::int64_t heads_offset(const AdaptLatent& p, std::int64_t row) {
+  return row * p.heads_stride + std::int64_t{blockIdx.y} * p.heads_head_stride;
+}
+__device__ float* latent_row(const AdaptLatent& p, std::int64_t row) {
+  return p.latent_data + row * p.latent_stride + std::int64_t{blockIdx.y} * p.latent_head_stride;
+}
+
+template <int tile_rows>
 __global__ void __launch_bounds__(threads) scale_queries(AdaptLatent p) {
   wait_for_previous_grid();
   launch_dependents();
-  const TermRange range = terms_of(p.adapters, p.adapters.labels[blockIdx.x]);
-  if (range.end != range.begin + 1) return;
-  const AdapterTerm term = p.adapters.terms[range.begin];
-  if (!has_site(p.adapters, term, p.site)) return;
-  const float* const all_gains = term.sites[p.site].gain;
-  if (all_gains == nullptr) return;
-  const float* const gain = all_gains + blockIdx.y * p.rows_a_head;
-  const std::int64_t at = head_offset(p);
-  for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
-    store_activation(p.heads_data, p.heads_type, at + d,
-                     activation_at(p.heads_data, p.heads_type, at + d) * gain[d]);
+  for_runs<tile_rows>(p, [&](const Run& run) {
+    if (run.range.end != run.range.begin + 1) return;
+    const AdapterTerm term = p.adapters.terms[run.range.begin];
+    if (!has_site(p.adapters, term, p.site)) return;
+    const float* const all_gains = term.sites[p.site].gain;
+    if (all_gains == nullptr) return;
+    const float* const gain = all_gains + blockIdx.y * p.rows_a_head;
+    for (int n = 0; n < run.count; ++n) {
+      const std::int64_t at = heads_offset(p, run.first + n);
+      for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
+        store_activation(p.heads_data, p.heads_type, at + d,
+                         activation_at(p.heads_data, p.heads_type, at + d) * gain[d]);
+    }
+  });
+}
+
+// What a block shares: its rows' inputs, then their rank space.
+struct Shared {
+  float* inputs;  // [tile_rows][width]
+  float* ranks;   // [tile_rows][ranks_at_once]
+};
+template <int tile_rows>
+__device__ Shared shared_of(std::int64_t width) {
+  extern __shared__ float numbers[];
+  return {.inputs = numbers, .ranks = numbers + tile_rows * width};
+}
+template <int tile_rows>
+std::size_t shared_bytes(std::int64_t width) {
+  return sizeof(float) * tile_rows * (static_cast<std::size_t>(width) + ranks_at_once);
 }
 
 // latent += A^T (scale * B_keys^T q), a term and some of its ranks at a time.
-template <class Pages>
+template <class Pages, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
-  __shared__ float ranks[ranks_at_once];
   wait_for_previous_grid();
   launch_dependents();
-  const TermRange range = terms_of(p.adapters, p.adapters.labels[blockIdx.x]);
-  const std::int64_t q = head_offset(p);
+  const Shared shared = shared_of<tile_rows>(p.width);
   const std::int64_t first = blockIdx.y * p.rows_a_head;
   const std::int64_t out = p.heads * p.rows_a_head;
-  float* const latent = latent_row(p);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = range.begin; i < range.end; ++i) {
-    const AdapterTerm term = p.adapters.terms[i];
-    if (!has_site(p.adapters, term, p.site)) continue;
-    const FactorEntry factor = term.sites[p.site].factor;
-    const float scale = factor.scale[0] * term.scale;
-    for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
-      const int count = min(ranks_at_once, factor.rank - begin);
-      for (int r = warp; r < count; r += warps) {
-        float sum = 0;
-        for (std::int64_t d = lane; d < p.width; d += 32)
-          sum = fmaf(activation_at(p.heads_data, p.heads_type, q + d),
-                     row_scale<Pages>(factor.b, out, factor.split, first + d) *
-                         number_at<Pages>(factor.b, (first + d) * factor.split + begin + r),
-                     sum);
-        sum = sum_of_warp(sum);
-        if (lane == 0)
-          ranks[r] = scale * sum * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r);
-      }
-      __syncthreads();
-      for (std::int64_t k = threadIdx.x; k < p.latent; k += threads) {
-        float sum = latent[k];
-        for (int r = 0; r < count; ++r)
-          sum = fmaf(ranks[r], number_at<Pages>(factor.a, (begin + r) * p.latent + k), sum);
-        latent[k] = sum;
-      }
-      __syncthreads();
+  for_runs<tile_rows>(p, [&](const Run& run) {
+    if (run.range.begin == run.range.end) return;
+    for (int n = 0; n < run.count; ++n) {
+      const std::int64_t q = heads_offset(p, run.first + n);
+      for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
+        shared.inputs[n * p.width + d] = activation_at(p.heads_data, p.heads_type, q + d);
     }
-  }
+    __syncthreads();
+    for (int i = run.range.begin; i < run.range.end; ++i) {
+      const AdapterTerm term = p.adapters.terms[i];
+      if (!has_site(p.adapters, term, p.site)) continue;
+      const FactorEntry factor = term.sites[p.site].factor;
+      const float scale = factor.scale[0] * term.scale;
+      for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
+        const int count = min(ranks_at_once, factor.rank - begin);
+        for (int r = warp; r < count; r += warps) {
+          float sums[tile_rows] = {};
+          for (std::int64_t d = lane; d < p.width; d += 32) {
+            const float b = row_scale<Pages>(factor.b, out, factor.split, first + d) *
+                            number_at<Pages>(factor.b, (first + d) * factor.split + begin + r);
+#pragma unroll
+            for (int n = 0; n < tile_rows; ++n)
+              if (n < run.count) sums[n] = fmaf(shared.inputs[n * p.width + d], b, sums[n]);
+          }
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n) {
+            const float sum = sum_of_warp(sums[n]);
+            if (lane == 0)
+              shared.ranks[n * ranks_at_once + r] =
+                  scale * sum * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r);
+          }
+        }
+        __syncthreads();
+        for (std::int64_t k = threadIdx.x; k < p.latent; k += threads) {
+          float sums[tile_rows];
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n)
+            sums[n] = n < run.count ? latent_row(p, run.first + n)[k] : 0;
+          for (int r = 0; r < count; ++r) {
+            const float a = number_at<Pages>(factor.a, (begin + r) * p.latent + k);
+#pragma unroll
+            for (int n = 0; n < tile_rows; ++n)
+              sums[n] = fmaf(shared.ranks[n * ranks_at_once + r], a, sums[n]);
+          }
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n)
+            if (n < run.count) latent_row(p, run.first + n)[k] = sums[n];
+        }
+        __syncthreads();
+      }
+    }
+  });
 }
 
 // values = (values + scale * (B_values (A latent) + lora_bias)) x gain.
-template <class Pages>
+template <class Pages, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
-  __shared__ float ranks[ranks_at_once];
   wait_for_previous_grid();
   launch_dependents();
-  const TermRange range = terms_of(p.adapters, p.adapters.labels[blockIdx.x]);
+  const Shared shared = shared_of<tile_rows>(p.latent);
   const std::int64_t out = p.heads * p.rows_a_head;
   const std::int64_t first = (blockIdx.y + 1) * p.rows_a_head - p.width;
-  float* const values = static_cast<float*>(p.heads_data) + head_offset(p);
-  const float* const latent = latent_row(p);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int i = range.begin; i < range.end; ++i) {
-    const AdapterTerm term = p.adapters.terms[i];
-    if (!has_site(p.adapters, term, p.site)) continue;
-    const SiteEntry entry = term.sites[p.site];
-    const FactorEntry& factor = entry.factor;
-    const float scale = factor.scale[0] * term.scale;
-    for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
-      const int count = min(ranks_at_once, factor.rank - begin);
-      for (int r = warp; r < count; r += warps) {
-        float sum = 0;
-        for (std::int64_t k = lane; k < p.latent; k += 32)
-          sum = fmaf(number_at<Pages>(factor.a, (begin + r) * p.latent + k), latent[k], sum);
-        sum = sum_of_warp(sum);
-        if (lane == 0)
-          ranks[r] = scale * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r) * sum;
-      }
-      __syncthreads();
-      for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
-        float sum = 0;
-        for (int r = 0; r < count; ++r)
-          sum = fmaf(number_at<Pages>(factor.b, (first + d) * factor.split + begin + r), ranks[r],
-                     sum);
-        values[d] =
-            __fmaf_rn(row_scale<Pages>(factor.b, out, factor.split, first + d), sum, values[d]);
-      }
-      __syncthreads();
+  for_runs<tile_rows>(p, [&](const Run& run) {
+    if (run.range.begin == run.range.end) return;
+    const auto values = [&](int n) {
+      return static_cast<float*>(p.heads_data) + heads_offset(p, run.first + n);
+    };
+    for (int n = 0; n < run.count; ++n) {
+      for (std::int64_t k = threadIdx.x; k < p.latent; k += threads)
+        shared.inputs[n * p.latent + k] = latent_row(p, run.first + n)[k];
     }
-    // A thread's own numbers: nobody waits.
-    for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
-      float value = values[d];
-      if (entry.lora_bias != nullptr) value = __fmaf_rn(scale, entry.lora_bias[first + d], value);
-      if (entry.gain != nullptr) value = __fmul_rn(value, entry.gain[first + d]);
-      values[d] = value;
+    __syncthreads();
+    for (int i = run.range.begin; i < run.range.end; ++i) {
+      const AdapterTerm term = p.adapters.terms[i];
+      if (!has_site(p.adapters, term, p.site)) continue;
+      const SiteEntry entry = term.sites[p.site];
+      const FactorEntry& factor = entry.factor;
+      const float scale = factor.scale[0] * term.scale;
+      for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
+        const int count = min(ranks_at_once, factor.rank - begin);
+        for (int r = warp; r < count; r += warps) {
+          float sums[tile_rows] = {};
+          for (std::int64_t k = lane; k < p.latent; k += 32) {
+            const float a = number_at<Pages>(factor.a, (begin + r) * p.latent + k);
+#pragma unroll
+            for (int n = 0; n < tile_rows; ++n)
+              if (n < run.count) sums[n] = fmaf(a, shared.inputs[n * p.latent + k], sums[n]);
+          }
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n) {
+            const float sum = sum_of_warp(sums[n]);
+            if (lane == 0)
+              shared.ranks[n * ranks_at_once + r] =
+                  scale * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r) * sum;
+          }
+        }
+        __syncthreads();
+        for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
+          float sums[tile_rows] = {};
+          for (int r = 0; r < count; ++r) {
+            const float b = number_at<Pages>(factor.b, (first + d) * factor.split + begin + r);
+#pragma unroll
+            for (int n = 0; n < tile_rows; ++n)
+              sums[n] = fmaf(b, shared.ranks[n * ranks_at_once + r], sums[n]);
+          }
+          const float row = row_scale<Pages>(factor.b, out, factor.split, first + d);
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n)
+            if (n < run.count) values(n)[d] = __fmaf_rn(row, sums[n], values(n)[d]);
+        }
+        __syncthreads();
+      }
+      if (entry.lora_bias == nullptr && entry.gain == nullptr) continue;
+      // A thread's own numbers: nobody waits.
+      for (int n = 0; n < run.count; ++n) {
+        for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
+          float value = values(n)[d];
+          if (entry.lora_bias != nullptr)
+            value = __fmaf_rn(scale, entry.lora_bias[first + d], value);
+          if (entry.gain != nullptr) value = __fmul_rn(value, entry.gain[first + d]);
+          values(n)[d] = value;
+        }
+      }
     }
-  }
+    __syncthreads();
+  });
 }
 
-LaunchShape shape_of(const AdaptLatent& params) {
-  return {.grid = static_cast<unsigned>(params.adapters.rows),
+template <int tile_rows>
+LaunchShape shape_of(const AdaptLatent& params, std::size_t shared_bytes) {
+  return {.grid = static_cast<unsigned>((params.adapters.rows + tile_rows - 1) / tile_rows),
           .grid_y = static_cast<unsigned>(params.heads),
-          .threads = threads};
+          .threads = threads,
+          .shared_bytes = shared_bytes};
+}
+
+// body(rows of a tile)
+template <class Body>
+void with_tile(const AdaptLatent& params, const Body& body) {
+  if (params.adapters.rows <= few_rows) {
+    body(std::integral_constant<int, 1>{});
+  } else {
+    body(std::integral_constant<int, rows_of_prompts>{});
+  }
 }
 
 }  // namespace
 
 void scale_latent_queries(const AdaptLatent& params, StreamHandle stream) {
-  queue("adapters' query gains", scale_queries, shape_of(params), stream, params);
+  with_tile(params, [&](auto rows) {
+    queue("adapters' query gains", scale_queries<rows>, shape_of<rows>(params, 0), stream, params);
+  });
 }
 
 void adapt_latent_queries(const AdaptLatent& params, StreamHandle stream) {
   with_pages(params.adapters.pages, [&](auto pages) {
-    queue("adapters' latent queries", latent_queries<decltype(pages)>, shape_of(params), stream,
-          params);
+    with_tile(params, [&](auto rows) {
+      queue("adapters' latent queries", latent_queries<decltype(pages), rows>,
+            shape_of<rows>(params, shared_bytes<rows>(params.width)), stream, params);
+    });
   });
 }
 
 void adapt_latent_values(const AdaptLatent& params, StreamHandle stream) {
   with_pages(params.adapters.pages, [&](auto pages) {
-    queue("adapters' latent values", latent_values<decltype(pages)>, shape_of(params), stream,
-          params);
+    with_tile(params, [&](auto rows) {
+      queue("adapters' latent values", latent_values<decltype(pages), rows>,
+            shape_of<rows>(params, shared_bytes<rows>(params.latent)), stream, params);
+    });
   });
 }
 

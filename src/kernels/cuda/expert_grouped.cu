@@ -6,13 +6,13 @@
 #include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/instances.h"
 #include "kernels/cuda/grouped/resolve.cuh"
+#include "kernels/cuda/grouped/shrinks.h"
 
 namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
 
 constexpr int combine_threads = 256;
-constexpr int tile_window = 48;
 
 // A block a token, 8 columns a thread at a time.
 __global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
@@ -71,13 +71,14 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const std::int64_t column_blocks = (g.shape.hidden + 63) / 64;
   const std::int64_t summed = std::min<std::int64_t>(tokens, summed_pairs);
   const std::int64_t permuted = pairs / permute_block + 1;
-  const std::int64_t count = 2 + 3 * tiles + summed * column_blocks + permuted;
+  const std::int64_t count = 4 + 3 * tiles + summed * column_blocks + permuted;
   int* const both = cut.take<int>(2 * count);
   int* next = both + g.turn % 2 * count;
   p.counters.next_run = both + (g.turn + 1) % 2 * count;
   p.counters.count = static_cast<int>(count);
   p.counters.next_item = next;
-  next += 2;
+  p.counters.next_shrink = next + 2;
+  next += 4;
   p.counters.tile_done = next;
   next += tiles;
   p.seam[0].done = next;
@@ -215,15 +216,13 @@ Result<LaunchParams> launch_params(const GroupedTiles& tiles, const LayerParams&
   l.inside = tiles.inside;
   l.in_turn = tiles.in_turn;
   l.sum = tiles.sum_inside;
-  // In prefill tiles go round about once over all blocks before the next window's shrinks.
-  l.window = tiles.rows == GroupedTiles::Rows::r256 ? tile_window : 1 << 30;
   l.token_bytes = tiles.width * 2 * kernel.stage_k;
   l.gate_up_tiles = (2 * p.inner + kernel.rows - 1) / kernel.rows;
   l.down_tiles = (p.hidden + kernel.rows - 1) / kernel.rows;
   cudaFuncAttributes attributes{};
   MOTLEY_TRY_VOID(launched(cudaFuncGetAttributes(&attributes, kernel.kernel), "the experts"));
   // A shrink's products read 4 KB behind the rows that it has.
-  const int slack = lora ? 4096 : 0;
+  const int slack = lora && tiles.rows != GroupedTiles::Rows::r256 ? 4096 : 0;
   const int budget = 228 * 1024 / tiles.blocks_per_sm - 1024 -
                      static_cast<int>(attributes.sharedSizeBytes) - 1024 - slack;
   const int stage = kernel.weight_bytes + l.token_bytes;
@@ -337,6 +336,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
     return tiles;
   }
   tiles.inside = false;
+  if (lora && pairs > 4 * experts && pairs <= 8 * experts) {
+    tiles.width = 16;
+    return tiles;
+  }
   tiles.gather = Gather::copies;
   if (pairs <= 4 * experts && (int4 || lora)) {
     tiles.width = 16;
@@ -345,6 +348,7 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   // From here on few tiles read an expert's weights: tall ones, as wide as its tokens.
   tiles.rows = Rows::r256;
   tiles.blocks_per_sm = 1;
+  tiles.one_launch = !lora;  // shrinks stand between
   tiles.width = pairs <= 40 * experts ? 64 : 128;
   if (!int4 && !lora && pairs > 96 * experts && pairs <= 144 * experts) tiles.width = 160;
   if (pairs >= (int4 ? 128 : 145) * experts) tiles.gather = Gather::permuted;
@@ -364,7 +368,7 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   if (kernel.kernel == nullptr || (small && tiles.gather == GroupedTiles::Gather::permuted) ||
       (boxes && (!small || tiles.width > 32)) || (tiles.inside && to_sort > kernel.inside) ||
       (tiles.inside && !tiles.sum_inside) || (tiles.sum_inside && (!small || !tiles.one_launch)) ||
-      (!boxes && tiles.rows == GroupedTiles::Rows::r64))
+      (!boxes && tiles.rows == GroupedTiles::Rows::r64) || (lora && !small && tiles.one_launch))
     return Error(ErrorCode::internal, "no grouped expert kernel has these tiles", "experts",
                  "use choose_grouped_tiles()");
   LayerParams p = params_of(params, tiles);
@@ -374,12 +378,20 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   MOTLEY_TRY_VOID(make_maps(maps, params, p, kernel));
   if (!tiles.inside) MOTLEY_TRY_VOID(plan_and_resolve(params, p, stream));
   const auto grid = static_cast<unsigned>(params.multiprocessors * tiles.blocks_per_sm);
+  const auto shrink = [&](int seam) -> Result<void> {
+    if (!lora || small) return {};
+    const Pages pages = params.deltas.factor_type == DType::bf16 ? Pages::bf16 : Pages::f8;
+    return shrink_pieces(p, seam, pages, l.gate_up_tiles * kernel.warpgroups,
+                         params.multiprocessors, stream);
+  };
+  MOTLEY_TRY_VOID(shrink(0));
   if (tiles.one_launch) {
     l.phase = Phase::both;
     MOTLEY_TRY_VOID(launch_kernel(kernel, grid, shared, p, l, maps, stream));
   } else {
     l.phase = Phase::gate_up;
     MOTLEY_TRY_VOID(launch_kernel(kernel, grid, shared, p, l, maps, stream));
+    MOTLEY_TRY_VOID(shrink(1));
     l.phase = Phase::down;
     l.permute_lanes = 0;
     MOTLEY_TRY_VOID(launch_kernel(kernel, grid, shared, p, l, maps, stream));

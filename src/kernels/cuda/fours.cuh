@@ -92,16 +92,27 @@ void with_flag(bool flag, const Body& body) {
   }
 }
 
-inline constexpr int most_four_threads = 256;
+inline constexpr unsigned four_threads = 256;
+
+// Long rows have several blocks, of short ones a block has several.
+struct FourGrid {
+  unsigned blocks_per_row = 1;
+  unsigned rows_per_block = 1;
+  unsigned threads_per_row = four_threads;
+};
 
 template <class Body>
-__global__ void __launch_bounds__(most_four_threads)
-    each_four(Body body, std::int64_t width, unsigned blocks_per_row) {
+__global__ void __launch_bounds__(four_threads)
+    each_four(Body body, std::int64_t rows, std::int64_t width, FourGrid grid) {
   launch_dependents();
   wait_for_previous_grid();
+  const unsigned row_of_block = threadIdx.x / grid.threads_per_row;
+  const unsigned thread = threadIdx.x % grid.threads_per_row;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x / grid.blocks_per_row} * grid.rows_per_block + row_of_block;
   const std::int64_t at =
-      4 * (std::int64_t{blockIdx.x % blocks_per_row} * blockDim.x + threadIdx.x);
-  if (at < width) body(std::int64_t{blockIdx.x / blocks_per_row}, at);
+      4 * (std::int64_t{blockIdx.x % grid.blocks_per_row} * grid.threads_per_row + thread);
+  if (row_of_block < grid.rows_per_block && row < rows && at < width) body(row, at);
 }
 
 // body(row, at) for every four of every row.
@@ -110,13 +121,17 @@ void for_fours(std::string_view name, std::int64_t rows, std::int64_t width, Str
                const Body& body) {
   if (rows <= 0 || width <= 0) return;
   const std::int64_t fours = (width + 3) / 4;
-  const std::int64_t threads =
-      fours < most_four_threads ? (fours + 31) / 32 * 32 : most_four_threads;
-  const auto blocks_per_row = static_cast<unsigned>((fours + threads - 1) / threads);
+  FourGrid grid;
+  if (fours < four_threads) {
+    grid.threads_per_row = static_cast<unsigned>(fours);
+    grid.rows_per_block = four_threads / grid.threads_per_row;
+  } else {
+    grid.blocks_per_row = static_cast<unsigned>((fours + four_threads - 1) / four_threads);
+  }
+  const std::int64_t groups = (rows + grid.rows_per_block - 1) / grid.rows_per_block;
   queue(name, each_four<Body>,
-        {.grid = static_cast<unsigned>(rows) * blocks_per_row,
-         .threads = static_cast<unsigned>(threads)},
-        stream, body, width, blocks_per_row);
+        {.grid = static_cast<unsigned>(groups) * grid.blocks_per_row, .threads = four_threads},
+        stream, body, rows, width, grid);
 }
 
 }  // namespace motley::kernels::cuda

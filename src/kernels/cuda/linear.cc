@@ -153,7 +153,7 @@ void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
 }
 
 void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
-  linear_transposed_exact(p, stream);
+  if (!linear_transposed_library(p, stream)) linear_transposed_exact(p, stream);
 }
 
 }  // namespace motley::kernels::cuda

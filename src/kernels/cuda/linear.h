@@ -31,9 +31,11 @@ bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> produ
 void linear_slabs(const AddAndNorm& rows, std::span<const Linear> products, const Ahead& ahead,
                   StreamHandle stream);
 
-// cuBLASLt, for bf16 rows times bf16 weights. Unless the call is to be batch-invariant, another
+// cuBLASLt, for bf16 rows times bf16 weights, or for float32 ones, of which products take ten bits
+// behind the point. Unless the call is to be batch-invariant, another
 // number of rows may have another order of sums. False where it has no way to do this one.
 Result<void> open_matmul_library();
 bool linear_library(const Linear& params, StreamHandle stream);
+bool linear_transposed_library(const LinearTransposed& params, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda

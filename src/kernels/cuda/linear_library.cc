@@ -1,4 +1,5 @@
 #include <array>
+#include <cstddef>
 #include <cublasLt.h>
 #include <mutex>
 #include <string_view>
@@ -64,13 +65,18 @@ const Result<Library>& library() {
 
 struct Shape {
   bool one_order;
+  bool transposed;                                      // `out` is summed over
+  bool float32;                                         // rows and weights, else bf16
   std::uint32_t w_alignment, x_alignment, y_alignment;  // of addresses, in bytes
   std::int64_t rows, heads, in, out, x_stride, x_head_stride, w_head_stride, y_stride,
       y_head_stride;
   bool operator==(const Shape&) const = default;
+  std::int64_t x_width() const { return transposed ? out : in; }
+  std::int64_t y_width() const { return transposed ? in : out; }
 };
 
-// What the library wants to know, column-major: y^T [out, rows] = w^T' [out, in] x^T [in, rows].
+// What the library wants to know, column-major: y^T [out, rows] = w^T' [out, in] x^T [in, rows], or
+// y^T [in, rows] = w^T [in, out] x^T [out, rows].
 struct Product {
   Shape shape{};
   bool possible = false;
@@ -99,22 +105,24 @@ constexpr std::int64_t rows_of_one_order = 64;
 
 bool describe_rows(const Library& library, const Shape& shape, std::int64_t rows,
                    Product& product) {
-  return describe(library, CUDA_R_16BF, shape.in, rows, shape.x_stride, shape.heads,
-                  shape.x_head_stride, product.x) &&
-         describe(library, CUDA_R_32F, shape.out, rows, shape.y_stride, shape.heads,
+  return describe(library, shape.float32 ? CUDA_R_32F : CUDA_R_16BF, shape.x_width(), rows,
+                  shape.x_stride, shape.heads, shape.x_head_stride, product.x) &&
+         describe(library, CUDA_R_32F, shape.y_width(), rows, shape.y_stride, shape.heads,
                   shape.y_head_stride, product.y);
 }
 
 void find_way(const Library& library, const Shape& shape, Product& found) {
   found = {.shape = shape};
-  const cublasOperation_t turned = CUBLAS_OP_T;
+  const cudaDataType_t type = shape.float32 ? CUDA_R_32F : CUDA_R_16BF;
+  const cublasOperation_t turned = shape.transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
   const std::int64_t rows = shape.one_order ? rows_of_one_order : shape.rows;
-  if (library.init_product(&found.product, sizeof found.product, CUBLAS_COMPUTE_32F, CUDA_R_32F) !=
-          0 ||
+  if (library.init_product(&found.product, sizeof found.product,
+                           shape.float32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                           CUDA_R_32F) != 0 ||
       library.set_product(&found.product, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned) !=
           0 ||
-      !describe(library, CUDA_R_16BF, shape.in, shape.out, shape.in, shape.heads,
-                shape.w_head_stride, found.w) ||
+      !describe(library, type, shape.in, shape.out, shape.in, shape.heads, shape.w_head_stride,
+                found.w) ||
       !describe_rows(library, shape, rows, found))
     return;
   cublasLtMatmulPreferenceOpaque_t preference{};
@@ -153,8 +161,8 @@ class Products {
  public:
   Product& find(const Library& library, const Shape& shape) {
     std::uint64_t place = 0;
-    for (const std::int64_t number :
-         {shape.rows, shape.heads, shape.in, shape.out, shape.x_stride, shape.y_stride})
+    for (const std::int64_t number : {shape.rows, shape.heads, shape.in, shape.out, shape.x_stride,
+                                      shape.y_stride, std::int64_t{shape.transposed}})
       place = (place ^ static_cast<std::uint64_t>(number)) * 0x9E3779B97F4A7C15U;
     Product& product = products_[place >> 56];
     if (!(product.shape == shape)) find_way(library, shape, product);
@@ -165,14 +173,22 @@ class Products {
   std::array<Product, 256> products_;
 };
 
-const std::uint16_t* first_row(const Linear& p) {
-  return static_cast<const std::uint16_t*>(p.w.data) + p.w_first * p.w.in;
+std::int64_t number_bytes(const Linear& p) { return bits(p.x_type) / 8; }
+
+const std::byte* first_row(const Linear& p) {
+  return static_cast<const std::byte*>(p.w.data) + p.w_first * p.w.in * number_bytes(p);
 }
 
 std::uint32_t alignment_of(const void* data) {
   constexpr std::uintptr_t most = 256;
   const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(data) | most;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+// Weights of the type that rows have.
+bool has_rows_type(const Linear& p) {
+  return p.x_type == DType::bf16 ? p.w.kind == WeightKind::bf16
+                                 : p.x_type == DType::f32 && p.w.kind == WeightKind::f32;
 }
 
 // In one order the way must not depend on where a piece begins.
@@ -182,9 +198,11 @@ bool suits_one_order(const Linear& p) {
          alignment_of(p.y) >= alignment && p.x_stride % 8 == 0 && p.y_stride % 4 == 0;
 }
 
-Shape shape_of(const Linear& p) {
+Shape shape_of(const Linear& p, bool transposed) {
   const bool any = !p.batch_invariant;
   return {.one_order = p.batch_invariant,
+          .transposed = transposed,
+          .float32 = p.x_type == DType::f32,
           .w_alignment = any ? alignment_of(first_row(p)) : 16,
           .x_alignment = any ? alignment_of(p.x) : 16,
           .y_alignment = any ? alignment_of(p.y) : 16,
@@ -209,17 +227,10 @@ cublasStatus_t multiply(const Library& library, Product& product, const Linear& 
                           static_cast<cudaStream_t>(stream.native));
 }
 
-}  // namespace
-
-Result<void> open_matmul_library() {
-  if (!library().ok()) return library().error();
-  return {};
-}
-
-bool linear_library(const Linear& p, StreamHandle stream) {
-  if (p.exact || p.w.kind != WeightKind::bf16 || p.x_type != DType::bf16 || !library().ok())
-    return false;
-  if (p.rows <= 0 || p.out <= 0 || p.heads <= 0) return true;
+bool multiply_rows(const Linear& p, bool transposed, StreamHandle stream) {
+  if (p.exact || !has_rows_type(p) || !library().ok()) return false;
+  if (p.rows <= 0 || p.heads <= 0) return true;
+  if (p.out <= 0) return !transposed;  // else a sum of nothing
   if (p.batch_invariant && !suits_one_order(p)) return false;
   static std::mutex mutex;
   static Products products;
@@ -229,9 +240,9 @@ bool linear_library(const Linear& p, StreamHandle stream) {
   for (std::int64_t first = 0; first < p.rows; first += piece) {
     Linear part = p;
     part.rows = std::min(piece, p.rows - first);
-    part.x = static_cast<const std::uint16_t*>(p.x) + first * p.x_stride;
+    part.x = static_cast<const std::byte*>(p.x) + first * p.x_stride * number_bytes(p);
     part.y += first * p.y_stride;
-    Product& product = products.find(lt, shape_of(part));
+    Product& product = products.find(lt, shape_of(part, transposed));
     if (!product.possible) {
       MOTLEY_CHECK(first == 0, "a way for a piece is one for its rest");
       return false;
@@ -240,6 +251,21 @@ bool linear_library(const Linear& p, StreamHandle stream) {
     if (status != CUBLAS_STATUS_SUCCESS) keep_error(library_error("multiply", status));
   }
   return true;
+}
+
+}  // namespace
+
+Result<void> open_matmul_library() {
+  if (!library().ok()) return library().error();
+  return {};
+}
+
+bool linear_library(const Linear& p, StreamHandle stream) {
+  return multiply_rows(p, false, stream);
+}
+
+bool linear_transposed_library(const LinearTransposed& p, StreamHandle stream) {
+  return multiply_rows(p, true, stream);
 }
 
 }  // namespace motley::kernels::cuda

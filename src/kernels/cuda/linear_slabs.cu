@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   if (warp == 0) {
     if (lane < p.slots) {
       bar_init(smem_addr(barriers.full + lane), 1);
-      bar_init(smem_addr(barriers.empty + lane), warps);
+      bar_init(smem_addr(barriers.empty + lane), threads);
     }
     fence_bar_init();
     __syncwarp();
@@ -270,8 +270,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) acc[b][i] += low[i] + high[i];
-        __syncwarp();
-        if (lane == 0) bar_arrive(smem_addr(barriers.empty + place.slot));
+        bar_arrive(smem_addr(barriers.empty + place.slot));
         // A slot is filled anew one chunk later, when no warp is likely to be still at it.
         if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
         used = true;

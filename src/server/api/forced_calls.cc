@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "server/output/call_reader.h"
 #include "server/output/forced_parsers.h"
+#include "server/output/harmony_parser.h"
 #include "server/output/tagged_parser.h"
 
 namespace motley::server {
@@ -160,16 +161,49 @@ ForcedCalls listed_calls(std::span<const Function> functions, bool several) {
   return {.grammar = structural_tag(sequence(std::move(parts))), .read = Read::list};
 }
 
+// gpt-oss's head of a call to a function: its name and what follows it have special tokens.
+constexpr std::string_view harmony_call = "<|channel|>commentary to=functions.";
+constexpr std::string_view constrain_mark = "<|constrain|>";
+constexpr std::string_view message_mark = "<|message|>";
+
+// A call of any of the functions, behind `harmony_call`; nothing where the tokenizer has no marks
+// for it. An answer of this form is one call: its end ends the answer.
+std::optional<ForcedCalls> harmony_calls(std::span<const Function> functions,
+                                         const text::Tokenizer& tokenizer) {
+  const auto constrain = tokenizer.id_of(constrain_mark);
+  const auto message = tokenizer.id_of(message_mark);
+  if (!constrain || !message) return std::nullopt;
+  const auto mark = [](std::int32_t id) { return object_of({{"type", "token"}, {"token", id}}); };
+  json::Array calls;
+  for (const Function& function : functions) {
+    json::Array parts;
+    parts.emplace_back(constant(cat(function.name, " ")));
+    parts.emplace_back(mark(*constrain));
+    parts.emplace_back(constant("json"));
+    parts.emplace_back(mark(*message));
+    parts.emplace_back(arguments_format(function, "json"));
+    calls.emplace_back(sequence(std::move(parts)));
+  }
+  return ForcedCalls{
+      .opening = std::string(harmony_call),
+      .grammar = structural_tag(object_of({{"type", "or"}, {"elements", std::move(calls)}})),
+      .read = Read::native,
+      .told = std::string(harmony_call)};
+}
+
 ForcedCalls choose(const ChatCompletionRequest& request, const ChatFormat& format,
                    const text::Tokenizer& tokenizer, std::string_view prompt) {
   const std::vector<Function> functions = functions_of(request);
   const bool plain = std::ranges::all_of(functions, is_plain);
   const bool one = request.tool_use == ToolUse::one_named;
-  if (format.harmony && plain && (one || (functions.size() == 1 && !request.parallel_calls)))
-    return {.opening = cat("<|channel|>commentary to=functions.", functions.front().name,
-                           " <|constrain|>json<|message|>"),
+  if (format.harmony && plain && functions.size() == 1)
+    return {.opening = cat(harmony_call, functions.front().name, " ", constrain_mark, "json",
+                           message_mark),
             .grammar = {.kind = GrammarSpec::Kind::json_schema,
                         .text = json::write(functions.front().parameters)}};
+  if (format.harmony && plain) {
+    if (auto native = harmony_calls(functions, tokenizer)) return *std::move(native);
+  }
 
   ForcedCalls forced;
   if (format.calls && plain && can_write(format, tokenizer, false)) {
@@ -221,8 +255,13 @@ std::unique_ptr<OutputParser> make_forced_parser(const ForcedCalls& forced,
     case Read::native:
       break;
   }
-  auto parser = std::make_unique<TaggedParser>(
-      TaggedParser::Options{.calls = format.calls, .schemas = ToolSchemas(*request.inputs.tools)});
+  std::unique_ptr<OutputParser> parser;
+  if (format.harmony) {
+    parser = std::make_unique<HarmonyParser>();
+  } else {
+    parser = std::make_unique<TaggedParser>(TaggedParser::Options{
+        .calls = format.calls, .schemas = ToolSchemas(*request.inputs.tools)});
+  }
   const ParsedOutput nothing = parser->push(forced.told);
   MOTLEY_CHECK(nothing.empty(), "what was told begins a call and is no part of it");
   return parser;

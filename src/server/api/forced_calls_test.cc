@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/temporary_folder.h"
+#include "base/files.h"
 #include "engine/grammar/check.h"
 #include "engine/grammar/grammar.h"
-#include "text/model_text.h"
+#include "engine/grammar/vocabulary.h"
+#include "text/tokenizer.h"
 
 namespace motley::server {
 namespace {
@@ -19,19 +20,38 @@ CallPiece call(std::string_view name, std::string_view arguments) {
   return {.begins = true, .name = std::string(name), .arguments = std::string(arguments)};
 }
 
+std::string qwen_file() {
+  return read_text(MOTLEY_TOKENIZERS "/qwen2/tokenizer.json", 100'000'000).value();
+}
+text::Tokenizer qwen_tokenizer() {
+  return text::Tokenizer::parse(qwen_file(), "tokenizer.json").value();
+}
+// With gpt-oss's marks for two of its own.
+text::Tokenizer harmony_tokenizer() {
+  std::string file = qwen_file();
+  const auto rename = [&](std::string_view from, std::string_view to) {
+    const std::size_t at = file.find(from);
+    ASSERT_NE(at, std::string::npos);
+    file.replace(at, from.size(), to);
+  };
+  rename("<|im_start|>", "<|constrain|>");
+  rename("<|im_end|>", "<|message|>");
+  return text::Tokenizer::parse(file, "tokenizer.json").value();
+}
+
 // Answers that must call some of two functions, under a grammar over bytes.
 class Forced {
  public:
   Forced(const ChatFormat& format, std::string_view choice, bool parallel = true,
-         bool strict = false)
-      : format_(format) {
+         bool strict = false, text::Tokenizer tokenizer = qwen_tokenizer())
+      : format_(format), tokenizer_(std::move(tokenizer)) {
     const std::string body =
         cat(R"({"messages": [{"role": "user", "content": "x"}], "tools": [
       {"type": "function", "function": {"name": "find", "strict": )",
             strict ? "true" : "false", R"(, "parameters": {"type": "object",
         "properties": {"what": {"$ref": "#/$defs/text"}, "most": {"type": "integer"}},
         "required": ["what"], "additionalProperties": false,
-        "$defs": {"text": {"type": "string"}}}}},
+        "$defs": {"text": {"type": "string", "maxLength": 9}}}}},
       {"type": "function", "function": {"name": "stop", "parameters": {"type": "object",
         "properties": {}, "additionalProperties": false}}}], "tool_choice": )",
             choice, R"(, "parallel_tool_calls": )", parallel ? "true" : "false", "}");
@@ -40,15 +60,10 @@ class Forced {
         read_chat_completion_request(json::parse(body, "body").value(),
                                      {.base = "base", .vocabulary = 256, .defaults = &defaults})
             .value();
-    const TemporaryFolder folder;
-    std::filesystem::copy_file(MOTLEY_TOKENIZERS "/qwen2/tokenizer.json",
-                               folder / "tokenizer.json");
-    const auto model = text::ModelText::load(folder.path()).value();
     if (request_.must_call())
-      calls_ =
-          force_calls(request_, format_, model.tokenizer(), "<|im_start|>assistant\n<think>\n");
+      calls_ = force_calls(request_, format_, tokenizer_, "<|im_start|>assistant\n<think>\n");
     else
-      calls_.grammar = strict_calls(request_, format_, model.tokenizer()).value_or(GrammarSpec{});
+      calls_.grammar = strict_calls(request_, format_, tokenizer_).value_or(GrammarSpec{});
     const auto checked = engine::check_grammar(calls_.grammar);
     EXPECT_TRUE(checked.ok()) << checked.error().message();
   }
@@ -69,6 +84,24 @@ class Forced {
     return state.may_end();
   }
 
+  // The same in tokens of the model, special ones among them.
+  bool takes_tokens(std::string_view text) const {
+    const auto ids = tokenizer_.encode(text, {.add_special_tokens = false}).value();
+    const auto vocabulary = engine::grammar_vocabulary(tokenizer_, tokenizer_.size(), {}).value();
+    const auto grammar = engine::Grammar::compile(calls_.grammar, vocabulary);
+    EXPECT_TRUE(grammar.ok()) << grammar.error().message() << calls_.grammar.text;
+    if (!grammar.ok()) return false;
+    engine::GrammarState state(*grammar, {});
+    std::vector<std::uint32_t> mask((static_cast<std::size_t>(tokenizer_.size()) + 31) / 32);
+    for (const std::int32_t id : ids) {
+      state.fill_mask(mask);
+      const bool may = ((mask[static_cast<std::size_t>(id) / 32] >> (id % 32)) & 1U) != 0;
+      EXPECT_EQ(state.accept(id), may) << "mask and state agree at " << tokenizer_.bytes_of(id);
+      if (!may) return false;
+    }
+    return state.may_end();
+  }
+
   std::vector<CallPiece> read(std::string_view text) const {
     const auto parser = make_forced_parser(calls_, request_, format_);
     ParsedOutput output = parser->push(text);
@@ -79,6 +112,7 @@ class Forced {
 
  private:
   ChatFormat format_;
+  text::Tokenizer tokenizer_;
   ChatCompletionRequest request_;
   ForcedCalls calls_;
 };
@@ -147,10 +181,24 @@ TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
   EXPECT_TRUE(strict.takes(cat("Well.\n", good, "\n", good)));
   EXPECT_FALSE(strict.takes(call_with(R"({"most": "x"})")));
   EXPECT_FALSE(strict.takes("<tool_call>find</tool_call>"));
+  EXPECT_TRUE(strict.takes_tokens("Well.<|im_start|>")) << "free, as without a grammar";
   EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
   // Nobody asked for it, or no grammar can write the form.
   EXPECT_EQ(Forced(format, "\"auto\"").grammar(), GrammarSpec{});
   EXPECT_EQ(Forced({.harmony = true}, "\"auto\"", true, true).grammar(), GrammarSpec{});
+}
+
+TEST(ForcedCalls, InHarmony) {
+  const Forced any({.harmony = true}, required, true, false, harmony_tokenizer());
+  EXPECT_EQ(any.opening(), "<|channel|>commentary to=functions.");
+  const std::string_view found = R"(find <|constrain|>json<|message|>{"what": "x"})";
+  EXPECT_TRUE(any.takes_tokens(found));
+  EXPECT_TRUE(any.takes_tokens("stop <|constrain|>json<|message|>{}"));
+  EXPECT_FALSE(any.takes_tokens("lose <|constrain|>json<|message|>{}"));
+  EXPECT_FALSE(any.takes_tokens("find json<|message|>{}"));
+  EXPECT_FALSE(any.takes_tokens(R"(find <|constrain|>json<|message|>{"what": "<|message|>"})"))
+      << "what a grammar says of text never leads to a special token";
+  EXPECT_THAT(any.read(found), ElementsAre(call("find", R"({"what": "x"})")));
 }
 
 TEST(ForcedCalls, OfModelsWithoutAFormThatGrammarsCanWrite) {

@@ -145,10 +145,10 @@ Automaton::Found Automaton::find(const Alphabet& alphabet, std::string_view text
       at = next;
     }
     if (at == end && (table[row + row_length_ - 1] & match_bit) != 0) match = end;
-    if (match != nullptr) return {.match = Span{.begin = place(start), .end = place(match)}};
-    if (start == end) return {};
     steps += place(at) - place(start) + 1;
-    if (steps > most_steps) return {.too_many_steps = true};
+    if (match != nullptr)
+      return {.match = Span{.begin = place(start), .end = place(match)}, .steps = steps};
+    if (start == end || steps > most_steps) return {.steps = steps};
     start += character_at(start).length;
   }
 }

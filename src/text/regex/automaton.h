@@ -20,10 +20,10 @@ class Automaton {
 
   struct Found {
     std::optional<Span> match = std::nullopt;
-    bool too_many_steps = false;
+    std::size_t steps = 0;  // that it took; more than it may: nothing was found by then
   };
 
-  // The leftmost match from byte `from` on, unless it takes more than so many steps.
+  // The leftmost match from byte `from` on, unless that takes more than so many steps.
   Found find(const Alphabet& alphabet, std::string_view text, std::size_t from,
              std::size_t most_steps) const;
 

@@ -100,6 +100,7 @@ class Backtracker {
     }
   }
 
+  std::size_t steps() const { return steps_; }
   Span match() const {
     return {.begin = static_cast<std::size_t>(match_begin_ - begin_),
             .end = static_cast<std::size_t>(at_ - begin_)};
@@ -412,9 +413,11 @@ Error too_many_steps() {
 
 Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
                                       std::string_view text, std::size_t from,
-                                      std::size_t most_steps) {
+                                      std::size_t most_steps, std::size_t& steps) {
   Backtracker backtracker(program, alphabet, text, from, most_steps);
-  switch (backtracker.search()) {
+  const Outcome outcome = backtracker.search();
+  steps = backtracker.steps();
+  switch (outcome) {
     case Outcome::matched:
       return std::optional(backtracker.match());
     case Outcome::failed:

@@ -11,11 +11,11 @@
 
 namespace motley::text::regex {
 
-// The leftmost match from byte `from` on. An error if it takes more steps than `most_steps`, or
-// more memory than a sane pattern needs.
+// The leftmost match from byte `from` on, in so many `steps`. An error if it takes more steps than
+// `most_steps`, or more memory than a sane pattern needs.
 Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
                                       std::string_view text, std::size_t from,
-                                      std::size_t most_steps);
+                                      std::size_t most_steps, std::size_t& steps);
 
 // The error of a search that takes more steps than it may.
 Error too_many_steps();

@@ -1,5 +1,6 @@
 #include "text/regex/regex.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,8 @@
 namespace motley::text {
 namespace {
 
-// Steps that a search may take: so many, and so many more for each byte of the text.
-constexpr std::size_t steps = 1'000'000;
+// Steps that the searches of a text may take: so many, and so many more for each of its bytes.
+constexpr std::size_t steps = 16'000'000;
 constexpr std::size_t steps_per_byte = 128;
 
 // More than a class can hold that is no attack: each character that a pattern names is a set.
@@ -50,15 +51,21 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where, E
                                                        .automaton = std::move(automaton)}));
 }
 
-Result<std::optional<Span>> Regex::find(std::string_view text, std::size_t from) const {
-  const std::size_t most_steps = steps + steps_per_byte * (text.size() - from);
+Result<std::optional<Span>> Regex::find(std::string_view text, std::size_t from,
+                                        std::size_t& spent) const {
+  const std::size_t most = steps + steps_per_byte * text.size();
   if (program_->automaton.has_value()) {
     const regex::Automaton::Found found =
-        program_->automaton->find(program_->alphabet, text, from, most_steps);
-    if (found.too_many_steps) return regex::too_many_steps();
+        program_->automaton->find(program_->alphabet, text, from, most - spent);
+    spent += found.steps;
+    if (spent > most) return regex::too_many_steps();
     return found.match;
   }
-  return regex::backtrack(program_->code, program_->alphabet, text, from, most_steps);
+  std::size_t taken = 0;
+  auto match =
+      regex::backtrack(program_->code, program_->alphabet, text, from, most - spent, taken);
+  spent = std::min(spent + taken, most);
+  return match;
 }
 
 }  // namespace motley::text

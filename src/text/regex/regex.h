@@ -30,7 +30,14 @@ class Regex {
   // The leftmost match that begins at byte `from` or later; look-behinds and anchors see the text
   // before it. `text` is valid UTF-8. An error if matching takes more steps than a sane pattern
   // needs: never "no match".
-  Result<std::optional<Span>> find(std::string_view text, std::size_t from) const;
+  Result<std::optional<Span>> find(std::string_view text, std::size_t from) const {
+    std::size_t spent = 0;
+    return find(text, from, spent);
+  }
+  // The same for who searches a text again and again: all of its searches together may take so
+  // many steps. `spent` is what they have taken, 0 at first.
+  Result<std::optional<Span>> find(std::string_view text, std::size_t from,
+                                   std::size_t& spent) const;
 
  private:
   struct Program;

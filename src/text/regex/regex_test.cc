@@ -141,6 +141,23 @@ TEST(Regex, TakesTooManyStepsOnlyByAnError) {
 }
 
 // Oniguruma's own limit ends the package's search here.
+// Each search of a run reads all of it, and finds one character.
+TEST(Regex, SearchesOfATextMayTakeSoManyStepsTogether) {
+  for (const Regex::Engine engine :
+       {Regex::Engine::table_if_possible, Regex::Engine::backtracker}) {
+    const Regex regex = Regex::compile(R"(\s*[\r\n]+|\s)", "test", engine).value();
+    const std::string text(1'000'000, ' ');
+    std::size_t spent = 0;
+    std::size_t found = 0;
+    auto match = regex.find(text, found, spent);
+    while (match.ok()) match = regex.find(text, ++found, spent);
+    EXPECT_EQ(match.error().code(), ErrorCode::unsupported);
+    EXPECT_GT(found, 10U);
+    EXPECT_LT(found, 1'000U);
+    EXPECT_TRUE(regex.find(text, found).ok());
+  }
+}
+
 TEST(Regex, LongRunsTakeTimeInProportion) {
   const std::string spaces = repeated(std::string(1000, ' '), 10'000);
   for (const Regex::Engine engine : engines) {

@@ -77,9 +77,10 @@ Result<Pattern> Pattern::regex(std::string_view expression, std::string_view whe
   return Pattern(std::move(regex));
 }
 
-Result<std::optional<Span>> Pattern::find(std::string_view text, std::size_t from) const {
+Result<std::optional<Span>> Pattern::find(std::string_view text, std::size_t from,
+                                          std::size_t& spent) const {
   const std::string* needle = literal();
-  if (needle == nullptr) return std::get<Regex>(pattern_).find(text, from);
+  if (needle == nullptr) return std::get<Regex>(pattern_).find(text, from, spent);
   const std::size_t at = text.find(*needle, from);
   if (at == std::string_view::npos) return std::optional<Span>();
   return std::optional<Span>(Span{.begin = at, .end = at + needle->size()});

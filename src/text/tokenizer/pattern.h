@@ -33,8 +33,9 @@ class Pattern {
  private:
   explicit Pattern(std::variant<std::string, Regex> pattern) : pattern_(std::move(pattern)) {}
 
-  // The first match from a byte on, which is at most the size of the text.
-  Result<std::optional<Span>> find(std::string_view text, std::size_t from) const;
+  // The first match from a byte on, which is at most the size of the text. See Regex::find.
+  Result<std::optional<Span>> find(std::string_view text, std::size_t from,
+                                   std::size_t& spent) const;
 
   std::variant<std::string, Regex> pattern_;
 };
@@ -64,9 +65,10 @@ void append_pieces(std::vector<Span>& pieces, const std::vector<Stretch>& stretc
 template <class OnMatch>
 Result<void> Pattern::each_match(std::string_view text, OnMatch on_match) const {
   std::size_t from = 0;
+  std::size_t spent = 0;
   std::optional<std::size_t> last_end;
   while (from <= text.size()) {
-    MOTLEY_TRY(const std::optional<Span> match, find(text, from));
+    MOTLEY_TRY(const std::optional<Span> match, find(text, from, spent));
     if (!match) break;
     if (match->begin == match->end && match->end == last_end) {
       // Goes on after the next character.

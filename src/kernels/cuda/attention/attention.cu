@@ -3,6 +3,8 @@
 #include <bit>
 #include <limits>
 
+#include <cudaTypedefs.h>
+
 #include "base/check.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention/instances.h"
@@ -50,6 +52,7 @@ const std::array<Kernels, 4>& kernels() {
     for (Kernels& each : made) {
       for (Instance& few : each.instances.few) few = prepared(few);
       each.instances.many = prepared(each.instances.many);
+      each.instances.many_in_units = prepared(each.instances.many_in_units);
     }
     return made;
   }();
@@ -96,10 +99,44 @@ PageView view_of(const Pages& pages) {
           pages.head_stride};
 }
 
+// Boxes of 64 columns and `tokens` tokens of a head in a page: [page, head, token, column].
+CUtensorMap boxes_of(const Pages& pages, const BlockTable& table, std::int64_t heads,
+                     std::int64_t width, unsigned tokens) {
+  static const auto encode = [] {
+    cudaDriverEntryPointQueryResult found{};
+    void* entry = nullptr;
+    MOTLEY_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                  cudaEnableDefault, &found) == cudaSuccess &&
+                     entry != nullptr,
+                 "a driver for CUDA 12 or later");
+    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+  }();
+  constexpr cuuint64_t any_page = std::uint64_t{1} << 31;
+  const auto bytes = [](std::int64_t stride) { return static_cast<cuuint64_t>(stride) * 2; };
+  const cuuint64_t sizes[4] = {static_cast<cuuint64_t>(width),
+                               static_cast<cuuint64_t>(table.page_tokens),
+                               static_cast<cuuint64_t>(heads), any_page};
+  const cuuint64_t strides[3] = {bytes(pages.token_stride), bytes(pages.head_stride),
+                                 bytes(pages.page_stride)};
+  const cuuint32_t box[4] = {64, tokens, 1, 1};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  CUtensorMap map;
+  MOTLEY_CHECK(
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, pages.data, sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS,
+      "pages whose places and strides 16 bytes divide");
+  return map;
+}
+
 TileParams params_of(const Attention& p) {
   constexpr double log2_e = 1.44269504088896340736;
   const auto group = static_cast<int>(p.heads / p.kv_heads);
-  return {.keys = view_of(p.k),
+  return {.key_pages = {},
+          .value_pages = {},
+          .value_tokens = {},
+          .page_tokens = static_cast<int>(p.table.page_tokens),
+          .keys = view_of(p.k),
           .values = view_of(p.v),
           .seq_begin = p.sequences.seq_begin,
           .positions = p.sequences.positions,
@@ -158,10 +195,17 @@ void attend(const Attention& a, StreamHandle stream) {
     int most_few = 0;
     for (const Instance& few : found.few) most_few = std::max(most_few, few.most_rows);
     if (packed > most_few) {
+      if (a.key_width != latent_width) {
+        p.key_pages = boxes_of(a.k, a.table, a.kv_heads, a.key_width, 16);
+        p.value_pages = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 16);
+        p.value_tokens = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 1);
+      }
       p.least_rows = most_few + 1;
       p.most_rows = std::numeric_limits<int>::max();
-      launch_tiles(found.many, p, packed, stream);
+      const bool in_units = a.batch_invariant && found.many_in_units.kernel != nullptr;
+      launch_tiles(in_units ? found.many_in_units : found.many, p, packed, stream);
     }
+    if (a.sequences.least_rows * p.group > most_few) continue;
     const Instance& few = *std::ranges::find_if(found.few, [&](const Instance& each) {
       return each.most_rows >= std::min<std::int64_t>(packed, most_few);
     });

@@ -7,38 +7,36 @@ namespace motley::kernels::cuda::tiles {
 
 template <class S>
 struct Consumer {
-  Ring<S> ring;
-  std::uint32_t queries;  // this warpgroup's 64 rows
+  Rings<S> ring;
+  std::uint32_t queries;       // this warpgroup's 64 rows
+  std::uint32_t queries_free;  // a barrier, where another warp brings them
   int warpgroup;
   int* verdict;  // shared: what the tile's last chunk was told
 };
 
-__device__ inline void release(std::uint32_t bar) {
-  if (threadIdx.x % 32 == 0) bar_arrive(bar);
-}
-
-// s = q . k for a block's 64 positions; to be committed.
-template <class S>
-__device__ inline void score(float (&s)[32], std::uint32_t queries, std::uint32_t keys) {
+// s = q . k for a block's positions, or its first ones; to be committed.
+template <class S, int count>
+__device__ inline void score(float (&s)[count], std::uint32_t queries, std::uint32_t keys) {
   const std::uint32_t q = descriptor_low(queries);
   const std::uint32_t k = descriptor_low(keys);
   mma_fence();
 #pragma unroll
   for (int i = 0; i < S::key_width / 16; ++i) {
-    const int at = i / 4 * (panel_bytes >> 4) + i % 4 * 2;
-    Mma<64>::ss<swizzle_128>(s, q + at, k + at, i > 0);
+    const int at = i % 4 * 2;
+    Mma<2 * count>::template ss<swizzle_128>(s, q + i / 4 * (query_panel_bytes >> 4) + at,
+                                             k + i / 4 * (S::panel_bytes >> 4) + at, i > 0);
   }
 }
 
 // sums (+)= weights . v
-template <class S>
+template <class S, int count>
 __device__ inline void add_values(float (&sums)[S::own_values / 2],
-                                  const std::uint32_t (&weights)[4][4], std::uint32_t values,
+                                  const std::uint32_t (&weights)[count][4], std::uint32_t values,
                                   bool accumulate) {
-  const std::uint32_t v = transposed_descriptor_low(values, panel_bytes);
+  const std::uint32_t v = transposed_descriptor_low(values, S::panel_bytes);
   mma_fence();
 #pragma unroll
-  for (int k = 0; k < 4; ++k)
+  for (int k = 0; k < count; ++k)
     MmaTransposed<S::own_values>::template rs<swizzle_128>(sums, weights[k], v + k * (2048 >> 4),
                                                            accumulate || k > 0);
 }
@@ -50,23 +48,22 @@ struct Sums {
   Seen seen[2];
 };
 
-// Puts the unit that ran to those before it.
+// How the unit that ran is put to those before it.
 template <class S>
-__device__ inline void fold(Sums<S>& sums, const Seen (&unit)[2]) {
+__device__ inline void join_rows(Sums<S>& sums, const Seen (&unit)[2], Join (&factors)[2]) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const Join factors = join(sums.seen[r], {unit[r].most, over_quad(unit[r].total)});
+  for (int r = 0; r < 2; ++r)
+    factors[r] = join(sums.seen[r], {unit[r].most, over_quad(unit[r].total)});
+}
+template <class S>
+__device__ inline void fold(Sums<S>& sums, const Join (&factors)[2]) {
 #pragma unroll
-    for (int i = 0; i < S::own_values / 8; ++i) {
-      float* const own = sums.own + 4 * i + 2 * r;
-      if constexpr (S::folds) {
-        float* const all = sums.all + 4 * i + 2 * r;
-        all[0] = joined(all[0], own[0], factors);
-        all[1] = joined(all[1], own[1], factors);
-      } else {
-        own[0] = joined(0.0F, own[0], factors);
-        own[1] = joined(0.0F, own[1], factors);
-      }
+  for (int i = 0; i < S::own_values / 2; ++i) {
+    const Join& own = factors[i / 2 % 2];
+    if constexpr (S::folds) {
+      sums.all[i] = joined(sums.all[i], sums.own[i], own);
+    } else {
+      sums.own[i] = joined(0.0F, sums.own[i], own);
     }
   }
 }
@@ -160,6 +157,11 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
 // One item, queries already in shared memory.
 template <class S>
 struct Attend {
+  template <int positions>
+  using Scores = float[positions / 2];
+  template <int positions>
+  using Weights = std::uint32_t[positions / 16][4];
+
   const TileParams& p;
   const Item& item;
   Consumer<S>& c;
@@ -173,7 +175,10 @@ struct Attend {
   float factor[2];
 
   __device__ Attend(const TileParams& params, const Item& own_item, Consumer<S>& consumer)
-      : p(params), item(own_item), c(consumer), stretch(stretch_of<S>(item, item.chunk)) {
+      : p(params), item(own_item), c(consumer), stretch(stretch_of<S>(item, item.chunk)) {}
+
+  // What the first scores can do without.
+  __device__ void begin_rows() {
     const int t = static_cast<int>(threadIdx.x) % 128;
     tile_row = (S::latent ? 0 : c.warpgroup * 64) + t / 32 * 16 + t % 32 / 4;
     column = (S::latent ? c.warpgroup * S::own_values : 0) + 2 * (t % 4);
@@ -187,45 +192,68 @@ struct Attend {
 
   __device__ bool begins(int base) const { return S::folds && unit_begin(base) == base; }
 
-  __device__ void issue_scores(float (&s)[32]) {
-    wait_for_block<S>(c.ring.keys_full(), c.ring.parity);
-    score<S>(s, c.queries, c.ring.keys());
+  template <int count>
+  __device__ void issue_scores(float (&s)[count]) {
+    bar_wait(c.ring.keys.full(), c.ring.keys.parity);
+    score<S>(s, c.queries, c.ring.keys.block());
     mma_commit();
   }
-  __device__ void issue_values(const Ring<S>& ring, const std::uint32_t (&weights)[4][4],
-                               bool accumulate) {
-    if constexpr (!S::latent) {
-      wait_for_block<S>(ring.values_full(), ring.parity);
+  // Behind the last scores the next tile's queries may come.
+  template <int count>
+  __device__ void scores_done(float (&s)[count], int base) {
+    settled(s);
+    if constexpr (S::latent) return;
+    c.ring.keys.pass_on();
+    if (base + S::block >= stretch.last) release(c.queries_free);
+  }
+  template <int count>
+  __device__ void issue_values(const std::uint32_t (&weights)[count][4], bool accumulate) {
+    std::uint32_t values = 0;
+    if constexpr (S::latent) {
+      values = c.ring.keys.block() + c.warpgroup * (S::own_values / 64) * S::panel_bytes;
+    } else {
+      bar_wait(c.ring.values.full(), c.ring.values.parity);
+      values = c.ring.values.block();
     }
-    const int own_panels = S::latent ? c.warpgroup * (S::own_values / 64) * panel_bytes : 0;
-    add_values<S>(sums.own, weights, ring.values() + own_panels, accumulate);
+    add_values<S>(sums.own, weights, values, accumulate);
     mma_commit();
   }
-  __device__ void values_done(const Ring<S>& ring) {
+  __device__ void values_done() {
     settled(sums.own);
-    release(S::latent ? ring.keys_free() : ring.values_free());
+    if constexpr (S::latent) {
+      c.ring.keys.pass_on();
+    } else {
+      c.ring.values.pass_on();
+    }
   }
 
   // What the thread's rows saw before this block, if it begins a unit; then they see afresh.
-  __device__ void weigh(float (&s)[32], int base, bool fresh, Seen (&before)[2]) {
+  template <int count>
+  __device__ void weigh(float (&s)[count], int base, bool fresh, Seen (&before)[2]) {
     before[0] = rows.seen[0];
     before[1] = rows.seen[1];
     if (fresh) rows.restart();
-    soften(s, rows, base, p.scale, base + block_positions > all_below || base < all_from, factor);
+    if (base + 2 * count > all_below) hide_behind(s, rows, base);
+    if (base < all_from) hide_before(s, rows, base);
+    soften(s, rows, p.scale, S::slack, factor);
   }
 
-  // A unit's end.
-  __device__ void close(const Seen (&seen)[2], int base) {
+  // A unit's end, before which lies `position`.
+  __device__ void close(const Seen (&seen)[2], const Join (&factors)[2], int position) {
     if (item.chunks > 1) {
-      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, base), tile_row, column);
+      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, position), tile_row, column);
     } else {
-      fold<S>(sums, seen);
+      fold<S>(sums, factors);
     }
   }
 
   // Before a block's values: what stands is scaled, or put away.
   __device__ void prepare(const Seen (&before)[2], int base, bool fresh) {
-    if (fresh) return close(before, base - 1);
+    if (fresh) {
+      Join factors[2];
+      join_rows<S>(sums, before, factors);
+      return close(before, factors, base - 1);
+    }
     // Mostly the largest score stands, and a factor of 1 changes nothing.
     if (!__any_sync(0xFFFFFFFF, factor[0] != 1.0F || factor[1] != 1.0F)) return;
 #pragma unroll
@@ -234,81 +262,107 @@ struct Attend {
   }
 
   __device__ void run_in_turn() {
-    float s[32];
-    std::uint32_t weights[4][4];
+    begin_rows();
+    Scores<S::block> s;
+    Weights<S::block> weights;
     Seen before[2];
-    for (int base = stretch.first; base < stretch.last; base += block_positions) {
+    for (int base = stretch.first; base < stretch.last; base += S::block) {
       const bool fresh = base > stretch.first && begins(base);
       issue_scores(s);
       mma_wait<0>();
-      settled(s);
-      if constexpr (!S::latent) release(c.ring.keys_free());
+      scores_done(s, base);
       weigh(s, base, fresh, before);
       round_weights(s, weights);
       if (base > stretch.first) prepare(before, base, fresh);
-      issue_values(c.ring, weights, base > stretch.first && !fresh);
+      issue_values(weights, base > stretch.first && !fresh);
       mma_wait<0>();
-      values_done(c.ring);
-      c.ring.next();
+      values_done();
     }
+    Join factors[2];
+    join_rows<S>(sums, rows.seen, factors);
+    close(rows.seen, factors, stretch.last - 1);
   }
 
   // The warpgroups' products take turns, so that one's softmax is beside the other's products.
   __device__ void await_turn() const { named_barrier(2 + c.warpgroup, S::consumers); }
   __device__ void pass_turn() const { named_barrier_arrive(3 - c.warpgroup, S::consumers); }
 
-  // The next block's scores are under way beside the values' sums; weights are rounded only when
-  // those are done, for registers that a product reads may not be written beside it.
-  __device__ void run_ahead() {
-    std::uint32_t weights[4][4];
+  template <int positions>
+  __device__ void first_block(Weights<positions>& weights) {
+    Scores<positions> s;
     Seen before[2];
-    bool accumulate = false;
-    Ring<S> behind = c.ring;
-    {
-      float s[32];
-      issue_scores(s);
-      mma_wait<0>();
-      settled(s);
-      release(c.ring.keys_free());
-      weigh(s, stretch.first, false, before);
-      round_weights(s, weights);
-    }
-    c.ring.next();
-    int base = stretch.first + block_positions;
-    for (; base < stretch.last; base += block_positions) {
-      const bool fresh = begins(base);
-      float s[32];
-      await_turn();
-      issue_scores(s);
-      issue_values(behind, weights, accumulate);
-      pass_turn();
-      mma_wait<1>();
-      settled(s);
-      release(c.ring.keys_free());
-      weigh(s, base, fresh, before);
-      done_before_here(rows.seen[0].total);
-      done_before_here(rows.seen[1].total);
-      mma_wait<0>();
-      values_done(behind);
-      prepare(before, base, fresh);
-      round_weights(s, weights);
-      accumulate = !fresh;
-      behind = c.ring;
-      c.ring.next();
-    }
-    issue_values(behind, weights, accumulate);
+    issue_scores(s);
+    begin_rows();
     mma_wait<0>();
-    values_done(behind);
+    scores_done(s, stretch.first);
+    weigh(s, stretch.first, false, before);
+    round_weights(s, weights);
+  }
+  // A block's scores are under way beside the sums of the values before; weights are rounded only
+  // when those are done, for registers that a product reads may not be written beside it.
+  template <int positions_before, int positions>
+  __device__ void next_block(const Weights<positions_before>& weights_before,
+                             Weights<positions>& weights, int base, bool fresh, bool accumulate) {
+    Scores<positions> s;
+    Seen before[2];
+    await_turn();
+    issue_scores(s);
+    issue_values(weights_before, accumulate);
+    pass_turn();
+    mma_wait<1>();
+    scores_done(s, base);
+    weigh(s, base, fresh, before);
+    done_before_here(rows.seen[0].total);
+    done_before_here(rows.seen[1].total);
+    mma_wait<0>();
+    values_done();
+    prepare(before, base, fresh);
+    round_weights(s, weights);
+  }
+  template <int positions>
+  __device__ void last_values(const Weights<positions>& weights, bool accumulate) {
+    issue_values(weights, accumulate);
+    Join factors[2];
+    join_rows<S>(sums, rows.seen, factors);
+    mma_wait<0>();
+    values_done();
+    close(rows.seen, factors, stretch.last - 1);
+  }
+
+  __device__ void run_ahead() {
+    constexpr int half = 64;
+    const int last_block = (stretch.last - 1) & -S::block;
+    const bool halved = S::block > half && stretch.last - last_block <= half;
+    if (halved && stretch.first == last_block) {
+      Weights<half> weights;
+      first_block<half>(weights);
+      return last_values<half>(weights, false);
+    }
+    Weights<S::block> weights;
+    first_block<S::block>(weights);
+    bool accumulate = false;
+    const int whole = halved ? last_block : stretch.last;
+    for (int base = stretch.first + S::block; base < whole; base += S::block) {
+      const bool fresh = begins(base);
+      next_block<S::block, S::block>(weights, weights, base, fresh, accumulate);
+      accumulate = !fresh;
+    }
+    if (!halved) return last_values<S::block>(weights, accumulate);
+    Weights<half> rest;
+    next_block<S::block, half>(weights, rest, last_block, false, accumulate);
+    last_values<half>(rest, true);
   }
 
   __device__ void run() {
-    if (stretch.first >= stretch.last) return;
+    if (stretch.first >= stretch.last) {
+      if constexpr (S::query_warp) release(c.queries_free);
+      return;
+    }
     if constexpr (S::ahead) {
       run_ahead();
     } else {
       run_in_turn();
     }
-    close(rows.seen, stretch.last - 1);
   }
 
   __device__ void finish() {

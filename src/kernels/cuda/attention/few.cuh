@@ -34,7 +34,7 @@ struct AttendFew {
 
   const TileParams& p;
   const Item& item;
-  Ring<S>& ring;
+  Rings<S>& ring;
   FewShared<S> shared;
   int buffer;  // of queries
   int* verdict;
@@ -47,7 +47,7 @@ struct AttendFew {
   float all[S::folds ? halves : 1][S::rows / 2];
   float factor[blocks][columns];
 
-  __device__ AttendFew(const TileParams& params, const Item& own_item, Ring<S>& own_ring,
+  __device__ AttendFew(const TileParams& params, const Item& own_item, Rings<S>& own_ring,
                        FewShared<S> own_shared, int own_buffer, int* own_verdict)
       : p(params),
         item(own_item),
@@ -85,28 +85,26 @@ struct AttendFew {
   // s[b] = k . q for the blocks that are there; the others' scores are lowest.
   __device__ void score(float (&s)[blocks][S::rows / 2], int count) {
     const std::uint32_t q = descriptor_low(shared.queries(buffer));
-    Ring<S> ahead = ring;
+    auto ahead = ring.keys;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
       if (b >= count) break;
-      wait_for_block<S>(ahead.keys_full(), ahead.parity);
-      const std::uint32_t k = descriptor_low(ahead.keys());
+      bar_wait(ahead.full(), ahead.parity);
+      const std::uint32_t k = descriptor_low(ahead.block());
       mma_fence();
 #pragma unroll
       for (int i = 0; i < S::key_width / 16; ++i)
-        Mma<S::rows>::template ss<swizzle_128>(s[b], k + i / 4 * (panel_bytes >> 4) + i % 4 * 2,
+        Mma<S::rows>::template ss<swizzle_128>(s[b], k + i / 4 * (S::panel_bytes >> 4) + i % 4 * 2,
                                                q + i / 4 * (S::rows * 128 >> 4) + i % 4 * 2, i > 0);
       mma_commit();
       ahead.next();
     }
     mma_wait<0>();
-    Ring<S> done = ring;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
       settled(s[b]);
       if (b < count) {
-        if constexpr (!S::latent) release(done.keys_free());
-        done.next();
+        if constexpr (!S::latent) ring.keys.pass_on();
         continue;
       }
 #pragma unroll
@@ -215,9 +213,10 @@ struct AttendFew {
       const bool accumulate = !first || b > 0;
       if (accumulate) scale_own(b);
       if constexpr (!S::latent) {
-        wait_for_block<S>(ring.values_full(), ring.parity);
+        bar_wait(ring.values.full(), ring.values.parity);
       }
-      const std::uint32_t v = transposed_descriptor_low(ring.values(), panel_bytes);
+      const std::uint32_t v = transposed_descriptor_low(
+          S::latent ? ring.keys.block() : ring.values.block(), S::panel_bytes);
       const std::uint32_t w = descriptor_low(shared.weights(b));
       mma_fence();
 #pragma unroll
@@ -225,14 +224,18 @@ struct AttendFew {
 #pragma unroll
         for (int k = 0; k < 4; ++k)
           MmaFirstTransposed<S::rows>::template ss<swizzle_128>(
-              own[h], v + h * (panel_bytes >> 4) + k * (2048 >> 4), w + 2 * k, accumulate || k > 0);
+              own[h], v + h * (S::panel_bytes >> 4) + k * (2048 >> 4), w + 2 * k,
+              accumulate || k > 0);
       }
       mma_commit();
       mma_wait<0>();
 #pragma unroll
       for (int h = 0; h < halves; ++h) settled(own[h]);
-      release(S::latent ? ring.keys_free() : ring.values_free());
-      ring.next();
+      if constexpr (S::latent) {
+        ring.keys.pass_on();
+      } else {
+        ring.values.pass_on();
+      }
     }
   }
 
@@ -297,22 +300,21 @@ struct AttendFew {
   }
 
   __device__ void run() {
-    constexpr int together = blocks * block_positions;
+    constexpr int together = blocks * S::block;
     bool first = true;  // of a unit
     for (int base = stretch.first; base < stretch.last;) {
       const int end = min((base & ~(together - 1)) + together, stretch.last);
-      const int count = (end - base + block_positions - 1) / block_positions;
+      const int count = (end - base + S::block - 1) / S::block;
       float s[blocks][S::rows / 2];
       score(s, count);
-      if (base + count * block_positions > first_end ||
-          (p.window > 0 && base < item.end - p.window)) {
+      if (base + count * S::block > first_end || (p.window > 0 && base < item.end - p.window)) {
 #pragma unroll
-        for (int b = 0; b < blocks; ++b) hide(s[b], base + b * block_positions);
+        for (int b = 0; b < blocks; ++b) hide(s[b], base + b * S::block);
       }
       soften(s);
       add_values(count, first);
       add_totals(count);
-      base += count * block_positions;
+      base += count * S::block;
       first = base >= stretch.last || (S::folds && unit_begin(base) == base);
       if (first) close(min(base, stretch.last) - 1);
     }

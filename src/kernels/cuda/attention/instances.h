@@ -16,10 +16,11 @@ struct Instance {
   int blocks_per_sm = 1;
 };
 
-// For sequences of few packed rows, by rising bounds (some are missing, at the end), and of many.
+// For sequences of few packed rows, by rising bounds (some are missing, at the end), and of many;
+// where these have another order of sums than few, once more in theirs.
 struct Instances {
   std::array<Instance, 3> few;
-  Instance many;
+  Instance many, many_in_units;
 };
 
 Instances widths_64();

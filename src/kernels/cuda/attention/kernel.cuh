@@ -12,20 +12,22 @@ template <class S, int query_buffers>
 struct Shared {
   Schedule schedule;
   Item items[dealt_ahead];
-  alignas(8) std::uint64_t bars[4 * S::stages + 2 * query_buffers + 2 * dealt_ahead];
+  alignas(8) std::uint64_t bars[Rings<S>::bar_count + 2 * query_buffers + 2 * dealt_ahead];
   int verdict;
 };
 
 template <class S>
 __device__ inline void start_ring(std::uint32_t bars) {
   constexpr int warps = S::consumers / 32;
-  constexpr int copiers = 32 * S::copy_warps_each;
-  for (int i = 0; i < S::stages; ++i) {
-    bar_init(bars + i * 8, copiers);
-    bar_init(bars + (S::stages + i) * 8, warps);
-    bar_init(bars + (2 * S::stages + i) * 8, copiers);
-    bar_init(bars + (3 * S::stages + i) * 8, warps);
-  }
+  constexpr int copiers = S::boxes ? 1 : 32 * S::copy_warps_each;
+  const auto start = [&](std::uint32_t ring, int slots) {
+    for (int i = 0; i < slots; ++i) {
+      bar_init(ring + i * 8, copiers);
+      bar_init(ring + (slots + i) * 8, warps);
+    }
+  };
+  start(bars, S::key_slots);
+  start(bars + 2 * S::key_slots * 8, S::value_slots);
 }
 
 template <class S>
@@ -33,10 +35,10 @@ __device__ inline void start_barriers(std::uint32_t bars) {
   constexpr int warps = S::consumers / 32;
   start_ring<S>(bars);
   for (int i = 0; i < S::query_buffers; ++i) {
-    bar_init(bars + (4 * S::stages + i) * 8, 32);
-    bar_init(bars + (4 * S::stages + S::query_buffers + i) * 8, warps);
+    bar_init(bars + (Rings<S>::bar_count + i) * 8, 32);
+    bar_init(bars + (Rings<S>::bar_count + S::query_buffers + i) * 8, warps);
   }
-  const std::uint32_t deal = bars + (4 * S::stages + 2 * S::query_buffers) * 8;
+  const std::uint32_t deal = bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8;
   for (int i = 0; i < dealt_ahead; ++i) {
     bar_init(deal + i * 8, 1);
     bar_init(deal + (dealt_ahead + i) * 8, S::items_taken);
@@ -47,31 +49,30 @@ template <class S>
 __device__ inline void consume(const TileParams& p, Deal deal, std::uint32_t data,
                                std::uint32_t bars, int* verdict) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-  QueryRing<S> queries{data, bars + 4 * S::stages * 8};
-  Consumer<S> c{.ring = {data + S::query_buffers * S::query_bytes, bars},
+  QueryRing<S> queries{data, bars + Rings<S>::bar_count * 8};
+  Consumer<S> c{.ring = Rings<S>(data + S::query_buffers * S::query_bytes, bars),
                 .queries = 0,
+                .queries_free = 0,
                 .warpgroup = warpgroup,
                 .verdict = verdict};
   if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);  // the other's turn
   for (Item item; deal.take(item);) {
-    c.queries = queries.queries() + (S::latent ? 0 : warpgroup * S::key_panels * panel_bytes);
+    c.queries = queries.block() + (S::latent ? 0 : warpgroup * S::key_panels * query_panel_bytes);
     if constexpr (S::query_warp) {
       bar_wait(queries.full(), queries.parity);
     } else {
       consumers_meet<S>();  // nobody reads the queries before
-      load_queries<S, 64, S::consumers>(p, item, queries.queries(), static_cast<int>(threadIdx.x));
+      load_queries<S, 64, S::consumers>(p, item, queries.block(), static_cast<int>(threadIdx.x));
       copies_commit();
       copies_wait<0>();
       fence_async_shared();
       consumers_meet<S>();
     }
+    c.queries_free = queries.free();
     Attend<S> attend(p, item, c);
     attend.run();
-    if constexpr (S::query_warp) {
-      release(queries.free());
-      queries.next();
-    }
     attend.finish();
+    if constexpr (S::query_warp) queries.next();
   }
 }
 
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(S::threads, 1)
   make_schedule<S>(p, shared.schedule);  // ends with all threads in step
   wait_for_previous_grid();
 
-  const Deal items{shared.items, bars + (4 * S::stages + 2 * S::query_buffers) * 8};
+  const Deal items{shared.items, bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8};
   if (warp < S::consumers / 32) {
     grow_registers<S::consumer_registers>();
     return consume<S>(p, items, data, bars, &shared.verdict);
@@ -101,17 +102,20 @@ __global__ void __launch_bounds__(S::threads, 1)
   const int role = warp - S::consumers / 32;
   if (role == 3) return deal<S>(p, shared.schedule, items);
   Deal own = items;
-  Ring<S> ring{data + S::query_buffers * S::query_bytes, bars};
-  Landing<S> landing;
-  if (S::latent ? role < 2 : role == 0) {
-    for (Item item; own.take(item);) produce_blocks<S, true>(p, item, ring, landing, role);
+  Rings<S> ring(data + S::query_buffers * S::query_bytes, bars);
+  if constexpr (S::latent) {
+    if (role >= S::copy_warps_each) return;
+    Landing landing;
+    for (Item item; own.take(item);) produce_blocks<S, true>(p, item, ring.keys, landing, role);
     landing.finish();
-  } else if constexpr (!S::latent) {
-    if (role == 1) {
-      for (Item item; own.take(item);) produce_blocks<S, false>(p, item, ring, landing, 0);
-      landing.finish();
+  } else {
+    fence_async_all();  // what earlier grids wrote is read by the copies' own way
+    if (role == 0) {
+      for (Item item; own.take(item);) produce_boxes<S, true>(p, item, ring.keys);
+    } else if (role == 1) {
+      for (Item item; own.take(item);) produce_boxes<S, false>(p, item, ring.values);
     } else {
-      QueryRing<S> queries{data, bars + 4 * S::stages * 8};
+      QueryRing<S> queries{data, bars + Rings<S>::bar_count * 8};
       for (Item item; own.take(item);) produce_queries<S>(p, item, queries);
     }
   }
@@ -119,7 +123,7 @@ __global__ void __launch_bounds__(S::threads, 1)
 
 // An item's queries are brought while the one before is worked on.
 template <class S>
-__device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Ring<S> ring,
+__device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Rings<S> ring,
                                    std::uint32_t data, int* verdict) {
   const FewShared<S> shared{data};
   const auto blocks = static_cast<int>(gridDim.x);
@@ -163,23 +167,22 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
   make_schedule<S>(p, shared.schedule);
 
   constexpr int consumer_warps = S::consumers / 32;
-  Ring<S> ring{data, bars};
+  Rings<S> ring(data, bars);
   if (warp < consumer_warps) {
     if constexpr (S::grows) grow_registers<S::consumer_registers>();
     wait_for_previous_grid();
-    return consume_few<S>(p, shared.schedule, ring, data + S::stages * S::stage_bytes,
-                          &shared.verdict);
+    return consume_few<S>(p, shared.schedule, ring, data + S::ring_bytes, &shared.verdict);
   }
   if constexpr (S::grows) shrink_registers<S::producer_registers>();
   const int role = warp - consumer_warps;
-  Landing<S> landing;
+  Landing landing;
   for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
        index += static_cast<int>(gridDim.x)) {
     const Item item = find_item<S>(p, shared.schedule, index);
     if (role < S::copy_warps_each) {
-      produce_blocks<S, true>(p, item, ring, landing, role);
+      produce_blocks<S, true>(p, item, ring.keys, landing, role);
     } else if constexpr (!S::latent) {
-      produce_blocks<S, false>(p, item, ring, landing, role - S::copy_warps_each);
+      produce_blocks<S, false>(p, item, ring.values, landing, role - S::copy_warps_each);
     }
   }
   landing.finish();
@@ -202,9 +205,9 @@ Instance few() {
   return instance_of<S>(attend_few<S>);
 }
 
-template <int key_width, int value_width>
+template <int key_width, int value_width, bool in_units>
 Instance many() {
-  using S = Shape<key_width, value_width>;
+  using S = Shape<key_width, value_width, in_units>;
   return instance_of<S>(attend_tiles<S>);
 }
 
@@ -212,7 +215,8 @@ template <int key_width, int value_width>
 Instances few_and_many() {
   return {.few = {few<key_width, value_width, 8>(), few<key_width, value_width, 16>(),
                   few<key_width, value_width, 32>()},
-          .many = many<key_width, value_width>()};
+          .many = many<key_width, value_width, false>(),
+          .many_in_units = many<key_width, value_width, true>()};
 }
 
 }  // namespace motley::kernels::cuda::tiles

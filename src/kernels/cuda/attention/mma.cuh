@@ -75,6 +75,17 @@ DEFINE_MMA(32, P16, R16, 16, 17, 18, 19)
 #undef P32
 // clang-format on
 
+// Whether a wait would be over.
+__device__ inline bool bar_test(std::uint32_t bar, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+      : "=r"(done)
+      : "r"(bar), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
 __device__ inline void store_shared_2(std::uint32_t addr, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(addr), "f"(x), "f"(y) : "memory");
 }

@@ -7,29 +7,46 @@
 
 namespace motley::kernels::cuda::tiles {
 
-// Stages of keys and of values, each with barriers that say full and free. A latent's stage has
-// keys only.
-template <class S>
+// A warp's word.
+__device__ inline void release(std::uint32_t bar) {
+  if (threadIdx.x % 32 == 0) bar_arrive(bar);
+}
+
+// Slots of blocks, each with barriers that say full and free.
+template <int slots, int bytes>
 struct Ring {
-  std::uint32_t data;  // of stage 0: keys' panels, then values'
-  std::uint32_t bars;  // [4][stages]: keys full, keys free, values full, values free
-  int stage = 0;
+  std::uint32_t data;
+  std::uint32_t bars;  // [2][slots]: full, free
+  int slot = 0;
   std::uint32_t parity = 0;
 
-  __device__ std::uint32_t keys() const { return data + stage * S::stage_bytes; }
-  __device__ std::uint32_t values() const {
-    return S::latent ? keys() : keys() + S::key_panels * panel_bytes;
-  }
-  __device__ std::uint32_t keys_full() const { return bars + stage * 8; }
-  __device__ std::uint32_t keys_free() const { return bars + (S::stages + stage) * 8; }
-  __device__ std::uint32_t values_full() const { return bars + (2 * S::stages + stage) * 8; }
-  __device__ std::uint32_t values_free() const { return bars + (3 * S::stages + stage) * 8; }
+  __device__ std::uint32_t block() const { return data + slot * bytes; }
+  __device__ std::uint32_t full() const { return bars + slot * 8; }
+  __device__ std::uint32_t free() const { return bars + (slots + slot) * 8; }
   __device__ void next() {
-    if (++stage == S::stages) {
-      stage = 0;
+    if (++slot == slots) {
+      slot = 0;
       parity ^= 1;
     }
   }
+  // A warp has read it.
+  __device__ void pass_on() {
+    release(free());
+    next();
+  }
+};
+
+// A latent has keys only.
+template <class S>
+struct Rings {
+  static constexpr int key_bytes = S::key_panels * S::panel_bytes;
+  static constexpr int value_bytes = S::value_panels * S::panel_bytes;
+  static constexpr int bar_count = 2 * (S::key_slots + S::value_slots);
+  Ring<S::key_slots, key_bytes> keys;
+  Ring<S::value_slots, value_bytes> values;
+
+  __device__ Rings(std::uint32_t data, std::uint32_t bars)
+      : keys{data, bars}, values{data + S::key_slots * key_bytes, bars + 2 * S::key_slots * 8} {}
 };
 
 // A block's rows come by sixteens, which lie in one page.
@@ -38,7 +55,7 @@ constexpr int rows_together = 16;
 // Sixteen rows of one page to panels of a block: eight lanes a row of 128 bytes, four rows at once.
 // Rows outside [low, high) become zeros: they are somebody else's, and even a softmax weight of
 // zero would keep their NaN.
-template <int panels, bool whole>
+template <int panels, int panel_bytes, bool whole>
 __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, std::uint32_t to,
                                  int low, int high) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -62,47 +79,38 @@ __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, st
 
 // What a lane copied last, of which nobody knows yet. The tensor cores may read what was copied
 // once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
-// tells of a block when the next one is started: where a ring holds two, that is too late, and
-// consumers fence.
-template <class S>
+// tells of a block when the next one is started, or when there is no slot for that.
 struct Landing {
   std::uint32_t bar = 0;
 
   __device__ void started(std::uint32_t full) {
-    if constexpr (S::consumers_fence) return bar_arrive_after_copies(full);
     copies_commit();
-    if (bar != 0) {
-      copies_wait<1>();
-      fence_async_shared();
-      bar_arrive(bar);
-    }
+    if (bar != 0) tell<1>();
     bar = full;
   }
   __device__ void finish() {
-    if (bar == 0) return;
-    copies_wait<0>();
+    if (bar != 0) tell<0>();
+    bar = 0;
+  }
+
+ private:
+  template <int pending>
+  __device__ void tell() {
+    copies_wait<pending>();
     fence_async_shared();
     bar_arrive(bar);
   }
 };
 
-// Until a block that was copied may be read.
-template <class S>
-__device__ inline void wait_for_block(std::uint32_t full, std::uint32_t parity) {
-  bar_wait(full, parity);
-  if constexpr (S::consumers_fence) fence_async_shared();
-}
-
 // An item's keys or values, by S::copy_warps_each warps, `role` among them, that share out a
 // block's sixteens of rows. Page numbers are read a block ahead. Only what this step writes waits
 // for the grid before: earlier steps' keys and values, and the table, were there before the step
 // began.
-template <class S, bool keys>
-__device__ inline void produce_blocks(const TileParams& p, const Item& item, Ring<S>& ring,
-                                      Landing<S>& landing, int role) {
-  static_assert(S::consumers_fence || S::stages > S::blocks_together, "a block behind them");
+template <class S, bool keys, class R>
+__device__ inline void produce_blocks(const TileParams& p, const Item& item, R& ring,
+                                      Landing& landing, int role) {
   constexpr int panels = keys ? S::key_panels : S::value_panels;
-  constexpr int parts = block_positions / rows_together;
+  constexpr int parts = S::block / rows_together;
   constexpr int own_parts = parts / S::copy_warps_each;
   const int first_part = role * own_parts;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -119,12 +127,15 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, Rin
     return needed ? table[position >> p.page_shift] : 0;
   };
   int page = page_of(stretch.first);
-  for (int base = stretch.first; base < stretch.last; base += block_positions, ring.next()) {
-    const int next_page = page_of(base + block_positions);
-    if (base + block_positions > item.first_position) wait_for_previous_grid();
-    bar_wait(keys ? ring.keys_free() : ring.values_free(), ring.parity ^ 1);
-    const bool whole = base >= item.begin && base + block_positions <= item.end;
-    const std::uint32_t to = keys ? ring.keys() : ring.values();
+  for (int base = stretch.first; base < stretch.last; base += S::block, ring.next()) {
+    const int next_page = page_of(base + S::block);
+    if (base + S::block > item.first_position) wait_for_previous_grid();
+    if (!__all_sync(0xFFFFFFFF, bar_test(ring.free(), ring.parity ^ 1))) {
+      landing.finish();
+      bar_wait(ring.free(), ring.parity ^ 1);
+    }
+    const bool whole = base >= item.begin && base + S::block <= item.end;
+    const std::uint32_t to = ring.block();
 #pragma unroll
     for (int i = 0; i < own_parts; ++i) {
       const int part = first_part + i;
@@ -133,13 +144,69 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, Rin
                                (position & page_mask) * pages.token_stride;
       const std::uint32_t place = to + part * rows_together * 128;
       if (whole) {
-        copy_rows<panels, true>(from, pages.token_stride, place, 0, rows_together);
+        copy_rows<panels, S::panel_bytes, true>(from, pages.token_stride, place, 0, rows_together);
       } else {
-        copy_rows<panels, false>(from, pages.token_stride, place, item.begin - position,
-                                 item.end - position);
+        copy_rows<panels, S::panel_bytes, false>(from, pages.token_stride, place,
+                                                 item.begin - position, item.end - position);
       }
     }
-    landing.started(keys ? ring.keys_full() : ring.values_full());
+    landing.started(ring.full());
+    page = next_page;
+  }
+}
+
+__device__ inline void copy_box(std::uint32_t to, const CUtensorMap* map, int column, int token,
+                                int head, int page, std::uint32_t bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(map), "r"(column), "r"(token), "r"(head), "r"(page), "r"(bar)
+      : "memory");
+}
+
+// The same by one warp, a box of sixteen rows x 64 columns a lane. Rows that are somebody else's
+// become zeros where they would meet a softmax weight; scores of such rows are hidden. A box
+// outside of its page is one of zeros.
+template <class S, bool keys, class R>
+__device__ inline void produce_boxes(const TileParams& p, const Item& item, R& ring) {
+  constexpr int panels = keys ? S::key_panels : S::value_panels;
+  constexpr int parts = S::block / rows_together;
+  static_assert(parts * panels <= 32 && (keys || rows_together * panels <= 32));
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int panel = lane % panels;
+  const int row = lane / panels;  // a part, or one of the rows that are copied alone
+  const int page_mask = (1 << p.page_shift) - 1;
+  const CUtensorMap* const boxes = keys ? &p.key_pages : &p.value_pages;
+  const Stretch stretch = stretch_of<S>(item, item.chunk);
+  const std::int32_t* const table = p.table + item.sequence * p.table_stride;
+  const auto needed = [&](int position) {
+    return position + rows_together > item.begin && position < item.end;
+  };
+  // No page is looked up that holds none of the tile's positions.
+  const auto page_of = [&](int position) {
+    return row < parts && needed(position) ? table[position >> p.page_shift] : 0;
+  };
+  int page = page_of(stretch.first + row * rows_together);
+  for (int base = stretch.first; base < stretch.last; base += S::block, ring.next()) {
+    const int position = base + row * rows_together;
+    const int next_page = page_of(position + S::block);
+    bar_wait(ring.free(), ring.parity ^ 1);
+    if (lane == 0) bar_expect(ring.full(), S::block * 128 * panels);
+    const std::uint32_t to = ring.block() + panel * S::panel_bytes;
+    // The part that the tile's last position cuts, if it does.
+    const int cut = !keys && item.end % rows_together != 0 ? (item.end - base) / rows_together : -1;
+    if (row < parts && row != cut)
+      copy_box(to + row * rows_together * 128, boxes, panel * 64,
+               needed(position) ? position & page_mask : p.page_tokens, item.kv_head, page,
+               ring.full());
+    if (cut >= 0 && cut < parts) {
+      const int cut_page = __shfl_sync(0xFFFFFFFF, page, cut * panels);
+      const int own = base + cut * rows_together + row;
+      if (row < rows_together)
+        copy_box(to + (cut * rows_together + row) * 128, &p.value_tokens, panel * 64,
+                 own < item.end ? own & page_mask : p.page_tokens, item.kv_head, cut_page,
+                 ring.full());
+    }
     page = next_page;
   }
 }
@@ -184,29 +251,42 @@ __device__ inline void load_queries(const TileParams& p, const Item& item, std::
   }
 }
 
-// Two buffers of queries, filled ahead by a warp of their own.
+// Queries of two tiles: a warp of its own brings them ahead.
 template <class S>
-struct QueryRing {
-  std::uint32_t data;
-  std::uint32_t bars;  // [2][buffers]: full, free
-  int buffer = 0;
-  std::uint32_t parity = 0;
+using QueryRing = Ring<S::query_buffers, S::query_bytes>;
 
-  __device__ std::uint32_t queries() const { return data + buffer * S::query_bytes; }
-  __device__ std::uint32_t full() const { return bars + buffer * 8; }
-  __device__ std::uint32_t free() const { return bars + (S::query_buffers + buffer) * 8; }
-  __device__ void next() {
-    if (++buffer == S::query_buffers) {
-      buffer = 0;
-      parity ^= 1;
+// Queries in bf16, copied by a warp: lane l finds where rows l, l + 32 ... begin; then eight lanes
+// share a row's 128 bytes, four rows at once. Behind the last row it comes again.
+template <class S>
+__device__ inline void copy_queries(const TileParams& p, const Item& item, std::uint32_t to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int chunk = lane % 8;
+  const auto* const q = static_cast<const Bf16*>(p.q) + chunk * 8;
+  const int last = item.rows - 1;
+#pragma unroll
+  for (int first = 0; first < S::rows; first += 32) {
+    const std::int64_t own = query_at(p, item, min(item.row + first + lane, last));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = 4 * i + lane / 8;
+      const Bf16* const from = q + __shfl_sync(0xFFFFFFFF, own, row);
+      const std::uint32_t place = to + first / 64 * S::key_panels * query_panel_bytes +
+                                  first % 64 * 128 + swizzled(row, chunk, 128);
+#pragma unroll
+      for (int panel = 0; panel < S::key_panels; ++panel)
+        copy_16(place + panel * query_panel_bytes, from + panel * 64);
     }
   }
-};
+}
 
 template <class S>
 __device__ inline void produce_queries(const TileParams& p, const Item& item, QueryRing<S>& ring) {
   bar_wait(ring.free(), ring.parity ^ 1);
-  load_queries<S, 64, 32>(p, item, ring.queries(), static_cast<int>(threadIdx.x) % 32);
+  if (p.q_f32) {
+    load_queries<S, 64, 32>(p, item, ring.block(), static_cast<int>(threadIdx.x) % 32);
+  } else {
+    copy_queries<S>(p, item, ring.block());
+  }
   copies_commit();
   copies_wait<0>();
   fence_async_shared();

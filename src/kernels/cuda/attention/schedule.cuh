@@ -155,7 +155,7 @@ struct Stretch {
 
 template <class S>
 __device__ inline Stretch stretch_of(const Item& item, int chunk) {
-  const int block = item.begin & ~(block_positions - 1);
+  const int block = item.begin & ~(S::block - 1);
   if (item.chunks == 1) return {block, item.end};
   const int origin = unit_begin(item.begin);
   int first = origin + chunk * item.cut;

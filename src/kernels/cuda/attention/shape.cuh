@@ -2,7 +2,7 @@
 //
 // A tile is 64 or 128 packed rows of one sequence and one kv head: the query heads of a kv head,
 // token by token. So keys and values are read once for all heads that share them. Positions come in
-// blocks of 64, cut at multiples of 64.
+// blocks of 64 or 128, cut at multiples of that.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,13 @@
 
 namespace motley::kernels::cuda::tiles {
 
-constexpr int block_positions = 64;
 constexpr int most_sequences = 256;                         // of a launch
 constexpr int schedule_bytes = most_sequences * 24 + 1024;  // and barriers
-constexpr int panel_bytes = block_positions * 128;
+constexpr int query_panel_bytes = 64 * 128;
 
-// A panel is 64 rows x 64 columns of bf16 in the 128-byte swizzle: 8 KB. Keys and values are panels
-// side by side, and so are queries (of their own number of rows).
-template <int key_columns, int value_columns>
+// A panel is 64 columns of bf16 in the 128-byte swizzle. Keys and values are panels of a block's
+// positions, side by side, and so are queries (of their own number of rows).
+template <int key_columns, int value_columns, bool in_units>
 struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
@@ -32,28 +31,42 @@ struct Shape {
   static constexpr int own_values = latent ? value_columns / 2 : value_columns;
   // Queries of the next tile are fetched by a warp of their own.
   static constexpr bool query_warp = !latent;
-  static constexpr int query_buffers = query_warp ? 2 : 1;
+  static constexpr int query_buffers = query_warp && key_columns < 128 ? 2 : 1;
   static constexpr int blocks_together = 1;
+  // Keys and values come as boxes of pages.
+  static constexpr bool boxes = !latent;
   // The next block's scores are under way while this one's values are summed.
   static constexpr bool ahead = !latent;
-  // There is no room for a second set of sums beside a latent's.
-  static constexpr bool folds = !latent;
-  static constexpr bool consumers_fence = latent;
+  static constexpr bool folds = in_units;
+  // Positions that a softmax takes at once. Registers have room for the sums of earlier units, or
+  // for more of them.
+  static constexpr int block = latent || folds ? 64 : 128;
+  static constexpr int panel_bytes = block * 128;
+  // Powers of two that the largest score may grow by before sums are scaled. In one order with few
+  // rows it may not grow at all.
+  static constexpr float slack = block == 128 ? 8 : 0;
   static constexpr int consumers = 128 * warpgroups;
   static constexpr int copy_warps_each = latent ? 2 : 1;  // of keys, of values
   // Two that copy, one for queries and one that deals; consumers take their registers.
   static constexpr int threads = consumers + 128;
   static constexpr int items_taken = consumers / 32 + 2 + (query_warp ? 1 : 0);  // warps
-  static constexpr int consumer_registers = latent ? 232 : 216;
-  static constexpr int producer_registers = latent ? 40 : 72;
+  static constexpr int consumer_registers = latent ? 232 : 224;
+  static constexpr int producer_registers = latent ? 40 : 56;
 
   static constexpr int key_panels = key_columns / 64;
   static constexpr int value_panels = latent ? 0 : value_columns / 64;  // of their own
-  static constexpr int stage_bytes = (key_panels + value_panels) * panel_bytes;
-  static constexpr int query_bytes = rows / 64 * key_panels * panel_bytes;
+  static constexpr int query_bytes = rows / 64 * key_panels * query_panel_bytes;
   static constexpr int room = 227 * 1024 - 1024 - schedule_bytes - query_buffers * query_bytes;
-  static constexpr int stages = room / stage_bytes < 6 ? room / stage_bytes : 6;
-  static constexpr int shared_bytes = 1024 + query_buffers * query_bytes + stages * stage_bytes;
+  // As many of both, and one more of keys if there is room.
+  static constexpr int fit = room / ((key_panels + value_panels) * panel_bytes);
+  static constexpr int value_slots = latent ? 0 : fit < 6 ? fit : 6;
+  static constexpr int left = room / panel_bytes - value_slots * value_panels;
+  static constexpr int key_slots = latent                            ? fit
+                                   : left / key_panels > value_slots ? value_slots + 1
+                                                                     : value_slots;
+  static constexpr int ring_bytes =
+      (key_slots * key_panels + value_slots * value_panels) * panel_bytes;
+  static constexpr int shared_bytes = 1024 + query_buffers * query_bytes + ring_bytes;
 };
 
 // Sequences of few packed rows: positions are on the products' side of 64, rows on the other.
@@ -63,7 +76,9 @@ struct FewShape {
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns > 256;
   static constexpr bool folds = !latent;
-  static constexpr bool consumers_fence = latent;
+  static constexpr bool boxes = false;
+  static constexpr int block = 64;
+  static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
   static constexpr int most_rows = packed_rows;
   // A softmax waits once for so many blocks. A latent's are large: one is copied beside another.
@@ -89,8 +104,10 @@ struct FewShape {
       2 * query_bytes + blocks_together * (rows * 128 + 4 * 8 * rows * 4 + 4 * rows * 4);
   static constexpr int room =
       (blocks_per_sm == 2 ? 113 : 227) * 1024 - 1024 - schedule_bytes - other_bytes;
-  static constexpr int stages = room / stage_bytes < 8 ? room / stage_bytes : 8;
-  static constexpr int shared_bytes = 1024 + stages * stage_bytes + other_bytes;
+  static constexpr int key_slots = room / stage_bytes < 8 ? room / stage_bytes : 8;
+  static constexpr int value_slots = latent ? 0 : key_slots;
+  static constexpr int ring_bytes = key_slots * stage_bytes;
+  static constexpr int shared_bytes = 1024 + ring_bytes + other_bytes;
 };
 
 // Pages as copies read them; strides in elements.
@@ -100,6 +117,10 @@ struct PageView {
 };
 
 struct TileParams {
+  // Keys and values in boxes of 64 columns and sixteen tokens; values' last ones token by token.
+  // What lies outside reads as zero.
+  CUtensorMap key_pages, value_pages, value_tokens;
+  int page_tokens;
   PageView keys, values;
   const std::int32_t* seq_begin;
   const std::int32_t* positions;

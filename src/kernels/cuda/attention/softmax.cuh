@@ -70,25 +70,40 @@ __device__ inline float over_quad(float x) {
   return __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, 2));
 }
 
-// Scores of a block become weights; `factor` is for what stands so far. `cut`: some of the block's
-// positions are not for all rows. Sums of weights are this thread's columns' only.
-__device__ inline void soften(float (&s)[32], ThreadRows& rows, int base, float scale, bool cut,
-                              float (&factor)[2]) {
-  if (cut) {
-    const int column = base + 2 * (static_cast<int>(threadIdx.x) % 4);
+// Scores of positions that a row does not attend to, because they are behind its end or before its
+// window.
+template <int count>
+__device__ inline void hide_behind(float (&s)[count], const ThreadRows& rows, int base) {
+  const int column = base + 2 * (static_cast<int>(threadIdx.x) % 4);
+  const int end[2] = {rows.end[0] - column, rows.end[1] - column};
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      const int position = column + 8 * (i / 4) + i % 2;
-      const int r = i / 2 % 2;
-      if (position >= rows.end[r] || position < rows.low[r]) s[i] = -INFINITY;
-    }
-  }
+  for (int i = 0; i < count; ++i)
+    if (8 * (i / 4) + i % 2 >= end[i / 2 % 2]) s[i] = -INFINITY;
+}
+template <int count>
+__device__ inline void hide_before(float (&s)[count], const ThreadRows& rows, int base) {
+  const int column = base + 2 * (static_cast<int>(threadIdx.x) % 4);
+  const int low[2] = {rows.low[0] - column, rows.low[1] - column};
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (8 * (i / 4) + i % 2 < low[i / 2 % 2]) s[i] = -INFINITY;
+}
+
+// Scores of a block become weights; `factor` is for what stands so far. Sums of weights are this
+// thread's columns' only; few rows are summed in the same order, by other threads (few.cuh).
+template <int count>
+__device__ inline void soften(float (&s)[count], ThreadRows& rows, float scale, float slack,
+                              float (&factor)[2]) {
   float most[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    most[r] = fmaxf(s[2 * r], s[2 * r + 1]);
+    float each[2] = {s[2 * r], s[2 * r + 1]};
 #pragma unroll
-    for (int i = 4; i < 32; i += 4) most[r] = fmaxf(most[r], fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+    for (int i = 4; i < count; i += 4) {
+      each[0] = fmaxf(each[0], s[i + 2 * r]);
+      each[1] = fmaxf(each[1], s[i + 2 * r + 1]);
+    }
+    most[r] = fmaxf(each[0], each[1]);
   }
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
@@ -98,34 +113,40 @@ __device__ inline void soften(float (&s)[32], ThreadRows& rows, int base, float 
   float least[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    most[r] = fmaxf(rows.seen[r].most, __fmul_rn(most[r], scale));
+    const float stands = rows.seen[r].most;
+    most[r] = __fmul_rn(most[r], scale);
+    most[r] = most[r] > stands + slack ? most[r] : stands;
     least[r] = most[r] == -INFINITY ? 0.0F : most[r];
-    factor[r] = power_of_two(rows.seen[r].most - least[r]);
+    factor[r] = power_of_two(stands - least[r]);
     rows.seen[r].most = most[r];
   }
 #pragma unroll
-  for (int i = 0; i < 32; ++i) s[i] = power_of_two(__fmaf_rn(s[i], scale, -least[i / 2 % 2]));
+  for (int i = 0; i < count; ++i) s[i] = power_of_two(__fmaf_rn(s[i], scale, -least[i / 2 % 2]));
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    // Few rows are summed in the same order, by other threads (few.cuh).
-    float sum[2];
+    float sum = 0;
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const float* const w = s + 2 * r + j;
-      sum[j] = __fadd_rn(__fadd_rn(__fadd_rn(w[0], w[4]), __fadd_rn(w[8], w[12])),
-                         __fadd_rn(__fadd_rn(w[16], w[20]), __fadd_rn(w[24], w[28])));
+    for (int first = 0; first < count; first += 32) {
+      float part[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float* const w = s + first + 2 * r + j;
+        part[j] = __fadd_rn(__fadd_rn(__fadd_rn(w[0], w[4]), __fadd_rn(w[8], w[12])),
+                            __fadd_rn(__fadd_rn(w[16], w[20]), __fadd_rn(w[24], w[28])));
+      }
+      const float both = __fadd_rn(part[0], part[1]);
+      sum = first == 0 ? both : __fadd_rn(sum, both);
     }
-    rows.seen[r].total = __fmaf_rn(rows.seen[r].total, factor[r], __fadd_rn(sum[0], sum[1]));
+    rows.seen[r].total = __fmaf_rn(rows.seen[r].total, factor[r], sum);
   }
 }
 
-// Weights in bf16, as the first operand of four products.
-__device__ inline void round_weights(const float (&s)[32], std::uint32_t (&weights)[4][4]) {
+// Weights in bf16, as the first operand of products of sixteen positions.
+template <int count>
+__device__ inline void round_weights(const float (&s)[count],
+                                     std::uint32_t (&weights)[count / 8][4]) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) weights[k][j] = pack(s[8 * k + 2 * j], s[8 * k + 2 * j + 1]);
-  }
+  for (int i = 0; i < count / 2; ++i) weights[i / 4][i % 4] = pack(s[2 * i], s[2 * i + 1]);
 }
 
 }  // namespace motley::kernels::cuda::tiles

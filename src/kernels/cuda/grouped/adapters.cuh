@@ -3,25 +3,9 @@
 #pragma once
 
 #include "kernels/cuda/grouped/ring.cuh"
+#include "kernels/cuda/grouped/widen.cuh"
 
 namespace motley::kernels::cuda::grouped {
-
-// Two numbers of e4m3, the first in the low byte, to bf16: exactly, scale and all, where that is a
-// power of two.
-__device__ inline std::uint32_t widen_f8(std::uint32_t two, __nv_bfloat162 scale) {
-  const std::uint32_t x = __byte_perm(two, 0, 0x4140);
-  const std::uint32_t bits = (x & 0x00800080U) << 8 | (x & 0x007F007FU) << 4;
-  const std::uint32_t exponent = 0x7B807B80;  // 2^120: e4m3's exponents begin at -7, bf16's at -127
-  __nv_bfloat162 value = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&bits),
-                                 *reinterpret_cast<const __nv_bfloat162*>(&exponent));
-  value = __hmul2(value, scale);
-  return *reinterpret_cast<const std::uint32_t*>(&value);
-}
-
-__device__ inline uint4 widen_f8_x8(uint2 eight, __nv_bfloat162 scale) {
-  return make_uint4(widen_f8(eight.x, scale), widen_f8(eight.x >> 16, scale),
-                    widen_f8(eight.y, scale), widen_f8(eight.y >> 16, scale));
-}
 
 // All 128 threads of one warpgroup; constant ids, or ptxas reserves all 16 barriers.
 __device__ inline void consumer_barrier(int warpgroup) {
@@ -31,64 +15,82 @@ __device__ inline void consumer_barrier(int warpgroup) {
     named_barrier(2, 128);
 }
 
-// FP8 becomes bf16 where it stands, by one warpgroup, so that one path multiplies both: a tile of
-// 64 rows x 16 columns of B, its rows' scales behind it.
-__device__ inline void widen_b_tile(std::uint32_t tile, int warpgroup) {
-  const int t = thread_here() % 128;
-  const uint2 eight = load_shared_8(tile + t * 8);
-  const __nv_bfloat162 scale = __float2bfloat162_rn(load_shared_f32(tile + 1024 + t / 2 * 4));
-  consumer_barrier(warpgroup);
-  store_shared_16(tile + swizzled(t / 2, t % 2, 32), widen_f8_x8(eight, scale));
+// FP8: one k16 step of 64 rows of B as an A fragment in bf16; its rows' scales lie behind the
+// numbers.
+__device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a)[4]) {
+  const int row = 16 * (t / 32) + t % 32 / 4;
+  const std::uint32_t at = tile + row * 16 + t % 4 * 2;
+  const std::uint32_t scales = tile + 1024 + row * 4;
+  const __nv_bfloat162 low = __float2bfloat162_rn(load_shared_f32(scales));
+  const __nv_bfloat162 high = __float2bfloat162_rn(load_shared_f32(scales + 32));
+  a[0] = widen_f8(load_shared_u16(at), low);
+  a[1] = widen_f8(load_shared_u16(at + 128), high);
+  a[2] = widen_f8(load_shared_u16(at + 8), low);
+  a[3] = widen_f8(load_shared_u16(at + 136), high);
 }
 
-// ... and a stage's rows of A, without their scales.
+// FP8: a stage's rows of A, which become bf16 where they stand, without their scales, by one
+// warpgroup.
 template <class S>
-__device__ inline void widen_a_stage(std::uint32_t stage, int rows, int warpgroup) {
-  constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // chunks of 16 numbers, a thread
-  const int t = thread_here() % 128;
-  const int chunks = rows * 4 * S::shrink_atoms;
-  const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
-  uint4 numbers[most];
+struct StageOfA {
+  static constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // of 16 numbers, a thread
+  uint4 chunks[most];
+
+  __device__ void load(std::uint32_t stage, int rows) {
+    const int t = thread_here() % 128;
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int chunk = t + 128 * i;
-    if (chunk < chunks) numbers[i] = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
+    for (int i = 0; i < most; ++i) {
+      const int chunk = t + 128 * i;
+      if (chunk < rows * 4 * S::shrink_atoms)
+        chunks[i] = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
+    }
   }
-  consumer_barrier(warpgroup);
+  // When all have loaded.
+  __device__ void store(std::uint32_t stage, int rows) const {
+    const int t = thread_here() % 128;
+    const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
 #pragma unroll
-  for (int i = 0; i < most; ++i) {
-    const int chunk = t + 128 * i;
-    if (chunk >= chunks) break;
-    const uint4 v = numbers[i];
-    store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2, 128),
-                    widen_f8_x8(make_uint2(v.x, v.y), one));
-    store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2 + 1, 128),
-                    widen_f8_x8(make_uint2(v.z, v.w), one));
+    for (int i = 0; i < most; ++i) {
+      const int chunk = t + 128 * i;
+      if (chunk >= rows * 4 * S::shrink_atoms) break;
+      const uint4 v = chunks[i];
+      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2, 128),
+                      widen_f8_x8(make_uint2(v.x, v.y), one));
+      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2 + 1, 128),
+                      widen_f8_x8(make_uint2(v.z, v.w), one));
+    }
+    fence_async_shared();
   }
-  fence_async_shared();
-  consumer_barrier(warpgroup);
-}
+};
 
 // The k-steps of a tile's adapters: A operand the images of B, B operand the rows of rank space,
-// zeros where a row is another's. A stage that is not full ends them.
+// zeros where a row is another's.
 template <class S, int N>
 __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
                               bool fence) {
-  for (;;) {
+  for (bool last = false; !last;) {
     bar_wait(ring.full_bar(), ring.parity);
-    const int steps = ring.steps[ring.slot];
-    if (steps > 0) {
-      if (fence) fence_async_shared();
-      const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
-      if constexpr (S::f8) {
+    last = ring.steps[ring.slot] >= last_steps;
+    const int steps = ring.steps[ring.slot] % last_steps;
+    if (fence) fence_async_shared();
+    const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
+    const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
+    if constexpr (S::f8) {
+      const int t = thread_here() % 128;
+      for (int step = 0; step < steps; ++step) {
+        std::uint32_t a[S::blocks][4];
+#pragma unroll
         for (int r = 0; r < S::blocks; ++r)
-          for (int step = 0; step < steps; ++step)
-            widen_b_tile(tiles + (r * S::delta_steps + step) * 2048, warpgroup);
-        fence_async_shared();
-        consumer_barrier(warpgroup);
+          widen_b_step(tiles + (r * S::delta_steps + step) * 2048, t, a[r]);
+        mma_fence();
+#pragma unroll
+        for (int r = 0; r < S::blocks; ++r)
+          Mma<N>::template rs<swizzle_32>(acc[r], a[r], b + step * (N * 32 >> 4), 1);
+        mma_commit();
+        mma_wait<0>();
       }
+    } else {
       const std::uint32_t a = descriptor_low(tiles);
-      const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
       for (int step = 0; step < steps; ++step) {
         mma_fence();
 #pragma unroll
@@ -101,28 +103,56 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
     }
     ring.release_read(ring.slot);
     ring.next();
-    if (steps < S::delta_steps) return;
   }
 }
 
-// A consumer warpgroup with nothing to multiply.
-__device__ inline void pass_stages(Ring& ring, int stages) {
-  for (int i = 0; i < stages; ++i) {
+// What the second warpgroup does while the first one shrinks: in FP8 it widens the stages.
+template <class S>
+__device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSignals& widened) {
+  StageOfA<S> ahead;
+  if constexpr (S::f8) {
     bar_wait(ring.full_bar(), ring.parity);
-    ring.release(ring.slot);
-    ring.next();
+    ahead.load(ring.data(), rows);
+  }
+  for (int kb = 0; kb < steps; ++kb) {
+    if constexpr (S::f8) {
+      const StageOfA<S> here = ahead;
+      const std::uint32_t stage = ring.data();
+      const int slot = ring.slot;
+      ring.next();
+      if (kb + 1 < steps) {
+        bar_wait(ring.full_bar(), ring.parity);
+        ahead.load(ring.data(), rows);
+      }
+      consumer_barrier(1);
+      here.store(stage, rows);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) widened.give(slot);
+      ring.release(slot);
+    } else {
+      bar_wait(ring.full_bar(), ring.parity);
+      ring.release(ring.slot);
+      ring.next();
+    }
   }
 }
 
 // `rows` of A times the token rows of `steps` stages, k in order. D's rows behind them are
 // nobody's.
 template <class S, int N>
-__device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, int rows,
-                                   bool fence) {
+__device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, int rows, bool fence,
+                                   SlotSignals& widened) {
   for (int kb = 0; kb < steps; ++kb) {
     bar_wait(ring.full_bar(), ring.parity);
     if (fence) fence_async_shared();
-    if constexpr (S::f8) widen_a_stage<S>(ring.data(), rows, 0);
+    if constexpr (S::f8 && S::warpgroups == 2) widened.wait(ring.slot);
+    if constexpr (S::f8 && S::warpgroups == 1) {
+      StageOfA<S> here;
+      here.load(ring.data(), rows);
+      consumer_barrier(0);
+      here.store(ring.data(), rows);
+      consumer_barrier(0);
+    }
     const std::uint32_t a = descriptor_low(ring.data());
     const std::uint32_t b = descriptor_low(ring.data() + S::shrink_tokens);
     mma_fence();
@@ -144,43 +174,42 @@ __device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, i
 // One piece's rows of rank space, by the first warpgroup, rank_block columns at a time.
 template <class S, int N>
 __device__ inline void shrink(const LayerParams& p, const Tables& tables, const Item& item,
-                              Ring& ring, int warpgroup, bool fence) {
+                              Ring& ring, int warpgroup, bool fence, SlotSignals& widened) {
   const SeamDeltas& seam = p.seam[item.seam()];
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
-  EntryWalk walk(p, tables, item);
-  while (walk.next()) {
-    const int rank = walk.rank();
-    const int split = walk.split();
-    const float scales[2] = {walk.scale(0), walk.scale(1)};
-    const int column = walk.column();
-    const float* const row_scales = S::f8 ? a_scales(walk.a(), in, rank) : nullptr;
+  const DeltaEntry* const terms =
+      tables.entries[item.seam()] + static_cast<std::size_t>(item.first_piece) * p.most_terms;
+  for (int i = 0; i < p.most_terms; ++i) {
+    const int rank = terms[i].rank;
+    if (rank == 0) break;
     for (int first = 0; first < rank; first += rank_block) {
+      const int rows = min(rank_block, rank - first);
       if (warpgroup > 0) {
-        pass_stages(ring, steps);
+        if constexpr (S::warpgroups == 2) pass_shrink<S>(ring, steps, rows, widened);
         continue;
       }
-      const int rows = min(rank_block, rank - first);
       float acc[N / 2] = {};
-      shrink_pass<S, N>(acc, ring, steps, rows, fence);
+      shrink_pass<S, N>(acc, ring, steps, rows, fence, widened);
       const int t = thread_here() % 128;
       if (t / 32 * 16 >= rows) continue;
+      const DeltaEntry& term = terms[i];
       Bf16* const to =
-          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + column + first;
+          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + term.column + first;
       float scale[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = first + 16 * (t / 32) + t % 32 / 4 + 8 * half;
-        scale[half] = row < split ? scales[0] : scales[1];
-        if (S::f8 && row < rank) scale[half] *= __ldcg(row_scales + row);
+        scale[half] = row < term.split ? term.scale[0] : term.scale[1];
+        if (S::f8 && row < rank) scale[half] *= __ldcg(a_scales(term.a, in, rank) + row);
       }
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) {
-        const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2);
-        const int col = 8 * (i / 4) + 2 * (t % 4) + i % 2;
+      for (int j = 0; j < N / 2; ++j) {
+        const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (j / 2 % 2);
+        const int col = 8 * (j / 4) + 2 * (t % 4) + j % 2;
         if (row < rows && col < item.count)
           to[static_cast<std::size_t>(col) * seam.pitch + row] =
-              __float2bfloat16(acc[i] * scale[i / 2 % 2]);
+              __float2bfloat16(acc[j] * scale[j / 2 % 2]);
       }
     }
   }

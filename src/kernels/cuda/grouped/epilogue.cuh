@@ -133,6 +133,7 @@ struct ConsumerState {
   int warpgroup;
   bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
   bool sum;
+  SlotSignals widened;  // FP8: a shrink's stage is bf16
 };
 
 // Sums the tokens of which this tile was the last to be stored, for this warpgroup's 64 columns.
@@ -161,9 +162,9 @@ __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, co
 template <class S, int N>
 __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, const Tables& tables,
                                 const Item& item, ConsumerState& s) {
-  if constexpr (S::lora) {
+  if constexpr (S::shrinks) {
     if (item.shrinks()) {
-      shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0);
+      shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0, s.widened);
       return;
     }
   }
@@ -179,7 +180,8 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
   }
   if constexpr (S::lora) {
-    if (item.first_piece < item.last_piece) expand<S, N>(acc, s.ring, s.warpgroup, s.copied);
+    if (item.first_piece < item.last_piece)
+      expand<S, N>(acc, s.ring, s.warpgroup, s.copied || !S::small);
   }
   const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
@@ -187,7 +189,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
 #pragma unroll
     for (int r = 0; r < S::blocks; ++r)
       store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
-    if (l.phase != Phase::both) return;
+    if (!S::lora && l.phase != Phase::both) return;
     fence_async_all();  // the down tiles read h by TMA
     consumer_barrier(s.warpgroup);
     // behind the barrier one thread's release orders what all have written

@@ -10,6 +10,7 @@ Instance instance() {
   return {.kernel = reinterpret_cast<const void*>(grouped_kernel<S, max_width, blocks_per_sm>),
           .threads = S::threads,
           .rows = S::rows,
+          .warpgroups = S::warpgroups,
           .stage_k = S::stage_k,
           .weight_bytes = S::weight_bytes,
           .inside = S::inside};

@@ -14,6 +14,7 @@ struct Instance {
   const void* kernel = nullptr;  // null: there is none
   int threads = 0;
   int rows = 0;
+  int warpgroups = 0;  // of consumers
   int stage_k = 0;
   int weight_bytes = 0;  // of a stage
   int inside = 0;        // pairs that its blocks can sort for themselves

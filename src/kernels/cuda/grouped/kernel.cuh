@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
                    const __grid_constant__ KernelMaps maps) {
   constexpr int consumer_warps = 4 * S::warpgroups;
   extern __shared__ unsigned char shared[];
-  __shared__ std::uint64_t
-      bars[2 * most_stages + 2 * item_slots + permute_lanes + (S::lora ? most_stages : 0)];
+  __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes +
+                                (S::lora ? most_stages : 0) + (S::f8 ? most_stages : 0)];
   __shared__ Item items[item_slots];
   __shared__ __align__(16) unsigned char store_buffer[consumer_warps * store_bytes];
   __shared__ unsigned char last[S::warpgroups][max_width];
@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   const int t = static_cast<int>(threadIdx.x);
   const int warp = t / 32;
   const bool copied = l.gather == Gather::copies;
+  const int arrivals = copied ? 64 : S::lora && !S::small ? 32 : 1;  // of a stage's token rows
   Ring ring;
   ring.stages = (smem_addr(shared) + 1023) & ~1023U;
   ring.depth = l.depth;
@@ -66,14 +67,16 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   queue.full = ring.empty + 8 * most_stages;
   queue.empty = queue.full + 8 * item_slots;
   const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
-  Grants grants{permute_bars + 8 * permute_lanes};
+  SlotSignals grants{permute_bars + 8 * permute_lanes};  // a stage is free for rank rows
+  const SlotSignals widened{grants.bars + 8 * most_stages};
   if (t == 0) {
     // a stage is full with the weights' bytes and the token threads' arrivals
     for (int i = 0; i < l.depth; ++i) {
-      bar_init(ring.full + 8 * i, copied ? 65 : 2);
+      bar_init(ring.full + 8 * i, 1 + arrivals);
       bar_init(ring.empty + 8 * i, S::bf16 ? consumer_warps : 32 * consumer_warps);
     }
     for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
+    for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(widened.bars + 8 * i, 4);
     for (int i = 0; i < item_slots; ++i) {
       bar_init(queue.full + 8 * i, 1);
       bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1) + (S::lora ? 1 : 0)));
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     if (role == 0) {
       produce_weights<S>(p, l, tables, queue, ring, maps);
     } else if (S::lora && role == (copied ? 1 : 3)) {
-      if constexpr (S::lora) produce_rank_rows<S>(p, tables, queue, ring, grants, copied ? 64 : 1);
+      if constexpr (S::lora) produce_rank_rows<S>(p, tables, queue, ring, grants, arrivals);
     } else if (role >= 2 && copied) {
       if constexpr (S::warpgroups == 2)
         produce_tokens_copied<S>(p, l, tables, queue, ring, grants, row_offset, maps);
@@ -152,7 +155,8 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     if (role == 1 && l.sum) clear_unrouted(p);
   } else {
     grow_registers<Budget::consumer>();
-    ConsumerState s{ring, smem_addr(store_buffer), &last[0][0], max_width, warp / 4, copied, l.sum};
+    ConsumerState s{
+        ring, smem_addr(store_buffer), &last[0][0], max_width, warp / 4, copied, l.sum, widened};
     for (;;) {
       const Item& item = queue.front();
       if (item.kind == ItemKind::end) break;

@@ -30,7 +30,7 @@ struct DeltaEntry {
   std::int32_t column;  // its first column in the rows of rank space
   float scale[2];
 };
-static_assert(sizeof(DeltaEntry) == 32 && offsetof(DeltaEntry, rank) % 4 == 0);
+static_assert(sizeof(DeltaEntry) == 32);
 
 // Adapters of a batch at one seam.
 struct SeamDeltas {
@@ -43,11 +43,12 @@ struct SeamDeltas {
 // Counters of a run are zero when it begins; it makes those of the next run zero, which are the
 // ones that the run before it used.
 struct Counters {
-  int* next_item;   // [2] of gate_up and of down
-  int* tile_done;   // [tiles] gate_up warpgroups that have stored their part of h
-  int* token_done;  // [tokens, ceil(hidden / 64)] down warpgroups that have
-  int* permuted;    // [pairs / permute_block + 1] rows of x_sorted that are there
-  int* next_run;    // `count` numbers
+  int* next_item;    // [2] of gate_up and of down
+  int* next_shrink;  // [2] of seams
+  int* tile_done;    // [tiles] gate_up warpgroups that have stored their part of h
+  int* token_done;   // [tokens, ceil(hidden / 64)] down warpgroups that have
+  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are there
+  int* next_run;     // `count` numbers
   int count;
 };
 
@@ -92,7 +93,6 @@ struct LaunchParams {
   bool inside;   // every block sorts the pairs for itself
   bool in_turn;  // items go to blocks in turn, not to whoever is free
   bool sum;      // the last down tile of a token sums its experts
-  int window;    // tiles of gate_up, then of down, between two runs of shrinks
   int depth;     // stages of the ring
   int token_bytes;
   int permute_lanes;
@@ -117,7 +117,8 @@ struct TileShape {
   static constexpr Pages pages = pages_;
   static constexpr bool lora = pages != Pages::none;
   static constexpr bool f8 = pages == Pages::f8;
-  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
+  static constexpr bool shrinks = lora && blocks == 1;  // others find rows of rank space made
+  static constexpr int factor_bytes = f8 ? 1 : 2;       // of a number of an adapter
   static constexpr bool bf16 = format == ExpertFormat::bf16;
   static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
   static constexpr int rows = warpgroups * blocks * 64;
@@ -134,7 +135,7 @@ struct TileShape {
   static constexpr int block_bytes = bf16 ? 8192 * atoms : blob_bytes(scales);  // of 64 rows
   static constexpr int weight_load = warpgroups * blocks * block_bytes;
   // a shrink's stage has rank_block rows of A; its products read 64
-  static constexpr int delta_bytes = lora ? rank_block * 128 * atoms : 0;
+  static constexpr int delta_bytes = shrinks ? rank_block * 128 * atoms : 0;
   static constexpr int weight_bytes =
       (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
   // A shrink's stage: more k than a tile's where the room of the weights allows, token rows behind
@@ -143,9 +144,8 @@ struct TileShape {
   static constexpr int shrink_k = 64 * shrink_atoms;
   static constexpr int shrink_tokens =
       shrink_atoms > atoms ? rank_block * 128 * shrink_atoms : weight_bytes;
-  static_assert(shrink_atoms == atoms ||
-                shrink_tokens + (blocks == 2 ? 160 : 16) * 2 * (shrink_k - stage_k) <=
-                    weight_bytes);
+  static_assert(!shrinks || shrink_atoms == atoms ||
+                shrink_tokens + 16 * 2 * (shrink_k - stage_k) <= weight_bytes);
   // k16 steps of an adapter that a stage holds
   static constexpr int delta_steps = bf16 ? 4 : 2;
   static_assert(rows * 32 * delta_steps <= weight_bytes);

@@ -109,27 +109,12 @@ __device__ inline int base_stages(const LayerParams& p, const Item& item, const 
 template <class S>
 __device__ inline int adapted_stages(const Item& item, EntryWalk terms) {
   if (item.shrinks() || item.first_piece == item.last_piece) return 0;
-  return terms.total_rank() / 16 / S::delta_steps + 1;
+  return delta_stages<S>(terms.total_rank() / 16);
 }
-
-// The token side's word to the warp of rank rows that a stage is free: a barrier for each slot of
-// the ring. That warp fills only some stages, so it can't follow the ring's own barriers, which
-// tell a phase from the next and no more; of a slot's grants the next comes after it has used the
-// last.
-struct Grants {
-  std::uint32_t bars;
-  unsigned parity = 0;  // of each slot
-
-  __device__ void give(int slot) const { bar_arrive(bars + 8 * slot); }
-  __device__ void wait(int slot) {
-    bar_wait(bars + 8 * slot, parity >> slot & 1);
-    parity ^= 1U << slot;
-  }
-};
 
 // The token side goes past stages that the warp of rank rows fills; `leads`: the thread that
 // grants.
-__device__ inline void grant_stages(Ring& ring, const Grants& grants, int stages, bool leads) {
+__device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int stages, bool leads) {
   for (int i = 0; i < stages; ++i) {
     bar_wait(ring.empty_bar(), ring.parity);
     if (leads) grants.give(ring.slot);
@@ -137,11 +122,12 @@ __device__ inline void grant_stages(Ring& ring, const Grants& grants, int stages
   }
 }
 
-// The rows of rank space, by one warp. A stage is counted in when its successor's copies are under
-// way. `arrivals`: of the token side, a stage.
+// The rows of rank space, by one warp. `arrivals`: of the token side, a stage. Many are made by the
+// copies themselves, and whoever multiplies fences; a single one when the next stage's copies are
+// under way.
 template <class S>
 __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
-                                         ItemQueue& queue, Ring& ring, Grants& grants,
+                                         ItemQueue& queue, Ring& ring, SlotSignals& grants,
                                          int arrivals) {
   const int own = static_cast<int>(threadIdx.x) % 32;
   for (;;) {
@@ -152,23 +138,30 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
     const int stages = adapted_stages<S>(item, walk.entry());
     if (stages == 0) continue;
     const SeamDeltas& seam = p.seam[item.seam()];
-    wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
+    if constexpr (S::shrinks)
+      wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
     int late = ring.slot;
     const auto count_in = [&]() {
       fence_async_shared();
       __syncwarp();
-      for (int i = own; i < arrivals; i += 32) bar_arrive(ring.full + 8 * late);
+      if (own == 0) bar_arrive(ring.full + 8 * late);
       if (++late == ring.depth) late = 0;
     };
     for (int i = 0; i < stages; ++i) {
       grants.wait(ring.slot);
       copy_rank_rows<S>(seam, walk, item, ring.data() + S::weight_bytes, own);
+      if (arrivals > 1) {
+        for (int j = 0; j < arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
+        ring.next();
+        continue;
+      }
       ring.next();
       copies_commit();
       if (i == 0) continue;
       copies_wait<1>();
       count_in();
     }
+    if (arrivals > 1) continue;
     copies_wait<0>();
     count_in();
   }
@@ -180,11 +173,11 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
                                     const KernelMaps& maps) {
   using Area = TokenArea<S, shrinks>;
   if (item.seam() == 1) {
-    stream_rows<Area>(item, p.inner, ring, maps.h);
+    stream_rows<Area>(item, p.inner, ring, maps.h, S::lora && !S::small);
   } else if (S::small) {
     gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row);
   } else {
-    stream_rows<Area>(item, p.hidden, ring, maps.x_sorted);
+    stream_rows<Area>(item, p.hidden, ring, maps.x_sorted, S::lora);
   }
 }
 
@@ -192,7 +185,7 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
 template <class S>
 __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& l,
                                       const Tables& tables, ItemQueue& queue, Ring& ring,
-                                      const Grants& grants, const KernelMaps& maps) {
+                                      const SlotSignals& grants, const KernelMaps& maps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (;;) {
     const Item item = queue.take();
@@ -214,7 +207,7 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
       }
       fence_async_all();
     }
-    if (S::lora && item.shrinks()) {
+    if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
       for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps);
     } else {
@@ -278,7 +271,7 @@ __device__ inline void produce_pass_copied(const LayerParams& p, const Item& ite
 template <class S>
 __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchParams& l,
                                              const Tables& tables, ItemQueue& queue, Ring& ring,
-                                             const Grants& grants, int* row_offset,
+                                             const SlotSignals& grants, int* row_offset,
                                              const KernelMaps& maps) {
   const int t = static_cast<int>(threadIdx.x) % 64;
   for (;;) {
@@ -294,7 +287,7 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
     } else if (l.phase == Phase::both) {
       wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
     }
-    if (S::lora && item.shrinks()) {
+    if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
       for (int i = 0; i < passes; ++i)
         produce_pass_copied<S, true>(p, item, row_offset, ring, t, maps);

@@ -33,8 +33,8 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
   }
 }
 
-// Images of B of a tile's adapters, delta_steps k16 steps a stage; the last is not full.
-// FP8: behind the numbers of 64 rows their scales.
+// Images of B of a tile's adapters, delta_steps k16 steps a stage. FP8: behind the numbers of 64
+// rows their scales.
 template <class S>
 __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& walk,
                                               const Item& item, Ring& ring) {
@@ -45,20 +45,22 @@ __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& wa
   const int rows = item.kind == ItemKind::gate_up ? 2 * p.inner : p.hidden;
   const int b_tiles = (rows + 255) / 256 * 4;
   const std::size_t block = static_cast<std::size_t>(item.row_tile) * row_blocks + own % row_blocks;
-  int steps = S::delta_steps;
-  while (steps == S::delta_steps) {
+  for (int left = walk.count(), stages = delta_stages<S>(left); stages > 0; --stages) {
+    const int steps = min(left, S::delta_steps);
+    left -= steps;
     const unsigned char* from = nullptr;
     int scales = 0;  // bytes behind `from`
-    for (steps = 0; steps < S::delta_steps && walk.next(); ++steps) {
+    for (int step = 0; step < steps; ++step) {
+      walk.next();
       const unsigned char* const b = walk.entry().b();
-      if (own / row_blocks != steps) continue;
+      if (own / row_blocks != step) continue;
       const int tile = static_cast<int>(block) * walk.steps() + walk.step();
       from = b + tile * tile_bytes;
       scales = (b_tiles * walk.steps() - tile) * 1024 + static_cast<int>(block) * 256;
     }
     bar_wait(ring.empty_bar(), ring.parity);
     if (own == 0) {
-      ring.steps[ring.slot] = steps;
+      ring.steps[ring.slot] = steps + (stages == 1 ? last_steps : 0);
       bar_expect(ring.full_bar(),
                  static_cast<unsigned>(row_blocks * steps) * (tile_bytes + scale_bytes));
     }
@@ -127,7 +129,7 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
                                        const KernelMaps& maps) {
   const bool leads = threadIdx.x % 32 == 0;
   if (!S::lora && !leads) return;
-  ItemList<S::lora> items(tables, l);
+  const ItemList<S> items(tables, l);
   int number = static_cast<int>(blockIdx.x);
   for (;;) {
     const Item item = items.at(number);
@@ -142,9 +144,11 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
       if constexpr (S::lora) number = __shfl_sync(0xFFFFFFFF, number, 0);
     }
     if constexpr (S::lora) {
-      if (item.shrinks()) {
-        produce_shrink_weights<S>(p, tables, item, ring);
-        continue;
+      if constexpr (S::shrinks) {
+        if (item.shrinks()) {
+          produce_shrink_weights<S>(p, tables, item, ring);
+          continue;
+        }
       }
       StepWalk walk(p, tables, item);
       if (leads) produce_base_weights<S>(p, item, ring, maps);

@@ -5,13 +5,15 @@
 
 namespace motley::kernels::cuda::grouped {
 
+inline constexpr int last_steps = 256;
+
 // Full barriers (the weights' arrival, then the token threads'), then empty ones (an arrival of
 // each consumer warp, or of each of its lanes).
 struct Ring {
   std::uint32_t stages, full, empty, stage_bytes;
   int depth;
   bool every_lane;  // arrives on "empty": lanes read weights themselves
-  int* steps;       // [depth] of adapters' stages: k16 steps in it; fewer than fit: the item ends
+  int* steps;       // [depth] of adapters' stages: k16 steps in it; + last_steps: the item's last
   int slot = 0;
   std::uint32_t parity = 0;
 
@@ -37,6 +39,20 @@ struct Ring {
   }
 };
 
+// One side's word to another about a slot of the ring, a barrier each, for sides that have to do
+// with some stages only: they can't follow the ring's own barriers, which tell a phase from the
+// next and no more. Of a slot the next word comes after the last one was heard.
+struct SlotSignals {
+  std::uint32_t bars;
+  unsigned parity = 0;  // of each slot
+
+  __device__ void give(int slot) const { bar_arrive(bars + 8 * slot); }
+  __device__ void wait(int slot) {
+    bar_wait(bars + 8 * slot, parity >> slot & 1);
+    parity ^= 1U << slot;
+  }
+};
+
 enum class ItemKind : int { end, gate_up, down, shrink_gate_up, shrink_down };
 
 struct Item {
@@ -53,52 +69,45 @@ struct Item {
   }
 };
 
-// The items of a launch in order: windows of tiles for gate_up, then the same for down. In a window
-// first what its pieces shrink, then its tiles, so that rows of rank space are there when a tile
-// ends. The order is topological: whoever waits, waits for an item that a running block holds
-// already. Every lane of the scheduling warp has one and asks for ascending numbers.
-template <bool lora>
+// The items of a launch in order: what pieces shrink for gate_up, so that rows of rank space are
+// there when a tile ends, then gate_up's tiles; then the same for down. The order is topological:
+// whoever waits, waits for an item that a running block holds already.
+template <class S>
 class ItemList {
  public:
   __device__ ItemList(const Tables& tables, const LaunchParams& l)
-      : tables_(tables), l_(l), second_(l.phase == Phase::down) {
-    enter();
-  }
+      : tables_(tables), l_(l), pieces_(S::shrinks ? tables.piece_begin[tables.tile_count] : 0) {}
 
-  __device__ Item at(int number) {
+  __device__ Item at(int number) const {
     Item item{};
-    for (;;) {
-      if (number < begin_ + pieces_ + tiles_ * row_tiles()) break;
-      begin_ += pieces_ + tiles_ * row_tiles();
-      first_tile_ += tiles_;
-      if (first_tile_ >= tables_.tile_count) {
-        if (second_ || l_.phase == Phase::gate_up) return item;
-        second_ = true;
-        first_tile_ = 0;
-        if (tables_.tile_count == 0) return item;
-      }
-      enter();
+    bool second = l_.phase == Phase::down;
+    int row_tiles = second ? l_.down_tiles : l_.gate_up_tiles;
+    int count = pieces_ + tables_.tile_count * row_tiles;
+    if (number >= count && l_.phase == Phase::both) {
+      number -= count;
+      second = true;
+      row_tiles = l_.down_tiles;
+      count = pieces_ + tables_.tile_count * row_tiles;
     }
-    int i = number - begin_;
-    if (lora && i < pieces_) {
-      item.first_piece = first_piece_ + i;
-      const ExpertPiece piece = tables_.pieces[item.first_piece];
-      item.kind = second_ ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
+    if (number >= count) return item;
+    if (S::shrinks && number < pieces_) {
+      item.first_piece = number;
+      const ExpertPiece piece = tables_.pieces[number];
+      item.kind = second ? ItemKind::shrink_down : ItemKind::shrink_gate_up;
       item.tile = piece.tile;
       item.begin = piece.begin;
       item.count = piece.end - piece.begin;
-      item.last_piece = item.first_piece + 1;
+      item.last_piece = number + 1;
     } else {
-      i -= pieces_;
-      item.kind = second_ ? ItemKind::down : ItemKind::gate_up;
-      const int tile = i / row_tiles();
-      item.row_tile = i - tile * row_tiles();
-      item.tile = first_tile_ + tile;
+      number -= pieces_;
+      item.kind = second ? ItemKind::down : ItemKind::gate_up;
+      item.tile = number / row_tiles;
+      item.row_tile = number - item.tile * row_tiles;
       const ExpertTile found = tables_.tiles[item.tile];
       item.expert = found.expert;
       item.begin = found.begin;
       item.count = found.count;
-      if (lora) {
+      if (S::lora) {
         item.first_piece = tables_.piece_begin[item.tile];
         item.last_piece = tables_.piece_begin[item.tile + 1];
       }
@@ -108,20 +117,9 @@ class ItemList {
   }
 
  private:
-  __device__ int row_tiles() const { return second_ ? l_.down_tiles : l_.gate_up_tiles; }
-  __device__ void enter() {
-    tiles_ = min(l_.window, tables_.tile_count - first_tile_);
-    if (!lora) return;
-    first_piece_ = tables_.piece_begin[first_tile_];
-    pieces_ = tables_.piece_begin[first_tile_ + tiles_] - first_piece_;
-  }
-
   const Tables& tables_;
   const LaunchParams& l_;
-  bool second_;
-  int begin_ = 0;  // number of the window's first item
-  int first_tile_ = 0, tiles_ = 0;
-  int first_piece_ = 0, pieces_ = 0;
+  int pieces_;  // that this launch shrinks, of each seam
 };
 
 // Items on their way from the scheduling thread to the others of a block.
@@ -190,17 +188,13 @@ class EntryWalk {
   }
   // Sum of the ranks of all terms.
   __device__ int total_rank() {
-    int total = __reduce_add_sync(0xFFFFFFFF, ranks_ & 0xFFFF);
+    int total = __reduce_add_sync(0xFFFFFFFF, rank_);
     for (int i = at_ + 32; i < end_; ++i) total += entries_[i].rank;
     return total;
   }
   // Of the one that next() found.
-  __device__ int rank() const { return of(ranks_) & 0xFFFF; }
-  __device__ int split() const { return of(ranks_) >> 16; }
+  __device__ int rank() const { return of(rank_); }
   __device__ int column() const { return of(column_); }
-  __device__ float scale(int which) const {
-    return __int_as_float(of(__float_as_int(scales_[which])));
-  }
   __device__ const unsigned char* a() const { return of(a_); }
   __device__ const unsigned char* b() const { return of(b_); }
   __device__ int begin() const { return of(begin_); }
@@ -216,13 +210,11 @@ class EntryWalk {
   __device__ void load() {
     settled_ = false;
     const int mine = at_ + static_cast<int>(threadIdx.x) % 32;
-    ranks_ = 0;
+    rank_ = 0;
     if (mine < end_) {
       const DeltaEntry& entry = entries_[mine];
-      ranks_ = *reinterpret_cast<const int*>(&entry.rank);  // split lies behind it
+      rank_ = entry.rank;
       column_ = entry.column;
-      scales_[0] = entry.scale[0];
-      scales_[1] = entry.scale[1];
       a_ = entry.a;
       b_ = entry.b;
       const ExpertPiece& piece = pieces_[terms_ == 1 ? mine : mine / terms_];
@@ -233,7 +225,7 @@ class EntryWalk {
   __device__ void settle() {
     if (settled_) return;
     settled_ = true;
-    left_ = __ballot_sync(0xFFFFFFFF, (ranks_ & 0xFFFF) != 0);
+    left_ = __ballot_sync(0xFFFFFFFF, rank_ != 0);
   }
 
   const DeltaEntry* entries_;
@@ -243,10 +235,15 @@ class EntryWalk {
   unsigned left_;
   bool settled_;
   // this lane's
-  int ranks_, column_, begin_, piece_end_;
-  float scales_[2];
+  int rank_, column_, begin_, piece_end_;
   const unsigned char *a_, *b_;
 };
+
+// Stages for so many k16 steps of adapters: at least one, which says that it is the last.
+template <class S>
+__device__ inline int delta_stages(int steps) {
+  return max((steps + S::delta_steps - 1) / S::delta_steps, 1);
+}
 
 // The k16 steps of a tile's terms, one after the other.
 class StepWalk {
@@ -262,6 +259,7 @@ class StepWalk {
     steps_ = entries_.rank() / 16;
     return true;
   }
+  __device__ int count() { return entries_.total_rank() / 16; }  // of all that are to come
   __device__ int step() const { return step_; }
   __device__ int steps() const { return steps_; }  // of this term
   __device__ const EntryWalk& entry() const { return entries_; }

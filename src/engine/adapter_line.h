@@ -1,0 +1,72 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/residency.h"
+#include "engine/sequence.h"
+
+namespace motley::engine {
+
+// The waiting sequences that want the same adapters and have no claim on them.
+struct Want {
+  std::span<AdapterEntry* const> adapters;
+  WaitingSequence* first = nullptr;  // of these sequences
+  int priority = 0;                  // the highest
+  bool in_line = false;              // room is being made for them
+  Duration waited{};                 // all of them together
+  double urgency = 0;                // the sum of the squares of what each has waited, s^2
+  std::int32_t next = -1;            // another want that begins with the same adapter
+};
+
+// Who wants adapters, in the order in which they get them: who was promised room, by priority, and
+// by urgency. It grows with how many wait, so that what is asked for often comes back sooner and is
+// shared by many each time; and faster with how long they do, so that nobody is forgotten. It is
+// filled and cleared while nobody comes or goes.
+class AdapterLine {
+ public:
+  void clear() {
+    for (const Want& want : wants_) want.adapters.front()->want = -1;
+    wants_.clear();
+  }
+
+  // A sequence with adapters that has asked for them.
+  void add(WaitingSequence& waiting, TimePoint now) {
+    Want& want = find(waiting);
+    const Duration waited = now - *waiting.asked;
+    want.priority = std::max(want.priority, waiting.sequence.job->request.priority);
+    want.in_line = want.in_line || waiting.in_line;
+    want.waited += waited;
+    want.urgency += seconds(waited) * seconds(waited);
+  }
+
+  // Nothing is added afterwards.
+  std::span<const Want> sorted() {
+    std::ranges::stable_sort(wants_, [](const Want& a, const Want& b) {
+      if (a.in_line != b.in_line) return a.in_line;
+      if (a.priority != b.priority) return a.priority > b.priority;
+      return a.urgency > b.urgency;
+    });
+    return wants_;
+  }
+
+ private:
+  Want& find(WaitingSequence& waiting) {
+    const auto adapters = waiting.sequence.job->adapters.entries();
+    AdapterEntry& first = *adapters.front();
+    for (std::int32_t at = first.want; at >= 0;) {
+      Want& want = wants_[static_cast<std::size_t>(at)];
+      if (std::ranges::equal(want.adapters, adapters)) return want;
+      at = want.next;
+    }
+    wants_.push_back({.adapters = adapters, .first = &waiting, .next = first.want});
+    first.want = static_cast<std::int32_t>(wants_.size()) - 1;
+    return wants_.back();
+  }
+
+  std::vector<Want> wants_;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/golden_engine.h"
+
+// What an engine over a golden is asked, and what its answers are held to, on every device.
+namespace motley::engine_tests {
+
+// Requests of all cases with a recorded continuation.
+std::vector<engine::Request> greedy_requests(const score_tests::GoldenModel& golden);
+
+std::vector<std::shared_ptr<Answer>> answers_of(GoldenEngine& world,
+                                                const std::vector<engine::Request>& requests);
+
+// All adapters in one batch: tokens and log-probabilities of greedy_requests() are the recorded.
+void expect_recorded_answers(GoldenEngine& world, const score_tests::GoldenModel& golden,
+                             double tolerance);
+
+struct BesideOthers {
+  GoldenEngine::Options room;
+  std::size_t requests;
+  std::int64_t max_tokens;
+};
+
+// In that room, every other request drawn by chance: each has the tokens and bits that it has
+// alone. How often a sequence was pushed back.
+std::int64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
+                                            const BesideOthers& others);
+
+void expect_all_given_back(GoldenEngine& world);
+
+}  // namespace motley::engine_tests
