@@ -32,7 +32,6 @@ struct Shape {
   // Queries of the next tile are fetched by a warp of their own.
   static constexpr bool query_warp = !latent;
   static constexpr int query_buffers = query_warp && key_columns < 128 ? 2 : 1;
-  static constexpr int blocks_together = 1;
   // The next block's scores are under way while this one's values are summed.
   static constexpr bool ahead = !latent;
   static constexpr bool folds = in_units;
