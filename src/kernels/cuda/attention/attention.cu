@@ -134,7 +134,7 @@ TileParams params_of(const Attention& p) {
   const auto group = static_cast<int>(p.heads / p.kv_heads);
   return {.key_pages = {},
           .value_pages = {},
-          .value_tokens = {},
+          .last_tokens = {},
           .page_tokens = static_cast<int>(p.table.page_tokens),
           .keys = view_of(p.k),
           .values = view_of(p.v),
@@ -195,11 +195,10 @@ void attend(const Attention& a, StreamHandle stream) {
     int most_few = 0;
     for (const Instance& few : found.few) most_few = std::max(most_few, few.most_rows);
     if (packed > most_few) {
-      if (a.key_width != latent_width) {
-        p.key_pages = boxes_of(a.k, a.table, a.kv_heads, a.key_width, 16);
-        p.value_pages = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 16);
-        p.value_tokens = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 1);
-      }
+      const bool latent = a.key_width == latent_width;
+      p.key_pages = boxes_of(a.k, a.table, a.kv_heads, a.key_width, 16);
+      p.value_pages = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 16);
+      p.last_tokens = boxes_of(a.v, a.table, a.kv_heads, latent ? a.key_width : a.value_width, 1);
       p.least_rows = most_few + 1;
       p.most_rows = std::numeric_limits<int>::max();
       const bool in_units = a.batch_invariant && found.many_in_units.kernel != nullptr;

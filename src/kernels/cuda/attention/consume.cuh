@@ -110,8 +110,8 @@ __device__ inline void export_unit(const TileParams& p, const Sums<S>& sums, con
 // Four lanes hold two columns each of four neighbouring blocks of eight; after it each holds the
 // eight columns of the block of its own number.
 __device__ inline uint4 gather_columns(const std::uint32_t (&w)[4]) {
-  const bool odd = threadIdx.x % 2 == 1;
-  const bool high = threadIdx.x / 2 % 2 == 1;
+  const bool odd = thread_here() % 2 == 1;
+  const bool high = thread_here() / 2 % 2 == 1;
   const auto swap = [](std::uint32_t word, int with) {
     return __shfl_xor_sync(0xFFFFFFFF, word, with);
   };
@@ -140,7 +140,7 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
           store_two(p, rows.row[r], rows.head[r], column + 8 * i, value(i, 0), value(i, 1));
       continue;
     }
-    const int own = static_cast<int>(threadIdx.x) % 4;
+    const int own = thread_here() % 4;
     Bf16* const out = static_cast<Bf16*>(p.out) + rows.row[r] * p.out_stride +
                       rows.head[r] * p.out_head_stride + column - 2 * own + 8 * own;
 #pragma unroll
@@ -166,8 +166,6 @@ struct Attend {
   const Item& item;
   Consumer<S>& c;
   Stretch stretch;
-  int tile_row;   // of the thread's first row
-  int column;     // of its first sum
   int all_below;  // every row sees positions [all_from, all_below)
   int all_from;
   ThreadRows rows;
@@ -177,14 +175,21 @@ struct Attend {
   __device__ Attend(const TileParams& params, const Item& own_item, Consumer<S>& consumer)
       : p(params), item(own_item), c(consumer), stretch(stretch_of<S>(item, item.chunk)) {}
 
+  // The thread's first row in the tile, and the column of its first sum.
+  __device__ static int tile_row() {
+    const int t = thread_here();
+    return (S::latent ? 0 : t / 128 * 64) + t % 128 / 32 * 16 + t % 32 / 4;
+  }
+  __device__ static int column() {
+    const int t = thread_here();
+    return (S::latent ? t / 128 * S::own_values : 0) + 2 * (t % 4);
+  }
+
   // What the first scores can do without.
   __device__ void begin_rows() {
-    const int t = static_cast<int>(threadIdx.x) % 128;
-    tile_row = (S::latent ? 0 : c.warpgroup * 64) + t / 32 * 16 + t % 32 / 4;
-    column = (S::latent ? c.warpgroup * S::own_values : 0) + 2 * (t % 4);
     all_below = position_of(p, item, item.row) + 1;
     all_from = p.window > 0 ? item.end - p.window : 0;
-    rows.begin(p, item, item.row + tile_row);
+    rows.begin(p, item, item.row + tile_row());
     clear(sums);
 #pragma unroll
     for (int r = 0; r < 2; ++r) sums.seen[r] = seen_at_first(p, rows.head[r]);
@@ -241,7 +246,7 @@ struct Attend {
   // A unit's end, before which lies `position`.
   __device__ void close(const Seen (&seen)[2], const Join (&factors)[2], int position) {
     if (item.chunks > 1) {
-      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, position), tile_row, column);
+      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, position), tile_row(), column());
     } else {
       fold<S>(sums, factors);
     }
@@ -370,7 +375,7 @@ struct Attend {
       if (arrives_last<S>(p, item, c.verdict)) join_units<S>(p, item);
     } else {
       collect(sums);
-      store_tile<S>(p, sums, rows, column);
+      store_tile<S>(p, sums, rows, column());
     }
   }
 };

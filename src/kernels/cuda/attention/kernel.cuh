@@ -19,10 +19,9 @@ struct Shared {
 template <class S>
 __device__ inline void start_ring(std::uint32_t bars) {
   constexpr int warps = S::consumers / 32;
-  constexpr int copiers = S::boxes ? 1 : 32 * S::copy_warps_each;
   const auto start = [&](std::uint32_t ring, int slots) {
     for (int i = 0; i < slots; ++i) {
-      bar_init(ring + i * 8, copiers);
+      bar_init(ring + i * 8, S::copiers);
       bar_init(ring + (slots + i) * 8, warps);
     }
   };
@@ -103,16 +102,11 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (role == 3) return deal<S>(p, shared.schedule, items);
   Deal own = items;
   Rings<S> ring(data + S::query_buffers * S::query_bytes, bars);
-  if constexpr (S::latent) {
-    if (role >= S::copy_warps_each) return;
-    Landing landing;
-    for (Item item; own.take(item);) produce_blocks<S, true>(p, item, ring.keys, landing, role);
-    landing.finish();
-  } else {
-    fence_async_all();  // what earlier grids wrote is read by the copies' own way
-    if (role == 0) {
-      for (Item item; own.take(item);) produce_boxes<S, true>(p, item, ring.keys);
-    } else if (role == 1) {
+  fence_async_all();  // what earlier grids wrote is read by the copies' own way
+  if (role == 0) {
+    for (Item item; own.take(item);) produce_boxes<S, true>(p, item, ring.keys);
+  } else if constexpr (!S::latent) {
+    if (role == 1) {
       for (Item item; own.take(item);) produce_boxes<S, false>(p, item, ring.values);
     } else {
       QueryRing<S> queries{data, bars + Rings<S>::bar_count * 8};

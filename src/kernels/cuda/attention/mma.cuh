@@ -75,6 +75,13 @@ DEFINE_MMA(32, P16, R16, 16, 17, 18, 19)
 #undef P32
 // clang-format on
 
+// threadIdx.x where it is asked for: what comes of it is not made ahead of a loop and kept.
+__device__ inline int thread_here() {
+  int t;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+  return t;
+}
+
 // Whether a wait would be over.
 __device__ inline bool bar_test(std::uint32_t bar, std::uint32_t parity) {
   std::uint32_t done;

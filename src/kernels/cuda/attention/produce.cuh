@@ -170,44 +170,57 @@ __device__ inline void copy_box(std::uint32_t to, const CUtensorMap* map, int co
 template <class S, bool keys, class R>
 __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& ring) {
   constexpr int panels = keys ? S::key_panels : S::value_panels;
-  constexpr int parts = S::block / rows_together;
-  static_assert(parts * panels <= 32 && (keys || rows_together * panels <= 32));
+  constexpr int boxes = S::block / rows_together * panels;
+  constexpr int rounds = (boxes + 31) / 32;
+  constexpr bool cleans = !keys || S::latent;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int panel = lane % panels;
-  const int row = lane / panels;  // a part, or one of the rows that are copied alone
   const int page_mask = (1 << p.page_shift) - 1;
-  const CUtensorMap* const boxes = keys ? &p.key_pages : &p.value_pages;
+  const CUtensorMap* const map = keys ? &p.key_pages : &p.value_pages;
   const Stretch stretch = stretch_of<S>(item, item.chunk);
   const std::int32_t* const table = p.table + item.sequence * p.table_stride;
   const auto needed = [&](int position) {
     return position + rows_together > item.begin && position < item.end;
   };
   // No page is looked up that holds none of the tile's positions.
-  const auto page_of = [&](int position) {
-    return row < parts && needed(position) ? table[position >> p.page_shift] : 0;
+  int page[rounds];
+  const auto find_pages = [&](int base) {
+#pragma unroll
+    for (int r = 0; r < rounds; ++r) {
+      const int box = lane + 32 * r;
+      const int position = base + box / panels * rows_together;
+      page[r] = box < boxes && needed(position) ? table[position >> p.page_shift] : 0;
+    }
   };
-  int page = page_of(stretch.first + row * rows_together);
+  find_pages(stretch.first);
   for (int base = stretch.first; base < stretch.last; base += S::block, ring.next()) {
-    const int position = base + row * rows_together;
-    const int next_page = page_of(position + S::block);
     bar_wait(ring.free(), ring.parity ^ 1);
     if (lane == 0) bar_expect(ring.full(), S::block * 128 * panels);
-    const std::uint32_t to = ring.block() + panel * S::panel_bytes;
-    // The part that the tile's last position cuts, if it does.
-    const int cut = !keys && item.end % rows_together != 0 ? (item.end - base) / rows_together : -1;
-    if (row < parts && row != cut)
-      copy_box(to + row * rows_together * 128, boxes, panel * 64,
-               needed(position) ? position & page_mask : p.page_tokens, item.kv_head, page,
-               ring.full());
-    if (cut >= 0 && cut < parts) {
-      const int cut_page = __shfl_sync(0xFFFFFFFF, page, cut * panels);
-      const int own = base + cut * rows_together + row;
-      if (row < rows_together)
-        copy_box(to + (cut * rows_together + row) * 128, &p.value_tokens, panel * 64,
-                 own < item.end ? own & page_mask : p.page_tokens, item.kv_head, cut_page,
-                 ring.full());
+    // The sixteen rows that the tile's last position cuts, if it does, come one by one.
+    const int cut =
+        cleans && item.end % rows_together != 0 ? (item.end - base) / rows_together : -1;
+#pragma unroll
+    for (int r = 0; r < rounds; ++r) {
+      const int box = lane + 32 * r;
+      const int part = box / panels;
+      const int position = base + part * rows_together;
+      if (box < boxes && part != cut)
+        copy_box(ring.block() + box % panels * S::panel_bytes + part * rows_together * 128, map,
+                 box % panels * 64, needed(position) ? position & page_mask : p.page_tokens,
+                 item.kv_head, page[r], ring.full());
     }
-    page = next_page;
+    if (cut >= 0 && cut < S::block / rows_together) {
+      const int first = base + cut * rows_together;
+      const int cut_page = table[first >> p.page_shift];
+#pragma unroll 1
+      for (int box = lane; box < rows_together * panels; box += 32) {
+        const int row = box / panels;
+        copy_box(ring.block() + box % panels * S::panel_bytes + (cut * rows_together + row) * 128,
+                 &p.last_tokens, box % panels * 64,
+                 first + row < item.end ? (first + row) & page_mask : p.page_tokens, item.kv_head,
+                 cut_page, ring.full());
+      }
+    }
+    find_pages(base + S::block);
   }
 }
 

@@ -32,9 +32,6 @@ struct Shape {
   // Queries of the next tile are fetched by a warp of their own.
   static constexpr bool query_warp = !latent;
   static constexpr int query_buffers = query_warp && key_columns < 128 ? 2 : 1;
-  static constexpr int blocks_together = 1;
-  // Keys and values come as boxes of pages.
-  static constexpr bool boxes = !latent;
   // The next block's scores are under way while this one's values are summed.
   static constexpr bool ahead = !latent;
   static constexpr bool folds = in_units;
@@ -46,10 +43,10 @@ struct Shape {
   // rows it may not grow at all.
   static constexpr float slack = block == 128 ? 8 : 0;
   static constexpr int consumers = 128 * warpgroups;
-  static constexpr int copy_warps_each = latent ? 2 : 1;  // of keys, of values
+  static constexpr int copiers = 1;  // that tell of a block
   // Two that copy, one for queries and one that deals; consumers take their registers.
   static constexpr int threads = consumers + 128;
-  static constexpr int items_taken = consumers / 32 + 2 + (query_warp ? 1 : 0);  // warps
+  static constexpr int items_taken = consumers / 32 + (latent ? 1 : 3);  // warps
   static constexpr int consumer_registers = latent ? 232 : 224;
   static constexpr int producer_registers = latent ? 40 : 56;
 
@@ -76,7 +73,6 @@ struct FewShape {
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns > 256;
   static constexpr bool folds = !latent;
-  static constexpr bool boxes = false;
   static constexpr int block = 64;
   static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
@@ -86,7 +82,8 @@ struct FewShape {
                                          : rows > 16 || (key_columns > 128 && rows > 8) ? 2
                                                                                         : 4;
   static constexpr int consumers = 128;
-  static constexpr int copy_warps_each = 4;
+  static constexpr int copy_warps_each = 4;  // of keys, of values
+  static constexpr int copiers = 32 * copy_warps_each;
   static constexpr int threads = consumers + (latent ? 1 : 2) * copy_warps_each * 32;
   // Consumers take what producers can do without.
   static constexpr bool grows = !latent;
@@ -117,9 +114,9 @@ struct PageView {
 };
 
 struct TileParams {
-  // Keys and values in boxes of 64 columns and sixteen tokens; values' last ones token by token.
-  // What lies outside reads as zero.
-  CUtensorMap key_pages, value_pages, value_tokens;
+  // Keys and values in boxes of 64 columns and sixteen tokens; values' last ones token by token
+  // (latents: keys'). What lies outside reads as zero.
+  CUtensorMap key_pages, value_pages, last_tokens;
   int page_tokens;
   PageView keys, values;
   const std::int32_t* seq_begin;
