@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -196,6 +197,31 @@ TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
   const std::vector<float> cut = world.run(last, {});
   EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
   EXPECT_LE(largest_difference(cut, world.expected(last)), 1.0 / 512);
+}
+
+// A window begins anywhere in a unit: what lies before it in the unit is nobody's chunk.
+TEST(GpuAttention, WindowsFarBehindTheBeginningAreCutWhereverItSuits) {
+  for (const auto& [heads, length] :
+       {std::pair<std::int64_t, std::int64_t>{16, 9000}, {8, 66'100}}) {
+    AttentionWorld world({.heads = heads,
+                          .kv_heads = heads / 8,
+                          .key_width = 64,
+                          .value_width = 64,
+                          .window = 128,
+                          .sinks = true,
+                          .lengths = {length}},
+                         75);
+    for (const std::int64_t rows : {1, 8, 20, 64, 128}) {
+      const Pieces last = {{0, length - rows, length}};
+      const std::vector<float> expected = world.expected(last);
+      for (const bool batch_invariant : {false, true}) {
+        EXPECT_LE(
+            largest_difference(world.run(last, {.batch_invariant = batch_invariant}), expected),
+            1.0 / 512 + 1e-5)
+            << rows << " rows of " << length << ", batch-invariant " << batch_invariant;
+      }
+    }
+  }
 }
 
 TEST(GpuAttention, ManySequencesAreSharedOutOverLaunches) {

@@ -1,6 +1,6 @@
 // Few packed rows: positions on the tensor core's side of 64, rows on the other, 8 to 32 wide. Four
 // blocks at a time, so that a softmax waits once for all of them. Every sum has the order that
-// consume.cuh gives it.
+// consume.cuh gives it where it keeps units apart.
 #pragma once
 
 #include "kernels/cuda/attention/join.cuh"

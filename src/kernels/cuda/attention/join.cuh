@@ -16,7 +16,7 @@ __device__ inline std::int64_t partial_size(const TileParams& p) {
   return static_cast<std::int64_t>(p.partial_rows) * (S::value_width + 2);
 }
 
-// A tile's units lie side by side. A latent's chunk is one unit.
+// A tile's units lie side by side. Where sums of earlier units are not kept apart, a chunk is one.
 template <class S>
 __device__ inline int first_slot(const Item& item) {
   return S::folds ? item.lead * (item.cut / unit_positions) : item.lead;
@@ -30,7 +30,7 @@ __device__ inline int slot_of(const Item& item, int position) {
 template <class S>
 __device__ inline int slots_of(const Item& item) {
   return S::folds ? unit_index(item.end - 1) - unit_index(item.begin) + 1
-                  : pieces(item.end - unit_begin(item.begin), item.cut);
+                  : pieces(item.end - chunks_begin<S>(item), item.cut);
 }
 
 __device__ inline void store_two(const TileParams& p, int row, int head, int column, float a,

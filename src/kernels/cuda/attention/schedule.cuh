@@ -148,6 +148,18 @@ __device__ inline Item find_item(const TileParams& p, const Schedule& schedule, 
   return item;
 }
 
+// The first position of the first block that the tile reads.
+template <class S>
+__device__ inline int first_block(const Item& item) {
+  return item.begin & ~(S::block - 1);
+}
+// Where chunks are counted from. One that is a unit, whatever its length, is never empty before
+// others: its place among the partial sums is its number.
+template <class S>
+__device__ inline int chunks_begin(const Item& item) {
+  return S::folds ? unit_begin(item.begin) : first_block<S>(item);
+}
+
 // Positions [first, last) of a chunk, in whole blocks but for the end. It may be empty.
 struct Stretch {
   int first, last;
@@ -155,10 +167,9 @@ struct Stretch {
 
 template <class S>
 __device__ inline Stretch stretch_of(const Item& item, int chunk) {
-  const int block = item.begin & ~(S::block - 1);
+  const int block = first_block<S>(item);
   if (item.chunks == 1) return {block, item.end};
-  const int origin = unit_begin(item.begin);
-  int first = origin + chunk * item.cut;
+  int first = chunks_begin<S>(item) + chunk * item.cut;
   int last = first + item.cut;
   if constexpr (S::folds) {
     first = unit_begin(first);
