@@ -330,14 +330,14 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
     tiles.in_turn = true;
     return tiles;
   }
-  if (pairs <= 2 * experts && pairs <= grouped::summed_pairs) {
+  if (pairs <= (lora && !int4 ? 4 : 2) * experts && pairs <= grouped::summed_pairs) {
     tiles.width = pairs <= experts ? 8 : 16;
     tiles.sum_inside = true;
     return tiles;
   }
   tiles.inside = false;
   if (lora && pairs > 4 * experts && pairs <= 8 * experts) {
-    tiles.width = 16;
+    tiles.width = 16;  // tall tiles' shrinks would be two launches more
     return tiles;
   }
   tiles.gather = Gather::copies;

@@ -42,9 +42,9 @@ struct GroupedTiles {
   int width = 8;  // most tokens of a tile: 8, 16, 32, 64, 128, 160
   int blocks_per_sm = 2;
   Gather gather = Gather::boxes;
-  bool inside = false;   // every block sorts the pairs for itself
-  bool in_turn = false;  // items are dealt to blocks in turn
-  bool one_launch = false;
+  bool inside = false;      // every block sorts the pairs for itself
+  bool in_turn = false;     // items are dealt to blocks in turn
+  bool one_launch = false;  // r256 with adapters: never, its shrinks stand between two
   bool sum_inside = false;  // the last tile of a token sums its experts
 };
 

@@ -63,32 +63,42 @@ struct StageOfA {
   }
 };
 
+// `count` k16 steps of FP8 from `step` on, decoded at a time.
+template <class S, int N, int count>
+__device__ inline void expand_f8(float (&acc)[S::blocks][N / 2], std::uint32_t tiles,
+                                 std::uint32_t b, int step) {
+  const int t = thread_here() % 128;
+  std::uint32_t a[count][S::blocks][4];
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      widen_b_step(tiles + (r * S::delta_steps + step + i) * 2048, t, a[i][r]);
+  mma_fence();
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      Mma<N>::template rs<swizzle_32>(acc[r], a[i][r], b + (step + i) * (N * 32 >> 4), 1);
+  mma_commit();
+  mma_wait<0>();
+}
+
 // The k-steps of a tile's adapters: A operand the images of B, B operand the rows of rank space,
 // zeros where a row is another's.
 template <class S, int N>
-__device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup,
-                              bool fence) {
+__device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
   for (bool last = false; !last;) {
     bar_wait(ring.full_bar(), ring.parity);
     last = ring.steps[ring.slot] >= last_steps;
     const int steps = ring.steps[ring.slot] % last_steps;
-    if (fence) fence_async_shared();
+    fence_async_shared();  // rows of rank space come by cp.async
     const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
     const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
     if constexpr (S::f8) {
-      const int t = thread_here() % 128;
-      for (int step = 0; step < steps; ++step) {
-        std::uint32_t a[S::blocks][4];
-#pragma unroll
-        for (int r = 0; r < S::blocks; ++r)
-          widen_b_step(tiles + (r * S::delta_steps + step) * 2048, t, a[r]);
-        mma_fence();
-#pragma unroll
-        for (int r = 0; r < S::blocks; ++r)
-          Mma<N>::template rs<swizzle_32>(acc[r], a[r], b + step * (N * 32 >> 4), 1);
-        mma_commit();
-        mma_wait<0>();
-      }
+      int step = 0;
+      for (; step + 2 <= steps; step += 2) expand_f8<S, N, 2>(acc, tiles, b, step);
+      if (step < steps) expand_f8<S, N, 1>(acc, tiles, b, step);
     } else {
       const std::uint32_t a = descriptor_low(tiles);
       for (int step = 0; step < steps; ++step) {

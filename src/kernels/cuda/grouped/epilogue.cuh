@@ -180,8 +180,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
   }
   if constexpr (S::lora) {
-    if (item.first_piece < item.last_piece)
-      expand<S, N>(acc, s.ring, s.warpgroup, s.copied || !S::small);
+    if (item.first_piece < item.last_piece) expand<S, N>(acc, s.ring, s.warpgroup);
   }
   const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;

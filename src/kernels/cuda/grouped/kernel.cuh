@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   const int t = static_cast<int>(threadIdx.x);
   const int warp = t / 32;
   const bool copied = l.gather == Gather::copies;
-  const int arrivals = copied ? 64 : S::lora && !S::small ? 32 : 1;  // of a stage's token rows
+  const int arrivals = copied ? 64 : S::lora ? 32 : 1;  // of a stage's token rows
   Ring ring;
   ring.stages = (smem_addr(shared) + 1023) & ~1023U;
   ring.depth = l.depth;

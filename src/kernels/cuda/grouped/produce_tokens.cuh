@@ -30,7 +30,7 @@ struct TokenArea {
 // Rows that lie in place order, by the lanes of one warp.
 template <class Area>
 __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
-                                   const CUtensorMap (&maps)[2], bool every_lane_arrives = false) {
+                                   const CUtensorMap (&maps)[2], bool every_lane_arrives) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // boxes of 64 rows, or of 8 where the tile is no multiple of 64 wide
   const bool wide = item.width % 64 == 0;
@@ -61,12 +61,15 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
 // are independent. Good for few rows only.
 template <class Area>
 __device__ inline void gather_rows(const Item& item, int token, int cols, Ring& ring,
-                                   const CUtensorMap* map) {
+                                   const CUtensorMap* map, bool every_lane_arrives) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int k = 0; k < cols; k += Area::k) {
     bar_wait(ring.empty_bar(), ring.parity);
-    if (lane == 0)
+    if (lane == 0) {
       bar_expect(ring.full_bar(), static_cast<unsigned>(item.count * Area::atoms) * 128);
+    } else if (every_lane_arrives) {
+      bar_arrive(ring.full_bar());
+    }
     __syncwarp();
     const std::uint32_t area = ring.data() + Area::offset + lane * 128;
     if (lane < item.count) {
@@ -122,9 +125,8 @@ __device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int s
   }
 }
 
-// The rows of rank space, by one warp. `arrivals`: of the token side, a stage. Many are made by the
-// copies themselves, and whoever multiplies fences; a single one when the next stage's copies are
-// under way.
+// The rows of rank space, by one warp. `arrivals`: of the token side, a stage; the copies make them
+// when they land, and whoever multiplies fences.
 template <class S>
 __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
                                          ItemQueue& queue, Ring& ring, SlotSignals& grants,
@@ -140,30 +142,12 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
     const SeamDeltas& seam = p.seam[item.seam()];
     if constexpr (S::shrinks)
       wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
-    int late = ring.slot;
-    const auto count_in = [&]() {
-      fence_async_shared();
-      __syncwarp();
-      if (own == 0) bar_arrive(ring.full + 8 * late);
-      if (++late == ring.depth) late = 0;
-    };
     for (int i = 0; i < stages; ++i) {
       grants.wait(ring.slot);
       copy_rank_rows<S>(seam, walk, item, ring.data() + S::weight_bytes, own);
-      if (arrivals > 1) {
-        for (int j = 0; j < arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
-        ring.next();
-        continue;
-      }
+      for (int j = 0; j < arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
       ring.next();
-      copies_commit();
-      if (i == 0) continue;
-      copies_wait<1>();
-      count_in();
     }
-    if (arrivals > 1) continue;
-    copies_wait<0>();
-    count_in();
   }
 }
 
@@ -173,9 +157,9 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
                                     const KernelMaps& maps) {
   using Area = TokenArea<S, shrinks>;
   if (item.seam() == 1) {
-    stream_rows<Area>(item, p.inner, ring, maps.h, S::lora && !S::small);
+    stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);
   } else if (S::small) {
-    gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row);
+    gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row, S::lora);
   } else {
     stream_rows<Area>(item, p.hidden, ring, maps.x_sorted, S::lora);
   }
