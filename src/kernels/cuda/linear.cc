@@ -142,12 +142,6 @@ void linears(const Linears& p, StreamHandle stream) {
 }
 
 void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
-  if (p.products.count <= Joined::most) {
-    const Joined joined(p.products);
-    if (count_slabs(joined.span()) == joined.span().size() &&
-        normed_slabs_supports(p.rows, joined.span()))
-      return linear_slabs(p.rows, joined.span(), p.products.ahead, stream);
-  }
   add_and_norm(p.rows, stream);
   linears(p.products, stream);
 }

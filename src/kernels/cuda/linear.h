@@ -26,10 +26,6 @@ inline constexpr std::size_t linear_slabs_most = 4;
 inline constexpr std::int64_t linear_slabs_most_rows = 16;
 bool linear_slabs_supports(const Linear& params);
 void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
-// Behind the sum and its norm, in one launch, for a row or two.
-bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products);
-void linear_slabs(const AddAndNorm& rows, std::span<const Linear> products, const Ahead& ahead,
-                  StreamHandle stream);
 
 // cuBLASLt, for bf16 rows times bf16 weights, or for float32 ones, of which products take ten bits
 // behind the point. Unless the call is to be batch-invariant, another

@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/queue.cuh"
 #include "kernels/cuda/tensor_core.cuh"
@@ -29,8 +28,6 @@ constexpr int most_shared_bytes = 226 << 10;
 constexpr unsigned multiprocessors = 132;
 
 struct Slabs {
-  AddAndNorm rows;  // what x is made of, if the launch makes it
-  NormTeam team;
   Ahead ahead;
   Linear parts[linear_slabs_most];
   unsigned end_tile[linear_slabs_most];  // tiles of parts lie one behind the other
@@ -56,13 +53,12 @@ struct Inputs {
   uint4 at[row_eights][steps];
 };
 template <int row_eights>
-__device__ Inputs<row_eights> read_inputs(const Linear& p, const Bf16* rows, std::int64_t stride,
-                                          std::int64_t begin, int warp, int lane) {
+__device__ Inputs<row_eights> read_inputs(const Linear& p, std::int64_t begin, int warp, int lane) {
   Inputs<row_eights> x{};
 #pragma unroll
   for (int half = 0; half < row_eights; ++half) {
     const int row = 8 * half + lane / 4;
-    const Bf16* const from = rows + row * stride + 8 * (lane % 4);
+    const Bf16* const from = static_cast<const Bf16*>(p.x) + row * p.x_stride + 8 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       const std::int64_t input = begin + (i * warps + warp) * step_inputs;
@@ -148,6 +144,7 @@ __device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const
   constexpr int rows = 8 * row_eights;
   const int outputs = static_cast<int>(min(batch + batch_tiles, last) - batch) * tile_outputs;
   const int count = static_cast<int>(p.parts[0].rows) * outputs;
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
     const int row = i / outputs;
     const int output = i % outputs;
@@ -160,31 +157,6 @@ __device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const
     const std::int64_t at = tile.first_output + output % tile_outputs;
     if (at < part.out) part.y[row * part.y_stride + at] = sum;
   }
-}
-
-// x = norm(a + b) into shared memory, the same in every block; one of them keeps sum and norm.
-__device__ void make_rows(const Slabs& p, const NormShare<true>& weights, bf16* x,
-                          float* warp_sums) {
-  const AddAndNorm& rows = p.rows;
-  const int row = static_cast<int>(threadIdx.x) / p.team.threads;
-  const std::int64_t width = row < rows.add.rows ? rows.add.width : 0;
-  const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
-  const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
-  auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
-  auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
-  const bool keeps = blockIdx.x == 0;
-  const auto read = [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); };
-  weights.run<bf16>(
-      rows.add.width, rows.norm.eps, rows.norm.weight_in_f32, warp_sums, read,
-      [&](std::int64_t at, const Four& four) {
-        if (keeps) write_four<true>(sum, at, width, four);
-      },
-      read,
-      [&](std::int64_t at, const Four& four) {
-        write_four<true>(x + row * rows.add.width, at, width, four);
-        if (keeps) write_four<true>(out, at, width, four);
-      });
-  __syncthreads();
 }
 
 // Asks for the block's share of what comes next, into the second-level cache.
@@ -200,20 +172,13 @@ __device__ void fetch_ahead(const Ahead& ahead, int lane) {
   }
 }
 
-template <int row_eights, bool makes_rows>
+template <int row_eights>
 __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constant__ Slabs p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Barriers barriers;
-  __shared__ float warp_sums[makes_rows ? warps : 1];
   launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int thread = static_cast<int>(threadIdx.x);
-  // Ahead of the many bytes that others wait for.
-  const NormShare<true> norm_weights(
-      p.rows.norm.weight,
-      makes_rows && thread / p.team.threads < p.rows.add.rows ? p.parts[0].w.in : 0, p.team,
-      thread % p.team.threads);
   const unsigned first = blockIdx.x * p.tiles_per_block;
   const unsigned last = min(first + p.tiles_per_block, p.end_tile[p.count - 1]);
   Supply supply(first, last);
@@ -224,40 +189,31 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
     }
     fence_bar_init();
     __syncwarp();
+#pragma unroll 1
     for (int slot = 0; slot < p.slots; ++slot) supply.bring(p, lane, shared, barriers);
   }
   __syncthreads();
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
   const Linear& any = p.parts[0];
-  const auto* rows = static_cast<const Bf16*>(any.x);
-  std::int64_t row_stride = any.x_stride;
-  if constexpr (makes_rows) {
-    auto* const x = reinterpret_cast<bf16*>(sums + warps * 8 * row_eights * batch_outputs);
-    wait_for_previous_grid();
-    make_rows(p, norm_weights, x, warp_sums);
-    rows = reinterpret_cast<const Bf16*>(x);
-    row_stride = any.w.in;
-  } else {
-    wait_for_previous_grid();
-  }
+  wait_for_previous_grid();
 
   const unsigned char* const weights =
       shared + lane / 4 * p.pitch + 16 * (lane % 4) + 2 * step_inputs * warp;
   RingPlace place;
   bool used = false;
   for (unsigned batch = first; batch < last; batch += batch_tiles) {
-    float acc[batch_tiles][4] = {};
-    Inputs<row_eights> x = read_inputs<row_eights>(any, rows, row_stride, 0, warp, lane);
+    const unsigned tiles = min(batch_tiles, last - batch);
+    Inputs<row_eights> x = read_inputs<row_eights>(any, 0, warp, lane);
     for (std::int64_t begin = 0; begin < any.w.in; begin += chunk_inputs) {
       const auto read_next = [&] {
-        return read_inputs<row_eights>(any, rows, row_stride, begin + chunk_inputs, warp, lane);
+        return read_inputs<row_eights>(any, begin + chunk_inputs, warp, lane);
       };
       // A chunk ahead, as far as there are registers.
       Inputs<row_eights> next;
       if constexpr (row_eights == 1) next = read_next();
-#pragma unroll
-      for (unsigned b = 0; b < batch_tiles; ++b) {
-        if (batch + b >= last) continue;
+      // Not unrolled: code that runs once a launch comes from memory.
+#pragma unroll 1
+      for (unsigned b = 0; b < tiles; ++b) {
         bar_wait(smem_addr(barriers.full + place.slot), place.parity);
         const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
         float low[4] = {};
@@ -269,7 +225,14 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
                           *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
         }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) acc[b][i] += low[i] + high[i];
+        for (int half = 0; half < row_eights; ++half) {
+          auto* const to = reinterpret_cast<float2*>(
+              sums + (warp * 8 * row_eights + 8 * half + lane / 4) * batch_outputs +
+              static_cast<int>(b) * tile_outputs + 2 * (lane % 4));
+          const float2 before = begin > 0 ? *to : float2{};
+          *to = {before.x + (low[2 * half] + high[2 * half]),
+                 before.y + (low[2 * half + 1] + high[2 * half + 1])};
+        }
         bar_arrive(smem_addr(barriers.empty + place.slot));
         // A slot is filled anew one chunk later, when no warp is likely to be still at it.
         if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
@@ -280,42 +243,32 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
       x = next;
     }
     if (warp == warps - 1 && batch + batch_tiles >= last) fetch_ahead(p.ahead, lane);
-#pragma unroll
-    for (int b = 0; b < batch_tiles; ++b) {
-#pragma unroll
-      for (int half = 0; half < row_eights; ++half) {
-        float* const to = sums + (warp * 8 * row_eights + 8 * half + lane / 4) * batch_outputs +
-                          b * tile_outputs + 2 * (lane % 4);
-        *reinterpret_cast<float2*>(to) = {acc[b][2 * half], acc[b][2 * half + 1]};
-      }
-    }
     __syncthreads();
     write_batch<row_eights>(p, batch, last, sums);
     if (batch + batch_tiles < last) __syncthreads();
   }
 }
 
-template <int row_eights, bool makes_rows>
+template <int row_eights>
 void queue_slabs(Slabs& slabs, StreamHandle stream) {
   constexpr int sums_bytes = 4 * warps * 8 * row_eights * batch_outputs;
   const Linear& any = slabs.parts[0];
   const auto row_bytes = static_cast<int>(2 * any.w.in);
-  const int other_bytes = sums_bytes + (makes_rows ? static_cast<int>(any.rows) * row_bytes : 0);
   slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * chunk_inputs));
   slabs.slots =
-      std::min(most_slots, (most_shared_bytes - other_bytes) / (tile_outputs * slabs.pitch));
+      std::min(most_slots, (most_shared_bytes - sums_bytes) / (tile_outputs * slabs.pitch));
   const unsigned tiles = slabs.end_tile[slabs.count - 1];
   slabs.tiles_per_block = (tiles + multiprocessors - 1) / multiprocessors;
   static const Result<void> allowed =
-      launched(cudaFuncSetAttribute(multiply_slab<row_eights, makes_rows>,
+      launched(cudaFuncSetAttribute(multiply_slab<row_eights>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
                "linear");
   keep_error(allowed);
-  queue("linear", multiply_slab<row_eights, makes_rows>,
+  queue("linear", multiply_slab<row_eights>,
         {.grid = (tiles + slabs.tiles_per_block - 1) / slabs.tiles_per_block,
          .threads = threads,
          .shared_bytes =
-             static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + other_bytes)},
+             static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + sums_bytes)},
         stream, slabs);
 }
 
@@ -342,32 +295,12 @@ bool linear_slabs_supports(const Linear& p) {
          p.x_stride % 8 == 0 && begins_at_16(p.x) && begins_at_16(p.w.data);
 }
 
-bool normed_slabs_supports(const AddAndNorm& rows, std::span<const Linear> products) {
-  const Add& add = rows.add;
-  const bool reads_what_it_writes = add.out == add.a || add.out == add.b;
-  return !products.empty() && !reads_what_it_writes && add.rows > 0 && add.rows <= 8 &&
-         add.rows * norm_team(add.width).threads <= threads && normed_in_fours(rows) &&
-         std::all_of(products.begin(), products.end(), [&](const Linear& p) {
-           return linear_slabs_supports(p) && p.x == rows.norm.out && p.rows == add.rows &&
-                  p.w.in == add.width && p.out > 0;
-         });
-}
-
-void linear_slabs(const AddAndNorm& rows, std::span<const Linear> products, const Ahead& ahead,
-                  StreamHandle stream) {
-  Slabs slabs{};
-  slabs.rows = rows;
-  slabs.team = norm_team(rows.add.width);
-  slabs.ahead = ahead;
-  if (take_parts(products, slabs)) queue_slabs<1, true>(slabs, stream);
-}
-
 void linear_slabs(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
   Slabs slabs{};
   slabs.ahead = ahead;
   if (!take_parts(products, slabs)) return;
-  if (slabs.parts[0].rows <= 8) return queue_slabs<1, false>(slabs, stream);
-  queue_slabs<2, false>(slabs, stream);
+  if (slabs.parts[0].rows <= 8) return queue_slabs<1>(slabs, stream);
+  queue_slabs<2>(slabs, stream);
 }
 
 }  // namespace motley::kernels::cuda
