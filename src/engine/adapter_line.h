@@ -44,10 +44,11 @@ class AdapterLine {
 
   // Nothing is added afterwards.
   std::span<const Want> sorted() {
-    std::ranges::stable_sort(wants_, [](const Want& a, const Want& b) {
+    std::ranges::sort(wants_, [](const Want& a, const Want& b) {
       if (a.in_line != b.in_line) return a.in_line;
       if (a.priority != b.priority) return a.priority > b.priority;
-      return a.urgency > b.urgency;
+      if (a.urgency != b.urgency) return a.urgency > b.urgency;
+      return a.first->sequence.order() < b.first->sequence.order();
     });
     return wants_;
   }

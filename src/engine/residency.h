@@ -38,11 +38,11 @@ struct AdapterEntry {
   std::int64_t named = 0;    // by requests that have not ended
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
-  bool draining = false;  // unloaded: nobody new can name it
-  bool closing = false;   // takes no new claims, so that it becomes idle
+  bool draining = false;     // unloaded: nobody new can name it
+  bool closing = false;      // takes no new claims, so that it becomes idle
   bool was_closing = false;  // before the last stop_making_room()
-  std::uint64_t turn = 0;  // when it was loaded last
-  std::int32_t want = -1;  // AdapterLine's
+  std::uint64_t turn = 0;    // when it was loaded last
+  std::int32_t want = -1;    // AdapterLine's
 };
 
 class Residency;
