@@ -3,15 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
 
 #include "base/cat.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "cli/command.h"
-#include "cli/http_peer.h"
+#include "cli/http/event_reader.h"
+#include "cli/http/http_client.h"
+#include "cli/http/metrics_page.h"
 #include "cli/model_settings.h"
 #include "cli/side_by_side.h"
 #include "cli/signals.h"
@@ -19,7 +25,9 @@
 namespace motley::cli {
 namespace {
 
-constexpr int frame_ms = 40;
+namespace asio = boost::asio;
+
+constexpr auto frame_time = std::chrono::milliseconds(40);
 constexpr std::size_t most_voices = 64;
 
 struct Settings {
@@ -56,8 +64,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
 }
 
 // The ids that the server lists, its base first.
-Result<std::vector<std::string>> ids_of(const ServerUrl& server) {
-  MOTLEY_TRY(const std::string body, fetch(server, "/v1/models"));
+Result<std::vector<std::string>> ids_of(std::string_view body) {
   MOTLEY_TRY(const json::Value page, json::parse(body, "/v1/models"));
   MOTLEY_TRY(const json::Object* const object, page.as_object("/v1/models"));
   const json::Value* const data = object->find("data");
@@ -102,17 +109,8 @@ void append_string_at(std::string& text, const json::Object& object, std::string
   if (value != nullptr && value->if_string() != nullptr) text += *value->if_string();
 }
 
-// A chunk of a streamed chat: a piece of the text, its end, or how many tokens it was.
+// A chunk of a streamed chat: a piece of the text, or its end.
 void hear_chunk(Voice& voice, const json::Object& chunk) {
-  if (const json::Object* const error = object_at(chunk, "error")) {
-    voice.failed = true;
-    append_string_at(voice.text, *error, "message");
-    return;
-  }
-  if (const json::Object* const usage = object_at(chunk, "usage")) {
-    const json::Value* const tokens = usage->find("completion_tokens");
-    if (tokens != nullptr && tokens->if_integer() != nullptr) voice.tokens = *tokens->if_integer();
-  }
   const json::Value* const choices = chunk.find("choices");
   const json::Array* const list = choices == nullptr ? nullptr : choices->if_array();
   if (list == nullptr || list->empty()) return;
@@ -130,59 +128,30 @@ void hear_chunk(Voice& voice, const json::Object& chunk) {
   voice.cut_off |= reason == "length";
 }
 
-class Stream {
- public:
-  Stream(Voice& voice, HttpPeer peer) : voice_(&voice), peer_(std::move(peer)) {}
-
-  int descriptor() const { return peer_.descriptor(); }
-  bool ended() const { return voice_->ended; }
-
-  void take_some() {
-    if (const auto taken = peer_.take_some(); !taken.ok()) return fail(taken.error());
-    HttpAnswer& answer = peer_.answer();
-    if (answer.status() != 200) {
-      if (answer.complete()) fail(refusal(answer.status(), answer.take_body()));
-      return;
-    }
-    events_.take(answer.take_body());
-    while (const auto event = events_.next()) {
-      if (*event == "[DONE]") continue;
-      const auto value = json::parse(*event, "an event");
-      const json::Object* const chunk = value.ok() ? value->if_object() : nullptr;
-      if (chunk != nullptr) hear_chunk(*voice_, *chunk);
-    }
-    voice_->ended = answer.complete();
+asio::awaitable<void> listen(HttpClient& server, std::string request, Voice& voice) {
+  EventReader events([&](const json::Object& chunk) { hear_chunk(voice, chunk); });
+  HttpClient::Take take = [&](std::string_view piece) { return events.read(piece); };
+  const Result<void> read =
+      co_await server.post("/v1/chat/completions", std::move(request), std::move(take));
+  voice.tokens = events.tokens().value_or(voice.tokens);
+  if (!read.ok()) {
+    voice.failed = true;
+    voice.text += cat(voice.text.empty() ? "" : "\n", read.error().message());
   }
-
- private:
-  void fail(const Error& error) {
-    voice_->failed = voice_->ended = true;
-    voice_->text += cat(voice_->text.empty() ? "" : "\n", error.message());
-  }
-
-  Voice* voice_;
-  HttpPeer peer_;
-  EventReader events_;
-};
+  voice.ended = true;
+}
 
 // What the server's metrics say of the work.
 class Watch {
  public:
-  explicit Watch(const ServerUrl& server) : server_(server) {}
+  explicit Watch(HttpClient& server) : server_(server) {}
 
-  // While answers come: what one batch holds. A server that shows no metrics is asked no more.
-  void look() {
-    const auto page = fetch(server_, "/metrics");
-    if (!page.ok()) return;
-    const double running = metric(*page, "motley_sequences_running").value_or(0);
-    if (!first_steps_) first_steps_ = metric(*page, "motley_steps_total");
-    steps_ = metric(*page, "motley_steps_total").value_or(0);
-    const std::string_view names =
-        metric_label(*page, "vllm:lora_requests_info", "running_lora_adapters");
-    if (running < most_running_ || (running == most_running_ && names.size() <= names_.size()))
-      return;
-    most_running_ = running;
-    names_ = names;
+  // While answers come: what one batch holds. A server that shows no metrics is none the worse.
+  asio::awaitable<void> look() {
+    if (std::exchange(looking_, true)) co_return;
+    const Result<std::string> page = co_await server_.get("/metrics");
+    looking_ = false;
+    if (page.ok()) take(*page);
   }
 
   std::string summary() const {
@@ -198,7 +167,20 @@ class Watch {
   }
 
  private:
-  ServerUrl server_;
+  void take(std::string_view page) {
+    const double running = metric(page, "motley_sequences_running").value_or(0);
+    if (!first_steps_) first_steps_ = metric(page, "motley_steps_total");
+    steps_ = metric(page, "motley_steps_total").value_or(0);
+    const std::string_view names =
+        metric_label(page, "vllm:lora_requests_info", "running_lora_adapters");
+    if (running < most_running_ || (running == most_running_ && names.size() <= names_.size()))
+      return;
+    most_running_ = running;
+    names_ = names;
+  }
+
+  HttpClient& server_;
+  bool looking_ = false;
   std::optional<double> first_steps_;
   double steps_ = 0;
   double most_running_ = 0;
@@ -261,18 +243,15 @@ class Screen {
   std::size_t above_ = 0;      // lines of the last frame
 };
 
-// Waits for bytes of any stream, at most for a frame's time, and takes them.
-void take_what_is_there(std::vector<Stream>& streams) {
-  std::vector<pollfd> waiting;
-  std::vector<Stream*> whose;
-  for (Stream& stream : streams) {
-    if (stream.ended()) continue;
-    waiting.push_back({.fd = stream.descriptor(), .events = POLLIN, .revents = 0});
-    whose.push_back(&stream);
-  }
-  if (::poll(waiting.data(), waiting.size(), frame_ms) <= 0) return;
-  for (std::size_t i = 0; i < waiting.size(); ++i)
-    if (waiting[i].revents != 0) whose[i]->take_some();
+// Works until the coroutine has ended.
+void run_to_end(asio::io_context& context, asio::awaitable<void> work) {
+  asio::co_spawn(context, std::move(work), asio::detached);
+  context.restart();
+  context.run();
+}
+
+asio::awaitable<void> get_page(HttpClient& server, std::string path, Result<std::string>& page) {
+  page = co_await server.get(std::move(path));
 }
 
 std::string totals(const std::vector<Voice>& voices, double time) {
@@ -288,42 +267,42 @@ std::string totals(const std::vector<Voice>& voices, double time) {
 Result<void> run_ask(const Arguments& arguments, Output output) {
   MOTLEY_TRY(Settings settings, read_settings(arguments));
   const HeldSignals signals;
+  asio::io_context context{1};
+  HttpClient server(context, settings.server);
   std::vector<std::string> ids = settings.voices;
   if (ids.empty()) {
-    MOTLEY_TRY(ids, ids_of(settings.server));
+    Result<std::string> page = std::string();
+    run_to_end(context, get_page(server, "/v1/models", page));
+    MOTLEY_TRY(const std::string body, std::move(page));
+    MOTLEY_TRY(ids, ids_of(body));
     if (ids.size() > most_voices)
       return Error(ErrorCode::too_long, cat("the server has ", ids.size(), " voices"), "",
                    cat("choose at most ", most_voices, " with --to"));
   }
-  Watch watch(settings.server);
-  watch.look();
+  Watch watch(server);
+  run_to_end(context, watch.look());
 
   const SteadyClock clock;
   const TimePoint start = clock.now();
   std::vector<Voice> voices;
   for (const std::string& id : ids) voices.push_back({.name = printable(id)});
-  std::vector<Stream> streams;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    MOTLEY_TRY(HttpPeer peer, HttpPeer::ask(settings.server, "/v1/chat/completions",
-                                            request_of(settings, ids[i])));
-    streams.emplace_back(voices[i], std::move(peer));
-  }
+  context.restart();
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    asio::co_spawn(context, listen(server, request_of(settings, ids[i]), voices[i]),
+                   asio::detached);
   Screen screen(output, settings.plain, voices);
-  const auto all_ended = [&] { return std::ranges::all_of(streams, &Stream::ended); };
-  TimePoint drawn = start;
-  while (!all_ended()) {
-    take_what_is_there(streams);
+  while (!std::ranges::all_of(voices, &Voice::ended)) {
+    context.run_for(frame_time);
     if (signals.wait(std::chrono::milliseconds(0))) {
       screen.draw(true);
       return Error(ErrorCode::cancelled, "interrupted", "", "ask again");
     }
-    if (seconds(clock.now() - drawn) * 1000 < frame_ms) continue;
-    drawn = clock.now();
     screen.draw(false);
-    watch.look();
+    asio::co_spawn(context, watch.look(), asio::detached);
+    context.restart();
   }
   const double time = seconds(clock.now() - start);
-  watch.look();
+  run_to_end(context, watch.look());
   screen.draw(true);
   screen.say_dim(cat(settings.plain ? "" : "\n", totals(voices, time)));
   screen.say_dim(watch.summary());

@@ -5,6 +5,7 @@
 #include "base/dtype.h"
 #include "base/stream_handle.h"
 #include "kernels/adapter_tables.h"
+#include "kernels/elementary.h"
 
 // What adapters do beside experts, on a device whose kernels read who uses what from tables
 // (adapter_tables.h). The CPU walks a step's batch instead: lora/.
@@ -24,9 +25,9 @@ struct RowGroup {
 inline constexpr std::int64_t few_adapted_rows = 256;
 constexpr int most_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
 
-// All rows that have a label, in groups.
+// All rows that have a label, in groups, and behind them the base's, whose groups have no terms.
 struct RowGroups {
-  const std::int32_t* count = nullptr;
+  const std::int32_t* counts = nullptr;  // of the first, and of both
   const RowGroup* groups = nullptr;
   const std::int32_t* order = nullptr;
 };
@@ -78,6 +79,13 @@ struct AdaptLinears {
   bool replaced = false;  // whether anybody may have a weight of their own here
 };
 
+// Linear maps behind their base products, and then the heads that they are. The heads of a map in
+// `linears` begin where its results do.
+struct AdaptHeads {
+  AdaptLinears linears{};
+  PrepareHeads heads{};
+};
+
 // out[r] += sum of scale * B A[ids[r]] over the row's terms, or becomes the row of a replaced
 // table. A is [vocabulary, padded].
 struct AdaptEmbedding {
@@ -112,6 +120,8 @@ struct AdaptLatent {
 
 struct AdapterTable {
   void (*linears)(const AdaptLinears&, StreamHandle) = nullptr;
+  // linears() and prepare_heads(), with the bits of one after the other.
+  void (*heads)(const AdaptHeads&, StreamHandle) = nullptr;
   void (*embedding)(const AdaptEmbedding&, StreamHandle) = nullptr;
   // Queries x gain of their keys' rows.
   void (*scale_queries)(const AdaptLatent&, StreamHandle) = nullptr;

@@ -10,7 +10,8 @@
 
 namespace motley::ops {
 struct Context;
-}
+class HeadsCall;
+}  // namespace motley::ops
 
 namespace motley::lora {
 
@@ -56,6 +57,10 @@ struct AdaptedLinear {
 // it), rounded once into out.
 void finish_linears(const RowMixes& mixes, const tensor::ConstTensor& x,
                     std::span<const AdaptedLinear> linears, const ops::Context& context);
+// The same, and then the heads that they are.
+void finish_heads(const RowMixes& mixes, const tensor::ConstTensor& x,
+                  std::span<const AdaptedLinear> linears, const ops::HeadsCall& heads,
+                  const ops::Context& context);
 
 // Embedding rows: out[r] = acc[r] + sum of scale * B A[:, ids[r]], or the row of a replaced table.
 // ids is [rows], each a token of the vocabulary; out may be acc, in f32.

@@ -10,6 +10,7 @@
 #include "lora/batch.h"
 #include "lora/kernels.h"
 #include "lora/step_table.h"
+#include "ops/attention.h"
 #include "ops/context.h"
 #include "tensor/arena.h"
 
@@ -144,8 +145,16 @@ void finish_linears(const RowMixes& mixes, const tensor::ConstTensor& x,
     check_rows(linear.acc, x.dim(0), linear.acc.dim(1));
     check_rows(linear.out, x.dim(0), linear.acc.dim(1));
   }
-  if (mixes.table != nullptr) return finish_on_device(mixes, x, linears, context);
+  if (mixes.table != nullptr) return finish_on_device(mixes, x, linears, context, nullptr);
   for (const AdaptedLinear& linear : linears) finish_on_host(mixes, x, linear, context);
+}
+
+void finish_heads(const RowMixes& mixes, const tensor::ConstTensor& x,
+                  std::span<const AdaptedLinear> linears, const ops::HeadsCall& heads,
+                  const ops::Context& context) {
+  if (mixes.table != nullptr) return finish_on_device(mixes, x, linears, context, &heads);
+  finish_linears(mixes, x, linears, context);
+  ops::prepare_heads(context, heads);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include "kernels/elementary.h"
 #include "lora/batch.h"
 #include "lora/step_table.h"
+#include "ops/attention.h"
 #include "ops/context.h"
 
 namespace motley::lora {
@@ -30,10 +31,8 @@ void round_on_device(const AdaptedLinear& linear, const ops::Context& context) {
                             context.stream);
 }
 
-}  // namespace
-
-void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
-                      std::span<const AdaptedLinear> linears, const ops::Context& context) {
+kernels::AdaptLinears call_of(const RowMixes& mixes, const tensor::ConstTensor& x,
+                              std::span<const AdaptedLinear> linears) {
   const StepTable& table = *mixes.table;
   MOTLEY_CHECK(x.dim(0) <= table.limits().rows, "rows that the table's rank space holds");
   kernels::AdaptLinears call{.adapters = table.rows(mixes.labels, x.dim(0)),
@@ -44,10 +43,7 @@ void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
                              .rank_rows = table.rank_rows(),
                              .most_ranks = table.most_ranks()};
   for (const AdaptedLinear& linear : linears) {
-    if (mixes.batch == nullptr || !table.touches(linear.site)) {
-      round_on_device(linear, context);
-      continue;
-    }
+    if (mixes.batch == nullptr || !table.touches(linear.site)) continue;
     MOTLEY_CHECK(call.count < kernels::most_adapted_linears, "as many maps as one call takes");
     call.linears[call.count++] = {.site = StepTable::entry_of(linear.site),
                                   .out = linear.acc.dim(1),
@@ -59,7 +55,27 @@ void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
                                   .result_stride = linear.out.stride(0)};
     call.replaced = call.replaced || table.replaces(linear.site);
   }
-  if (call.count > 0) kernels_of(context).linears(call, context.stream);
+  return call;
+}
+
+}  // namespace
+
+void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
+                      std::span<const AdaptedLinear> linears, const ops::Context& context,
+                      const ops::HeadsCall* heads) {
+  for (const AdaptedLinear& linear : linears) {
+    if (mixes.batch == nullptr || !mixes.table->touches(linear.site))
+      round_on_device(linear, context);
+  }
+  const kernels::AdaptLinears call = call_of(mixes, x, linears);
+  const kernels::AdapterTable& kernels = kernels_of(context);
+  if (heads == nullptr) {
+    if (call.count > 0) kernels.linears(call, context.stream);
+  } else if (call.count > 0) {
+    kernels.heads({.linears = call, .heads = heads->params()}, context.stream);
+  } else {
+    ops::prepare_heads(context, *heads);
+  }
 }
 
 void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,

@@ -2,11 +2,13 @@
 
 #include "lora/apply.h"
 
-// The same calls on a device: one launch, or two, that read the step's table.
+// The same calls on a device, whose kernels read the step's table.
 namespace motley::lora {
 
+// Heads, or null where there are none.
 void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
-                      std::span<const AdaptedLinear> linears, const ops::Context& context);
+                      std::span<const AdaptedLinear> linears, const ops::Context& context,
+                      const ops::HeadsCall* heads);
 void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
                                std::int64_t vocabulary, const tensor::Tensor& out,
                                const ops::Context& context);

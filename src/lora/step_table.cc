@@ -21,8 +21,8 @@ std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 StepTable::StepTable(Pool& pool, const Limits& limits) : pool_(pool), limits_(limits) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto labels = static_cast<std::size_t>(limits.labels);
-  // One that is not full for each label.
-  const std::size_t groups = labels + rows / kernels::most_group_rows(1);
+  // One that is not full for each label, and for the base.
+  const std::size_t groups = labels + 1 + rows / kernels::most_group_rows(1);
   const auto take = [&](std::size_t bytes) {
     const std::size_t at = bytes_;
     bytes_ = aligned(bytes_ + bytes);
@@ -30,7 +30,7 @@ StepTable::StepTable(Pool& pool, const Limits& limits) : pool_(pool), limits_(li
   };
   take((labels + 1) * sizeof(std::int32_t));
   labels_at_ = take(rows * sizeof(std::int32_t));
-  count_at_ = take(sizeof(std::int32_t));
+  counts_at_ = take(2 * sizeof(std::int32_t));
   groups_at_ = take(groups * sizeof(kernels::RowGroup));
   order_at_ = take(rows * sizeof(std::int32_t));
   terms_at_ = take(static_cast<std::size_t>(limits.terms) * sizeof(kernels::AdapterTerm));
@@ -47,13 +47,13 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
              device.allocate(static_cast<std::size_t>(kernels::rank_row_numbers(limits.rows)) *
                              sizeof(float)));
   table->mixes_.reserve(static_cast<std::size_t>(limits.labels));
-  table->next_row_.resize(static_cast<std::size_t>(limits.labels));
+  table->next_row_.resize(static_cast<std::size_t>(limits.labels) + 1);
   // As it is behind an upload of an empty batch.
   MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
   static_assert(plan::no_label == -1);
   MOTLEY_TRY_VOID(stream->fill(table->table_.data(), std::byte{0}, table->bytes_));
   MOTLEY_TRY_VOID(stream->fill(table->table_.data() + table->labels_at_, std::byte{0xFF},
-                               table->count_at_ - table->labels_at_));
+                               table->counts_at_ - table->labels_at_));
   MOTLEY_TRY_VOID(stream->synchronize());
   return table;
 }
@@ -120,28 +120,29 @@ void StepTable::write_groups(const Batch& batch, std::byte* table) {
   auto* const order = reinterpret_cast<std::int32_t*>(table + order_at_);
   batch_rows_ = std::ssize(rows);
   const std::int32_t most = kernels::most_group_rows(batch_rows_);
+  auto* const counts = reinterpret_cast<std::int32_t*>(table + counts_at_);
+  const auto base = static_cast<std::size_t>(batch.label_count());
+  const auto place_of = [&](std::int32_t label) {
+    return label == plan::no_label ? base : static_cast<std::size_t>(label);
+  };
   std::ranges::fill(next_row_, 0);
-  for (const std::int32_t label : rows) {
-    if (label != plan::no_label) ++next_row_[static_cast<std::size_t>(label)];
-  }
+  for (const std::int32_t label : rows) ++next_row_[place_of(label)];
   std::int32_t count = 0;
   std::int32_t first = 0;
-  for (std::int32_t label = 0; label < batch.label_count(); ++label) {
-    std::int32_t& next = next_row_[static_cast<std::size_t>(label)];
-    const std::int32_t end = first + next;
-    next = first;
+  for (std::size_t label = 0; label <= base; ++label) {
+    if (label == base) counts[0] = count;
+    const std::int32_t end = first + next_row_[label];
+    next_row_[label] = first;
     for (; first < end; first = std::min(first + most, end)) {
       groups[count++] = {.first = first,
                          .rows = std::min(most, end - first),
                          .term_begin = term_begin[label],
-                         .term_end = term_begin[label + 1]};
+                         .term_end = term_begin[std::min(label + 1, base)]};
     }
   }
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row] == plan::no_label) continue;
-    order[next_row_[static_cast<std::size_t>(rows[row])]++] = static_cast<std::int32_t>(row);
-  }
-  *reinterpret_cast<std::int32_t*>(table + count_at_) = count;
+  counts[1] = count;
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    order[next_row_[place_of(rows[row])]++] = static_cast<std::int32_t>(row);
 }
 
 void StepTable::extend_reach(const Batch& batch) {
@@ -190,7 +191,7 @@ kernels::AdapterRows StepTable::rows(const std::int32_t* labels, std::int64_t co
                             .pages = pool_.dtype()};
   if (labels == this->labels() && count >= batch_rows_ &&
       kernels::most_group_rows(count) == kernels::most_group_rows(batch_rows_)) {
-    rows.groups = {.count = reinterpret_cast<const std::int32_t*>(table_.data() + count_at_),
+    rows.groups = {.counts = reinterpret_cast<const std::int32_t*>(table_.data() + counts_at_),
                    .groups = reinterpret_cast<const kernels::RowGroup*>(table_.data() + groups_at_),
                    .order = reinterpret_cast<const std::int32_t*>(table_.data() + order_at_)};
   }

@@ -88,10 +88,10 @@ class StepTable {
 
   Pool& pool_;
   Limits limits_;
-  // [term_begin | labels | count of groups | groups | order | terms], each at a multiple of 64
+  // [term_begin | labels | counts of groups | groups | order | terms], each at a multiple of 64
   // bytes
   std::size_t labels_at_ = 0;
-  std::size_t count_at_ = 0;
+  std::size_t counts_at_ = 0;
   std::size_t groups_at_ = 0;
   std::size_t order_at_ = 0;
   std::size_t terms_at_ = 0;
@@ -101,7 +101,7 @@ class StepTable {
   tensor::Stream* stream_ = nullptr;
   std::vector<Mix> mixes_;  // what the table names
   std::int64_t batch_rows_ = 0;
-  std::vector<std::int32_t> next_row_;  // of each label, in the order of rows
+  std::vector<std::int32_t> next_row_;  // of each label and of the base, in the order of rows
   tensor::Buffer rank_rows_;
   std::vector<std::uint8_t> sites_;  // by entry: kinds
   std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending

@@ -80,9 +80,6 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
   const Tensor q = qkv.slice(1, 0, q_width);
   const Tensor k = qkv.slice(1, q_width, qk_width);
   const Tensor v = qkv.slice(1, qk_width, qkv.dim(1));
-  // While attention reads the pages, o's weight comes nearer.
-  apply({{block.q, q}, {block.k, k}, {block.v, v}}, step, entry, reading(block.o));
-
   const std::int64_t qk_heads = block.heads + block.kv_heads;
   const Tensor heads = qkv.reshape({rows, qk_heads + block.kv_heads, block.head_dim});
   const Tensor q_heads = heads.slice(1, 0, block.heads);
@@ -90,16 +87,6 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
   const Tensor v_heads = heads.slice(1, qk_heads, heads.dim(1));
   // Norms of heads go with what comes after them, unless something stands between.
   const bool apart = block.clip > 0 || block.qk_norm == QkNorm::full_width;
-  if (block.qk_norm == QkNorm::full_width) {
-    apply(block.q_norm, context, q, q);
-    apply(block.k_norm, context, k, k);
-  } else if (block.qk_norm == QkNorm::per_head && apart) {
-    apply(block.q_norm, context, q_heads, q_heads);
-    apply(block.k_norm, context, k_heads, k_heads);
-  }
-  if (block.clip > 0) {
-    for (const Tensor& each : {q, k, v}) ops::round_to(context, each, {.limit = block.clip}, each);
-  }
   const auto norm = [&](const Norm& each) -> ops::HeadNorm {
     if (apart || block.qk_norm == QkNorm::none) return {};
     return {.weight = each.weight.data(), .options = each.options()};
@@ -107,13 +94,30 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
   const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
   const Tensor queries =
       query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
-  ops::prepare_heads(
+  const ops::HeadsCall prepared(
       context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
       std::array{ops::PreparedHeads{
                      .x = q_heads, .norm = norm(block.q_norm), .turned = true, .out = queries},
                  ops::PreparedHeads{
                      .x = k_heads, .norm = norm(block.k_norm), .turned = true, .pages = pages.keys},
                  ops::PreparedHeads{.x = v_heads, .pages = pages.values}});
+  // While attention reads the pages, o's weight comes nearer.
+  apply({{block.q, q}, {block.k, k}, {block.v, v}}, step, entry, reading(block.o),
+        apart ? nullptr : &prepared);
+  if (apart) {
+    if (block.qk_norm == QkNorm::full_width) {
+      apply(block.q_norm, context, q, q);
+      apply(block.k_norm, context, k, k);
+    } else if (block.qk_norm == QkNorm::per_head) {
+      apply(block.q_norm, context, q_heads, q_heads);
+      apply(block.k_norm, context, k_heads, k_heads);
+    }
+    if (block.clip > 0) {
+      for (const Tensor& each : {q, k, v})
+        ops::round_to(context, each, {.limit = block.clip}, each);
+    }
+    ops::prepare_heads(context, prepared);
+  }
 
   const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
   ops::attention(context, step.batch.rows, queries, pages.keys, pages.values,

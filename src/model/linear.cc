@@ -68,46 +68,50 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
 
 namespace {
 
-// multiply(products) makes the accumulators.
-template <class Multiply>
-void apply_calls(std::initializer_list<LinearCall> calls, const ops::Context& context,
-                 const lora::RowMixes& mixes, const tensor::ConstTensor& x,
-                 const Multiply& multiply) {
-  MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
-  Scratch scratch(context);
-  std::array<lora::AdaptedLinear, most_linear_calls> parts;
-  std::array<ops::Product, most_linear_calls> products;
+// Maps that share x, as products and as what comes behind them.
+struct Calls {
+  std::array<lora::AdaptedLinear, most_linear_calls> all;
+  std::array<ops::Product, most_linear_calls> all_products;
   std::size_t count = 0;
-  for (const auto& [linear, out] : calls) {
-    // float32 results are their own accumulators.
-    const tensor::Tensor acc =
-        out.dtype() == DType::f32 ? out : scratch.take(DType::f32, {x.dim(0), linear.out()});
-    products[count] = {&linear.weight, acc};
-    parts[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
+
+  Calls(std::initializer_list<LinearCall> calls, std::int64_t rows, Scratch& scratch) {
+    MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
+    for (const auto& [linear, out] : calls) {
+      // float32 results are their own accumulators.
+      const tensor::Tensor acc =
+          out.dtype() == DType::f32 ? out : scratch.take(DType::f32, {rows, linear.out()});
+      all_products[count] = {&linear.weight, acc};
+      all[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
+    }
   }
-  multiply(std::span<const ops::Product>(products).first(count));
-  lora::finish_linears(mixes, x, std::span(parts).first(count), context);
-}
+  std::span<const lora::AdaptedLinear> linears() const { return std::span(all).first(count); }
+  std::span<const ops::Product> products() const { return std::span(all_products).first(count); }
+};
 
 }  // namespace
 
 void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
            const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
-  apply_calls(calls, context, mixes, x,
-              [&](std::span<const ops::Product> products) { ops::linears(context, x, products); });
+  Scratch scratch(context);
+  const Calls parts(calls, x.dim(0), scratch);
+  ops::linears(context, x, parts.products());
+  lora::finish_linears(mixes, x, parts.linears(), context);
 }
 
 void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
-           const kernels::Ahead& ahead) {
+           const kernels::Ahead& ahead, const ops::HeadsCall* heads) {
   const ops::Context& context = step.context;
-  apply_calls(calls, context, step.batch.mixes, entry.x,
-              [&](std::span<const ops::Product> products) {
-                if (entry.addend.bytes() == nullptr) {
-                  apply(entry, context);
-                  return ops::linears(context, entry.x, products, ahead);
-                }
-                ops::norm_and_linears(context, call_of(entry, context), entry.x, products, ahead);
-              });
+  const lora::RowMixes& mixes = step.batch.mixes;
+  Scratch scratch(context);
+  const Calls parts(calls, step.rows(), scratch);
+  if (entry.addend.bytes() == nullptr) {
+    apply(entry, context);
+    ops::linears(context, entry.x, parts.products(), ahead);
+  } else {
+    ops::norm_and_linears(context, call_of(entry, context), entry.x, parts.products(), ahead);
+  }
+  if (heads == nullptr) return lora::finish_linears(mixes, entry.x, parts.linears(), context);
+  lora::finish_heads(mixes, entry.x, parts.linears(), *heads, context);
 }
 
 kernels::Ahead reading(const Linear& linear) {

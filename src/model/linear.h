@@ -79,9 +79,10 @@ struct NormedSum {
 void apply(const NormedSum& entry, const ops::Context& context);
 kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context);
 
-// Both: the way in, and the maps of entry.x. `ahead`: what a later call reads.
+// Both: the way in, and the maps of entry.x; and the heads that they are, if there are any.
+// `ahead`: what a later call reads.
 void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
-           const kernels::Ahead& ahead);
+           const kernels::Ahead& ahead, const ops::HeadsCall* heads = nullptr);
 kernels::Ahead reading(const Linear& linear);
 
 }  // namespace motley::model

@@ -119,52 +119,54 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
                              context.stream);
 }
 
-void prepare_heads(const Context& context, const PagedRows& rows, const PreparedRope& rope,
-                   std::span<const PreparedHeads> all) {
+HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                     std::span<const PreparedHeads> all)
+    : heads_{} {
   check_context(context);
   MOTLEY_CHECK(!all.empty() && all.size() <= most_prepared_heads, "some projections of a layer");
-  std::array<kernels::Heads, most_prepared_heads> heads;
   std::int64_t page_tokens = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& [x, norm, turned, pages, out] = all[i];
     check_activation(x, 3);
-    heads[i] = {.heads = x.dim(1),
-                .width = x.dim(2),
-                .x = x.bytes(),
-                .x_type = x.dtype(),
-                .x_stride = x.stride(0),
-                .x_head_stride = x.stride(1),
-                .norm_weight = norm.weight,
-                .eps = norm.options.eps,
-                .weight_in_f32 = norm.options.weight_in_f32};
+    heads_[i] = {.heads = x.dim(1),
+                 .width = x.dim(2),
+                 .x = x.bytes(),
+                 .x_type = x.dtype(),
+                 .x_stride = x.stride(0),
+                 .x_head_stride = x.stride(1),
+                 .norm_weight = norm.weight,
+                 .eps = norm.options.eps,
+                 .weight_in_f32 = norm.options.weight_in_f32};
     if (turned) {
       MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(1) <= x.dim(2) &&
                        rope.cos_sin.dim(0) == x.dim(0),
                    "turned elements inside the head");
-      heads[i].cos_sin = rope.cos_sin.data<float>();
-      heads[i].pairs = rope.cos_sin.dim(1) / 2;
-      heads[i].interleaved = rope.interleaved;
+      heads_[i].cos_sin = rope.cos_sin.data<float>();
+      heads_[i].pairs = rope.cos_sin.dim(1) / 2;
+      heads_[i].interleaved = rope.interleaved;
     }
     if (out.bytes() != nullptr) {
       check_activation(out, 3);
       MOTLEY_CHECK(out.shape() == x.shape(), "heads written as they are");
-      heads[i].out = out.bytes();
-      heads[i].out_type = out.dtype();
-      heads[i].out_stride = out.stride(0);
-      heads[i].out_head_stride = out.stride(1);
+      heads_[i].out = out.bytes();
+      heads_[i].out_type = out.dtype();
+      heads_[i].out_stride = out.stride(0);
+      heads_[i].out_head_stride = out.stride(1);
     }
     if (pages.bytes() == nullptr) continue;
     MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
-    heads[i].pages = pages_of(pages);
+    heads_[i].pages = pages_of(pages);
     page_tokens = pages.dim(1);
   }
   const tensor::Tensor& first = all.front().x;
-  context.kernels->prepare_heads({.rows = first.dim(0),
-                                  .all = heads.data(),
-                                  .count = static_cast<std::int64_t>(all.size()),
-                                  .sequences = sequences_of(rows, first),
-                                  .table = table_of(rows, page_tokens)},
-                                 context.stream);
+  params_ = {.rows = first.dim(0),
+             .count = static_cast<std::int64_t>(all.size()),
+             .sequences = sequences_of(rows, first),
+             .table = table_of(rows, page_tokens)};
+}
+
+void prepare_heads(const Context& context, const HeadsCall& call) {
+  context.kernels->prepare_heads(call.params(), context.stream);
 }
 
 }  // namespace motley::ops

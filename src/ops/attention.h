@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -53,9 +54,22 @@ struct PreparedRope {
 };
 inline constexpr std::size_t most_prepared_heads = 3;
 // All projections of a layer, at least one of them stored, with the bits of rms_norm, rope and
-// store_kv one after the other.
-void prepare_heads(const Context& context, const PagedRows& rows, const PreparedRope& rope,
-                   std::span<const PreparedHeads> all);
+// store_kv one after the other; as kernels take it.
+class HeadsCall {
+ public:
+  HeadsCall(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+            std::span<const PreparedHeads> all);
+  kernels::PrepareHeads params() const {
+    kernels::PrepareHeads params = params_;
+    params.all = heads_.data();
+    return params;
+  }
+
+ private:
+  std::array<kernels::Heads, most_prepared_heads> heads_;
+  kernels::PrepareHeads params_;
+};
+void prepare_heads(const Context& context, const HeadsCall& call);
 
 struct AttentionOptions {
   float scale = 1.0F;            // of q . k

@@ -31,4 +31,4 @@ trap - EXIT
 status=0
 shown=$("$motley" ask "${line##* }" wisdom 2>&1) || status=$?
 [ "$status" = 1 ] || fail "status $status without a server:" "$shown"
-[[ $shown == motley:*"nobody listens"* ]] || fail "no word of the server:" "$shown"
+[[ $shown == motley:*"can't reach the server"* ]] || fail "no word of the server:" "$shown"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <random>
@@ -14,6 +15,7 @@
 #include "kernels/elementary.h"
 #include "lora/step_table.h"
 #include "lora/test_world.h"
+#include "ops/attention.h"
 
 namespace motley::gpu_tests {
 namespace {
@@ -356,6 +358,123 @@ TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
     for (std::size_t i = 0; i < got.size(); ++i)
       ASSERT_NEAR(got[i], acc.f32[i], 4e-6 * largest)
           << "row " << i / out << ", " << rows << " rows";
+  }
+}
+
+// Heads on their way to attention have the bits of deltas and prepare_heads one after the other:
+// rows of every kind, the base's too; projections without a delta; heads that lanes hold, and
+// others.
+TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
+  constexpr Site q{0, Projection::q};
+  constexpr Site k{0, Projection::k};
+  constexpr Site v{0, Projection::v};
+  constexpr std::int64_t in = 136;
+  constexpr std::int64_t kv_heads = 2;
+  constexpr std::int64_t page_tokens = 16;
+  for (const auto& [width, q_heads] :
+       std::vector<std::array<std::int64_t, 2>>{{128, 9}, {64, 6}, {48, 3}}) {
+    const std::int64_t q_width = q_heads * width;
+    const std::int64_t kv_width = kv_heads * width;
+    const Adapter all = make({{q, {in, q_width}}, {k, {in, kv_width}}}, 5);
+    const Adapter wide = make(
+        {{q, {in, q_width}}, {k, {in, kv_width}}}, 100,
+        [&](AdapterMaker& maker, lora::SiteDelta& site) {
+          site.lora_bias = add(maker, 1, site.site.projection == q.projection ? q_width : kv_width);
+        });
+    const Adapter dora = make(
+        {{k, {in, kv_width}}}, 24,
+        [&](AdapterMaker& maker, lora::SiteDelta& site) { site.gain = add(maker, 1, kv_width); });
+    const Adapter zero = make({{q, {in, q_width}}}, 16);
+    const std::vector<std::vector<BothPools::Part>> kinds = {
+        {}, {{&all, 1}}, {{&wide, 0.5F}, {&all, 2}}, {{&dora, 1}}, {}, {{&wide, -1}}, {{&zero, 1}}};
+    for (const int rows : {1, 20, 300}) {
+      std::vector<std::vector<BothPools::Part>> mixes;
+      for (int row = 0; row < rows; ++row)
+        mixes.push_back(kinds[static_cast<std::size_t>(row / 5 + 1) % kinds.size()]);
+      BothPools pools(GetParam(), rows);
+      pools.build(mixes);
+      const ops::Context context = pools.context();
+
+      const Numbers x(DType::bf16, rows, in, lora::test::random_numbers(random, rows * in));
+      const DeviceArray<bf16> x_there(x.half);
+      const std::vector<float> products =
+          lora::test::random_numbers(random, rows * (q_width + 2 * kv_width));
+      const DeviceArray<float> bias(lora::test::random_numbers(random, q_width));
+      const DeviceArray<float> weight(lora::test::random_numbers(random, width));
+      const DeviceArray<float> cos_sin(lora::test::random_numbers(random, rows * width));
+      std::vector<std::int32_t> positions;
+      for (int row = 0; row < rows; ++row) positions.push_back(row);
+      const DeviceArray<std::int32_t> positions_there(positions);
+      const DeviceArray<std::int32_t> seq_begin(std::vector<std::int32_t>{0, rows / 3, rows});
+      const std::int64_t pages = rows / page_tokens + 1;
+      std::vector<std::int32_t> table;
+      for (int page = 0; page < 2 * pages; ++page)
+        table.push_back(static_cast<std::int32_t>(2 * pages - 1 - page));
+      const DeviceArray<std::int32_t> table_there(table);
+      const ops::PagedRows paged{.sequences = 2,
+                                 .seq_begin = seq_begin.data(),
+                                 .positions = positions_there.data(),
+                                 .block_table = view(table_there, {2, pages}),
+                                 .most_rows = rows};
+
+      struct Results {
+        DeviceArray<float> products;
+        DeviceArray<bf16> queries, keys, values;
+      };
+      const auto run = [&](bool together) {
+        const std::int64_t stored = 2 * pages * page_tokens * kv_width;
+        Results to{DeviceArray<float>(products),
+                   DeviceArray<bf16>(static_cast<std::size_t>(rows * q_width)),
+                   DeviceArray<bf16>(static_cast<std::size_t>(stored)),
+                   DeviceArray<bf16>(static_cast<std::size_t>(stored))};
+        // What poisons them is on another stream.
+        finish();
+        const Tensor qkv = view(to.products, {rows, q_width + 2 * kv_width});
+        const Tensor q_rows = qkv.slice(1, 0, q_width);
+        const Tensor k_rows = qkv.slice(1, q_width, q_width + kv_width);
+        const Tensor v_rows = qkv.slice(1, q_width + kv_width, qkv.dim(1));
+        const Tensor heads = qkv.reshape({rows, q_heads + 2 * kv_heads, width});
+        const auto page_view = [&](const DeviceArray<bf16>& array) {
+          return view(array, {2 * pages, page_tokens, kv_heads, width});
+        };
+        const ops::HeadNorm norm{.weight = weight.data()};
+        const ops::HeadsCall call(
+            context, paged, {.cos_sin = view(cos_sin, {rows, width})},
+            std::array{ops::PreparedHeads{.x = heads.slice(1, 0, q_heads),
+                                          .norm = norm,
+                                          .turned = true,
+                                          .out = view(to.queries, {rows, q_heads, width})},
+                       ops::PreparedHeads{.x = heads.slice(1, q_heads, q_heads + kv_heads),
+                                          .norm = norm,
+                                          .turned = true,
+                                          .pages = page_view(to.keys)},
+                       ops::PreparedHeads{.x = heads.slice(1, q_heads + kv_heads, heads.dim(1)),
+                                          .pages = page_view(to.values)}});
+        const std::array linears{lora::AdaptedLinear{q, q_rows, bias.data(), q_rows},
+                                 lora::AdaptedLinear{k, k_rows, nullptr, k_rows},
+                                 lora::AdaptedLinear{v, v_rows, nullptr, v_rows}};
+        const lora::RowMixes mixes_there = pools.on_device();
+        const Tensor x_rows = view(x_there, {rows, in});
+        if (together) {
+          lora::finish_heads(mixes_there, x_rows, linears, call, context);
+        } else {
+          lora::finish_linears(mixes_there, x_rows, linears, context);
+          ops::prepare_heads(context, call);
+        }
+        pools.finish_stream();
+        return to;
+      };
+      const Results together = run(true);
+      const Results apart = run(false);
+      const auto same = [](const DeviceArray<bf16>& a, const DeviceArray<bf16>& b) {
+        const std::vector<bf16> left = a.read();
+        const std::vector<bf16> right = b.read();
+        return std::memcmp(left.data(), right.data(), left.size() * sizeof(bf16)) == 0;
+      };
+      EXPECT_TRUE(same(together.queries, apart.queries)) << "width " << width << ", rows " << rows;
+      EXPECT_TRUE(same(together.keys, apart.keys)) << "width " << width << ", rows " << rows;
+      EXPECT_TRUE(same(together.values, apart.values)) << "width " << width << ", rows " << rows;
+    }
   }
 }
 

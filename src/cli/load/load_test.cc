@@ -4,17 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "cli/load/event_stream.h"
 #include "cli/load/plan.h"
 #include "cli/load/report.h"
 #include "cli/load/run.h"
-#include "cli/load/url_target.h"
 
 namespace motley::cli {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(LoadPlan, RequestsDependOnTheirNumberOnly) {
@@ -154,42 +151,6 @@ TEST(LoadReport, CountsWhatCameWhileRequestsStillBegan) {
     flight.tokens = 3;
   }
   EXPECT_EQ(summarize(result).full_tokens_a_second, 4);
-}
-
-TEST(EventStream, ReadsPiecesCutAnywhere) {
-  const std::string text =
-      ": a comment\n"
-      "data: {\"choices\": [{\"text\": \"a\"}]}\r\n\r\n"
-      "data:{\"choices\": [{\"text\": \"\"}]}\n\n"
-      "data: {\"choices\": [{\"text\": \"b\"}]}\n\n"
-      "data: {\"choices\": [], \"usage\": {\"completion_tokens\": 3}}\n\n"
-      "data: [DONE]\n\n";
-  for (std::size_t cut = 1; cut < text.size(); ++cut) {
-    int texts = 0;
-    EventStream events([&] { ++texts; });
-    ASSERT_TRUE(events.read(text.substr(0, cut)).ok());
-    ASSERT_TRUE(events.read(text.substr(cut)).ok());
-    EXPECT_EQ(texts, 2) << cut;
-    EXPECT_EQ(events.tokens(), 3);
-    EXPECT_TRUE(events.done());
-  }
-  EventStream events([] {});
-  EXPECT_THAT(events.read("data: {\"error\": {\"message\": \"device lost\"}}\n").error().message(),
-              HasSubstr("device lost"));
-  EXPECT_FALSE(events.read("data: {\n").ok());
-}
-
-TEST(ServerUrl, IsTakenApart) {
-  const auto parts = [](std::string_view text) {
-    const ServerUrl url = ServerUrl::parse(text).value();
-    return std::vector{url.host, url.port, url.prefix};
-  };
-  EXPECT_THAT(parts("http://localhost:8000"), ElementsAre("localhost", "8000", ""));
-  EXPECT_THAT(parts("http://a.example/some/path/"), ElementsAre("a.example", "80", "/some/path"));
-  EXPECT_THAT(parts("http://[::1]:9/"), ElementsAre("::1", "9", ""));
-  for (const char* wrong :
-       {"https://a", "localhost:8000", "http://", "http://:80", "http://a:b", "http://a:70000"})
-    EXPECT_FALSE(ServerUrl::parse(wrong).ok()) << wrong;
 }
 
 }  // namespace

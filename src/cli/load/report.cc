@@ -107,9 +107,11 @@ LoadSummary summarize(const LoadResult& result) {
 }
 
 std::string load_table_head() {
-  return "                                                                    first token, ms          "
+  return "                                                                    first token, ms      "
+         "    "
          "           token, ms       request, s\n"
-         "load            adapters   zipf  requests/s  tokens/s  when full     p50     p90     p99     max  "
+         "load            adapters   zipf  requests/s  tokens/s  when full     p50     p90     p99 "
+         "    max  "
          "slowest"
          "     p50     p99     p50     p99   loads\n";
 }

@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/http/server_url.h"
 #include "cli/load/run.h"
 
 namespace motley::cli {
-
-// "http://host:port/prefix", taken apart. TLS is not spoken.
-struct ServerUrl {
-  std::string host;
-  std::string port = "80";
-  std::string prefix;  // of all paths, without a slash at its end
-
-  static Result<ServerUrl> parse(std::string_view text);
-};
 
 // A load's requests as streamed completions to a server that speaks OpenAI's protocol.
 class UrlTarget final : public LoadTarget {

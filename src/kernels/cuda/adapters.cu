@@ -6,6 +6,7 @@
 #include "kernels/cuda/adapters.cuh"
 #include "kernels/cuda/adapters.h"
 #include "kernels/cuda/adapters_tiles.cuh"
+#include "kernels/cuda/elementary.h"
 #include "kernels/cuda/queue.cuh"
 
 namespace motley::kernels::cuda {
@@ -301,25 +302,24 @@ adapter_tiles::Layout adapter_tiles::layout_of(const AdaptLinears& call) {
   return layout;
 }
 
-void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
+namespace {
+
+// Whole weights of an adapter's own take the base product's place.
+void multiply_own_weights(const AdaptLinears& params, StreamHandle stream) {
+  const auto multiply = params.adapters.pages == DType::f32 ? multiply_replaced<PagesF32>
+                                                            : multiply_replaced<PagesBf16>;
+  for (int i = 0; i < params.count; ++i) {
+    const std::int64_t blocks = std::min<std::int64_t>((params.linears[i].out + 31) / 32, 4096);
+    queue("adapters' own weights", multiply,
+          {.grid = static_cast<unsigned>(params.adapters.rows),
+           .grid_y = static_cast<unsigned>(blocks),
+           .threads = threads},
+          stream, params, i);
+  }
+}
+
+void adapt_plainly(const AdaptLinears& params, StreamHandle stream) {
   const std::int64_t rows = params.adapters.rows;
-  if (rows == 0 || params.count == 0) return;
-  if (params.replaced) {
-    const auto multiply = params.adapters.pages == DType::f32 ? multiply_replaced<PagesF32>
-                                                              : multiply_replaced<PagesBf16>;
-    for (int i = 0; i < params.count; ++i) {
-      const std::int64_t blocks = std::min<std::int64_t>((params.linears[i].out + 31) / 32, 4096);
-      queue("adapters' own weights", multiply,
-            {.grid = static_cast<unsigned>(rows),
-             .grid_y = static_cast<unsigned>(blocks),
-             .threads = threads},
-            stream, params, i);
-    }
-  }
-  if (adapter_tiles::supports(params)) {
-    return rows <= few_adapted_rows ? adapter_tiles::adapt_few(params, stream)
-                                    : adapter_tiles::adapt_many(params, stream);
-  }
   with_pages(params.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);
     // A row's bits do not depend on how many share its block.
@@ -332,6 +332,27 @@ void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
                        : run_windows<float, Pages, 8>(params, stream);
     }
   });
+}
+
+}  // namespace
+
+void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
+  if (params.adapters.rows == 0 || params.count == 0) return;
+  if (params.replaced) multiply_own_weights(params, stream);
+  if (!adapter_tiles::supports(params)) return adapt_plainly(params, stream);
+  if (params.adapters.rows <= few_adapted_rows) return adapter_tiles::adapt_few(params, stream);
+  adapter_tiles::adapt_many(params, nullptr, stream);
+}
+
+void adapt_heads(const AdaptHeads& params, StreamHandle stream) {
+  const AdaptLinears& linears = params.linears;
+  if (linears.adapters.rows > few_adapted_rows && linears.count > 0 &&
+      adapter_tiles::supports(linears) && adapter_tiles::takes_heads(params)) {
+    if (linears.replaced) multiply_own_weights(linears, stream);
+    return adapter_tiles::adapt_many(linears, &params.heads, stream);
+  }
+  adapt_linears(linears, stream);
+  prepare_heads(params.heads, stream);
 }
 
 }  // namespace motley::kernels::cuda

@@ -17,9 +17,12 @@ struct Slots {
 };
 
 struct alignas(16) GroupMemory {
+  // Of a window's rows, where each block looks for groups itself.
   std::int32_t labels[window_rows];
-  int leaders[warps];  // rows of the warp that begin a group
-  int chosen[2];       // label and piece of the group that is worked on
+  std::int16_t before[window_rows];  // rows of the same label
+  std::int16_t leads[window_rows];   // the group whose first row it is; or -1
+  int leaders[warps];                // rows of the warp that begin a group
+  int chosen[2];                     // label and piece of the group that is worked on
   std::int32_t rows[most_group_rows(few_adapted_rows + 1)];
 };
 
@@ -38,17 +41,16 @@ class Groups {
                     GroupMemory& memory)
       : adapters_(adapters), memory_(memory) {
     static_assert(most_rows <= 32);
-    if (adapters.groups.count != nullptr) {
-      listed_ = *adapters.groups.count;
-      count_ =
-          listed_ + (with_base ? static_cast<int>((adapters.rows + most_rows - 1) / most_rows) : 0);
+    if (adapters.groups.counts != nullptr) {
+      count_ = adapters.groups.counts[with_base ? 1 : 0];
       begin_ = slot;
       step_ = slots.count;
       return;
     }
     begin_ = slot % slots.of_window;
     step_ = slots.of_window;
-    look_through(slot / slots.of_window, with_base);
+    first_row_ = slot / slots.of_window * window_rows;
+    look_through(with_base);
   }
 
   // Groups begin(), begin() + step(), ... below end().
@@ -58,44 +60,25 @@ class Groups {
 
   // When nobody needs the group before any more.
   __device__ Group take(int number) {
-    if (adapters_.groups.count == nullptr) return take_found(number);
-    return number < listed_ ? take_listed(number) : take_base(number - listed_);
-  }
-
- private:
-  __device__ Group take_listed(int number) {
+    if (adapters_.groups.counts == nullptr) return take_found(number);
     const RowGroup group = adapters_.groups.groups[number];
     const int t = static_cast<int>(threadIdx.x);
     if (t < group.rows) memory_.rows[t] = adapters_.groups.order[group.first + t];
     __syncthreads();
     return {.terms = {group.term_begin, group.term_end}, .rows = group.rows};
   }
-  // Those of some neighbouring rows that are the base's.
-  __device__ Group take_base(int number) {
-    const int t = static_cast<int>(threadIdx.x);
-    if (t < 32) {
-      const int row = number * most_rows + t;
-      const bool inside = t < most_rows && row < adapters_.rows && adapters_.labels[row] < 0;
-      const unsigned members = __ballot_sync(0xFFFFFFFF, inside);
-      if (inside) memory_.rows[__popc(members & ((1U << t) - 1))] = row;
-      if (t == 0) memory_.chosen[0] = __popc(members);
-    }
-    __syncthreads();
-    return {.terms = {}, .rows = memory_.chosen[0]};
-  }
 
+ private:
   // A window's groups, in the order of their first rows.
-  __device__ void look_through(int window, bool with_base) {
+  __device__ void look_through(bool with_base) {
     const int t = static_cast<int>(threadIdx.x);
-    row_ = window * window_rows + t;
-    const bool there = row_ < adapters_.rows;
-    label_ = there ? adapters_.labels[row_] : -1;
-    memory_.labels[t] = label_;
+    const bool there = first_row_ + t < adapters_.rows;
+    const int label = there ? adapters_.labels[first_row_ + t] : -1;
+    memory_.labels[t] = label;
     __syncthreads();
-    const bool alike = __syncthreads_and(!there || label_ == memory_.labels[0]) != 0;
-    before_ = alike ? t : rows_before(t);
-    member_ = there && (with_base || label_ >= 0);
-    const bool leads = member_ && before_ % most_rows == 0;
+    const bool alike = __syncthreads_and(!there || label == memory_.labels[0]) != 0;
+    const int before = alike ? t : rows_before(t, label);
+    const bool leads = there && (with_base || label >= 0) && before % most_rows == 0;
     const unsigned leaders = __ballot_sync(0xFFFFFFFF, leads);
     if (t % 32 == 0) memory_.leaders[t / 32] = __popc(leaders);
     __syncthreads();
@@ -104,28 +87,32 @@ class Groups {
       if (w < t / 32) number += memory_.leaders[w];
       count_ += memory_.leaders[w];
     }
-    leads_ = leads ? number : -1;
+    memory_.before[t] = static_cast<std::int16_t>(before);
+    memory_.leads[t] = static_cast<std::int16_t>(leads ? number : -1);
   }
   // Rows of this thread's label before its own.
-  __device__ int rows_before(int t) const {
+  __device__ int rows_before(int t, int label) const {
     int before = 0;
     const int end = t / 32 * 32;
     for (int i = 0; i < end; i += 4) {
       const int4 four = *reinterpret_cast<const int4*>(memory_.labels + i);
-      before += (four.x == label_) + (four.y == label_) + (four.z == label_) + (four.w == label_);
+      before += (four.x == label) + (four.y == label) + (four.z == label) + (four.w == label);
     }
-    const unsigned alike = __match_any_sync(0xFFFFFFFF, label_);
+    const unsigned alike = __match_any_sync(0xFFFFFFFF, label);
     return before + __popc(alike & ((1U << (t % 32)) - 1));
   }
   __device__ Group take_found(int number) {
-    if (leads_ == number) {
-      memory_.chosen[0] = label_;
-      memory_.chosen[1] = before_ / most_rows;
+    const int t = static_cast<int>(threadIdx.x);
+    const int before = memory_.before[t];
+    if (memory_.leads[t] == number) {
+      memory_.chosen[0] = memory_.labels[t];
+      memory_.chosen[1] = before / most_rows;
     }
     __syncthreads();
     const int label = memory_.chosen[0];
-    const bool inside = member_ && label_ == label && before_ / most_rows == memory_.chosen[1];
-    if (inside) memory_.rows[before_ % most_rows] = row_;
+    const bool inside = first_row_ + t < adapters_.rows && memory_.labels[t] == label &&
+                        before / most_rows == memory_.chosen[1];
+    if (inside) memory_.rows[before % most_rows] = first_row_ + t;
     const int rows = __syncthreads_count(inside);
     return {.terms = terms_of(adapters_, label), .rows = rows};
   }
@@ -135,13 +122,7 @@ class Groups {
   int begin_ = 0;
   int step_ = 1;
   int count_ = 0;
-  int listed_ = 0;
-  // This thread's row of the window.
-  int row_ = 0;
-  int label_ = -1;
-  int before_ = 0;
-  bool member_ = false;
-  int leads_ = -1;  // the group whose first row it is
+  int first_row_ = 0;  // of the window
 };
 
 }  // namespace motley::kernels::cuda::adapter_tiles

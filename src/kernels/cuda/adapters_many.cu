@@ -3,16 +3,14 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/adapters_tiles.cuh"
+#include "kernels/cuda/adapters_windows.cuh"
 #include "kernels/cuda/queue.cuh"
 
 namespace motley::kernels::cuda::adapter_tiles {
 namespace {
 
-constexpr int group_rows = most_group_rows(few_adapted_rows + 1);
+constexpr int group_rows = many_group_rows;
 constexpr int row_tiles = group_rows / 16;
-// A window of rows with few labels, as in prompts, has as many groups.
-constexpr int window_slots = 2 * window_rows / group_rows;
 constexpr int block_outputs = 1024;
 
 struct Many {
@@ -25,32 +23,6 @@ struct Many {
   bool with_base = false;
   int end_tile[most_adapted_linears] = {};  // of a linear map's outputs
 };
-
-// Chunks of a row's ranks stand one behind the other in windows, each whole.
-class ChunkPlaces {
- public:
-  __device__ explicit ChunkPlaces(int window) : wanted_(window) {}
-  // Where a chunk begins in the window that is asked for, or -1.
-  __device__ int place(int ranks) {
-    if (end_ + ranks > rank_window) {
-      ++window_;
-      end_ = 0;
-    }
-    end_ += ranks;
-    return here() ? end_ - ranks : -1;
-  }
-  // Whether what comes behind the last chunk is the window's business.
-  __device__ bool here() const { return window_ == wanted_; }
-
- private:
-  int wanted_;
-  int window_ = 0;
-  int end_ = 0;
-};
-
-__device__ float* rank_row(const AdaptLinears& call, int row, int linear) {
-  return call.rank_rows + (std::int64_t{row} * call.count + linear) * rank_window;
-}
 
 // Up to sixteen ranks of a factor, and where they go.
 struct Unit {
@@ -315,21 +287,6 @@ struct OutputTiles {
   }
 };
 
-__device__ void store_rank_rows(const AdaptLinears& call, const GroupMemory& memory, int rows,
-                                int linear, int place, int ranks, RankRows<group_rows>& to) {
-  const int fours = (ranks + 15) / 16 * 4;
-#pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < group_rows * fours; at += threads) {
-    const int row = at / fours;
-    const int rank = at % fours * 4;
-    float4 four{0, 0, 0, 0};
-    if (row < rows && rank < ranks)
-      four =
-          *reinterpret_cast<const float4*>(rank_row(call, memory.rows[row], linear) + place + rank);
-    to.store(row, rank, four);
-  }
-}
-
 // A block: rows of one label, outputs of one linear map.
 template <class Pages, bool whole>
 __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
@@ -400,14 +357,13 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
 }
 
 template <class Pages>
-void run_windows(const AdaptLinears& call, StreamHandle stream) {
+void run_windows(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream) {
   const Cut cut = cut_of(call.in);
   const Layout layout = layout_of(call);
-  const auto row_windows = static_cast<int>((call.adapters.rows + window_rows - 1) / window_rows);
   Many many{.call = call,
             .slices = cut.slices,
             .run = cut.run,
-            .slots = {.count = row_windows * window_slots, .of_window = window_slots},
+            .slots = many_slots(call.adapters),
             .with_base = layout.with_base};
   int tiles = 0;
   for (int i = 0; i < call.count; ++i) {
@@ -420,9 +376,7 @@ void run_windows(const AdaptLinears& call, StreamHandle stream) {
                                     static_cast<int>(sizeof(ShrinkMemory))),
                "adapters' shrink");
   keep_error(allowed);
-  // Less than a chunk stays empty at a window's end.
-  constexpr int least_filled = rank_window - chunk_ranks;
-  const int windows = std::max(1, (call.most_ranks + least_filled - 1) / least_filled);
+  const int windows = rank_windows(call);
   const auto slots = static_cast<unsigned>(many.slots.count);
   for (int window = 0; window < windows; ++window) {
     many.ranks_window = window;
@@ -432,6 +386,8 @@ void run_windows(const AdaptLinears& call, StreamHandle stream) {
             {.grid = slots, .threads = threads, .shared_bytes = sizeof(ShrinkMemory)}, stream,
             many);
     }
+    // One window holds all ranks then.
+    if (heads != nullptr) return expand_heads({.linears = call, .heads = *heads}, stream);
     queue("adapters' expand", layout.whole ? expand_rows<Pages, true> : expand_rows<Pages, false>,
           {.grid = static_cast<unsigned>(tiles), .grid_y = slots, .threads = threads}, stream,
           many);
@@ -440,10 +396,10 @@ void run_windows(const AdaptLinears& call, StreamHandle stream) {
 
 }  // namespace
 
-void adapt_many(const AdaptLinears& call, StreamHandle stream) {
+void adapt_many(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream) {
   with_pages(call.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);
-    if constexpr (!std::is_same_v<Pages, PagesF32>) run_windows<Pages>(call, stream);
+    if constexpr (!std::is_same_v<Pages, PagesF32>) run_windows<Pages>(call, heads, stream);
   });
 }
 

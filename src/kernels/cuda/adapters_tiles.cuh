@@ -386,6 +386,17 @@ Layout layout_of(const AdaptLinears& call);
 // Whether tiles can do it: else the plain kernels do.
 bool supports(const AdaptLinears& call);
 void adapt_few(const AdaptLinears& call, StreamHandle stream);
-void adapt_many(const AdaptLinears& call, StreamHandle stream);
+// Chunks of a row's ranks stand one behind the other in windows, each whole, so less than a chunk
+// stays empty at a window's end.
+inline int rank_windows(const AdaptLinears& call) {
+  constexpr int least_filled = rank_window - chunk_ranks;
+  return std::max(1, (call.most_ranks + least_filled - 1) / least_filled);
+}
+// With heads, or null.
+void adapt_many(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream);
+// Whether heads can go on with their deltas: lanes hold them, and one window has all ranks.
+bool takes_heads(const AdaptHeads& call);
+// Out of rank space and on to attention.
+void expand_heads(const AdaptHeads& call, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda::adapter_tiles

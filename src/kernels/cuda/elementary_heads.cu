@@ -1,10 +1,8 @@
 #include <algorithm>
 
-#include <cuda_bf16.h>
-
 #include "base/check.h"
 #include "kernels/cuda/elementary.h"
-#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/heads.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -25,20 +23,6 @@ struct Parts {
   BlockTable table;
 };
 
-// Where a row's numbers go in pages; none for a row that has no sequence. By a whole warp.
-__device__ std::int64_t place_in_pages(const Parts& p, const Pages& pages, int row) {
-  const std::int32_t position = p.sequences.positions[row];
-  const auto count = static_cast<int>(p.sequences.count);
-  int before = 0;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i <= count; i += 32)
-    before += p.sequences.seq_begin[i] <= row ? 1 : 0;
-  const int sequence = static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, before)) - 1;
-  if (sequence < 0 || sequence >= count) return -1;
-  const auto page_tokens = static_cast<std::int32_t>(p.table.page_tokens);
-  const std::int64_t page = p.table.pages[sequence * p.table.stride + position / page_tokens];
-  return page * pages.page_stride + position % page_tokens * pages.token_stride;
-}
-
 template <bool whole>
 __device__ void write_as(void* to, DType type, std::int64_t begin, int at, int width,
                          const Four& value) {
@@ -52,65 +36,7 @@ __device__ void write_as(void* to, DType type, std::int64_t begin, int at, int w
 // Heads that a warp holds at once, eight numbers a lane.
 __host__ __device__ int heads_together(const Heads& h) { return 256 / static_cast<int>(h.width); }
 
-// ---- heads of fours that lanes hold: a lane has a four and the one half a head behind it ----
-
-constexpr int held_width = 128;
-
-// The norm's sum has the order of a warp that holds a four a lane: numbers half a head apart come
-// first.
-__device__ float sum_of_lanes(float sum, int lanes) {
-  for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
-  return sum;
-}
-__device__ float sum_of_four(const Four& value) {
-  return (value.at[0] * value.at[0] + value.at[1] * value.at[1]) +
-         (value.at[2] * value.at[2] + value.at[3] * value.at[3]);
-}
-
-struct Halves {
-  Four low, high;
-};
-
-template <class X>
-__device__ void round_as(Four& value) {
-  if constexpr (sizeof(X) == 2) {
-#pragma unroll
-    for (float& number : value.at) number = widen(narrow<X>(number));
-  }
-}
-
-template <class X>
-__device__ void turn(Halves& head, const Halves& cos_sin) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float c = cos_sin.low.at[i];
-    const float s = cos_sin.high.at[i];
-    const float low = head.low.at[i] * c + -head.high.at[i] * s;
-    head.high.at[i] = head.high.at[i] * c + head.low.at[i] * s;
-    head.low.at[i] = low;
-  }
-  round_as<X>(head.low);
-  round_as<X>(head.high);
-}
-
-__device__ void write_halves(void* to, DType type, std::int64_t begin, int at, int half,
-                             const Halves& head) {
-  if (type == DType::f32) {
-    auto* const out = static_cast<float*>(to) + begin;
-    write_four<true>(out, at, half, head.low);
-    write_four<true>(out + half, at, half, head.high);
-    return;
-  }
-  const auto pack = [](const Four& four) {
-    const __nv_bfloat162 low = __floats2bfloat162_rn(four.at[0], four.at[1]);
-    const __nv_bfloat162 high = __floats2bfloat162_rn(four.at[2], four.at[3]);
-    return make_uint2(*reinterpret_cast<const unsigned*>(&low),
-                      *reinterpret_cast<const unsigned*>(&high));
-  };
-  auto* const out = static_cast<bf16*>(to) + begin + at;
-  *reinterpret_cast<uint2*>(out) = pack(head.low);
-  *reinterpret_cast<uint2*>(out + half) = pack(head.high);
-}
+// ---- heads that lanes hold ----
 
 // `rounds` times as many heads of a row as the warp holds at once, from `first` on, or as many as
 // there are; all are on their way together.
@@ -142,7 +68,8 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * width;
     cos_sin = {read_four<true>(cosines, at, half), read_four<true>(cosines + half, at, half)};
   }
-  const std::int64_t place = h.pages.data != nullptr ? place_in_pages(p, h.pages, row) : -1;
+  const std::int64_t place =
+      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, row) : -1;
 #pragma unroll
   for (int i = 0; i < rounds; ++i) {
     Halves value = values[i];
@@ -225,7 +152,8 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
   }
   __syncwarp();
   const std::int64_t place =
-      h.pages.data != nullptr ? place_in_pages(p, h.pages, static_cast<int>(row)) : -1;
+      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, static_cast<int>(row))
+                              : -1;
   for (int at = 4 * lane; at < width; at += 128) {
     Four value = read_four<true>(shared, at, width);
     if (h.cos_sin != nullptr) {
@@ -281,15 +209,6 @@ bool heads_in_fours(const Heads& h) {
          in_fours(h.norm_weight, DType::f32, 0) && pages && out;
 }
 
-// Whether lanes hold heads: they are turned as a whole, each number with the one half a head behind
-// it, or not at all.
-bool held(const Heads& h) {
-  const bool turns = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
-                                              in_fours(h.cos_sin, DType::f32, 0));
-  const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
-  return heads_in_fours(h) && h.width <= held_width && powers && turns;
-}
-
 template <int rounds>
 void launch_runs(Parts& parts, StreamHandle stream) {
   for (int i = 0; i < parts.count; ++i) {
@@ -322,6 +241,13 @@ void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
 
 }  // namespace
 
+bool lanes_hold(const Heads& h) {
+  const bool turns = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
+                                              in_fours(h.cos_sin, DType::f32, 0));
+  const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
+  return heads_in_fours(h) && h.width <= held_width && powers && turns;
+}
+
 void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
   Parts parts{};
   parts.rows = params.rows;
@@ -339,7 +265,7 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
     parts.end_head[at] = h.heads + (at > 0 ? parts.end_head[at - 1] : 0);
   }
   if (parts.count == 0 || params.rows <= 0) return;
-  if (std::all_of(parts.all, parts.all + parts.count, held)) {
+  if (std::all_of(parts.all, parts.all + parts.count, lanes_hold)) {
     // As few heads a warp as it holds until there are more than enough of them.
     constexpr std::int64_t many_heads = 4096;
     if (params.rows * parts.end_head[parts.count - 1] < many_heads)

@@ -45,7 +45,10 @@ struct Squares {
       __syncthreads();
       const int first = static_cast<int>(threadIdx.x) / team.threads * warps;
       sum = warp_sums[first];
-      for (int i = 1; i < warps; ++i) sum += warp_sums[first + i];
+#pragma unroll
+      for (int i = 1; i < most_norm_threads / 32; ++i) {
+        if (i < warps) sum += warp_sums[first + i];
+      }
     }
     return factor_of(sum, width, eps);
   }
@@ -117,6 +120,7 @@ class NormShare {
       made(at(i), row[i]);
       squares.add(row[i]);
     }
+#pragma unroll 1
     for (std::int64_t place = at(kept); place < width_; place += 4 * team_.threads) {
       const Four four = read(place);
       made(place, four);
@@ -126,6 +130,7 @@ class NormShare {
 #pragma unroll
     for (int i = 0; i < kept; ++i)
       if (at(i) < width_) write(at(i), normed<Out>(row[i], weights_[i], factor, weight_in_f32));
+#pragma unroll 1
     for (std::int64_t place = at(kept); place < width_; place += 4 * team_.threads) {
       const Four weight = read_four<whole>(weight_, place, width_);
       write(place, normed<Out>(again(place), weight, factor, weight_in_f32));

@@ -1,6 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "base/check.h"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/norm.cuh"
@@ -51,11 +52,29 @@ Layout layout_of(const NormAndRoute& p) {
           .pitch = bank_free_pitch(2 * p.router.w.in)};
 }
 
+struct Barriers {
+  std::uint64_t weights;
+  std::uint64_t rows;
+  std::uint64_t logits;
+};
+
+// A four of a row to every block of the cluster, in bf16.
+__device__ void send_to_all(bf16* place, const Four& four, std::uint64_t* bar) {
+  uint2 value;
+  value.x = std::uint32_t{narrow<bf16>(four.at[0]).bits} |
+            std::uint32_t{narrow<bf16>(four.at[1]).bits} << 16;
+  value.y = std::uint32_t{narrow<bf16>(four.at[2]).bits} |
+            std::uint32_t{narrow<bf16>(four.at[3]).bits} << 16;
+#pragma unroll
+  for (int rank = 0; rank < ranks; ++rank)
+    send(address_in_rank(smem_addr(place), rank), address_in_rank(smem_addr(bar), rank), value);
+}
+
 __global__ void __launch_bounds__(threads, 1)
     norm_and_route_rows(const __grid_constant__ NormAndRoute p, Layout layout) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float warp_sums[warps];
-  __shared__ std::uint64_t weights_there;
+  __shared__ Barriers there;
   launch_dependents();
   const auto cluster = cooperative_groups::this_cluster();
   const int rank = static_cast<int>(blockIdx.y);
@@ -72,19 +91,25 @@ __global__ void __launch_bounds__(threads, 1)
   const std::int64_t in = p.router.w.in;
   const int first_expert = rank * layout.experts;
   const int experts = max(0, min(layout.experts, p.route.experts - first_expert));
+  const std::int64_t first_row = std::int64_t{blockIdx.x} * ranks;
+  const int rows_here = static_cast<int>(min(p.rows.add.rows - first_row, std::int64_t{ranks}));
   if (warp == 0) {
-    const uint32_t there = smem_addr(&weights_there);
     const auto bytes = static_cast<uint32_t>(2 * in);
     if (lane == 0) {
-      bar_init(there, 1);
+      bar_init(smem_addr(&there.weights), 1);
+      bar_init(smem_addr(&there.rows), 1);
+      bar_init(smem_addr(&there.logits), 1);
       fence_bar_init();
-      bar_expect(there, static_cast<uint32_t>(experts) * bytes);
+      bar_expect(smem_addr(&there.weights), static_cast<uint32_t>(experts) * bytes);
+      bar_expect(smem_addr(&there.rows), static_cast<uint32_t>(rows_here) * bytes);
+      bar_expect(smem_addr(&there.logits), static_cast<uint32_t>(p.route.experts) * sizeof(float));
     }
     __syncwarp();
+#pragma unroll 1
     for (int expert = lane; expert < experts; expert += 32) {
       bulk_copy(smem_addr(weights + expert * pitch),
                 static_cast<const Bf16*>(p.router.w.data) + (first_expert + expert) * in, bytes,
-                there);
+                smem_addr(&there.weights));
     }
   }
 
@@ -92,9 +117,8 @@ __global__ void __launch_bounds__(threads, 1)
   const AddAndNorm& rows = p.rows;
   const int team = static_cast<int>(threadIdx.x) / layout.team.threads;
   const int made = layout.each_makes_all ? team : rank;  // which of the cluster's rows
-  const std::int64_t first_row = std::int64_t{blockIdx.x} * ranks;
   const std::int64_t row = first_row + made;
-  const bool makes = row < rows.add.rows && (layout.each_makes_all || team == 0);
+  const bool makes = made < rows_here && (layout.each_makes_all || team == 0);
   const bool keeps = !layout.each_makes_all || rank == 0;
   const std::int64_t width = makes ? in : 0;
   const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
@@ -104,7 +128,7 @@ __global__ void __launch_bounds__(threads, 1)
   auto* const x_row = reinterpret_cast<bf16*>(x + made * pitch);
   const NormShare<true> share(rows.norm.weight, width, layout.team,
                               static_cast<int>(threadIdx.x) % layout.team.threads);
-  // From here on every block's memory may be written to.
+  // From here on every block's memory may be sent to.
   cluster.sync();
   wait_for_previous_grid();
   const auto read = [&](std::int64_t at) { return sum_of_fours<float, true>(a, b, at, width); };
@@ -119,18 +143,16 @@ __global__ void __launch_bounds__(threads, 1)
       [&](std::int64_t at, const Four& four) {
         if (keeps) write_four<true>(out, at, width, four);
         if (layout.each_makes_all) return write_four<true>(x_row, at, width, four);
-#pragma unroll
-        for (unsigned to = 0; to < ranks; ++to)
-          write_four<true>(cluster.map_shared_rank(x_row, to), at, width, four);
+        send_to_all(x_row + at, four, &there.rows);
       });
   if (layout.each_makes_all) {
     __syncthreads();
   } else {
-    cluster.sync();
+    bar_wait(smem_addr(&there.rows), 0);
   }
-
-  bar_wait(smem_addr(&weights_there), 0);
+  bar_wait(smem_addr(&there.weights), 0);
   const int at_lane = lane / 4 * pitch + 16 * (lane % 4);
+#pragma unroll 1
   for (int tile = 0; tile < experts; tile += tile_experts) {
     float acc[4] = {};
     const unsigned char* const w = weights + tile * pitch + at_lane;
@@ -149,21 +171,22 @@ __global__ void __launch_bounds__(threads, 1)
     }
   }
   __syncthreads();
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < ranks * layout.experts; i += threads) {
     const int expert = i % layout.experts;
-    if (expert >= experts) continue;
+    const int of_row = i / layout.experts;
+    if (expert >= experts || of_row >= rows_here) continue;
     float logit = sums[i];
 #pragma unroll
     for (int w = 1; w < warps; ++w) logit += sums[w * ranks * layout.experts + i];
     if (p.bias != nullptr) logit += p.bias[first_expert + expert];
-    *cluster.map_shared_rank(logits + first_expert + expert,
-                             static_cast<unsigned>(i / layout.experts)) = logit;
+    send(address_in_rank(smem_addr(logits + first_expert + expert), of_row),
+         address_in_rank(smem_addr(&there.logits), of_row), __float_as_uint(logit));
   }
-  // From here on a block reads nothing but its own memory.
-  cluster.sync();
-  const std::int64_t own_row = first_row + rank;
-  if (own_row >= rows.add.rows) return;
-  const std::int64_t place = own_row * p.route.experts_per_token;
+  // Whoever has no row is sent nothing, and may go.
+  if (rank >= rows_here) return;
+  bar_wait(smem_addr(&there.logits), 0);
+  const std::int64_t place = (first_row + rank) * p.route.experts_per_token;
   routing::route_row_by_block(p.route, logits, routing_words, p.route.ids + place,
                               p.route.weights + place);
 }

@@ -30,6 +30,7 @@ struct LaneBest {
 // The best of a lane's own entries: lane, lane + 32, ...
 __device__ inline LaneBest best_of_lane(const std::uint32_t* keys, int count, int lane) {
   LaneBest best;
+#pragma unroll 1
   for (int at = lane; at < count; at += lanes) {
     if (keys[at] > best.key) best = {keys[at], static_cast<std::uint32_t>(at)};
   }
@@ -40,6 +41,7 @@ __device__ inline LaneBest best_of_lane(const std::uint32_t* keys, int count, in
 __device__ inline void take_best(std::uint32_t* keys, int count, int wanted, int lane,
                                  std::int32_t* ids) {
   LaneBest mine = best_of_lane(keys, count, lane);
+#pragma unroll 1
   for (int slot = 0; slot < wanted; ++slot) {
     const std::uint32_t key = __reduce_max_sync(everyone, mine.key);
     const std::uint32_t at = __reduce_min_sync(everyone, mine.key == key ? mine.at : everyone);
@@ -81,9 +83,11 @@ struct Row {
 __device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lane) {
   if (p.kept_groups == p.groups) return;
   const int size = p.experts / p.groups;
+#pragma unroll 1
   for (int group = lane; group < p.groups; group += lanes) {
     float first = -INFINITY;
     float second = -INFINITY;
+#pragma unroll 1
     for (int i = 0; i < size; ++i) {
       const float score = score_of(row.keys[group * size + i]);
       if (score > first) {
@@ -98,6 +102,7 @@ __device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lan
   __syncwarp();
   take_best(row.group_keys, p.groups, p.kept_groups, lane, row.ids);
   const std::uint32_t last = key_of(-INFINITY);
+#pragma unroll 1
   for (int at = lane; at < p.experts; at += lanes) {
     if (row.group_keys[at / size] != 0) row.keys[at] = last;
   }
@@ -111,6 +116,7 @@ __device__ inline float largest_of(const RouteTokens& p, const float* logits, co
   if (p.scores == RouterScores::chosen_softmax || p.kept_groups == p.groups)
     return score_of(key_of(logits[row.ids[0]]));
   float largest = -INFINITY;
+#pragma unroll 1
   for (int at = lane; at < p.experts; at += lanes) {
     if (logits[at] > largest) largest = logits[at];
   }
@@ -124,8 +130,10 @@ __device__ inline void softmax_weights(const RouteTokens& p, const float* logits
   const int count = all ? p.experts : p.experts_per_token;
   const auto logit = [&](int at) { return logits[all ? at : row.ids[at]]; };
   float sum = 0;
+#pragma unroll 1
   for (int at = lane; at < count; at += lanes) sum += expf(logit(at) - largest);
   sum = sum_of_lanes(sum);
+#pragma unroll 1
   for (int slot = lane; slot < p.experts_per_token; slot += lanes)
     row.weights[slot] = expf(logits[row.ids[slot]] - largest) / sum;
 }
@@ -147,6 +155,7 @@ __device__ inline std::uint32_t choice_key(const RouteTokens& p, const float* lo
 __device__ inline void weigh(const RouteTokens& p, const float* logits, const Row& row,
                              std::int32_t* ids, float* weights, int lane) {
   if (p.scores == RouterScores::sigmoid) {
+#pragma unroll 1
     for (int slot = lane; slot < p.experts_per_token; slot += lanes)
       row.weights[slot] = sigmoid(logits[row.ids[slot]]);
   } else {
@@ -154,8 +163,10 @@ __device__ inline void weigh(const RouteTokens& p, const float* logits, const Ro
   }
   // Each lane goes on with the weights that it wrote.
   float sum = 0;
+#pragma unroll 1
   for (int slot = lane; slot < p.experts_per_token; slot += lanes) sum += row.weights[slot];
   sum = p.renormalise ? sum_of_lanes(sum) + p.sum_floor : 1.0F;
+#pragma unroll 1
   for (int slot = lane; slot < p.experts_per_token; slot += lanes) {
     weights[slot] = row.weights[slot] / sum * p.scale;
     ids[slot] = row.ids[slot];
@@ -166,6 +177,7 @@ __device__ inline void weigh(const RouteTokens& p, const float* logits, const Ro
 __device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
                                  std::int32_t* ids, float* weights, int lane) {
   const Row row = row_at(p, mine);
+#pragma unroll 1
   for (int at = lane; at < p.experts; at += lanes) row.keys[at] = choice_key(p, logits, at);
   __syncwarp();
   mask_groups(p, row, lane);
@@ -182,6 +194,7 @@ __device__ inline void route_row_by_block(const RouteTokens& p, const float* log
   const int threads = static_cast<int>(blockDim.x);
   const int count = padded(p.experts);
   // 0 comes behind every key.
+#pragma unroll 1
   for (int at = thread; at < count; at += threads)
     row.keys[at] = at < p.experts ? choice_key(p, logits, at) : 0;
   __syncthreads();
@@ -191,10 +204,12 @@ __device__ inline void route_row_by_block(const RouteTokens& p, const float* log
   constexpr int parts = 4;
   const int part = thread % parts;
   const auto* const fours = reinterpret_cast<const uint4*>(row.keys);
+#pragma unroll 1
   for (int first = 0; first < p.experts; first += threads / parts) {
     const int own = first + thread / parts;
     const std::uint32_t key = own < p.experts ? row.keys[own] : everyone;
     int before = 0;
+#pragma unroll 2
     for (int four = part; four < count / 4; four += parts) {
       const uint4 others = fours[four];
       const int at = 4 * four;

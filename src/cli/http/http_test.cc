@@ -1,0 +1,73 @@
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/http/event_reader.h"
+#include "cli/http/http_client.h"
+#include "cli/http/metrics_page.h"
+#include "cli/http/server_url.h"
+
+namespace motley::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(EventReader, ReadsPiecesCutAnywhere) {
+  const std::string text =
+      ": a comment\n"
+      "data: {\"choices\": [{\"text\": \"a\"}]}\r\n\r\n"
+      "data:{\"choices\": [{\"text\": \"\"}]}\n\n"
+      "data: {\"choices\": [{\"text\": \"b\"}]}\n\n"
+      "data: {\"choices\": [], \"usage\": {\"completion_tokens\": 3}}\n\n"
+      "data: [DONE]\n\n";
+  for (std::size_t cut = 1; cut < text.size(); ++cut) {
+    int heard = 0;
+    EventReader events(
+        [&](const json::Object& event) { heard += event.find("choices") != nullptr; });
+    ASSERT_TRUE(events.read(text.substr(0, cut)).ok());
+    ASSERT_TRUE(events.read(text.substr(cut)).ok());
+    EXPECT_EQ(heard, 4) << cut;
+    EXPECT_EQ(events.tokens(), 3);
+    EXPECT_TRUE(events.done());
+  }
+  EventReader events([](const json::Object&) {});
+  EXPECT_THAT(events.read("data: {\"error\": {\"message\": \"device lost\"}}\n").error().message(),
+              HasSubstr("device lost"));
+  EXPECT_FALSE(events.read("data: {\n").ok());
+}
+
+TEST(ServerUrl, IsTakenApart) {
+  const auto parts = [](std::string_view text) {
+    const ServerUrl url = ServerUrl::parse(text).value();
+    return std::vector{url.host, url.port, url.prefix};
+  };
+  EXPECT_THAT(parts("http://localhost:8000"), ElementsAre("localhost", "8000", ""));
+  EXPECT_THAT(parts("http://a.example/some/path/"), ElementsAre("a.example", "80", "/some/path"));
+  EXPECT_THAT(parts("http://[::1]:9/"), ElementsAre("::1", "9", ""));
+  for (const char* wrong :
+       {"https://a", "localhost:8000", "http://", "http://:80", "http://a:b", "http://a:70000"})
+    EXPECT_FALSE(ServerUrl::parse(wrong).ok()) << wrong;
+}
+
+TEST(Metrics, AreFoundByTheirWholeNames) {
+  constexpr std::string_view page =
+      "# TYPE steps counter\nsteps_total 12\nsteps 3.5\ninfo{max=\"4\",running=\"a,b\"} 1.0\n";
+  EXPECT_EQ(metric(page, "steps"), 3.5);
+  EXPECT_EQ(metric(page, "steps_total"), 12);
+  EXPECT_EQ(metric(page, "total"), std::nullopt);
+  EXPECT_EQ(metric_label(page, "info", "running"), "a,b");
+  EXPECT_EQ(metric_label(page, "info", "waiting"), "");
+  EXPECT_EQ(metric_label(page, "steps", "running"), "");
+}
+
+TEST(ErrorText, IsTheMessageOrTheBeginning) {
+  EXPECT_EQ(error_text(R"({"error": {"message": "no such model"}})"), "no such model");
+  EXPECT_EQ(error_text("<html>"), "'<html>'");
+}
+
+}  // namespace
+}  // namespace motley::cli
