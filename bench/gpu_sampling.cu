@@ -10,7 +10,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/check.h"
+#include "graph_time.h"
 #include "kernels/cuda/sampling.h"
 
 namespace {
@@ -18,13 +18,11 @@ namespace {
 using motley::kernels::Sample;
 using motley::kernels::SampleChoice;
 
-void check(cudaError_t status) { MOTLEY_CHECK(status == cudaSuccess, cudaGetErrorString(status)); }
-
 template <class T>
 T* on_device(const std::vector<T>& values) {
   T* data = nullptr;
-  check(cudaMalloc(&data, values.size() * sizeof(T)));
-  check(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  CHECK_CUDA(cudaMalloc(&data, values.size() * sizeof(T)));
+  CHECK_CUDA(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
   return data;
 }
 
@@ -34,7 +32,7 @@ struct Case {
   bool flat = false;  // all logits equal: the most ties that a row can have
 };
 
-// Median microseconds of a launch in a graph of `turns` of them, and its least possible time.
+// Median microseconds of a launch in a graph of `turns` of them.
 double microseconds(const Case& what, std::int64_t rows, std::int64_t width) {
   constexpr int turns = 12;
   constexpr int repeats = 15;
@@ -77,39 +75,15 @@ double microseconds(const Case& what, std::int64_t rows, std::int64_t width) {
   if (motley::kernels::cuda::sample_scratch_bytes(rows, width, {}) > 0)
     params.scratch = on_device(std::vector<float>(logits.size()));
 
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreate(&stream));
   params.logits = inputs[0];
-  motley::kernels::cuda::sample(params, {stream});
-  check(cudaStreamSynchronize(stream));
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  for (int turn = 0; turn < turns; ++turn) {
-    params.logits = inputs[static_cast<std::size_t>(turn) % inputs.size()];
-    motley::kernels::cuda::sample(params, {stream});
-  }
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream, &graph));
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t begin = nullptr;
-  cudaEvent_t end = nullptr;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
-  std::vector<float> times;
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    check(cudaEventRecord(begin, stream));
-    check(cudaGraphLaunch(executable, stream));
-    check(cudaEventRecord(end, stream));
-    check(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end));
-    times.push_back(milliseconds);
-  }
-  std::sort(times.begin(), times.end());
-  check(cudaGraphExecDestroy(executable));
-  check(cudaGraphDestroy(graph));
-  check(cudaStreamDestroy(stream));
-  for (float* input : inputs) check(cudaFree(input));
+  motley::kernels::cuda::sample(params, {});  // loads the kernels before they are captured
+  CHECK_CUDA(cudaDeviceSynchronize());
+  const double median =
+      motley::bench::graph_time(turns, repeats, [&](int turn, motley::StreamHandle stream) {
+        params.logits = inputs[static_cast<std::size_t>(turn) % inputs.size()];
+        motley::kernels::cuda::sample(params, stream);
+      });
+  for (float* input : inputs) CHECK_CUDA(cudaFree(input));
   for (const void* data :
        {static_cast<const void*>(params.choices), static_cast<const void*>(params.masks),
         static_cast<const void*>(params.counts), static_cast<const void*>(params.ids),
@@ -117,8 +91,8 @@ double microseconds(const Case& what, std::int64_t rows, std::int64_t width) {
         static_cast<const void*>(params.top_ids),
         static_cast<const void*>(params.top_log_probabilities),
         static_cast<const void*>(params.scratch)})
-    check(cudaFree(const_cast<void*>(data)));
-  return double{times[times.size() / 2]} * 1000 / turns;
+    CHECK_CUDA(cudaFree(const_cast<void*>(data)));
+  return median;
 }
 
 }  // namespace

@@ -24,3 +24,16 @@ function(motley_test name)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${TEST_FOLDER}
     PROPERTIES LABELS "${labels}" TIMEOUT 300)
 endfunction()
+
+# The first Python that imports those modules, the private virtual environment's or else the system's; "" where none does.
+find_program(MOTLEY_PYTHON python3 REQUIRED)
+function(motley_python_with modules result)
+  set(${result} "" PARENT_SCOPE)
+  foreach(python ${CMAKE_SOURCE_DIR}/.venv/bin/python ${MOTLEY_PYTHON})
+    execute_process(COMMAND ${python} -c "import ${modules}" RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+    if(status STREQUAL 0)
+      set(${result} ${python} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()

@@ -45,9 +45,9 @@ TEST_P(GoldenBits, NothingBesideChangesABit) {
   // Few rows, few pages, and adapters that don't all fit.
   const GoldenEngine::Options room{
       .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
-  const std::int64_t pushed_back =
+  const std::uint64_t pushed_back =
       expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
-  EXPECT_GT(pushed_back, 0);
+  EXPECT_GT(pushed_back, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),

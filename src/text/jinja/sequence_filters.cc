@@ -106,15 +106,19 @@ Value empty_generator(Runtime& runtime) {
       runtime, [](Runtime&) -> Result<std::vector<Value>> { return std::vector<Value>(); });
 }
 
+// All but the value that is filtered.
+Arguments behind_value(const Arguments& arguments) {
+  return {.positional = {arguments.positional.begin() + 1, arguments.positional.end()},
+          .keyword = arguments.keyword};
+}
+
 Result<Value> map(Runtime& runtime, Arguments& arguments) {
   const Value value = arguments.positional[0];
   MOTLEY_TRY(const bool any, truth(runtime, value));
   if (!any) return empty_generator(runtime);
   if (!Cursor::can_walk(value)) return not_iterable(runtime, value);
   MOTLEY_TRY(Cursor cursor, Cursor::over(value));
-  Arguments rest;
-  rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
-  rest.keyword = arguments.keyword;
+  Arguments rest = behind_value(arguments);
   if (rest.positional.empty()) {
     Value attribute;
     Value otherwise;
@@ -177,9 +181,7 @@ Result<Value> select(Runtime& runtime, Arguments& arguments) {
   if (!any) return empty_generator(runtime);
   if (!Cursor::can_walk(value)) return not_iterable(runtime, value);
   MOTLEY_TRY(Cursor cursor, Cursor::over(value));
-  Arguments rest;
-  rest.positional.assign(arguments.positional.begin() + 1, arguments.positional.end());
-  rest.keyword = arguments.keyword;
+  Arguments rest = behind_value(arguments);
   AttributePath path;
   if (by_attribute) {
     if (rest.positional.empty())
