@@ -19,7 +19,8 @@ struct Work {
 struct Schedule {
   int item_begin[most_sequences + 1];
   Work work[most_sequences];
-  int warp_sums[16];
+  // Aligned, so that what reads them in fours reads nothing else.
+  alignas(16) int warp_sums[16];
   int cut;  // positions of an item; a multiple of unit_positions
   int items;
 };
