@@ -27,7 +27,7 @@ tests() {
   for job in $(jobs -p); do wait "$job" || failed=$((failed + 1)); done
   grep -hE 'FAILED|PASSED|broken invariant' "$folder"/shard.*.log | sort | uniq -c
   echo "gpu tests: $((shards - failed)) of $shards shards passed in $((SECONDS - start)) s"
-  [ "$failed" = 0 ]
+  [ "$failed" = 0 ] && python3 tests/gpu/memory_test.py "$folder/motley"
 }
 
 case $what in
