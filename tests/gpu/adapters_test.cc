@@ -24,12 +24,11 @@ using lora::Adapter;
 using lora::Projection;
 using lora::Site;
 using lora::test::AdapterMaker;
-using lora::test::Numbers;
 using tensor::Tensor;
 
 constexpr tensor::DeviceId on_gpu{.kind = tensor::DeviceKind::cuda};
 
-// Numbers that every page type holds exactly, whatever power of two scales their row.
+// lora::test::Numbers that every page type holds exactly, whatever power of two scales their row.
 std::vector<float> coarse_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers(static_cast<std::size_t>(count));
   std::uniform_int_distribution<int> eighths(-8, 8);
@@ -186,22 +185,22 @@ TEST_P(GpuAdapters, LinearsEqualTheCpu) {
       pools.build(mixes);
 
       for (const DType x_type : {DType::f32, DType::bf16}) {
-        Numbers x(x_type, rows, in, coarse_numbers(random, rows * in));
+        lora::test::Numbers x(x_type, rows, in, coarse_numbers(random, rows * in));
         const DeviceArray<float> x32(x.f32);
         const DeviceArray<bf16> x16(x.half);
         const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
         const std::vector<float> bias = coarse_numbers(random, q_out);
         const DeviceArray<float> bias_there(bias);
-        std::vector<Numbers> accs;
+        std::vector<lora::test::Numbers> accs;
         for (const std::int64_t out : {q_out, k_out, k_out})
           accs.emplace_back(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
         std::vector<DeviceArray<float>> there;
-        for (const Numbers& acc : accs) there.emplace_back(acc.f32);
-        Numbers k_here(DType::bf16, rows, k_out,
-                       std::vector<float>(static_cast<std::size_t>(rows * k_out)));
+        for (const lora::test::Numbers& acc : accs) there.emplace_back(acc.f32);
+        lora::test::Numbers k_here(DType::bf16, rows, k_out,
+                                   std::vector<float>(static_cast<std::size_t>(rows * k_out)));
         const DeviceArray<bf16> k_there(static_cast<std::size_t>(rows * k_out));
 
-        const std::vector<Numbers> before = accs;
+        const std::vector<lora::test::Numbers> before = accs;
         lora::finish_linears(
             pools.on_host(), x.view(),
             std::array{lora::AdaptedLinear{q, accs[0].view(), bias.data(), accs[0].view()},
@@ -278,7 +277,7 @@ TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
       mixes.push_back(kinds[static_cast<std::size_t>(row < 400 ? row / 90 : row) % kinds.size()]);
     BothPools pools(GetParam(), rows);
     pools.build(mixes);
-    const Numbers x(x_type, rows, in, lora::test::random_numbers(random, rows * in));
+    const lora::test::Numbers x(x_type, rows, in, lora::test::random_numbers(random, rows * in));
     const DeviceArray<float> x32(x.f32);
     const DeviceArray<bf16> x16(x.half);
     const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
@@ -340,8 +339,8 @@ TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
     for (int row = 0; row < rows; ++row)
       mixes.push_back({{&adapters[static_cast<std::size_t>(row) % adapters.size()], 0.5F}});
     pools.build(mixes);
-    Numbers x(DType::bf16, rows, in, coarse_numbers(random, rows * in));
-    Numbers acc(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
+    lora::test::Numbers x(DType::bf16, rows, in, coarse_numbers(random, rows * in));
+    lora::test::Numbers acc(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
     const DeviceArray<bf16> x_there(x.half);
     const DeviceArray<float> there(acc.f32);
     lora::finish_linears(pools.on_host(), x.view(),
@@ -395,7 +394,8 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
       pools.build(mixes);
       const ops::Context context = pools.context();
 
-      const Numbers x(DType::bf16, rows, in, lora::test::random_numbers(random, rows * in));
+      const lora::test::Numbers x(DType::bf16, rows, in,
+                                  lora::test::random_numbers(random, rows * in));
       const DeviceArray<bf16> x_there(x.half);
       const std::vector<float> products =
           lora::test::random_numbers(random, rows * (q_width + 2 * kv_width));
@@ -508,7 +508,7 @@ TEST_P(GpuAdapters, EmbeddingsEqualTheCpu) {
   pools.build({{{&adapter, 2}}, {}, {{&own, 1}}, {{&adapter, 0.5F}}});
   const std::vector<std::int32_t> ids = {52, 3, 17, 0};
   const DeviceArray<std::int32_t> ids_there(ids);
-  Numbers here(DType::f32, 4, width, lora::test::random_numbers(random, 4 * width));
+  lora::test::Numbers here(DType::f32, 4, width, lora::test::random_numbers(random, 4 * width));
   const DeviceArray<float> there(here.f32);
   lora::finish_embedding(pools.on_host(), ids.data(), vocabulary, here.view(), here.view(),
                          pools.host_context());
@@ -539,11 +539,12 @@ TEST_P(GpuAdapters, LatentDeltasEqualTheCpu) {
   BothPools pools(GetParam(), 4);
   pools.build({{{&plain, 1.5F}}, {}, {{&dora, 1}}, {{&plain, 1}}});
   const auto numbers = [&](std::int64_t width) {
-    return Numbers(DType::f32, 4, heads * width, coarse_numbers(random, 4 * heads * width));
+    return lora::test::Numbers(DType::f32, 4, heads * width,
+                               coarse_numbers(random, 4 * heads * width));
   };
-  Numbers q = numbers(keys);
-  Numbers c = numbers(latent);
-  Numbers v = numbers(values);
+  lora::test::Numbers q = numbers(keys);
+  lora::test::Numbers c = numbers(latent);
+  lora::test::Numbers v = numbers(values);
   const DeviceArray<float> q_there(q.f32);
   const DeviceArray<float> c_there(c.f32);
   const DeviceArray<float> v_there(v.f32);
@@ -558,7 +559,8 @@ TEST_P(GpuAdapters, LatentDeltasEqualTheCpu) {
   run(pools.on_device(), view(q_there, {4, heads, keys}), view(c_there, {4, heads, latent}),
       view(v_there, {4, heads, values}), pools.context());
   pools.finish_stream();
-  const auto compare = [](const char* what, const std::vector<float>& got, const Numbers& wanted) {
+  const auto compare = [](const char* what, const std::vector<float>& got,
+                          const lora::test::Numbers& wanted) {
     double largest = 0;
     for (const float number : wanted.f32) largest = std::max(largest, std::abs(double{number}));
     for (std::size_t i = 0; i < got.size(); ++i)

@@ -90,7 +90,7 @@ class UrlTarget::Client {
     return {};
   }
 
-  void send(PlannedRequest request, FlightObserver& observer) {
+  void send(const PlannedRequest& request, FlightObserver& observer) {
     asio::co_spawn(context_, complete(completion(request), observer), asio::detached);
   }
 
