@@ -28,7 +28,7 @@ using tensor::Tensor;
 
 constexpr tensor::DeviceId on_gpu{.kind = tensor::DeviceKind::cuda};
 
-// lora::test::Numbers that every page type holds exactly, whatever power of two scales their row.
+// Numbers that every page type holds exactly, whatever power of two scales their row.
 std::vector<float> coarse_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers(static_cast<std::size_t>(count));
   std::uniform_int_distribution<int> eighths(-8, 8);

@@ -154,7 +154,7 @@ std::size_t UrlTarget::adapters() const { return client_->models().adapters.size
 std::int64_t UrlTarget::vocabulary() const { return client_->vocabulary(); }
 
 void UrlTarget::send(PlannedRequest request, FlightObserver& observer) {
-  client_->send(std::move(request), observer);
+  client_->send(request, observer);
 }
 
 }  // namespace motley::cli
