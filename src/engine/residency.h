@@ -131,6 +131,8 @@ class Residency {
   // stop, and what becomes free is kept for these. Who was closed before a stop is closed first.
   void make_room(std::span<AdapterEntry* const> adapters);
   void stop_making_room();
+  // Who is in use, for the two above: once behind a stop, before the first of them.
+  void rank_in_use();
   bool making_room() const { return kept_ > 0; }
 
   std::uint64_t loads() const { return loads_; }
@@ -165,10 +167,9 @@ class Residency {
   // Pages that can't be had as long as pinned adapters are there.
   std::uint64_t pinned_pages() const;
   std::uint64_t pages_to_bring(std::span<AdapterEntry* const> adapters) const;
-  // Those that must close so that so many pages become free beside what is kept; nothing where that
-  // is not enough.
-  std::optional<std::vector<AdapterEntry*>> who_must_close(
-      std::span<AdapterEntry* const> for_these) const;
+  // How many at the front of in_use_ must close, but for these themselves, so that these find room
+  // beside what is kept; nothing where all are not enough.
+  std::optional<std::size_t> how_many_close(std::span<AdapterEntry* const> for_these) const;
 
   AdapterStore* store_;
   int most_rank_;
@@ -179,7 +180,12 @@ class Residency {
   std::uint64_t turns_ = 0;
   std::uint64_t committed_ = 0;  // pages in use or promised
   std::uint64_t all_pages_ = 0;
-  std::uint64_t kept_ = 0;  // pages for whom room is made
+  std::uint64_t pinned_ = 0;   // pages of pinned adapters, there or not
+  std::uint64_t kept_ = 0;     // pages for whom room is made
+  std::uint64_t closing_ = 0;  // pages of adapters that close
+  // That could close, who is to close first in front, and their pages.
+  std::vector<AdapterEntry*> in_use_;
+  std::uint64_t closable_ = 0;
   std::uint64_t loads_ = 0;
   std::uint64_t failures_ = 0;
 };

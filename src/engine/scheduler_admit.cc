@@ -71,11 +71,12 @@ void Scheduler::give_adapters(TimePoint now) {
     line_.add(waiting, now);
   }
   const std::span<const Want> line = line_.sorted();
+  if (line.empty()) return;
+  residency_.rank_in_use();
   for (const Want& want : line) {
     want.first->claim = residency_.claim(want.adapters);
     if (!want.first->claim) make_room_for(want);
   }
-  if (line.empty()) return;
   line_.clear();
   // What one has a claim on, all may have.
   for (auto& [order, waiting] : waiting_) {
