@@ -44,12 +44,14 @@ Claim::Claim(Claim&& other) noexcept
     : residency_(other.residency_),
       entries_(std::exchange(other.entries_, {})),
       resolved_(other.resolved_),
+      begun_(other.begun_),
       mix_(std::exchange(other.mix_, {})) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   std::swap(residency_, other.residency_);
   std::swap(entries_, other.entries_);
   std::swap(resolved_, other.resolved_);
+  std::swap(begun_, other.begun_);
   std::swap(mix_, other.mix_);
   return *this;
 }
@@ -58,7 +60,10 @@ Claim::~Claim() { let_go(); }
 
 void Claim::let_go() {
   mix_ = {};
-  for (AdapterEntry* const entry : entries_) residency_->drop_claim(*entry);
+  for (AdapterEntry* const entry : entries_) {
+    if (begun_) --entry->begun;
+    residency_->drop_claim(*entry);
+  }
   entries_.clear();
 }
 
@@ -92,8 +97,19 @@ void Claim::unresolve() {
   resolved_ = false;
 }
 
+void Claim::begin() {
+  if (std::exchange(begun_, true)) return;
+  for (AdapterEntry* const entry : entries_) {
+    ++entry->begun;
+    entry->fresh = false;
+  }
+}
+
+bool Claim::closing() const { return std::ranges::any_of(entries_, &AdapterEntry::closing); }
+
 Claim Claim::again() const {
   Claim claim(residency_, entries_);
+  if (begun_) claim.begin();
   claim.resolved_ = resolved_;
   claim.mix_ = mix_;
   return claim;
@@ -213,6 +229,7 @@ void Residency::place(AdapterEntry& entry) {
 
 void Residency::make_absent(AdapterEntry& entry) {
   entry.bytes = Bytes::absent;
+  entry.fresh = false;
   entry.handle = {};
   entry.job = 0;
   entry.error.reset();
@@ -236,6 +253,7 @@ void Residency::take_placed(const std::string& name, AdapterStore::Done done) {
     ++loads_;
     entry.handle = std::move(done.handle);
     entry.bytes = Bytes::ready;
+    entry.fresh = true;
     entry.turn = ++turns_;
     if (entry.claims == 0) make_absent(entry);
     return;
@@ -340,6 +358,7 @@ std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
     if (entry->handle) {
       entry->error.reset();
       entry->bytes = Bytes::ready;
+      entry->fresh = true;
     } else {
       place(*entry);
     }
@@ -360,11 +379,12 @@ void Residency::rank_in_use() {
   closable_ = 0;
   for (const auto& [name, entry] : entries_) {
     if (entry->bytes != Bytes::ready || entry->claims == 0 || entry->spec.pinned) continue;
+    if (entry->fresh) continue;
     in_use_.push_back(entry.get());
     closable_ += entry->pages;
   }
   std::ranges::sort(in_use_, {}, [](const AdapterEntry* entry) {
-    return std::tuple(!entry->was_closing, entry->claims, entry->turn);
+    return std::tuple(!entry->was_closing, entry->begun, entry->claims, entry->turn);
   });
 }
 
@@ -389,9 +409,9 @@ std::optional<std::int64_t> Residency::price_of_room(
   if (std::ranges::any_of(adapters, &AdapterEntry::closing)) return std::nullopt;
   const auto count = how_many_close(adapters);
   if (!count) return std::nullopt;
-  std::int64_t most = 0;
+  std::int64_t most = 1;
   for (AdapterEntry* const entry : std::span(in_use_).first(*count)) {
-    if (!is_among(adapters, entry)) most = std::max(most, entry->claims);
+    if (!is_among(adapters, entry)) most = std::max(most, entry->begun);
   }
   return most;
 }
@@ -450,6 +470,8 @@ Result<void> Residency::check() const {
       return broken("has bytes of other content");
     if (entry->closing && kept_ == 0) return broken("is closing for nobody");
     if (entry->claims < 0 || entry->named < 0) return broken("counts less than nobody");
+    if (entry->begun < 0 || entry->begun > entry->claims)
+      return broken("counts other claims that have begun than there are");
   }
   if (store_->usage().pinned_pages > store_->usage().pages)
     return Error(ErrorCode::internal, "more pages of adapters are in use than there are");

@@ -82,10 +82,25 @@ void Scheduler::give_adapters(TimePoint now) {
   for (auto& [order, waiting] : waiting_) {
     if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
   }
+  if (residency_.making_room()) take_claims_back(now);
+}
+
+// Who waits for a turn with an adapter that closes would keep it for as long as its queue is: a
+// batch full of them, who stand first, do, so that steps stay full. The others wait for when it
+// comes again.
+void Scheduler::take_claims_back(TimePoint now) {
+  std::int64_t kept = 0;
+  for (auto& [order, waiting] : waiting_) {
+    if (!waiting.claim || waiting.claim->begun() || !waiting.claim->closing()) continue;
+    if (kept++ < limits_.sequences) continue;
+    waiting.claim.reset();
+    waiting.asked = now;
+    waiting.in_line = false;
+  }
 }
 
 // An adapter makes room once those who wait for others have waited, all together, for the patience
-// that each of its own claims has cost them.
+// that each sequence that has begun with it has cost them.
 void Scheduler::make_room_for(const Want& want) {
   if (!residency_.can_fit(want.adapters)) return;
   if (!want.in_line) {
@@ -146,6 +161,7 @@ void Scheduler::begin(WaitingSequence waiting) {
   const TimePoint now = clock_->now();
   const std::shared_ptr<Job> job = waiting.sequence.job;
   fair_.begin(job->tag);
+  waiting.claim->begin();
   const auto key = waiting.claim->mix().key();
   SequencePages pages(pages_, MixKey(key.begin(), key.end()));
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
