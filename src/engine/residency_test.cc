@@ -104,6 +104,30 @@ TEST(Residency, NobodyStarvesBehindMemoryThatIsTooSmall) {
               world.expected(request_for(cat("a", i % adapters))));
 }
 
+TEST(Residency, WaitsForAdaptersAreOfThoseWhoWaited) {
+  World world({.adapter_pages = 1});
+  for (const std::uint32_t i : {0U, 1U}) world.add_adapter(cat("a", i), 1, i);
+  const auto waits = [&] {
+    Stats stats;
+    world.scheduler.fill(stats);
+    return stats.adapter_wait;
+  };
+  world.store.automatic = false;
+  world.submit(request_for("a0", 20));
+  world.run(1);
+  world.clock.advance(milliseconds(30));
+  world.store.run();
+  world.run(1);
+  EXPECT_EQ(waits().count, 1);
+  EXPECT_DOUBLE_EQ(waits().sum, 0.03);
+  // It is there for the next; the base always is.
+  world.submit(request_for("a0", 20));
+  world.submit({.tokens = prompt(5), .max_tokens = 20});
+  world.run(2);
+  EXPECT_EQ(world.scheduler.running(), 3);
+  EXPECT_EQ(waits().count, 1);
+}
+
 // Hundreds are queued for the adapter that has the only place, for ever; one wants another.
 TEST(Residency, AFloodForOneAdapterDoesNotShutOutAnother) {
   World world({.adapter_pages = 1});

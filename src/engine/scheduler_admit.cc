@@ -113,7 +113,7 @@ void Scheduler::make_room_for(const Want& want) {
 
 bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
   if (!waiting.claim || !waiting.claim->ready()) return false;
-  if (waiting.asked) stats_.adapter_wait.observe(now - *std::exchange(waiting.asked, {}));
+  if (waiting.asked) waiting.without_adapters += now - *std::exchange(waiting.asked, {});
   return true;
 }
 
@@ -162,6 +162,7 @@ void Scheduler::begin(WaitingSequence waiting) {
   const std::shared_ptr<Job> job = waiting.sequence.job;
   fair_.begin(job->tag);
   waiting.claim->begin();
+  if (waiting.without_adapters > Duration{}) stats_.adapter_wait.observe(waiting.without_adapters);
   const auto key = waiting.claim->mix().key();
   SequencePages pages(pages_, MixKey(key.begin(), key.end()));
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
