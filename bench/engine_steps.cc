@@ -1,17 +1,23 @@
 // What the engine's scheduling costs a step of decodes beside the model: an executor that answers
-// at once, by the number of sequences that run and of requests that wait behind them.
+// at once, by the number of sequences that run and of requests that wait behind them, for their
+// turn or each for an adapter of its own.
 //   build/release/bench/bench_engine_steps
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
+#include "base/cat.h"
 #include "base/clock.h"
 #include "engine/adapter_store.h"
 #include "engine/executor.h"
 #include "engine/scheduler.h"
+#include "engine/test_world.h"
 
 namespace motley::engine {
 namespace {
@@ -74,6 +80,24 @@ class NoSink final : public RequestSink {
   void failed(const Error&) override {}
 };
 
+void submit(Scheduler& scheduler, std::int64_t i, std::vector<ScaledAdapter> adapters) {
+  static const auto sink = std::make_shared<NoSink>();
+  Request request{.adapters = std::move(adapters), .max_tokens = sequence_tokens};
+  for (std::int64_t t = 0; t < prompt_tokens; ++t)
+    request.tokens.push_back(static_cast<std::int32_t>((i + t) % 1000));
+  scheduler.submit({.id = static_cast<RequestId>(i + 1),
+                    .request = std::move(request),
+                    .sink = sink,
+                    .sampler = std::make_unique<NoSampler>(),
+                    .accepted = SteadyClock().now()});
+}
+
+void measure(benchmark::State& state, Scheduler& scheduler) {
+  for (int i = 0; i < 100; ++i) scheduler.step().value();
+  for ([[maybe_unused]] auto iteration : state) scheduler.step().value();
+  scheduler.cancel_all();
+}
+
 void decode(benchmark::State& state) {
   const std::int64_t running = state.range(0);
   const std::int64_t waiting = state.range(1);
@@ -81,20 +105,32 @@ void decode(benchmark::State& state) {
   NoAdapters adapters;
   const SteadyClock clock;
   Scheduler scheduler(&model, &adapters, &clock, {.prefix_cache = true});
-  const auto sink = std::make_shared<NoSink>();
-  for (std::int64_t i = 0; i < running + waiting; ++i) {
-    Request request{.max_tokens = sequence_tokens};
-    for (std::int64_t t = 0; t < prompt_tokens; ++t)
-      request.tokens.push_back(static_cast<std::int32_t>((i + t) % 1000));
-    scheduler.submit({.id = static_cast<RequestId>(i + 1),
-                      .request = std::move(request),
-                      .sink = sink,
-                      .sampler = std::make_unique<NoSampler>(),
-                      .accepted = clock.now()});
+  for (std::int64_t i = 0; i < running + waiting; ++i) submit(scheduler, i, {});
+  measure(state, scheduler);
+}
+
+// Every place is taken by an adapter that one sequence runs with, and patience lasts for ever.
+void decode_before_wants(benchmark::State& state) {
+  const std::int64_t running = state.range(0);
+  const std::int64_t waiting = state.range(1);
+  const std::int64_t adapters = state.range(2);
+  NoModel model(running);
+  test::FakeStore store(static_cast<std::uint64_t>(running));
+  const SteadyClock clock;
+  Scheduler scheduler(&model, &store, &clock,
+                      {.adapter_patience = std::chrono::hours(100), .prefix_cache = true});
+  for (std::int64_t i = 0; i < adapters; ++i) {
+    const std::string name = cat("adapter-", i);
+    store.put(name, 1, static_cast<std::uint32_t>(i));
+    scheduler.residency().load({.name = name, .path = name}, false,
+                               [](const Result<void>& done) { done.value(); });
+    scheduler.residency().collect();
   }
-  for (int i = 0; i < 100; ++i) scheduler.step().value();
-  for ([[maybe_unused]] auto iteration : state) scheduler.step().value();
-  scheduler.cancel_all();
+  for (std::int64_t i = 0; i < running + waiting; ++i) {
+    submit(scheduler, i, {{cat("adapter-", i), 1}});
+    if (i + 1 == running) scheduler.step().value();
+  }
+  measure(state, scheduler);
 }
 
 BENCHMARK(decode)
@@ -105,6 +141,13 @@ BENCHMARK(decode)
     ->Args({256, 0})
     ->Unit(benchmark::kMicrosecond)
     ->Iterations(2000);
+BENCHMARK(decode_before_wants)
+    ->ArgNames({"running", "waiting", "adapters"})
+    ->Args({64, 0, 64})
+    ->Args({64, 0, 1000})
+    ->Args({64, 500, 1000})
+    ->Unit(benchmark::kMicrosecond)
+    ->Iterations(500);
 
 }  // namespace
 }  // namespace motley::engine

@@ -183,7 +183,13 @@ MappedFile::~MappedFile() {
         ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
     };
     std::vector<std::thread> threads;
-    for (std::size_t i = 1; i < std::min(pieces, most_threads); ++i) threads.emplace_back(let_go);
+    for (std::size_t i = 1; i < std::min(pieces, most_threads); ++i) {
+      try {
+        threads.emplace_back(let_go);
+      } catch (const std::system_error&) {
+        break;  // no thread is to be had: those that are there do it
+      }
+    }
     let_go();
     for (std::thread& thread : threads) thread.join();
   }

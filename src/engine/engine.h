@@ -31,7 +31,8 @@ struct EngineOptions {
   // Requests that may wait; more are refused with `busy`. 0: a request that finds no place in the
   // batch is refused.
   std::int64_t max_queue = 1024;
-  // A request may overtake one whose adapters find no room for this long; then room is made.
+  // Who waits for an adapter lets others pass until all who want it have waited, together, for this
+  // long times the sequences that run with the adapter that would have to make room.
   Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
   // Checks all invariants after every step.

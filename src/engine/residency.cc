@@ -14,6 +14,14 @@ namespace motley::engine {
 using Bytes = AdapterEntry::Bytes;
 using Task = AdapterStore::Task;
 
+namespace {
+
+bool is_among(std::span<AdapterEntry* const> adapters, const AdapterEntry* entry) {
+  return std::ranges::find(adapters, entry) != adapters.end();
+}
+
+}  // namespace
+
 NamedAdapters::NamedAdapters(std::vector<AdapterEntry*> entries) : entries_(std::move(entries)) {
   for (AdapterEntry* const entry : entries_) ++entry->named;
 }
@@ -36,12 +44,14 @@ Claim::Claim(Claim&& other) noexcept
     : residency_(other.residency_),
       entries_(std::exchange(other.entries_, {})),
       resolved_(other.resolved_),
+      begun_(other.begun_),
       mix_(std::exchange(other.mix_, {})) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   std::swap(residency_, other.residency_);
   std::swap(entries_, other.entries_);
   std::swap(resolved_, other.resolved_);
+  std::swap(begun_, other.begun_);
   std::swap(mix_, other.mix_);
   return *this;
 }
@@ -50,7 +60,10 @@ Claim::~Claim() { let_go(); }
 
 void Claim::let_go() {
   mix_ = {};
-  for (AdapterEntry* const entry : entries_) residency_->drop_claim(*entry);
+  for (AdapterEntry* const entry : entries_) {
+    if (begun_) --entry->begun;
+    residency_->drop_claim(*entry);
+  }
   entries_.clear();
 }
 
@@ -84,8 +97,19 @@ void Claim::unresolve() {
   resolved_ = false;
 }
 
+void Claim::begin() {
+  if (std::exchange(begun_, true)) return;
+  for (AdapterEntry* const entry : entries_) {
+    ++entry->begun;
+    entry->fresh = false;
+  }
+}
+
+bool Claim::closing() const { return std::ranges::any_of(entries_, &AdapterEntry::closing); }
+
 Claim Claim::again() const {
   Claim claim(residency_, entries_);
+  if (begun_) claim.begin();
   claim.resolved_ = resolved_;
   claim.mix_ = mix_;
   return claim;
@@ -205,6 +229,7 @@ void Residency::place(AdapterEntry& entry) {
 
 void Residency::make_absent(AdapterEntry& entry) {
   entry.bytes = Bytes::absent;
+  entry.fresh = false;
   entry.handle = {};
   entry.job = 0;
   entry.error.reset();
@@ -228,6 +253,7 @@ void Residency::take_placed(const std::string& name, AdapterStore::Done done) {
     ++loads_;
     entry.handle = std::move(done.handle);
     entry.bytes = Bytes::ready;
+    entry.fresh = true;
     entry.turn = ++turns_;
     if (entry.claims == 0) make_absent(entry);
     return;
@@ -296,6 +322,7 @@ void Residency::refresh_committed() {
   const AdapterStore::Usage usage = store_->usage();
   all_pages_ = usage.pages;
   committed_ = usage.pinned_pages;
+  pinned_ = pinned_pages();
   for (const auto& [name, entry] : entries_) {
     if (entry->bytes == Bytes::loading || entry->retry_below) committed_ += entry->pages;
   }
@@ -331,6 +358,7 @@ std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
     if (entry->handle) {
       entry->error.reset();
       entry->bytes = Bytes::ready;
+      entry->fresh = true;
     } else {
       place(*entry);
     }
@@ -339,59 +367,71 @@ std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
 }
 
 bool Residency::can_fit(std::span<AdapterEntry* const> adapters) const {
-  std::uint64_t pages = pinned_pages();
+  std::uint64_t pages = pinned_;
   for (const AdapterEntry* const entry : adapters) {
     if (!entry->spec.pinned) pages += entry->pages;
   }
   return pages <= all_pages_;
 }
 
-std::optional<std::vector<AdapterEntry*>> Residency::who_must_close(
-    std::span<AdapterEntry* const> for_these) const {
-  const std::uint64_t wanted = kept_ + pages_to_bring(for_these);
-  std::uint64_t committed = committed_;
-  std::vector<AdapterEntry*> in_use;
+void Residency::rank_in_use() {
+  in_use_.clear();
+  closable_ = 0;
   for (const auto& [name, entry] : entries_) {
     if (entry->bytes != Bytes::ready || entry->claims == 0 || entry->spec.pinned) continue;
-    if (entry->closing) {
-      committed -= std::min(committed, entry->pages);
-    } else if (std::ranges::find(for_these, entry.get()) == for_these.end()) {
-      in_use.push_back(entry.get());
-    }
+    if (entry->fresh) continue;
+    in_use_.push_back(entry.get());
+    closable_ += entry->pages;
   }
-  std::ranges::sort(in_use, {}, [](const AdapterEntry* entry) {
-    return std::tuple(!entry->was_closing, entry->claims, entry->turn);
+  std::ranges::sort(in_use_, {}, [](const AdapterEntry* entry) {
+    return std::tuple(!entry->was_closing, entry->begun, entry->claims, entry->turn);
   });
-  std::vector<AdapterEntry*> closing;
-  for (AdapterEntry* const entry : in_use) {
-    if (adapters_fit(wanted, committed, all_pages_)) return closing;
-    closing.push_back(entry);
-    committed -= std::min(committed, entry->pages);
+}
+
+std::optional<std::size_t> Residency::how_many_close(
+    std::span<AdapterEntry* const> for_these) const {
+  const std::uint64_t wanted = kept_ + pages_to_bring(for_these);
+  std::uint64_t committed = committed_ - std::min(committed_, closing_);
+  // Most that wait can't be helped: that is seen without a look at who is in use.
+  if (!adapters_fit(wanted, committed - std::min(committed, closable_), all_pages_)) return {};
+  std::size_t count = 0;
+  while (!adapters_fit(wanted, committed, all_pages_)) {
+    if (count == in_use_.size()) return {};
+    AdapterEntry* const entry = in_use_[count++];
+    if (!is_among(for_these, entry)) committed -= std::min(committed, entry->pages);
   }
-  if (!adapters_fit(wanted, committed, all_pages_)) return std::nullopt;
-  return closing;
+  return count;
 }
 
 std::optional<std::int64_t> Residency::price_of_room(
     std::span<AdapterEntry* const> adapters) const {
   // Closing, they come when those are there for whom they close.
   if (std::ranges::any_of(adapters, &AdapterEntry::closing)) return std::nullopt;
-  const auto closing = who_must_close(adapters);
-  if (!closing) return std::nullopt;
-  std::int64_t most = 0;
-  for (const AdapterEntry* const entry : *closing) most = std::max(most, entry->claims);
+  const auto count = how_many_close(adapters);
+  if (!count) return std::nullopt;
+  std::int64_t most = 1;
+  for (AdapterEntry* const entry : std::span(in_use_).first(*count)) {
+    if (!is_among(adapters, entry)) most = std::max(most, entry->begun);
+  }
   return most;
 }
 
 void Residency::make_room(std::span<AdapterEntry* const> adapters) {
-  const auto closing = who_must_close(adapters);
+  const auto count = how_many_close(adapters);
   kept_ += pages_to_bring(adapters);
-  if (!closing) return;
-  for (AdapterEntry* const entry : *closing) entry->closing = true;
+  if (!count) return;
+  for (AdapterEntry* const entry : std::span(in_use_).first(*count)) {
+    if (is_among(adapters, entry)) continue;
+    entry->closing = true;
+    closing_ += entry->pages;
+    closable_ -= entry->pages;
+  }
+  std::erase_if(in_use_, &AdapterEntry::closing);
 }
 
 void Residency::stop_making_room() {
   kept_ = 0;
+  closing_ = 0;
   for (const auto& [name, entry] : entries_)
     entry->was_closing = std::exchange(entry->closing, false);
 }
@@ -430,6 +470,8 @@ Result<void> Residency::check() const {
       return broken("has bytes of other content");
     if (entry->closing && kept_ == 0) return broken("is closing for nobody");
     if (entry->claims < 0 || entry->named < 0) return broken("counts less than nobody");
+    if (entry->begun < 0 || entry->begun > entry->claims)
+      return broken("counts other claims that have begun than there are");
   }
   if (store_->usage().pinned_pages > store_->usage().pages)
     return Error(ErrorCode::internal, "more pages of adapters are in use than there are");

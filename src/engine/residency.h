@@ -35,10 +35,12 @@ struct AdapterEntry {
   std::optional<std::uint64_t> retry_below;
 
   std::int64_t claims = 0;   // that hold it ready, or wait until it is
+  std::int64_t begun = 0;    // of these, of sequences that have begun
   std::int64_t named = 0;    // by requests that have not ended
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
   bool draining = false;     // unloaded: nobody new can name it
+  bool fresh = false;        // ready, and nobody has begun with it since it came: it does not close
   bool closing = false;      // takes no new claims, so that it becomes idle
   bool was_closing = false;  // before the last stop_making_room()
   std::uint64_t turn = 0;    // when it was loaded last
@@ -78,6 +80,11 @@ class Claim {
   bool resolved() const { return resolved_; }
   // Who does not begin after all will have the mix of when it does.
   void unresolve();
+  // Its sequence begins; pushed back, it keeps the claim.
+  void begin();
+  bool begun() const { return begun_; }
+  // Whether an adapter of it is.
+  bool closing() const;
   // For another sequence of the same request.
   Claim again() const;
   const lora::Mix& mix() const { return mix_; }
@@ -90,6 +97,7 @@ class Claim {
   Residency* residency_ = nullptr;
   std::vector<AdapterEntry*> entries_;
   bool resolved_ = false;
+  bool begun_ = false;
   lora::Mix mix_;
 };
 
@@ -125,12 +133,16 @@ class Residency {
   // Whether these fit if they are all that is there but for what is pinned.
   bool can_fit(std::span<AdapterEntry* const> adapters) const;
   // Of the adapters that would have to close so that these find room beside those for whom room is
-  // made already: how many claims the one has that has the most. Nothing where no room can be made.
+  // made already: how many claims that have begun the one has that has the most, or 1. Nothing
+  // where no room can be made.
   std::optional<std::int64_t> price_of_room(std::span<AdapterEntry* const> adapters) const;
-  // So that these will find room: others, with as few claims as can be, take no new ones until
-  // stop, and what becomes free is kept for these. Who was closed before a stop is closed first.
+  // So that these will find room: others, with as few claims that have begun as can be, take no new
+  // ones until stop, and what becomes free is kept for these. Who was closed before a stop is
+  // closed first.
   void make_room(std::span<AdapterEntry* const> adapters);
   void stop_making_room();
+  // Who is in use, for the two above: once behind a stop, before the first of them.
+  void rank_in_use();
   bool making_room() const { return kept_ > 0; }
 
   std::uint64_t loads() const { return loads_; }
@@ -165,10 +177,9 @@ class Residency {
   // Pages that can't be had as long as pinned adapters are there.
   std::uint64_t pinned_pages() const;
   std::uint64_t pages_to_bring(std::span<AdapterEntry* const> adapters) const;
-  // Those that must close so that so many pages become free beside what is kept; nothing where that
-  // is not enough.
-  std::optional<std::vector<AdapterEntry*>> who_must_close(
-      std::span<AdapterEntry* const> for_these) const;
+  // How many at the front of in_use_ must close, but for these themselves, so that these find room
+  // beside what is kept; nothing where all are not enough.
+  std::optional<std::size_t> how_many_close(std::span<AdapterEntry* const> for_these) const;
 
   AdapterStore* store_;
   int most_rank_;
@@ -179,7 +190,12 @@ class Residency {
   std::uint64_t turns_ = 0;
   std::uint64_t committed_ = 0;  // pages in use or promised
   std::uint64_t all_pages_ = 0;
-  std::uint64_t kept_ = 0;  // pages for whom room is made
+  std::uint64_t pinned_ = 0;   // pages of pinned adapters, there or not
+  std::uint64_t kept_ = 0;     // pages for whom room is made
+  std::uint64_t closing_ = 0;  // pages of adapters that close
+  // That could close, who is to close first in front, and their pages.
+  std::vector<AdapterEntry*> in_use_;
+  std::uint64_t closable_ = 0;
   std::uint64_t loads_ = 0;
   std::uint64_t failures_ = 0;
 };

@@ -104,6 +104,54 @@ TEST(Residency, NobodyStarvesBehindMemoryThatIsTooSmall) {
               world.expected(request_for(cat("a", i % adapters))));
 }
 
+TEST(Residency, WaitsForAdaptersAreOfThoseWhoWaited) {
+  World world({.adapter_pages = 1});
+  for (const std::uint32_t i : {0U, 1U}) world.add_adapter(cat("a", i), 1, i);
+  const auto waits = [&] {
+    Stats stats;
+    world.scheduler.fill(stats);
+    return stats.adapter_wait;
+  };
+  world.store.automatic = false;
+  world.submit(request_for("a0", 20));
+  world.run(1);
+  world.clock.advance(milliseconds(30));
+  world.store.run();
+  world.run(1);
+  EXPECT_EQ(waits().count, 1);
+  EXPECT_DOUBLE_EQ(waits().sum, 0.03);
+  // It is there for the next; the base always is.
+  world.submit(request_for("a0", 20));
+  world.submit({.tokens = prompt(5), .max_tokens = 20});
+  world.run(2);
+  EXPECT_EQ(world.scheduler.running(), 3);
+  EXPECT_EQ(waits().count, 1);
+}
+
+// Hundreds are queued for the adapter that has the only place, for ever; one wants another.
+TEST(Residency, AFloodForOneAdapterDoesNotShutOutAnother) {
+  World world({.adapter_pages = 1});
+  for (const std::uint32_t i : {0U, 1U}) world.add_adapter(cat("a", i), 1, i);
+  std::shared_ptr<MemorySink> other;
+  constexpr milliseconds step_time(10);
+  // 500 ms of patience for each of the 8 that run, then these and as many that stand next.
+  constexpr int most_steps = 8 * 50 + 2 * 4;
+  constexpr int before = 20;
+  int step = 0;
+  for (; step < 2 * most_steps && !(other && other->start); ++step) {
+    while (world.scheduler.waiting() < 300) world.submit(request_for("a0"));
+    if (step == before) other = world.submit(request_for("a1"));
+    world.run(1);
+    world.clock.advance(step_time);
+  }
+  EXPECT_LE(step, before + most_steps);
+  // The others come back as soon.
+  const auto late = world.submit(request_for("a0"));
+  world.run();
+  EXPECT_TRUE(other->usage && late->usage);
+  EXPECT_TRUE(world.scheduler.empty());
+}
+
 // Each needs what the other might hold: claims are given whole.
 TEST(Residency, MixesNeverWaitForEachOther) {
   World world({.adapter_pages = 2});

@@ -94,6 +94,7 @@ class Scheduler {
   // Claims for whoever waits for adapters.
   void give_adapters(TimePoint now);
   void make_room_for(const Want& want);
+  void take_claims_back(TimePoint now);
   // Whether its adapters are there.
   bool has_adapters(WaitingSequence& waiting, TimePoint now);
   bool find_room(const WaitingSequence& waiting);

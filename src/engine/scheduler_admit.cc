@@ -71,20 +71,36 @@ void Scheduler::give_adapters(TimePoint now) {
     line_.add(waiting, now);
   }
   const std::span<const Want> line = line_.sorted();
+  if (line.empty()) return;
+  residency_.rank_in_use();
   for (const Want& want : line) {
     want.first->claim = residency_.claim(want.adapters);
     if (!want.first->claim) make_room_for(want);
   }
-  if (line.empty()) return;
   line_.clear();
   // What one has a claim on, all may have.
   for (auto& [order, waiting] : waiting_) {
     if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
   }
+  if (residency_.making_room()) take_claims_back(now);
+}
+
+// Who waits for a turn with an adapter that closes would keep it for as long as its queue is: a
+// batch full of them, who stand first, do, so that steps stay full. The others wait for when it
+// comes again.
+void Scheduler::take_claims_back(TimePoint now) {
+  std::int64_t kept = 0;
+  for (auto& [order, waiting] : waiting_) {
+    if (!waiting.claim || waiting.claim->begun() || !waiting.claim->closing()) continue;
+    if (kept++ < limits_.sequences) continue;
+    waiting.claim.reset();
+    waiting.asked = now;
+    waiting.in_line = false;
+  }
 }
 
 // An adapter makes room once those who wait for others have waited, all together, for the patience
-// that each of its own claims has cost them.
+// that each sequence that has begun with it has cost them.
 void Scheduler::make_room_for(const Want& want) {
   if (!residency_.can_fit(want.adapters)) return;
   if (!want.in_line) {
@@ -97,7 +113,7 @@ void Scheduler::make_room_for(const Want& want) {
 
 bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
   if (!waiting.claim || !waiting.claim->ready()) return false;
-  if (waiting.asked) stats_.adapter_wait.observe(now - *std::exchange(waiting.asked, {}));
+  if (waiting.asked) waiting.without_adapters += now - *std::exchange(waiting.asked, {});
   return true;
 }
 
@@ -145,6 +161,8 @@ void Scheduler::begin(WaitingSequence waiting) {
   const TimePoint now = clock_->now();
   const std::shared_ptr<Job> job = waiting.sequence.job;
   fair_.begin(job->tag);
+  waiting.claim->begin();
+  if (waiting.without_adapters > Duration{}) stats_.adapter_wait.observe(waiting.without_adapters);
   const auto key = waiting.claim->mix().key();
   SequencePages pages(pages_, MixKey(key.begin(), key.end()));
   const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;

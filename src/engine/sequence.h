@@ -66,7 +66,8 @@ struct WaitingSequence {
   std::optional<Claim> claim = {};
   // Since when it waits for adapters that were not there; nothing once they are.
   std::optional<TimePoint> asked = {};
-  bool in_line = false;  // room is being made for its adapters
+  Duration without_adapters{};  // how long it has, before
+  bool in_line = false;         // room is being made for its adapters
 };
 
 struct RunningSequence {

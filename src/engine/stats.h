@@ -86,7 +86,7 @@ struct Stats {
   std::uint64_t adapter_pages_free = 0;
   std::uint64_t adapter_pages_pinned = 0;  // that somebody uses
   std::uint64_t adapter_page_bytes = 0;
-  DurationHistogram adapter_wait;     // of requests, for their adapters
+  DurationHistogram adapter_wait;     // of requests whose adapters were not there
   std::vector<AdapterInfo> adapters;  // in order of name
 };
 

@@ -135,8 +135,8 @@ void write_adapters(Page& page, const engine::Stats& stats) {
   page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
              stats.adapter_pages_pinned);
   page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
-  page.histogram("motley_adapter_wait_seconds", "What requests waited for their adapters.",
-                 stats.adapter_wait);
+  page.histogram("motley_adapter_wait_seconds",
+                 "What requests waited for adapters that were not there.", stats.adapter_wait);
 
   std::vector<const engine::AdapterInfo*> by_size;
   for (const engine::AdapterInfo& each : stats.adapters)

@@ -52,7 +52,7 @@ bool is_plain(const Function& function) {
   });
 }
 
-// Grammars write no special tokens.
+// What a grammar says of text writes no special token.
 bool can_write(const ChatFormat& format, const text::Tokenizer& tokenizer, bool reasoning) {
   return std::ranges::none_of(format.marks(), [&](std::string_view mark) {
     if (!reasoning && (mark == "<think>" || mark == "</think>")) return false;

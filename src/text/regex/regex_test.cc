@@ -140,7 +140,6 @@ TEST(Regex, TakesTooManyStepsOnlyByAnError) {
   }
 }
 
-// Oniguruma's own limit ends the package's search here.
 // Each search of a run reads all of it, and finds one character.
 TEST(Regex, SearchesOfATextMayTakeSoManyStepsTogether) {
   for (const Regex::Engine engine :
@@ -158,6 +157,7 @@ TEST(Regex, SearchesOfATextMayTakeSoManyStepsTogether) {
   }
 }
 
+// Oniguruma's own limit ends the package's search here.
 TEST(Regex, LongRunsTakeTimeInProportion) {
   const std::string spaces = repeated(std::string(1000, ' '), 10'000);
   for (const Regex::Engine engine : engines) {
