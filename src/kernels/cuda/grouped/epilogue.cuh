@@ -204,7 +204,6 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     for (int r = 0; r < S::blocks; ++r)
       store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
     if (!S::lora && l.phase != Phase::both) return;
-    fence_async_all();  // the down tiles read h by TMA
     consumer_barrier(s.warpgroup);
     // behind the barrier one thread's release orders what all have written
     if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);
