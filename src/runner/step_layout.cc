@@ -142,14 +142,18 @@ void StepLayout::choose_parts() {
   };
   Run best;
   Run run;
+  const auto saved_by = [&](std::int64_t sequence) {
+    return saved_by_expanding(rows_of(sequence), positions_of(sequence));
+  };
   for (std::int64_t s = 0; s < sequences(); ++s) {
-    const std::int64_t positions = positions_of(s);
-    if (run.saved <= 0 || run.positions + positions > limits_.expanded)
-      run = {.begin = s, .end = s};
-    if (positions > limits_.expanded) continue;
+    if (run.saved <= 0) run = {.begin = s};
     run.end = s + 1;
-    run.positions += positions;
-    run.saved += saved_by_expanding(rows_of(s), positions);
+    run.positions += positions_of(s);
+    run.saved += saved_by(s);
+    for (; run.positions > limits_.expanded; ++run.begin) {
+      run.positions -= positions_of(run.begin);
+      run.saved -= saved_by(run.begin);
+    }
     if (run.saved > best.saved) best = run;
   }
   if (best.saved <= 0) return;
