@@ -237,6 +237,21 @@ struct StorePaged {
   std::int64_t x_head_stride = 0;
 };
 
+// The other way: positions [0, end) of some sequences side by side. Sequence s has rows [begin[s],
+// begin[s + 1]) of out, and as its label the one of its first row in the step.
+struct GatherPaged {
+  std::int64_t rows = 0;  // begin[sequences.count]
+  const std::int32_t* begin = nullptr;
+  Sequences sequences{};
+  BlockTable table{};
+  Pages pages{};  // of one head, in out's type
+  std::int64_t width = 0;
+  void* out = nullptr;
+  std::int64_t out_stride = 0;
+  const std::int32_t* labels = nullptr;  // of the step's rows; null: nobody asks
+  std::int32_t* out_labels = nullptr;    // [rows]
+};
+
 // A projection's heads on their way to attention: each is normed, turned, stored and written, where
 // it is wanted, with the bits of RmsNorm, Rope, StorePaged and RoundTo one after the other. What x
 // held is lost.
@@ -295,12 +310,15 @@ struct AttentionShape {
 
 // Causal attention of each row to its sequence's positions [0, own], or the last `window` of them,
 // own included. Query head h reads kv head h / (heads / kv_heads). A sink is one more logit in the
-// softmax that has no value. v may lie inside k (a latent that is both).
+// softmax that has no value. v may lie inside k (a latent that is both). The last shared_width
+// columns of keys may be those of all kv heads, in pages of their own with the same table.
 struct Attention {
   Sequences sequences{};
   BlockTable table{};
   Pages k{};
   Pages v{};
+  Pages shared_k{};
+  std::int64_t shared_width = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t key_width = 0;
@@ -421,6 +439,7 @@ struct ElementaryTable {
   void (*norm_and_linears)(const NormAndLinears&, StreamHandle) = nullptr;
   void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
+  void (*gather_paged)(const GatherPaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
   // The type to which it rounds queries of float32 before anything else: whoever makes them may as

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "model/latent_attention_expanded.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
@@ -42,6 +43,9 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                            .module = cat(module, ".kv_b_proj"),
                            .size = {heads * (sizes.nope_dim + sizes.value_dim), sizes.kv_rank},
                            .float32_rows = true}));
+  if (block.kv_b.stored.view().data != nullptr && !source.memory().exact) {
+    MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));
+  }
   MOTLEY_TRY(block.o, load(Projection::o, "o_proj", {config.hidden, heads * sizes.value_dim}));
   block.heads = heads;
   block.sizes = sizes;
@@ -55,16 +59,17 @@ CacheLayout cache_layout(const LatentAttention& block) {
       .heads = 1, .key_width = block.sizes.kv_rank + block.sizes.rope_dim, .values_in_keys = true};
 }
 
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows) {
+std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded) {
   const LatentConfig& sizes = block.sizes;
   const std::int64_t q_width = block.heads * (sizes.nope_dim + sizes.rope_dim);
   const std::int64_t latents = block.heads * sizes.kv_rank;
   const std::int64_t values = block.heads * sizes.value_dim;
   const std::int64_t widest = std::max({q_width, sizes.q_rank, block.kv_a.out(), block.o.out()});
+  const std::size_t absorbed =
+      scratch_bytes(rows, {latents, latents + block.heads * sizes.rope_dim, latents, values});
   return scratch_bytes(rows,
-                       {q_width, sizes.q_rank, sizes.q_rank, block.kv_a.out(), latents,
-                        latents + block.heads * sizes.rope_dim, latents, values, values, widest}) +
-         lora::scratch_bytes;
+                       {q_width, sizes.q_rank, sizes.q_rank, block.kv_a.out(), values, widest}) +
+         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded)) + lora::scratch_bytes;
 }
 
 void project_and_store(const LatentAttention& block, const Step& step, const LayerPages& pages,
@@ -97,52 +102,79 @@ void project_and_store(const LatentAttention& block, const Step& step, const Lay
   ops::store_kv(context, step.batch.rows, kv_head, pages.keys);
 }
 
-void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const Tensor& out) {
+namespace {
+
+// The part's rows of q to their rows of mixed [R, heads * value_dim].
+void attend_absorbed(const LatentAttention& block, const Step& step, const LayerPages& pages,
+                     const StepPart& part, const Tensor& q, const Tensor& mixed) {
   const ops::Context& context = step.context;
-  const lora::RowMixes& mixes = step.batch.mixes;
   const LatentConfig& sizes = block.sizes;
-  const std::int64_t rows = step.rows();
+  const std::int64_t all_rows = step.rows();
   const std::int64_t heads = block.heads;
   const std::int64_t kl = sizes.kv_rank;
   const std::int64_t dn = sizes.nope_dim;
   const std::int64_t dr = sizes.rope_dim;
   const std::int64_t dv = sizes.value_dim;
   const lora::KvB kv_b{.layer = block.kv_b.site.layer, .rows_a_head = dn + dv};
+  const ops::PagedRows rows = step.batch.rows_of(part);
+  lora::RowMixes mixes = step.batch.mixes;
+  mixes.labels += part.first_row;
+  const auto own = [&](const Tensor& tensor) {
+    return tensor.slice(0, part.first_row, part.first_row + part.rows);
+  };
   Scratch scratch(context);
 
-  const Tensor q = scratch.take(DType::f32, {rows, heads * (dn + dr)});
-  project_and_store(block, step, pages, x, q);
-  const Tensor q_heads = q.reshape({rows, heads, dn + dr});
-
   // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
+  const Tensor q_heads = own(q).reshape({part.rows, heads, dn + dr});
   const Tensor q_nope = q_heads.slice(2, 0, dn);
   lora::kv_b_scale_queries(mixes, kv_b, q_nope, context);
-  const Tensor q_carried = scratch.take(DType::f32, {rows, heads, kl});
+  const Tensor q_carried = scratch.take(DType::f32, {part.rows, heads, kl});
   ops::linear_per_head_transposed(context, q_nope, block.kv_b.weight,
                                   {.rows_per_head = dn + dv, .first = 0}, q_carried);
   lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context);
 
   // [carried query | turned query] against [latent | turned key].
   const Tensor values_of_keys = pages.keys.slice(3, 0, kl);
-  const Tensor query =
-      scratch.take(ops::query_type(context, step.batch.rows, pages.keys, values_of_keys),
-                   {rows * heads, kl + dr});
-  ops::round_to(context, q_carried.reshape({rows * heads, kl}), {}, query.slice(1, 0, kl));
-  ops::round_to(context, q.reshape({rows * heads, dn + dr}).slice(1, dn, dn + dr), {},
-                query.slice(1, kl, kl + dr));
-  const Tensor mixed = scratch.take(DType::f32, {rows, heads, kl});
-  ops::attention(context, step.batch.rows, query.reshape({rows, heads, kl + dr}), pages.keys,
-                 values_of_keys, {.scale = block.scale, .scratch = step.attention_scratch}, mixed);
+  const Tensor query = scratch.take(ops::query_type(context, rows, pages.keys, values_of_keys),
+                                    {all_rows, heads, kl + dr});
+  const Tensor own_query = own(query).reshape({part.rows * heads, kl + dr});
+  ops::round_to(context, q_carried.reshape({part.rows * heads, kl}), {}, own_query.slice(1, 0, kl));
+  ops::round_to(context, q_heads.reshape({part.rows * heads, dn + dr}).slice(1, dn, dn + dr), {},
+                own_query.slice(1, kl, kl + dr));
+  const Tensor latents = scratch.take(DType::f32, {all_rows, heads, kl});
+  ops::attention(context, rows, query, pages.keys, values_of_keys,
+                 {.scale = block.scale, .scratch = step.attention_scratch}, latents);
 
   // Latents into values: [R, heads, kl] -> [R, heads, dv].
-  const Tensor values = scratch.take(DType::f32, {rows, heads, dv});
-  ops::linear_per_head(context, mixed, block.kv_b.weight, {.rows_per_head = dn + dv, .first = dn},
-                       values);
-  lora::kv_b_value_delta(mixes, kv_b, mixed, values, context);
-  const Tensor rounded = scratch.take(step.activations, {rows, heads * dv});
-  ops::round_to(context, values.reshape({rows, heads * dv}), {}, rounded);
-  apply(block.o, step, rounded, out);
+  const Tensor values = scratch.take(DType::f32, {part.rows, heads, dv});
+  ops::linear_per_head(context, own(latents), block.kv_b.weight,
+                       {.rows_per_head = dn + dv, .first = dn}, values);
+  lora::kv_b_value_delta(mixes, kv_b, own(latents), values, context);
+  ops::round_to(context, values.reshape({part.rows, heads * dv}), {}, own(mixed));
+}
+
+}  // namespace
+
+void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
+           const tensor::ConstTensor& x, const Tensor& out) {
+  const std::int64_t rows = step.rows();
+  const LatentConfig& sizes = block.sizes;
+  Scratch scratch(step.context);
+  const Tensor q =
+      scratch.take(DType::f32, {rows, block.heads * (sizes.nope_dim + sizes.rope_dim)});
+  project_and_store(block, step, pages, x, q);
+  const Tensor mixed = scratch.take(step.activations, {rows, block.heads * sizes.value_dim});
+  const StepPart whole = step.batch.whole();
+  const std::span<const StepPart> parts =
+      step.batch.parts.empty() ? std::span(&whole, 1) : step.batch.parts;
+  for (const StepPart& part : parts) {
+    if (part.positions > 0) {
+      attend_expanded(block, step, pages, part, q, mixed);
+    } else {
+      attend_absorbed(block, step, pages, part, q, mixed);
+    }
+  }
+  apply(block.o, step, mixed, out);
 }
 
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,

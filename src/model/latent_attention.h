@@ -13,7 +13,8 @@ namespace motley::model {
 // Absorbed form: a head's query is carried into latent space through kv_b's key rows, attention
 // runs over the latents themselves, and what comes out goes through kv_b's value rows. It serves
 // prompts and single tokens alike, so that a row's bits do not depend on how a prompt was cut.
-// The plain form, which it must equal, is in latent_attention_plain.h.
+// The plain form, which it must equal, is in latent_attention_plain.h; prompts on a GPU have it too
+// (latent_attention_expanded.h).
 struct LatentAttention {
   std::optional<Linear> q;         // without a query latent
   std::optional<Linear> q_a, q_b;  // with one
@@ -21,18 +22,24 @@ struct LatentAttention {
   Linear kv_a;  // -> [latent | turned key]
   Norm kv_a_norm;
   Linear kv_b;  // a head's rows: nope_dim for keys, then value_dim for values
+  // The same for rows of the activation type, where kv_b's own weight is for float32 ones.
+  std::optional<quant::Weight> kv_b_rounded;
   Linear o;
   std::int64_t heads = 0;
   LatentConfig sizes;
   float scale = 0;
   bool rope_interleaved = false;
+
+  const quant::Weight& expanding() const { return kv_b_rounded ? *kv_b_rounded : kv_b.weight; }
 };
 
 Result<LatentAttention> load_latent_attention(WeightSource& source, const Config& config,
                                               std::int32_t layer);
 
 CacheLayout cache_layout(const LatentAttention& block);
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows);
+// `expanded`: positions that a step may have in expanded form.
+std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows,
+                          std::int64_t expanded = 0);
 
 // What every form begins with: the rows' queries, their rope part turned, into q [R, heads *
 // (nope_dim + rope_dim)] (f32), and their [latent | turned key] into the pages.

@@ -295,6 +295,26 @@ void store_paged(const StorePaged& p, StreamHandle stream) {
   });
 }
 
+void gather_paged(const GatherPaged& p, StreamHandle stream) {
+  const std::size_t number = p.pages.type == DType::f32 ? sizeof(float) : sizeof(bf16);
+  for_ranges(stream, p.rows, p.width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t sequence =
+          std::upper_bound(p.begin, p.begin + p.sequences.count + 1, row) - p.begin - 1;
+      const std::int64_t position = row - p.begin[sequence];
+      const std::int64_t page =
+          p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
+      const std::int64_t from =
+          page * p.pages.page_stride + position % p.table.page_tokens * p.pages.token_stride;
+      std::memcpy(
+          static_cast<std::byte*>(p.out) + static_cast<std::size_t>(row * p.out_stride) * number,
+          static_cast<const std::byte*>(p.pages.data) + static_cast<std::size_t>(from) * number,
+          static_cast<std::size_t>(p.width) * number);
+      if (p.labels != nullptr) p.out_labels[row] = p.labels[p.sequences.seq_begin[sequence]];
+    }
+  });
+}
+
 template <InstructionSet set>
 void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
   for (std::int64_t i = 0; i < p.count; ++i) {
@@ -396,6 +416,7 @@ constexpr ElementaryTable table() {
       .norm_and_linears = norm_and_linears<set>,
       .linear_transposed = linear_transposed<set>,
       .store_paged = store_paged,
+      .gather_paged = gather_paged,
       .prepare_heads = prepare_heads<set>,
       .attention = attention<set>,
       .attention_queries = [](const Attention&) { return DType::f32; },

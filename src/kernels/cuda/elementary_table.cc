@@ -25,6 +25,7 @@ Result<const ElementaryTable*> cuda_table() {
       .norm_and_linears = cuda::norm_and_linears,
       .linear_transposed = cuda::linear_transposed,
       .store_paged = cuda::store_paged,
+      .gather_paged = cuda::gather_paged,
       .prepare_heads = cuda::prepare_heads,
       .attention = cuda::attention,
       .attention_queries = cuda::attention_queries,

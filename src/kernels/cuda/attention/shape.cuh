@@ -117,6 +117,9 @@ struct TileParams {
   // Keys and values in boxes of 64 columns and sixteen tokens; values' last ones token by token
   // (latents: keys'). What lies outside reads as zero.
   CUtensorMap key_pages, value_pages, last_tokens;
+  // Of keys' last columns, where all kv heads share them: panels from own_key_panels on.
+  CUtensorMap shared_pages;
+  int own_key_panels;
   int page_tokens;
   PageView keys, values;
   const std::int32_t* seq_begin;
