@@ -188,6 +188,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.terms = g.deltas.terms;
   p.layer = g.deltas.layer;
   p.most_terms = g.deltas.most_terms;
+  p.unit = g.weights.format == ExpertFormat::int4 ? int4_unit : 1.0F;
   return p;
 }
 

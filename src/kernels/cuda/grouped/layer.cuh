@@ -40,6 +40,10 @@ struct SeamDeltas {
   int* done;  // [tiles] pieces whose rank rows are there
 };
 
+// int4 weights become bf16 times this, and rows of rank space beside them have the same unit: so
+// have the sums, until they are stored.
+inline constexpr float int4_unit = 0x1p-64F;
+
 // Counters of a run are zero when it begins; it makes those of the next run zero, which are the
 // ones that the run before it used.
 struct Counters {
@@ -75,6 +79,7 @@ struct LayerParams {
   const int* term_begin;
   const AdapterTerm* terms;
   int layer, most_terms;
+  float unit;  // of sums: 1, or int4_unit
 };
 
 // Which items a launch walks.
@@ -120,7 +125,10 @@ struct TileShape {
   static constexpr bool shrinks = lora && blocks == 1;  // others find rows of rank space made
   static constexpr int factor_bytes = f8 ? 1 : 2;       // of a number of an adapter
   static constexpr bool bf16 = format == ExpertFormat::bf16;
-  static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
+  static constexpr bool small = blocks == 1;        // decode: token rows may come by boxes
+  static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
+  // lanes read weights themselves where nothing but wgmma's waits orders them
+  static constexpr bool every_lane = !bf16 && !by_warps;
   static constexpr int rows = warpgroups * blocks * 64;
   static constexpr int threads = 128 * (warpgroups + 1);
   static constexpr int atoms = bf16 ? 1 : 2;  // 64 k each, of a stage
