@@ -142,6 +142,19 @@ TEST(GpuAttention, PlainAgreesWithTheCpu) {
   }
 }
 
+// A part of a step: rows ahead of its sequences are somebody else's, at positions that these have
+// no pages for.
+TEST(GpuAttention, RowsAheadOfThePartAreLeftAlone) {
+  AttentionWorld world({.lengths = {300, 9, 40}}, 30);
+  const Pieces all = world.whole();
+  const Pieces part(all.begin() + 1, all.end());
+  for (const bool plain : {false, true}) {
+    EXPECT_TRUE(same_bits(world.run(all, {.plain = plain, .skipped = 1}),
+                          world.run(part, {.plain = plain})))
+        << "plain " << plain;
+  }
+}
+
 // Every row's bits, in whatever company, and cut as it comes, where it is asked for.
 TEST(GpuAttention, OneOrderServesPromptsAndDecoding) {
   std::uint64_t seed = 40;
