@@ -219,6 +219,26 @@ TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
   EXPECT_LE(largest_difference(cut, world.expected(last)), 1.0 / 512);
 }
 
+// More items than blocks, of which a tile's last joins all; then fewer, that wait for each other.
+TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
+  for (const std::vector<std::int64_t>& lengths :
+       {std::vector<std::int64_t>(100, 300), std::vector<std::int64_t>{12'000, 65, 700}}) {
+    const AttentionCase shape{.heads = 2,
+                              .kv_heads = 1,
+                              .key_width = 576,
+                              .value_width = 512,
+                              .values_in_keys = true,
+                              .lengths = lengths};
+    AttentionWorld world(shape, 72);
+    const std::vector<float> expected = world.expected(world.last());
+    const std::vector<float> cut = world.run(world.last(), {});
+    EXPECT_LE(largest_difference(cut, expected), tolerance(shape));
+    EXPECT_TRUE(same_bits(cut, world.run(world.last(), {})));
+    EXPECT_LE(largest_difference(world.run(world.last(), {.scratch = false}), expected),
+              tolerance(shape));
+  }
+}
+
 // A window begins anywhere in a unit: what lies before it in the unit is nobody's chunk.
 TEST(GpuAttention, WindowsFarBehindTheBeginningAreCutWhereverItSuits) {
   for (const auto& [heads, length] :
