@@ -113,6 +113,20 @@ Error too_large(std::string_view size, std::size_t most_bytes, const std::filesy
           printable(path.string()), "check that it is the right file"};
 }
 
+// Up to `size` bytes; fewer where the file ends before.
+Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path, char* data,
+                              std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(descriptor, data + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("read", path, errno);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
 // Everything up to the end of a file or a stream.
 Result<std::string> read_to_end(int descriptor, const std::filesystem::path& path,
                                 std::size_t most_bytes) {
@@ -145,15 +159,26 @@ Error inside_folder(Error error) {
           "the folder is damaged; copy or download it again"};
 }
 
-Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path, FileAccess access) {
   MOTLEY_TRY_VOID(without_zero_byte(path));
   const Descriptor file(open_for_reading(path));
   if (file.get() < 0) return system_error("read", path, errno);
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
   if (size == 0) return MappedFile(path, nullptr, 0);
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-  if (data == MAP_FAILED) return system_error("map", path, errno);
-  return MappedFile(path, static_cast<const std::byte*>(data), size);
+  const bool mapped = access == FileAccess::mapped;
+  void* const data =
+      mapped ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0)
+             : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return system_error(mapped ? "map" : "make room for", path, errno);
+  MappedFile opened(path, static_cast<const std::byte*>(data), size);
+  if (mapped) return opened;
+  ::madvise(data, size, MADV_HUGEPAGE);
+  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, static_cast<char*>(data), size));
+  if (got == size) return opened;
+  return Error(ErrorCode::bad_file,
+               cat("the file ended after ", got, " of its ", size, " bytes while it was read"),
+               printable(path.string()),
+               "someone writes to it; write under another name and rename, then try again");
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -211,15 +236,8 @@ Result<std::string> read_text(const std::filesystem::path& path, std::size_t mos
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
   if (size > most_bytes) return too_large(cat(size), most_bytes, path);
   std::string text(size, '\0');
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(file.get(), text.data() + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("read", path, errno);
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  text.resize(done);
+  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, text.data(), size));
+  text.resize(got);
   return text;
 }
 

@@ -19,12 +19,18 @@ Error no_such_path(const std::filesystem::path& path);
 // stands there is then the folder's damage, not a wrong call.
 Error inside_folder(Error error);
 
-// A file in memory, read-only, through the page cache: nothing is read before it is touched. The
-// file must not be truncated while it is mapped.
+enum class FileAccess : std::uint8_t {
+  mapped,  // through the page cache: nothing is read before it is touched; who cuts the file short
+           // meanwhile ends this process at the next touch (SIGBUS)
+  copied,  // read whole at once: nothing that happens to the file later matters
+};
+
+// A file in memory, read-only.
 class MappedFile {
  public:
   // Refuses what is not a regular file (symbolic links are followed).
-  static Result<MappedFile> open(const std::filesystem::path& path);
+  static Result<MappedFile> open(const std::filesystem::path& path,
+                                 FileAccess access = FileAccess::mapped);
 
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

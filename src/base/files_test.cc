@@ -65,6 +65,15 @@ TEST_F(FilesTest, MapsWhatTheFileHolds) {
   EXPECT_EQ(file->path(), folder_ / "a");
 }
 
+TEST_F(FilesTest, ACopyOutlivesWhatHappensToTheFile) {
+  const std::string content(10'000, 'x');
+  const std::filesystem::path path = folder_.file("a", content);
+  const auto file = MappedFile::open(path, FileAccess::copied);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  std::filesystem::resize_file(path, 0);
+  EXPECT_EQ(file->text(), content);
+}
+
 TEST_F(FilesTest, MapsAnEmptyFile) {
   const auto file = MappedFile::open(folder_.file("empty", ""));
   ASSERT_TRUE(file.ok()) << file.error().message();

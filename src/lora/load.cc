@@ -79,7 +79,9 @@ void drop_unused(Adapter& adapter) {
 Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
                       const BaseView& base) {
   MOTLEY_TRY(const Config config, read_config(folder));
-  MOTLEY_TRY(const tensor::Checkpoint file, tensor::Checkpoint::open(folder, "adapter_model"));
+  // Adapters come while others are served, from files that somebody may be writing.
+  MOTLEY_TRY(const tensor::Checkpoint file,
+             tensor::Checkpoint::open(folder, "adapter_model", FileAccess::copied));
   const SiteIndex sites(base);
   MOTLEY_TRY(const Units units, gather(file, config, sites));
   Builder builder(config, options, base, sites);

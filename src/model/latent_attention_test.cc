@@ -227,14 +227,15 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     return form;
   }
 
-  // One step with counts[s] more tokens of sequence s; both forms' rows in `out`.
+  // One step with counts[s] more tokens of sequence s; all forms' rows in `out`.
   void run(std::vector<Sequence>& sequences, const std::vector<int>& counts, Form& absorbed,
-           Form& plain) {
+           Form& expanded, Form& plain) {
     std::vector<lora::Mix> mixes;
     std::vector<float> x;
     std::vector<std::int32_t> positions;
     std::vector<std::int32_t> seq_begin = {0};
     std::vector<std::int32_t> table;
+    std::vector<std::int32_t> expanded_begin = {0};
     for (std::size_t s = 0; s < sequences.size(); ++s) {
       Sequence& sequence = sequences[s];
       if (counts[s] == 0) continue;
@@ -245,10 +246,16 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
           x.push_back(static_cast<float>(number));
       }
       seq_begin.push_back(static_cast<std::int32_t>(positions.size()));
+      expanded_begin.push_back(expanded_begin.back() + static_cast<std::int32_t>(sequence.done));
       table.insert(table.end(), sequence.pages.begin(), sequence.pages.end());
     }
     const auto rows = static_cast<std::int64_t>(positions.size());
-    tensor::Arena arena(world.device.allocate(scratch_bytes(made.block, rows)).value());
+    StepPart all{
+        .sequences = std::ssize(seq_begin) - 1, .rows = rows, .positions = expanded_begin.back()};
+    for (const std::int32_t position : positions)
+      all.most_positions = std::max<std::int64_t>(all.most_positions, position + 1);
+    tensor::Arena arena(
+        world.device.allocate(scratch_bytes(made.block, rows, all.positions)).value());
     ops::Context context = world.context;
     context.scratch = &arena;
     lora::Batch adapters;
@@ -272,9 +279,16 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     const moe::Workspaces no_experts;
     const Step step{context, batch, view(cos_sin, {rows, dims}), no_experts, DType::f32};
     const ConstTensor input = view(x, {rows, GetParam().hidden});
-    for (Form* const form : {&absorbed, &plain})
+    Batch expanding = batch;
+    expanding.parts = std::span(&all, 1);
+    expanding.expanded_begin = expanded_begin.data();
+    const Step expanding_step{context, expanding, view(cos_sin, {rows, dims}), no_experts,
+                              DType::f32};
+    for (Form* const form : {&absorbed, &expanded, &plain})
       form->out.assign(static_cast<std::size_t>(rows * GetParam().hidden), NAN);
     apply(made.block, step, absorbed.pages, input, view(absorbed.out, {rows, GetParam().hidden}));
+    apply(made.block, expanding_step, expanded.pages, input,
+          view(expanded.out, {rows, GetParam().hidden}));
     apply_plain(made.block, step, plain.pages, input, view(plain.out, {rows, GetParam().hidden}));
     EXPECT_EQ(arena.used(), 0U);
   }
@@ -293,7 +307,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
   std::vector<Use> uses;
 };
 
-TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
+TEST_P(LatentAttentionForms, AllEqualTheDefinition) {
   // The base, LoRA and DoRA, and LoRA once more; their pages are mixed among each other.
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> free_pages(pages);
@@ -313,6 +327,7 @@ TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
   }
 
   Form absorbed = form();
+  Form expanded = form();
   Form plain = form();
   for (const std::vector<int>& counts : std::vector<std::vector<int>>{
            {5, 1, 4, 0}, {1, 7, 1, 11}, {3, 0, 0, 0}, {0, 1, 6, 1}, {7, 7, 5, 4}}) {
@@ -323,7 +338,7 @@ TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
         wanted.insert(wanted.end(), row.begin(), row.end());
       }
     }
-    run(sequences, counts, absorbed, plain);
+    run(sequences, counts, absorbed, expanded, plain);
     double largest = 0;
     for (const double number : wanted) largest = std::max(largest, std::abs(number));
     // A dozen float32 products in a row, each a sum of a few dozen terms: some 1e-6 in all.
@@ -333,6 +348,7 @@ TEST_P(LatentAttentionForms, AbsorbedEqualsPlainEqualsTheDefinition) {
       const auto row = static_cast<std::int64_t>(i) / GetParam().hidden;
       ASSERT_NEAR(absorbed.out[i], plain.out[i], tolerance) << "row " << row;
       ASSERT_NEAR(absorbed.out[i], wanted[i], tolerance) << "absorbed, row " << row;
+      ASSERT_NEAR(expanded.out[i], wanted[i], tolerance) << "expanded, row " << row;
       ASSERT_NEAR(plain.out[i], wanted[i], tolerance) << "plain, row " << row;
     }
   }

@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "kernels/elementary.h"
 #include "model/base_view.h"
+#include "model/latent_attention_expanded.h"
 #include "moe/select.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
@@ -269,13 +270,30 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
   return {};
 }
 
+std::int64_t Model::most_expanded(std::int64_t rows, std::int64_t tokens) const {
+  const ops::Context context{
+      .kernels = kernels_, .exact = exact_, .batch_invariant = batch_invariant_};
+  std::int64_t most = 0;
+  for (const Layer& layer : layers_) {
+    const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
+    if (latent == nullptr || !can_expand(*latent, context)) return 0;
+    const std::int64_t own = model::most_expanded(*latent, rows, tokens);
+    most = most == 0 ? own : std::min(most, own);
+  }
+  return most;
+}
+
 Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
   const std::int64_t rows = limits.rows;
   const std::int64_t logit_rows = limits.logit_rows;
   std::size_t widest = 0;
   for (const Layer& layer : layers_) {
     const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
-    widest = std::max({widest, std::visit(bytes, layer.attention), std::visit(bytes, layer.ffn)});
+    const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
+    const std::size_t attention = latent != nullptr
+                                      ? model::scratch_bytes(*latent, rows, limits.expanded)
+                                      : std::visit(bytes, layer.attention);
+    widest = std::max({widest, attention, std::visit(bytes, layer.ffn)});
   }
   // Normed rows, hidden states' other place and the rope table stand beside a block's own scratch;
   // the head's accumulators and normed rows come when those have gone.

@@ -29,6 +29,19 @@ struct LayerPages {
   tensor::Tensor values;
 };
 
+// Neighbouring sequences of a step, and how latent attention attends to them.
+struct StepPart {
+  std::int64_t first_sequence = 0;
+  std::int64_t sequences = 0;
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::int64_t most_rows = 0;  // of a sequence
+  std::int64_t least_rows = 0;
+  // In expanded form: positions of all its sequences. 0: in absorbed form.
+  std::int64_t positions = 0;
+  std::int64_t most_positions = 0;  // of a sequence
+};
+
 // One step's rows: any mix of prompt pieces and single tokens, row by row. Arrays are in the memory
 // of the device that runs.
 struct Batch {
@@ -37,9 +50,29 @@ struct Batch {
   ops::PagedRows rows;                   // which sequence and position, and where its pages are
   std::span<const LayerPages> pages;     // [layers]
   lora::RowMixes mixes;                  // who uses which adapters; labels are always there
+  // All sequences, in order; empty: one part in absorbed form. At most one is in expanded form:
+  // its sequence s has places [expanded_begin[s], expanded_begin[s + 1]) for its positions.
+  std::span<const StepPart> parts;
+  const std::int32_t* expanded_begin = nullptr;
   // Where the experts that rows choose are kept, [layers, at least R, top_k] in i32: for looking
   // at. Null: nowhere.
   const tensor::Tensor* choices = nullptr;
+
+  StepPart whole() const {
+    return {.sequences = rows.sequences,
+            .rows = count,
+            .most_rows = rows.most_rows,
+            .least_rows = rows.least_rows};
+  }
+  ops::PagedRows rows_of(const StepPart& part) const {
+    ops::PagedRows own = rows;
+    own.sequences = part.sequences;
+    own.seq_begin += part.first_sequence;
+    own.block_table = rows.block_table.slice(0, part.first_sequence, rows.block_table.dim(0));
+    own.most_rows = part.most_rows;
+    own.least_rows = part.least_rows;
+    return own;
+  }
 };
 
 // What a forward pass leaves of rows: hidden states are the sums of both parts, [R, hidden] in f32.

@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/elementary.h"
@@ -70,6 +71,45 @@ void store_kv(const Context& context, const PagedRows& rows, const tensor::Const
                                context.stream);
 }
 
+void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
+               const GatheredRows& gathered) {
+  check_context(context);
+  const tensor::Tensor& out = gathered.out;
+  MOTLEY_CHECK(out.shape().rank() == 2 && pages.dim(2) == 1 && out.dim(1) == pages.dim(3) &&
+                   out.dtype() == pages.dtype() && out.stride(1) == 1,
+               "rows of one head of the pages");
+  MOTLEY_CHECK((gathered.labels == nullptr) == (gathered.out_labels == nullptr),
+               "labels with a place to go to");
+  context.kernels->gather_paged({.rows = out.dim(0),
+                                 .begin = gathered.begin,
+                                 .sequences = {.count = rows.sequences,
+                                               .seq_begin = rows.seq_begin,
+                                               .positions = rows.positions},
+                                 .table = table_of(rows, pages.dim(1)),
+                                 .pages = pages_of(pages),
+                                 .width = out.dim(1),
+                                 .out = out.bytes(),
+                                 .out_stride = out.stride(0),
+                                 .labels = gathered.labels,
+                                 .out_labels = gathered.out_labels},
+                                context.stream);
+}
+
+DType query_type(const Context& context, const ExpandedWidths& widths) {
+  const auto pages = [](std::int64_t width) -> kernels::Pages {
+    return {.type = DType::bf16, .page_stride = width, .token_stride = width, .head_stride = width};
+  };
+  return context.kernels->attention_queries(
+      {.table = {.pages = nullptr, .stride = 1, .page_tokens = rows_behind_expanded},
+       .k = pages(widths.keys - widths.shared),
+       .v = pages(widths.values),
+       .shared_k = pages(widths.shared),
+       .shared_width = widths.shared,
+       .kv_heads = 1,
+       .key_width = widths.keys,
+       .value_width = widths.values});
+}
+
 DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
                  const ConstKvPages& v) {
   return context.kernels->attention_queries({.table = table_of(rows, k.dim(1)),
@@ -80,43 +120,84 @@ DType query_type(const Context& context, const PagedRows& rows, const ConstKvPag
                                              .value_width = v.dim(3)});
 }
 
-void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
-               const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
-               const tensor::Tensor& out) {
+namespace {
+
+// All but keys and values.
+kernels::Attention call_of(const Context& context, const PagedRows& rows,
+                           const tensor::ConstTensor& q, const AttentionOptions& options,
+                           const tensor::Tensor& out) {
   check_context(context);
   check_activation(q, 3);
   check_activation(out, 3);
-  const kernels::Pages keys = pages_of(k);
-  const kernels::Pages values = pages_of(v);
-  MOTLEY_CHECK(keys.type == values.type, "keys and values of one type");
-  MOTLEY_CHECK(k.dim(1) == v.dim(1) && k.dim(2) == v.dim(2), "keys and values side by side");
   MOTLEY_CHECK(out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1), "as many rows and heads as q");
-  MOTLEY_CHECK(q.dim(2) == k.dim(3) && out.dim(2) == v.dim(3), "heads of the pages' widths");
-  MOTLEY_CHECK(k.dim(2) > 0 && q.dim(1) % k.dim(2) == 0, "whole groups of query heads");
   MOTLEY_CHECK(q.dim(2) <= kernels::max_head_width && out.dim(2) <= kernels::max_head_width,
                "heads that the kernels' registers hold");
-  context.kernels->attention({.sequences = sequences_of(rows, q),
-                              .table = table_of(rows, k.dim(1)),
-                              .k = keys,
-                              .v = values,
-                              .heads = q.dim(1),
-                              .kv_heads = k.dim(2),
-                              .key_width = q.dim(2),
-                              .value_width = out.dim(2),
-                              .scale = options.scale,
-                              .window = options.window,
-                              .sinks = options.sinks,
-                              .q = q.bytes(),
-                              .q_type = q.dtype(),
-                              .q_stride = q.stride(0),
-                              .q_head_stride = q.stride(1),
-                              .out = out.bytes(),
-                              .out_type = out.dtype(),
-                              .out_stride = out.stride(0),
-                              .out_head_stride = out.stride(1),
-                              .scratch = options.scratch,
-                              .batch_invariant = context.batch_invariant},
-                             context.stream);
+  return {.sequences = sequences_of(rows, q),
+          .heads = q.dim(1),
+          .key_width = q.dim(2),
+          .value_width = out.dim(2),
+          .scale = options.scale,
+          .window = options.window,
+          .sinks = options.sinks,
+          .q = q.bytes(),
+          .q_type = q.dtype(),
+          .q_stride = q.stride(0),
+          .q_head_stride = q.stride(1),
+          .out = out.bytes(),
+          .out_type = out.dtype(),
+          .out_stride = out.stride(0),
+          .out_head_stride = out.stride(1),
+          .scratch = options.scratch,
+          .batch_invariant = context.batch_invariant};
+}
+
+}  // namespace
+
+void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
+               const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
+               const tensor::Tensor& out) {
+  kernels::Attention call = call_of(context, rows, q, options, out);
+  call.table = table_of(rows, k.dim(1));
+  call.k = pages_of(k);
+  call.v = pages_of(v);
+  call.kv_heads = k.dim(2);
+  MOTLEY_CHECK(call.k.type == call.v.type, "keys and values of one type");
+  MOTLEY_CHECK(k.dim(1) == v.dim(1) && k.dim(2) == v.dim(2), "keys and values side by side");
+  MOTLEY_CHECK(q.dim(2) == k.dim(3) && out.dim(2) == v.dim(3), "heads of the pages' widths");
+  MOTLEY_CHECK(k.dim(2) > 0 && q.dim(1) % k.dim(2) == 0, "whole groups of query heads");
+  context.kernels->attention(call, context.stream);
+}
+
+void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
+               const ExpandedKeys& expanded, const AttentionOptions& options,
+               const tensor::Tensor& out) {
+  const auto& [begin, most_positions, keys, shared, values] = expanded;
+  kernels::Attention call = call_of(context, rows, q, options, out);
+  // A sequence is one page, which begins at its first row.
+  const auto pages = [](const tensor::ConstTensor& x, std::int64_t head_stride) -> kernels::Pages {
+    check_activation(x, x.shape().rank());
+    return {.data = const_cast<std::byte*>(x.bytes()),
+            .type = x.dtype(),
+            .page_stride = x.stride(0),
+            .token_stride = x.stride(0),
+            .head_stride = head_stride};
+  };
+  call.table = {
+      .pages = begin, .stride = 1, .page_tokens = std::max(most_positions, rows_behind_expanded)};
+  call.k = pages(keys, keys.stride(1));
+  call.v = pages(values, values.stride(1));
+  call.shared_k = pages(shared, shared.dim(1));
+  call.shared_width = shared.dim(1);
+  call.kv_heads = keys.dim(1);
+  MOTLEY_CHECK(call.k.type == call.v.type && call.k.type == call.shared_k.type,
+               "keys and values of one type");
+  MOTLEY_CHECK(
+      keys.dim(1) == values.dim(1) && keys.dim(0) == values.dim(0) && keys.dim(0) == shared.dim(0),
+      "keys and values side by side");
+  MOTLEY_CHECK(q.dim(2) == keys.dim(2) + shared.dim(1) && out.dim(2) == values.dim(2),
+               "heads of the keys' and values' widths");
+  MOTLEY_CHECK(keys.dim(1) > 0 && q.dim(1) % keys.dim(1) == 0, "whole groups of query heads");
+  context.kernels->attention(call, context.stream);
 }
 
 HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const PreparedRope& rope,
@@ -163,6 +244,51 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
              .count = static_cast<std::int64_t>(all.size()),
              .sequences = sequences_of(rows, first),
              .table = table_of(rows, page_tokens)};
+}
+
+void prepare_latent(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                    const LatentRows& latent, const KvPages& pages) {
+  const auto& [first_row, count, kv, norm, q, out] = latent;
+  check_context(context);
+  check_float32(kv, 2);
+  check_float32(q, 3);
+  check_activation(out, 3);
+  const std::int64_t dims = rope.cos_sin.dim(1);
+  MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(0) == kv.dim(0),
+               "a row of angles for each");
+  MOTLEY_CHECK(pages.dim(2) == 1 && pages.dim(3) == kv.dim(1) && dims < kv.dim(1),
+               "one head of the pages' width");
+  MOTLEY_CHECK(q.dim(0) == kv.dim(0) && out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1) &&
+                   dims <= out.dim(2) && out.dim(2) <= q.dim(2),
+               "the turned columns of every head, and some before them");
+  MOTLEY_CHECK(first_row >= 0 && first_row + count <= kv.dim(0), "rows that are there");
+  context.kernels->prepare_latent({.first_row = first_row,
+                                   .rows = count,
+                                   .kv = kv.data<float>(),
+                                   .kv_stride = kv.stride(0),
+                                   .latent = kv.dim(1) - dims,
+                                   .norm_weight = norm.weight,
+                                   .eps = norm.options.eps,
+                                   .weight_in_f32 = norm.options.weight_in_f32,
+                                   .cos_sin = rope.cos_sin.data<float>(),
+                                   .pairs = dims / 2,
+                                   .interleaved = rope.interleaved,
+                                   .q = q.data<float>(),
+                                   .heads = q.dim(1),
+                                   .width = q.dim(2),
+                                   .q_stride = q.stride(0),
+                                   .q_head_stride = q.stride(1),
+                                   .out = out.bytes(),
+                                   .out_from = q.dim(2) - out.dim(2),
+                                   .out_type = out.dtype(),
+                                   .out_stride = out.stride(0),
+                                   .out_head_stride = out.stride(1),
+                                   .sequences = {.count = rows.sequences,
+                                                 .seq_begin = rows.seq_begin,
+                                                 .positions = rows.positions},
+                                   .table = table_of(rows, pages.dim(1)),
+                                   .pages = pages_of(pages)},
+                                  context.stream);
 }
 
 void prepare_heads(const Context& context, const HeadsCall& call) {

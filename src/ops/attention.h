@@ -35,6 +35,18 @@ using ConstKvPages = tensor::ConstTensor;
 void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
               const KvPages& pages);
 
+// Positions [0, end) of every sequence out of pages of one head, side by side: sequence s has rows
+// [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type. Labels are the step's
+// rows' own, and go to the sequences' rows; both null: to nobody.
+struct GatheredRows {
+  const std::int32_t* begin = nullptr;  // [S + 1]
+  tensor::Tensor out;
+  const std::int32_t* labels = nullptr;
+  std::int32_t* out_labels = nullptr;
+};
+void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
+               const GatheredRows& gathered);
+
 // Heads of a projection on their way to attention: normed over each head, turned, stored and
 // written, as far as each is wanted. What x held is lost.
 struct HeadNorm {
@@ -71,6 +83,23 @@ class HeadsCall {
 };
 void prepare_heads(const Context& context, const HeadsCall& call);
 
+// Latent attention's rows on their way to pages and to attention, with the bits of rms_norm, rope,
+// store_kv and round_to one after the other: of kv [R, latent + dims] (f32) the latent is normed,
+// the last dims columns are turned, and both are stored; so are those columns of each head of q [R,
+// heads, width] (f32), of which the columns from width - out.dim(2) on go to out [R, heads, at
+// least dims], rounded where its type is narrower. Only rows of `rows` and those behind them, from
+// first_row on. What kv held is lost, and what q's turned columns held; out may be columns of q.
+struct LatentRows {
+  std::int64_t first_row = 0;
+  std::int64_t count = 0;
+  tensor::Tensor kv;
+  HeadNorm norm{};
+  tensor::Tensor q;
+  tensor::Tensor out;
+};
+void prepare_latent(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                    const LatentRows& latent, const KvPages& pages);
+
 struct AttentionOptions {
   float scale = 1.0F;            // of q . k
   std::int64_t window = 0;       // 0: all positions; else the last `window`, own included
@@ -90,5 +119,27 @@ DType query_type(const Context& context, const PagedRows& rows, const ConstKvPag
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
                const tensor::Tensor& out);
+
+// Keys and values of sequences side by side, as gather_kv lays positions. Sixteen rows behind the
+// last belong to them too: a device may read them, and what they hold is nobody's business.
+struct ExpandedKeys {
+  const std::int32_t* begin = nullptr;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
+  std::int64_t most_positions = 0;      // of a sequence
+  tensor::ConstTensor keys;             // [rows, kv_heads, width]
+  tensor::ConstTensor shared;  // [rows, width]: the keys' last columns, for every head the same
+  tensor::ConstTensor values;  // [rows, kv_heads, width]
+};
+inline constexpr std::int64_t rows_behind_expanded = 16;
+// The same to these, whatever the rows' own pages hold. `rows` needs no table.
+void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
+               const ExpandedKeys& expanded, const AttentionOptions& options,
+               const tensor::Tensor& out);
+// query_type() of keys and values in bf16 of these widths; `keys` counts the shared ones.
+struct ExpandedWidths {
+  std::int64_t keys = 0;
+  std::int64_t shared = 0;
+  std::int64_t values = 0;
+};
+DType query_type(const Context& context, const ExpandedWidths& widths);
 
 }  // namespace motley::ops

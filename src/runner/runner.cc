@@ -32,14 +32,17 @@ moe::DeltaLimits delta_limits(const Runner::Options& options) {
 
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
                                                const Options& options) {
+  const std::int64_t expanded = model.most_expanded(options.max_rows, options.max_tokens);
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
-                                                            .tokens = options.max_tokens}));
+                                                            .tokens = options.max_tokens,
+                                                            .expanded = expanded}));
   const moe::DeltaLimits limits = delta_limits(options);
   MOTLEY_TRY(model::Model::Workspace workspace,
              model.make_workspace({.rows = options.max_rows,
                                    .sequences = options.max_sequences,
                                    .logit_rows = options.logit_rows,
+                                   .expanded = expanded,
                                    .deltas = limits}));
   const model::Config& config = model.config();
   const std::size_t bytes =
@@ -176,6 +179,8 @@ void Runner::queue_forward(const model::HiddenStates& hidden) {
                                     .most_positions = options_.max_tokens},
                            .pages = kv_.layers(),
                            .mixes = mixes(layout_.labels()),
+                           .parts = layout_.parts(),
+                           .expanded_begin = layout_.expanded_begin(),
                            .choices = options_.keep_choices ? &choices_ : nullptr};
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }

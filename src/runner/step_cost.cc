@@ -58,6 +58,10 @@ Reach reach_of(const GroupedAttention& block) {
 Reach reach_of(const LatentAttention& block) {
   return {block.heads, block.sizes.kv_rank + block.sizes.rope_dim, block.sizes.kv_rank, 0};
 }
+// In plain form, which has a key and a value of each cached position made first.
+Reach plain_reach_of(const LatentAttention& block) {
+  return {block.heads, block.sizes.nope_dim + block.sizes.rope_dim, block.sizes.value_dim, 0};
+}
 
 StepCost attention_cost(const Reach& reach, const model::CacheLayout& cache, DType dtype,
                         const StepShape& shape) {
@@ -76,6 +80,21 @@ StepCost attention_cost(const Reach& reach, const model::CacheLayout& cache, DTy
                         static_cast<double>(reach.heads * (reach.key_width + reach.value_width))};
 }
 
+StepCost attention_cost(const GroupedAttention& block, const model::CacheLayout& cache, DType dtype,
+                        const StepShape& shape) {
+  return attention_cost(reach_of(block), cache, dtype, shape);
+}
+// Of the form that asks for less.
+StepCost attention_cost(const LatentAttention& block, const model::CacheLayout& cache, DType dtype,
+                        const StepShape& shape) {
+  StepCost cost = attention_cost(reach_of(block), cache, dtype, shape);
+  const StepCost plain = attention_cost(plain_reach_of(block), cache, dtype, shape);
+  const double cached = static_cast<double>(shape.sequences * shape.length);
+  cost.operations =
+      std::min(cost.operations, plain.operations + 2 * cached * numbers_of(block.kv_b.weight));
+  return cost;
+}
+
 }  // namespace
 
 StepCost step_cost(const model::Model& model, const StepShape& shape, const Touched& touched,
@@ -89,8 +108,8 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
     std::visit(
         [&](const auto& block) {
           sum.add(block);
-          const StepCost cost = attention_cost(reach_of(block), model.cache_layouts()[index],
-                                               model.activations(), shape);
+          const StepCost cost =
+              attention_cost(block, model.cache_layouts()[index], model.activations(), shape);
           sum.cost.bytes += cost.bytes;
           sum.cost.operations += cost.operations;
         },

@@ -13,6 +13,17 @@ constexpr int uploads_ahead = 4;
 // Of more places than that, all between the first and the last is copied at once.
 constexpr std::size_t most_copies = 8;
 
+// What attention in expanded form saves of a sequence's time, in units of one row's attention to
+// one position: in absorbed form rows pay for every position more than they would, and for their
+// way into latent space and out of it; in expanded form every cached position pays for its keys and
+// values. From times of 16 heads on an H200; all of them grow alike with the heads.
+constexpr std::int64_t row_cost = 512;
+constexpr std::int64_t position_cost = 144;
+std::int64_t saved_by_expanding(std::int64_t rows, std::int64_t positions) {
+  const std::int64_t cached = positions - rows;
+  return rows * (cached + rows / 2 + row_cost) - cached * position_cost;
+}
+
 }  // namespace
 
 StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
@@ -29,12 +40,15 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
   mixes_.reserve(rows);
   logit_rows_.reserve(rows);
   seq_begin_.reserve(sequences + 1);
+  constexpr std::size_t most_parts = 3;
+  parts_.reserve(most_parts);
+  expanded_begin_.reserve(sequences + 1);
   block_table_.assign(sequences * static_cast<std::size_t>(table_width_), -1);
   changes_.reserve(sequences);
 }
 
 Result<StepLayout> StepLayout::create(tensor::Device& device, const Limits& limits) {
-  const std::int64_t numbers = 5 * limits.rows + limits.sequences + 1 +
+  const std::int64_t numbers = 5 * limits.rows + 2 * (limits.sequences + 1) +
                                limits.sequences * KvMemory::pages_for(limits.tokens);
   const std::size_t bytes = static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
@@ -82,11 +96,77 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     seq_begin_.push_back(static_cast<std::int32_t>(tokens_.size()));
   }
   MOTLEY_CHECK(rows() <= limits_.rows, "a step of at most max_rows rows");
+  choose_parts();
   adapters_.build(mixes_);
   labels_.assign(adapters_.labels().begin(), adapters_.labels().end());
   logit_labels_.clear();
   for (const std::int32_t place : places_)
     logit_labels_.push_back(labels_[static_cast<std::size_t>(place)]);
+}
+
+std::int64_t StepLayout::rows_of(std::int64_t sequence) const {
+  const auto at = static_cast<std::size_t>(sequence);
+  return seq_begin_[at + 1] - seq_begin_[at];
+}
+
+std::int64_t StepLayout::positions_of(std::int64_t sequence) const {
+  return positions_[static_cast<std::size_t>(seq_begin_[static_cast<std::size_t>(sequence) + 1]) -
+                    1] +
+         1;
+}
+
+model::StepPart StepLayout::part_of(std::int64_t first_sequence, std::int64_t end_sequence) const {
+  const std::int64_t first_row = seq_begin_[static_cast<std::size_t>(first_sequence)];
+  model::StepPart part{.first_sequence = first_sequence,
+                       .sequences = end_sequence - first_sequence,
+                       .first_row = first_row,
+                       .rows = seq_begin_[static_cast<std::size_t>(end_sequence)] - first_row,
+                       .least_rows = limits_.rows};
+  for (std::int64_t s = first_sequence; s < end_sequence; ++s) {
+    part.most_rows = std::max(part.most_rows, rows_of(s));
+    part.least_rows = std::min(part.least_rows, rows_of(s));
+  }
+  return part;
+}
+
+// The neighbours that save most together, of those whose positions find room.
+void StepLayout::choose_parts() {
+  parts_.clear();
+  expanded_begin_.clear();
+  if (limits_.expanded == 0 || decodes_) return;
+  struct Run {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t positions = 0;
+    std::int64_t saved = 0;
+  };
+  Run best;
+  Run run;
+  const auto saved_by = [&](std::int64_t sequence) {
+    return saved_by_expanding(rows_of(sequence), positions_of(sequence));
+  };
+  for (std::int64_t s = 0; s < sequences(); ++s) {
+    if (run.saved <= 0) run = {.begin = s};
+    run.end = s + 1;
+    run.positions += positions_of(s);
+    run.saved += saved_by(s);
+    for (; run.positions > limits_.expanded; ++run.begin) {
+      run.positions -= positions_of(run.begin);
+      run.saved -= saved_by(run.begin);
+    }
+    if (run.saved > best.saved) best = run;
+  }
+  if (best.saved <= 0) return;
+  if (best.begin > 0) parts_.push_back(part_of(0, best.begin));
+  model::StepPart expanded = part_of(best.begin, best.end);
+  expanded.positions = best.positions;
+  expanded_begin_.push_back(0);
+  for (std::int64_t s = best.begin; s < best.end; ++s) {
+    expanded.most_positions = std::max(expanded.most_positions, positions_of(s));
+    expanded_begin_.push_back(expanded_begin_.back() + static_cast<std::int32_t>(positions_of(s)));
+  }
+  parts_.push_back(expanded);
+  if (best.end < sequences()) parts_.push_back(part_of(best.end, sequences()));
 }
 
 void StepLayout::set_pages(std::size_t sequence, std::span<const std::int32_t> pages) {
@@ -120,6 +200,7 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
   std::ranges::copy(places_, to + 3 * limits_.rows);
   std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
   std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
+  std::ranges::copy(expanded_begin_, to + 5 * limits_.rows + limits_.sequences + 1);
   if (changes_.size() > most_copies)
     changes_.assign(1, {.begin = changes_.front().begin, .end = changes_.back().end});
   for (const Range& range : changes_) {

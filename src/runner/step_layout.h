@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "lora/batch.h"
+#include "model/step.h"
 #include "runner/kv_memory.h"
 #include "tensor/device.h"
 #include "tensor/staging.h"
@@ -39,7 +40,8 @@ class StepLayout {
   struct Limits {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
-    std::int64_t tokens = 0;  // of one sequence
+    std::int64_t tokens = 0;    // of one sequence
+    std::int64_t expanded = 0;  // positions in expanded form (model::StepPart)
   };
 
   static Result<StepLayout> create(tensor::Device& device, const Limits& limits);
@@ -56,6 +58,8 @@ class StepLayout {
   std::int64_t sequences() const { return static_cast<std::int64_t>(seq_begin_.size()) - 1; }
   std::int64_t most_rows() const { return most_rows_; }
   std::int64_t least_rows() const { return least_rows_; }
+  // Empty where no sequence is in expanded form.
+  std::span<const model::StepPart> parts() const { return parts_; }
   // Every chunk is one token, and its logits are wanted.
   bool decodes() const { return decodes_; }
   const lora::Batch& adapters() const { return adapters_; }
@@ -71,6 +75,9 @@ class StepLayout {
   const std::int32_t* places() const { return at(3 * limits_.rows); }  // of logit rows in the step
   const std::int32_t* logit_labels() const { return at(4 * limits_.rows); }
   const std::int32_t* seq_begin() const { return at(5 * limits_.rows); }  // [sequences + 1]
+  const std::int32_t* expanded_begin() const {  // [sequences of that part + 1]
+    return at(5 * limits_.rows + limits_.sequences + 1);
+  }
   tensor::ConstTensor block_table() const;  // [limits().sequences, pages of the longest sequence]
 
  private:
@@ -82,7 +89,11 @@ class StepLayout {
 
   StepLayout(const Limits& limits, tensor::Buffer memory, std::unique_ptr<tensor::Staging> staging);
   void set_pages(std::size_t sequence, std::span<const std::int32_t> pages);
-  std::int64_t table_at() const { return 5 * limits_.rows + limits_.sequences + 1; }
+  void choose_parts();
+  model::StepPart part_of(std::int64_t first_sequence, std::int64_t end_sequence) const;
+  std::int64_t rows_of(std::int64_t sequence) const;
+  std::int64_t positions_of(std::int64_t sequence) const;
+  std::int64_t table_at() const { return 5 * limits_.rows + 2 * (limits_.sequences + 1); }
   const std::int32_t* at(std::int64_t number) const {
     return reinterpret_cast<const std::int32_t*>(memory_.data()) + number;
   }
@@ -98,6 +109,8 @@ class StepLayout {
   std::vector<std::int32_t> positions_;
   std::vector<std::int32_t> labels_;
   std::vector<std::int32_t> seq_begin_;
+  std::vector<model::StepPart> parts_;
+  std::vector<std::int32_t> expanded_begin_;
   // As the device has it, but for the changes. Long sequences make it large, and a step changes
   // little of it. What stands behind a sequence's own pages is never read.
   std::vector<std::int32_t> block_table_;

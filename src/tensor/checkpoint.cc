@@ -29,14 +29,15 @@ Result<WeightMap> read_index(const std::filesystem::path& path) {
 }
 
 Result<std::vector<SafetensorsFile>> open_shards(const std::filesystem::path& folder,
-                                                 const WeightMap& index, std::string_view where) {
+                                                 const WeightMap& index, std::string_view where,
+                                                 FileAccess access) {
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) names.insert(file);
   std::vector<SafetensorsFile> files;
   files.reserve(names.size());
   std::size_t tensors = 0;
   for (const std::string& name : names) {
-    auto file = SafetensorsFile::open(folder / name);
+    auto file = SafetensorsFile::open(folder / name, access);
     if (!file.ok()) return inside_folder(file.error());
     for (const SafetensorsEntry& entry : file->header().entries) {
       const auto listed = index.find(entry.name);
@@ -105,25 +106,26 @@ Result<WeightMap> parse_index(std::string_view text, std::string_view where) {
   return files;
 }
 
-Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, std::string_view stem) {
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, std::string_view stem,
+                                    FileAccess access) {
   const std::filesystem::path index_path = folder / cat(stem, ".safetensors.index.json");
   MOTLEY_TRY(const PathKind index_kind, path_kind(index_path));
   if (index_kind != PathKind::missing) {
     MOTLEY_TRY(const WeightMap index, read_index(index_path));
     MOTLEY_TRY(std::vector<SafetensorsFile> files,
-               open_shards(folder, index, printable(index_path.string())));
+               open_shards(folder, index, printable(index_path.string()), access));
     return Checkpoint(std::move(files));
   }
   const std::filesystem::path single = folder / cat(stem, ".safetensors");
   MOTLEY_TRY(const PathKind single_kind, path_kind(single));
   if (single_kind == PathKind::missing) return no_weights(folder, stem);
-  auto opened = open_file(single);
+  auto opened = open_file(single, access);
   if (!opened.ok()) return inside_folder(opened.error());
   return opened;
 }
 
-Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path) {
-  MOTLEY_TRY(SafetensorsFile file, SafetensorsFile::open(path));
+Result<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path, FileAccess access) {
+  MOTLEY_TRY(SafetensorsFile file, SafetensorsFile::open(path, access));
   std::vector<SafetensorsFile> files;
   files.push_back(std::move(file));
   return Checkpoint(std::move(files));

@@ -22,15 +22,17 @@ Result<WeightMap> parse_index(std::string_view text, std::string_view where);
 
 // All tensors of a folder: one `<stem>.safetensors`, or the shards that
 // `<stem>.safetensors.index.json` lists. Strict: every tensor of the index is in the shard that it
-// names, and the shards hold no tensor that the index lacks. Files stay mapped as long as this
+// names, and the shards hold no tensor that the index lacks. Files stay in memory as long as this
 // lives.
 class Checkpoint {
  public:
   // The stem is "model" for models and "adapter_model" for adapters.
-  static Result<Checkpoint> open(const std::filesystem::path& folder, std::string_view stem);
+  static Result<Checkpoint> open(const std::filesystem::path& folder, std::string_view stem,
+                                 FileAccess access = FileAccess::mapped);
 
   // A single file, whatever its name.
-  static Result<Checkpoint> open_file(const std::filesystem::path& path);
+  static Result<Checkpoint> open_file(const std::filesystem::path& path,
+                                      FileAccess access = FileAccess::mapped);
 
   struct Item {
     const SafetensorsEntry* entry;

@@ -40,13 +40,14 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
 
 class SafetensorsFile {
  public:
-  static Result<SafetensorsFile> open(const std::filesystem::path& path);
+  static Result<SafetensorsFile> open(const std::filesystem::path& path,
+                                      FileAccess access = FileAccess::mapped);
 
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t size() const { return file_.bytes().size(); }
 
-  // A view into the mapped file, which must outlive it.
+  // A view into the file in memory, which must outlive it.
   ConstTensor tensor(const SafetensorsEntry& entry) const;
 
   // Starts reading a tensor's bytes in the background.

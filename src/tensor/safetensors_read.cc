@@ -205,8 +205,9 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file,
   return header;
 }
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  MOTLEY_TRY(MappedFile file, MappedFile::open(path));
+Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path,
+                                              FileAccess access) {
+  MOTLEY_TRY(MappedFile file, MappedFile::open(path, access));
   MOTLEY_TRY(SafetensorsHeader header, parse_safetensors(file.bytes(), printable(path.string())));
   return SafetensorsFile(std::move(file), std::move(header));
 }

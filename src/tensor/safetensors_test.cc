@@ -350,6 +350,15 @@ TEST_F(CheckpointFolder, ReadsShards) {
   EXPECT_EQ(opened->find("d"), nullptr);
 }
 
+TEST_F(CheckpointFolder, ACopyOutlivesItsFiles) {
+  write_two_shards();
+  const auto opened = Checkpoint::open(folder_, "model", FileAccess::copied);
+  ASSERT_TRUE(opened.ok());
+  for (const SafetensorsFile& file : opened->files()) std::filesystem::resize_file(file.path(), 0);
+  EXPECT_EQ(opened->find("a")->tensor().data<float>()[0], 1.0F);
+  EXPECT_EQ(opened->find("c")->tensor().data<float>()[0], 3.0F);
+}
+
 TEST_F(CheckpointFolder, StaysWholeWhenMoved) {
   write_two_shards();
   auto opened = Checkpoint::open(folder_, "model");

@@ -111,12 +111,21 @@ AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) :
   }
   queries_ = random_numbers(random, positions * shape.heads * shape.key_width, 2);
   keys_ = random_numbers(random, positions * shape.kv_heads * shape.key_width, 2);
+  for (std::size_t at = 0; shape.shared_width > 0 && at < keys_.size();
+       at += static_cast<std::size_t>(shape.key_width)) {
+    const std::size_t token = at - at % static_cast<std::size_t>(shape.kv_heads * shape.key_width);
+    const std::size_t own = static_cast<std::size_t>(shape.key_width - shape.shared_width);
+    std::copy_n(&keys_[token + own], shape.shared_width, &keys_[at + own]);
+  }
   values_ = random_numbers(random, positions * shape.kv_heads * shape.value_width, 1);
   sinks_ = random_numbers(random, shape.heads, 3);
   device_sinks_ = DeviceArray<float>(sinks_);
   const std::int64_t tokens = pages_ * shape.page_tokens * shape.kv_heads;
   const std::int64_t bytes = bytes_of(shape.kv_type);
-  device_keys_ = DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.key_width * bytes));
+  device_keys_ = DeviceArray<std::byte>(
+      static_cast<std::size_t>(tokens * (shape.key_width - shape.shared_width) * bytes));
+  device_shared_keys_ = DeviceArray<std::byte>(
+      static_cast<std::size_t>(tokens / shape.kv_heads * shape.shared_width * bytes));
   device_values_ =
       DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.value_width * bytes));
   const auto size = kernels::cuda::attention_scratch_size(std::ssize(shape.lengths), shape.heads,
@@ -132,31 +141,39 @@ void AttentionWorld::fill_pages() {
   const DeviceArray<std::int32_t> begins(rows.begins);
   const DeviceArray<std::int32_t> positions(rows.positions);
   const DeviceArray<std::int32_t> table(table_);
+  // Columns [first, first + width) of each head's `x_width`.
+  struct Columns {
+    std::int64_t heads, x_width, first, width;
+  };
   const auto store = [&](const std::vector<float>& from, DeviceArray<std::byte>& to,
-                         std::int64_t width) {
+                         const Columns& columns) {
+    const auto& [heads, x_width, first, width] = columns;
     const DeviceArray<std::byte> x = to_device(from, shape_.q_type);
-    kernels::cuda::store_paged(
-        {.sequences = {.count = std::ssize(rows.begins) - 1,
-                       .seq_begin = begins.data(),
-                       .positions = positions.data(),
-                       .rows = std::ssize(rows.positions) + 2},
-         .table = {table.data(), table_stride_, shape_.page_tokens},
-         .pages = {.data = to.data(),
-                   .type = shape_.kv_type,
-                   .page_stride = shape_.page_tokens * shape_.kv_heads * width,
-                   .token_stride = shape_.kv_heads * width,
-                   .head_stride = width},
-         .heads = shape_.kv_heads,
-         .width = width,
-         .x = x.data(),
-         .x_type = shape_.q_type,
-         .x_stride = shape_.kv_heads * width,
-         .x_head_stride = width},
-        {});
+    kernels::cuda::store_paged({.sequences = {.count = std::ssize(rows.begins) - 1,
+                                              .seq_begin = begins.data(),
+                                              .positions = positions.data(),
+                                              .rows = std::ssize(rows.positions) + 2},
+                                .table = {table.data(), table_stride_, shape_.page_tokens},
+                                .pages = {.data = to.data(),
+                                          .type = shape_.kv_type,
+                                          .page_stride = shape_.page_tokens * heads * width,
+                                          .token_stride = heads * width,
+                                          .head_stride = width},
+                                .heads = heads,
+                                .width = width,
+                                .x = x.data() + first * bytes_of(shape_.q_type),
+                                .x_type = shape_.q_type,
+                                .x_stride = shape_.kv_heads * x_width,
+                                .x_head_stride = x_width},
+                               {});
     finish();
   };
-  store(keys_, device_keys_, shape_.key_width);
-  if (!shape_.values_in_keys) store(values_, device_values_, shape_.value_width);
+  const std::int64_t own = shape_.key_width - shape_.shared_width;
+  store(keys_, device_keys_, {shape_.kv_heads, shape_.key_width, 0, own});
+  if (shape_.shared_width > 0)
+    store(keys_, device_shared_keys_, {1, shape_.key_width, own, shape_.shared_width});
+  if (!shape_.values_in_keys)
+    store(values_, device_values_, {shape_.kv_heads, shape_.value_width, 0, shape_.value_width});
 }
 
 std::vector<AttentionPiece> AttentionWorld::whole() const {
@@ -194,14 +211,16 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
   const DeviceArray<std::byte> out(
       static_cast<std::size_t>((count + how.more_rows) * out_stride * bytes_of(shape_.out_type)));
   partials_.poison();
-  const auto pages_of = [&](const DeviceArray<std::byte>& data, std::int64_t width) {
+  const auto pages_of = [&](const DeviceArray<std::byte>& data, std::int64_t heads,
+                            std::int64_t width) {
     return kernels::Pages{.data = data.data(),
                           .type = shape_.kv_type,
-                          .page_stride = shape_.page_tokens * shape_.kv_heads * width,
-                          .token_stride = shape_.kv_heads * width,
+                          .page_stride = shape_.page_tokens * heads * width,
+                          .token_stride = heads * width,
                           .head_stride = width};
   };
-  const kernels::Pages keys = pages_of(device_keys_, shape_.key_width);
+  const kernels::Pages keys =
+      pages_of(device_keys_, shape_.kv_heads, shape_.key_width - shape_.shared_width);
   kernels::Attention params{
       .sequences = {.count = std::ssize(pieces),
                     .seq_begin = begins.data(),
@@ -211,7 +230,11 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
                     .least_rows = rows.least},
       .table = {table.data(), table_stride_, shape_.page_tokens},
       .k = keys,
-      .v = shape_.values_in_keys ? keys : pages_of(device_values_, shape_.value_width),
+      .v = shape_.values_in_keys ? keys
+                                 : pages_of(device_values_, shape_.kv_heads, shape_.value_width),
+      .shared_k = shape_.shared_width > 0 ? pages_of(device_shared_keys_, 1, shape_.shared_width)
+                                          : kernels::Pages{},
+      .shared_width = shape_.shared_width,
       .heads = shape_.heads,
       .kv_heads = shape_.kv_heads,
       .key_width = shape_.key_width,

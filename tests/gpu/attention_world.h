@@ -21,6 +21,7 @@ struct AttentionCase {
   std::int64_t window = 0;
   bool sinks = false;
   bool values_in_keys = false;
+  std::int64_t shared_width = 0;  // last columns of keys that all kv heads have in common
   std::int64_t page_tokens = 16;
   std::vector<std::int64_t> lengths = {1, 70, 300};
 };
@@ -64,7 +65,7 @@ class AttentionWorld {
   // Every position of every sequence, f32 with values that bf16 holds.
   std::vector<float> queries_, keys_, values_;
   std::vector<float> sinks_;
-  DeviceArray<std::byte> device_keys_, device_values_;
+  DeviceArray<std::byte> device_keys_, device_shared_keys_, device_values_;
   DeviceArray<float> device_sinks_;
   DeviceArray<float> partials_;
   DeviceArray<std::int32_t> counters_;

@@ -16,7 +16,7 @@ inline constexpr std::int64_t block_positions = 64;
 template <class Isa>
 struct State {
   using Floats = typename Lanes<Isa>::Floats;
-  static constexpr std::int64_t vectors = max_head_width / 16;
+  static constexpr std::int64_t vectors = max_head_width / 16 + 1;  // shared columns apart
 
   Floats query[heads_a_task][vectors];
   Floats sums[heads_a_task][vectors];
@@ -45,20 +45,25 @@ template <class T>
   }
 }
 
-// scores[h][j] = scale * q[h] . k[j] for `count` positions.
+// scores[h][j] = scale * q[h] . k[j] for `count` positions. Columns that all kv heads share begin
+// with a vector of their own.
 template <class Isa, int heads, class KV>
 void score_block(const Attention& p, State<Isa>& state, std::int64_t head,
-                 const BlockRows<KV>& keys, std::int64_t count) {
+                 const BlockRows<KV>& keys, const BlockRows<KV>& shared_keys, std::int64_t count) {
   using L = Lanes<Isa>;
   using Floats = typename L::Floats;
   for (std::int64_t j = 0; j < count; ++j) {
     Floats dots[heads];
     for (Floats& dot : dots) dot = Floats{};
-    const KV* key = keys.rows[j];
-    for (std::int64_t i = 0, v = 0; i < p.key_width; i += L::count, ++v) {
-      const Floats k = L::read(key, i, p.key_width);
-      for (int h = 0; h < heads; ++h) dots[h] += state.query[head + h][v] * k;
-    }
+    std::int64_t v = 0;
+    const auto add = [&](const KV* key, std::int64_t width) {
+      for (std::int64_t i = 0; i < width; i += L::count, ++v) {
+        const Floats k = L::read(key, i, width);
+        for (int h = 0; h < heads; ++h) dots[h] += state.query[head + h][v] * k;
+      }
+    };
+    add(keys.rows[j], p.key_width - p.shared_width);
+    if (p.shared_width > 0) add(shared_keys.rows[j], p.shared_width);
     for (int h = 0; h < heads; ++h) state.scores[head + h][j] = L::sum(dots[h]) * p.scale;
   }
 }
@@ -112,15 +117,17 @@ void attend(const Attention& p, State<Isa>& state, std::int64_t sequence, std::i
   const std::int64_t kv_head = head / (p.heads / p.kv_heads);
   const std::int64_t end = std::int64_t{p.sequences.positions[row]} + 1;
   const std::int64_t begin = p.window > 0 && end > p.window ? end - p.window : 0;
-  BlockRows<KV> rows;  // NOLINT(*-member-init): filled block by block
+  BlockRows<KV> rows;    // NOLINT(*-member-init): filled block by block
+  BlockRows<KV> shared;  // NOLINT(*-member-init)
   for (std::int64_t first = begin; first < end;) {
     const std::int64_t cut = (first / block_positions + 1) * block_positions;
     const std::int64_t stop = cut < end ? cut : end;
     const std::int64_t count = stop - first;
     find_rows(p.table, p.k, sequence, kv_head, first, stop, rows);
+    if (p.shared_width > 0) find_rows(p.table, p.shared_k, sequence, 0, first, stop, shared);
     std::int64_t h = 0;
-    for (; h + 4 <= heads; h += 4) score_block<Isa, 4>(p, state, h, rows, count);
-    for (; h < heads; ++h) score_block<Isa, 1>(p, state, h, rows, count);
+    for (; h + 4 <= heads; h += 4) score_block<Isa, 4>(p, state, h, rows, shared, count);
+    for (; h < heads; ++h) score_block<Isa, 1>(p, state, h, rows, shared, count);
     for (h = 0; h < heads; ++h) soften<Isa>(state, h, count, p.value_width);
     find_rows(p.table, p.v, sequence, kv_head, first, stop, rows);
     for (h = 0; h + 4 <= heads; h += 4) add_values<Isa, 4>(p, state, h, rows, count);
@@ -138,13 +145,19 @@ void attention(const Attention& p, std::int64_t sequence, std::int64_t row, std:
   State<Isa> state;  // NOLINT(*-member-init)
   for (std::int64_t h = 0; h < heads; ++h) {
     const std::int64_t at = row * p.q_stride + (head + h) * p.q_head_stride;
-    for (std::int64_t i = 0, v = 0; i < p.key_width; i += L::count, ++v) {
-      state.query[h][v] = p.q_type == DType::f32
-                              ? L::read(static_cast<const float*>(p.q) + at, i, p.key_width)
-                              : L::read(static_cast<const Half*>(p.q) + at, i, p.key_width);
-    }
-    for (std::int64_t i = 0, v = 0; i < p.value_width; i += L::count, ++v)
-      state.sums[h][v] = typename L::Floats{};
+    std::int64_t v = 0;
+    const auto take = [&](std::int64_t first, std::int64_t width) {
+      for (std::int64_t i = 0; i < width; i += L::count, ++v) {
+        state.query[h][v] = p.q_type == DType::f32
+                                ? L::read(static_cast<const float*>(p.q) + at + first, i, width)
+                                : L::read(static_cast<const Half*>(p.q) + at + first, i, width);
+      }
+    };
+    const std::int64_t own = p.key_width - p.shared_width;
+    take(0, own);
+    take(own, p.shared_width);
+    for (std::int64_t i = 0, w = 0; i < p.value_width; i += L::count, ++w)
+      state.sums[h][w] = typename L::Floats{};
     // A sink stands in the softmax from the start.
     state.most[h] = p.sinks != nullptr ? p.sinks[head + h] : -__builtin_huge_valf();
     state.total[h] = p.sinks != nullptr ? 1.0F : 0.0F;

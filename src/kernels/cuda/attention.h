@@ -10,6 +10,7 @@
 namespace motley::kernels::cuda {
 
 void store_paged(const StorePaged& params, StreamHandle stream);
+void gather_paged(const GatherPaged& params, StreamHandle stream);
 
 // bf16 keys and values of widths 64/64, 128/128, 192/128 and 576/512 (values inside keys) go
 // through the tensor cores, with queries and softmax weights rounded to bf16; all else is float32.

@@ -135,6 +135,8 @@ TileParams params_of(const Attention& p) {
   return {.key_pages = {},
           .value_pages = {},
           .last_tokens = {},
+          .shared_pages = {},
+          .own_key_panels = static_cast<int>((p.key_width - p.shared_width) / 64),
           .page_tokens = static_cast<int>(p.table.page_tokens),
           .keys = view_of(p.k),
           .values = view_of(p.v),
@@ -193,10 +195,13 @@ void attend(const Attention& a, StreamHandle stream) {
     p.table = a.table.pages + first * a.table.stride;
     p.whole = a.batch_invariant && a.key_width == latent_width;
     int most_few = 0;
-    for (const Instance& few : found.few) most_few = std::max(most_few, few.most_rows);
+    // Keys of two kinds come as boxes only.
+    if (a.shared_width == 0)
+      for (const Instance& few : found.few) most_few = std::max(most_few, few.most_rows);
     if (packed > most_few) {
       const bool latent = a.key_width == latent_width;
-      p.key_pages = boxes_of(a.k, a.table, a.kv_heads, a.key_width, 16);
+      p.key_pages = boxes_of(a.k, a.table, a.kv_heads, a.key_width - a.shared_width, 16);
+      if (a.shared_width > 0) p.shared_pages = boxes_of(a.shared_k, a.table, 1, a.shared_width, 16);
       p.value_pages = boxes_of(a.v, a.table, a.kv_heads, a.value_width, 16);
       p.last_tokens = boxes_of(a.v, a.table, a.kv_heads, latent ? a.key_width : a.value_width, 1);
       p.least_rows = most_few + 1;
@@ -204,7 +209,7 @@ void attend(const Attention& a, StreamHandle stream) {
       const bool in_units = a.batch_invariant && found.many_in_units.kernel != nullptr;
       launch_tiles(in_units ? found.many_in_units : found.many, p, packed, stream);
     }
-    if (a.sequences.least_rows * p.group > most_few) continue;
+    if (most_few == 0 || a.sequences.least_rows * p.group > most_few) continue;
     const Instance& few = *std::ranges::find_if(found.few, [&](const Instance& each) {
       return each.most_rows >= std::min<std::int64_t>(packed, most_few);
     });
@@ -223,7 +228,9 @@ bool attention_uses_tiles(const Attention& p) {
   const std::int64_t page = p.table.page_tokens;
   const bool blocks =
       page >= 16 && (p.table.stride == 1 || std::has_single_bit(static_cast<std::uint64_t>(page)));
-  return p.k.type == DType::bf16 && has_widths(p.key_width, p.value_width) && blocks &&
+  const bool shared = p.shared_width == 0 || (!latent && p.shared_width % 64 == 0 &&
+                                              p.shared_k.type == DType::bf16 && copies(p.shared_k));
+  return p.k.type == DType::bf16 && has_widths(p.key_width, p.value_width) && blocks && shared &&
          copies(p.k) && copies(p.v) && (!latent || p.v.data == p.k.data) && aligned(p.q, 16) &&
          fits_16_bytes(p.q_stride, p.q_type) && fits_16_bytes(p.q_head_stride, p.q_type) &&
          aligned(p.out, 16) && fits_16_bytes(p.out_stride, p.out_type) &&

@@ -86,9 +86,15 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
     __syncthreads();
     for (int j = t / 32; j < positions; j += plain_warps) {
       const std::int64_t key = place(p.table, p.k, sequence, first + j, kv_head);
+      const std::int64_t own = p.key_width - p.shared_width;
       float dot = 0;
-      for (int i = lane; i < p.key_width; i += 32)
+      for (int i = lane; i < own; i += 32)
         dot = fmaf(s.query[i], read(p.k.data, kv_f32, key + i), dot);
+      if (p.shared_width > 0) {
+        const std::int64_t shared = place(p.table, p.shared_k, sequence, first + j, 0);
+        for (int i = lane; i < p.shared_width; i += 32)
+          dot = fmaf(s.query[own + i], read(p.shared_k.data, kv_f32, shared + i), dot);
+      }
       for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(0xFFFFFFFF, dot, d);
       if (lane == 0) s.scores[j] = dot * p.scale;
     }

@@ -203,10 +203,13 @@ __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& r
       const int box = lane + 32 * r;
       const int part = box / panels;
       const int position = base + part * rows_together;
-      if (box < boxes && part != cut)
-        copy_box(ring.block() + box % panels * S::panel_bytes + part * rows_together * 128, map,
-                 box % panels * 64, needed(position) ? position & page_mask : p.page_tokens,
-                 item.kv_head, page[r], ring.full());
+      if (box >= boxes || part == cut) continue;
+      const int panel = box % panels;
+      const bool shared = keys && !S::latent && panel >= p.own_key_panels;
+      copy_box(ring.block() + panel * S::panel_bytes + part * rows_together * 128,
+               shared ? &p.shared_pages : map, (shared ? panel - p.own_key_panels : panel) * 64,
+               needed(position) ? position & page_mask : p.page_tokens, shared ? 0 : item.kv_head,
+               page[r], ring.full());
     }
     if (cut >= 0 && cut < S::block / rows_together) {
       const int first = base + cut * rows_together;

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/grouped/ring.cuh"
 #include "kernels/cuda/grouped/widen.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -116,6 +117,45 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
   }
 }
 
+// The same where lanes multiply base weights too (multiply_int4_few): nothing here is wgmma's.
+template <class S, int N>
+__device__ inline void expand_few(float (&acc)[N / 2], Ring& ring, int warpgroup) {
+  const int t = thread_here() % 128;
+  const int lane = t % 32;
+  const std::uint32_t own_a =
+      warpgroup * S::delta_steps * 2048 + swizzled(t / 32 * 16 + lane % 16, lane / 16, 32);
+  // N = 8: the last two blocks of 8 x 8 are the next step's
+  const std::uint32_t own_b =
+      S::weight_bytes + (N == 8 ? lane / 16 * 256 : 0) +
+      swizzled(N == 8 ? lane % 8 : lane % 8 + lane / 16 * 8, lane / 8 % 2, 32);
+  for (bool last = false; !last;) {
+    bar_wait(ring.full_bar(), ring.parity);
+    last = ring.steps[ring.slot] >= last_steps;
+    const int steps = ring.steps[ring.slot] % last_steps;
+    const std::uint32_t stage = ring.data();
+    std::uint32_t b[4];
+#pragma unroll
+    for (int step = 0; step < S::delta_steps; ++step) {
+      if (step >= steps) break;
+      std::uint32_t a[4];
+      if constexpr (S::f8) {
+        widen_b_step(stage + (warpgroup * S::delta_steps + step) * 2048, t, a);
+      } else {
+        load_matrix_x4(a, stage + own_a + step * 2048);
+      }
+      if (N == 16 || step % 2 == 0) load_matrix_x4(b, stage + own_b + step * (N * 32));
+#pragma unroll
+      for (int n = 0; n < N / 8; ++n) {
+        const int at = N == 8 ? step % 2 * 2 : 2 * n;
+        multiply_add(*reinterpret_cast<float(*)[4]>(&acc[4 * n]), a[0], a[1], a[2], a[3], b[at],
+                     b[at + 1]);
+      }
+    }
+    ring.release_read(ring.slot);
+    ring.next();
+  }
+}
+
 // What the second warpgroup does while the first one shrinks: in FP8 it widens the stages.
 template <class S>
 __device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSignals& widened) {
@@ -188,9 +228,9 @@ __device__ inline void shrink(const LayerParams& p, const Tables& tables, const 
   const SeamDeltas& seam = p.seam[item.seam()];
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
-  const DeltaEntry* const terms =
-      tables.entries[item.seam()] + static_cast<std::size_t>(item.first_piece) * p.most_terms;
-  for (int i = 0; i < p.most_terms; ++i) {
+  const DeltaEntry* const terms = tables.entries[item.seam()] +
+                                  static_cast<std::size_t>(item.first_piece) * p.deltas.most_terms;
+  for (int i = 0; i < p.deltas.most_terms; ++i) {
     const int rank = terms[i].rank;
     if (rank == 0) break;
     for (int first = 0; first < rank; first += rank_block) {

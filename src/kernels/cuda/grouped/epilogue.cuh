@@ -5,6 +5,7 @@
 #include "kernels/cuda/grouped/adapters.cuh"
 #include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/multiply.cuh"
+#include "kernels/cuda/grouped/multiply_int4.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -176,11 +177,25 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   const bool fence = s.copied && first;
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence);
+  } else if constexpr (S::by_warps) {
+    multiply_int4_few<S, N>(acc[0], s.ring, steps, s.warpgroup);
   } else {
     multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
   }
   if constexpr (S::lora) {
-    if (item.first_piece < item.last_piece) expand<S, N>(acc, s.ring, s.warpgroup);
+    if (item.first_piece < item.last_piece) {
+      if constexpr (S::by_warps) {
+        expand_few<S, N>(acc[0], s.ring, s.warpgroup);
+      } else {
+        expand<S, N>(acc, s.ring, s.warpgroup);
+      }
+    }
+  }
+  if constexpr (!S::bf16) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / int4_unit;
   }
   const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
@@ -189,7 +204,6 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
     for (int r = 0; r < S::blocks; ++r)
       store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
     if (!S::lora && l.phase != Phase::both) return;
-    fence_async_all();  // the down tiles read h by TMA
     consumer_barrier(s.warpgroup);
     // behind the barrier one thread's release orders what all have written
     if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);

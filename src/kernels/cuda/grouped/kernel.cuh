@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   Ring ring;
   ring.stages = (smem_addr(shared) + 1023) & ~1023U;
   ring.depth = l.depth;
-  ring.every_lane = !S::bf16;
+  ring.every_lane = S::every_lane;
   ring.steps = stage_steps;
   ring.stage_bytes = S::weight_bytes + l.token_bytes;
   ring.full = smem_addr(bars);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     // a stage is full with the weights' bytes and the token threads' arrivals
     for (int i = 0; i < l.depth; ++i) {
       bar_init(ring.full + 8 * i, 1 + arrivals);
-      bar_init(ring.empty + 8 * i, S::bf16 ? consumer_warps : 32 * consumer_warps);
+      bar_init(ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
     }
     for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
     for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(widened.bars + 8 * i, 4);
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
                 .routed = load_l2(&p.plan.expert_begin[p.experts]),
                 .piece_begin = p.plan.piece_begin,
                 .pieces = p.plan.pieces,
-                .entries = {p.seam[0].entries, p.seam[1].entries}};
+                .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
     }
   }
   __syncthreads();

@@ -21,24 +21,16 @@ inline constexpr int inside_lora_pairs = 128;
 inline constexpr int inside_small_pairs = 64;
 inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
 
-// What a piece's term adds at one seam.
-struct DeltaEntry {
-  const unsigned char* a;
-  const unsigned char* b;
-  std::int16_t rank;    // a multiple of 16; 0: absent
-  std::int16_t split;   // columns below it take scale[0]
-  std::int32_t column;  // its first column in the rows of rank space
-  float scale[2];
-};
-static_assert(sizeof(DeltaEntry) == 32);
-
 // Adapters of a batch at one seam.
 struct SeamDeltas {
-  DeltaEntry* entries;  // [pieces, most_terms]
-  Bf16* rank_rows;      // [pairs, pitch] by place
+  Bf16* rank_rows;  // [pairs, pitch] by place
   int pitch;
   int* done;  // [tiles] pieces whose rank rows are there
 };
+
+// int4 weights become bf16 times this, and rows of rank space beside them have the same unit: so
+// have the sums, until they are stored.
+inline constexpr float int4_unit = 0x1p-64F;
 
 // Counters of a run are zero when it begins; it makes those of the next run zero, which are the
 // ones that the run before it used.
@@ -72,9 +64,7 @@ struct LayerParams {
   Counters counters;
   SeamDeltas seam[2];
   const int* labels;  // [tokens]
-  const int* term_begin;
-  const AdapterTerm* terms;
-  int layer, most_terms;
+  PlanDeltas deltas;
 };
 
 // Which items a launch walks.
@@ -120,7 +110,10 @@ struct TileShape {
   static constexpr bool shrinks = lora && blocks == 1;  // others find rows of rank space made
   static constexpr int factor_bytes = f8 ? 1 : 2;       // of a number of an adapter
   static constexpr bool bf16 = format == ExpertFormat::bf16;
-  static constexpr bool small = blocks == 1;  // decode: token rows may come by boxes
+  static constexpr bool small = blocks == 1;        // decode: token rows may come by boxes
+  static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
+  // lanes read weights themselves where nothing but wgmma's waits orders them
+  static constexpr bool every_lane = !bf16 && !by_warps;
   static constexpr int rows = warpgroups * blocks * 64;
   static constexpr int threads = 128 * (warpgroups + 1);
   static constexpr int atoms = bf16 ? 1 : 2;  // 64 k each, of a stage

@@ -53,6 +53,15 @@ struct SlotSignals {
   }
 };
 
+// Four 8x8 blocks of bf16: lane l names the address of row l % 8 of block l / 8, and gets of each
+// block row l / 4, columns 2 (l % 4) and the next.
+__device__ inline void load_matrix_x4(std::uint32_t (&r)[4], std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
 enum class ItemKind : int { end, gate_up, down, shrink_gate_up, shrink_down };
 
 struct Item {
@@ -167,9 +176,9 @@ class EntryWalk {
   __device__ EntryWalk(const LayerParams& p, const Tables& tables, const Item& item)
       : entries_(tables.entries[item.seam()]),
         pieces_(tables.pieces),
-        terms_(p.most_terms),
-        at_(item.first_piece * p.most_terms),
-        end_(item.last_piece * p.most_terms) {
+        terms_(p.deltas.most_terms),
+        at_(item.first_piece * p.deltas.most_terms),
+        end_(item.last_piece * p.deltas.most_terms) {
     load();
   }
 
