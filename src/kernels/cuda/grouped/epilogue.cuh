@@ -171,6 +171,15 @@ struct ConsumerState {
   bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
   bool sum;
   SlotSignals widened;  // FP8: a shrink's stage is bf16
+  // A tile of gate_up that is stored and not yet said to be, or -1. The release takes until all
+  // that the block has written is there.
+  int stored = -1;
+
+  __device__ void tell(const LayerParams& p) {
+    // one thread's, behind the warpgroup's barrier
+    if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
+    stored = -1;
+  }
 };
 
 // Sums the tokens of which this tile was the last to be stored, for this warpgroup's 64 columns.
@@ -211,8 +220,12 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   const bool first = item.kind == ItemKind::gate_up;
   const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
   const bool fence = s.copied && first;
+  const auto tell = [&] {
+    if constexpr (S::tells_late) s.tell(p);
+  };
+  if (!first) tell();  // a down tile may wait for the one before it
   if constexpr (S::bf16) {
-    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence);
+    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, tell);
   } else if constexpr (S::by_warps) {
     multiply_int4_few<S, N>(acc[0], s.ring, steps, s.warpgroup);
   } else {
@@ -233,14 +246,14 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / int4_unit;
   }
-  const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
   if (first) {
     store_gate_up<S::blocks, N>(acc, p, item, row / 2, s.buffers);
     if (!S::lora && l.phase != Phase::both) return;
+    tell();  // where there was no second step
     consumer_barrier(s.warpgroup);
-    // behind the barrier one thread's release orders what all have written
-    if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);
+    s.stored = item.tile;
+    if constexpr (!S::tells_late) s.tell(p);
   } else {
     store_down<S::blocks, N>(acc, p, item, row, s.buffers);
     if constexpr (S::small) {

@@ -174,6 +174,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
         if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
       queue.pop();
     }
+    if constexpr (S::tells_late) s.tell(p);
   }
 }
 
