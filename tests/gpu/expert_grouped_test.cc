@@ -57,8 +57,10 @@ std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pai
            .in_turn = true,
            .one_launch = true,
            .sum_inside = small});
-    for (const int width : {8, 16})
+    for (const int width : {8, 16}) {
       add({.width = width, .inside = inside, .one_launch = true, .sum_inside = small});
+      add({.width = width, .inside = inside, .one_launch = true});
+    }
   }
   add({.width = 16, .gather = Gather::copies});
   add({.width = 16, .gather = Gather::copies, .one_launch = true, .sum_inside = small});

@@ -100,6 +100,11 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
       make_inside_plan<S::lora>(
           p, plan,
           *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
+    // for the sum, where that is a launch of its own
+    if (inside && !l.sum && blockIdx.x == 0) {
+      if (t < p.pairs) p.plan.places[t] = plan.places[t];
+      if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
+    }
   }
   if (t == 0) {
     if constexpr (S::inside > 0) {
