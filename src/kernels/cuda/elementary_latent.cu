@@ -11,9 +11,7 @@ namespace {
 struct Cut {
   NormTeam team;
   unsigned latent_blocks = 0;
-  // Of a head of q; a four of pairs is two of numbers.
-  unsigned turned_fours = 0;
-  unsigned fours = 0;
+  unsigned fours = 0;  // that are written of a head of q
   unsigned heads_a_block = 0;
 };
 
@@ -59,14 +57,19 @@ __device__ void prepare_queries(const PrepareLatent& p, const Cut& cut) {
   const float* const from = p.q + row * p.q_stride + head * p.q_head_stride;
   Out* const to =
       static_cast<Out*>(p.out) + row * p.out_stride + head * p.out_head_stride - p.out_from;
+  const float* const cosines = p.cos_sin + row * 2 * p.pairs;
   const std::int64_t kept = p.width - 2 * p.pairs;
-  if (four < cut.turned_fours) {
-    write_pairs<whole>(to + kept, p.pairs, p.interleaved,
-                       turned_pairs<whole>(from + kept, p.cos_sin + row * 2 * p.pairs, p.pairs,
-                                           p.interleaved, 4 * four));
+  const std::int64_t at = p.out_from + 4 * four;
+  if constexpr (whole) {
+    Four value = read_four<true>(from, at, p.width);
+    if (at >= kept)
+      value = turned_four(from + kept, cosines, p.pairs, p.interleaved, at - kept, value);
+    write_four<true>(to, at, p.width, value);
   } else {
-    const std::int64_t at = p.out_from + 4 * (four - cut.turned_fours);
-    write_four<whole>(to, at, kept, read_four<whole>(from, at, kept));
+    for (std::int64_t i = at; i < min(at + 4, p.width); ++i)
+      to[i] = narrow<Out>(
+          i < kept ? from[i]
+                   : turned_number(from + kept, cosines, p.pairs, p.interleaved, i - kept));
   }
 }
 
@@ -95,15 +98,11 @@ bool in_whole_fours(const PrepareLatent& p) {
 
 void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
   if (p.rows <= 0) return;
-  const auto fours_of = [](std::int64_t numbers) {
-    return static_cast<unsigned>((numbers + 3) / 4);
-  };
   Cut cut;
   cut.team = norm_team(p.latent);
   const auto threads = static_cast<unsigned>(cut.team.threads * cut.team.parts);
   cut.latent_blocks = static_cast<unsigned>((p.rows + cut.team.parts - 1) / cut.team.parts);
-  cut.turned_fours = fours_of(p.pairs);
-  cut.fours = cut.turned_fours + fours_of(p.width - 2 * p.pairs - p.out_from);
+  cut.fours = static_cast<unsigned>((p.width - p.out_from + 3) / 4);
   MOTLEY_CHECK(cut.fours <= threads, "a head that a block's threads hold");
   cut.heads_a_block = threads / cut.fours;
   const auto heads = static_cast<unsigned>(p.rows * p.heads);
