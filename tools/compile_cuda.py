@@ -24,7 +24,7 @@ SUFFIX = ".compile.json"
 NO_SPILLS = [
     r"grouped_kernel<.*Pages0>, (8, 3|16, 2|160, 1)>",
     r"grouped_kernel<.*, 128, 1>",
-    r"(combine|count_pairs|count_pieces|deal_pairs|write_pieces|sort_by_label|resolve)",
+    r"(combine|count_pairs|count_pieces|deal_pairs|write_pieces|sort_by_label)",
     r"(multiply|multiply_slab<.*>|shrink|shrink_all<.*>|expand|activate|route_rows|norm_and_route_rows)",
 ]
 

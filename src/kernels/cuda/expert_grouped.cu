@@ -5,7 +5,6 @@
 #include "kernels/cuda/expert_grouped.h"
 #include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/instances.h"
-#include "kernels/cuda/grouped/resolve.cuh"
 #include "kernels/cuda/grouped/shrinks.h"
 
 namespace motley::kernels::cuda {
@@ -22,20 +21,6 @@ __global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
   for (int column = static_cast<int>(threadIdx.x) * 8; column < p.hidden;
        column += combine_threads * 8)
     combine_chunk<8>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
-}
-
-constexpr int resolve_threads = 128;
-
-// A thread a piece and seam.
-__global__ void __launch_bounds__(resolve_threads) resolve(LayerParams p) {
-  launch_dependents();
-  wait_for_previous_grid();
-  const int i = static_cast<int>(blockIdx.x * resolve_threads + threadIdx.x);
-  const int piece = i / 2;
-  if (piece >= p.plan.piece_begin[p.plan.tile_begin[p.experts]]) return;
-  const ExpertPiece at = p.plan.pieces[piece];
-  resolve_terms(p, at.label, p.plan.tiles[at.tile].expert, i % 2,
-                p.seam[i % 2].entries + static_cast<std::size_t>(piece) * p.most_terms);
 }
 
 // Cuts scratch into arrays, each on a boundary of 256 bytes.
@@ -104,7 +89,7 @@ Scratch cut_scratch(const GroupedExperts& g) {
     p.plan.pieces = cut.take<ExpertPiece>(pairs);
     const int ranks[2] = {g.deltas.most_gate_up_rank, g.deltas.most_down_rank};
     for (int seam = 0; seam < 2; ++seam) {
-      p.seam[seam].entries = cut.take<DeltaEntry>(pairs * g.deltas.most_terms);
+      p.deltas.entries[seam] = cut.take<DeltaEntry>(pairs * g.deltas.most_terms);
       p.seam[seam].pitch = ranks[seam];
       p.seam[seam].rank_rows = cut.take<Bf16>(pairs * ranks[seam]);
     }
@@ -184,29 +169,26 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.out = g.out;
   p.out_f32 = g.out_type == DType::f32;
   p.labels = g.deltas.labels;
-  p.term_begin = g.deltas.term_begin;
-  p.terms = g.deltas.terms;
-  p.layer = g.deltas.layer;
-  p.most_terms = g.deltas.most_terms;
-  p.unit = g.weights.format == ExpertFormat::int4 ? int4_unit : 1.0F;
+  p.deltas.term_begin = g.deltas.term_begin;
+  p.deltas.terms = g.deltas.terms;
+  p.deltas.layer = g.deltas.layer;
+  p.deltas.most_terms = g.deltas.most_terms;
+  p.deltas.unit = g.weights.format == ExpertFormat::int4 ? int4_unit : 1.0F;
   return p;
 }
 
-Result<void> plan_and_resolve(const GroupedExperts& g, const LayerParams& p, StreamHandle stream) {
+Result<void> plan(const GroupedExperts& g, const LayerParams& p, StreamHandle stream) {
   const bool lora = g.deltas.labels != nullptr;
-  MOTLEY_TRY_VOID(plan_experts({.tokens = g.tokens,
-                                .experts_per_token = g.experts_per_token,
-                                .experts = g.shape.experts,
-                                .ids = g.ids,
-                                .labels = g.deltas.labels,
-                                .tokens_by_label = lora ? g.deltas.tokens_by_label : nullptr,
-                                .tile_places = p.tile_places,
-                                .plan = p.plan},
-                               stream));
-  if (!lora) return {};
-  const auto blocks = static_cast<unsigned>((2 * p.pairs + resolve_threads - 1) / resolve_threads);
-  return launch("the adapters of a plan", resolve, {.grid = blocks, .threads = resolve_threads},
-                stream, p);
+  return plan_experts({.tokens = g.tokens,
+                       .experts_per_token = g.experts_per_token,
+                       .experts = g.shape.experts,
+                       .ids = g.ids,
+                       .labels = g.deltas.labels,
+                       .tokens_by_label = lora ? g.deltas.tokens_by_label : nullptr,
+                       .tile_places = p.tile_places,
+                       .deltas = p.deltas,
+                       .plan = p.plan},
+                      stream);
 }
 
 // 228 KB of shared memory a multiprocessor, 1 KB of it a block's own; stages on 1 KB.
@@ -377,7 +359,7 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   MOTLEY_TRY(LaunchParams l, launch_params(tiles, p, kernel, lora, shared));
   KernelMaps maps{};
   MOTLEY_TRY_VOID(make_maps(maps, params, p, kernel));
-  if (!tiles.inside) MOTLEY_TRY_VOID(plan_and_resolve(params, p, stream));
+  if (!tiles.inside) MOTLEY_TRY_VOID(plan(params, p, stream));
   const auto grid = static_cast<unsigned>(params.multiprocessors * tiles.blocks_per_sm);
   const auto shrink = [&](int seam) -> Result<void> {
     if (!lora || small) return {};

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cuda/expert_factors.cuh"
 #include "kernels/cuda/expert_plan.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -67,55 +68,102 @@ __global__ void __launch_bounds__(block_pairs) count_pairs(PlanExperts p) {
   launch_dependents();
 }
 
+// An expert and a label in one number.
+struct Group {
+  static constexpr int expert_bit = 16;
+  static_assert(most_labels < 1 << expert_bit);
+  unsigned bits;
+
+  __device__ static Group of(int expert, int label) {
+    return {static_cast<unsigned>(expert) << expert_bit | static_cast<unsigned>(label + 1)};
+  }
+  __device__ int expert() const { return static_cast<int>(bits >> expert_bit); }
+  __device__ int label() const { return static_cast<int>(bits & ((1U << expert_bit) - 1)) - 1; }
+};
+
+// The plan as it lies in global memory ...
+struct PlanInMemory {
+  const PlanExperts& p;
+
+  __device__ Group group(int place) const {
+    return Group::of(p.ids[p.plan.order[place]], p.labels[p.plan.tokens[place]]);
+  }
+  __device__ int begin(int expert) const { return p.plan.expert_begin[expert]; }
+  __device__ int tile(int expert) const { return p.plan.tile_begin[expert]; }
+};
+
+// ... and in the shared memory of the one block that makes it.
+struct PlanInBlock {
+  const Group* groups;  // of a place
+  const int* begins;    // [experts + 1] first places
+  const int* tiles;     // [experts + 1] first tiles
+
+  __device__ Group group(int place) const { return groups[place]; }
+  __device__ int begin(int expert) const { return begins[expert]; }
+  __device__ int tile(int expert) const { return tiles[expert]; }
+};
+
 // Whether a piece begins or ends at a place, and in which tile the place is.
 struct PieceEdge {
-  bool in_piece;
   bool begins;
   bool ends;
   bool begins_tile;
   int tile;
-  int label;
+  Group group;
 };
 
-__device__ PieceEdge piece_edge(const PlanExperts& p, int place, int routed) {
+template <class Plan>
+__device__ PieceEdge piece_edge(const Plan& plan, int place, int routed, int tile_places) {
   PieceEdge edge{};
   if (place >= routed) return edge;
-  const ExpertPlan& plan = p.plan;
-  const int expert = p.ids[plan.order[place]];
-  const int within = place - plan.expert_begin[expert];
-  edge.tile = plan.tile_begin[expert] + within / p.tile_places;
-  edge.begins_tile = within % p.tile_places == 0;
-  edge.label = p.labels[plan.tokens[place]];
-  edge.in_piece = edge.label >= 0;
-  edge.begins =
-      edge.in_piece && (edge.begins_tile || p.labels[plan.tokens[place - 1]] != edge.label);
-  edge.ends = edge.in_piece &&
-              ((within + 1) % p.tile_places == 0 || place + 1 == plan.expert_begin[expert + 1] ||
-               p.labels[plan.tokens[place + 1]] != edge.label);
+  edge.group = plan.group(place);
+  const int expert = edge.group.expert();
+  const int within = place - plan.begin(expert);
+  edge.tile = plan.tile(expert) + within / tile_places;
+  edge.begins_tile = within % tile_places == 0;
+  if (edge.group.label() < 0) return edge;
+  edge.begins = edge.begins_tile || plan.group(place - 1).bits != edge.group.bits;
+  edge.ends = (within + 1) % tile_places == 0 || place + 1 == routed ||
+              plan.group(place + 1).bits != edge.group.bits;
   return edge;
 }
 
-// One block's places; `before` pieces begin in earlier blocks. Returns how many begin here.
-__device__ int write_block_pieces(const PlanExperts& p, int block, int before, int routed,
-                                  int* warp_sums) {
-  const int place = block * block_pairs + static_cast<int>(threadIdx.x);
-  const PieceEdge edge = piece_edge(p, place, routed);
+// The pieces of one block's places, and what those that begin there have of adapters; `before`
+// pieces begin in earlier blocks. Returns how many begin here.
+template <class Plan>
+__device__ int write_block_pieces(const PlanExperts& p, const Plan& plan, int block, int before,
+                                  int routed, int* warp_sums) {
+  __shared__ Group begun[block_pairs];
+  const int t = static_cast<int>(threadIdx.x);
+  const int place = block * block_pairs + t;
+  const PieceEdge edge = piece_edge(plan, place, routed, p.tile_places);
   int total = 0;
-  const int first = before + block_exclusive_sum(edge.begins ? 1 : 0, warp_sums, total);
-  const int mine = edge.begins ? first : first - 1;
-  if (edge.begins_tile) p.plan.piece_begin[edge.tile] = first;
+  const int first = block_exclusive_sum(edge.begins ? 1 : 0, warp_sums, total);
+  const int mine = before + (edge.begins ? first : first - 1);
+  if (edge.begins_tile) p.plan.piece_begin[edge.tile] = before + first;
   if (edge.begins) {
+    begun[first] = edge.group;
     p.plan.pieces[mine].tile = edge.tile;
-    p.plan.pieces[mine].label = edge.label;
+    p.plan.pieces[mine].label = edge.group.label();
     p.plan.pieces[mine].begin = place;
   }
   if (edge.ends) p.plan.pieces[mine].end = place + 1;
+  if (p.deltas.most_terms == 0) return total;
+  __syncthreads();
+  for (int i = t; i < 2 * total; i += block_pairs) {
+    const Group group = begun[i / 2];
+    resolve_terms(
+        p.deltas, group.label(), group.expert(), i % 2,
+        p.deltas.entries[i % 2] + static_cast<std::size_t>(before + i / 2) * p.deltas.most_terms);
+  }
   return total;
 }
 
 __global__ void __launch_bounds__(block_pairs) deal_pairs(PlanExperts p) {
   extern __shared__ unsigned short warp_counts[];  // [warps][experts + 1]
   __shared__ int begins[most_experts + 1];
+  __shared__ int first_tiles[most_experts + 1];
+  __shared__ Group groups[block_pairs];
   __shared__ int warp_sums[32];
   launch_dependents();
   wait_for_previous_grid();
@@ -163,6 +211,7 @@ __global__ void __launch_bounds__(block_pairs) deal_pairs(PlanExperts p) {
   const int tiles = t < p.experts ? (total + p.tile_places - 1) / p.tile_places : 0;
   int all_tiles = 0;
   const int first_tile = block_exclusive_sum(tiles, warp_sums, all_tiles);
+  if (t < buckets) first_tiles[t] = first_tile;
   if (block == 0 && t < buckets) {
     plan.expert_begin[t] = begin;
     plan.tile_begin[t] = first_tile;
@@ -176,19 +225,22 @@ __global__ void __launch_bounds__(block_pairs) deal_pairs(PlanExperts p) {
     plan.order[place] = pair;
     plan.tokens[place] = pair / p.experts_per_token;
     plan.places[pair] = place;
+    if (p.labels != nullptr && blocks == 1)
+      groups[place] = Group::of(bucket, p.labels[pair / p.experts_per_token]);
   }
   if (p.labels == nullptr || blocks > 1) return;
   __syncthreads();
-  const int pieces = write_block_pieces(p, 0, 0, plan.expert_begin[p.experts], warp_sums);
-  if (t == 0) plan.piece_begin[plan.tile_begin[p.experts]] = pieces;
+  const PlanInBlock made{.groups = groups, .begins = begins, .tiles = first_tiles};
+  const int pieces = write_block_pieces(p, made, 0, 0, begins[p.experts], warp_sums);
+  if (t == 0) plan.piece_begin[first_tiles[p.experts]] = pieces;
 }
 
 __global__ void __launch_bounds__(block_pairs) count_pieces(PlanExperts p) {
   launch_dependents();
   wait_for_previous_grid();
   const int place = static_cast<int>(blockIdx.x * block_pairs + threadIdx.x);
-  const int count =
-      __syncthreads_count(piece_edge(p, place, p.plan.expert_begin[p.experts]).begins);
+  const int count = __syncthreads_count(
+      piece_edge(PlanInMemory{p}, place, p.plan.expert_begin[p.experts], p.tile_places).begins);
   if (threadIdx.x == 0) p.plan.block_counts[blockIdx.x] = count;
 }
 
@@ -203,7 +255,7 @@ __global__ void __launch_bounds__(block_pairs) write_pieces(PlanExperts p) {
   int all_before = 0;
   block_exclusive_sum(before, warp_sums, all_before);
   const int routed = p.plan.expert_begin[p.experts];
-  const int pieces = write_block_pieces(p, block, all_before, routed, warp_sums);
+  const int pieces = write_block_pieces(p, PlanInMemory{p}, block, all_before, routed, warp_sums);
   if (blockIdx.x + 1 == gridDim.x && threadIdx.x == 0)
     p.plan.piece_begin[p.plan.tile_begin[p.experts]] = all_before + pieces;
 }

@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "base/stream_handle.h"
+#include "kernels/adapter_tables.h"
 
 // The (token, expert) pairs of one layer, sorted on the device: by expert, then label, then pair
 // number, as plan::Plan does on the host. Pair number token * experts_per_token + slot. A place is
@@ -28,6 +29,27 @@ struct ExpertPiece {
   std::int32_t label;
   std::int32_t begin;
   std::int32_t end;
+};
+
+// What a term of a piece's label adds at one seam.
+struct DeltaEntry {
+  const unsigned char* a;  // images
+  const unsigned char* b;
+  std::int16_t rank;    // a multiple of 16; 0: absent
+  std::int16_t split;   // columns below it take scale[0]
+  std::int32_t column;  // its first column in the rows of rank space
+  float scale[2];
+};
+static_assert(sizeof(DeltaEntry) == 32);
+
+// The adapters of a layer's labels, for a plan that looks up what each piece has of them.
+struct PlanDeltas {
+  const std::int32_t* term_begin = nullptr;  // [labels + 1]
+  const AdapterTerm* terms = nullptr;
+  int layer = 0;
+  int most_terms = 0;           // of a label; 0: nothing is looked up
+  float unit = 1;               // multiplies all scales
+  DeltaEntry* entries[2] = {};  // of a seam: [pieces, most_terms], the absent behind the others
 };
 
 // Device memory; `pairs` is tokens x experts_per_token. Pairs whose id is negative or not below
@@ -54,6 +76,7 @@ struct PlanExperts {
   // [tokens] by ascending label, then token: sort_tokens_by_label()'s; null where labels is null.
   const std::int32_t* tokens_by_label = nullptr;
   int tile_places = 0;  // most places of a tile
+  PlanDeltas deltas{};
   ExpertPlan plan{};
 };
 

@@ -228,9 +228,9 @@ __device__ inline void shrink(const LayerParams& p, const Tables& tables, const 
   const SeamDeltas& seam = p.seam[item.seam()];
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
-  const DeltaEntry* const terms =
-      tables.entries[item.seam()] + static_cast<std::size_t>(item.first_piece) * p.most_terms;
-  for (int i = 0; i < p.most_terms; ++i) {
+  const DeltaEntry* const terms = tables.entries[item.seam()] +
+                                  static_cast<std::size_t>(item.first_piece) * p.deltas.most_terms;
+  for (int i = 0; i < p.deltas.most_terms; ++i) {
     const int rank = terms[i].rank;
     if (rank == 0) break;
     for (int first = 0; first < rank; first += rank_block) {

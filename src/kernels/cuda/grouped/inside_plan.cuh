@@ -2,7 +2,8 @@
 // round trip through L2. The order of expert_plan.h: by expert, then label, then pair.
 #pragma once
 
-#include "kernels/cuda/grouped/resolve.cuh"
+#include "kernels/cuda/expert_factors.cuh"
+#include "kernels/cuda/grouped/layer.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -150,8 +151,8 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
     __syncthreads();
     for (int i = t; i < 2 * piece_count; i += static_cast<int>(blockDim.x)) {
       const ExpertPiece& piece = s.pieces[i / 2];
-      resolve_terms(p, piece.label, s.tiles[piece.tile].expert, i % 2,
-                    &s.entries[i % 2][i / 2 * p.most_terms]);
+      resolve_terms(p.deltas, piece.label, s.tiles[piece.tile].expert, i % 2,
+                    &s.entries[i % 2][i / 2 * p.deltas.most_terms]);
     }
   }
   fence_async_shared();  // the ring's copies overwrite the scratch

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
                 .routed = load_l2(&p.plan.expert_begin[p.experts]),
                 .piece_begin = p.plan.piece_begin,
                 .pieces = p.plan.pieces,
-                .entries = {p.seam[0].entries, p.seam[1].entries}};
+                .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
     }
   }
   __syncthreads();

@@ -21,21 +21,9 @@ inline constexpr int inside_lora_pairs = 128;
 inline constexpr int inside_small_pairs = 64;
 inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
 
-// What a piece's term adds at one seam.
-struct DeltaEntry {
-  const unsigned char* a;
-  const unsigned char* b;
-  std::int16_t rank;    // a multiple of 16; 0: absent
-  std::int16_t split;   // columns below it take scale[0]
-  std::int32_t column;  // its first column in the rows of rank space
-  float scale[2];
-};
-static_assert(sizeof(DeltaEntry) == 32);
-
 // Adapters of a batch at one seam.
 struct SeamDeltas {
-  DeltaEntry* entries;  // [pieces, most_terms]
-  Bf16* rank_rows;      // [pairs, pitch] by place
+  Bf16* rank_rows;  // [pairs, pitch] by place
   int pitch;
   int* done;  // [tiles] pieces whose rank rows are there
 };
@@ -76,10 +64,7 @@ struct LayerParams {
   Counters counters;
   SeamDeltas seam[2];
   const int* labels;  // [tokens]
-  const int* term_begin;
-  const AdapterTerm* terms;
-  int layer, most_terms;
-  float unit;  // of sums: 1, or int4_unit
+  PlanDeltas deltas;
 };
 
 // Which items a launch walks.

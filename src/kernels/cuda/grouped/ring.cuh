@@ -176,9 +176,9 @@ class EntryWalk {
   __device__ EntryWalk(const LayerParams& p, const Tables& tables, const Item& item)
       : entries_(tables.entries[item.seam()]),
         pieces_(tables.pieces),
-        terms_(p.most_terms),
-        at_(item.first_piece * p.most_terms),
-        end_(item.last_piece * p.most_terms) {
+        terms_(p.deltas.most_terms),
+        at_(item.first_piece * p.deltas.most_terms),
+        end_(item.last_piece * p.deltas.most_terms) {
     load();
   }
 

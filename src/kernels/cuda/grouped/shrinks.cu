@@ -175,8 +175,8 @@ __device__ void shrink_piece(const LayerParams& p, const ExpertPiece& piece, int
   }
   const SeamDeltas& deltas = p.seam[seam];
   const DeltaEntry* const entries =
-      deltas.entries + static_cast<std::size_t>(number) * p.most_terms;
-  for (int term = 0; term < p.most_terms; ++term) {
+      p.deltas.entries[seam] + static_cast<std::size_t>(number) * p.deltas.most_terms;
+  for (int term = 0; term < p.deltas.most_terms; ++term) {
     const DeltaEntry entry = entries[term];
     if (entry.rank == 0) return;
     const std::size_t column_bytes =
