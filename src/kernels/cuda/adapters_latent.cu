@@ -142,7 +142,7 @@ struct Shared {
 };
 template <int tile_rows>
 __device__ Shared shared_of(std::int64_t width) {
-  extern __shared__ float numbers[];
+  extern __shared__ __align__(16) float numbers[];
   return {.inputs = numbers, .ranks = numbers + tile_rows * width};
 }
 template <int tile_rows>
@@ -281,10 +281,10 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
 #pragma unroll
             for (int n = 0; n < tile_rows; ++n) {
               if (n >= run.count) break;
+              float x[4];
+              load_four<PagesF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
 #pragma unroll
-              for (int j = 0; j < 4; ++j)
-                if (k + j < p.latent)
-                  sums[n] = fmaf(a[j], shared.inputs[n * p.latent + k + j], sums[n]);
+              for (int j = 0; j < 4; ++j) sums[n] = fmaf(a[j], x[j], sums[n]);
             }
           }
 #pragma unroll
