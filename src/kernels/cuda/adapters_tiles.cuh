@@ -212,7 +212,23 @@ __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std
   return {four[0], four[1], four[2], four[3]};
 }
 
-// Rows in rank space as three bf16 that add up to the float32.
+// Four float32 as three bf16 each that add up to them.
+__device__ inline void three_parts(const float4& four, uint2 (&parts)[3]) {
+  float left[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+  for (uint2& part : parts) {
+    std::uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      bits[i] = __float_as_uint(left[i]) & 0xFFFF0000U;
+      // An infinite one is all in its first part.
+      left[i] = isfinite(left[i]) ? left[i] - __uint_as_float(bits[i]) : 0.0F;
+    }
+    part = make_uint2(bits[0] >> 16 | bits[1], bits[2] >> 16 | bits[3]);
+  }
+}
+
+// Rows in rank space, in such parts.
 template <int rows>
 struct RankRows {
   static constexpr int pitch = chunk_ranks + 16;  // rows that a warp reads meet no bank twice
@@ -220,22 +236,11 @@ struct RankRows {
 
   // Four ranks of a row, and zeros for those that fill up sixteen.
   __device__ void store(int row, int rank, const float4& four) {
-    const float numbers[4] = {four.x, four.y, four.z, four.w};
-    float left[4];
+    uint2 of_four[3];
+    three_parts(four, of_four);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) left[i] = numbers[i];
-#pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      std::uint32_t bits[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        bits[i] = __float_as_uint(left[i]) & 0xFFFF0000U;
-        // An infinite one is all in its first part.
-        left[i] = isfinite(left[i]) ? left[i] - __uint_as_float(bits[i]) : 0.0F;
-      }
-      *reinterpret_cast<uint2*>(&parts[part][row][rank]) =
-          make_uint2(bits[0] >> 16 | bits[1], bits[2] >> 16 | bits[3]);
-    }
+    for (int part = 0; part < 3; ++part)
+      *reinterpret_cast<uint2*>(&parts[part][row][rank]) = of_four[part];
   }
 };
 
@@ -259,7 +264,17 @@ struct BTiles {
   }
 };
 
-// sums[j] += rows (g, g + 8 of a tile of sixteen) x B at sixteen ranks.
+// sums[j] += rows g and g + 8 x B at sixteen ranks, of which a lane has four of each row.
+__device__ inline void multiply_parts(const uint2 (&low)[3], const uint2 (&high)[3],
+                                      const BTiles& b, float (&sums)[2][4]) {
+#pragma unroll
+  for (int part = 2; part >= 0; --part)
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      multiply_add(sums[j], low[part].x, high[part].x, low[part].y, high[part].y, b.numbers[j].x,
+                   b.numbers[j].y);
+}
+// The same, rows of a tile of sixteen that stand in shared memory.
 template <int rows>
 __device__ void expand_step(const RankRows<rows>& rank_rows, int tile, int rank, const BTiles& b,
                             float (&sums)[2][4]) {
@@ -386,6 +401,9 @@ Layout layout_of(const AdaptLinears& call);
 // Whether tiles can do it: else the plain kernels do.
 bool supports(const AdaptLinears& call);
 void adapt_few(const AdaptLinears& call, StreamHandle stream);
+// The same where many labels are to be provided for, if that can be.
+bool takes_labels(const AdaptLinears& call);
+void adapt_labels(const AdaptLinears& call, StreamHandle stream);
 // Chunks of a row's ranks stand one behind the other in windows, each whole, so less than a chunk
 // stays empty at a window's end.
 inline int rank_windows(const AdaptLinears& call) {
