@@ -390,7 +390,7 @@ class Expand {
             scaled_ranks<Pages>(sum_of_slices(p_.rows, p_.cut.count,
                                               p_.rows.row(of_.rows[half], linear_) + place + own),
                                 factor, p_.call.in, scale, rank + own);
-      three_parts(four, ranks_[half]);
+      split_in_three(four, ranks_[half]);
     }
   }
   __device__ void add_bias(const float* bias, float scale) {

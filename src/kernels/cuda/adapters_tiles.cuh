@@ -212,8 +212,8 @@ __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std
   return {four[0], four[1], four[2], four[3]};
 }
 
-// Four float32 as three bf16 each that add up to them.
-__device__ inline void three_parts(const float4& four, uint2 (&parts)[3]) {
+// A float32 as three bf16 that add up to it, of four numbers at once.
+__device__ inline void split_in_three(const float4& four, uint2 (&parts)[3]) {
   float left[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
   for (uint2& part : parts) {
@@ -228,7 +228,7 @@ __device__ inline void three_parts(const float4& four, uint2 (&parts)[3]) {
   }
 }
 
-// Rows in rank space, in such parts.
+// Rows in rank space, so split.
 template <int rows>
 struct RankRows {
   static constexpr int pitch = chunk_ranks + 16;  // rows that a warp reads meet no bank twice
@@ -236,11 +236,11 @@ struct RankRows {
 
   // Four ranks of a row, and zeros for those that fill up sixteen.
   __device__ void store(int row, int rank, const float4& four) {
-    uint2 of_four[3];
-    three_parts(four, of_four);
+    uint2 split[3];
+    split_in_three(four, split);
 #pragma unroll
     for (int part = 0; part < 3; ++part)
-      *reinterpret_cast<uint2*>(&parts[part][row][rank]) = of_four[part];
+      *reinterpret_cast<uint2*>(&parts[part][row][rank]) = split[part];
   }
 };
 
@@ -410,11 +410,16 @@ inline int rank_windows(const AdaptLinears& call) {
   constexpr int least_filled = rank_window - chunk_ranks;
   return std::max(1, (call.most_ranks + least_filled - 1) / least_filled);
 }
-// With heads, or null.
-void adapt_many(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream);
+void adapt_many(const AdaptLinears& call, StreamHandle stream);
+// Many rows into a window of rank space.
+void shrink_many(const AdaptLinears& call, int window, StreamHandle stream);
+// Out of rank space with what comes next, where one window has all ranks.
 // Whether heads can go on with their deltas: lanes hold them, and one window has all ranks.
 bool takes_heads(const AdaptHeads& call);
-// Out of rank space and on to attention.
 void expand_heads(const AdaptHeads& call, StreamHandle stream);
+// Whether a sum and its norm can: the table says which rows have which label, and a team's threads
+// have two fours of a row.
+bool takes_norm(const AdaptAndNorm& call);
+void expand_and_norm(const AdaptAndNorm& call, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda::adapter_tiles
