@@ -4,6 +4,7 @@
 // many adapters have is under way together; a few of them are done sooner by adapters_few.cu.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/adapters_tiles.cuh"
 #include "kernels/cuda/queue.cuh"
@@ -47,6 +48,7 @@ struct SliceRows {
   }
 };
 __device__ int places_of(const FactorEntry& factor) { return (factor.rank + 15) / 16 * 16; }
+
 // Where a warp is in a slice, run by run.
 struct SliceStep {
   int run = 0;
