@@ -194,6 +194,17 @@ struct NormAndLinears {
 // exact.
 using LinearTransposed = Linear;
 
+// Products per head, the one way round or the other. With `rounded`, results go there, rounded to
+// bf16, and what y holds afterwards is nobody's business.
+struct LinearPerHead {
+  Linear product{};
+  bool transposed = false;
+  WeightView narrow{};  // w rounded to bf16, for devices whose kernels like that better; or no data
+  void* rounded = nullptr;
+  std::int64_t rounded_stride = 0;
+  std::int64_t rounded_head_stride = 0;
+};
+
 // Pages of keys or values: position p of sequence s is at
 //   pages + table[s * table_stride + p / page_tokens] * page_stride
 //         + (p % page_tokens) * token_stride + head * head_stride.
@@ -282,6 +293,37 @@ struct PrepareHeads {
   std::int64_t count = 0;
   Sequences sequences{};
   BlockTable table{};
+};
+
+// Latent attention's rows on their way to pages and to attention, with the bits of RmsNorm, Rope,
+// StorePaged and RoundTo one after the other. Of kv [latent | key] the latent is normed, the key is
+// turned, and both are stored. Of each head of q the last 2 * pairs columns are turned, and those
+// from out_from on are written. What kv held is lost, and what q's turned columns held.
+struct PrepareLatent {
+  std::int64_t first_row = 0;  // of all arrays: the sequences' rows and those behind them
+  std::int64_t rows = 0;
+  float* kv = nullptr;
+  std::int64_t kv_stride = 0;
+  std::int64_t latent = 0;
+  const float* norm_weight = nullptr;  // [latent]
+  float eps = 1e-6F;
+  bool weight_in_f32 = false;
+  const float* cos_sin = nullptr;  // a row has 2 * pairs
+  std::int64_t pairs = 0;
+  bool interleaved = false;
+  float* q = nullptr;
+  std::int64_t heads = 0;
+  std::int64_t width = 0;  // of q's heads
+  std::int64_t q_stride = 0;
+  std::int64_t q_head_stride = 0;
+  void* out = nullptr;  // its heads begin with column out_from; may be those columns of q
+  std::int64_t out_from = 0;
+  DType out_type = DType::f32;
+  std::int64_t out_stride = 0;
+  std::int64_t out_head_stride = 0;
+  Sequences sequences{};
+  BlockTable table{};
+  Pages pages{};  // of one head
 };
 
 // The widest head: attention keeps its sums in registers or on the stack.
@@ -438,9 +480,11 @@ struct ElementaryTable {
   void (*linears)(const Linears&, StreamHandle) = nullptr;
   void (*norm_and_linears)(const NormAndLinears&, StreamHandle) = nullptr;
   void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
+  void (*linear_per_head)(const LinearPerHead&, StreamHandle) = nullptr;
   void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*gather_paged)(const GatherPaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
+  void (*prepare_latent)(const PrepareLatent&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
   // The type to which it rounds queries of float32 before anything else: whoever makes them may as
   // well. Of the params only pages, table and widths need be there.

@@ -6,7 +6,6 @@
 #include "model/latent_attention_expanded.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
-#include "ops/rope.h"
 
 namespace motley::model {
 
@@ -19,22 +18,27 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   const std::string module = cat("model.layers.", layer, ".self_attn");
   const std::int64_t heads = config.attention.heads;
   const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
-  const auto load = [&](Projection projection, std::string_view name, quant::TrueSize size) {
-    return load_linear(source, {{layer, projection}, cat(module, ".", name), size});
+  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size) {
+    return LinearSpec{{layer, projection}, cat(module, ".", name), size};
   };
+  const LinearSpec kv_a =
+      spec(Projection::kv_a, "kv_a_proj_with_mqa", {sizes.kv_rank + sizes.rope_dim, config.hidden});
 
   LatentAttention block;
   block.q_a_norm.eps = block.kv_a_norm.eps = static_cast<float>(sizes.inner_norm_eps);
   if (sizes.q_rank == 0) {
-    MOTLEY_TRY(block.q, load(Projection::q, "q_proj", {q_width, config.hidden}));
+    const LinearSpec q = spec(Projection::q, "q_proj", {q_width, config.hidden});
+    MOTLEY_TRY(block.q_kv_memory,
+               load_linears(source, {{&block.q.emplace(), q}, {&block.kv_a, kv_a}}));
   } else {
-    MOTLEY_TRY(block.q_a, load(Projection::q_a, "q_a_proj", {sizes.q_rank, config.hidden}));
+    const LinearSpec q_a = spec(Projection::q_a, "q_a_proj", {sizes.q_rank, config.hidden});
+    MOTLEY_TRY(block.q_kv_memory,
+               load_linears(source, {{&block.q_a.emplace(), q_a}, {&block.kv_a, kv_a}}));
     MOTLEY_TRY(block.q_a_norm.weight,
                source.vector(cat(module, ".q_a_layernorm.weight"), sizes.q_rank));
-    MOTLEY_TRY(block.q_b, load(Projection::q_b, "q_b_proj", {q_width, sizes.q_rank}));
+    MOTLEY_TRY(block.q_b,
+               load_linear(source, spec(Projection::q_b, "q_b_proj", {q_width, sizes.q_rank})));
   }
-  MOTLEY_TRY(block.kv_a, load(Projection::kv_a, "kv_a_proj_with_mqa",
-                              {sizes.kv_rank + sizes.rope_dim, config.hidden}));
   MOTLEY_TRY(block.kv_a_norm.weight,
              source.vector(cat(module, ".kv_a_layernorm.weight"), sizes.kv_rank));
   MOTLEY_TRY(
@@ -46,7 +50,8 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   if (block.kv_b.stored.view().data != nullptr && !source.memory().exact) {
     MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));
   }
-  MOTLEY_TRY(block.o, load(Projection::o, "o_proj", {config.hidden, heads * sizes.value_dim}));
+  MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj",
+                                               {config.hidden, heads * sizes.value_dim})));
   block.heads = heads;
   block.sizes = sizes;
   block.scale = static_cast<float>(config.attention.scale);
@@ -72,44 +77,64 @@ std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::
          std::max(absorbed, expanded_scratch_bytes(block, rows, expanded)) + lora::scratch_bytes;
 }
 
-void project_and_store(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                       const tensor::ConstTensor& x, const Tensor& q) {
+Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,
+                  Scratch& scratch) {
   const ops::Context& context = step.context;
-  const LatentConfig& sizes = block.sizes;
-  const std::int64_t rows = step.rows();
-  const std::int64_t kl = sizes.kv_rank;
-  const std::int64_t dr = sizes.rope_dim;
-  Scratch scratch(context);
-
   const lora::RowMixes& mixes = step.batch.mixes;
-  const Tensor kv = scratch.take(DType::f32, {rows, kl + dr});
-  if (block.q) {
-    apply({{*block.q, q}, {block.kv_a, kv}}, context, mixes, x);
-  } else {
-    const Tensor q_latent = scratch.take(DType::f32, {rows, sizes.q_rank});
-    const Tensor normed = scratch.take(step.activations, {rows, sizes.q_rank});
-    apply({{*block.q_a, q_latent}, {block.kv_a, kv}}, context, mixes, x);
-    apply(block.q_a_norm, context, q_latent, normed);
+  const std::int64_t rows = step.rows();
+  const std::int64_t width = block.sizes.nope_dim + block.sizes.rope_dim;
+  const std::int64_t kv_width = block.kv_a.out();
+  const auto beside_kv = [&](std::int64_t other) {
+    return scratch.take(DType::f32, {rows, other + kv_width});
+  };
+  if (!block.q) {
+    const std::int64_t q_rank = block.sizes.q_rank;
+    const Tensor latents = beside_kv(q_rank);
+    const Tensor q = scratch.take(DType::f32, {rows, block.heads * width});
+    const Tensor kv = latents.slice(1, q_rank, q_rank + kv_width);
+    apply({{*block.q_a, latents.slice(1, 0, q_rank)}, {block.kv_a, kv}}, context, mixes, x);
+    const Tensor normed = scratch.take(step.activations, {rows, q_rank});
+    apply(block.q_a_norm, context, latents.slice(1, 0, q_rank), normed);
     apply(*block.q_b, step, normed, q);
+    return {.q = q.reshape({rows, block.heads, width}), .kv = kv};
   }
-  const Tensor latent = kv.slice(1, 0, kl);
-  apply(block.kv_a_norm, context, latent, latent);
+  Projected projected;
+  const std::int64_t q_width = block.heads * width;
+  if (kv_width % width == 0) {
+    const Tensor both = beside_kv(q_width);
+    projected.q =
+        both.reshape({rows, block.heads + kv_width / width, width}).slice(1, 0, block.heads);
+    projected.kv = both.slice(1, q_width, q_width + kv_width);
+    apply({{*block.q, both.slice(1, 0, q_width)}, {block.kv_a, projected.kv}}, context, mixes, x);
+  } else {
+    const Tensor q = scratch.take(DType::f32, {rows, q_width});
+    projected = {.q = q.reshape({rows, block.heads, width}), .kv = beside_kv(0)};
+    apply({{*block.q, q}, {block.kv_a, projected.kv}}, context, mixes, x);
+  }
+  return projected;
+}
 
-  const Tensor q_heads = q.reshape({rows, block.heads, sizes.nope_dim + dr});
-  const Tensor kv_head = kv.reshape({rows, 1, kl + dr});
-  ops::rope(context, step.cos_sin, block.rope_interleaved, sizes.nope_dim, q_heads);
-  ops::rope(context, step.cos_sin, block.rope_interleaved, kl, kv_head);
-  ops::store_kv(context, step.batch.rows, kv_head, pages.keys);
+void prepare(const LatentAttention& block, const Step& step, const LayerPages& pages,
+             const StepPart& part, const Projected& rows, const Tensor& queries) {
+  ops::prepare_latent(
+      step.context, step.batch.rows_of(part),
+      {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
+      {.first_row = part.first_row,
+       .count = part.rows,
+       .kv = rows.kv,
+       .norm = {.weight = block.kv_a_norm.weight.data(), .options = block.kv_a_norm.options()},
+       .q = rows.q,
+       .out = queries},
+      pages.keys);
 }
 
 namespace {
 
-// The part's rows of q to their rows of mixed [R, heads * value_dim].
+// The part's rows to their rows of mixed [R, heads * value_dim].
 void attend_absorbed(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                     const StepPart& part, const Tensor& q, const Tensor& mixed) {
+                     const StepPart& part, const Projected& projected, const Tensor& mixed) {
   const ops::Context& context = step.context;
   const LatentConfig& sizes = block.sizes;
-  const std::int64_t all_rows = step.rows();
   const std::int64_t heads = block.heads;
   const std::int64_t kl = sizes.kv_rank;
   const std::int64_t dn = sizes.nope_dim;
@@ -119,38 +144,47 @@ void attend_absorbed(const LatentAttention& block, const Step& step, const Layer
   const ops::PagedRows rows = step.batch.rows_of(part);
   lora::RowMixes mixes = step.batch.mixes;
   mixes.labels += part.first_row;
+  const bool adapted = lora::touches(mixes, block.kv_b.site);
+  const quant::Weight* const narrow = block.kv_b_rounded ? &*block.kv_b_rounded : nullptr;
   const auto own = [&](const Tensor& tensor) {
     return tensor.slice(0, part.first_row, part.first_row + part.rows);
   };
   Scratch scratch(context);
 
+  // Queries are [carried into latent space | turned], keys are [latent | turned].
+  const Tensor values_of_keys = pages.keys.slice(3, 0, kl);
+  const DType query_type = ops::query_type(context, rows, pages.keys, values_of_keys);
+  const Tensor query = scratch.take(query_type, {step.rows(), heads, kl + dr});
+  const Tensor carried_query = own(query).slice(2, 0, kl);
+  prepare(block, step, pages, part, projected, query.slice(2, kl, kl + dr));
+
   // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
-  const Tensor q_heads = own(q).reshape({part.rows, heads, dn + dr});
-  const Tensor q_nope = q_heads.slice(2, 0, dn);
+  const Tensor q_nope = own(projected.q).slice(2, 0, dn);
+  const bool rounds = query_type == DType::bf16 && !adapted;
   lora::kv_b_scale_queries(mixes, kv_b, q_nope, context);
   const Tensor q_carried = scratch.take(DType::f32, {part.rows, heads, kl});
   ops::linear_per_head_transposed(context, q_nope, block.kv_b.weight,
-                                  {.rows_per_head = dn + dv, .first = 0}, q_carried);
+                                  {.rows_per_head = dn + dv, .first = 0}, q_carried,
+                                  {.narrow = narrow, .rounded = rounds ? carried_query : Tensor()});
   lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context);
+  if (!rounds)
+    ops::round_to(context, q_carried.reshape({part.rows * heads, kl}), {},
+                  own(query).reshape({part.rows * heads, kl + dr}).slice(1, 0, kl));
 
-  // [carried query | turned query] against [latent | turned key].
-  const Tensor values_of_keys = pages.keys.slice(3, 0, kl);
-  const Tensor query = scratch.take(ops::query_type(context, rows, pages.keys, values_of_keys),
-                                    {all_rows, heads, kl + dr});
-  const Tensor own_query = own(query).reshape({part.rows * heads, kl + dr});
-  ops::round_to(context, q_carried.reshape({part.rows * heads, kl}), {}, own_query.slice(1, 0, kl));
-  ops::round_to(context, q_heads.reshape({part.rows * heads, dn + dr}).slice(1, dn, dn + dr), {},
-                own_query.slice(1, kl, kl + dr));
-  const Tensor latents = scratch.take(DType::f32, {all_rows, heads, kl});
+  const Tensor latents = scratch.take(DType::f32, {step.rows(), heads, kl});
   ops::attention(context, rows, query, pages.keys, values_of_keys,
                  {.scale = block.scale, .scratch = step.attention_scratch}, latents);
 
   // Latents into values: [R, heads, kl] -> [R, heads, dv].
+  const bool rounds_values = mixed.dtype() == DType::bf16 && !adapted;
   const Tensor values = scratch.take(DType::f32, {part.rows, heads, dv});
-  ops::linear_per_head(context, own(latents), block.kv_b.weight,
-                       {.rows_per_head = dn + dv, .first = dn}, values);
+  ops::linear_per_head(
+      context, own(latents), block.kv_b.weight, {.rows_per_head = dn + dv, .first = dn}, values,
+      {.narrow = narrow,
+       .rounded = rounds_values ? own(mixed).reshape({part.rows, heads, dv}) : Tensor()});
   lora::kv_b_value_delta(mixes, kv_b, own(latents), values, context);
-  ops::round_to(context, values.reshape({part.rows, heads * dv}), {}, own(mixed));
+  if (!rounds_values)
+    ops::round_to(context, values.reshape({part.rows, heads * dv}), {}, own(mixed));
 }
 
 }  // namespace
@@ -160,25 +194,23 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
   const std::int64_t rows = step.rows();
   const LatentConfig& sizes = block.sizes;
   Scratch scratch(step.context);
-  const Tensor q =
-      scratch.take(DType::f32, {rows, block.heads * (sizes.nope_dim + sizes.rope_dim)});
-  project_and_store(block, step, pages, x, q);
+  const Projected projected = project(block, step, x, scratch);
   const Tensor mixed = scratch.take(step.activations, {rows, block.heads * sizes.value_dim});
   const StepPart whole = step.batch.whole();
   const std::span<const StepPart> parts =
       step.batch.parts.empty() ? std::span(&whole, 1) : step.batch.parts;
   for (const StepPart& part : parts) {
     if (part.positions > 0) {
-      attend_expanded(block, step, pages, part, q, mixed);
+      attend_expanded(block, step, pages, part, projected, mixed);
     } else {
-      attend_absorbed(block, step, pages, part, q, mixed);
+      attend_absorbed(block, step, pages, part, projected, mixed);
     }
   }
   apply(block.o, step, mixed, out);
 }
 
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const Tensor& out) {
+           const NormedSum& entry, const Tensor& out, NormedSum& /*next*/) {
   apply(entry, step.context);
   apply(block, step, pages, entry.x, out);
 }

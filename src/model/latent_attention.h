@@ -18,6 +18,7 @@ namespace motley::model {
 struct LatentAttention {
   std::optional<Linear> q;         // without a query latent
   std::optional<Linear> q_a, q_b;  // with one
+  tensor::Buffer q_kv_memory;      // of q or q_a and of kv_a, where they stand side by side
   Norm q_a_norm;
   Linear kv_a;  // -> [latent | turned key]
   Norm kv_a_norm;
@@ -41,16 +42,23 @@ CacheLayout cache_layout(const LatentAttention& block);
 std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows,
                           std::int64_t expanded = 0);
 
-// What every form begins with: the rows' queries, their rope part turned, into q [R, heads *
-// (nope_dim + rope_dim)] (f32), and their [latent | turned key] into the pages.
-void project_and_store(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                       const tensor::ConstTensor& x, const tensor::Tensor& q);
+// What every form begins with, both f32: q [R, heads, nope_dim + rope_dim] and kv [R, kv_rank +
+// rope_dim], side by side where the widths allow it, so that they may be one product.
+struct Projected {
+  tensor::Tensor q, kv;
+};
+Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,
+                  Scratch& scratch);
+// And then, for the part's rows: their [normed latent | turned key] go into the pages, and their
+// queries' last columns, the turned ones at least, to `queries` [R, heads, so many].
+void prepare(const LatentAttention& block, const Step& step, const LayerPages& pages,
+             const StepPart& part, const Projected& rows, const tensor::Tensor& queries);
 
 // x [R, hidden] -> out [R, hidden].
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
            const tensor::ConstTensor& x, const tensor::Tensor& out);
 // The same for entry.x, with what leads into the block; out may be entry.addend.
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const tensor::Tensor& out);
+           const NormedSum& entry, const tensor::Tensor& out, NormedSum& next);
 
 }  // namespace motley::model

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "lora/step_table.h"
-#include "ops/elementwise.h"
 #include "ops/linear.h"
 
 namespace motley::model {
@@ -79,16 +78,18 @@ std::size_t expanded_scratch_bytes(const LatentAttention& block, std::int64_t ro
 }
 
 void attend_expanded(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                     const StepPart& part, const Tensor& q, const Tensor& mixed) {
+                     const StepPart& part, const Projected& projected, const Tensor& mixed) {
   const ops::Context& context = step.context;
   const LatentConfig& sizes = block.sizes;
   const std::int64_t heads = block.heads;
   const std::int64_t dn = sizes.nope_dim;
   const std::int64_t dv = sizes.value_dim;
-  const std::int64_t q_width = heads * (dn + sizes.rope_dim);
   const ops::PagedRows rows = step.batch.rows_of(part);
   const std::int32_t* const begin = step.batch.expanded_begin;
   Scratch scratch(context);
+  const Tensor queries = scratch.take(ops::query_type(context, widths_of(sizes)),
+                                      {step.rows(), heads, dn + sizes.rope_dim});
+  prepare(block, step, pages, part, projected, queries);
 
   const std::int64_t all = part.positions + ops::rows_behind_expanded;
   const DType type = pages.keys.dtype();
@@ -104,16 +105,8 @@ void attend_expanded(const LatentAttention& block, const Step& step, const Layer
   expand(block, step, kept.slice(0, 0, part.positions).slice(1, 0, sizes.kv_rank),
          labels.data<std::int32_t>(), expanded.slice(0, 0, part.positions));
 
-  const std::int64_t first = part.first_row;
-  const std::int64_t end = first + part.rows;
-  const DType query_type = ops::query_type(context, widths_of(sizes));
-  Tensor queries = q;
-  if (query_type != DType::f32) {
-    queries = scratch.take(query_type, {step.rows(), q_width});
-    ops::round_to(context, q.slice(0, first, end), {}, queries.slice(0, first, end));
-  }
   const Tensor by_head = expanded.reshape({all, heads, dn + dv});
-  ops::attention(context, rows, queries.reshape({step.rows(), heads, dn + sizes.rope_dim}),
+  ops::attention(context, rows, queries,
                  {.begin = begin,
                   .most_positions = part.most_positions,
                   .keys = by_head.slice(2, 0, dn),

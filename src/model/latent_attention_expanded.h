@@ -19,9 +19,8 @@ std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std:
 std::size_t expanded_scratch_bytes(const LatentAttention& block, std::int64_t rows,
                                    std::int64_t positions);
 
-// The part's rows of q [R, heads * (nope_dim + rope_dim)] (f32, turned) to their rows of mixed [R,
-// heads * value_dim].
+// The part's rows to their rows of mixed [R, heads * value_dim].
 void attend_expanded(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                     const StepPart& part, const tensor::Tensor& q, const tensor::Tensor& mixed);
+                     const StepPart& part, const Projected& projected, const tensor::Tensor& mixed);
 
 }  // namespace motley::model

@@ -246,6 +246,51 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
              .table = table_of(rows, page_tokens)};
 }
 
+void prepare_latent(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                    const LatentRows& latent, const KvPages& pages) {
+  const auto& [first_row, count, kv, norm, q, out] = latent;
+  check_context(context);
+  check_float32(kv, 2);
+  check_float32(q, 3);
+  check_activation(out, 3);
+  const std::int64_t dims = rope.cos_sin.dim(1);
+  MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(0) == kv.dim(0),
+               "a row of angles for each");
+  MOTLEY_CHECK(pages.dim(2) == 1 && pages.dim(3) == kv.dim(1) && dims < kv.dim(1),
+               "one head of the pages' width");
+  MOTLEY_CHECK(q.dim(0) == kv.dim(0) && out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1) &&
+                   dims <= out.dim(2) && out.dim(2) <= q.dim(2),
+               "the turned columns of every head, and some before them");
+  MOTLEY_CHECK(first_row >= 0 && first_row + count <= kv.dim(0), "rows that are there");
+  context.kernels->prepare_latent({.first_row = first_row,
+                                   .rows = count,
+                                   .kv = kv.data<float>(),
+                                   .kv_stride = kv.stride(0),
+                                   .latent = kv.dim(1) - dims,
+                                   .norm_weight = norm.weight,
+                                   .eps = norm.options.eps,
+                                   .weight_in_f32 = norm.options.weight_in_f32,
+                                   .cos_sin = rope.cos_sin.data<float>(),
+                                   .pairs = dims / 2,
+                                   .interleaved = rope.interleaved,
+                                   .q = q.data<float>(),
+                                   .heads = q.dim(1),
+                                   .width = q.dim(2),
+                                   .q_stride = q.stride(0),
+                                   .q_head_stride = q.stride(1),
+                                   .out = out.bytes(),
+                                   .out_from = q.dim(2) - out.dim(2),
+                                   .out_type = out.dtype(),
+                                   .out_stride = out.stride(0),
+                                   .out_head_stride = out.stride(1),
+                                   .sequences = {.count = rows.sequences,
+                                                 .seq_begin = rows.seq_begin,
+                                                 .positions = rows.positions},
+                                   .table = table_of(rows, pages.dim(1)),
+                                   .pages = pages_of(pages)},
+                                  context.stream);
+}
+
 void prepare_heads(const Context& context, const HeadsCall& call) {
   context.kernels->prepare_heads(call.params(), context.stream);
 }

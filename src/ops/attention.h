@@ -83,6 +83,23 @@ class HeadsCall {
 };
 void prepare_heads(const Context& context, const HeadsCall& call);
 
+// Latent attention's rows on their way to pages and to attention, with the bits of rms_norm, rope,
+// store_kv and round_to one after the other: of kv [R, latent + dims] (f32) the latent is normed,
+// the last dims columns are turned, and both are stored; so are those columns of each head of q [R,
+// heads, width] (f32), of which the columns from width - out.dim(2) on go to out [R, heads, at
+// least dims], rounded where its type is narrower. Only rows of `rows` and those behind them, from
+// first_row on. What kv held is lost, and what q's turned columns held; out may be columns of q.
+struct LatentRows {
+  std::int64_t first_row = 0;
+  std::int64_t count = 0;
+  tensor::Tensor kv;
+  HeadNorm norm{};
+  tensor::Tensor q;
+  tensor::Tensor out;
+};
+void prepare_latent(const Context& context, const PagedRows& rows, const PreparedRope& rope,
+                    const LatentRows& latent, const KvPages& pages);
+
 struct AttentionOptions {
   float scale = 1.0F;            // of q . k
   std::int64_t window = 0;       // 0: all positions; else the last `window`, own included

@@ -93,18 +93,42 @@ void norm_and_linears(const Context& context, const kernels::AddAndNorm& rows,
       {.rows = rows, .products = calls_of(context, x, products, ahead, all)}, context.stream);
 }
 
+namespace {
+
+void multiply_heads(const Context& context, const kernels::Linear& product, bool transposed,
+                    const tensor::Tensor& acc, const PerHeadOptions& options) {
+  kernels::LinearPerHead call{.product = product, .transposed = transposed};
+  if (options.narrow != nullptr) {
+    MOTLEY_CHECK(options.narrow->in() == product.w.in && options.narrow->out() == product.w.out,
+                 "the same weight");
+    call.narrow = options.narrow->view();
+  }
+  const tensor::Tensor& rounded = options.rounded;
+  if (rounded.bytes() != nullptr) {
+    check_activation(rounded, 3);
+    MOTLEY_CHECK(rounded.shape() == acc.shape() && rounded.dtype() == DType::bf16,
+                 "a place for every result, in bf16");
+    call.rounded = rounded.bytes();
+    call.rounded_stride = rounded.stride(0);
+    call.rounded_head_stride = rounded.stride(1);
+  }
+  context.kernels->linear_per_head(call, context.stream);
+}
+
+}  // namespace
+
 void linear_per_head(const Context& context, const tensor::ConstTensor& x,
-                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc) {
+                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc,
+                     const PerHeadOptions& options) {
   MOTLEY_CHECK(x.dim(2) == weight.in(), "a head's inputs are the weight's");
-  context.kernels->linear(params(context, x, weight, part, acc.dim(2), acc), context.stream);
+  multiply_heads(context, params(context, x, weight, part, acc.dim(2), acc), false, acc, options);
 }
 
 void linear_per_head_transposed(const Context& context, const tensor::ConstTensor& x,
                                 const quant::Weight& weight, HeadRows part,
-                                const tensor::Tensor& acc) {
+                                const tensor::Tensor& acc, const PerHeadOptions& options) {
   MOTLEY_CHECK(acc.dim(2) == weight.in(), "a head's outputs are the weight's inputs");
-  context.kernels->linear_transposed(params(context, x, weight, part, x.dim(2), acc),
-                                     context.stream);
+  multiply_heads(context, params(context, x, weight, part, x.dim(2), acc), true, acc, options);
 }
 
 }  // namespace motley::ops

@@ -40,15 +40,23 @@ struct HeadRows {
   std::int64_t first = 0;
 };
 
+// What a product per head may use beside its weight, and a second place for its results.
+struct PerHeadOptions {
+  const quant::Weight* narrow = nullptr;  // the same weight for bf16's products, or null
+  // In bf16, as large as acc, of which nobody may know the numbers afterwards; nothing: only acc.
+  tensor::Tensor rounded = {};
+};
+
 // Each head through rows of its own: x is [R, heads, in], acc is [R, heads, n] in f32, and
 // acc[r][h][j] = x[r][h] . weight row (h * rows_per_head + first + j). MLA's values from latents.
 void linear_per_head(const Context& context, const tensor::ConstTensor& x,
-                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc);
+                     const quant::Weight& weight, HeadRows part, const tensor::Tensor& acc,
+                     const PerHeadOptions& options = {});
 
 // The transpose: x is [R, heads, n], acc is [R, heads, in], and acc[r][h] = sum over j of
 // x[r][h][j] * weight row (h * rows_per_head + first + j). MLA's queries into latent space.
 void linear_per_head_transposed(const Context& context, const tensor::ConstTensor& x,
                                 const quant::Weight& weight, HeadRows part,
-                                const tensor::Tensor& acc);
+                                const tensor::Tensor& acc, const PerHeadOptions& options = {});
 
 }  // namespace motley::ops

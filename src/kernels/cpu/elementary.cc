@@ -316,6 +316,72 @@ void gather_paged(const GatherPaged& p, StreamHandle stream) {
 }
 
 template <InstructionSet set>
+void linear_per_head(const LinearPerHead& p, StreamHandle stream) {
+  const Linear& product = p.product;
+  p.transposed ? linear_transposed<set>(product, stream) : linear<set>(product, stream);
+  if (p.rounded == nullptr) return;
+  for (std::int64_t head = 0; head < product.heads; ++head) {
+    round_to<set>({.rows = product.rows,
+                   .width = p.transposed ? product.w.in : product.out,
+                   .x = product.y + head * product.y_head_stride,
+                   .x_stride = product.y_stride,
+                   .out = static_cast<bf16*>(p.rounded) + head * p.rounded_head_stride,
+                   .out_type = DType::bf16,
+                   .out_stride = p.rounded_stride},
+                  stream);
+  }
+}
+
+template <InstructionSet set>
+void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
+  float* const latent = p.kv + p.first_row * p.kv_stride;
+  rms_norm<set>({.size = {p.rows, 1, p.latent},
+                 .x = latent,
+                 .x_stride = p.kv_stride,
+                 .weight = p.norm_weight,
+                 .eps = p.eps,
+                 .weight_in_f32 = p.weight_in_f32,
+                 .out = latent,
+                 .out_stride = p.kv_stride},
+                stream);
+  Rope turn{.rows = p.rows,
+            .heads = 1,
+            .pairs = p.pairs,
+            .interleaved = p.interleaved,
+            .x = latent + p.latent,
+            .x_stride = p.kv_stride,
+            .cos_sin = p.cos_sin + p.first_row * 2 * p.pairs};
+  rope<set>(turn, stream);
+  store_paged({.sequences = p.sequences,
+               .table = p.table,
+               .pages = p.pages,
+               .heads = 1,
+               .width = p.latent + 2 * p.pairs,
+               .x = p.kv,
+               .x_stride = p.kv_stride},
+              stream);
+  float* const q = p.q + p.first_row * p.q_stride;
+  turn.heads = p.heads;
+  turn.x = q + p.width - 2 * p.pairs;
+  turn.x_stride = p.q_stride;
+  turn.x_head_stride = p.q_head_stride;
+  rope<set>(turn, stream);
+  if (p.out == p.q + p.out_from) return;
+  const std::size_t number = p.out_type == DType::f32 ? sizeof(float) : sizeof(bf16);
+  for (std::int64_t head = 0; head < p.heads; ++head) {
+    const std::int64_t to = p.first_row * p.out_stride + head * p.out_head_stride;
+    round_to<set>({.rows = p.rows,
+                   .width = p.width - p.out_from,
+                   .x = q + head * p.q_head_stride + p.out_from,
+                   .x_stride = p.q_stride,
+                   .out = static_cast<std::byte*>(p.out) + static_cast<std::size_t>(to) * number,
+                   .out_type = p.out_type,
+                   .out_stride = p.out_stride},
+                  stream);
+  }
+}
+
+template <InstructionSet set>
 void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
   for (std::int64_t i = 0; i < p.count; ++i) {
     const Heads& heads = p.all[i];
@@ -415,9 +481,11 @@ constexpr ElementaryTable table() {
       .linears = linears<set>,
       .norm_and_linears = norm_and_linears<set>,
       .linear_transposed = linear_transposed<set>,
+      .linear_per_head = linear_per_head<set>,
       .store_paged = store_paged,
       .gather_paged = gather_paged,
       .prepare_heads = prepare_heads<set>,
+      .prepare_latent = prepare_latent<set>,
       .attention = attention<set>,
       .attention_queries = [](const Attention&) { return DType::f32; },
       .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },

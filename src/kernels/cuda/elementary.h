@@ -18,6 +18,8 @@ void linear(const Linear& params, StreamHandle stream);
 void linears(const Linears& params, StreamHandle stream);
 void norm_and_linears(const NormAndLinears& params, StreamHandle stream);
 void linear_transposed(const LinearTransposed& params, StreamHandle stream);
+void linear_per_head(const LinearPerHead& params, StreamHandle stream);
+void prepare_latent(const PrepareLatent& params, StreamHandle stream);
 void prepare_heads(const PrepareHeads& params, StreamHandle stream);
 void combine(const Combine& params, StreamHandle stream);
 void log_probabilities(const LogProbabilities& params, StreamHandle stream);

@@ -1,5 +1,5 @@
 #include "kernels/cuda/elementary.h"
-#include "kernels/cuda/fours.cuh"
+#include "kernels/cuda/rope.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -29,34 +29,10 @@ struct TurnFour {
   Rope p;
   __device__ void operator()(std::int64_t index, std::int64_t at) const {
     const std::int64_t row = index / p.heads;
-    const float* const cosines = p.cos_sin + row * 2 * p.pairs;
-    const Four c = read_four<whole>(cosines, at, p.pairs);
-    const Four s = read_four<whole>(cosines + p.pairs, at, p.pairs);
     X* const x = static_cast<X*>(p.x) + row * p.x_stride + index % p.heads * p.x_head_stride;
-    // Interleaved, four pairs are two fours side by side.
-    const std::int64_t size = p.interleaved ? 2 * p.pairs : p.pairs;
-    const std::int64_t first_at = p.interleaved ? 2 * at : at;
-    X* const second_row = p.interleaved ? x : x + p.pairs;
-    const std::int64_t second_at = p.interleaved ? 2 * at + 4 : at;
-    Four first = read_four<whole>(x, first_at, size);
-    Four second = read_four<whole>(second_row, second_at, size);
-    if (p.interleaved) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        turn(first.at[2 * i], first.at[2 * i + 1], c.at[i], s.at[i]);
-        turn(second.at[2 * i], second.at[2 * i + 1], c.at[2 + i], s.at[2 + i]);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) turn(first.at[i], second.at[i], c.at[i], s.at[i]);
-    }
-    write_four<whole>(x, first_at, size, first);
-    write_four<whole>(second_row, second_at, size, second);
-  }
-  __device__ static void turn(float& a, float& b, float c, float s) {
-    const float turned = a * c + -b * s;
-    b = b * c + a * s;
-    a = turned;
+    write_pairs<whole>(
+        x, p.pairs, p.interleaved,
+        turned_pairs<whole>(x, p.cos_sin + row * 2 * p.pairs, p.pairs, p.interleaved, at));
   }
 };
 

@@ -24,9 +24,11 @@ Result<const ElementaryTable*> cuda_table() {
       .linears = cuda::linears,
       .norm_and_linears = cuda::norm_and_linears,
       .linear_transposed = cuda::linear_transposed,
+      .linear_per_head = cuda::linear_per_head,
       .store_paged = cuda::store_paged,
       .gather_paged = cuda::gather_paged,
       .prepare_heads = cuda::prepare_heads,
+      .prepare_latent = cuda::prepare_latent,
       .attention = cuda::attention,
       .attention_queries = cuda::attention_queries,
       .attention_scratch =

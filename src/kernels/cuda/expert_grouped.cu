@@ -3,25 +3,14 @@
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda/expert_grouped.h"
-#include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/instances.h"
 #include "kernels/cuda/grouped/shrinks.h"
+#include "kernels/cuda/grouped/sum_experts.h"
+#include "kernels/cuda/norm.cuh"
 
 namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
-
-constexpr int combine_threads = 256;
-
-// A block a token, 8 columns a thread at a time.
-__global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
-  launch_dependents();
-  wait_for_previous_grid();
-  const int routed = p.plan.expert_begin[p.experts];
-  for (int column = static_cast<int>(threadIdx.x) * 8; column < p.hidden;
-       column += combine_threads * 8)
-    combine_chunk<8>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
-}
 
 // Cuts scratch into arrays, each on a boundary of 256 bytes.
 class Cutter {
@@ -345,6 +334,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   return tiles;
 }
 
+bool grouped_sums_into(const AddAndNorm& next, const GroupedTiles& tiles) {
+  return !tiles.sum_inside && normed_in_fours(next);
+}
+
 Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
                                  StreamHandle stream) {
   using namespace grouped;
@@ -387,9 +380,8 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
     MOTLEY_TRY_VOID(launch_kernel(kernel, grid, shared, p, l, maps, stream));
   }
   if (tiles.sum_inside) return {};
-  return launch("the sum over a token's experts", combine,
-                {.grid = static_cast<unsigned>(params.tokens), .threads = combine_threads}, stream,
-                p);
+  return params.next != nullptr ? sum_experts_and_norm(p, *params.next, stream)
+                                : sum_experts(p, stream);
 }
 
 }  // namespace motley::kernels::cuda

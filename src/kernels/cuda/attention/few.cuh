@@ -38,6 +38,7 @@ struct AttendFew {
   FewShared<S> shared;
   int buffer;  // of queries
   int* verdict;
+  bool side_by_side;  // a block has one item at most
   Stretch stretch;
   int warp, place, pair;  // the thread's positions are 16 warp + place (+ 8)
   int first_end;          // positions that the item's first token attends to
@@ -48,13 +49,15 @@ struct AttendFew {
   float factor[blocks][columns];
 
   __device__ AttendFew(const TileParams& params, const Item& own_item, Rings<S>& own_ring,
-                       FewShared<S> own_shared, int own_buffer, int* own_verdict)
+                       FewShared<S> own_shared, int own_buffer, int* own_verdict,
+                       bool one_item_each)
       : p(params),
         item(own_item),
         ring(own_ring),
         shared(own_shared),
         buffer(own_buffer),
         verdict(own_verdict),
+        side_by_side(one_item_each),
         stretch(stretch_of<S>(item, item.chunk)) {
     const int t = static_cast<int>(threadIdx.x);
     warp = __shfl_sync(0xFFFFFFFF, t / 32, 0);
@@ -322,7 +325,13 @@ struct AttendFew {
 
   __device__ void finish() {
     if (item.chunks > 1) {
-      if (arrives_last<S>(p, item, verdict)) join_units<S>(p, item);
+      if (S::latent && side_by_side) {
+        chunks_meet<S>(p, item);
+        join_units<S>(p, item, item.chunk, item.chunks);
+        chunks_part<S>(p, item);
+      } else if (arrives_last<S>(p, item, verdict)) {
+        join_units<S>(p, item);
+      }
       return;
     }
 #pragma unroll

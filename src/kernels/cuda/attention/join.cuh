@@ -58,17 +58,41 @@ __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* 
   return *verdict != 0;
 }
 
-// Four columns of a row at a time; `wide` of them a thread and `ahead` units of each on their way
-// together.
+// The blocks of all of a tile's chunks wait for each other here, which they may where they run side
+// by side; and again here, when each has joined its share, so that the counter is left at zero.
 template <class S>
-__device__ inline void join_units(const TileParams& p, const Item& item) {
+__device__ inline void chunks_meet(const TileParams& p, const Item& item) {
+  __threadfence();
+  consumers_meet<S>();
+  if (threadIdx.x == 0) {
+    fetch_add_acq_rel(p.counters + item.lead, 1);
+    while (load_acquire(p.counters + item.lead) < item.chunks) {
+    }
+  }
+  consumers_meet<S>();
+  __threadfence();
+}
+template <class S>
+__device__ inline void chunks_part(const TileParams& p, const Item& item) {
+  consumers_meet<S>();
+  if (threadIdx.x == 0 && fetch_add_acq_rel(p.counters + item.lead, 1) == 2 * item.chunks - 1)
+    p.counters[item.lead] = 0;
+}
+
+// Share `share` of `shares`. Four columns of a row at a time; `wide` of them a thread and `ahead`
+// units of each on their way together.
+template <class S>
+__device__ inline void join_units(const TileParams& p, const Item& item, int share = 0,
+                                  int shares = 1) {
   constexpr int ahead = 4;
   constexpr int wide = 2;
   constexpr int columns = S::value_width / 4;
-  const int count = min(item.rows - item.row, S::rows) * columns;
+  const int all = min(item.rows - item.row, S::rows) * columns;
+  const int count = all * (share + 1) / shares;
   const int slots = slots_of<S>(item);
   const float* const parts = p.partials + first_slot<S>(item) * partial_size<S>(p);
-  for (int first = static_cast<int>(threadIdx.x); first < count; first += wide * S::consumers) {
+  for (int first = all * share / shares + static_cast<int>(threadIdx.x); first < count;
+       first += wide * S::consumers) {
     int row[wide];
     int column[wide];
     int token[wide];

@@ -138,7 +138,7 @@ __device__ inline void consume_few(const TileParams& p, const Schedule& schedule
     fence_async_shared();
     consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
     begin(index + blocks, buffer ^ 1);
-    AttendFew<S> attend(p, own, ring, shared, buffer, verdict);
+    AttendFew<S> attend(p, own, ring, shared, buffer, verdict, schedule.items <= blocks);
     attend.run();
     attend.finish();
     buffer ^= 1;

@@ -21,7 +21,7 @@ struct Schedule {
   Work work[most_sequences];
   // Aligned, so that what reads them in fours reads nothing else.
   alignas(16) int warp_sums[16];
-  int cut;  // positions of an item; a multiple of unit_positions
+  int cut;  // positions of an item; a multiple of cut_grain
   int items;
 };
 
@@ -73,10 +73,10 @@ __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
   const Work work = work_of<S>(p, t);
   const int tiles = work.tiles * p.kv_heads;
   int before = 0;
-  const int units = sum_of_threads<S::threads>(tiles * pieces(work.reach, unit_positions),
-                                               schedule.warp_sums, before);
+  const int grains = sum_of_threads<S::threads>(tiles * pieces(work.reach, S::cut_grain),
+                                                schedule.warp_sums, before);
   constexpr int uncut = 1 << 30;
-  int cut = p.whole ? uncut : max(1, pieces(units, p.slots)) * unit_positions;
+  int cut = p.whole ? uncut : max(1, pieces(grains, p.slots)) * S::cut_grain;
   int items = 0;
   for (;;) {
     items = sum_of_threads<S::threads>(tiles * pieces(work.reach, cut), schedule.warp_sums, before);

@@ -15,6 +15,10 @@ constexpr int most_sequences = 256;                         // of a launch
 constexpr int schedule_bytes = most_sequences * 24 + 1024;  // and barriers
 constexpr int query_panel_bytes = 64 * 128;
 
+// Units are what a softmax runs over on its own; they are put together in order. Their cuts depend
+// on nothing but the position: every 256 positions, every 1024 from 8192 on, every 4096 from 65536.
+constexpr int unit_positions = 256;
+
 // A panel is 64 columns of bf16 in the 128-byte swizzle. Keys and values are panels of a block's
 // positions, side by side, and so are queries (of their own number of rows).
 template <int key_columns, int value_columns, bool in_units>
@@ -35,6 +39,8 @@ struct Shape {
   // The next block's scores are under way while this one's values are summed.
   static constexpr bool ahead = !latent;
   static constexpr bool folds = in_units;
+  // A tile's positions are cut at multiples of this.
+  static constexpr int cut_grain = unit_positions;
   // Positions that a softmax takes at once. Registers have room for the sums of earlier units, or
   // for more of them.
   static constexpr int block = latent || folds ? 64 : 128;
@@ -74,6 +80,8 @@ struct FewShape {
   static constexpr bool latent = key_columns > 256;
   static constexpr bool folds = !latent;
   static constexpr int block = 64;
+  // Units of a latent are not kept apart.
+  static constexpr int cut_grain = latent ? block : unit_positions;
   static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
   static constexpr int most_rows = packed_rows;
@@ -156,10 +164,6 @@ __device__ inline int token_of(const TileParams& p, int packed) {
   return p.group == 1 ? packed
                       : static_cast<int>(__umulhi(static_cast<unsigned>(packed), p.group_inverse));
 }
-
-// Units are what a softmax runs over on its own; they are put together in order. Their cuts depend
-// on nothing but the position: every 256 positions, every 1024 from 8192 on, every 4096 from 65536.
-constexpr int unit_positions = 256;
 
 __device__ inline int unit_begin(int position) {
   return position & ~(position < 8192 ? 255 : position < 65536 ? 1023 : 4095);

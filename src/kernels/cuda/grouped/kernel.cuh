@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes +
                                 (S::lora ? most_stages : 0) + (S::f8 ? most_stages : 0)];
   __shared__ Item items[item_slots];
-  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * store_bytes];
+  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * S::blocks * store_bytes];
   __shared__ unsigned char last[S::warpgroups][max_width];
   __shared__ int row_offset[max_width];
   __shared__ int stage_steps[most_stages];
@@ -179,6 +179,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
         if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
       queue.pop();
     }
+    if constexpr (S::tells_late) s.tell(p);
   }
 }
 

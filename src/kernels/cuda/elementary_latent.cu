@@ -1,0 +1,123 @@
+#include "base/check.h"
+#include "kernels/cuda/elementary.h"
+#include "kernels/cuda/heads.cuh"
+#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/rope.cuh"
+
+namespace motley::kernels::cuda {
+namespace {
+
+// The first blocks have latents, a team a row; the others have queries, a thread a four of them.
+struct Cut {
+  NormTeam team;
+  unsigned latent_blocks = 0;
+  // Of a head of q; a four of pairs is two of numbers.
+  unsigned turned_fours = 0;
+  unsigned fours = 0;
+  unsigned heads_a_block = 0;
+};
+
+template <bool whole, class Page>
+__device__ void prepare_latents(const PrepareLatent& p, const NormTeam& team) {
+  __shared__ float warp_sums[most_norm_threads / 32];
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t index =
+      std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
+  // Teams without a row stay for the barrier.
+  const bool mine = index < p.rows;
+  const std::int64_t row = p.first_row + (mine ? index : 0);
+  const std::int64_t latent = mine ? p.latent : 0;
+  const NormShare<whole> share(p.norm_weight, latent, team, thread);
+  // Pages were there before the step began.
+  const std::int64_t place = place_in_pages(p.sequences, p.table, p.pages, static_cast<int>(row));
+  const bool stored = mine && place >= 0;
+  Page* const page = static_cast<Page*>(p.pages.data) + (stored ? place : 0);
+  wait_for_previous_grid();
+  const float* const kv = p.kv + row * p.kv_stride;
+  for (std::int64_t at = 4 * thread; stored && at < p.pairs; at += 4 * team.threads)
+    write_pairs<whole>(page + p.latent, p.pairs, p.interleaved,
+                       turned_pairs<whole>(kv + p.latent, p.cos_sin + row * 2 * p.pairs, p.pairs,
+                                           p.interleaved, at));
+  const auto read = [&](std::int64_t at) { return read_four<whole>(kv, at, latent); };
+  share.template run<float>(
+      p.latent, p.eps, p.weight_in_f32, warp_sums, read, [](std::int64_t, const Four&) {}, read,
+      [&](std::int64_t at, const Four& four) {
+        if (stored) write_four<whole>(page, at, latent, four);
+      });
+}
+
+template <bool whole, class Out>
+__device__ void prepare_queries(const PrepareLatent& p, const Cut& cut) {
+  wait_for_previous_grid();
+  const auto heads = static_cast<unsigned>(p.heads);
+  const unsigned index =
+      (blockIdx.x - cut.latent_blocks) * cut.heads_a_block + threadIdx.x / cut.fours;
+  const unsigned four = threadIdx.x % cut.fours;
+  if (threadIdx.x / cut.fours >= cut.heads_a_block || index / heads >= p.rows) return;
+  const std::int64_t row = p.first_row + index / heads;
+  const std::int64_t head = index % heads;
+  const float* const from = p.q + row * p.q_stride + head * p.q_head_stride;
+  Out* const to =
+      static_cast<Out*>(p.out) + row * p.out_stride + head * p.out_head_stride - p.out_from;
+  const std::int64_t kept = p.width - 2 * p.pairs;
+  if (four < cut.turned_fours) {
+    write_pairs<whole>(to + kept, p.pairs, p.interleaved,
+                       turned_pairs<whole>(from + kept, p.cos_sin + row * 2 * p.pairs, p.pairs,
+                                           p.interleaved, 4 * four));
+  } else {
+    const std::int64_t at = p.out_from + 4 * (four - cut.turned_fours);
+    write_four<whole>(to, at, kept, read_four<whole>(from, at, kept));
+  }
+}
+
+template <bool whole, class Page, class Out>
+__global__ void __launch_bounds__(most_norm_threads)
+    prepare_rows(const __grid_constant__ PrepareLatent p, Cut cut) {
+  launch_dependents();
+  if (blockIdx.x < cut.latent_blocks) {
+    prepare_latents<whole, Page>(p, cut.team);
+  } else {
+    prepare_queries<whole, Out>(p, cut);
+  }
+}
+
+bool in_whole_fours(const PrepareLatent& p) {
+  const Pages& pages = p.pages;
+  return p.latent % 4 == 0 && p.pairs % 4 == 0 && p.width % 4 == 0 && p.out_from % 4 == 0 &&
+         in_fours(p.kv, DType::f32, p.kv_stride) && in_fours(p.norm_weight, DType::f32, 0) &&
+         in_fours(p.cos_sin, DType::f32, 0) && in_fours(p.q, DType::f32, p.q_stride) &&
+         p.q_head_stride % 4 == 0 && in_fours(p.out, p.out_type, p.out_stride) &&
+         p.out_head_stride % 4 == 0 && in_fours(pages.data, pages.type, pages.page_stride) &&
+         pages.token_stride % 4 == 0;
+}
+
+}  // namespace
+
+void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
+  if (p.rows <= 0) return;
+  const auto fours_of = [](std::int64_t numbers) {
+    return static_cast<unsigned>((numbers + 3) / 4);
+  };
+  Cut cut;
+  cut.team = norm_team(p.latent);
+  const auto threads = static_cast<unsigned>(cut.team.threads * cut.team.parts);
+  cut.latent_blocks = static_cast<unsigned>((p.rows + cut.team.parts - 1) / cut.team.parts);
+  cut.turned_fours = fours_of(p.pairs);
+  cut.fours = cut.turned_fours + fours_of(p.width - 2 * p.pairs - p.out_from);
+  MOTLEY_CHECK(cut.fours <= threads, "a head that a block's threads hold");
+  cut.heads_a_block = threads / cut.fours;
+  const auto heads = static_cast<unsigned>(p.rows * p.heads);
+  const LaunchShape shape{
+      .grid = cut.latent_blocks + (heads + cut.heads_a_block - 1) / cut.heads_a_block,
+      .threads = threads};
+  with_flag(in_whole_fours(p), [&](auto whole) {
+    with_type(p.pages.type, [&](auto page) {
+      with_type(p.out_type, [&](auto out) {
+        queue("prepare_latent", prepare_rows<whole.value, decltype(page), decltype(out)>, shape,
+              stream, p, cut);
+      });
+    });
+  });
+}
+
+}  // namespace motley::kernels::cuda

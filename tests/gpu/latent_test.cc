@@ -1,0 +1,254 @@
+// The small kernels of latent attention.
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gpu/twin.h"
+#include "kernels/cpu/test_weights.h"
+
+namespace motley::gpu_tests {
+namespace {
+
+using kernels::ElementaryTable;
+using kernels::cpu::Numbers;
+
+// Three rows of two sequences, and one that has none.
+struct Sequences {
+  static constexpr std::int64_t rows = 4;
+  static constexpr std::int64_t page_tokens = 2;
+  static constexpr std::int64_t pages = 4;
+  Twin<std::int32_t> seq_begin{std::vector<std::int32_t>{0, 2, 2, 3}};
+  Twin<std::int32_t> positions{std::vector<std::int32_t>{2, 3, 0, 7}};
+  Twin<std::int32_t> table{std::vector<std::int32_t>{0, 3, -1, -1, 1, -1}};
+
+  template <class At>
+  kernels::Sequences all(const At& at) const {
+    return {.count = 3, .seq_begin = at(seq_begin), .positions = at(positions), .rows = rows};
+  }
+  template <class At>
+  kernels::BlockTable block_table(const At& at) const {
+    return {.pages = at(table), .stride = 2, .page_tokens = page_tokens};
+  }
+};
+
+kernels::Pages pages_of(const TwinRows& kept) {
+  return {.data = kept.device(),
+          .type = kept.type(),
+          .page_stride = Sequences::page_tokens * kept.stride(),
+          .token_stride = kept.stride(),
+          .head_stride = kept.stride()};
+}
+
+struct Shape {
+  std::int64_t heads, latent, pairs, before;  // `before` the turned columns of a query
+  std::int64_t gap;
+};
+
+// Against the kernels that do it one after the other: every bit, and nothing else is written.
+TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
+  Numbers numbers(41);
+  const Sequences world;
+  const OnDevice at;
+  constexpr std::int64_t rows = Sequences::rows;
+  const ElementaryTable& table = device_table();
+  for (const Shape& shape :
+       {Shape{16, 512, 32, 128, 0}, Shape{3, 20, 4, 8, 4}, Shape{2, 13, 3, 5, 1}}) {
+    const auto& [heads, latent, pairs, before, gap] = shape;
+    const std::int64_t width = before + 2 * pairs;
+    for (const auto& [page_type, out_type] : {std::pair{DType::bf16, DType::bf16},
+                                              {DType::bf16, DType::f32},
+                                              {DType::f32, DType::f32}}) {
+      for (const bool interleaved : {false, true}) {
+        for (const std::int64_t out_from : {std::int64_t{0}, before}) {
+          const Twin<float> cos_sin(numbers.floats(rows * 2 * pairs, -1, 1));
+          const Twin<float> weight(numbers.floats(latent, 0.5, 1.5));
+          const TwinRows kv(numbers, DType::f32, rows, latent + 2 * pairs, gap);
+          const TwinRows q(numbers, DType::f32, rows * heads, width, gap);
+          const std::int64_t kept_rows = Sequences::pages * Sequences::page_tokens;
+          const TwinRows kept(page_type, kept_rows, latent + 2 * pairs, gap);
+          const TwinRows expected_kept(page_type, kept_rows, latent + 2 * pairs, gap);
+          const TwinRows out(out_type, rows * heads, width - out_from, gap);
+          const TwinRows expected(out_type, rows * heads, width - out_from, gap);
+          table.prepare_latent({.rows = rows,
+                                .kv = reinterpret_cast<float*>(kv.device()),
+                                .kv_stride = kv.stride(),
+                                .latent = latent,
+                                .norm_weight = weight.device(),
+                                .cos_sin = cos_sin.device(),
+                                .pairs = pairs,
+                                .interleaved = interleaved,
+                                .q = reinterpret_cast<float*>(q.device()),
+                                .heads = heads,
+                                .width = width,
+                                .q_stride = heads * q.stride(),
+                                .q_head_stride = q.stride(),
+                                .out = out.device(),
+                                .out_from = out_from,
+                                .out_type = out_type,
+                                .out_stride = heads * out.stride(),
+                                .out_head_stride = out.stride(),
+                                .sequences = world.all(at),
+                                .table = world.block_table(at),
+                                .pages = pages_of(kept)},
+                               {});
+          auto* const key = reinterpret_cast<float*>(kv.device());
+          table.rms_norm({.size = {rows, 1, latent},
+                          .x = key,
+                          .x_stride = kv.stride(),
+                          .weight = weight.device(),
+                          .out = key,
+                          .out_stride = kv.stride()},
+                         {});
+          kernels::Rope rope{.rows = rows,
+                             .heads = 1,
+                             .pairs = pairs,
+                             .interleaved = interleaved,
+                             .x = key + latent,
+                             .x_stride = kv.stride(),
+                             .cos_sin = cos_sin.device()};
+          table.rope(rope, {});
+          table.store_paged({.sequences = world.all(at),
+                             .table = world.block_table(at),
+                             .pages = pages_of(expected_kept),
+                             .heads = 1,
+                             .width = latent + 2 * pairs,
+                             .x = key,
+                             .x_stride = kv.stride()},
+                            {});
+          rope.heads = heads;
+          rope.x = reinterpret_cast<float*>(q.device()) + before;
+          rope.x_stride = heads * q.stride();
+          rope.x_head_stride = q.stride();
+          table.rope(rope, {});
+          table.round_to({.rows = rows * heads,
+                          .width = width - out_from,
+                          .x = reinterpret_cast<float*>(q.device()) + out_from,
+                          .x_stride = q.stride(),
+                          .out = expected.device(),
+                          .out_type = out_type,
+                          .out_stride = expected.stride()},
+                         {});
+          finish();
+          EXPECT_TRUE(kept.read_device() == expected_kept.read_device()) << "latent " << latent;
+          EXPECT_TRUE(out.read_device() == expected.read_device()) << "width " << width;
+        }
+      }
+    }
+  }
+}
+
+TEST(DeviceLatent, PositionsAreGatheredAsTheCpuDoes) {
+  Numbers numbers(42);
+  const Sequences world;
+  // Of the sequences' four and one positions; the second has none.
+  const Twin<std::int32_t> begin(std::vector<std::int32_t>{0, 4, 4, 5});
+  const Twin<std::int32_t> labels(std::vector<std::int32_t>{7, 7, -1, 3});
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const auto& [width, gap] : {std::pair<std::int64_t, std::int64_t>{576, 8}, {13, 3}}) {
+      TwinRows kept(numbers, type, Sequences::pages * Sequences::page_tokens, width, gap);
+      TwinRows out(type, 5, width, gap);
+      Twin<std::int32_t> out_labels(5);
+      call_both(&ElementaryTable::gather_paged, [&](auto at) {
+        kernels::Pages pages = pages_of(kept);
+        pages.data = at(kept);
+        return kernels::GatherPaged{.rows = 5,
+                                    .begin = at(begin),
+                                    .sequences = world.all(at),
+                                    .table = world.block_table(at),
+                                    .pages = pages,
+                                    .width = width,
+                                    .out = at(out),
+                                    .out_stride = out.stride(),
+                                    .labels = at(labels),
+                                    .out_labels = at(out_labels)};
+      });
+      out.expect_same();
+      std::array<std::int32_t, 5> read{};
+      ASSERT_EQ(cudaMemcpy(read.data(), out_labels.device(), sizeof read, cudaMemcpyDefault),
+                cudaSuccess);
+      EXPECT_TRUE(std::ranges::equal(read, std::span(out_labels.host(), 5)));
+    }
+  }
+}
+
+// Rows of float32 lose 2^-17 of themselves, weights nothing; a sum of n is off by n 2^-24 of its
+// terms. A row's bits are its own, and rounded results are the others, rounded.
+TEST(DeviceLatent, HeadsOfFewRowsAreMultipliedInOneOrder) {
+  Numbers numbers(43);
+  constexpr std::int64_t heads = 3;
+  constexpr std::int64_t rows_per_head = 256;
+  constexpr std::int64_t latent = 512;
+  constexpr std::int64_t most = 150;
+  const kernels::cpu::TestWeight weight = kernels::cpu::make_weight(
+      numbers, kernels::WeightKind::bf16, heads * rows_per_head, latent, 1, 0);
+  const DeviceArray<std::byte> bytes(std::span<const std::byte>(weight.bytes).subspan(1));
+  kernels::WeightView view = weight.view;
+  view.data = bytes.data();
+  for (const bool transposed : {false, true}) {
+    const std::int64_t in = transposed ? 128 : latent;
+    const std::int64_t width = transposed ? latent : 128;
+    const std::int64_t first = transposed ? 0 : 128;
+    const TwinRows x(numbers, DType::f32, most * heads, in, 4);
+    std::vector<std::byte> all;
+    for (const std::int64_t rows : {most, std::int64_t{17}, std::int64_t{8}, std::int64_t{1}}) {
+      const TwinRows y(DType::f32, most * heads, width, 2);
+      const TwinRows rounded(DType::bf16, most * heads, width, 2);
+      kernels::LinearPerHead call{.product = {.rows = rows,
+                                              .heads = heads,
+                                              .x = x.device(),
+                                              .x_stride = heads * x.stride(),
+                                              .x_head_stride = x.stride(),
+                                              .w = view,
+                                              .w_rows_per_head = rows_per_head,
+                                              .w_first = first,
+                                              .out = 128,
+                                              .y = reinterpret_cast<float*>(y.device()),
+                                              .y_stride = heads * y.stride(),
+                                              .y_head_stride = y.stride(),
+                                              .exact = false},
+                                  .transposed = transposed,
+                                  .narrow = view};
+      device_table().linear_per_head(call, {});
+      call.rounded = rounded.device();
+      call.rounded_stride = heads * rounded.stride();
+      call.rounded_head_stride = rounded.stride();
+      device_table().linear_per_head(call, {});
+      finish();
+      const std::vector<std::byte> got = y.read_device();
+      const std::vector<std::byte> narrow = rounded.read_device();
+      y.expect_gaps_alone(got);
+      rounded.expect_gaps_alone(narrow);
+      if (rows == most) all = got;
+      const auto own = static_cast<std::size_t>(4 * rows * heads * y.stride());
+      EXPECT_TRUE(
+          std::equal(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(own), all.begin()))
+          << rows << " rows";
+      for (std::int64_t row = 0; row < rows * heads; ++row) {
+        for (std::int64_t o = 0; o < width; ++o) {
+          const double value = y.at(got.data(), row, o);
+          ASSERT_EQ(rounded.at(narrow.data(), row, o),
+                    double{bf16::from(static_cast<float>(value)).to_float()});
+          if (rows != 17) continue;
+          double sum = 0;
+          double magnitude = 0;
+          for (std::int64_t k = 0; k < in; ++k) {
+            const std::int64_t w_row = row % heads * rows_per_head + first;
+            const double product =
+                x.at(row, k) * (transposed ? weight.at(w_row + k, o) : weight.at(w_row + o, k));
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          ASSERT_NEAR(value, sum, (static_cast<double>(in) * 0x1p-24 + 0x1p-17) * magnitude + 1e-30)
+              << "row " << row << ", output " << o;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests
