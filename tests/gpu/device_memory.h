@@ -34,11 +34,14 @@ class DeviceArray {
 
   T* data() const { return data_; }
   std::size_t size() const { return count_; }
-  void poison() { EXPECT_EQ(cudaMemset(data_, 0xFF, count_ * sizeof(T) + 16), cudaSuccess); }
-  void zero() { EXPECT_EQ(cudaMemset(data_, 0, count_ * sizeof(T)), cudaSuccess); }
+  void poison() { fill(0xFF, count_ * sizeof(T) + 16); }
+  void zero() { fill(0, count_ * sizeof(T)); }
+  // Has landed when this returns: a copy of pageable memory may still be on its way, and other
+  // streams' kernels do not wait for it.
   void write(std::span<const T> values) {
     EXPECT_EQ(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyDefault),
               cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   std::vector<T> read() const {
     std::vector<T> values(count_);
@@ -47,6 +50,11 @@ class DeviceArray {
   }
 
  private:
+  void fill(int byte, std::size_t bytes) {
+    EXPECT_EQ(cudaMemset(data_, byte, bytes), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  }
+
   T* data_ = nullptr;
   std::size_t count_ = 0;
 };
