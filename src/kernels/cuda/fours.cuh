@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
 
 #include "base/dtype.h"
 #include "base/number_types.h"
@@ -16,6 +19,8 @@ template <class T>
 __device__ T narrow(float value) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return value;
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};  // bf16::from in one instruction
   } else {
     return T::from(value);
   }
