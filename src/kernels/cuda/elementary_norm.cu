@@ -2,6 +2,7 @@
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/fours.cuh"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/rehearsal.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -28,6 +29,8 @@ __global__ void __launch_bounds__(most_norm_threads) norm(RmsNorm p, NormTeam te
       [&](std::int64_t at, const Four& four) { write_four<whole>(out, at, width, four); });
 }
 
+constexpr std::int64_t most_rehearsing_rows = 16;
+
 // A team a row. What a thread reads back it has written itself.
 template <class A, class B, class X, class Out, bool whole>
 __global__ void __launch_bounds__(most_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
@@ -42,13 +45,24 @@ __global__ void __launch_bounds__(most_norm_threads) sum_and_norm(AddAndNorm p, 
   X* const x = static_cast<X*>(p.add.out) + row * p.add.out_stride;
   Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
   NormShare<whole> share(p.norm.weight, width, team, thread);
-  wait_for_previous_grid();
-  share.template run<Out>(
-      p.add.width, p.norm.eps, p.norm.weight_in_f32, warp_sums,
-      [&](std::int64_t at) { return sum_of_fours<X, whole>(a, b, at, width); },
-      [&](std::int64_t at, const Four& four) { write_four<whole>(x, at, width, four); },
-      [&](std::int64_t at) { return read_four<whole>(x, at, width); },
-      [&](std::int64_t at, const Four& four) { write_four<whole>(out, at, width, four); });
+#pragma unroll 1
+  for (int pass = first_pass(p.add.rows <= most_rehearsing_rows); pass < passes; ++pass) {
+    const bool keeps = counts(pass);
+    const A* const left = keeps ? a : reinterpret_cast<const A*>(p.norm.weight);
+    const B* const right = keeps ? b : reinterpret_cast<const B*>(p.norm.weight);
+    if (keeps) wait_for_previous_grid();
+    share.template run<Out>(
+        p.add.width, p.norm.eps, p.norm.weight_in_f32, warp_sums,
+        [&](std::int64_t at) { return sum_of_fours<X, whole>(left, right, at, width); },
+        [&](std::int64_t at, const Four& four) {
+          if (keeps) write_four<whole>(x, at, width, four);
+        },
+        [&](std::int64_t at) { return keeps ? read_four<whole>(x, at, width) : Four{}; },
+        [&](std::int64_t at, const Four& four) {
+          if (keeps) write_four<whole>(out, at, width, four);
+        });
+    __syncthreads();
+  }
 }
 
 bool norm_in_fours(const RmsNorm& p) {

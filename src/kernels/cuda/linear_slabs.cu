@@ -4,6 +4,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/rehearsal.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
 // bf16 products of up to 16 rows, whose time is that of reading the weights. A block has a slab: a
@@ -24,6 +25,7 @@ constexpr int batch_tiles = 6;  // whose sums are in registers at a time
 constexpr int batch_outputs = batch_tiles * tile_outputs;
 constexpr int most_slots = 16;
 constexpr int most_shared_bytes = 226 << 10;
+constexpr int most_rehearsing_rows = 2;  // with 8 it takes longer than it saves
 // The GPUs that this is made for have a few more or less.
 constexpr unsigned multiprocessors = 132;
 
@@ -35,6 +37,11 @@ struct Slabs {
   unsigned tiles_per_block;
   int slots;  // of the ring, a chunk of a tile each
   int pitch;  // bytes from one weight row of a slot to the next
+
+  // Sums behind the slots: [warps][rows][batch_outputs].
+  __host__ __device__ int sums_of(int warp, int row) const {
+    return (warp * static_cast<int>(parts[0].rows) + row) * batch_outputs;
+  }
 };
 
 struct Tile {
@@ -53,7 +60,8 @@ struct Inputs {
   uint4 at[row_eights][steps];
 };
 template <int row_eights>
-__device__ Inputs<row_eights> read_inputs(const Linear& p, std::int64_t begin, int warp, int lane) {
+__device__ Inputs<row_eights> read_inputs(const Linear& p, int rows, int begin, int warp,
+                                          int lane) {
   Inputs<row_eights> x{};
 #pragma unroll
   for (int half = 0; half < row_eights; ++half) {
@@ -61,8 +69,8 @@ __device__ Inputs<row_eights> read_inputs(const Linear& p, std::int64_t begin, i
     const Bf16* const from = static_cast<const Bf16*>(p.x) + row * p.x_stride + 8 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
-      const std::int64_t input = begin + (i * warps + warp) * step_inputs;
-      if (row < p.rows && input < p.w.in)
+      const int input = begin + (i * warps + warp) * step_inputs;
+      if (row < rows && input < static_cast<int>(p.w.in))
         x.at[half][i] = *reinterpret_cast<const uint4*>(from + input);
     }
   }
@@ -92,9 +100,9 @@ class Supply {
   // The next chunk into the slot where it belongs, if there is one.
   __device__ void bring(const Slabs& p, int lane, unsigned char* ring, Barriers& barriers) {
     if (at_ >= last_) return;
-    const std::int64_t in = p.parts[0].w.in;
+    const auto in = static_cast<int>(p.parts[0].w.in);
     const uint32_t full = smem_addr(barriers.full + place_.slot);
-    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, std::int64_t{chunk_inputs}));
+    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, chunk_inputs));
     if (full_ring_) bar_wait(smem_addr(barriers.empty + place_.slot), place_.parity ^ 1);
     if (lane == 0) bar_expect(full, tile_outputs * bytes);
     __syncwarp();
@@ -122,7 +130,7 @@ class Supply {
   unsigned batch_;
   unsigned at_;
   unsigned last_;
-  std::int64_t begin_ = 0;
+  int begin_ = 0;
   RingPlace place_;
   bool full_ring_ = false;
 };
@@ -137,39 +145,36 @@ __device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<ro
   multiply_add(high, above.z, below.z, above.w, below.w, w.z, w.w);
 }
 
-// Adds what the warps have and writes the results of a batch of tiles. `sums` is [warps][rows][
-// batch_outputs].
-template <int row_eights>
-__device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const float* sums) {
-  constexpr int rows = 8 * row_eights;
+// Adds what the warps have and writes the results of a batch of tiles, if they are to be kept.
+__device__ void write_batch(const Slabs& p, unsigned batch, unsigned last, const float* sums,
+                            bool keep) {
   const int outputs = static_cast<int>(min(batch + batch_tiles, last) - batch) * tile_outputs;
   const int count = static_cast<int>(p.parts[0].rows) * outputs;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
     const int row = i / outputs;
     const int output = i % outputs;
-    const float* const from = sums + row * batch_outputs + output;
+    const float* const from = sums + p.sums_of(0, row) + output;
     float sum = from[0];
 #pragma unroll
-    for (int w = 1; w < warps; ++w) sum += from[w * rows * batch_outputs];
+    for (int w = 1; w < warps; ++w) sum += from[p.sums_of(w, 0)];
     const Tile tile = tile_of(p, batch + static_cast<unsigned>(output / tile_outputs));
     const Linear& part = p.parts[tile.part];
     const std::int64_t at = tile.first_output + output % tile_outputs;
-    if (at < part.out) part.y[row * part.y_stride + at] = sum;
+    if (keep && at < part.out) part.y[row * part.y_stride + at] = sum;
   }
 }
 
-// Asks for the block's share of what comes next, into the second-level cache.
-__device__ void fetch_ahead(const Ahead& ahead, int lane) {
-  constexpr std::int64_t piece = 4096;
-  for (std::int64_t at = (std::int64_t{blockIdx.x} * 32 + lane) * piece; at < ahead.bytes;
-       at += std::int64_t{gridDim.x} * 32 * piece) {
-    const auto bytes = static_cast<uint32_t>(min(ahead.bytes - at, piece));
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                     static_cast<const unsigned char*>(ahead.data) + at),
-                 "r"(bytes & ~15U)
-                 : "memory");
-  }
+// Asks for the block's share of what comes next, into the second-level cache. A bulk prefetch would
+// keep the warp that asks, and the block with it, for microseconds.
+__device__ void fetch_ahead(const Ahead& ahead) {
+  constexpr std::int64_t line = 128;
+#pragma unroll 1
+  for (std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * line;
+       at < ahead.bytes; at += std::int64_t{gridDim.x} * threads * line)
+    asm volatile(
+        "prefetch.global.L2 [%0];" ::"l"(static_cast<const unsigned char*>(ahead.data) + at)
+        : "memory");
 }
 
 template <int row_eights>
@@ -195,70 +200,83 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   __syncthreads();
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
   const Linear& any = p.parts[0];
-  wait_for_previous_grid();
-
+  const auto all_inputs = static_cast<int>(any.w.in);
   const unsigned char* const weights =
       shared + lane / 4 * p.pitch + 16 * (lane % 4) + 2 * step_inputs * warp;
   RingPlace place;
   bool used = false;
-  for (unsigned batch = first; batch < last; batch += batch_tiles) {
-    const unsigned tiles = min(batch_tiles, last - batch);
-    Inputs<row_eights> x = read_inputs<row_eights>(any, 0, warp, lane);
-    for (std::int64_t begin = 0; begin < any.w.in; begin += chunk_inputs) {
-      const auto read_next = [&] {
-        return read_inputs<row_eights>(any, begin + chunk_inputs, warp, lane);
-      };
-      // A chunk ahead, as far as there are registers.
-      Inputs<row_eights> next;
-      if constexpr (row_eights == 1) next = read_next();
-      // Not unrolled: code that runs once a launch comes from memory.
 #pragma unroll 1
-      for (unsigned b = 0; b < tiles; ++b) {
-        bar_wait(smem_addr(barriers.full + place.slot), place.parity);
-        const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
-        float low[4] = {};
-        float high[4] = {};
+  for (int pass = first_pass(any.rows <= most_rehearsing_rows); pass < passes; ++pass) {
+    const bool rehearsal = !counts(pass);
+    if (!rehearsal) wait_for_previous_grid();
+    const int rows = rehearsal ? 0 : static_cast<int>(any.rows);
+    const int in = rehearsal ? step_inputs : all_inputs;
+    const unsigned end = rehearsal ? min(first + 1, last) : last;
+#pragma unroll 1
+    for (unsigned batch = first; batch < end; batch += batch_tiles) {
+      const unsigned tiles = min(batch_tiles, end - batch);
+      Inputs<row_eights> x = read_inputs<row_eights>(any, rows, 0, warp, lane);
+      // Neither before x, which would come late, nor at the end, which would.
+      if (!rehearsal && batch == first) fetch_ahead(p.ahead);
+#pragma unroll 1
+      for (int begin = 0; begin < in; begin += chunk_inputs) {
+        const auto read_next = [&] {
+          return read_inputs<row_eights>(any, rows, begin + chunk_inputs, warp, lane);
+        };
+        // A chunk ahead, as far as there are registers.
+        Inputs<row_eights> next;
+        if constexpr (row_eights == 1) next = read_next();
+        // Not unrolled: code that runs once a launch comes from memory.
+#pragma unroll 1
+        for (unsigned b = 0; b < tiles; ++b) {
+          if (!rehearsal) bar_wait(smem_addr(barriers.full + place.slot), place.parity);
+          const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
+          float low[4] = {};
+          float high[4] = {};
 #pragma unroll
-        for (int i = 0; i < steps; ++i) {
-          if (begin + (i * warps + warp) * step_inputs < any.w.in)
-            multiply_step(low, high, x, i,
-                          *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
-        }
+          for (int i = 0; i < steps; ++i) {
+            if (begin + (i * warps + warp) * step_inputs < all_inputs)
+              multiply_step(low, high, x, i,
+                            *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
+          }
 #pragma unroll
-        for (int half = 0; half < row_eights; ++half) {
-          auto* const to = reinterpret_cast<float2*>(
-              sums + (warp * 8 * row_eights + 8 * half + lane / 4) * batch_outputs +
-              static_cast<int>(b) * tile_outputs + 2 * (lane % 4));
-          const float2 before = begin > 0 ? *to : float2{};
-          *to = {before.x + (low[2 * half] + high[2 * half]),
-                 before.y + (low[2 * half + 1] + high[2 * half + 1])};
+          for (int half = 0; half < row_eights; ++half) {
+            const int row = 8 * half + lane / 4;
+            if (row >= static_cast<int>(any.rows)) continue;
+            auto* const to = reinterpret_cast<float2*>(
+                sums + p.sums_of(warp, row) + static_cast<int>(b) * tile_outputs + 2 * (lane % 4));
+            const float2 before = begin > 0 ? *to : float2{};
+            *to = {before.x + (low[2 * half] + high[2 * half]),
+                   before.y + (low[2 * half + 1] + high[2 * half + 1])};
+          }
+          if (rehearsal) continue;
+          bar_arrive(smem_addr(barriers.empty + place.slot));
+          // A slot is filled anew one chunk later, when no warp is likely to be still at it.
+          if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
+          used = true;
+          place.advance(p.slots);
         }
-        bar_arrive(smem_addr(barriers.empty + place.slot));
-        // A slot is filled anew one chunk later, when no warp is likely to be still at it.
-        if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
-        used = true;
-        place.advance(p.slots);
+        if constexpr (row_eights > 1) next = read_next();
+        x = next;
       }
-      if constexpr (row_eights > 1) next = read_next();
-      x = next;
+      __syncthreads();
+      write_batch(p, batch, end, sums, !rehearsal);
+      if (rehearsal || batch + batch_tiles < last) __syncthreads();
     }
-    if (warp == warps - 1 && batch + batch_tiles >= last) fetch_ahead(p.ahead, lane);
-    __syncthreads();
-    write_batch<row_eights>(p, batch, last, sums);
-    if (batch + batch_tiles < last) __syncthreads();
   }
 }
 
 template <int row_eights>
 void queue_slabs(Slabs& slabs, StreamHandle stream) {
-  constexpr int sums_bytes = 4 * warps * 8 * row_eights * batch_outputs;
   const Linear& any = slabs.parts[0];
+  const int sums_bytes = 4 * slabs.sums_of(warps, 0);
   const auto row_bytes = static_cast<int>(2 * any.w.in);
   slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * chunk_inputs));
-  slabs.slots =
-      std::min(most_slots, (most_shared_bytes - sums_bytes) / (tile_outputs * slabs.pitch));
   const unsigned tiles = slabs.end_tile[slabs.count - 1];
   slabs.tiles_per_block = (tiles + multiprocessors - 1) / multiprocessors;
+  const auto chunks = static_cast<int>((any.w.in + chunk_inputs - 1) / chunk_inputs);
+  slabs.slots = std::min({most_slots, static_cast<int>(slabs.tiles_per_block) * chunks,
+                          (most_shared_bytes - sums_bytes) / (tile_outputs * slabs.pitch)});
   static const Result<void> allowed =
       launched(cudaFuncSetAttribute(multiply_slab<row_eights>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),

@@ -96,7 +96,7 @@ template <bool whole>
 class NormShare {
  public:
   __device__ NormShare(const float* weight, std::int64_t width, const NormTeam& team, int thread)
-      : weight_(weight), width_(width), team_(team), thread_(thread) {
+      : weight_(weight), width_(static_cast<int>(width)), team_(team), thread_(thread) {
 #pragma unroll
     for (int i = 0; i < kept; ++i)
       if (at(i) < width) weights_[i] = read_four<whole>(weight, at(i), width);
@@ -121,7 +121,7 @@ class NormShare {
       squares.add(row[i]);
     }
 #pragma unroll 1
-    for (std::int64_t place = at(kept); place < width_; place += 4 * team_.threads) {
+    for (int place = at(kept); place < width_; place += 4 * team_.threads) {
       const Four four = read(place);
       made(place, four);
       squares.add(four);
@@ -131,7 +131,7 @@ class NormShare {
     for (int i = 0; i < kept; ++i)
       if (at(i) < width_) write(at(i), normed<Out>(row[i], weights_[i], factor, weight_in_f32));
 #pragma unroll 1
-    for (std::int64_t place = at(kept); place < width_; place += 4 * team_.threads) {
+    for (int place = at(kept); place < width_; place += 4 * team_.threads) {
       const Four weight = read_four<whole>(weight_, place, width_);
       write(place, normed<Out>(again(place), weight, factor, weight_in_f32));
     }
@@ -140,12 +140,10 @@ class NormShare {
  private:
   static constexpr int kept = 2;
 
-  __device__ std::int64_t at(int i) const {
-    return 4 * (thread_ + std::int64_t{i} * team_.threads);
-  }
+  __device__ int at(int i) const { return 4 * (thread_ + i * team_.threads); }
 
   const float* weight_;
-  std::int64_t width_;
+  int width_;
   NormTeam team_;
   int thread_;
   Four weights_[kept];
