@@ -128,6 +128,11 @@ struct AdaptLatent {
   float* latent_data = nullptr;
   std::int64_t latent_stride = 0;
   std::int64_t latent_head_stride = 0;
+  // Whether the side that a call adds to is written in bf16 too, of rows without adapters as well.
+  bool rounds = false;
+  void* rounded = nullptr;
+  std::int64_t rounded_stride = 0;
+  std::int64_t rounded_head_stride = 0;
 };
 
 struct AdapterTable {

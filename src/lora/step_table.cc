@@ -167,7 +167,8 @@ void StepTable::extend_reach(const Batch& batch) {
         const auto entry = static_cast<std::size_t>(entry_of(view.site));
         if (sites_.size() <= entry) sites_.resize(entry + 1, 0);
         const auto kinds =
-            static_cast<std::uint8_t>(touched | (view.replaced != nullptr ? replaced : 0));
+            static_cast<std::uint8_t>(touched | (view.replaced != nullptr ? replaced : 0) |
+                                      (view.gain != nullptr ? scaled : 0));
         further = further || (sites_[entry] | kinds) != sites_[entry];
         sites_[entry] |= kinds;
       }

@@ -669,11 +669,16 @@ TEST_P(GpuAdapters, LatentDeltasEqualTheCpu) {
   const DeviceArray<float> q_there(q.f32);
   const DeviceArray<float> c_there(c.f32);
   const DeviceArray<float> v_there(v.f32);
+  const DeviceArray<bf16> c_rounded(c.f32.size());
+  const DeviceArray<bf16> v_rounded(v.f32.size());
   const auto run = [&](const lora::RowMixes& mixes, const Tensor& queries, const Tensor& latents,
                        const Tensor& heads_values, const ops::Context& context) {
+    const bool device = mixes.table != nullptr;
     lora::kv_b_scale_queries(mixes, kv_b, queries, context);
-    lora::kv_b_value_delta(mixes, kv_b, latents, heads_values, context);
-    lora::kv_b_key_delta(mixes, kv_b, queries, latents, context);
+    lora::kv_b_value_delta(mixes, kv_b, latents, heads_values, context,
+                           device ? view(v_rounded, {4, heads, values}) : Tensor());
+    lora::kv_b_key_delta(mixes, kv_b, queries, latents, context,
+                         device ? view(c_rounded, {4, heads, latent}) : Tensor());
   };
   run(pools.on_host(), q.view().reshape({4, heads, keys}), c.view().reshape({4, heads, latent}),
       v.view().reshape({4, heads, values}), pools.host_context());
@@ -690,6 +695,12 @@ TEST_P(GpuAdapters, LatentDeltasEqualTheCpu) {
   compare("queries", q_there.read(), q);
   compare("latents", c_there.read(), c);
   compare("values", v_there.read(), v);
+  const auto compare_rounded = [](const std::vector<bf16>& got, const std::vector<float>& whole) {
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      ASSERT_EQ(got[i].to_float(), bf16::from(whole[i]).to_float()) << i;
+  };
+  compare_rounded(c_rounded.read(), c_there.read());
+  compare_rounded(v_rounded.read(), v_there.read());
 }
 
 }  // namespace

@@ -211,7 +211,8 @@ class GpuLatentForms : public testing::Test {
     const std::int64_t all = std::accumulate(
         laid.parts.begin(), laid.parts.end(), std::int64_t{0},
         [](std::int64_t sum, const StepPart& part) { return sum + part.positions; });
-    tensor::Arena arena(gpu->allocate(scratch_bytes(blocks.device, rows, all)).value());
+    tensor::Arena arena(
+        gpu->allocate(scratch_bytes(blocks.device, rows, all, DType::bf16)).value());
     const ops::Context context{.kernels = kernels::cuda_table().value(),
                                .stream = stream->handle(),
                                .scratch = &arena,
