@@ -14,7 +14,10 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-inline constexpr int store_bytes = 768;  // of shared memory, for a warp's part of a block
+// Of shared memory, for a warpgroup on the way out: four warps' 16 tokens of 16 rows each, or, with
+// two blocks of rows, 32 tokens of 64 columns of h (16 of 128 rows take less).
+template <class S>
+inline constexpr int store_bytes = S::small ? 4 * 768 : 32 * (128 + 16);
 
 struct Activator {
   bool clamped;
@@ -34,138 +37,154 @@ struct Activator {
 };
 
 // h[place][inner]: this warpgroup's blocks of 64 image rows are 32 columns each from `col` on.
-// Blocks go side by side, for each is a chain that waits for shared memory.
-template <int blocks, int N>
-__device__ inline void store_gate_up(const float (&d)[blocks][N / 2], const LayerParams& p,
-                                     const Item& item, int col, std::uint32_t buffers) {
-  const int t = thread_here();
+// Wide tiles leave through the warpgroup's buffer, tokens of all its columns, so that memory gets
+// whole lines: pieces of them cost the second-level cache as much as lines do.
+template <class S, int N>
+__device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const LayerParams& p,
+                                     const Item& item, int col, std::uint32_t buffer,
+                                     int warpgroup) {
+  const int t = thread_here() % 128;
   const int lane = t % 32;
-  col += t % 128 / 32 * 8;
-  if (col >= p.inner) return;  // inner is a multiple of 8
-  Activator activate[blocks];
+  const int own = col + t / 32 * 8;  // of the first block; inner is a multiple of 8
+  Activator activate[S::blocks];
 #pragma unroll
-  for (int b = 0; b < blocks; ++b) {
+  for (int b = 0; b < S::blocks; ++b) {
     activate[b] = {p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit, p.swiglu_alpha,
                    0.0F, 0.0F};
-    if (p.gate_bias == nullptr || col + 32 * b >= p.inner) continue;
+    if (p.gate_bias == nullptr || own + 32 * b >= p.inner) continue;
     const std::size_t at =
-        static_cast<std::size_t>(item.expert) * p.inner + col + 32 * b + lane / 4;
+        static_cast<std::size_t>(item.expert) * p.inner + own + 32 * b + lane / 4;
     activate[b].gate_bias = __ldg(p.gate_bias + at);
     activate[b].up_bias = __ldg(p.up_bias + at);
   }
-  const std::uint32_t buffer = buffers + t / 32 * (blocks * store_bytes) + lane * 16;
-  Bf16* const out = p.h + static_cast<std::size_t>(item.begin) * p.inner + col;
+  Bf16* const out = p.h + static_cast<std::size_t>(item.begin) * p.inner;
   if constexpr (N < 32) {
 #pragma unroll
-    for (int b = 0; b < blocks; ++b) {
-      if (col + 32 * b >= p.inner) break;
+    for (int b = 0; b < S::blocks; ++b) {
+      if (own + 32 * b >= p.inner) break;
 #pragma unroll
       for (int i = 0; i < N / 4; ++i) {
         const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
         const int at = 4 * (i / 2) + i % 2;
         if (row < item.count)
-          out[static_cast<std::size_t>(row) * p.inner + 32 * b + lane / 4] =
+          out[static_cast<std::size_t>(row) * p.inner + own + 32 * b + lane / 4] =
               __float2bfloat16(activate[b](d[b][at], d[b][at + 2]));
       }
     }
   } else {
+    constexpr int chunks = S::blocks * 4;  // of 8 columns, a token
+    constexpr int pitch = chunks * 16 + 16;
+    const std::uint32_t to = buffer + lane * pitch + t / 32 * 16;
+    const std::uint32_t from = buffer + t / chunks * pitch + t % chunks * 16;
+    const bool mine = col + t % chunks * 8 < p.inner;
 #pragma unroll
     for (int c = 0; c < N / 32; ++c) {
       if (c * 32 >= item.count) break;
-      std::uint32_t r[blocks][4];
+      std::uint32_t r[S::blocks][4];
 #pragma unroll
-      for (int b = 0; b < blocks; ++b)
+      for (int b = 0; b < S::blocks; ++b)
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
           const float* const v = d[b] + 16 * c + 4 * q;
           r[b][q] = pack(activate[b](v[0], v[2]), activate[b](v[1], v[3]));
         }
-      __syncwarp();
+      consumer_barrier(warpgroup);
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) store_matrix_x4_trans(buffer + b * store_bytes, r[b]);
-      __syncwarp();
-      const int row = 32 * c + lane;
-      uint4 v[blocks];
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 64, r[b]);
+      consumer_barrier(warpgroup);
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) v[b] = load_shared_16(buffer + b * store_bytes);
-      if (row >= item.count) continue;
-#pragma unroll
-      for (int b = 0; b < blocks; ++b)
-        if (col + 32 * b < p.inner)
-          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + 32 * b) = v[b];
+      for (int i = 0; i < 32 * chunks / 128; ++i) {
+        const int row = 32 * c + t / chunks + i * (128 / chunks);
+        const uint4 v = load_shared_16(from + i * (128 / chunks) * pitch);
+        if (row < item.count && mine)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + col +
+                                    t % chunks * 8) = v;
+      }
     }
   }
 }
 
-// partial[place][hidden]: blocks of 64 rows of the image from `col` on, side by side too.
-template <int blocks, int N>
-__device__ inline void store_down(const float (&d)[blocks][N / 2], const LayerParams& p,
-                                  const Item& item, int col, std::uint32_t buffers) {
-  const int t = thread_here();
+// partial[place][hidden]: blocks of 64 rows of the image from `col` on. Small tiles leave by warps.
+template <class S, int N>
+__device__ inline void store_down(const float (&d)[S::blocks][N / 2], const LayerParams& p,
+                                  const Item& item, int col, std::uint32_t buffer, int warpgroup) {
+  const int t = thread_here() % 128;
   const int lane = t % 32;
-  col += t % 128 / 32 * 16;
-  if (col >= p.hidden) return;
-  float bias[blocks][2] = {};
+  const int own = col + t / 32 * 16;  // of the first block
+  float bias[S::blocks][2] = {};
   if (p.down_bias != nullptr) {
     const float* const from =
         p.down_bias + static_cast<std::size_t>(item.expert) * p.hidden + lane / 4;
 #pragma unroll
-    for (int b = 0; b < blocks; ++b)
+    for (int b = 0; b < S::blocks; ++b)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int at = col + 64 * b + 8 * half;
+        const int at = own + 64 * b + 8 * half;
         if (at < p.hidden) bias[b][half] = __ldg(from + at);
       }
   }
-  const std::uint32_t buffer = buffers + t / 32 * (blocks * store_bytes);
-  Bf16* const out = p.partial + static_cast<std::size_t>(item.begin) * p.hidden + col;
+  Bf16* const out = p.partial + static_cast<std::size_t>(item.begin) * p.hidden;
   if constexpr (N < 16) {
 #pragma unroll
-    for (int b = 0; b < blocks; ++b)
+    for (int b = 0; b < S::blocks; ++b)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = 2 * (lane % 4) + i % 2;
-        const int at = 64 * b + 8 * (i / 2);
-        if (row < item.count && col + at < p.hidden)
+        const int at = own + 64 * b + 8 * (i / 2);
+        if (row < item.count && at < p.hidden)
           out[static_cast<std::size_t>(row) * p.hidden + at + lane / 4] =
               __float2bfloat16(d[b][i] + bias[b][i / 2]);
       }
   } else {
-    const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * 48 + lane / 8 % 2 * 16;
-    const std::uint32_t from = buffer + lane / 2 * 48 + lane % 2 * 16;
+    constexpr int warps = S::small ? 1 : 4;  // that store together
+    constexpr int threads = 32 * warps;
+    constexpr int chunks = S::blocks * warps * 2;  // of 8 rows, a token
+    constexpr int pitch = chunks * 16 + 16;
+    static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
+    const int of = t % threads;
+    const int begin = S::small ? own : col;
+    if constexpr (S::small) buffer += t / 32 * 768;
+    const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16 +
+                             (S::small ? 0 : t / 32 * 32);
+    const std::uint32_t from = buffer + of / chunks * pitch + of % chunks * 16;
+    const bool mine = begin + of % chunks * 8 < p.hidden;
+    const auto meet = [&] {
+      if constexpr (S::small)
+        __syncwarp();
+      else
+        consumer_barrier(warpgroup);
+    };
 #pragma unroll
     for (int c = 0; c < N / 16; ++c) {
       if (c * 16 >= item.count) break;
-      std::uint32_t r[blocks][4];
+      std::uint32_t r[S::blocks][4];
 #pragma unroll
-      for (int b = 0; b < blocks; ++b)
+      for (int b = 0; b < S::blocks; ++b)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float* const v = d[b] + 8 * c + 2 * i;
           r[b][i] = pack(v[0] + bias[b][i % 2], v[1] + bias[b][i % 2]);
         }
-      __syncwarp();
+      meet();
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) store_matrix_x4_trans(to + b * store_bytes, r[b]);
-      __syncwarp();
-      const int row = 16 * c + lane / 2;
-      uint4 u[blocks];
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 128, r[b]);
+      meet();
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) u[b] = load_shared_16(from + b * store_bytes);
-      if (row >= item.count) continue;
-#pragma unroll
-      for (int b = 0; b < blocks; ++b)
-        if (col + 64 * b + lane % 2 * 8 < p.hidden)
-          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + 64 * b +
-                                    lane % 2 * 8) = u[b];
+      for (int i = 0; i < 16 * chunks / threads; ++i) {
+        const int row = 16 * c + of / chunks + i * (threads / chunks);
+        const uint4 v = load_shared_16(from + i * (threads / chunks) * pitch);
+        if (row < item.count && mine)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + begin +
+                                    of % chunks * 8) = v;
+      }
     }
   }
 }
 
 struct ConsumerState {
   Ring ring;
-  std::uint32_t buffers;  // store_bytes for each warp and block
-  unsigned char* last;    // [warpgroups][width] flags: a row's token falls to us to sum
+  std::uint32_t buffer;  // store_bytes of the warpgroup
+  unsigned char* last;   // [warpgroups][width] flags: a row's token falls to us to sum
   int width;
   int warpgroup;
   bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
@@ -248,14 +267,14 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   }
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
   if (first) {
-    store_gate_up<S::blocks, N>(acc, p, item, row / 2, s.buffers);
+    store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
     if (!S::lora && l.phase != Phase::both) return;
     tell();  // where there was no second step
     consumer_barrier(s.warpgroup);
     s.stored = item.tile;
     if constexpr (!S::tells_late) s.tell(p);
   } else {
-    store_down<S::blocks, N>(acc, p, item, row, s.buffers);
+    store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
     if constexpr (S::small) {
       if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
     }

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes +
                                 (S::lora ? most_stages : 0) + (S::f8 ? most_stages : 0)];
   __shared__ Item items[item_slots];
-  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * S::blocks * store_bytes];
+  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
   __shared__ unsigned char last[S::warpgroups][max_width];
   __shared__ int row_offset[max_width];
   __shared__ int stage_steps[most_stages];
@@ -160,8 +160,10 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     if (role == 1 && l.sum) clear_unrouted(p);
   } else {
     grow_registers<Budget::consumer>();
-    ConsumerState s{
-        ring, smem_addr(store_buffer), &last[0][0], max_width, warp / 4, copied, l.sum, widened};
+    ConsumerState s{ring,        smem_addr(store_buffer) + warp / 4 * store_bytes<S>,
+                    &last[0][0], max_width,
+                    warp / 4,    copied,
+                    l.sum,       widened};
     for (;;) {
       const Item& item = queue.front();
       if (item.kind == ItemKind::end) break;
