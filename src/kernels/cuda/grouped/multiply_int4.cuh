@@ -154,11 +154,12 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
     }
     const int done = ring.slot;
     ring.next();
-    // Behind the last stage what is loaded is not used.
-    if (kb + 1 < steps) bar_wait(ring.full_bar(), ring.parity);
-    stage = ring.slot * ring.stage_bytes;
-    load(stage, 0);
-    load_groups(stage, 0);
+    if (kb + 1 < steps) {
+      bar_wait(ring.full_bar(), ring.parity);
+      stage = ring.slot * ring.stage_bytes;
+      load(stage, 0);
+      load_groups(stage, 0);
+    }
     ring.release_read(done);
   }
 }
