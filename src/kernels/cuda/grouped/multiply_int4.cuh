@@ -157,9 +157,10 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
     if (kb + 1 < steps) {
       bar_wait(ring.full_bar(), ring.parity);
       stage = ring.slot * ring.stage_bytes;
-      load(stage, 0);
-      load_groups(stage, 0);
     }
+    // behind the last stage its own words once more, which nobody uses
+    load(stage, 0);
+    load_groups(stage, 0);
     ring.release_read(done);
   }
 }
