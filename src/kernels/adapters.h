@@ -86,6 +86,13 @@ struct AdaptHeads {
   PrepareHeads heads{};
 };
 
+// One linear map behind its base product, and the sum of which its results, which stand where the
+// product does, are the second part, with the norm of that.
+struct AdaptAndNorm {
+  AdaptLinears linear{};
+  AddAndNorm rows{};
+};
+
 // out[r] += sum of scale * B A[ids[r]] over the row's terms, or becomes the row of a replaced
 // table. A is [vocabulary, padded].
 struct AdaptEmbedding {
@@ -127,6 +134,10 @@ struct AdapterTable {
   void (*linears)(const AdaptLinears&, StreamHandle) = nullptr;
   // linears() and prepare_heads(), with the bits of one after the other.
   void (*heads)(const AdaptHeads&, StreamHandle) = nullptr;
+  // linears() and add_and_norm(), with the bits of one after the other; what the map's results
+  // would be nobody learns. False: nothing was done, as a device would only do it one after the
+  // other.
+  bool (*linear_and_norm)(const AdaptAndNorm&, StreamHandle) = nullptr;
   void (*embedding)(const AdaptEmbedding&, StreamHandle) = nullptr;
   // Queries x gain of their keys' rows.
   void (*scale_queries)(const AdaptLatent&, StreamHandle) = nullptr;

@@ -8,6 +8,10 @@
 #include "plan/plan.h"
 #include "tensor/tensor.h"
 
+namespace motley::kernels {
+struct AddAndNorm;
+}  // namespace motley::kernels
+
 namespace motley::ops {
 struct Context;
 class HeadsCall;
@@ -61,6 +65,13 @@ void finish_linears(const RowMixes& mixes, const tensor::ConstTensor& x,
 void finish_heads(const RowMixes& mixes, const tensor::ConstTensor& x,
                   std::span<const AdaptedLinear> linears, const ops::HeadsCall& heads,
                   const ops::Context& context);
+
+// The same of a map whose result takes its accumulator's place, and then the sum of which it is the
+// second part, with the norm of that (ops::add_and_norm_call). False: nothing was done, as it would
+// be one after the other here.
+bool finish_linear_and_norm(const RowMixes& mixes, const tensor::ConstTensor& x,
+                            const AdaptedLinear& linear, const kernels::AddAndNorm& rows,
+                            const ops::Context& context);
 
 // Embedding rows: out[r] = acc[r] + sum of scale * B A[:, ids[r]], or the row of a replaced table.
 // ids is [rows], each a token of the vocabulary; out may be acc, in f32.

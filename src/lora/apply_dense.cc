@@ -157,6 +157,12 @@ void finish_heads(const RowMixes& mixes, const tensor::ConstTensor& x,
   ops::prepare_heads(context, heads);
 }
 
+bool finish_linear_and_norm(const RowMixes& mixes, const tensor::ConstTensor& x,
+                            const AdaptedLinear& linear, const kernels::AddAndNorm& rows,
+                            const ops::Context& context) {
+  return mixes.table != nullptr && finish_and_norm_on_device(mixes, x, linear, rows, context);
+}
+
 namespace {
 
 // acc becomes the embedding of token `id` under a mix.

@@ -78,6 +78,14 @@ void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
   }
 }
 
+bool finish_and_norm_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
+                               const AdaptedLinear& linear, const kernels::AddAndNorm& rows,
+                               const ops::Context& context) {
+  const kernels::AdaptLinears call = call_of(mixes, x, std::span(&linear, 1));
+  return call.count > 0 &&
+         kernels_of(context).linear_and_norm({.linear = call, .rows = rows}, context.stream);
+}
+
 void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
                                std::int64_t vocabulary, const tensor::Tensor& out,
                                const ops::Context& context) {

@@ -9,6 +9,9 @@ namespace motley::lora {
 void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
                       std::span<const AdaptedLinear> linears, const ops::Context& context,
                       const ops::HeadsCall* heads);
+bool finish_and_norm_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
+                               const AdaptedLinear& linear, const kernels::AddAndNorm& rows,
+                               const ops::Context& context);
 void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
                                std::int64_t vocabulary, const tensor::Tensor& out,
                                const ops::Context& context);

@@ -1,6 +1,7 @@
 #include "model/feed_forward.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/cat.h"
 #include "model/load_experts.h"
@@ -121,7 +122,7 @@ void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, cons
   Scratch scratch(context);
   const Tensor logits = scratch.take(DType::f32, {step.rows(), block.spec.experts});
   const float* const correction = block.correction_bias.data();
-  if (lora::touches(step.batch.mixes, block.router.site)) {
+  if (entry.made || lora::touches(step.batch.mixes, block.router.site)) {
     apply(entry, context);
     apply(block.router, step, entry.x, logits);
     return moe::route(block.spec, logits, correction, ids, weights, context);
@@ -132,12 +133,14 @@ void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, cons
 
 }  // namespace
 
-void apply(const DenseBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+void apply(const DenseBlock& block, const Step& step, const NormedSum& entry, const Tensor& out,
+           NormedSum* /*next*/) {
   apply(entry, step.context);
   apply_dense(block, step, entry.x, out);
 }
 
-void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& out) {
+void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& out,
+           NormedSum* next) {
   const ops::Context& context = step.context;
   const tensor::ConstTensor x = entry.x;
   const std::int64_t rows = step.rows();
@@ -154,14 +157,19 @@ void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, cons
   const lora::RowMixes& mixes = step.batch.mixes;
   const lora::ExpertDeltas deltas{.batch = mixes.batch, .layer = layer, .table = mixes.table};
   const bool adapted = lora::touches_experts(mixes, layer);
+  // A shared expert's result would come in between.
+  std::optional<moe::NextSum> sum;
+  if (next != nullptr && !block.shared) sum.emplace(call_of(*next, context));
   block.backend->run({.experts = *block.prepared,
                       .x = x,
                       .ids = ids,
                       .routing_weights = weights,
                       .deltas = adapted ? &deltas : nullptr,
                       .out = out,
+                      .next = sum ? &*sum : nullptr,
                       .workspace = step.experts.of(*block.backend),
                       .context = context});
+  if (sum) next->made = sum->made;
   if (block.shared) {
     const Tensor shared = scratch.take(DType::f32, {rows, hidden});
     apply_dense(*block.shared, step, x, shared);

@@ -42,9 +42,11 @@ std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows);
 std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows);
 
 // entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
+// `next`, with out as its addend, leads into the block behind: it may be made in place of out.
+// Null: there is none.
 void apply(const DenseBlock& block, const Step& step, const NormedSum& entry,
-           const tensor::Tensor& out);
+           const tensor::Tensor& out, NormedSum* next);
 void apply(const MoeBlock& block, const Step& step, const NormedSum& entry,
-           const tensor::Tensor& out);
+           const tensor::Tensor& out, NormedSum* next);
 
 }  // namespace motley::model

@@ -69,7 +69,7 @@ std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
 }
 
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const Tensor& out) {
+           const NormedSum& entry, const Tensor& out, NormedSum& next) {
   const ops::Context& context = step.context;
   const std::int64_t rows = step.rows();
   Scratch scratch(context);
@@ -126,7 +126,7 @@ void apply(const GroupedAttention& block, const Step& step, const LayerPages& pa
                   .sinks = block.sinks.data(),
                   .scratch = step.attention_scratch},
                  mixed);
-  apply(block.o, step, mixed.reshape({rows, block.o.in()}), out);
+  apply(block.o, step, mixed.reshape({rows, block.o.in()}), out, next);
 }
 
 }  // namespace motley::model

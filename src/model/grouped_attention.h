@@ -28,7 +28,8 @@ CacheLayout cache_layout(const GroupedAttention& block);
 std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows);
 
 // entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
+// `next`, with out as its addend, leads into the block behind: it may be made in place of out.
 void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const tensor::Tensor& out);
+           const NormedSum& entry, const tensor::Tensor& out, NormedSum& next);
 
 }  // namespace motley::model

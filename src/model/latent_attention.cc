@@ -214,7 +214,7 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
 }
 
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const Tensor& out) {
+           const NormedSum& entry, const Tensor& out, NormedSum& /*next*/) {
   apply(entry, step.context);
   apply(block, step, pages, entry.x, out);
 }

@@ -59,6 +59,6 @@ void apply(const LatentAttention& block, const Step& step, const LayerPages& pag
            const tensor::ConstTensor& x, const tensor::Tensor& out);
 // The same for entry.x, with what leads into the block; out may be entry.addend.
 void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const tensor::Tensor& out);
+           const NormedSum& entry, const tensor::Tensor& out, NormedSum& next);
 
 }  // namespace motley::model

@@ -104,7 +104,7 @@ void apply(std::initializer_list<LinearCall> calls, const Step& step, const Norm
   const lora::RowMixes& mixes = step.batch.mixes;
   Scratch scratch(context);
   const Calls parts(calls, step.rows(), scratch);
-  if (entry.addend.bytes() == nullptr) {
+  if (entry.made || entry.addend.bytes() == nullptr) {
     apply(entry, context);
     ops::linears(context, entry.x, parts.products(), ahead);
   } else {
@@ -124,6 +124,19 @@ void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
   apply({{linear, out}}, step.context, step.batch.mixes, x);
 }
 
+void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
+           const tensor::Tensor& out, NormedSum& next) {
+  const ops::Context& context = step.context;
+  const lora::RowMixes& mixes = step.batch.mixes;
+  Scratch scratch(context);
+  const Calls parts({{linear, out}}, step.rows(), scratch);
+  ops::linears(context, x, parts.products());
+  const lora::AdaptedLinear& map = parts.linears().front();
+  next.made = map.acc.bytes() == out.bytes() &&
+              lora::finish_linear_and_norm(mixes, x, map, call_of(next, context), context);
+  if (!next.made) lora::finish_linears(mixes, x, parts.linears(), context);
+}
+
 void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
            const tensor::Tensor& out) {
   ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
@@ -135,6 +148,7 @@ kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context)
 }
 
 void apply(const NormedSum& entry, const ops::Context& context) {
+  if (entry.made) return;
   if (entry.addend.bytes() == nullptr) return apply(entry.norm, context, entry.hidden, entry.x);
   context.kernels->add_and_norm(call_of(entry, context), context.stream);
 }

@@ -55,6 +55,12 @@ void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
 void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
            const tensor::Tensor& out);
 
+struct NormedSum;
+// The same. `next` has out as its addend: it may be made with it, and out is then nobody's
+// business.
+void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
+           const tensor::Tensor& out, NormedSum& next);
+
 struct Norm {
   Vector weight = {};
   float eps = 1e-6F;
@@ -75,6 +81,7 @@ struct NormedSum {
   tensor::ConstTensor addend = {};
   tensor::Tensor sum = {};  // neither of the two, so that a device may go on with x at once
   tensor::Tensor x;
+  bool made = false;  // by the block before
 };
 void apply(const NormedSum& entry, const ops::Context& context);
 kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context);

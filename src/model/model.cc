@@ -4,6 +4,7 @@
 #include <charconv>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/cat.h"
 #include "base/cpu.h"
@@ -294,12 +295,10 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
                                       : std::visit(bytes, layer.attention);
     widest = std::max({widest, attention, std::visit(bytes, layer.ffn)});
   }
-  // Normed rows, a block's result, hidden states' other place and the rope table stand beside a
-  // block's own scratch; the head's accumulators and normed rows come when those have gone.
+  // Normed rows, hidden states' other place and the rope table stand beside a block's own scratch;
+  // the head's accumulators and normed rows come when those have gone.
   const std::size_t step =
-      model::scratch_bytes(rows, {config_.hidden, config_.hidden, config_.hidden, config_.rope.dims,
-                                  config_.hidden}) +
-      widest;
+      model::scratch_bytes(rows, {config_.hidden, config_.hidden, config_.rope.dims}) + widest;
   const std::size_t head =
       model::scratch_bytes(logit_rows, {config_.hidden, config_.vocabulary}) + lora::scratch_bytes;
   MOTLEY_TRY(tensor::Buffer memory, device_->allocate(std::max(step, head)));
@@ -323,7 +322,7 @@ ops::Context Model::context(Workspace& workspace, StreamHandle stream) const {
 }
 
 void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
-                    const Tensor& hidden) const {
+                    const HiddenStates& hidden) const {
   const ops::Context context = this->context(workspace, stream);
   const std::int64_t rows = batch.count;
   Scratch scratch(context);
@@ -338,39 +337,48 @@ void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle strea
                   .experts = workspace.experts,
                   .activations = activations(),
                   .attention_scratch = workspace.attention};
-  ops::embed(context, embedding_table(), batch.tokens, hidden);
-  lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, hidden, hidden, context);
   const Tensor normed = scratch.take(activations(), {rows, config_.hidden});
-  const Tensor result = scratch.take(DType::f32, {rows, config_.hidden});
+  const Tensor& result = hidden.addend;
   // Hidden states go to and fro between two places: a sum stands apart from what it is made of.
-  Tensor current = hidden;
-  Tensor other = scratch.take(DType::f32, {rows, config_.hidden});
+  // That of the last layer's entry, one of an odd number, stands where the caller wants it.
+  Tensor current = scratch.take(DType::f32, {rows, config_.hidden});
+  Tensor other = hidden.sum;
+  ops::embed(context, embedding_table(), batch.tokens, current);
+  lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, current, current, context);
   const auto entered_by = [&](const Norm& norm) {
-    const NormedSum entry{
-        .norm = norm, .hidden = current, .addend = result, .sum = other, .x = normed};
+    NormedSum entry{.norm = norm, .hidden = current, .addend = result, .sum = other, .x = normed};
     std::swap(current, other);
     return entry;
   };
+  std::optional<NormedSum> entry =
+      NormedSum{.norm = layers_[0].input_norm, .hidden = current, .x = normed};
   for (std::size_t index = 0; index < layers_.size(); ++index) {
     const Layer& layer = layers_[index];
     const LayerPages& pages = batch.pages[index];
-    const NormedSum entry =
-        index == 0 ? NormedSum{.norm = layer.input_norm, .hidden = current, .x = normed}
-                   : entered_by(layer.input_norm);
-    std::visit([&](const auto& block) { apply(block, step, pages, entry, result); },
+    NormedSum ffn_entry = entered_by(layer.ffn_norm);
+    std::visit([&](const auto& block) { apply(block, step, pages, *entry, result, ffn_entry); },
                layer.attention);
-    const NormedSum ffn_entry = entered_by(layer.ffn_norm);
-    std::visit([&](const auto& block) { apply(block, step, ffn_entry, result); }, layer.ffn);
+    entry.reset();
+    if (index + 1 < layers_.size()) entry.emplace(entered_by(layers_[index + 1].input_norm));
+    std::visit(
+        [&](const auto& block) {
+          apply(block, step, ffn_entry, result, entry ? &*entry : nullptr);
+        },
+        layer.ffn);
   }
-  ops::add(context, current, result, hidden);
 }
 
-void Model::logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes,
-                   Workspace& workspace, StreamHandle stream, const Tensor& logits) const {
+void Model::logits(const HiddenStates& hidden, const lora::RowMixes& mixes, Workspace& workspace,
+                   StreamHandle stream, const Tensor& logits) const {
   const ops::Context context = this->context(workspace, stream);
   Scratch scratch(context);
-  const Tensor normed = scratch.take(activations(), {hidden.dim(0), config_.hidden});
-  apply(final_norm_, context, hidden, normed);
+  const Tensor normed = scratch.take(activations(), hidden.sum.shape());
+  apply(NormedSum{.norm = final_norm_,
+                  .hidden = hidden.sum,
+                  .addend = hidden.addend,
+                  .sum = hidden.sum,
+                  .x = normed},
+        context);
   apply({{head_, logits}}, context, mixes, normed);
 }
 

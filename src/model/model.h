@@ -87,12 +87,13 @@ class Model {
 
   const kernels::ElementaryTable& kernels() const { return *kernels_; }
 
-  // The rows' hidden states behind the last layer, [R, hidden] in f32. `hidden` is the caller's.
+  // The rows' hidden states behind the last layer. Tensors are the caller's.
   void forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
-               const tensor::Tensor& hidden) const;
+               const HiddenStates& hidden) const;
 
-  // Logits [n, vocabulary] (f32) of hidden states [n, hidden]; the mixes are those rows'.
-  void logits(const tensor::ConstTensor& hidden, const lora::RowMixes& mixes, Workspace& workspace,
+  // Logits [n, vocabulary] (f32) of hidden states; the mixes are those rows'. Their sum takes the
+  // place of the first part.
+  void logits(const HiddenStates& hidden, const lora::RowMixes& mixes, Workspace& workspace,
               StreamHandle stream, const tensor::Tensor& logits) const;
 
  private:

@@ -75,6 +75,13 @@ struct Batch {
   }
 };
 
+// What a forward pass leaves of rows: hidden states are the sums of both parts, [R, hidden] in f32.
+// The last sum is left to whoever wants some rows only.
+struct HiddenStates {
+  tensor::Tensor sum;
+  tensor::Tensor addend;
+};
+
 // What the blocks of one step share.
 struct Step {
   const ops::Context& context;

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/result.h"
+#include "kernels/elementary.h"
 #include "lora/apply.h"
 #include "lora/batch.h"
 #include "lora/page_format.h"
@@ -72,6 +73,13 @@ struct DeltaLimits {
 // Whether a workspace of these limits has room for a mix: to be asked before it joins a step.
 Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits);
 
+// What a caller does next with what experts give: a sum of which it is the second part, and the
+// norm of that. A backend that makes it at once, in place of its result, says so.
+struct NextSum {
+  kernels::AddAndNorm call{};
+  bool made = false;
+};
+
 // One layer's experts for one batch:
 //
 //   plan: pairs sorted by expert and label
@@ -89,7 +97,8 @@ struct ExpertCall {
   tensor::ConstTensor ids;                     // [T, K], i32; one that is no expert's names none
   tensor::ConstTensor routing_weights;         // [T, K], f32
   const lora::ExpertDeltas* deltas = nullptr;  // null: nobody here adapts these experts
-  tensor::Tensor out;                          // [T, H], f32; overwritten
+  tensor::Tensor out;                          // [T, H], f32; overwritten, unless next was made
+  NextSum* next = nullptr;                     // whose add.b is out; or null
   Workspace& workspace;                        // of the backend; its step has begun
   const ops::Context& context;
 };

@@ -229,8 +229,12 @@ void CudaGrouped::run(const ExpertCall& call) const {
   params.routing_weights = call.routing_weights.data<float>();
   params.out = call.out.data<float>();
   params.out_type = DType::f32;
-  cuda::keep_error(
-      cuda::run_grouped_experts(params, cuda::choose_grouped_tiles(params), call.context.stream));
+  const cuda::GroupedTiles tiles = cuda::choose_grouped_tiles(params);
+  if (call.next != nullptr && cuda::grouped_sums_into(call.next->call, tiles)) {
+    params.next = &call.next->call;
+    call.next->made = true;
+  }
+  cuda::keep_error(cuda::run_grouped_experts(params, tiles, call.context.stream));
 }
 
 }  // namespace motley::moe

@@ -46,8 +46,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                    .deltas = limits}));
   const model::Config& config = model.config();
   const std::size_t bytes =
-      model::scratch_bytes(options.max_rows, {config.hidden}) +
-      model::scratch_bytes(options.logit_rows, {config.hidden, config.vocabulary});
+      model::scratch_bytes(options.max_rows, {config.hidden, config.hidden}) +
+      model::scratch_bytes(options.logit_rows, {config.hidden, config.hidden, config.vocabulary});
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
   std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(layout),
                                             std::move(workspace), std::move(memory)));
@@ -125,8 +125,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
       const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
       return sink(logits.slice(0, 0, used), layout_.logit_rows());
     }
-    const Tensor hidden =
-        arena_.allocate(DType::f32, {layout_.rows(), model_->config().hidden}).value();
+    const model::HiddenStates hidden = take_states(layout_.rows());
     queue_forward(hidden);
     return emit_logits(hidden, sink);
   };
@@ -161,7 +160,14 @@ lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
 }
 
-void Runner::queue_forward(const Tensor& hidden) {
+model::HiddenStates Runner::take_states(std::int64_t rows) {
+  const auto take = [&] {
+    return arena_.allocate(DType::f32, {rows, model_->config().hidden}).value();
+  };
+  return {.sum = take(), .addend = take()};
+}
+
+void Runner::queue_forward(const model::HiddenStates& hidden) {
   const model::Batch batch{.count = layout_.rows(),
                            .tokens = layout_.tokens(),
                            .rows = {.sequences = layout_.sequences(),
@@ -179,7 +185,7 @@ void Runner::queue_forward(const Tensor& hidden) {
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }
 
-void Runner::queue_decode(const Tensor& hidden, const Tensor& logits) {
+void Runner::queue_decode(const model::HiddenStates& hidden, const Tensor& logits) {
   queue_forward(hidden);
   model_->logits(hidden, mixes(layout_.labels()), workspace_, stream_->handle(), logits);
 }
@@ -187,7 +193,7 @@ void Runner::queue_decode(const Tensor& hidden, const Tensor& logits) {
 Result<Tensor> Runner::decode_by_graph() {
   const model::Config& config = model_->config();
   const std::int64_t rows = layout_.rows();
-  const Tensor hidden = arena_.allocate(DType::f32, {rows, config.hidden}).value();
+  const model::HiddenStates hidden = take_states(rows);
   const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
   const bool adapted = !layout_.adapters().empty();
   const GraphKey key{.rows = rows, .adapters = adapted, .reach = adapted ? table_->reach() : 0};
@@ -201,7 +207,7 @@ Result<Tensor> Runner::decode_by_graph() {
   return logits;
 }
 
-Result<void> Runner::capture_decode(const GraphKey& key, const Tensor& hidden,
+Result<void> Runner::capture_decode(const GraphKey& key, const model::HiddenStates& hidden,
                                     const Tensor& logits) {
   // Graphs of fewer kinds of adapters will not be asked for again.
   std::erase_if(graphs_, [&](const auto& graph) {
@@ -216,7 +222,7 @@ Result<void> Runner::capture_decode(const GraphKey& key, const Tensor& hidden,
   return {};
 }
 
-Result<void> Runner::emit_logits(const Tensor& hidden, LogitsSink sink) {
+Result<void> Runner::emit_logits(const model::HiddenStates& hidden, LogitsSink sink) {
   const model::Config& config = model_->config();
   const std::span<const LogitRow> wanted = layout_.logit_rows();
   const auto at_once = static_cast<std::size_t>(options_.logit_rows);
@@ -224,9 +230,10 @@ Result<void> Runner::emit_logits(const Tensor& hidden, LogitsSink sink) {
     const std::size_t count = std::min(at_once, wanted.size() - begin);
     const auto rows = static_cast<std::int64_t>(count);
     const std::size_t mark = arena_.mark();
-    const Tensor gathered = arena_.allocate(DType::f32, {rows, config.hidden}).value();
+    const model::HiddenStates gathered = take_states(rows);
     const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
-    ops::embed(context(), hidden, layout_.places() + begin, gathered);
+    ops::embed(context(), hidden.sum, layout_.places() + begin, gathered.sum);
+    ops::embed(context(), hidden.addend, layout_.places() + begin, gathered.addend);
     model_->logits(gathered, mixes(layout_.logit_labels() + begin), workspace_, stream_->handle(),
                    logits);
     MOTLEY_TRY_VOID(sink(logits, wanted.subspan(begin, count)));

@@ -118,12 +118,14 @@ class Runner {
   // The logits of the layout's rows, by a graph that is captured where it is not there yet.
   Result<tensor::Tensor> decode_by_graph();
   // Queues such a step, and keeps it as a graph.
-  Result<void> capture_decode(const GraphKey& key, const tensor::Tensor& hidden,
+  Result<void> capture_decode(const GraphKey& key, const model::HiddenStates& hidden,
                               const tensor::Tensor& logits);
   // Queues a step whose rows all get logits: hidden states, then logits.
-  void queue_decode(const tensor::Tensor& hidden, const tensor::Tensor& logits);
-  void queue_forward(const tensor::Tensor& hidden);
-  Result<void> emit_logits(const tensor::Tensor& hidden, LogitsSink sink);
+  void queue_decode(const model::HiddenStates& hidden, const tensor::Tensor& logits);
+  void queue_forward(const model::HiddenStates& hidden);
+  Result<void> emit_logits(const model::HiddenStates& hidden, LogitsSink sink);
+  // Room for those of so many rows.
+  model::HiddenStates take_states(std::int64_t rows);
 
   const model::Model* model_;
   tensor::Device* device_;

@@ -16,6 +16,7 @@
 #include "lora/step_table.h"
 #include "lora/test_world.h"
 #include "ops/attention.h"
+#include "ops/norm.h"
 
 namespace motley::gpu_tests {
 namespace {
@@ -201,6 +202,8 @@ TEST_P(GpuAdapters, LinearsEqualTheCpu) {
         const DeviceArray<bf16> k_there(static_cast<std::size_t>(rows * k_out));
 
         const std::vector<lora::test::Numbers> before = accs;
+        // What poisons k_there is on another stream.
+        finish();
         lora::finish_linears(
             pools.on_host(), x.view(),
             std::array{lora::AdaptedLinear{q, accs[0].view(), bias.data(), accs[0].view()},
@@ -475,6 +478,74 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
       EXPECT_TRUE(same(together.keys, apart.keys)) << "width " << width << ", rows " << rows;
       EXPECT_TRUE(same(together.values, apart.values)) << "width " << width << ", rows " << rows;
     }
+  }
+}
+
+// A map's deltas and the sum and norm behind them have the bits of one after the other: rows of
+// every kind, the base's too; widths that teams of both sizes share, and one that goes apart.
+TEST_P(GpuAdapters, NormsEqualLinearsAndThenNorms) {
+  constexpr Site site{0, Projection::o};
+  constexpr std::int64_t in = 136;
+  for (const std::int64_t width : {1056, 2048, 2880, 4096, 96}) {
+    const Adapter plain = make({{site, {in, width}}}, 5);
+    const Adapter wide =
+        make({{site, {in, width}}}, 100, [&](AdapterMaker& maker, lora::SiteDelta& delta) {
+          delta.lora_bias = add(maker, 1, width);
+        });
+    const Adapter dora = make(
+        {{site, {in, width}}}, 24,
+        [&](AdapterMaker& maker, lora::SiteDelta& delta) { delta.gain = add(maker, 1, width); });
+    const Adapter elsewhere = make({{{3, Projection::o}, {in, width}}}, 8);
+    const std::vector<std::vector<BothPools::Part>> kinds = {
+        {},           {{&plain, 1}},     {{&wide, 0.5F}, {&plain, 2}},
+        {{&dora, 1}}, {{&elsewhere, 1}}, {{&wide, 1}}};
+    constexpr int rows = 300;
+    std::vector<std::vector<BothPools::Part>> mixes;
+    for (int row = 0; row < rows; ++row)
+      mixes.push_back(kinds[static_cast<std::size_t>(row < 200 ? row / 37 : row) % kinds.size()]);
+    BothPools pools(GetParam(), rows);
+    pools.build(mixes);
+    const ops::Context context = pools.context();
+    const lora::test::Numbers x(DType::bf16, rows, in,
+                                lora::test::random_numbers(random, rows * in));
+    const DeviceArray<bf16> x_there(x.half);
+    const std::vector<float> products = lora::test::random_numbers(random, rows * width);
+    const DeviceArray<float> hidden(lora::test::random_numbers(random, rows * width));
+    const DeviceArray<float> bias(lora::test::random_numbers(random, width));
+    const DeviceArray<float> weight(lora::test::random_numbers(random, width));
+    struct Results {
+      DeviceArray<float> sums;
+      DeviceArray<bf16> normed;
+    };
+    const auto run = [&](bool together) {
+      const DeviceArray<float> acc(products);
+      Results to{DeviceArray<float>(static_cast<std::size_t>(rows * width)),
+                 DeviceArray<bf16>(static_cast<std::size_t>(rows * width))};
+      // What poisons them is on another stream.
+      finish();
+      const Tensor results = view(acc, {rows, width});
+      const lora::AdaptedLinear map{site, results, bias.data(), results};
+      const kernels::AddAndNorm sum = ops::add_and_norm_call(
+          context, view(hidden, {rows, width}), results, view(to.sums, {rows, width}),
+          view(weight, {width}), {}, view(to.normed, {rows, width}));
+      const Tensor x_rows = view(x_there, {rows, in});
+      const bool done =
+          together && lora::finish_linear_and_norm(pools.on_device(), x_rows, map, sum, context);
+      EXPECT_EQ(done, together && width > 1024 && GetParam() != DType::f32) << "width " << width;
+      if (!done) {
+        lora::finish_linears(pools.on_device(), x_rows, std::array{map}, context);
+        context.kernels->add_and_norm(sum, context.stream);
+      }
+      pools.finish_stream();
+      return to;
+    };
+    const Results together = run(true);
+    const Results apart = run(false);
+    EXPECT_EQ(together.sums.read(), apart.sums.read()) << "width " << width;
+    const std::vector<bf16> left = together.normed.read();
+    const std::vector<bf16> right = apart.normed.read();
+    EXPECT_EQ(std::memcmp(left.data(), right.data(), left.size() * sizeof(bf16)), 0)
+        << "width " << width;
   }
 }
 

@@ -11,7 +11,9 @@
 
 namespace motley::gpu_tests {
 
-// Numbers on the GPU, poisoned with NaN of every float type before they are written.
+// Numbers on the GPU, poisoned with NaN of every float type before they are written. What writes
+// them has landed when it returns: the driver's own calls may come back before, and streams that do
+// not wait for the default one would begin beside them.
 template <class T>
 class DeviceArray {
  public:
@@ -36,12 +38,10 @@ class DeviceArray {
   std::size_t size() const { return count_; }
   void poison() { fill(0xFF, count_ * sizeof(T) + 16); }
   void zero() { fill(0, count_ * sizeof(T)); }
-  // Has landed when this returns: a copy of pageable memory may still be on its way, and other
-  // streams' kernels do not wait for it.
   void write(std::span<const T> values) {
     EXPECT_EQ(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyDefault),
               cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+    land();
   }
   std::vector<T> read() const {
     std::vector<T> values(count_);
@@ -52,8 +52,9 @@ class DeviceArray {
  private:
   void fill(int byte, std::size_t bytes) {
     EXPECT_EQ(cudaMemset(data_, byte, bytes), cudaSuccess);
-    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+    land();
   }
+  static void land() { EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess); }
 
   T* data_ = nullptr;
   std::size_t count_ = 0;

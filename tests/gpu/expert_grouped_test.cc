@@ -8,6 +8,7 @@
 
 #include "base/cat.h"
 #include "gpu/grouped_runner.h"
+#include "gpu/twin.h"
 
 // The grouped kernels against float64. A rounding to bf16 is off by up to 2^-9 = 2e-3, 1.1e-3 in
 // the root mean square. bf16 weights meet two in a row (h, an expert's output) and rows of rank
@@ -56,8 +57,10 @@ std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pai
            .in_turn = true,
            .one_launch = true,
            .sum_inside = small});
-    for (const int width : {8, 16})
+    for (const int width : {8, 16}) {
       add({.width = width, .inside = inside, .one_launch = true, .sum_inside = small});
+      add({.width = width, .inside = inside, .one_launch = true});
+    }
   }
   add({.width = 16, .gather = Gather::copies});
   add({.width = 16, .gather = Gather::copies, .one_launch = true, .sum_inside = small});
@@ -108,6 +111,52 @@ void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
     SCOPED_TRACE(name_of(tiles));
     expect_bits(batch.run(tiles), first);
     if (testing::Test::HasFailure()) return;
+  }
+}
+
+// What comes next in the launch that sums: the bits of one after the other. Slots beyond a round of
+// loads, tokens that no expert takes, teams of a warp and of a block.
+TEST(GroupedExperts, SumAndNormInOneLaunch) {
+  for (const auto& [hidden, top_k] : {std::pair(96, 2), std::pair(2056, 9)}) {
+    const WorldShape shape{
+        .experts = 12, .experts_per_token = top_k, .hidden = hidden, .intermediate = 16};
+    const WorldLayer layer = make_layer(shape, 31);
+    const DeviceImages images(layer);
+    const WorldRows rows = make_rows(shape, 70, WorldRoutes::strange, 0, 32);
+    GroupedBatch batch(layer, images, rows, nullptr);
+    kernels::cpu::Numbers numbers(33);
+    const TwinRows a(numbers, DType::f32, rows.tokens, hidden, 4, -4, 4);
+    const Twin<float> weight(numbers.floats(hidden, 0.5, 1.5));
+    const GroupedTiles tiles{.width = 16, .gather = GroupedTiles::Gather::copies};
+    std::vector<std::vector<std::byte>> read;
+    for (const bool together : {false, true}) {
+      const TwinRows sum(DType::f32, rows.tokens, hidden, 4);
+      const TwinRows x(DType::bf16, rows.tokens, hidden, 8);
+      const kernels::AddAndNorm next{.add = {.rows = rows.tokens,
+                                             .width = hidden,
+                                             .a = a.device(),
+                                             .a_stride = a.stride(),
+                                             .b = batch.params.out,
+                                             .b_stride = hidden,
+                                             .out = sum.device(),
+                                             .out_stride = sum.stride()},
+                                     .norm = {.size = {rows.tokens, 1, hidden},
+                                              .x = sum.device(),
+                                              .x_stride = sum.stride(),
+                                              .weight = weight.device(),
+                                              .out = x.device(),
+                                              .out_type = DType::bf16,
+                                              .out_stride = x.stride()}};
+      ASSERT_TRUE(kernels::cuda::grouped_sums_into(next, tiles));
+      batch.params.next = together ? &next : nullptr;
+      batch.run(tiles);
+      if (!together) device_table().add_and_norm(next, {});
+      finish();
+      read.push_back(sum.read_device());
+      read.push_back(x.read_device());
+    }
+    EXPECT_TRUE(read[0] == read[2]) << "sums of " << hidden;
+    EXPECT_TRUE(read[1] == read[3]) << "norms of " << hidden;
   }
 }
 

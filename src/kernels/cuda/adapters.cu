@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cuda/adapters.cuh"
 #include "kernels/cuda/adapters.h"
 #include "kernels/cuda/adapters_tiles.cuh"
@@ -341,7 +342,7 @@ void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
   if (params.replaced) multiply_own_weights(params, stream);
   if (!adapter_tiles::supports(params)) return adapt_plainly(params, stream);
   if (params.adapters.rows <= few_adapted_rows) return adapter_tiles::adapt_few(params, stream);
-  adapter_tiles::adapt_many(params, nullptr, stream);
+  adapter_tiles::adapt_many(params, stream);
 }
 
 void adapt_heads(const AdaptHeads& params, StreamHandle stream) {
@@ -349,10 +350,27 @@ void adapt_heads(const AdaptHeads& params, StreamHandle stream) {
   if (linears.adapters.rows > few_adapted_rows && linears.count > 0 &&
       adapter_tiles::supports(linears) && adapter_tiles::takes_heads(params)) {
     if (linears.replaced) multiply_own_weights(linears, stream);
-    return adapter_tiles::adapt_many(linears, &params.heads, stream);
+    adapter_tiles::shrink_many(linears, 0, stream);
+    return adapter_tiles::expand_heads(params, stream);
   }
   adapt_linears(linears, stream);
   prepare_heads(params.heads, stream);
+}
+
+bool adapt_linear_and_norm(const AdaptAndNorm& params, StreamHandle stream) {
+  const AdaptLinears& linear = params.linear;
+  const Add& add = params.rows.add;
+  MOTLEY_CHECK(linear.count == 1 && linear.linears[0].result == linear.linears[0].acc &&
+                   linear.linears[0].acc == add.b && linear.linears[0].acc_stride == add.b_stride &&
+                   linear.linears[0].out == add.width && linear.adapters.rows == add.rows,
+               "the norm of a sum of which the map's result is the second part");
+  if (linear.adapters.rows <= few_adapted_rows || !adapter_tiles::supports(linear) ||
+      !adapter_tiles::takes_norm(params))
+    return false;
+  if (linear.replaced) multiply_own_weights(linear, stream);
+  adapter_tiles::shrink_many(linear, 0, stream);
+  adapter_tiles::expand_and_norm(params, stream);
+  return true;
 }
 
 }  // namespace motley::kernels::cuda

@@ -6,6 +6,7 @@ namespace motley::kernels::cuda {
 
 void adapt_linears(const AdaptLinears& params, StreamHandle stream);
 void adapt_heads(const AdaptHeads& params, StreamHandle stream);
+bool adapt_linear_and_norm(const AdaptAndNorm& params, StreamHandle stream);
 void adapt_embedding(const AdaptEmbedding& params, StreamHandle stream);
 void scale_latent_queries(const AdaptLatent& params, StreamHandle stream);
 void adapt_latent_queries(const AdaptLatent& params, StreamHandle stream);
@@ -14,6 +15,7 @@ void adapt_latent_values(const AdaptLatent& params, StreamHandle stream);
 // Of the GPU's elementary table.
 inline constexpr AdapterTable adapter_table{.linears = adapt_linears,
                                             .heads = adapt_heads,
+                                            .linear_and_norm = adapt_linear_and_norm,
                                             .embedding = adapt_embedding,
                                             .scale_queries = scale_latent_queries,
                                             .latent_queries = adapt_latent_queries,

@@ -1,8 +1,7 @@
-// Out of rank space and on to attention: two warps have a head of sixteen rows, with what comes
-// behind the base product, and with the norm, the turn and the stores that prepare_heads would make
-// of it.
+// Out of rank space and on to attention: a warp has a head of eight rows, with what comes behind
+// the base product, and with the norm, the turn and the stores that prepare_heads would make of it.
 
-#include "kernels/cuda/adapters_windows.cuh"
+#include "kernels/cuda/adapters_expand.cuh"
 #include "kernels/cuda/heads.cuh"
 #include "kernels/cuda/queue.cuh"
 
@@ -21,152 +20,36 @@ struct ExpandHeads {
   Slots slots;
 };
 
-// Loads from behind this do not come before it: registers hold a tile's rows, not all there is.
-__device__ void keep_order() { asm volatile("" ::: "memory"); }
-
-// Two warps of a block.
-__device__ void sync_pair(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(pair + 1) : "memory"); }
-
-// What is done to a group's rows one after the other: a chunk's product, and the bias that comes
-// behind a term's last.
-struct Pass {
-  FactorEntry factor;
-  int chunk;
-  int ranks;
-  int place;    // in rank rows
-  float scale;  // of the bias; 0: none
-  const float* bias;
-};
-// A term takes eight ranks of the window at least.
-constexpr int most_passes = rank_window / 8;
-
-struct Passes {
-  Pass all[most_passes];
-  int count;
-  const float* gain;
-  const float* base_bias;
-
-  __device__ Finish finish() const { return {.gain = gain, .bias = base_bias}; }
-  // One thread's work.
-  __device__ void find(const AdapterRows& adapters, const TermRange& terms,
-                       const AdaptedLinear& linear) {
-    count = 0;
-    Finish finish{.bias = linear.bias};
-    ChunkPlaces places(0);
-#pragma unroll 1
-    for (int i = terms.begin; i < terms.end; ++i) {
-      const AdapterTerm term = adapters.terms[i];
-      if (!has_site(adapters, term, linear.site)) continue;
-      const SiteEntry* const entry = term.sites + linear.site;
-      finish.take(*entry);
-      const FactorEntry factor = entry->factor;
-#pragma unroll 1
-      for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
-        const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
-        const bool last = chunk + chunk_ranks >= factor.rank;
-        all[count++] = {
-            .factor = factor,
-            .chunk = chunk,
-            .ranks = ranks,
-            .place = places.place(ranks),
-            .scale = last && entry->lora_bias != nullptr ? factor.scale[0] * term.scale : 0.0F,
-            .bias = entry->lora_bias};
-      }
-    }
-    gain = finish.gain;
-    base_bias = finish.bias;
-  }
-};
-
-// Every other sixteen outputs of a head, of sixteen rows: two warps have a head. A lane has four of
-// each sixteen, of rows g and g + 8, and numbers half a head apart.
+// A head of eight rows. A lane has numbers half a head apart.
 template <int width>
-struct HalfHead {
-  static constexpr int tiles = width / 32;
-  float numbers[tiles][2][4];
+struct HeadRows {
+  static constexpr int tiles = width / warp_outputs;
+  static constexpr int half_tiles = tiles / 2;
+  static constexpr int half_width = width / 2;
+  WarpNumbers<tiles> numbers;
 
-  __device__ static int own() {
-    return 16 * (static_cast<int>(threadIdx.x) / 32 % 2) + 4 * (static_cast<int>(threadIdx.x) % 4);
+  static __device__ void copy(const float* head, const std::int64_t* begins, int count,
+                              RowsTile (&to)[tiles]) {
+#pragma unroll
+    for (int i = 0; i < RowsTile::copies; ++i) {
+      const int row = RowsTile::copied_row(i);
+      const bool there = row < count;
+      const float* const x = head + (there ? begins[row] : 0) + RowsTile::copied_output();
+#pragma unroll
+      for (int j = 0; j < tiles; ++j) to[j].copy(i, x + warp_outputs * j, there);
+    }
   }
-  __device__ static int at(int tile) { return 32 * tile + own(); }
-  __device__ static int row(int half) { return 8 * half + static_cast<int>(threadIdx.x) % 32 / 4; }
-
-  __device__ void load(const Heads& heads, int head, const std::int32_t* rows, int count) {
+  __device__ void take(const RowsTile (&from)[tiles]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (row(half) >= count) continue;
-      const auto* const x = static_cast<const float*>(heads.x) + rows[row(half)] * heads.x_stride +
-                            head * heads.x_head_stride + own();
+    for (int j = 0; j < tiles; ++j) {
 #pragma unroll
-      for (int j = 0; j < tiles; ++j) {
-        const float4 four = __ldcs(reinterpret_cast<const float4*>(x + 32 * j));
-        numbers[j][half][0] = four.x;
-        numbers[j][half][1] = four.y;
-        numbers[j][half][2] = four.z;
-        numbers[j][half][3] = four.w;
+      for (int half = 0; half < 2; ++half) {
+        const float4 four = from[j].own(half);
+        numbers.at[j][half][0] = four.x;
+        numbers.at[j][half][1] = four.y;
+        numbers.at[j][half][2] = four.z;
+        numbers.at[j][half][3] = four.w;
       }
-    }
-  }
-
-  // A chunk's product, whose rows in rank space stand in shared memory. `first` is the head's first
-  // output.
-  template <class Pages>
-  __device__ void add_chunk(const RankRows<many_group_rows>& rank_rows, int row_tile,
-                            const Pass& pass, int first, int out) {
-    const FactorEntry& factor = pass.factor;
-    // As BTiles::load, one tile behind the other.
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int o = first + at(0) - 4 * (lane % 4) + 4 * (lane / 8) + lane / 4 % 2;
-    const auto split = std::int64_t{factor.split};
-    const int padded = up_to_eight(factor.rank) - pass.chunk - 4 * (lane % 4);
-    std::int64_t next = o * split + pass.chunk + 4 * (lane % 4);
-    std::int64_t here = next;  // of the tile that is worked on
-    const auto load = [&](std::int64_t index, bool there) {
-      BTiles b;
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        b.numbers[i] = there ? four_of<Pages>(factor.b, index + 2 * i * split) : uint2{0, 0};
-      return b;
-    };
-    BTiles b[tiles];
-#pragma unroll
-    for (int j = 0; j < tiles; ++j) {
-      b[j] = load(next, padded > 0);
-      next += 32 * split;
-    }
-#pragma unroll
-    for (int j = 0; j < tiles; ++j) {
-      float sums[2][4] = {};
-      expand_step(rank_rows, row_tile, 0, b[j], sums);
-#pragma unroll 1
-      for (int rank = 16; rank < pass.ranks; rank += 16)
-        expand_step(rank_rows, row_tile, rank, load(here + rank, rank < padded), sums);
-      here += 32 * split;
-      const float4 by = b_scales<Pages, true>(factor, first + at(j), out);
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        add_scaled(numbers[j][half], by, sums[0][2 * half], sums[0][2 * half + 1],
-                   sums[1][2 * half], sums[1][2 * half + 1]);
-      keep_order();
-    }
-  }
-  __device__ void add_bias(const float* bias, float scale, int first, int out) {
-#pragma unroll
-    for (int j = 0; j < tiles; ++j) {
-      const float4 more = load_floats<true>(bias, first + at(j), out);
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        add_scaled(numbers[j][half], more, scale, scale, scale, scale);
-      keep_order();
-    }
-  }
-  __device__ void finish(const Finish& finishing, int first, int out) {
-#pragma unroll
-    for (int j = 0; j < tiles; ++j) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        finishing.apply<true>(first + at(j), out, numbers[j][half]);
-      keep_order();
     }
   }
 
@@ -174,157 +57,189 @@ struct HalfHead {
     Halves head;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      head.low.at[i] = numbers[j][half][i];
-      head.high.at[i] = numbers[j + tiles / 2][half][i];
+      head.low.at[i] = numbers.at[j][half][i];
+      head.high.at[i] = numbers.at[j + half_tiles][half][i];
     }
     return head;
   }
-  // A row's sum of squares in the order of prepare_heads, whose lane 4 i + t has what lane t of
-  // four has in the head's tile i; but for what the other warp and the other lanes have.
-  __device__ float squares(int half) const {
-    float sums[tiles / 2];
+  __device__ void put(int j, int half, const Halves& head) {
 #pragma unroll
-    for (int j = 0; j < tiles / 2; ++j) {
+    for (int i = 0; i < 4; ++i) {
+      numbers.at[j][half][i] = head.low.at[i];
+      numbers.at[j + half_tiles][half][i] = head.high.at[i];
+    }
+  }
+  // A row's sum of squares in the order of prepare_heads, whose lane 8 j + g has what lane g of
+  // eight has in the head's tile j.
+  __device__ float squares(int half) const {
+    float sums[half_tiles];
+#pragma unroll
+    for (int j = 0; j < half_tiles; ++j) {
       const Halves head = halves(j, half);
       sums[j] = sum_of_four(head.low) + sum_of_four(head.high);
     }
-    static_assert(tiles <= 4);
-    return tiles == 4 ? sums[0] + sums[tiles / 2 - 1] : sums[0];
+    static_assert(half_tiles <= 2);
+    return sum_of_row(half_tiles == 2 ? sums[0] + sums[half_tiles - 1] : sums[0]);
   }
-  // Norm, turn and stores of a row; `place` as place_in_pages.
-  __device__ void prepare(const Heads& heads, const float* weights, const float* cosines, int head,
-                          int half, float factor, std::int64_t row, std::int64_t place) const {
-    constexpr int half_width = width / 2;
+  // By all lanes; `weights` in shared memory.
+  __device__ void norm(const float* weights, float eps, bool weight_in_f32) {
+    float factors[2];
 #pragma unroll
-    for (int j = 0; j < tiles / 2; ++j) {
-      Halves value = halves(j, half);
-      if (heads.norm_weight != nullptr) {
-        value.low = normed<float>(value.low, read_four<true>(weights, at(j), width), factor,
-                                  heads.weight_in_f32);
-        value.high = normed<float>(value.high, read_four<true>(weights + half_width, at(j), width),
-                                   factor, heads.weight_in_f32);
+    for (int half = 0; half < 2; ++half)
+      factors[half] = Squares::factor_of(squares(half), width, eps);
+#pragma unroll
+    for (int j = 0; j < half_tiles; ++j) {
+      const int at = warp_outputs * j + lane_outputs();
+      const Four low = read_four<true>(weights, at, width);
+      const Four high = read_four<true>(weights + half_width, at, width);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Halves head = halves(j, half);
+        put(j, half,
+            {.low = normed<float>(head.low, low, factors[half], weight_in_f32),
+             .high = normed<float>(head.high, high, factors[half], weight_in_f32)});
       }
-      if (heads.cos_sin != nullptr)
-        turn<float>(value, {.low = read_four<true>(cosines, at(j), width),
-                            .high = read_four<true>(cosines + half_width, at(j), width)});
-      if (heads.out != nullptr)
-        write_halves(heads.out, heads.out_type,
-                     row * heads.out_stride + head * heads.out_head_stride, at(j), half_width,
-                     value);
-      if (place >= 0)
-        write_halves(heads.pages.data, heads.pages.type, place + head * heads.pages.head_stride,
-                     at(j), half_width, value);
-      keep_order();
     }
+  }
+  // `cosines` of the row, in shared memory.
+  __device__ void turn_row(int half, const float* cosines) {
+#pragma unroll
+    for (int j = 0; j < half_tiles; ++j) {
+      const int at = warp_outputs * j + lane_outputs();
+      Halves head = halves(j, half);
+      turn<float>(head, {.low = read_four<true>(cosines, at, width),
+                         .high = read_four<true>(cosines + half_width, at, width)});
+      put(j, half, head);
+    }
+  }
+  __device__ void write_row(int half, void* to, DType type, std::int64_t begin) const {
+#pragma unroll
+    for (int j = 0; j < half_tiles; ++j)
+      write_halves(to, type, begin, warp_outputs * j + lane_outputs(), half_width, halves(j, half));
   }
 };
 
-// A block: rows of one label, heads of one projection, of which it has so many at a time.
-constexpr int row_tiles = many_group_rows / 16;
-constexpr int heads_at_once = warps / (2 * row_tiles);
-constexpr int block_heads = 8;
+// A block: rows of one label, heads of one projection, of which it has two at a time; a warp has
+// one of them and eight rows, and what comes next on its way.
+constexpr int block_heads = 16;
+constexpr int row_tiles = many_group_rows / warp_rows;
+constexpr int heads_at_once = warps / row_tiles;
+constexpr int stages = 2;
+
+template <int width>
+struct HeadsMemory {
+  RowsTile x[warps][stages][HeadRows<width>::tiles];
+  RankTile ranks[warps][32];  // each lane's, of the first pass
+  // Where rows begin: in x, in the result, in pages.
+  std::int64_t from[many_group_rows];
+  std::int64_t to[many_group_rows];
+  std::int64_t places[many_group_rows];
+  Passes passes;
+  GroupMemory group;
+  alignas(16) float weights[width];
+  alignas(16) float cosines[many_group_rows][width + 4];  // lanes' rows meet no bank twice
+};
 
 template <class Pages, int width>
 __global__ void __launch_bounds__(threads, 2)
     expand_head_rows(const __grid_constant__ ExpandHeads p) {
-  __shared__ __align__(16) RankRows<many_group_rows> rank_rows;
-  __shared__ GroupMemory group_memory;
-  __shared__ std::int64_t places[many_group_rows];
-  __shared__ __align__(16) unsigned char passes_memory[sizeof(Passes)];
-  auto& passes = *reinterpret_cast<Passes*>(passes_memory);
-  // Not in registers.
-  __shared__ Heads heads;
-  __shared__ AdaptedLinear linear;
-  __shared__ float squares[2][2][threads];
-  __shared__ __align__(16) float weights[width];
-  __shared__ __align__(16) float cosines[many_group_rows][width];
+  using Rows = HeadRows<width>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  auto& memory = *reinterpret_cast<HeadsMemory<width>*>(shared);
   launch_dependents();
   const AdaptLinears& call = p.call;
-  const AdapterRows& adapters = call.adapters;
   int part = 0;
   while (static_cast<int>(blockIdx.x) >= p.end_block[part]) ++part;
+  const Heads& heads = p.parts[part];
   const int index = p.linear_of[part];
-  const auto out = static_cast<int>(call.linears[max(index, 0)].out);
   const auto t = static_cast<int>(threadIdx.x);
-  if (t == 0) {
-    heads = p.parts[part];
-    linear = call.linears[max(index, 0)];
-    if (index < 0) linear.bias = nullptr;
-  }
-  if (p.parts[part].norm_weight != nullptr && t < width) weights[t] = p.parts[part].norm_weight[t];
-  __syncthreads();
-  const int pair = t / 64;
-  const int row_tile = pair % row_tiles;
-  const int first_head =
-      (static_cast<int>(blockIdx.x) - (part > 0 ? p.end_block[part - 1] : 0)) * block_heads;
-  const int end_head = min(first_head + block_heads, static_cast<int>(heads.heads));
+  const int lane = t % 32;
+  const int warp = t / 32;
+  const bool norms = heads.norm_weight != nullptr;
+  const bool turns = heads.cos_sin != nullptr;
+  const bool writes = heads.out != nullptr;
   const bool stores = heads.pages.data != nullptr;
-  Groups<many_group_rows> all(adapters, p.slots, static_cast<int>(blockIdx.y), true, group_memory);
+  if (norms && t < width) memory.weights[t] = heads.norm_weight[t];
+  const AdaptedLinear& linear = call.linears[max(index, 0)];
+  const auto out = static_cast<int>(linear.out);
+  const int begin_head =
+      (static_cast<int>(blockIdx.x) - (part > 0 ? p.end_block[part - 1] : 0)) * block_heads;
+  const int end_head = min(begin_head + block_heads, static_cast<int>(heads.heads));
+  const int first_row = warp % row_tiles * warp_rows;
+  Groups<many_group_rows> all(call.adapters, p.slots, static_cast<int>(blockIdx.y), true,
+                              memory.group);
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const std::int32_t* const rows = group_memory.rows + 16 * row_tile;
-    const int count = group.rows - 16 * row_tile;
-    wait_for_previous_grid();
-    HalfHead<width> next;
-    const auto load = [&](int head) { next.load(heads, head, rows, head < end_head ? count : 0); };
-    load(first_head + pair / row_tiles);
-    if (stores) {
-#pragma unroll 1
-      for (int row = t / 32; row < group.rows; row += warps) {
-        const std::int64_t place =
-            place_in_pages(p.sequences, p.table, heads.pages, group_memory.rows[row]);
-        if (t % 32 == 0) places[row] = place;
-      }
+    const std::int32_t* const rows = memory.group.rows;
+    if (t < group.rows) {
+      memory.from[t] = rows[t] * heads.x_stride;
+      memory.to[t] = rows[t] * heads.out_stride;
     }
-    if (heads.cos_sin != nullptr) {
-#pragma unroll 2
-      for (int i = 4 * t; i < group.rows * width; i += 4 * threads)
-        *reinterpret_cast<float4*>(&cosines[i / width][i % width]) =
-            *reinterpret_cast<const float4*>(
-                heads.cos_sin + std::int64_t{group_memory.rows[i / width]} * width + i % width);
-    }
-    if (t == 0) passes.find(adapters, index >= 0 ? group.terms : TermRange{}, linear);
     __syncthreads();
-#pragma unroll 1
-    for (int begin = first_head; begin < end_head; begin += heads_at_once) {
-      const int head = begin + pair / row_tiles;
-      const int first = head * width;
-      const bool mine = head < end_head && count > 0;
-      HalfHead<width> tile = next;
-      load(head + heads_at_once);
-#pragma unroll 1
-      for (int i = 0; i < passes.count; ++i) {
-        const Pass& pass = passes.all[i];
-        // One chunk stays where it is.
-        if (begin == first_head || passes.count > 1) {
-          __syncthreads();
-          store_rank_rows(call, group_memory, group.rows, index, pass.place, pass.ranks, rank_rows);
-          __syncthreads();
-        }
-        if (!mine) continue;
-        tile.template add_chunk<Pages>(rank_rows, row_tile, pass, first, out);
-        if (pass.scale != 0) tile.add_bias(pass.bias, pass.scale, first, out);
-      }
-      if (!mine) continue;
-      tile.finish(passes.finish(), first, out);
-      float sums[2] = {};
-      if (heads.norm_weight != nullptr) {
-        float(&shared)[2][threads] = squares[begin / heads_at_once % 2];
+    const Passes& passes = memory.passes;
+    const int count = group.rows - first_row;
+    wait_for_previous_grid();
+    const auto copy = [&](int head, int stage) {
+      if (head < end_head && count > 0)
+        Rows::copy(static_cast<const float*>(heads.x) + head * heads.x_head_stride,
+                   memory.from + first_row, count, memory.x[warp][stage]);
+      copies_commit();
+    };
+    if (turns) {
+#pragma unroll 4
+      for (int i = 4 * t; i < group.rows * width; i += 4 * threads)
+        copy_16(smem_addr(&memory.cosines[i / width][i % width]),
+                heads.cos_sin + std::int64_t{rows[i / width]} * width + i % width);
+    }
+    int head = begin_head + warp / row_tiles;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) shared[half][t] = tile.squares(half);
-        sync_pair(pair);
+    for (int i = 0; i < stages; ++i) copy(head + i * heads_at_once, i);
+    if (stores) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-          sums[half] = sum_of_lanes(shared[half][t & ~32] + shared[half][t | 32], 4);
+      for (int i = 0; i < many_group_rows / warps; ++i) {
+        const int row = warp + i * warps;
+        if (row >= group.rows) continue;
+        const std::int64_t place = place_in_pages(p.sequences, p.table, heads.pages, rows[row]);
+        if (lane == 0) memory.places[row] = place;
       }
+    }
+    if (t == threads - 1)
+      memory.passes.find(call.adapters, index >= 0 ? group.terms : TermRange{}, linear.site,
+                         index >= 0 ? linear.bias : nullptr);
+    copies_wait<stages - 1>();
+    __syncthreads();
+    const bool ranks_there = lane_rank_row() < count;
+    const float* const ranks =
+        rank_row(call, rows[ranks_there ? first_row + lane_rank_row() : 0], max(index, 0));
+    if (passes.count > 0)
+      memory.ranks[warp][lane].load(ranks + passes.all[0].place, ranks_there, 0,
+                                    passes.all[0].ranks);
+    int stage = 0;
+#pragma unroll 1
+    for (; head < end_head && count > 0; head += heads_at_once) {
+      const auto output = [&](int j) { return head * width + warp_outputs * j; };
+      Rows tile;
+      copies_wait<stages - 1>();
+      __syncwarp();
+      tile.take(memory.x[warp][stage]);
+      __syncwarp();
+      copy(head + stages * heads_at_once, stage);
+      stage = stage + 1 < stages ? stage + 1 : 0;
+      tile.numbers.template adapt<Pages>(passes, ranks, ranks_there, out, output,
+                                         memory.ranks[warp][lane]);
+      if (norms) tile.norm(memory.weights, heads.eps, heads.weight_in_f32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = tile.row(half);
-        if (row < count)
-          tile.prepare(heads, weights, cosines[16 * row_tile + row], head, half,
-                       Squares::factor_of(sums[half], width, heads.eps), rows[row],
-                       stores ? places[16 * row_tile + row] : -1);
+        if (lane_row(half) >= count) continue;
+        const int row = first_row + lane_row(half);
+        if (turns) tile.turn_row(half, memory.cosines[row]);
+        if (writes)
+          tile.write_row(half, heads.out, heads.out_type,
+                         memory.to[row] + head * heads.out_head_stride);
+        if (stores && memory.places[row] >= 0)
+          tile.write_row(half, heads.pages.data, heads.pages.type,
+                         memory.places[row] + head * heads.pages.head_stride);
       }
     }
     __syncthreads();
@@ -337,6 +252,22 @@ int linear_of(const AdaptLinears& call, const Heads& heads) {
   for (int i = 0; i < call.count; ++i)
     if (call.linears[i].acc == heads.x) return i;
   return -1;
+}
+
+template <class Pages, int width>
+void queue_heads(const ExpandHeads& expand, int blocks, StreamHandle stream) {
+  constexpr std::size_t bytes = sizeof(HeadsMemory<width>);
+  static const Result<void> allowed =
+      launched(cudaFuncSetAttribute(expand_head_rows<Pages, width>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+               "adapters' heads");
+  keep_error(allowed);
+  queue("adapters' heads", expand_head_rows<Pages, width>,
+        {.grid = static_cast<unsigned>(blocks),
+         .grid_y = static_cast<unsigned>(expand.slots.count),
+         .threads = threads,
+         .shared_bytes = bytes},
+        stream, expand);
 }
 
 }  // namespace
@@ -380,12 +311,10 @@ void expand_heads(const AdaptHeads& params, StreamHandle stream) {
   const bool narrow = heads.all[0].width == 64;
   with_pages(params.linears.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);
-    if constexpr (!std::is_same_v<Pages, PagesF32>)
-      queue("adapters' heads", narrow ? expand_head_rows<Pages, 64> : expand_head_rows<Pages, 128>,
-            {.grid = static_cast<unsigned>(blocks),
-             .grid_y = static_cast<unsigned>(expand.slots.count),
-             .threads = threads},
-            stream, expand);
+    if constexpr (!std::is_same_v<Pages, PagesF32>) {
+      narrow ? queue_heads<Pages, 64>(expand, blocks, stream)
+             : queue_heads<Pages, 128>(expand, blocks, stream);
+    }
   });
 }
 

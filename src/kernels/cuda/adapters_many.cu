@@ -356,50 +356,67 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
   wait_for_previous_grid();
 }
 
-template <class Pages>
-void run_windows(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream) {
+Many many_of(const AdaptLinears& call, int window) {
   const Cut cut = cut_of(call.in);
-  const Layout layout = layout_of(call);
-  Many many{.call = call,
-            .slices = cut.slices,
-            .run = cut.run,
-            .slots = many_slots(call.adapters),
-            .with_base = layout.with_base};
-  int tiles = 0;
-  for (int i = 0; i < call.count; ++i) {
-    const AdaptedLinear& linear = call.linears[i];
-    tiles += static_cast<int>((linear.out + block_outputs - 1) / block_outputs);
-    many.end_tile[i] = tiles;
-  }
+  return {.call = call,
+          .slices = cut.slices,
+          .run = cut.run,
+          .ranks_window = window,
+          .slots = many_slots(call.adapters),
+          .with_base = layout_of(call).with_base};
+}
+
+template <class Pages>
+void queue_shrink(const Many& many, StreamHandle stream) {
   static const Result<void> allowed =
       launched(cudaFuncSetAttribute(shrink_rows<Pages>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(sizeof(ShrinkMemory))),
                "adapters' shrink");
   keep_error(allowed);
+  queue("adapters' shrink", shrink_rows<Pages>,
+        {.grid = static_cast<unsigned>(many.slots.count),
+         .threads = threads,
+         .shared_bytes = sizeof(ShrinkMemory)},
+        stream, many);
+}
+
+template <class Pages>
+void run_windows(const AdaptLinears& call, StreamHandle stream) {
+  const bool whole = layout_of(call).whole;
   const int windows = rank_windows(call);
-  const auto slots = static_cast<unsigned>(many.slots.count);
   for (int window = 0; window < windows; ++window) {
-    many.ranks_window = window;
+    Many many = many_of(call, window);
     many.last = window + 1 == windows;
-    if (call.most_ranks > 0) {
-      queue("adapters' shrink", shrink_rows<Pages>,
-            {.grid = slots, .threads = threads, .shared_bytes = sizeof(ShrinkMemory)}, stream,
-            many);
+    int tiles = 0;
+    for (int i = 0; i < call.count; ++i) {
+      const AdaptedLinear& linear = call.linears[i];
+      tiles += static_cast<int>((linear.out + block_outputs - 1) / block_outputs);
+      many.end_tile[i] = tiles;
     }
-    // One window holds all ranks then.
-    if (heads != nullptr) return expand_heads({.linears = call, .heads = *heads}, stream);
-    queue("adapters' expand", layout.whole ? expand_rows<Pages, true> : expand_rows<Pages, false>,
-          {.grid = static_cast<unsigned>(tiles), .grid_y = slots, .threads = threads}, stream,
-          many);
+    shrink_many(call, window, stream);
+    queue("adapters' expand", whole ? expand_rows<Pages, true> : expand_rows<Pages, false>,
+          {.grid = static_cast<unsigned>(tiles),
+           .grid_y = static_cast<unsigned>(many.slots.count),
+           .threads = threads},
+          stream, many);
   }
 }
 
 }  // namespace
 
-void adapt_many(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream) {
+void adapt_many(const AdaptLinears& call, StreamHandle stream) {
   with_pages(call.adapters.pages, [&](auto pages) {
     using Pages = decltype(pages);
-    if constexpr (!std::is_same_v<Pages, PagesF32>) run_windows<Pages>(call, heads, stream);
+    if constexpr (!std::is_same_v<Pages, PagesF32>) run_windows<Pages>(call, stream);
+  });
+}
+
+void shrink_many(const AdaptLinears& call, int window, StreamHandle stream) {
+  if (call.most_ranks == 0) return;
+  with_pages(call.adapters.pages, [&](auto pages) {
+    using Pages = decltype(pages);
+    if constexpr (!std::is_same_v<Pages, PagesF32>)
+      queue_shrink<Pages>(many_of(call, window), stream);
   });
 }
 

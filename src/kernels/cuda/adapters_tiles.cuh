@@ -212,7 +212,23 @@ __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std
   return {four[0], four[1], four[2], four[3]};
 }
 
-// Rows in rank space as three bf16 that add up to the float32.
+// A float32 as three bf16 that add up to it, of four numbers at once.
+__device__ inline void split_in_three(const float4& four, uint2 (&parts)[3]) {
+  float left[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+  for (uint2& part : parts) {
+    std::uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      bits[i] = __float_as_uint(left[i]) & 0xFFFF0000U;
+      // An infinite one is all in its first part.
+      left[i] = isfinite(left[i]) ? left[i] - __uint_as_float(bits[i]) : 0.0F;
+    }
+    part = make_uint2(bits[0] >> 16 | bits[1], bits[2] >> 16 | bits[3]);
+  }
+}
+
+// Rows in rank space, so split.
 template <int rows>
 struct RankRows {
   static constexpr int pitch = chunk_ranks + 16;  // rows that a warp reads meet no bank twice
@@ -220,22 +236,11 @@ struct RankRows {
 
   // Four ranks of a row, and zeros for those that fill up sixteen.
   __device__ void store(int row, int rank, const float4& four) {
-    const float numbers[4] = {four.x, four.y, four.z, four.w};
-    float left[4];
+    uint2 split[3];
+    split_in_three(four, split);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) left[i] = numbers[i];
-#pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      std::uint32_t bits[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        bits[i] = __float_as_uint(left[i]) & 0xFFFF0000U;
-        // An infinite one is all in its first part.
-        left[i] = isfinite(left[i]) ? left[i] - __uint_as_float(bits[i]) : 0.0F;
-      }
-      *reinterpret_cast<uint2*>(&parts[part][row][rank]) =
-          make_uint2(bits[0] >> 16 | bits[1], bits[2] >> 16 | bits[3]);
-    }
+    for (int part = 0; part < 3; ++part)
+      *reinterpret_cast<uint2*>(&parts[part][row][rank]) = split[part];
   }
 };
 
@@ -392,11 +397,16 @@ inline int rank_windows(const AdaptLinears& call) {
   constexpr int least_filled = rank_window - chunk_ranks;
   return std::max(1, (call.most_ranks + least_filled - 1) / least_filled);
 }
-// With heads, or null.
-void adapt_many(const AdaptLinears& call, const PrepareHeads* heads, StreamHandle stream);
+void adapt_many(const AdaptLinears& call, StreamHandle stream);
+// Many rows into a window of rank space.
+void shrink_many(const AdaptLinears& call, int window, StreamHandle stream);
+// Out of rank space with what comes next, where one window has all ranks.
 // Whether heads can go on with their deltas: lanes hold them, and one window has all ranks.
 bool takes_heads(const AdaptHeads& call);
-// Out of rank space and on to attention.
 void expand_heads(const AdaptHeads& call, StreamHandle stream);
+// Whether a sum and its norm can: the table says which rows have which label, and a team's threads
+// have two fours of a row.
+bool takes_norm(const AdaptAndNorm& call);
+void expand_and_norm(const AdaptAndNorm& call, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda::adapter_tiles

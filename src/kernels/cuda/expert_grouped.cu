@@ -3,25 +3,14 @@
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda/expert_grouped.h"
-#include "kernels/cuda/grouped/combine.cuh"
 #include "kernels/cuda/grouped/instances.h"
 #include "kernels/cuda/grouped/shrinks.h"
+#include "kernels/cuda/grouped/sum_experts.h"
+#include "kernels/cuda/norm.cuh"
 
 namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
-
-constexpr int combine_threads = 256;
-
-// A block a token, 8 columns a thread at a time.
-__global__ void __launch_bounds__(combine_threads) combine(LayerParams p) {
-  launch_dependents();
-  wait_for_previous_grid();
-  const int routed = p.plan.expert_begin[p.experts];
-  for (int column = static_cast<int>(threadIdx.x) * 8; column < p.hidden;
-       column += combine_threads * 8)
-    combine_chunk<8>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
-}
 
 // Cuts scratch into arrays, each on a boundary of 256 bytes.
 class Cutter {
@@ -303,9 +292,11 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   const std::int64_t to_sort = lora ? pairs * params.deltas.most_terms : pairs;
   tiles.inside = to_sort <= (lora ? grouped::inside_lora_pairs : grouped::inside_pairs);
   const std::int64_t row_tiles = (2 * params.shape.intermediate + 127) / 128;
-  if (pairs <= 64 && std::min(pairs, experts) * row_tiles < params.multiprocessors) {
+  const std::int64_t items = std::min(pairs, experts) * row_tiles;
+  const bool few_items = items < params.multiprocessors;
+  if (pairs <= 64 && (few_items || (int4 && !lora && items < 2 * params.multiprocessors))) {
     // Too few tiles of 128 rows for all multiprocessors.
-    tiles.sum_inside = true;
+    tiles.sum_inside = !int4 || few_items;
     if (lora && !int4) return tiles;
     tiles.rows = Rows::r64;
     tiles.inside = to_sort <= grouped::inside_small_pairs;
@@ -315,19 +306,18 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   }
   if (pairs <= (lora && !int4 ? 4 : 2) * experts && pairs <= grouped::summed_pairs) {
     tiles.width = pairs <= experts ? 8 : 16;
-    tiles.sum_inside = true;
+    // int4 keeps the warps busy that would sum: a launch of its own costs less
+    tiles.sum_inside = !int4;
     return tiles;
   }
   tiles.inside = false;
-  if (lora && pairs > 4 * experts && pairs <= 8 * experts) {
-    tiles.width = 16;  // tall tiles' shrinks would be two launches more
+  if (pairs <= (int4 || lora ? 8 : 0) * experts) {
+    // Tall tiles' shrinks would be two launches more.
+    tiles.width = 16;
+    if (!lora || (!int4 && pairs <= 4 * experts)) tiles.gather = Gather::copies;
     return tiles;
   }
   tiles.gather = Gather::copies;
-  if (pairs <= 4 * experts && (int4 || lora)) {
-    tiles.width = 16;
-    return tiles;
-  }
   // From here on few tiles read an expert's weights: tall ones, as wide as its tokens.
   tiles.rows = Rows::r256;
   tiles.blocks_per_sm = 1;
@@ -336,6 +326,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   if (!int4 && !lora && pairs > 96 * experts && pairs <= 144 * experts) tiles.width = 160;
   if (pairs >= (int4 ? 128 : 145) * experts) tiles.gather = Gather::permuted;
   return tiles;
+}
+
+bool grouped_sums_into(const AddAndNorm& next, const GroupedTiles& tiles) {
+  return !tiles.sum_inside && normed_in_fours(next);
 }
 
 Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
@@ -350,7 +344,7 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   const bool boxes = tiles.gather == GroupedTiles::Gather::boxes;
   if (kernel.kernel == nullptr || (small && tiles.gather == GroupedTiles::Gather::permuted) ||
       (boxes && (!small || tiles.width > 32)) || (tiles.inside && to_sort > kernel.inside) ||
-      (tiles.inside && !tiles.sum_inside) || (tiles.sum_inside && (!small || !tiles.one_launch)) ||
+      (tiles.sum_inside && (!small || !tiles.one_launch)) ||
       (!boxes && tiles.rows == GroupedTiles::Rows::r64) || (lora && !small && tiles.one_launch))
     return Error(ErrorCode::internal, "no grouped expert kernel has these tiles", "experts",
                  "use choose_grouped_tiles()");
@@ -380,9 +374,8 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
     MOTLEY_TRY_VOID(launch_kernel(kernel, grid, shared, p, l, maps, stream));
   }
   if (tiles.sum_inside) return {};
-  return launch("the sum over a token's experts", combine,
-                {.grid = static_cast<unsigned>(params.tokens), .threads = combine_threads}, stream,
-                p);
+  return params.next != nullptr ? sum_experts_and_norm(p, *params.next, stream)
+                                : sum_experts(p, stream);
 }
 
 }  // namespace motley::kernels::cuda

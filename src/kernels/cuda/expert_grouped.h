@@ -9,6 +9,7 @@
 #include "kernels/cuda/expert_exact.h"
 #include "kernels/cuda/expert_images.h"
 #include "kernels/cuda/expert_plan.h"
+#include "kernels/elementary.h"
 
 // The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or int4, sums in
 // float32, adapters as more k-steps of the products that run anyway. Rounded to bf16: x W's input
@@ -68,6 +69,8 @@ struct GroupedExperts {
   void* scratch = nullptr;      // grouped_scratch_bytes(), prepared once
   void* out = nullptr;          // [tokens, H]; a token without any expert gets zeros
   DType out_type = DType::f32;  // f32 or bf16
+  // A sum of which `out` is the second part, in float32, and its norm: made in place of `out`.
+  const AddAndNorm* next = nullptr;
   int multiprocessors = 132;
   // Number of this run since the scratch was prepared: a step prepares it and counts its layers.
   int turn = 0;
@@ -83,6 +86,8 @@ std::size_t grouped_scratch_bytes(const GroupedExperts& params);
 Result<void> prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream);
 
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params);
+// Whether a run of these tiles may be given what comes next.
+bool grouped_sums_into(const AddAndNorm& next, const GroupedTiles& tiles);
 Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
                                  StreamHandle stream);
 

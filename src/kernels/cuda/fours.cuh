@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
 
 #include "base/dtype.h"
 #include "base/number_types.h"
@@ -12,10 +15,13 @@ namespace motley::kernels::cuda {
 __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(bf16 value) { return value.to_float(); }
 __device__ inline float widen(f16 value) { return value.to_float(); }
+// As T::from, but that a NaN is the tensor cores'; an instruction for bf16.
 template <class T>
 __device__ T narrow(float value) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return value;
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
   } else {
     return T::from(value);
   }

@@ -63,7 +63,7 @@ __device__ Four normed(Four value, const Four& weight, float factor, bool weight
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     float scaled = value.at[i] * factor;
-    if (sizeof(Out) == 2 && !weight_in_f32) scaled = bf16::from(scaled).to_float();
+    if (sizeof(Out) == 2 && !weight_in_f32) scaled = widen(narrow<bf16>(scaled));
     value.at[i] = scaled * weight.at[i];
   }
   return value;

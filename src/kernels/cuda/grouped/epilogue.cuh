@@ -14,7 +14,7 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-inline constexpr int store_bytes = 768;  // of shared memory, a warp
+inline constexpr int store_bytes = 768;  // of shared memory, for a warp's part of a block
 
 struct Activator {
   bool clamped;
@@ -33,108 +33,153 @@ struct Activator {
   }
 };
 
-// h[place][inner]: this warpgroup's 64 image rows are 32 columns from `col` on.
-template <int N>
-__device__ inline void store_gate_up(const float (&d)[N / 2], const LayerParams& p,
+// h[place][inner]: this warpgroup's blocks of 64 image rows are 32 columns each from `col` on.
+// Blocks go side by side, for each is a chain that waits for shared memory.
+template <int blocks, int N>
+__device__ inline void store_gate_up(const float (&d)[blocks][N / 2], const LayerParams& p,
                                      const Item& item, int col, std::uint32_t buffers) {
   const int t = thread_here();
   const int lane = t % 32;
   col += t % 128 / 32 * 8;
   if (col >= p.inner) return;  // inner is a multiple of 8
-  Activator activate{p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit,
-                     p.swiglu_alpha, 0.0F, 0.0F};
-  if (p.gate_bias != nullptr) {
-    const std::size_t at = static_cast<std::size_t>(item.expert) * p.inner + col + lane / 4;
-    activate.gate_bias = __ldg(p.gate_bias + at);
-    activate.up_bias = __ldg(p.up_bias + at);
+  Activator activate[blocks];
+#pragma unroll
+  for (int b = 0; b < blocks; ++b) {
+    activate[b] = {p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit, p.swiglu_alpha,
+                   0.0F, 0.0F};
+    if (p.gate_bias == nullptr || col + 32 * b >= p.inner) continue;
+    const std::size_t at =
+        static_cast<std::size_t>(item.expert) * p.inner + col + 32 * b + lane / 4;
+    activate[b].gate_bias = __ldg(p.gate_bias + at);
+    activate[b].up_bias = __ldg(p.up_bias + at);
   }
-  const std::uint32_t buffer = buffers + t / 32 * store_bytes;
+  const std::uint32_t buffer = buffers + t / 32 * (blocks * store_bytes) + lane * 16;
   Bf16* const out = p.h + static_cast<std::size_t>(item.begin) * p.inner + col;
   if constexpr (N < 32) {
 #pragma unroll
-    for (int i = 0; i < N / 4; ++i) {
-      const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
-      const int at = 4 * (i / 2) + i % 2;
-      if (row < item.count)
-        out[static_cast<std::size_t>(row) * p.inner + lane / 4] =
-            __float2bfloat16(activate(d[at], d[at + 2]));
+    for (int b = 0; b < blocks; ++b) {
+      if (col + 32 * b >= p.inner) break;
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) {
+        const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        const int at = 4 * (i / 2) + i % 2;
+        if (row < item.count)
+          out[static_cast<std::size_t>(row) * p.inner + 32 * b + lane / 4] =
+              __float2bfloat16(activate[b](d[b][at], d[b][at + 2]));
+      }
     }
   } else {
 #pragma unroll
     for (int c = 0; c < N / 32; ++c) {
       if (c * 32 >= item.count) break;
-      std::uint32_t r[4];
+      std::uint32_t r[blocks][4];
 #pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        const float* const v = d + 16 * c + 4 * q;
-        r[q] = pack(activate(v[0], v[2]), activate(v[1], v[3]));
-      }
+      for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+          const float* const v = d[b] + 16 * c + 4 * q;
+          r[b][q] = pack(activate[b](v[0], v[2]), activate[b](v[1], v[3]));
+        }
       __syncwarp();
-      store_matrix_x4_trans(buffer + lane * 16, r);
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) store_matrix_x4_trans(buffer + b * store_bytes, r[b]);
       __syncwarp();
       const int row = 32 * c + lane;
-      const uint4 v = load_shared_16(buffer + lane * 16);
-      if (row < item.count)
-        *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner) = v;
+      uint4 v[blocks];
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) v[b] = load_shared_16(buffer + b * store_bytes);
+      if (row >= item.count) continue;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b)
+        if (col + 32 * b < p.inner)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + 32 * b) = v[b];
     }
   }
 }
 
-// partial[place][hidden]: 64 rows of the image from `col` on.
-template <int N>
-__device__ inline void store_down(const float (&d)[N / 2], const LayerParams& p, const Item& item,
-                                  int col, std::uint32_t buffers) {
+// partial[place][hidden]: blocks of 64 rows of the image from `col` on, side by side too.
+template <int blocks, int N>
+__device__ inline void store_down(const float (&d)[blocks][N / 2], const LayerParams& p,
+                                  const Item& item, int col, std::uint32_t buffers) {
   const int t = thread_here();
   const int lane = t % 32;
   col += t % 128 / 32 * 16;
   if (col >= p.hidden) return;
-  float bias[2] = {};
+  float bias[blocks][2] = {};
   if (p.down_bias != nullptr) {
     const float* const from =
-        p.down_bias + static_cast<std::size_t>(item.expert) * p.hidden + col + lane / 4;
-    bias[0] = __ldg(from);
-    if (col + 8 < p.hidden) bias[1] = __ldg(from + 8);
+        p.down_bias + static_cast<std::size_t>(item.expert) * p.hidden + lane / 4;
+#pragma unroll
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = col + 64 * b + 8 * half;
+        if (at < p.hidden) bias[b][half] = __ldg(from + at);
+      }
   }
-  const std::uint32_t buffer = buffers + t / 32 * store_bytes;
+  const std::uint32_t buffer = buffers + t / 32 * (blocks * store_bytes);
   Bf16* const out = p.partial + static_cast<std::size_t>(item.begin) * p.hidden + col;
   if constexpr (N < 16) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = 2 * (lane % 4) + i % 2;
-      const int at = lane / 4 + 8 * (i / 2);
-      if (row < item.count && col + 8 * (i / 2) < p.hidden)
-        out[static_cast<std::size_t>(row) * p.hidden + at] = __float2bfloat16(d[i] + bias[i / 2]);
-    }
+    for (int b = 0; b < blocks; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = 2 * (lane % 4) + i % 2;
+        const int at = 64 * b + 8 * (i / 2);
+        if (row < item.count && col + at < p.hidden)
+          out[static_cast<std::size_t>(row) * p.hidden + at + lane / 4] =
+              __float2bfloat16(d[b][i] + bias[b][i / 2]);
+      }
   } else {
-    const bool mine = col + lane % 2 * 8 < p.hidden;
+    const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * 48 + lane / 8 % 2 * 16;
+    const std::uint32_t from = buffer + lane / 2 * 48 + lane % 2 * 16;
 #pragma unroll
     for (int c = 0; c < N / 16; ++c) {
       if (c * 16 >= item.count) break;
-      const float* const v = d + 8 * c;
-      const std::uint32_t r[4] = {
-          pack(v[0] + bias[0], v[1] + bias[0]), pack(v[2] + bias[1], v[3] + bias[1]),
-          pack(v[4] + bias[0], v[5] + bias[0]), pack(v[6] + bias[1], v[7] + bias[1])};
+      std::uint32_t r[blocks][4];
+#pragma unroll
+      for (int b = 0; b < blocks; ++b)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* const v = d[b] + 8 * c + 2 * i;
+          r[b][i] = pack(v[0] + bias[b][i % 2], v[1] + bias[b][i % 2]);
+        }
       __syncwarp();
-      store_matrix_x4_trans(buffer + (lane / 16 * 8 + lane % 8) * 48 + lane / 8 % 2 * 16, r);
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) store_matrix_x4_trans(to + b * store_bytes, r[b]);
       __syncwarp();
       const int row = 16 * c + lane / 2;
-      const uint4 u = load_shared_16(buffer + lane / 2 * 48 + lane % 2 * 16);
-      if (row < item.count && mine)
-        *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + lane % 2 * 8) =
-            u;
+      uint4 u[blocks];
+#pragma unroll
+      for (int b = 0; b < blocks; ++b) u[b] = load_shared_16(from + b * store_bytes);
+      if (row >= item.count) continue;
+#pragma unroll
+      for (int b = 0; b < blocks; ++b)
+        if (col + 64 * b + lane % 2 * 8 < p.hidden)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + 64 * b +
+                                    lane % 2 * 8) = u[b];
     }
   }
 }
 
 struct ConsumerState {
   Ring ring;
-  std::uint32_t buffers;  // store_bytes for each warp
+  std::uint32_t buffers;  // store_bytes for each warp and block
   unsigned char* last;    // [warpgroups][width] flags: a row's token falls to us to sum
   int width;
   int warpgroup;
   bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
   bool sum;
   SlotSignals widened;  // FP8: a shrink's stage is bf16
+  // A tile of gate_up that is stored and not yet said to be, or -1. The release takes until all
+  // that the block has written is there.
+  int stored = -1;
+
+  __device__ void tell(const LayerParams& p) {
+    // one thread's, behind the warpgroup's barrier
+    if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
+    stored = -1;
+  }
 };
 
 // Sums the tokens of which this tile was the last to be stored, for this warpgroup's 64 columns.
@@ -175,8 +220,12 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   const bool first = item.kind == ItemKind::gate_up;
   const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
   const bool fence = s.copied && first;
+  const auto tell = [&] {
+    if constexpr (S::tells_late) s.tell(p);
+  };
+  if (!first) tell();  // a down tile may wait for the one before it
   if constexpr (S::bf16) {
-    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence);
+    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, tell);
   } else if constexpr (S::by_warps) {
     multiply_int4_few<S, N>(acc[0], s.ring, steps, s.warpgroup);
   } else {
@@ -197,19 +246,16 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / int4_unit;
   }
-  const int t = thread_here() % 128;
   const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
   if (first) {
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r)
-      store_gate_up<N>(acc[r], p, item, (row + 64 * r) / 2, s.buffers);
+    store_gate_up<S::blocks, N>(acc, p, item, row / 2, s.buffers);
     if (!S::lora && l.phase != Phase::both) return;
+    tell();  // where there was no second step
     consumer_barrier(s.warpgroup);
-    // behind the barrier one thread's release orders what all have written
-    if (t == 0) add_release(&p.counters.tile_done[item.tile], 1);
+    s.stored = item.tile;
+    if constexpr (!S::tells_late) s.tell(p);
   } else {
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r) store_down<N>(acc[r], p, item, row + 64 * r, s.buffers);
+    store_down<S::blocks, N>(acc, p, item, row, s.buffers);
     if constexpr (S::small) {
       if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
     }

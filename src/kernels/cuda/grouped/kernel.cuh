@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   __shared__ std::uint64_t bars[2 * most_stages + 2 * item_slots + permute_lanes +
                                 (S::lora ? most_stages : 0) + (S::f8 ? most_stages : 0)];
   __shared__ Item items[item_slots];
-  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * store_bytes];
+  __shared__ __align__(16) unsigned char store_buffer[consumer_warps * S::blocks * store_bytes];
   __shared__ unsigned char last[S::warpgroups][max_width];
   __shared__ int row_offset[max_width];
   __shared__ int stage_steps[most_stages];
@@ -100,6 +100,11 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
       make_inside_plan<S::lora>(
           p, plan,
           *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
+    // for the sum, where that is a launch of its own
+    if (inside && !l.sum && blockIdx.x == 0) {
+      if (t < p.pairs) p.plan.places[t] = plan.places[t];
+      if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
+    }
   }
   if (t == 0) {
     if constexpr (S::inside > 0) {
@@ -174,6 +179,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
         if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
       queue.pop();
     }
+    if constexpr (S::tells_late) s.tell(p);
   }
 }
 

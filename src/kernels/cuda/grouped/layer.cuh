@@ -114,6 +114,8 @@ struct TileShape {
   static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
   // lanes read weights themselves where nothing but wgmma's waits orders them
   static constexpr bool every_lane = !bf16 && !by_warps;
+  // A tile of gate_up is said to be stored while the next one's products run.
+  static constexpr bool tells_late = bf16 && !small;
   static constexpr int rows = warpgroups * blocks * 64;
   static constexpr int threads = 128 * (warpgroups + 1);
   static constexpr int atoms = bf16 ? 1 : 2;  // 64 k each, of a stage

@@ -6,9 +6,10 @@
 namespace motley::kernels::cuda::grouped {
 
 // `fence`: token rows come by cp.async, whose writes the tensor cores see only behind a fence.
-template <class S, int N>
+// `meanwhile()` runs beside the second step's products.
+template <class S, int N, class Meanwhile>
 __device__ inline void multiply_bf16(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
-                                     int warpgroup, bool fence) {
+                                     int warpgroup, bool fence, const Meanwhile& meanwhile) {
   for (int kb = 0; kb < steps; ++kb) {
     bar_wait(ring.full_bar(), ring.parity);
     if (fence) fence_async_shared();
@@ -24,6 +25,7 @@ __device__ inline void multiply_bf16(float (&acc)[S::blocks][N / 2], Ring& ring,
           Mma<N>::template ss<swizzle_128>(acc[r], a + (atom + r) * (8192 >> 4) + 2 * k,
                                            b + atom * (N * 128 >> 4) + 2 * k, kb + atom + k > 0);
     mma_commit();
+    if (kb == 1) meanwhile();
     mma_wait<1>();
     if (kb > 0) ring.release(ring.before());
     ring.next();
