@@ -316,7 +316,7 @@ struct PrepareLatent {
   std::int64_t width = 0;  // of q's heads
   std::int64_t q_stride = 0;
   std::int64_t q_head_stride = 0;
-  void* out = nullptr;  // its heads begin with column out_from; may be those columns of q
+  void* out = nullptr;  // its heads begin with column out_from
   std::int64_t out_from = 0;
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;

@@ -90,13 +90,16 @@ struct KvB {
 // adapter has them (DoRA). q_nope [rows, heads, dn] -> adds to q_latent [rows, heads, kl] (f32)
 // what the delta of kv_b's key rows gives; latent [rows, heads, kl] (f32) -> adds to values [rows,
 // heads, dv] (f32), which hold the base product, what that of its value rows gives, and applies
-// their gains.
+// their gains. On a device that reads a table, where an adapter may have something here, `rounded`
+// gets all rows of the result in bf16; elsewhere there is none.
 void kv_b_scale_queries(const RowMixes& mixes, const KvB& kv_b, const tensor::Tensor& q_nope,
                         const ops::Context& context);
 void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& q_nope,
-                    const tensor::Tensor& q_latent, const ops::Context& context);
+                    const tensor::Tensor& q_latent, const ops::Context& context,
+                    const tensor::Tensor& rounded = {});
 void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& latent,
-                      const tensor::Tensor& values, const ops::Context& context);
+                      const tensor::Tensor& values, const ops::Context& context,
+                      const tensor::Tensor& rounded = {});
 
 // What an expert backend gets: null when nobody in the batch uses an adapter on these experts.
 struct ExpertDeltas {

@@ -41,7 +41,8 @@ kernels::AdaptLinears call_of(const RowMixes& mixes, const tensor::ConstTensor& 
                              .x_stride = x.stride(0),
                              .in = x.dim(1),
                              .rank_rows = table.rank_rows(),
-                             .most_ranks = table.most_ranks()};
+                             .most_ranks = table.most_ranks(),
+                             .many_labels = table.many_labels()};
   for (const AdaptedLinear& linear : linears) {
     if (mixes.batch == nullptr || !table.touches(linear.site)) continue;
     MOTLEY_CHECK(call.count < kernels::most_adapted_linears, "as many maps as one call takes");
@@ -102,10 +103,11 @@ void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
 }
 
 void adapt_latent_on_device(const RowMixes& mixes, const KvB& kv_b, LatentPart part,
-                            const tensor::ConstTensor& heads, const tensor::ConstTensor& latent,
-                            const ops::Context& context) {
+                            const LatentCall& asked, const ops::Context& context) {
+  const auto& [heads, latent, rounded] = asked;
   const Site site{kv_b.layer, Projection::kv_b};
   if (mixes.batch == nullptr || !mixes.table->touches(site)) return;
+  if (part == LatentPart::query_gains && !mixes.table->scales(site)) return;
   kernels::AdaptLatent call{.adapters = mixes.table->rows(mixes.labels, heads.dim(0)),
                             .site = StepTable::entry_of(site),
                             .heads = heads.dim(1),
@@ -122,6 +124,13 @@ void adapt_latent_on_device(const RowMixes& mixes, const KvB& kv_b, LatentPart p
     call.latent_data = const_cast<float*>(latent.data<float>());
     call.latent_stride = latent.stride(0);
     call.latent_head_stride = latent.stride(1);
+  }
+  if (rounded.bytes() != nullptr) {
+    MOTLEY_CHECK(rounded.dtype() == DType::bf16, "rounded to bf16");
+    call.rounds = true;
+    call.rounded = rounded.bytes();
+    call.rounded_stride = rounded.stride(0);
+    call.rounded_head_stride = rounded.stride(1);
   }
   switch (part) {
     case LatentPart::query_gains:

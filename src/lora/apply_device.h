@@ -19,9 +19,13 @@ void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
 // What of kv_b.
 enum class LatentPart : std::uint8_t { query_gains, key_delta, value_delta };
 // heads is [rows, heads, width]: queries, or values; latent is [rows, heads, kl] in f32, and
-// nothing where gains are applied.
+// nothing where gains are applied; rounded is as large as what a delta is added to.
+struct LatentCall {
+  tensor::ConstTensor heads;
+  tensor::ConstTensor latent = {};
+  tensor::Tensor rounded = {};
+};
 void adapt_latent_on_device(const RowMixes& mixes, const KvB& kv_b, LatentPart part,
-                            const tensor::ConstTensor& heads, const tensor::ConstTensor& latent,
-                            const ops::Context& context);
+                            const LatentCall& call, const ops::Context& context);
 
 }  // namespace motley::lora

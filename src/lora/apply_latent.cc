@@ -68,7 +68,7 @@ void kv_b_scale_queries(const RowMixes& mixes, const KvB& kv_b, const tensor::Te
   const Batch* const batch = mixes.batch;
   check_heads(q_nope, q_nope.dim(0));
   if (mixes.table != nullptr)
-    return adapt_latent_on_device(mixes, kv_b, LatentPart::query_gains, q_nope, {}, context);
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::query_gains, {.heads = q_nope}, context);
   const std::int64_t heads = q_nope.dim(1);
   const std::int64_t width = q_nope.dim(2);
   for_heads(mixes, site, q_nope.dim(0), heads, context,
@@ -91,13 +91,16 @@ void kv_b_scale_queries(const RowMixes& mixes, const KvB& kv_b, const tensor::Te
 }
 
 void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& q_nope,
-                    const tensor::Tensor& q_latent, const ops::Context& context) {
+                    const tensor::Tensor& q_latent, const ops::Context& context,
+                    const tensor::Tensor& rounded) {
   const Site site{kv_b.layer, Projection::kv_b};
   const Batch* const batch = mixes.batch;
   check_heads(q_nope, q_nope.dim(0));
   check_heads(q_latent, q_nope.dim(0));
   if (mixes.table != nullptr)
-    return adapt_latent_on_device(mixes, kv_b, LatentPart::key_delta, q_nope, q_latent, context);
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::key_delta, {q_nope, q_latent, rounded},
+                                  context);
+  MOTLEY_CHECK(rounded.bytes() == nullptr, "a device that rounds");
   const std::int64_t heads = q_nope.dim(1);
   // A bias behind B adds the same to a query's score of every key, which the softmax takes away.
   for_heads(
@@ -145,13 +148,16 @@ void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstT
 }
 
 void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstTensor& latent,
-                      const tensor::Tensor& values, const ops::Context& context) {
+                      const tensor::Tensor& values, const ops::Context& context,
+                      const tensor::Tensor& rounded) {
   const Site site{kv_b.layer, Projection::kv_b};
   const Batch* const batch = mixes.batch;
   check_heads(latent, latent.dim(0));
   check_heads(values, latent.dim(0));
   if (mixes.table != nullptr)
-    return adapt_latent_on_device(mixes, kv_b, LatentPart::value_delta, values, latent, context);
+    return adapt_latent_on_device(mixes, kv_b, LatentPart::value_delta, {values, latent, rounded},
+                                  context);
+  MOTLEY_CHECK(rounded.bytes() == nullptr, "a device that rounds");
   const std::int64_t heads = values.dim(1);
   const std::int64_t width = values.dim(2);
   for_heads(mixes, site, latent.dim(0), heads, context,

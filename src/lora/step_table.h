@@ -58,8 +58,12 @@ class StepTable {
   bool touches_experts(std::int32_t layer) const;
   // Whether anybody had a whole weight of their own at the site.
   bool replaces(Site site) const { return has(site, replaced); }
+  // Whether anybody had gains of their own there.
+  bool scales(Site site) const { return has(site, scaled); }
   // Of a label at one site, at most, each term's rounded up to eight.
   std::int32_t most_ranks() const { return most_ranks_; }
+  // Whether a batch had more than kernels::few_labels.
+  bool many_labels() const { return many_labels_; }
   // Of a label, a power of two; 0: nobody came yet.
   std::int32_t most_terms() const { return most_terms_; }
   std::uint64_t reach() const { return reach_; }
@@ -75,7 +79,7 @@ class StepTable {
   float* rank_rows() const { return reinterpret_cast<float*>(rank_rows_.data()); }
 
  private:
-  enum Kind : std::uint8_t { touched = 1, replaced = 2 };
+  enum Kind : std::uint8_t { touched = 1, replaced = 2, scaled = 4 };
 
   StepTable(Pool& pool, const Limits& limits);
   void extend_reach(const Batch& batch);
@@ -107,6 +111,7 @@ class StepTable {
   std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending
   std::int32_t most_ranks_ = 0;
   std::int32_t most_terms_ = 0;
+  bool many_labels_ = false;
   std::uint64_t reach_ = 0;
 };
 

@@ -64,7 +64,8 @@ CacheLayout cache_layout(const LatentAttention& block) {
       .heads = 1, .key_width = block.sizes.kv_rank + block.sizes.rope_dim, .values_in_keys = true};
 }
 
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded) {
+std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded,
+                          DType kept) {
   const LatentConfig& sizes = block.sizes;
   const std::int64_t q_width = block.heads * (sizes.nope_dim + sizes.rope_dim);
   const std::int64_t latents = block.heads * sizes.kv_rank;
@@ -74,7 +75,8 @@ std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::
       scratch_bytes(rows, {latents, latents + block.heads * sizes.rope_dim, latents, values});
   return scratch_bytes(rows,
                        {q_width, sizes.q_rank, sizes.q_rank, block.kv_a.out(), values, widest}) +
-         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded)) + lora::scratch_bytes;
+         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded, kept)) +
+         lora::scratch_bytes;
 }
 
 Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,
@@ -160,13 +162,16 @@ void attend_absorbed(const LatentAttention& block, const Step& step, const Layer
 
   // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
   const Tensor q_nope = own(projected.q).slice(2, 0, dn);
-  const bool rounds = query_type == DType::bf16 && !adapted;
+  // Who makes a number last rounds it, where a device's kernels do.
+  const bool by_delta = adapted && mixes.table != nullptr;
+  const bool rounds = query_type == DType::bf16 && (by_delta || !adapted);
   lora::kv_b_scale_queries(mixes, kv_b, q_nope, context);
   const Tensor q_carried = scratch.take(DType::f32, {part.rows, heads, kl});
-  ops::linear_per_head_transposed(context, q_nope, block.kv_b.weight,
-                                  {.rows_per_head = dn + dv, .first = 0}, q_carried,
-                                  {.narrow = narrow, .rounded = rounds ? carried_query : Tensor()});
-  lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context);
+  ops::linear_per_head_transposed(
+      context, q_nope, block.kv_b.weight, {.rows_per_head = dn + dv, .first = 0}, q_carried,
+      {.narrow = narrow, .rounded = rounds && !by_delta ? carried_query : Tensor()});
+  lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context,
+                       rounds && by_delta ? carried_query : Tensor());
   if (!rounds)
     ops::round_to(context, q_carried.reshape({part.rows * heads, kl}), {},
                   own(query).reshape({part.rows * heads, kl + dr}).slice(1, 0, kl));
@@ -176,13 +181,14 @@ void attend_absorbed(const LatentAttention& block, const Step& step, const Layer
                  {.scale = block.scale, .scratch = step.attention_scratch}, latents);
 
   // Latents into values: [R, heads, kl] -> [R, heads, dv].
-  const bool rounds_values = mixed.dtype() == DType::bf16 && !adapted;
+  const bool rounds_values = mixed.dtype() == DType::bf16 && (by_delta || !adapted);
   const Tensor values = scratch.take(DType::f32, {part.rows, heads, dv});
+  const Tensor rounded_values = own(mixed).reshape({part.rows, heads, dv});
   ops::linear_per_head(
       context, own(latents), block.kv_b.weight, {.rows_per_head = dn + dv, .first = dn}, values,
-      {.narrow = narrow,
-       .rounded = rounds_values ? own(mixed).reshape({part.rows, heads, dv}) : Tensor()});
-  lora::kv_b_value_delta(mixes, kv_b, own(latents), values, context);
+      {.narrow = narrow, .rounded = rounds_values && !by_delta ? rounded_values : Tensor()});
+  lora::kv_b_value_delta(mixes, kv_b, own(latents), values, context,
+                         rounds_values && by_delta ? rounded_values : Tensor());
   if (!rounds_values)
     ops::round_to(context, values.reshape({part.rows, heads * dv}), {}, own(mixed));
 }

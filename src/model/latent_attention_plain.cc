@@ -134,10 +134,9 @@ void apply_plain(const LatentAttention& block, const Step& step, const LayerPage
   const std::int64_t q_width = block.sizes.nope_dim + block.sizes.rope_dim;
   const std::int64_t dv = block.sizes.value_dim;
   Scratch scratch(context);
+  const Tensor q = scratch.take(DType::f32, {rows, heads, q_width});
   const Projected projected = project(block, step, x, scratch);
-  const Tensor q = projected.q;
-  prepare(block, step, pages, step.batch.whole(), projected,
-          q.slice(2, block.sizes.nope_dim, q_width));
+  prepare(block, step, pages, step.batch.whole(), projected, q);
 
   const Tensor values = scratch.take(DType::f32, {rows, heads, dv});
   for (std::int64_t index = 0; index < step.batch.rows.sequences; ++index) {

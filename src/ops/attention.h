@@ -86,9 +86,9 @@ void prepare_heads(const Context& context, const HeadsCall& call);
 // Latent attention's rows on their way to pages and to attention, with the bits of rms_norm, rope,
 // store_kv and round_to one after the other: of kv [R, latent + dims] (f32) the latent is normed,
 // the last dims columns are turned, and both are stored; so are those columns of each head of q [R,
-// heads, width] (f32), of which the columns from width - out.dim(2) on go to out [R, heads, at
-// least dims], rounded where its type is narrower. Only rows of `rows` and those behind them, from
-// first_row on. What kv held is lost, and what q's turned columns held; out may be columns of q.
+// heads, width] (f32) turned, of which the columns from width - out.dim(2) on go to out [R, heads,
+// at least dims], rounded where its type is narrower. Only `count` rows from first_row on: those of
+// `rows` and what stands behind them. What kv held is lost, and what q's turned columns held.
 struct LatentRows {
   std::int64_t first_row = 0;
   std::int64_t count = 0;

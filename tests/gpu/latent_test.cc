@@ -55,8 +55,8 @@ TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
   const OnDevice at;
   constexpr std::int64_t rows = Sequences::rows;
   const ElementaryTable& table = device_table();
-  for (const Shape& shape :
-       {Shape{16, 512, 32, 128, 0}, Shape{3, 20, 4, 8, 4}, Shape{2, 13, 3, 5, 1}}) {
+  for (const Shape& shape : {Shape{16, 512, 32, 128, 0}, Shape{3, 20, 4, 8, 4},
+                             Shape{2, 13, 3, 5, 1}, Shape{2100, 20, 4, 8, 0}}) {
     const auto& [heads, latent, pairs, before, gap] = shape;
     const std::int64_t width = before + 2 * pairs;
     for (const auto& [page_type, out_type] : {std::pair{DType::bf16, DType::bf16},

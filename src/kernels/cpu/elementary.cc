@@ -366,7 +366,6 @@ void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
   turn.x_stride = p.q_stride;
   turn.x_head_stride = p.q_head_stride;
   rope<set>(turn, stream);
-  if (p.out == p.q + p.out_from) return;
   const std::size_t number = p.out_type == DType::f32 ? sizeof(float) : sizeof(bf16);
   for (std::int64_t head = 0; head < p.heads; ++head) {
     const std::int64_t to = p.first_row * p.out_stride + head * p.out_head_stride;

@@ -55,6 +55,66 @@ __device__ float* latent_row(const AdaptLatent& p, std::int64_t row) {
   return p.latent_data + row * p.latent_stride + std::int64_t{blockIdx.y} * p.latent_head_stride;
 }
 
+// Four numbers side by side, at a multiple of their own size where `whole` says so; zeros behind
+// `count`.
+template <class Number>
+struct alignas(4 * sizeof(Number)) Stored {
+  Number numbers[4];
+};
+template <class Pages>
+__device__ void load_four(const void* from, std::int64_t index, bool whole, std::int64_t count,
+                          float (&to)[4]) {
+  using Number = typename Pages::Number;
+  const Number* const numbers = static_cast<const Number*>(from) + index;
+  if (whole) {
+    const auto four = *reinterpret_cast<const Stored<Number>*>(numbers);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = Pages::widen(four.numbers[i]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = i < count ? Pages::widen(numbers[i]) : 0;
+}
+
+// Tables and factors were there before the step began: the first run's come nearer while the grid
+// ahead still works. B's rows are the head's from `first` on.
+template <class Pages, int tile_rows>
+__device__ void fetch_ahead(const AdaptLatent& p, std::int64_t first) {
+  const Run run = run_from<tile_rows>(p, std::int64_t{blockIdx.x} * tile_rows);
+  if (run.range.begin == run.range.end) return;
+  const AdapterTerm term = p.adapters.terms[run.range.begin];
+  if (!has_site(p.adapters, term, p.site)) return;
+  const FactorEntry factor = term.sites[p.site].factor;
+  if (factor.rank == 0) return;
+  using Number = typename Pages::Number;
+  const auto fetch = [](const void* line) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory");
+  };
+  constexpr int line = 128 / sizeof(Number);
+  const auto* const a = static_cast<const Number*>(factor.a);
+  for (std::int64_t i = threadIdx.x * line; i < factor.rank * p.latent; i += threads * line)
+    fetch(a + i);
+  const auto* const b = static_cast<const Number*>(factor.b);
+  for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
+    fetch(b + (first + d) * factor.split);
+}
+
+// What a thread has written itself, `each` side by side, once more as bf16.
+template <int each>
+__device__ void round_run(const AdaptLatent& p, const Run& run, const float* from,
+                          std::int64_t stride, std::int64_t width) {
+  for (int n = 0; n < run.count; ++n) {
+    const float* const row = from + n * stride;
+    auto* const to = static_cast<__nv_bfloat16*>(p.rounded) + (run.first + n) * p.rounded_stride +
+                     blockIdx.y * p.rounded_head_stride;
+    for (std::int64_t at = each * threadIdx.x; at < width; at += each * threads) {
+#pragma unroll
+      for (int i = 0; i < each; ++i)
+        if (at + i < width) to[at + i] = __float2bfloat16_rn(row[at + i]);
+    }
+  }
+}
+
 template <int tile_rows>
 __global__ void __launch_bounds__(threads) scale_queries(AdaptLatent p) {
   wait_for_previous_grid();
@@ -82,7 +142,7 @@ struct Shared {
 };
 template <int tile_rows>
 __device__ Shared shared_of(std::int64_t width) {
-  extern __shared__ float numbers[];
+  extern __shared__ __align__(16) float numbers[];
   return {.inputs = numbers, .ranks = numbers + tile_rows * width};
 }
 template <int tile_rows>
@@ -90,18 +150,25 @@ std::size_t shared_bytes(std::int64_t width) {
   return sizeof(float) * tile_rows * (static_cast<std::size_t>(width) + ranks_at_once);
 }
 
+// Whether latents' rows and A's may be read in whole fours.
+__device__ bool latent_in_fours(const AdaptLatent& p) {
+  return p.latent % 4 == 0 && p.latent_stride % 4 == 0 && p.latent_head_stride % 4 == 0 &&
+         reinterpret_cast<std::uintptr_t>(p.latent_data) % 16 == 0;
+}
+
 // latent += A^T (scale * B_keys^T q), a term and some of its ranks at a time.
 template <class Pages, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
-  wait_for_previous_grid();
   launch_dependents();
   const Shared shared = shared_of<tile_rows>(p.width);
   const std::int64_t first = blockIdx.y * p.rows_a_head;
+  fetch_ahead<Pages, tile_rows>(p, first);
+  wait_for_previous_grid();
   const std::int64_t out = p.heads * p.rows_a_head;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for_runs<tile_rows>(p, [&](const Run& run) {
-    if (run.range.begin == run.range.end) return;
+  const bool whole = latent_in_fours(p);
+  const auto add = [&](const Run& run) {
     for (int n = 0; n < run.count; ++n) {
       const std::int64_t q = heads_offset(p, run.first + n);
       for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
@@ -115,57 +182,81 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
       const float scale = factor.scale[0] * term.scale;
       for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
         const int count = min(ranks_at_once, factor.rank - begin);
-        for (int r = warp; r < count; r += warps) {
-          float sums[tile_rows] = {};
+        for (int r = 4 * warp; r < count; r += 4 * warps) {
+          float sums[tile_rows][4] = {};
           for (std::int64_t d = lane; d < p.width; d += 32) {
-            const float b = row_scale<Pages>(factor.b, out, factor.split, first + d) *
-                            number_at<Pages>(factor.b, (first + d) * factor.split + begin + r);
+            const float row = row_scale<Pages>(factor.b, out, factor.split, first + d);
+            float b[4];
+            load_four<Pages>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
 #pragma unroll
-            for (int n = 0; n < tile_rows; ++n)
-              if (n < run.count) sums[n] = fmaf(shared.inputs[n * p.width + d], b, sums[n]);
+            for (int n = 0; n < tile_rows; ++n) {
+              if (n >= run.count) break;
+#pragma unroll
+              for (int j = 0; j < 4; ++j)
+                sums[n][j] = fmaf(shared.inputs[n * p.width + d], row * b[j], sums[n][j]);
+            }
           }
 #pragma unroll
           for (int n = 0; n < tile_rows; ++n) {
-            const float sum = sum_of_warp(sums[n]);
-            if (lane == 0)
-              shared.ranks[n * ranks_at_once + r] =
-                  scale * sum * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+              const float sum = sum_of_warp(sums[n][j]);
+              if (lane == 0 && r + j < count)
+                shared.ranks[n * ranks_at_once + r + j] =
+                    scale * sum * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r + j);
+            }
           }
         }
         __syncthreads();
-        for (std::int64_t k = threadIdx.x; k < p.latent; k += threads) {
-          float sums[tile_rows];
+        for (std::int64_t k = 4 * threadIdx.x; k < p.latent; k += 4 * threads) {
+          float sums[tile_rows][4] = {};
 #pragma unroll
-          for (int n = 0; n < tile_rows; ++n)
-            sums[n] = n < run.count ? latent_row(p, run.first + n)[k] : 0;
+          for (int n = 0; n < tile_rows; ++n) {
+            if (n < run.count)
+              load_four<PagesF32>(latent_row(p, run.first + n), k, whole, p.latent - k, sums[n]);
+          }
           for (int r = 0; r < count; ++r) {
-            const float a = number_at<Pages>(factor.a, (begin + r) * p.latent + k);
+            float a[4];
+            load_four<Pages>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
 #pragma unroll
-            for (int n = 0; n < tile_rows; ++n)
-              sums[n] = fmaf(shared.ranks[n * ranks_at_once + r], a, sums[n]);
+            for (int n = 0; n < tile_rows; ++n) {
+#pragma unroll
+              for (int j = 0; j < 4; ++j)
+                sums[n][j] = fmaf(shared.ranks[n * ranks_at_once + r], a[j], sums[n][j]);
+            }
           }
 #pragma unroll
-          for (int n = 0; n < tile_rows; ++n)
-            if (n < run.count) latent_row(p, run.first + n)[k] = sums[n];
+          for (int n = 0; n < tile_rows; ++n) {
+            if (n >= run.count) break;
+            float* const row = latent_row(p, run.first + n) + k;
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+              if (k + j < p.latent) row[j] = sums[n][j];
+          }
         }
         __syncthreads();
       }
     }
+  };
+  for_runs<tile_rows>(p, [&](const Run& run) {
+    if (run.range.begin != run.range.end) add(run);
+    if (p.rounds) round_run<4>(p, run, latent_row(p, run.first), p.latent_stride, p.latent);
   });
 }
 
 // values = (values + scale * (B_values (A latent) + lora_bias)) x gain.
 template <class Pages, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
-  wait_for_previous_grid();
   launch_dependents();
   const Shared shared = shared_of<tile_rows>(p.latent);
   const std::int64_t out = p.heads * p.rows_a_head;
   const std::int64_t first = (blockIdx.y + 1) * p.rows_a_head - p.width;
+  fetch_ahead<Pages, tile_rows>(p, first);
+  wait_for_previous_grid();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  for_runs<tile_rows>(p, [&](const Run& run) {
-    if (run.range.begin == run.range.end) return;
+  const bool whole = latent_in_fours(p);
+  const auto add = [&](const Run& run) {
     const auto values = [&](int n) {
       return static_cast<float*>(p.heads_data) + heads_offset(p, run.first + n);
     };
@@ -184,11 +275,17 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
         const int count = min(ranks_at_once, factor.rank - begin);
         for (int r = warp; r < count; r += warps) {
           float sums[tile_rows] = {};
-          for (std::int64_t k = lane; k < p.latent; k += 32) {
-            const float a = number_at<Pages>(factor.a, (begin + r) * p.latent + k);
+          for (std::int64_t k = 4 * lane; k < p.latent; k += 128) {
+            float a[4];
+            load_four<Pages>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
 #pragma unroll
-            for (int n = 0; n < tile_rows; ++n)
-              if (n < run.count) sums[n] = fmaf(a, shared.inputs[n * p.latent + k], sums[n]);
+            for (int n = 0; n < tile_rows; ++n) {
+              if (n >= run.count) break;
+              float x[4];
+              load_four<PagesF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
+#pragma unroll
+              for (int j = 0; j < 4; ++j) sums[n] = fmaf(a[j], x[j], sums[n]);
+            }
           }
 #pragma unroll
           for (int n = 0; n < tile_rows; ++n) {
@@ -201,11 +298,16 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
         __syncthreads();
         for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
           float sums[tile_rows] = {};
-          for (int r = 0; r < count; ++r) {
-            const float b = number_at<Pages>(factor.b, (first + d) * factor.split + begin + r);
+          for (int r = 0; r < count; r += 4) {
+            float b[4];
+            load_four<Pages>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
 #pragma unroll
-            for (int n = 0; n < tile_rows; ++n)
-              sums[n] = fmaf(b, shared.ranks[n * ranks_at_once + r], sums[n]);
+            for (int j = 0; j < 4; ++j) {
+              if (r + j >= count) break;
+#pragma unroll
+              for (int n = 0; n < tile_rows; ++n)
+                sums[n] = fmaf(b[j], shared.ranks[n * ranks_at_once + r + j], sums[n]);
+            }
           }
           const float row = row_scale<Pages>(factor.b, out, factor.split, first + d);
 #pragma unroll
@@ -227,6 +329,12 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
       }
     }
     __syncthreads();
+  };
+  for_runs<tile_rows>(p, [&](const Run& run) {
+    if (run.range.begin != run.range.end) add(run);
+    if (p.rounds)
+      round_run<1>(p, run, static_cast<const float*>(p.heads_data) + heads_offset(p, run.first),
+                   p.heads_stride, p.width);
   });
 }
 

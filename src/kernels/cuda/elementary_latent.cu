@@ -11,9 +11,7 @@ namespace {
 struct Cut {
   NormTeam team;
   unsigned latent_blocks = 0;
-  // Of a head of q; a four of pairs is two of numbers.
-  unsigned turned_fours = 0;
-  unsigned fours = 0;
+  unsigned fours = 0;  // that are written of a head of q
   unsigned heads_a_block = 0;
 };
 
@@ -46,38 +44,56 @@ __device__ void prepare_latents(const PrepareLatent& p, const NormTeam& team) {
       });
 }
 
-template <bool whole, class Out>
+// `rounds` fours of one column, of heads that stand heads_a_block apart; all are on their way
+// together.
+template <bool whole, class Out, int rounds>
 __device__ void prepare_queries(const PrepareLatent& p, const Cut& cut) {
   wait_for_previous_grid();
   const auto heads = static_cast<unsigned>(p.heads);
-  const unsigned index =
-      (blockIdx.x - cut.latent_blocks) * cut.heads_a_block + threadIdx.x / cut.fours;
-  const unsigned four = threadIdx.x % cut.fours;
-  if (threadIdx.x / cut.fours >= cut.heads_a_block || index / heads >= p.rows) return;
-  const std::int64_t row = p.first_row + index / heads;
-  const std::int64_t head = index % heads;
-  const float* const from = p.q + row * p.q_stride + head * p.q_head_stride;
-  Out* const to =
-      static_cast<Out*>(p.out) + row * p.out_stride + head * p.out_head_stride - p.out_from;
+  const auto end = static_cast<unsigned>(p.rows) * heads;
+  const unsigned own = threadIdx.x / cut.fours;
+  const unsigned first = (blockIdx.x - cut.latent_blocks) * cut.heads_a_block * rounds + own;
+  const std::int64_t at = p.out_from + 4 * (threadIdx.x % cut.fours);
   const std::int64_t kept = p.width - 2 * p.pairs;
-  if (four < cut.turned_fours) {
-    write_pairs<whole>(to + kept, p.pairs, p.interleaved,
-                       turned_pairs<whole>(from + kept, p.cos_sin + row * 2 * p.pairs, p.pairs,
-                                           p.interleaved, 4 * four));
-  } else {
-    const std::int64_t at = p.out_from + 4 * (four - cut.turned_fours);
-    write_four<whole>(to, at, kept, read_four<whole>(from, at, kept));
+  if (own >= cut.heads_a_block) return;
+  const float* from[rounds];
+  Four values[rounds]{};
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    const unsigned index = min(first + i * cut.heads_a_block, end - 1);
+    from[i] = p.q + (p.first_row + index / heads) * p.q_stride + index % heads * p.q_head_stride;
+    if constexpr (whole) values[i] = read_four<true>(from[i], at, p.width);
+  }
+#pragma unroll
+  for (int i = 0; i < rounds; ++i) {
+    const unsigned index = first + i * cut.heads_a_block;
+    if (index >= end) return;
+    const std::int64_t row = p.first_row + index / heads;
+    Out* const to = static_cast<Out*>(p.out) + row * p.out_stride +
+                    index % heads * p.out_head_stride - p.out_from;
+    const float* const cosines = p.cos_sin + row * 2 * p.pairs;
+    if constexpr (whole) {
+      if (at >= kept)
+        values[i] =
+            turned_four(from[i] + kept, cosines, p.pairs, p.interleaved, at - kept, values[i]);
+      write_four<true>(to, at, p.width, values[i]);
+    } else {
+      for (std::int64_t j = at; j < min(at + 4, p.width); ++j)
+        to[j] = narrow<Out>(
+            j < kept ? from[i][j]
+                     : turned_number(from[i] + kept, cosines, p.pairs, p.interleaved, j - kept));
+    }
   }
 }
 
-template <bool whole, class Page, class Out>
+template <bool whole, class Page, class Out, int rounds>
 __global__ void __launch_bounds__(most_norm_threads)
     prepare_rows(const __grid_constant__ PrepareLatent p, Cut cut) {
   launch_dependents();
   if (blockIdx.x < cut.latent_blocks) {
     prepare_latents<whole, Page>(p, cut.team);
   } else {
-    prepare_queries<whole, Out>(p, cut);
+    prepare_queries<whole, Out, rounds>(p, cut);
   }
 }
 
@@ -95,26 +111,30 @@ bool in_whole_fours(const PrepareLatent& p) {
 
 void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
   if (p.rows <= 0) return;
-  const auto fours_of = [](std::int64_t numbers) {
-    return static_cast<unsigned>((numbers + 3) / 4);
-  };
   Cut cut;
   cut.team = norm_team(p.latent);
   const auto threads = static_cast<unsigned>(cut.team.threads * cut.team.parts);
   cut.latent_blocks = static_cast<unsigned>((p.rows + cut.team.parts - 1) / cut.team.parts);
-  cut.turned_fours = fours_of(p.pairs);
-  cut.fours = cut.turned_fours + fours_of(p.width - 2 * p.pairs - p.out_from);
+  cut.fours = static_cast<unsigned>((p.width - p.out_from + 3) / 4);
   MOTLEY_CHECK(cut.fours <= threads, "a head that a block's threads hold");
   cut.heads_a_block = threads / cut.fours;
   const auto heads = static_cast<unsigned>(p.rows * p.heads);
-  const LaunchShape shape{
-      .grid = cut.latent_blocks + (heads + cut.heads_a_block - 1) / cut.heads_a_block,
-      .threads = threads};
+  // One four a thread until there are more than enough of them.
+  constexpr unsigned many_heads = 8192;
+  constexpr unsigned most_rounds = 4;
+  const bool many = heads >= many_heads;
+  const unsigned heads_together = cut.heads_a_block * (many ? most_rounds : 1);
+  const LaunchShape shape{.grid = cut.latent_blocks + (heads + heads_together - 1) / heads_together,
+                          .threads = threads};
   with_flag(in_whole_fours(p), [&](auto whole) {
     with_type(p.pages.type, [&](auto page) {
       with_type(p.out_type, [&](auto out) {
-        queue("prepare_latent", prepare_rows<whole.value, decltype(page), decltype(out)>, shape,
-              stream, p, cut);
+        using Page = decltype(page);
+        using Out = decltype(out);
+        queue("prepare_latent",
+              many ? prepare_rows<whole.value, Page, Out, most_rounds>
+                   : prepare_rows<whole.value, Page, Out, 1>,
+              shape, stream, p, cut);
       });
     });
   });

@@ -42,6 +42,46 @@ __device__ TurnedPairs turned_pairs(const X* x, const float* cosines, std::int64
   return four;
 }
 
+// The same a number at a time: number `at` of the turned ones.
+template <class X>
+__device__ float turned_number(const X* x, const float* cosines, std::int64_t pairs,
+                               bool interleaved, std::int64_t at) {
+  const std::int64_t pair = interleaved ? at / 2 : at % pairs;
+  const bool second = interleaved ? at % 2 != 0 : at >= pairs;
+  const std::int64_t other = interleaved ? at ^ 1 : second ? at - pairs : at + pairs;
+  const float own = widen(x[at]);
+  const float a = widen(x[other]);
+  const float c = cosines[pair];
+  const float s = cosines[pairs + pair];
+  return second ? own * c + a * s : own * c + -a * s;
+}
+
+// Numbers [at, at + 4) of the turned ones, which are `own` before the turn; whole fours only.
+template <class X>
+__device__ Four turned_four(const X* x, const float* cosines, std::int64_t pairs, bool interleaved,
+                            std::int64_t at, const Four& own) {
+  Four turned;
+  if (interleaved) {
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const float c = cosines[at / 2 + i / 2];
+      const float s = cosines[pairs + at / 2 + i / 2];
+      turned.at[i] = own.at[i] * c + -own.at[i + 1] * s;
+      turned.at[i + 1] = own.at[i + 1] * c + own.at[i] * s;
+    }
+    return turned;
+  }
+  const bool second = at >= pairs;
+  const std::int64_t pair = second ? at - pairs : at;
+  const Four other = read_four<true>(x, second ? pair : at + pairs, 2 * pairs);
+  const Four c = read_four<true>(cosines, pair, pairs);
+  const Four s = read_four<true>(cosines + pairs, pair, pairs);
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    turned.at[i] = own.at[i] * c.at[i] + (second ? other.at[i] : -other.at[i]) * s.at[i];
+  return turned;
+}
+
 template <bool whole, class To>
 __device__ void write_pairs(To* to, std::int64_t pairs, bool interleaved, const TurnedPairs& four) {
   write_four<whole>(to, four.first_at, interleaved ? 2 * pairs : pairs, four.first);

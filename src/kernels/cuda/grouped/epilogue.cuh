@@ -227,14 +227,14 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, tell);
   } else if constexpr (S::by_warps) {
-    multiply_int4_few<S, N>(acc[0], s.ring, steps, s.warpgroup);
+    multiply_int4_few<S, N>(acc, s.ring, steps, s.warpgroup);
   } else {
     multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
   }
   if constexpr (S::lora) {
     if (item.first_piece < item.last_piece) {
       if constexpr (S::by_warps) {
-        expand_few<S, N>(acc[0], s.ring, s.warpgroup);
+        expand_few<S, N>(acc, s.ring, s.warpgroup);
       } else {
         expand<S, N>(acc, s.ring, s.warpgroup);
       }
