@@ -98,54 +98,6 @@ __device__ inline void multiply_add(float (&sums)[2][4], const BTile& b, const R
   }
 }
 
-// What is done to rows of one label one after the other: a chunk's product, and the bias that comes
-// behind a term's last.
-struct Pass {
-  FactorEntry factor;
-  int chunk;
-  int ranks;
-  int place;    // in rank rows
-  float scale;  // of the bias; 0: none
-  const float* bias;
-};
-// A term takes eight ranks of the window at least.
-constexpr int most_passes = rank_window / 8;
-
-struct Passes {
-  Pass all[most_passes];
-  int count;
-  Finish finish;
-
-  // One thread's work. All ranks are in one window.
-  __device__ void find(const AdapterRows& adapters, const TermRange& terms, std::int32_t site,
-                       const float* bias) {
-    count = 0;
-    Finish found{.bias = bias};
-    ChunkPlaces places(0);
-#pragma unroll 1
-    for (int i = terms.begin; i < terms.end; ++i) {
-      const AdapterTerm term = adapters.terms[i];
-      if (!has_site(adapters, term, site)) continue;
-      const SiteEntry* const entry = term.sites + site;
-      found.take(*entry);
-      const FactorEntry factor = entry->factor;
-#pragma unroll 1
-      for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
-        const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
-        const bool last = chunk + chunk_ranks >= factor.rank;
-        all[count++] = {
-            .factor = factor,
-            .chunk = chunk,
-            .ranks = ranks,
-            .place = places.place(ranks),
-            .scale = last && entry->lora_bias != nullptr ? factor.scale[0] * term.scale : 0.0F,
-            .bias = entry->lora_bias};
-      }
-    }
-    finish = found;
-  }
-};
-
 // A warp's numbers, `tiles` times 32 outputs of eight rows; output(j) is the first of a tile's.
 template <int tiles>
 struct WarpNumbers {

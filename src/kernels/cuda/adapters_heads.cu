@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
     if (t == threads - 1)
       memory.passes.find(call.adapters, index >= 0 ? group.terms : TermRange{}, linear.site,
-                         index >= 0 ? linear.bias : nullptr);
+                         index >= 0 ? linear.bias : nullptr, 0);
     copies_wait<stages - 1>();
     __syncthreads();
     const bool ranks_there = lane_rank_row() < count;

@@ -215,8 +215,8 @@ struct OutputTiles {
         if (row(m, half) < rows)
           load_acc<whole>(linear, memory.rows[row(m, half)], own(tile), numbers.at[m][half]);
   }
-  // finish: nothing more comes.
-  __device__ void store(int tile, Numbers& numbers, const Finish* finish) const {
+  // `last`: nothing more comes.
+  __device__ void store(int tile, Numbers& numbers, const Finish& finish, bool last) const {
     if (own(tile) >= end) return;
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
@@ -224,11 +224,11 @@ struct OutputTiles {
       for (int half = 0; half < 2; ++half) {
         if (row(m, half) >= rows) continue;
         const std::int32_t to = memory.rows[row(m, half)];
-        if (finish == nullptr) {
-          store_acc<whole>(linear, to, own(tile), numbers.at[m][half]);
-        } else {
-          finish->apply<whole>(own(tile), out(), numbers.at[m][half]);
+        if (last) {
+          finish.apply<whole>(own(tile), out(), numbers.at[m][half]);
           store_result<whole>(linear, to, own(tile), numbers.at[m][half]);
+        } else {
+          store_acc<whole>(linear, to, own(tile), numbers.at[m][half]);
         }
       }
     }
@@ -237,8 +237,11 @@ struct OutputTiles {
   // A chunk's product, whose rows in rank space stand in shared memory; the next tile's numbers are
   // on their way while one is worked on.
   template <class Pages>
-  __device__ void add_chunk(const RankRows<group_rows>& rank_rows, const FactorEntry& factor,
-                            int chunk, int ranks, const Finish* finish) const {
+  __device__ void add_chunk(const RankRows<group_rows>& rank_rows, const Pass& pass,
+                            const Finish& finish, bool last_pass) const {
+    const FactorEntry& factor = pass.factor;
+    const int chunk = pass.chunk;
+    const int ranks = pass.ranks;
     Numbers next;
     BTiles b;
     load(begin, next);
@@ -265,16 +268,16 @@ struct OutputTiles {
             add_scaled(numbers.at[m][half], by, sums[m][0][2 * half], sums[m][0][2 * half + 1],
                        sums[m][1][2 * half], sums[m][1][2 * half + 1]);
       }
-      store(tile, numbers, finish);
+      store(tile, numbers, finish, last_pass);
     }
   }
-  // bias: of a term, or null.
-  __device__ void add_bias(const float* bias, float scale, const Finish* finish) const {
+  // A term's, whose scale is 0 where there is none.
+  __device__ void add_bias(const float* bias, float scale, const Finish& finish, bool last) const {
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += apart) {
       Numbers numbers;
       load(tile, numbers);
-      if (bias != nullptr && own(tile) < end) {
+      if (scale != 0 && own(tile) < end) {
         const float4 more = load_floats<whole>(bias, own(tile), out());
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
@@ -282,7 +285,7 @@ struct OutputTiles {
           for (int half = 0; half < 2; ++half)
             add_scaled(numbers.at[m][half], more, scale, scale, scale, scale);
       }
-      store(tile, numbers, finish);
+      store(tile, numbers, finish, last);
     }
   }
 };
@@ -292,6 +295,8 @@ template <class Pages, bool whole>
 __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
   __shared__ __align__(16) RankRows<group_rows> rank_rows;
   __shared__ GroupMemory group_memory;
+  __shared__ __align__(16) unsigned char passes_memory[sizeof(Passes)];
+  auto& passes = *reinterpret_cast<Passes*>(passes_memory);
   launch_dependents();
   const AdaptLinears& call = p.call;
   const AdapterRows& adapters = call.adapters;
@@ -306,50 +311,25 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-    const TermRange& terms = group.terms;
-    // What there is to do in this window of ranks, one after the other.
-    int passes = 0;
-    Finish finish{.bias = linear.bias};
-    {
-      ChunkPlaces places(p.ranks_window);
-#pragma unroll 1
-      for (int i = terms.begin; i < terms.end; ++i) {
-        const AdapterTerm term = adapters.terms[i];
-        if (!has_site(adapters, term, linear.site)) continue;
-        const SiteEntry* const entry = term.sites + linear.site;
-        finish.take(*entry);
-        const int rank = entry->factor.rank;
-        for (int chunk = 0; chunk < rank; chunk += chunk_ranks)
-          passes += places.place(min(up_to_eight(rank) - chunk, chunk_ranks)) >= 0 ? 1 : 0;
-        passes += entry->lora_bias != nullptr && places.here() ? 1 : 0;
-      }
-    }
+    if (threadIdx.x == 0)
+      passes.find(adapters, group.terms, linear.site, linear.bias, p.ranks_window);
+    __syncthreads();
     wait_for_previous_grid();
     const OutputTiles<whole> tiles{linear, group_memory, group.rows,
                                    out_begin + 16 * (static_cast<int>(threadIdx.x) / 32), out_end};
+    const Finish& finish = passes.finish;
     const bool finishes =
         p.last && (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc);
-    if (passes == 0 && finishes) tiles.add_bias(nullptr, 0, &finish);
-    const auto finish_of_pass = [&]() { return --passes == 0 && finishes ? &finish : nullptr; };
-    ChunkPlaces places(p.ranks_window);
+    if (passes.count == 0 && finishes) tiles.add_bias(nullptr, 0, finish, true);
 #pragma unroll 1
-    for (int i = terms.begin; i < terms.end; ++i) {
-      const AdapterTerm term = adapters.terms[i];
-      if (!has_site(adapters, term, linear.site)) continue;
-      const SiteEntry* const entry = term.sites + linear.site;
-      const FactorEntry factor = entry->factor;
-#pragma unroll 1
-      for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
-        const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
-        const int place = places.place(ranks);
-        if (place < 0) continue;
-        __syncthreads();
-        store_rank_rows(call, group_memory, group.rows, index, place, ranks, rank_rows);
-        __syncthreads();
-        tiles.template add_chunk<Pages>(rank_rows, factor, chunk, ranks, finish_of_pass());
-      }
-      if (entry->lora_bias != nullptr && places.here())
-        tiles.add_bias(entry->lora_bias, factor.scale[0] * term.scale, finish_of_pass());
+    for (int i = 0; i < passes.count; ++i) {
+      const Pass& pass = passes.all[i];
+      const bool last = finishes && i + 1 == passes.count;
+      __syncthreads();
+      store_rank_rows(call, group_memory, group.rows, index, pass.place, pass.ranks, rank_rows);
+      __syncthreads();
+      tiles.template add_chunk<Pages>(rank_rows, pass, finish, last && pass.scale == 0);
+      if (pass.scale != 0) tiles.add_bias(pass.bias, pass.scale, finish, last);
     }
     __syncthreads();
   }

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
     const int count = group.rows - first_row;
     if (count <= 0) continue;
     if (threadIdx.x == 0)
-      memory.passes.find(adapters, {group.term_begin, group.term_end}, linear.site, linear.bias);
+      memory.passes.find(adapters, {group.term_begin, group.term_end}, linear.site, linear.bias, 0);
     const auto row_of = [&](int own) -> std::int64_t {
       return adapters.groups.order[group.first + first_row + min(own, count - 1)];
     };

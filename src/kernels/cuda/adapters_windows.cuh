@@ -1,4 +1,4 @@
-// Many rows: where a row's ranks stand in windows.
+// Many rows: where a row's ranks stand in windows, and what there is to do in one.
 #pragma once
 
 #include "kernels/cuda/adapters_tiles.cuh"
@@ -34,6 +34,56 @@ class ChunkPlaces {
   int wanted_;
   int window_ = 0;
   int end_ = 0;
+};
+
+// What is done to rows of one label one after the other: a chunk's product, and the bias that comes
+// behind a term's last.
+struct Pass {
+  FactorEntry factor;
+  int chunk;
+  int ranks;
+  int place;    // in rank rows
+  float scale;  // of the bias; 0: none
+  const float* bias;
+};
+// A term takes eight ranks of the window at least.
+constexpr int most_passes = rank_window / 8;
+
+struct Passes {
+  Pass all[most_passes];
+  int count;
+  Finish finish;
+
+  // Of a window of ranks. One thread's work.
+  __device__ void find(const AdapterRows& adapters, const TermRange& terms, std::int32_t site,
+                       const float* bias, int window) {
+    count = 0;
+    Finish found{.bias = bias};
+    ChunkPlaces places(window);
+#pragma unroll 1
+    for (int i = terms.begin; i < terms.end; ++i) {
+      const AdapterTerm term = adapters.terms[i];
+      if (!has_site(adapters, term, site)) continue;
+      const SiteEntry* const entry = term.sites + site;
+      found.take(*entry);
+      const FactorEntry factor = entry->factor;
+#pragma unroll 1
+      for (int chunk = 0; chunk < factor.rank; chunk += chunk_ranks) {
+        const int ranks = min(up_to_eight(factor.rank) - chunk, chunk_ranks);
+        const bool last = chunk + chunk_ranks >= factor.rank;
+        const int place = places.place(ranks);
+        if (place < 0) continue;
+        all[count++] = {
+            .factor = factor,
+            .chunk = chunk,
+            .ranks = ranks,
+            .place = place,
+            .scale = last && entry->lora_bias != nullptr ? factor.scale[0] * term.scale : 0.0F,
+            .bias = entry->lora_bias};
+      }
+    }
+    finish = found;
+  }
 };
 
 __device__ inline float* rank_row(const AdaptLinears& call, int row, int linear) {
