@@ -22,7 +22,7 @@ SUFFIX = ".compile.json"
 # Kernels that must not spill, by their short names (short_name below). Not on the list, for they do
 # spill: the grouped kernel of 4 blocks a multiprocessor, and those of 64 and 128 rows with adapters.
 NO_SPILLS = [
-    r"grouped_kernel<.*Pages0>, (8, 3|16, 2|160, 1)>",
+    r"grouped_kernel<.*Pages0(, \w+)*>, (8, 3|16, 2|160, 1)>",
     r"grouped_kernel<.*, 128, 1>",
     r"(combine|count_pairs|count_pieces|deal_pairs|write_pieces|sort_by_label)",
     r"(multiply|multiply_slab<.*>|shrink|shrink_all<.*>|expand|activate|route_rows|norm_and_route_rows)",

@@ -60,9 +60,17 @@ std::vector<GroupedTiles> sweep_of(const GroupedExperts& g) {
   }
   for (const int width : {8, 16}) {
     if (pairs > 2048 || width * 128 * 4 < pairs) continue;
-    all.push_back(
-        {.width = width, .inside = inside, .one_launch = true, .sum_inside = pairs <= 512});
-    if (pairs > 256) all.push_back({.width = width, .gather = Gather::copies, .one_launch = true});
+    for (const Gather gather : {Gather::boxes, Gather::copies}) {
+      GroupedTiles tiles{.width = width, .gather = gather, .inside = inside, .one_launch = true};
+      all.push_back(tiles);
+      if (g.weights.format == ExpertFormat::int4) {
+        tiles.rows = Rows::r256;
+        all.push_back(tiles);
+        tiles.rows = Rows::r128;
+      }
+      tiles.sum_inside = true;
+      if (pairs <= 512) all.push_back(tiles);
+    }
   }
   if (pairs >= 512) {
     for (const int width : {32, 64, 128, 160}) {

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "base/cat.h"
+#include "base/memory.h"
+#include "base/units.h"
 
 namespace motley {
 namespace {
@@ -127,6 +129,16 @@ Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path,
   return done;
 }
 
+// More than there is would be promised by the kernel, and the process killed when it is filled.
+Result<void> room_for_copy(std::size_t size, const std::filesystem::path& path) {
+  MOTLEY_TRY(const MachineMemory memory, machine_memory());
+  if (size <= memory.available) return {};
+  return Error(ErrorCode::out_of_memory,
+               cat("a file of ", format_bytes(size), " does not fit into the ",
+                   format_bytes(memory.available), " of memory that are free"),
+               printable(path.string()), "check that it is the right file, or free some memory");
+}
+
 // Everything up to the end of a file or a stream.
 Result<std::string> read_to_end(int descriptor, const std::filesystem::path& path,
                                 std::size_t most_bytes) {
@@ -166,6 +178,7 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path, FileAcces
   MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
   if (size == 0) return MappedFile(path, nullptr, 0);
   const bool mapped = access == FileAccess::mapped;
+  if (!mapped) MOTLEY_TRY_VOID(room_for_copy(size, path));
   void* const data =
       mapped ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0)
              : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/memory.h"
 #include "base/temporary_folder.h"
 
 namespace motley {
@@ -72,6 +73,16 @@ TEST_F(FilesTest, ACopyOutlivesWhatHappensToTheFile) {
   ASSERT_TRUE(file.ok()) << file.error().message();
   std::filesystem::resize_file(path, 0);
   EXPECT_EQ(file->text(), content);
+}
+
+TEST_F(FilesTest, RefusesCopiesThatMemoryDoesNotHold) {
+  const std::filesystem::path path = folder_.file("a", "");
+  const std::uint64_t size = machine_memory().value().total + 1;
+  std::filesystem::resize_file(path, size);  // takes no room on the disk
+  EXPECT_EQ(MappedFile::open(path).value().bytes().size(), size);
+  const auto file = MappedFile::open(path, FileAccess::copied);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.error().code(), ErrorCode::out_of_memory);
 }
 
 TEST_F(FilesTest, MapsAnEmptyFile) {

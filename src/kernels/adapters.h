@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -24,6 +25,9 @@ struct RowGroup {
 // How many rows a group has at most, for so many rows in all.
 inline constexpr std::int64_t few_adapted_rows = 256;
 constexpr int most_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
+
+// Where few rows have more labels, what each of them has is the most of the work.
+inline constexpr int few_labels = 16;
 
 // All rows that have a label, in groups, and behind them the base's, whose groups have no terms.
 struct RowGroups {
@@ -58,9 +62,9 @@ struct AdaptedLinear {
 inline constexpr int most_adapted_linears = 4;
 // A row's ranks, those of each term rounded up to 8, are worked off in windows of this many.
 inline constexpr int rank_window = 256;
-// What AdaptLinears::rank_rows must hold, in numbers.
+// What AdaptLinears::rank_rows must hold, in numbers: of few rows up to eight parts.
 constexpr std::int64_t rank_row_numbers(std::int64_t rows) {
-  return rows * most_adapted_linears * rank_window;
+  return std::max(rows, 8 * std::min(rows, few_adapted_rows)) * most_adapted_linears * rank_window;
 }
 
 // For each of the linear maps, which share x: result = (acc or x W_own^T, + scale * (B (A x) +
@@ -76,7 +80,8 @@ struct AdaptLinears {
   float* rank_rows = nullptr;
   // Of any label, at most, each term's rounded up to 8; 0: nobody has factors.
   std::int32_t most_ranks = 0;
-  bool replaced = false;  // whether anybody may have a weight of their own here
+  bool many_labels = false;  // whether to provide for more than few_labels of them
+  bool replaced = false;     // whether anybody may have a weight of their own here
 };
 
 // Linear maps behind their base products, and then the heads that they are. The heads of a map in

@@ -148,7 +148,9 @@ void StepTable::write_groups(const Batch& batch, std::byte* table) {
 void StepTable::extend_reach(const Batch& batch) {
   // Fewer kinds of launches where ranks differ a little: graphs are captured anew for each.
   constexpr std::int32_t rank_step = 64;
-  bool further = false;
+  const bool many_labels = batch.label_count() > kernels::few_labels;
+  bool further = many_labels && !many_labels_;
+  many_labels_ = many_labels_ || many_labels;
   for (std::int32_t label = 0; label < batch.label_count(); ++label) {
     // Few kinds of graphs here too.
     const auto terms = static_cast<std::int32_t>(std::bit_ceil(batch.terms(label).size()));

@@ -62,6 +62,8 @@ class StepTable {
   bool scales(Site site) const { return has(site, scaled); }
   // Of a label at one site, at most, each term's rounded up to eight.
   std::int32_t most_ranks() const { return most_ranks_; }
+  // Whether a batch had more than kernels::few_labels.
+  bool many_labels() const { return many_labels_; }
   // Of a label, a power of two; 0: nobody came yet.
   std::int32_t most_terms() const { return most_terms_; }
   std::uint64_t reach() const { return reach_; }
@@ -109,6 +111,7 @@ class StepTable {
   std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending
   std::int32_t most_ranks_ = 0;
   std::int32_t most_terms_ = 0;
+  bool many_labels_ = false;
   std::uint64_t reach_ = 0;
 };
 

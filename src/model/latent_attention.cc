@@ -64,7 +64,8 @@ CacheLayout cache_layout(const LatentAttention& block) {
       .heads = 1, .key_width = block.sizes.kv_rank + block.sizes.rope_dim, .values_in_keys = true};
 }
 
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded) {
+std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded,
+                          DType kept) {
   const LatentConfig& sizes = block.sizes;
   const std::int64_t q_width = block.heads * (sizes.nope_dim + sizes.rope_dim);
   const std::int64_t latents = block.heads * sizes.kv_rank;
@@ -74,7 +75,8 @@ std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::
       scratch_bytes(rows, {latents, latents + block.heads * sizes.rope_dim, latents, values});
   return scratch_bytes(rows,
                        {q_width, sizes.q_rank, sizes.q_rank, block.kv_a.out(), values, widest}) +
-         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded)) + lora::scratch_bytes;
+         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded, kept)) +
+         lora::scratch_bytes;
 }
 
 Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,

@@ -38,9 +38,9 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                                               std::int32_t layer);
 
 CacheLayout cache_layout(const LatentAttention& block);
-// `expanded`: positions that a step may have in expanded form.
+// `expanded`: positions that a step may have in expanded form; `kept`: the pages' type.
 std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows,
-                          std::int64_t expanded = 0);
+                          std::int64_t expanded = 0, DType kept = DType::f32);
 
 // What every form begins with, both f32: q [R, heads, nope_dim + rope_dim] and kv [R, kv_rank +
 // rope_dim], side by side where the widths allow it, so that they may be one product.

@@ -68,12 +68,13 @@ std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std:
 }
 
 std::size_t expanded_scratch_bytes(const LatentAttention& block, std::int64_t rows,
-                                   std::int64_t positions) {
+                                   std::int64_t positions, DType kept) {
   if (positions == 0) return 0;
+  const auto floats = [&](std::int64_t width) { return (width * bits(kept) + 31) / 32; };
   const std::int64_t q_width = block.heads * (block.sizes.nope_dim + block.sizes.rope_dim);
   return scratch_bytes(rows, {q_width}) +
          scratch_bytes(positions + ops::rows_behind_expanded,
-                       {1, latent_width(block), block.kv_b.out()}) +
+                       {1, floats(latent_width(block)), floats(block.kv_b.out())}) +
          scratch_bytes(std::min(accumulated_rows(block), positions), {block.kv_b.out()});
 }
 

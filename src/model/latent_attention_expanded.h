@@ -17,7 +17,7 @@ bool can_expand(const LatentAttention& block, const ops::Context& context);
 // rows, and as many cached ones as a fixed amount of memory holds.
 std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
 std::size_t expanded_scratch_bytes(const LatentAttention& block, std::int64_t rows,
-                                   std::int64_t positions);
+                                   std::int64_t positions, DType kept);
 
 // The part's rows to their rows of mixed [R, heads * value_dim].
 void attend_expanded(const LatentAttention& block, const Step& step, const LayerPages& pages,

@@ -290,9 +290,9 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
   for (const Layer& layer : layers_) {
     const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
     const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
-    const std::size_t attention = latent != nullptr
-                                      ? model::scratch_bytes(*latent, rows, limits.expanded)
-                                      : std::visit(bytes, layer.attention);
+    const std::size_t attention =
+        latent != nullptr ? model::scratch_bytes(*latent, rows, limits.expanded, activations())
+                          : std::visit(bytes, layer.attention);
     widest = std::max({widest, attention, std::visit(bytes, layer.ffn)});
   }
   // Normed rows, hidden states' other place and the rope table stand beside a block's own scratch;

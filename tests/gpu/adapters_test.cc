@@ -326,6 +326,56 @@ TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
   }
 }
 
+// Groups that are listed, or looked for where some of a table's rows are worked on; few labels, or
+// many, which have a way of their own: all have the same bits.
+TEST_P(GpuAdapters, GroupsChangeNoBit) {
+  constexpr Site q{0, Projection::q};
+  constexpr Site k{0, Projection::k};
+  constexpr int rows = 90;
+  for (const auto& [in, q_out, k_out] :
+       std::vector<std::array<std::int64_t, 3>>{{104, 77, 12}, {2048, 1100, 36}, {4504, 20, 600}}) {
+    const Adapter first = make({{q, {in, q_out}}, {k, {in, k_out}}}, 12);
+    const Adapter second = make({{q, {in, q_out}}}, 70);
+    const std::vector<std::vector<BothPools::Part>> kinds = {
+        {{&first, 0.7F}}, {}, {{&second, -1.3F}}, {{&first, 0.3F}, {&second, 1.1F}}};
+    std::vector<std::vector<BothPools::Part>> mixes;
+    for (int row = 0; row < rows; ++row)
+      mixes.push_back(kinds[static_cast<std::size_t>(row < 60 ? row / 20 : row) % kinds.size()]);
+    std::vector<std::vector<BothPools::Part>> many = mixes;
+    for (int row = 0; row < rows; row += row < 60 ? 20 : 1)
+      for (BothPools::Part& part : many[static_cast<std::size_t>(row)])
+        part.scale += 0.01F * static_cast<float>(row);
+    BothPools pools(GetParam(), rows);
+    const DeviceArray<bf16> x(
+        lora::test::Numbers(DType::bf16, rows, in, lora::test::random_numbers(random, rows * in))
+            .half);
+    const std::vector<float> products = lora::test::random_numbers(random, rows * (q_out + k_out));
+    const auto run = [&](int parts) {
+      const DeviceArray<float> results(products);
+      finish();
+      for (int part = 0; part < parts; ++part) {
+        const int begin = part * rows / parts;
+        const int end = (part + 1) * rows / parts;
+        const Tensor both = view(results, {rows, q_out + k_out}).slice(0, begin, end);
+        const Tensor q_rows = both.slice(1, 0, q_out);
+        const Tensor k_rows = both.slice(1, q_out, q_out + k_out);
+        lora::RowMixes mixes_there = pools.on_device();
+        mixes_there.labels += begin;
+        lora::finish_linears(mixes_there, view(x, {rows, in}).slice(0, begin, end),
+                             std::array{lora::AdaptedLinear{q, q_rows, nullptr, q_rows},
+                                        lora::AdaptedLinear{k, k_rows, nullptr, k_rows}},
+                             pools.context());
+      }
+      pools.finish_stream();
+      return results.read();
+    };
+    for (const auto& each : {mixes, many}) {
+      pools.build(each);
+      EXPECT_EQ(run(1), run(3)) << "in " << in;
+    }
+  }
+}
+
 // Every rank there is, in one batch with an adapter for each row; prompts' kernels and decode's.
 TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
   constexpr Site site{0, Projection::o};

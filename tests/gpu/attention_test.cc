@@ -142,6 +142,19 @@ TEST(GpuAttention, PlainAgreesWithTheCpu) {
   }
 }
 
+// A part of a step: rows ahead of its sequences are somebody else's, at positions that these have
+// no pages for.
+TEST(GpuAttention, RowsAheadOfThePartAreLeftAlone) {
+  AttentionWorld world({.lengths = {300, 9, 40}}, 30);
+  const Pieces all = world.whole();
+  const Pieces part(all.begin() + 1, all.end());
+  for (const bool plain : {false, true}) {
+    EXPECT_TRUE(same_bits(world.run(all, {.plain = plain, .skipped = 1}),
+                          world.run(part, {.plain = plain})))
+        << "plain " << plain;
+  }
+}
+
 // Every row's bits, in whatever company, and cut as it comes, where it is asked for.
 TEST(GpuAttention, OneOrderServesPromptsAndDecoding) {
   std::uint64_t seed = 40;
@@ -204,6 +217,26 @@ TEST(GpuAttention, LongSequencesAreCutWhereverItSuits) {
   const std::vector<float> cut = world.run(last, {});
   EXPECT_TRUE(same_bits(cut, world.run(last, {.scratch = false})));
   EXPECT_LE(largest_difference(cut, world.expected(last)), 1.0 / 512);
+}
+
+// More items than blocks, of which a tile's last joins all; then fewer, that wait for each other.
+TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
+  for (const std::vector<std::int64_t>& lengths :
+       {std::vector<std::int64_t>(100, 300), std::vector<std::int64_t>{12'000, 65, 700}}) {
+    const AttentionCase shape{.heads = 2,
+                              .kv_heads = 1,
+                              .key_width = 576,
+                              .value_width = 512,
+                              .values_in_keys = true,
+                              .lengths = lengths};
+    AttentionWorld world(shape, 72);
+    const std::vector<float> expected = world.expected(world.last());
+    const std::vector<float> cut = world.run(world.last(), {});
+    EXPECT_LE(largest_difference(cut, expected), tolerance(shape));
+    EXPECT_TRUE(same_bits(cut, world.run(world.last(), {})));
+    EXPECT_LE(largest_difference(world.run(world.last(), {.scratch = false}), expected),
+              tolerance(shape));
+  }
 }
 
 // A window begins anywhere in a unit: what lies before it in the unit is nobody's chunk.

@@ -221,14 +221,16 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
   };
   const kernels::Pages keys =
       pages_of(device_keys_, shape_.kv_heads, shape_.key_width - shape_.shared_width);
+  const auto skipped = static_cast<std::int64_t>(how.skipped);
+  const std::int64_t first_row = rows.begins[how.skipped];
   kernels::Attention params{
-      .sequences = {.count = std::ssize(pieces),
-                    .seq_begin = begins.data(),
+      .sequences = {.count = std::ssize(pieces) - skipped,
+                    .seq_begin = begins.data() + skipped,
                     .positions = positions.data(),
                     .rows = count + how.more_rows,
                     .most_rows = how.most_rows > 0 ? how.most_rows : rows.most,
                     .least_rows = rows.least},
-      .table = {table.data(), table_stride_, shape_.page_tokens},
+      .table = {table.data() + skipped * table_stride_, table_stride_, shape_.page_tokens},
       .k = keys,
       .v = shape_.values_in_keys ? keys
                                  : pages_of(device_values_, shape_.kv_heads, shape_.value_width),
@@ -267,10 +269,11 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
   const std::int64_t width = shape_.heads * shape_.value_width;
   for (std::int64_t row = 0; row < count + how.more_rows; ++row) {
     const auto at = all.begin() + row * out_stride;
-    const auto behind = row < count ? at + width : at;
+    const bool own = row >= first_row && row < count;
+    const auto behind = own ? at + width : at;
     EXPECT_TRUE(std::all_of(behind, at + out_stride, [](float x) { return std::isnan(x); }))
         << "written behind row " << row;
-    if (row < count) result.insert(result.end(), at, at + width);
+    if (own) result.insert(result.end(), at, at + width);
   }
   return result;
 }

@@ -38,6 +38,7 @@ struct AttentionRun {
   bool scratch = true;
   bool plain = false;
   std::int64_t more_rows = 3;  // that the launch is told of and nobody has
+  std::size_t skipped = 0;     // first pieces that the launch is not told of, but for their rows
   std::int64_t most_rows = 0;  // of a sequence; 0: as it is
 };
 
@@ -45,8 +46,8 @@ class AttentionWorld {
  public:
   AttentionWorld(const AttentionCase& shape, std::uint64_t seed);
 
-  // The pieces' rows, one after the other: [rows, heads, value_width]. Fails the test where
-  // something else was written.
+  // The rows of the pieces that were not skipped, one after the other: [rows, heads, value_width].
+  // Fails the test where something else was written.
   std::vector<float> run(const std::vector<AttentionPiece>& pieces, const AttentionRun& how);
   // The same from the CPU.
   std::vector<float> expected(const std::vector<AttentionPiece>& pieces) const;

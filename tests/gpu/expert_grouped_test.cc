@@ -1,3 +1,4 @@
+#include <cmath>
 #include <numeric>
 #include <span>
 #include <string>
@@ -45,7 +46,7 @@ std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pai
     if (tiles.inside && pairs * (lora ? most_terms : 1) > room) return;
     const bool plain = kind == WeightKind::bf16 && !lora;
     if (!plain && (tiles.blocks_per_sm == 4 || tiles.width == 160)) return;
-    if (lora && tiles.rows == Rows::r256 && tiles.one_launch) return;
+    if (lora && tiles.tall() && tiles.one_launch) return;
     all.push_back(tiles);
   };
   for (const bool inside : {false, true}) {
@@ -60,6 +61,8 @@ std::vector<GroupedTiles> all_tiles(WeightKind kind, bool lora, std::int64_t pai
     for (const int width : {8, 16}) {
       add({.width = width, .inside = inside, .one_launch = true, .sum_inside = small});
       add({.width = width, .inside = inside, .one_launch = true});
+      if (kind == WeightKind::int4_group)
+        add({.rows = Rows::r256, .width = width, .inside = inside, .one_launch = true});
     }
   }
   add({.width = 16, .gather = Gather::copies});
@@ -191,6 +194,33 @@ TEST(GroupedExperts, SmallBatchThroughEveryCut) {
     expect_all_alike(layer, make_rows(shape, 5, WorldRoutes::spread, 0, 4));
     expect_all_alike(layer, make_rows(shape, 5, WorldRoutes::spread, 1, 4), adapters,
                      {{{0, 1.0F}}});
+  }
+}
+
+// Powers of two beyond what float16 holds, on up and on down, which the output is linear in.
+TEST(GroupedExperts, Int4ScalesOfAnySize) {
+  const WorldShape shape{.kind = WeightKind::int4_group, .group = 128};
+  const WorldLayer layer = make_layer(shape, 8);
+  const WorldRows rows = make_rows(shape, 9, WorldRoutes::spread, 0, 3);
+  const GroupedTiles tall{
+      .rows = Rows::r256, .width = 64, .blocks_per_sm = 1, .gather = Gather::copies};
+  const auto run = [&](const WorldLayer& of, bool tall_tiles) {
+    const DeviceImages images(of);
+    GroupedBatch batch(of, images, rows, nullptr);
+    return tall_tiles ? batch.run(tall) : batch.run();
+  };
+  for (const bool tall_tiles : {false, true}) {
+    const std::vector<float> plain = run(layer, tall_tiles);
+    for (const auto& [up, down] : {std::pair(-26, 18), std::pair(18, -26)}) {
+      WorldLayer scaled = layer;
+      for (WorldMatrix& matrix : scaled.up)
+        for (float& scale : matrix.scales) scale = std::ldexp(scale, up);
+      for (WorldMatrix& matrix : scaled.down)
+        for (float& scale : matrix.scales) scale = std::ldexp(scale, down);
+      std::vector<float> want = plain;
+      for (float& value : want) value = std::ldexp(value, up + down);
+      expect_bits(run(scaled, tall_tiles), want);
+    }
   }
 }
 

@@ -211,7 +211,8 @@ class GpuLatentForms : public testing::Test {
     const std::int64_t all = std::accumulate(
         laid.parts.begin(), laid.parts.end(), std::int64_t{0},
         [](std::int64_t sum, const StepPart& part) { return sum + part.positions; });
-    tensor::Arena arena(gpu->allocate(scratch_bytes(blocks.device, rows, all)).value());
+    tensor::Arena arena(
+        gpu->allocate(scratch_bytes(blocks.device, rows, all, DType::bf16)).value());
     const ops::Context context{.kernels = kernels::cuda_table().value(),
                                .stream = stream->handle(),
                                .scratch = &arena,
@@ -226,7 +227,6 @@ class GpuLatentForms : public testing::Test {
     const DeviceArray<float> frequencies(rope.inverse_frequencies);
     const DeviceArray<float> cos_sin(static_cast<std::size_t>(rows * sizes.rope_dim));
     const DeviceArray<float> out(static_cast<std::size_t>(rows * hidden));
-    finish();  // copies from the host's memory may still be on their way to other streams' kernels
     ops::rope_table(context, there(frequencies, {sizes.rope_dim / 2}), rope.attention_factor,
                     positions.data(), there(cos_sin, {rows, sizes.rope_dim}));
     std::int64_t most = 0;

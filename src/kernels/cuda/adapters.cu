@@ -341,6 +341,7 @@ void adapt_linears(const AdaptLinears& params, StreamHandle stream) {
   if (params.adapters.rows == 0 || params.count == 0) return;
   if (params.replaced) multiply_own_weights(params, stream);
   if (!adapter_tiles::supports(params)) return adapt_plainly(params, stream);
+  if (adapter_tiles::takes_labels(params)) return adapter_tiles::adapt_labels(params, stream);
   if (params.adapters.rows <= few_adapted_rows) return adapter_tiles::adapt_few(params, stream);
   adapter_tiles::adapt_many(params, stream);
 }

@@ -46,14 +46,18 @@ __device__ float number_at(const void* from, std::int64_t index) {
   return Pages::widen(static_cast<const typename Pages::Number*>(from)[index]);
 }
 
-// The scale of a row of a factor [rows, columns]; 1 where its pages have none.
+// The scales of the rows of a factor [rows, columns], where its pages have some.
+template <class Pages>
+__device__ const float* row_scales(const void* factor, std::int64_t rows, std::int64_t columns) {
+  static_assert(Pages::scaled);
+  const std::int64_t numbers = (rows * columns + 15) / 16 * 16;
+  return reinterpret_cast<const float*>(static_cast<const char*>(factor) + numbers);
+}
+// A row's; 1 where there are none.
 template <class Pages>
 __device__ float row_scale(const void* factor, std::int64_t rows, std::int64_t columns,
                            std::int64_t row) {
-  if constexpr (Pages::scaled) {
-    const std::int64_t numbers = (rows * columns + 15) / 16 * 16;
-    return reinterpret_cast<const float*>(static_cast<const char*>(factor) + numbers)[row];
-  }
+  if constexpr (Pages::scaled) return row_scales<Pages>(factor, rows, columns)[row];
   return 1;
 }
 

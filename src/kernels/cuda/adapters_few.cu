@@ -53,8 +53,8 @@ __device__ Outputs outputs_of(const Few& p, int cluster, int block, int blocks) 
 
 // Pages are as they are since before the step began, so they may be asked for at any time.
 template <class Pages>
-__device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, const Run& run,
-                               const Outputs& outputs) {
+__device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, std::int64_t out,
+                               const Run& run, const Outputs& outputs) {
   using Number = typename Pages::Number;
   if (run.begin < run.end) {
     for (int rank = static_cast<int>(threadIdx.x) % 32; rank < factor.rank; rank += 32)
@@ -65,6 +65,13 @@ __device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, const
   for (std::int64_t at = outputs.begin * row + std::int64_t{128} * threadIdx.x;
        at < outputs.end * row; at += 128 * threads)
     prefetch(b + at);
+  if constexpr (Pages::scaled) {
+    if (threadIdx.x == 0) prefetch(row_scales<Pages>(factor.a, factor.split, in));
+    const float* const scales = row_scales<Pages>(factor.b, out, factor.split);
+    for (int o = outputs.begin + 32 * static_cast<int>(threadIdx.x); o < outputs.end;
+         o += 32 * threads)
+      prefetch(scales + o);
+  }
 }
 
 // Four ranks of a row, summed over the cluster's slices in their order.
@@ -198,7 +205,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
       const AdapterTerm term = adapters.terms[i];
       if (!has_site(adapters, term, linear.site)) continue;
       const FactorEntry factor = term.sites[linear.site].factor;
-      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, run, outputs);
+      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, linear.out, run, outputs);
     }
     wait_for_previous_grid();
 
@@ -265,6 +272,12 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
             load_b(round, first);
             tiles.load(round);
           }
+          float4 by[at_once];
+#pragma unroll
+          for (int t = 0; t < at_once; ++t)
+            if (tiles.output(round, t) < outputs.end)
+              by[t] = b_scales<Pages, whole>(factor, tiles.output(round, t),
+                                             static_cast<int>(linear.out));
           float sums[at_once][2][4] = {};
 #pragma unroll 1
           for (int rank = 0; rank < ranks; rank += 16) {
@@ -275,12 +288,10 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 #pragma unroll
           for (int t = 0; t < at_once; ++t) {
             if (tiles.output(round, t) >= outputs.end) continue;
-            const float4 by = b_scales<Pages, whole>(factor, tiles.output(round, t),
-                                                     static_cast<int>(linear.out));
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-              add_scaled(tiles.numbers[t][half], by, sums[t][0][2 * half], sums[t][0][2 * half + 1],
-                         sums[t][1][2 * half], sums[t][1][2 * half + 1]);
+              add_scaled(tiles.numbers[t][half], by[t], sums[t][0][2 * half],
+                         sums[t][0][2 * half + 1], sums[t][1][2 * half], sums[t][1][2 * half + 1]);
           }
           tiles.store(round);
         }

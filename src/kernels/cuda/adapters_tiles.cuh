@@ -264,7 +264,17 @@ struct BTiles {
   }
 };
 
-// sums[j] += rows (g, g + 8 of a tile of sixteen) x B at sixteen ranks.
+// sums[j] += rows g and g + 8 x B at sixteen ranks, of which a lane has four of each row.
+__device__ inline void multiply_parts(const uint2 (&low)[3], const uint2 (&high)[3],
+                                      const BTiles& b, float (&sums)[2][4]) {
+#pragma unroll
+  for (int part = 2; part >= 0; --part)
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      multiply_add(sums[j], low[part].x, high[part].x, low[part].y, high[part].y, b.numbers[j].x,
+                   b.numbers[j].y);
+}
+// The same, rows of a tile of sixteen that stand in shared memory.
 template <int rows>
 __device__ void expand_step(const RankRows<rows>& rank_rows, int tile, int rank, const BTiles& b,
                             float (&sums)[2][4]) {
@@ -391,6 +401,9 @@ Layout layout_of(const AdaptLinears& call);
 // Whether tiles can do it: else the plain kernels do.
 bool supports(const AdaptLinears& call);
 void adapt_few(const AdaptLinears& call, StreamHandle stream);
+// The same where many labels are to be provided for, if that can be.
+bool takes_labels(const AdaptLinears& call);
+void adapt_labels(const AdaptLinears& call, StreamHandle stream);
 // Chunks of a row's ranks stand one behind the other in windows, each whole, so less than a chunk
 // stays empty at a window's end.
 inline int rank_windows(const AdaptLinears& call) {

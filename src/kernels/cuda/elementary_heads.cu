@@ -54,6 +54,9 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
   if (h.norm_weight != nullptr)
     weight = {read_four<true>(h.norm_weight, at, half),
               read_four<true>(h.norm_weight + half, at, half)};
+  // Positions and tables were there before the step began.
+  const std::int64_t place =
+      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, row) : -1;
   wait_for_previous_grid();
   const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Halves values[rounds]{};
@@ -68,8 +71,6 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     const float* const cosines = h.cos_sin + static_cast<std::int64_t>(row) * width;
     cos_sin = {read_four<true>(cosines, at, half), read_four<true>(cosines + half, at, half)};
   }
-  const std::int64_t place =
-      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, row) : -1;
 #pragma unroll
   for (int i = 0; i < rounds; ++i) {
     Halves value = values[i];

@@ -194,7 +194,7 @@ Result<LaunchParams> launch_params(const GroupedTiles& tiles, const LayerParams&
   cudaFuncAttributes attributes{};
   MOTLEY_TRY_VOID(launched(cudaFuncGetAttributes(&attributes, kernel.kernel), "the experts"));
   // A shrink's products read 4 KB behind the rows that it has.
-  const int slack = lora && tiles.rows != GroupedTiles::Rows::r256 ? 4096 : 0;
+  const int slack = lora && !tiles.tall() ? 4096 : 0;
   const int budget = 228 * 1024 / tiles.blocks_per_sm - 1024 -
                      static_cast<int>(attributes.sharedSizeBytes) - 1024 - slack;
   const int stage = kernel.weight_bytes + l.token_bytes;
@@ -304,6 +304,12 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
     tiles.in_turn = true;
     return tiles;
   }
+  if (int4 && items >= 8 * params.multiprocessors && pairs <= 12 * experts) {
+    tiles.rows = Rows::r256;
+    tiles.width = 16;
+    if (!lora && pairs > 6 * experts) tiles.gather = Gather::copies;
+    return tiles;
+  }
   if (pairs <= (lora && !int4 ? 4 : 2) * experts && pairs <= grouped::summed_pairs) {
     tiles.width = pairs <= experts ? 8 : 16;
     // int4 keeps the warps busy that would sum: a launch of its own costs less
@@ -340,11 +346,11 @@ Result<void> run_grouped_experts(const GroupedExperts& params, const GroupedTile
   const Instance kernel = find(params, tiles);
   const std::int64_t to_sort =
       params.tokens * params.experts_per_token * (lora ? params.deltas.most_terms : 1);
-  const bool small = tiles.rows != GroupedTiles::Rows::r256;
+  const bool small = !tiles.tall();
   const bool boxes = tiles.gather == GroupedTiles::Gather::boxes;
   if (kernel.kernel == nullptr || (small && tiles.gather == GroupedTiles::Gather::permuted) ||
       (boxes && (!small || tiles.width > 32)) || (tiles.inside && to_sort > kernel.inside) ||
-      (tiles.sum_inside && (!small || !tiles.one_launch)) ||
+      (tiles.sum_inside && (tiles.rows == GroupedTiles::Rows::r256 || !tiles.one_launch)) ||
       (!boxes && tiles.rows == GroupedTiles::Rows::r64) || (lora && !small && tiles.one_launch))
     return Error(ErrorCode::internal, "no grouped expert kernel has these tiles", "experts",
                  "use choose_grouped_tiles()");

@@ -45,8 +45,11 @@ struct GroupedTiles {
   Gather gather = Gather::boxes;
   bool inside = false;      // every block sorts the pairs for itself
   bool in_turn = false;     // items are dealt to blocks in turn
-  bool one_launch = false;  // r256 with adapters: never, its shrinks stand between two
-  bool sum_inside = false;  // the last tile of a token sums its experts
+  bool one_launch = false;  // tall with adapters: never, its shrinks stand between two
+  bool sum_inside = false;  // the last tile of a token sums its experts; not of r256
+
+  // 256 rows against many tokens: one block a multiprocessor. int4 has them against 8 and 16 too.
+  bool tall() const { return rows == Rows::r256 && blocks_per_sm == 1; }
 };
 
 struct GroupedExperts {

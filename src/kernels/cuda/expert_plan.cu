@@ -187,12 +187,20 @@ __global__ void __launch_bounds__(block_pairs) deal_pairs(PlanExperts p) {
 
   int total = 0;
   int before = 0;
+  constexpr int together = 4;  // counts on their way at a time
+  static_assert(warps % together == 0);
   if (t < buckets) {
     int mine = 0;
-    for (int w = 0; w < warps; ++w) {
-      const int count = warp_counts[w * buckets + t];
-      warp_counts[w * buckets + t] = static_cast<unsigned short>(mine);
-      mine += count;
+    const int dealt = min((pairs - block * block_pairs + 31) / 32, warps);
+    for (int first = 0; first < dealt; first += together) {
+      int counts[together];
+#pragma unroll
+      for (int i = 0; i < together; ++i) counts[i] = warp_counts[(first + i) * buckets + t];
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        warp_counts[(first + i) * buckets + t] = static_cast<unsigned short>(mine);
+        mine += counts[i];
+      }
     }
     if (blocks == 1) {
       total = mine;

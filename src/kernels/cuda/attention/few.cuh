@@ -42,6 +42,7 @@ struct AttendFew {
   Stretch stretch;
   int warp, place, pair;  // the thread's positions are 16 warp + place (+ 8)
   int first_end;          // positions that the item's first token attends to
+  int end[columns];       // the same of the columns' rows; 0 behind the last
   Seen seen[columns];     // of the unit that runs
   Seen all_seen[columns];
   float own[halves][S::rows / 2];
@@ -69,6 +70,7 @@ struct AttendFew {
       seen[c] = {-INFINITY, 0.0F};
       const int packed = packed_of(c);
       all_seen[c] = seen_at_first(p, head_of(packed, token_of(p, packed)));
+      end[c] = packed < item.rows ? position_of(p, item, packed) + 1 : 0;
     }
 #pragma unroll
     for (int h = 0; h < halves; ++h) {
@@ -116,14 +118,12 @@ struct AttendFew {
   }
 
   __device__ void hide(float (&s)[S::rows / 2], int base) {
+    const int own = base + 16 * warp + place;
 #pragma unroll
     for (int i = 0; i < S::rows / 2; ++i) {
       const int c = 2 * (i / 4) + i % 2;
-      const int position = base + 16 * warp + place + 8 * (i / 2 % 2);
-      const int packed = packed_of(c);
-      const int end = packed < item.rows ? position_of(p, item, packed) + 1 : 0;
-      const int low = p.window > 0 ? end - p.window : 0;
-      if (position >= end || position < low) s[i] = -INFINITY;
+      const int behind = end[c] - own - 8 * (i / 2 % 2);  // positions, this one among them
+      if (behind <= 0 || (p.window > 0 && behind > p.window)) s[i] = -INFINITY;
     }
   }
 

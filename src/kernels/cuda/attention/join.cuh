@@ -43,10 +43,10 @@ __device__ inline void store_two(const TileParams& p, int row, int head, int col
   }
 }
 
-// Whether this block's chunk is the tile's last to arrive. The counter is left at zero.
+// Whether this block's chunk is the tile's last to arrive. The counter is left at zero. Between the
+// barriers one thread's release and acquire stand for what all write before and read behind.
 template <class S>
 __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* verdict) {
-  __threadfence();
   consumers_meet<S>();
   if (threadIdx.x == 0) {
     const bool last = fetch_add_acq_rel(p.counters + item.lead, 1) == item.chunks - 1;
@@ -54,7 +54,6 @@ __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* 
     *verdict = last ? 1 : 0;
   }
   consumers_meet<S>();
-  __threadfence();
   return *verdict != 0;
 }
 
@@ -84,7 +83,7 @@ __device__ inline void chunks_part(const TileParams& p, const Item& item) {
 template <class S>
 __device__ inline void join_units(const TileParams& p, const Item& item, int share = 0,
                                   int shares = 1) {
-  constexpr int ahead = 4;
+  constexpr int ahead = S::rows <= 8 && !S::latent ? 8 : 4;
   constexpr int wide = 2;
   constexpr int columns = S::value_width / 4;
   const int all = min(item.rows - item.row, S::rows) * columns;

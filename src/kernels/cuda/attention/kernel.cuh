@@ -120,27 +120,31 @@ template <class S>
 __device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Rings<S> ring,
                                    std::uint32_t data, int* verdict) {
   const FewShared<S> shared{data};
+  const auto first = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
-  int buffer = 0;
+  int buffer = 0;  // of the item that is worked on
   Item item{};
-  const auto begin = [&](int index, int to) {
-    if (index < schedule.items) {
-      item = find_item<S>(p, schedule, index);
-      load_queries<S, S::rows, S::consumers>(p, item, shared.queries(to),
-                                             static_cast<int>(threadIdx.x));
-    }
-    copies_commit();
-  };
-  begin(static_cast<int>(blockIdx.x), buffer);
-  for (int index = static_cast<int>(blockIdx.x); index < schedule.items; index += blocks) {
+#pragma unroll 1
+  for (int index = first; index < schedule.items + blocks; index += blocks) {
+    const bool next = index < schedule.items;
     const Item own = item;
-    copies_wait<0>();
-    fence_async_shared();
-    consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
-    begin(index + blocks, buffer ^ 1);
-    AttendFew<S> attend(p, own, ring, shared, buffer, verdict, schedule.items <= blocks);
-    attend.run();
-    attend.finish();
+    if (next) item = find_item<S>(p, schedule, index);
+    if (index == first) {
+      wait_for_previous_grid();
+    } else {
+      copies_wait<0>();
+      fence_async_shared();
+      consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
+    }
+    if (next)
+      load_queries<S, S::rows, S::consumers>(p, item, shared.queries(buffer ^ 1),
+                                             static_cast<int>(threadIdx.x));
+    copies_commit();
+    if (index > first) {
+      AttendFew<S> attend(p, own, ring, shared, buffer, verdict, schedule.items <= blocks);
+      attend.run();
+      attend.finish();
+    }
     buffer ^= 1;
   }
 }
@@ -159,19 +163,20 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
     fence_bar_init();
   }
   make_schedule<S>(p, shared.schedule);
+  // Who has no work waits too: it would only make room for grids that get in the others' way.
+  const auto first = static_cast<int>(blockIdx.x);
+  if (first >= shared.schedule.items) return wait_for_previous_grid();
 
   constexpr int consumer_warps = S::consumers / 32;
   Rings<S> ring(data, bars);
   if (warp < consumer_warps) {
     if constexpr (S::grows) grow_registers<S::consumer_registers>();
-    wait_for_previous_grid();
     return consume_few<S>(p, shared.schedule, ring, data + S::ring_bytes, &shared.verdict);
   }
   if constexpr (S::grows) shrink_registers<S::producer_registers>();
   const int role = warp - consumer_warps;
   Landing landing;
-  for (int index = static_cast<int>(blockIdx.x); index < shared.schedule.items;
-       index += static_cast<int>(gridDim.x)) {
+  for (int index = first; index < shared.schedule.items; index += static_cast<int>(gridDim.x)) {
     const Item item = find_item<S>(p, shared.schedule, index);
     if (role < S::copy_warps_each) {
       produce_blocks<S, true>(p, item, ring.keys, landing, role);
@@ -180,7 +185,6 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
     }
   }
   landing.finish();
-  wait_for_previous_grid();  // every thread, or the next grid would wait for nothing older
 }
 
 template <class S>

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
   const int row = static_cast<int>(blockIdx.x);
   const int head = static_cast<int>(blockIdx.y);
   const int count = static_cast<int>(p.sequences.count);
-  if (row >= p.sequences.seq_begin[count]) return;
+  if (row < p.sequences.seq_begin[0] || row >= p.sequences.seq_begin[count]) return;
   const int sequence = find_sequence(p.sequences.seq_begin, count, row);
   const std::int64_t kv_head = head / (p.heads / p.kv_heads);
   const std::int64_t end = std::int64_t{p.sequences.positions[row]} + 1;

@@ -77,6 +77,18 @@ __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, st
   }
 }
 
+// Asks for the first `count` of sixteen rows of one page, into the second-level cache. A whole
+// warp.
+template <int panels>
+__device__ inline void fetch_rows_ahead(const Bf16* from, std::int64_t token_stride, int count) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane % rows_together >= count) return;
+  const Bf16* const row = from + lane % rows_together * token_stride;
+#pragma unroll 1
+  for (int panel = lane / rows_together; panel < panels; panel += 32 / rows_together)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + panel * 64) : "memory");
+}
+
 // What a lane copied last, of which nobody knows yet. The tensor cores may read what was copied
 // once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
 // tells of a block when the next one is started, or when there is no slot for that.
@@ -129,7 +141,20 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& 
   int page = page_of(stretch.first);
   for (int base = stretch.first; base < stretch.last; base += S::block, ring.next()) {
     const int next_page = page_of(base + S::block);
-    if (base + S::block > item.first_position) wait_for_previous_grid();
+    const auto rows_of = [&](int part) {
+      return head + __shfl_sync(0xFFFFFFFF, page, part) * pages.page_stride +
+             ((base + part * rows_together) & page_mask) * pages.token_stride;
+    };
+    if (base + S::block > item.first_position) {
+      // Most rows of the block are older than the step.
+#pragma unroll
+      for (int i = 0; i < own_parts; ++i) {
+        const int part = first_part + i;
+        fetch_rows_ahead<panels>(rows_of(part), pages.token_stride,
+                                 item.end - base - part * rows_together);
+      }
+      wait_for_previous_grid();
+    }
     if (!__all_sync(0xFFFFFFFF, bar_test(ring.free(), ring.parity ^ 1))) {
       landing.finish();
       bar_wait(ring.free(), ring.parity ^ 1);
@@ -140,8 +165,7 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& 
     for (int i = 0; i < own_parts; ++i) {
       const int part = first_part + i;
       const int position = base + part * rows_together;
-      const Bf16* const from = head + __shfl_sync(0xFFFFFFFF, page, part) * pages.page_stride +
-                               (position & page_mask) * pages.token_stride;
+      const Bf16* const from = rows_of(part);
       const std::uint32_t place = to + part * rows_together * 128;
       if (whole) {
         copy_rows<panels, S::panel_bytes, true>(from, pages.token_stride, place, 0, rows_together);

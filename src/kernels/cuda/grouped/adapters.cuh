@@ -117,13 +117,13 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
   }
 }
 
-// The same where lanes multiply base weights too (multiply_int4_few): nothing here is wgmma's.
+// The same where warps multiply base weights for themselves (multiply_int4_few).
 template <class S, int N>
-__device__ inline void expand_few(float (&acc)[N / 2], Ring& ring, int warpgroup) {
+__device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
-  const std::uint32_t own_a =
-      warpgroup * S::delta_steps * 2048 + swizzled(t / 32 * 16 + lane % 16, lane / 16, 32);
+  const std::uint32_t tiles = warpgroup * S::blocks * S::delta_steps * 2048;
+  const std::uint32_t own_a = tiles + swizzled(t / 32 * 16 + lane % 16, lane / 16, 32);
   // N = 8: the last two blocks of 8 x 8 are the next step's
   const std::uint32_t own_b =
       S::weight_bytes + (N == 8 ? lane / 16 * 256 : 0) +
@@ -137,18 +137,22 @@ __device__ inline void expand_few(float (&acc)[N / 2], Ring& ring, int warpgroup
 #pragma unroll
     for (int step = 0; step < S::delta_steps; ++step) {
       if (step >= steps) break;
-      std::uint32_t a[4];
-      if constexpr (S::f8) {
-        widen_b_step(stage + (warpgroup * S::delta_steps + step) * 2048, t, a);
-      } else {
-        load_matrix_x4(a, stage + own_a + step * 2048);
-      }
       if (N == 16 || step % 2 == 0) load_matrix_x4(b, stage + own_b + step * (N * 32));
 #pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        const int at = N == 8 ? step % 2 * 2 : 2 * n;
-        multiply_add(*reinterpret_cast<float(*)[4]>(&acc[4 * n]), a[0], a[1], a[2], a[3], b[at],
-                     b[at + 1]);
+      for (int r = 0; r < S::blocks; ++r) {
+        std::uint32_t a[4];
+        const int tile = (r * S::delta_steps + step) * 2048;
+        if constexpr (S::f8) {
+          widen_b_step(stage + tiles + tile, t, a);
+        } else {
+          load_matrix_x4(a, stage + own_a + tile);
+        }
+#pragma unroll
+        for (int n = 0; n < N / 8; ++n) {
+          const int at = N == 8 ? step % 2 * 2 : 2 * n;
+          multiply_add(*reinterpret_cast<float(*)[4]>(&acc[r][4 * n]), a[0], a[1], a[2], a[3],
+                       b[at], b[at + 1]);
+        }
       }
     }
     ring.release_read(ring.slot);

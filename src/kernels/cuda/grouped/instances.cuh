@@ -25,13 +25,17 @@ Instance find_instance(const GroupedTiles& tiles) {
     return instance<TileShape<format, scales, 1, 1, pages>, 8, 3>();
   if (tiles.rows == Rows::r128 && width <= 16 && per_sm == 2)
     return instance<TileShape<format, scales, 2, 1, pages>, 16, 2>();
+  if constexpr (format == ExpertFormat::int4) {
+    if (tiles.rows == Rows::r256 && width <= 16 && per_sm == 2)
+      return instance<TileShape<format, scales, 2, 2, pages, true>, 16, 2>();
+  }
   if constexpr (format == ExpertFormat::bf16 && pages == Pages::none) {
     if (tiles.rows == Rows::r64 && width <= 8 && per_sm == 4)
       return instance<TileShape<format, scales, 1, 1, pages>, 8, 4>();
-    if (tiles.rows == Rows::r256 && width == 160 && per_sm == 1)
+    if (tiles.tall() && width == 160)
       return instance<TileShape<format, scales, 2, 2, pages>, 160, 1>();
   }
-  if (tiles.rows == Rows::r256 && width <= 128 && per_sm == 1)
+  if (tiles.tall() && width <= 128)
     return instance<TileShape<format, scales, 2, 2, pages>, 128, 1>();
   return {};
 }

@@ -97,8 +97,10 @@ struct KernelMaps {
 };
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
-// through k in one order, so that rows may move between them. `scales`: of int4, in 128 k.
-template <ExpertFormat format_, int scales_, int warpgroups_, int blocks_, Pages pages_>
+// through k in one order, so that rows may move between them. `scales`: of int4, in 128 k. `small`:
+// against few tokens.
+template <ExpertFormat format_, int scales_, int warpgroups_, int blocks_, Pages pages_,
+          bool small_ = blocks_ == 1>
 struct TileShape {
   static constexpr ExpertFormat format = format_;
   static constexpr int scales = scales_;
@@ -107,10 +109,10 @@ struct TileShape {
   static constexpr Pages pages = pages_;
   static constexpr bool lora = pages != Pages::none;
   static constexpr bool f8 = pages == Pages::f8;
-  static constexpr bool shrinks = lora && blocks == 1;  // others find rows of rank space made
-  static constexpr int factor_bytes = f8 ? 1 : 2;       // of a number of an adapter
+  static constexpr bool shrinks = lora && small_;  // others find rows of rank space made
+  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
   static constexpr bool bf16 = format == ExpertFormat::bf16;
-  static constexpr bool small = blocks == 1;        // decode: token rows may come by boxes
+  static constexpr bool small = small_;             // decode: token rows may come by boxes
   static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
   // lanes read weights themselves where nothing but wgmma's waits orders them
   static constexpr bool every_lane = !bf16 && !by_warps;

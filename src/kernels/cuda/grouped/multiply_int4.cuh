@@ -79,14 +79,15 @@ __device__ inline std::uint32_t made_here(std::uint32_t value) {
   return __shfl_sync(0xFFFFFFFF, value, thread_here() % 32);
 }
 
-// Tiles of up to 16 tokens: a warp multiplies its 16 rows for itself, so that no warp waits for
-// another and the compiler may lay decoding under products. The sums are wgmma's, bit for bit.
+// Tiles of up to 16 tokens: a warp multiplies 16 rows of each block for itself, so that no warp
+// waits for another and the compiler may lay decoding under products. The sums are wgmma's, bit for
+// bit.
 template <class S, int N>
-__device__ inline void multiply_int4_few(float (&acc)[N / 2], Ring& ring, int steps,
+__device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
                                          int warpgroup) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
-  const std::uint32_t blob = ring.stages + warpgroup * S::block_bytes;
+  const std::uint32_t blob = ring.stages + warpgroup * S::blocks * S::block_bytes;
   const std::uint32_t words_at = made_here(blob + t * 16);
   const std::uint32_t scales_at = made_here(blob + 4096 + (16 * (t / 32) + lane / 4) * 2);
   // Token rows of a stage, four blocks of 8 rows x 8 k at a time: N = 8: two k16 steps, 16: one.
@@ -95,46 +96,70 @@ __device__ inline void multiply_int4_few(float (&acc)[N / 2], Ring& ring, int st
       made_here(ring.stages + S::weight_bytes +
                 (N == 8 ? swizzled(lane % 8, lane / 8, 128)
                         : swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2, 128)));
+  uint4 words[S::blocks];  // of half a blob
+  std::uint32_t scales[S::blocks];
+  const auto load = [&](std::uint32_t stage, int half) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      words[r] = load_shared_16(words_at + stage + r * S::block_bytes + half * 2048);
+  };
+  const auto load_groups = [&](std::uint32_t stage, int group) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      scales[r] = load_scales(scales_at + stage + r * S::block_bytes + group * 128);
+  };
   bar_wait(ring.full_bar(), ring.parity);
   std::uint32_t stage = ring.slot * ring.stage_bytes;
-  uint4 first = load_shared_16(words_at + stage);
-  std::uint32_t scales = load_scales(scales_at + stage);
+  load(stage, 0);
+  load_groups(stage, 0);
   for (int kb = 0; kb < steps; ++kb) {
-    const uint4 second = load_shared_16(words_at + stage + 2048);
-    const std::uint32_t words[8] = {first.x,  first.y,  first.z,  first.w,
-                                    second.x, second.y, second.z, second.w};
-    Int4Scale low;
-    Int4Scale high;
+    Int4Scale low[S::blocks];
+    Int4Scale high[S::blocks];
     std::uint32_t b[loads][4];
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
+      std::uint32_t word[S::blocks];
+#pragma unroll
+      for (int r = 0; r < S::blocks; ++r)
+        word[r] = k % 4 == 0   ? words[r].x
+                  : k % 4 == 1 ? words[r].y
+                  : k % 4 == 2 ? words[r].z
+                               : words[r].w;
+      if (k == 3) load(stage, 1);
       if (k % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < loads; ++i)
           load_matrix_x4(b[i], ((tokens_at + stage) ^ (i * (128 / loads))) + k / 4 * (N * 128));
       }
       if (S::scales == 1 ? k == 0 : k % 2 == 0) {
-        if (k > 0) scales = load_scales(scales_at + stage + k / 2 * 128);
-        low = int4_scale<true>(scales);
-        high = int4_scale<false>(scales);
-      }
-      std::uint32_t a[4];
-      decode_row<true>(words[k], low, a);
-      decode_row<false>(words[k], high, a);
+        if (k > 0) load_groups(stage, k / 2);
 #pragma unroll
-      for (int n = 0; n < N / 8; ++n) {
-        const std::uint32_t* const own = N == 8 ? &b[k % 4 / 2][k % 2 * 2] : &b[k % 4][2 * n];
-        multiply_add(*reinterpret_cast<float(*)[4]>(&acc[4 * n]), a[0], a[1], a[2], a[3], own[0],
-                     own[1]);
+        for (int r = 0; r < S::blocks; ++r) {
+          low[r] = int4_scale<true>(scales[r]);
+          high[r] = int4_scale<false>(scales[r]);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < S::blocks; ++r) {
+        std::uint32_t a[4];
+        decode_row<true>(word[r], low[r], a);
+        decode_row<false>(word[r], high[r], a);
+#pragma unroll
+        for (int n = 0; n < N / 8; ++n) {
+          const std::uint32_t* const own = N == 8 ? &b[k % 4 / 2][k % 2 * 2] : &b[k % 4][2 * n];
+          multiply_add(*reinterpret_cast<float(*)[4]>(&acc[r][4 * n]), a[0], a[1], a[2], a[3],
+                       own[0], own[1]);
+        }
       }
     }
     const int done = ring.slot;
     ring.next();
-    // Behind the last stage what is loaded is not used.
-    if (kb + 1 < steps) bar_wait(ring.full_bar(), ring.parity);
-    stage = ring.slot * ring.stage_bytes;
-    first = load_shared_16(words_at + stage);
-    scales = load_scales(scales_at + stage);
+    if (kb + 1 < steps) {
+      bar_wait(ring.full_bar(), ring.parity);
+      stage = ring.slot * ring.stage_bytes;
+      load(stage, 0);
+      load_groups(stage, 0);
+    }
     ring.release_read(done);
   }
 }
