@@ -17,7 +17,7 @@ __device__ inline std::uint32_t pack(float a, float b) {
 // Of shared memory, for a warpgroup on the way out: four warps' 16 tokens of 16 rows each, or, with
 // two blocks of rows, 32 tokens of 64 columns of h (16 of 128 rows take less).
 template <class S>
-inline constexpr int store_bytes = S::small ? 4 * 768 : 32 * (128 + 16);
+inline constexpr int store_bytes = S::blocks == 1 ? 4 * 768 : 32 * (128 + 16);
 
 struct Activator {
   bool clamped;
@@ -104,7 +104,7 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
   }
 }
 
-// partial[place][hidden]: blocks of 64 rows of the image from `col` on. Small tiles leave by warps.
+// partial[place][hidden]: blocks of 64 rows of the image from `col` on. One block leaves by warps.
 template <class S, int N>
 __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const LayerParams& p,
                                   const Item& item, int col, std::uint32_t buffer, int warpgroup) {
@@ -136,20 +136,20 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
               __float2bfloat16(d[b][i] + bias[b][i / 2]);
       }
   } else {
-    constexpr int warps = S::small ? 1 : 4;  // that store together
+    constexpr int warps = S::blocks == 1 ? 1 : 4;  // that store together
     constexpr int threads = 32 * warps;
     constexpr int chunks = S::blocks * warps * 2;  // of 8 rows, a token
     constexpr int pitch = chunks * 16 + 16;
     static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
     const int of = t % threads;
-    const int begin = S::small ? own : col;
-    if constexpr (S::small) buffer += t / 32 * 768;
+    const int begin = S::blocks == 1 ? own : col;
+    if constexpr (S::blocks == 1) buffer += t / 32 * 768;
     const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16 +
-                             (S::small ? 0 : t / 32 * 32);
+                             (S::blocks == 1 ? 0 : t / 32 * 32);
     const std::uint32_t from = buffer + of / chunks * pitch + of % chunks * 16;
     const bool mine = begin + of % chunks * 8 < p.hidden;
     const auto meet = [&] {
-      if constexpr (S::small)
+      if constexpr (S::blocks == 1)
         __syncwarp();
       else
         consumer_barrier(warpgroup);
