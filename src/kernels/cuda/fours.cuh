@@ -21,7 +21,7 @@ __device__ T narrow(float value) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return value;
   } else if constexpr (std::is_same_v<T, bf16>) {
-    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};  // bf16::from in one instruction
+    return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
   } else {
     return T::from(value);
   }

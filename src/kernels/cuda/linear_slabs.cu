@@ -38,7 +38,7 @@ struct Slabs {
   int slots;  // of the ring, a chunk of a tile each
   int pitch;  // bytes from one weight row of a slot to the next
 
-  // Sums behind the slots: [warps][rows][batch_outputs].
+  // Sums behind the slots: [warps][rows][batch_outputs]. Behind them is a row that nobody writes.
   __host__ __device__ int sums_of(int warp, int row) const {
     return (warp * static_cast<int>(parts[0].rows) + row) * batch_outputs;
   }
@@ -201,8 +201,11 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
   const Linear& any = p.parts[0];
   const auto all_inputs = static_cast<int>(any.w.in);
-  const unsigned char* const weights =
-      shared + lane / 4 * p.pitch + 16 * (lane % 4) + 2 * step_inputs * warp;
+  const int own = 16 * (lane % 4) + 2 * step_inputs * warp;  // of a row's bytes
+  const unsigned char* const weights = shared + lane / 4 * p.pitch + own;
+  // Where no copy lands: a row for rehearsals.
+  const unsigned char* const quiet =
+      reinterpret_cast<unsigned char*>(sums + p.sums_of(warps, 0)) + own;
   RingPlace place;
   bool used = false;
 #pragma unroll 1
@@ -230,7 +233,8 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
 #pragma unroll 1
         for (unsigned b = 0; b < tiles; ++b) {
           if (!rehearsal) bar_wait(smem_addr(barriers.full + place.slot), place.parity);
-          const unsigned char* const w = weights + place.slot * tile_outputs * p.pitch;
+          const unsigned char* const w =
+              rehearsal ? quiet : weights + place.slot * tile_outputs * p.pitch;
           float low[4] = {};
           float high[4] = {};
 #pragma unroll
@@ -269,25 +273,25 @@ __global__ void __launch_bounds__(threads, 1) multiply_slab(const __grid_constan
 template <int row_eights>
 void queue_slabs(Slabs& slabs, StreamHandle stream) {
   const Linear& any = slabs.parts[0];
-  const int sums_bytes = 4 * slabs.sums_of(warps, 0);
   const auto row_bytes = static_cast<int>(2 * any.w.in);
   slabs.pitch = bank_free_pitch(std::min(row_bytes, 2 * chunk_inputs));
+  const int behind = 4 * slabs.sums_of(warps, 0) + slabs.pitch;
   const unsigned tiles = slabs.end_tile[slabs.count - 1];
   slabs.tiles_per_block = (tiles + multiprocessors - 1) / multiprocessors;
   const auto chunks = static_cast<int>((any.w.in + chunk_inputs - 1) / chunk_inputs);
   slabs.slots = std::min({most_slots, static_cast<int>(slabs.tiles_per_block) * chunks,
-                          (most_shared_bytes - sums_bytes) / (tile_outputs * slabs.pitch)});
+                          (most_shared_bytes - behind) / (tile_outputs * slabs.pitch)});
   static const Result<void> allowed =
       launched(cudaFuncSetAttribute(multiply_slab<row_eights>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared_bytes),
                "linear");
   keep_error(allowed);
-  queue("linear", multiply_slab<row_eights>,
-        {.grid = (tiles + slabs.tiles_per_block - 1) / slabs.tiles_per_block,
-         .threads = threads,
-         .shared_bytes =
-             static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + sums_bytes)},
-        stream, slabs);
+  queue(
+      "linear", multiply_slab<row_eights>,
+      {.grid = (tiles + slabs.tiles_per_block - 1) / slabs.tiles_per_block,
+       .threads = threads,
+       .shared_bytes = static_cast<std::size_t>(slabs.slots * tile_outputs * slabs.pitch + behind)},
+      stream, slabs);
 }
 
 // Products that have something to do; false where there is none.

@@ -114,8 +114,7 @@ struct TileShape {
   static constexpr bool bf16 = format == ExpertFormat::bf16;
   static constexpr bool small = small_;             // decode: token rows may come by boxes
   static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
-  // lanes read weights themselves where nothing but wgmma's waits orders them
-  static constexpr bool every_lane = !bf16 && !by_warps;
+  static constexpr bool every_lane = !bf16;         // lanes read weights themselves
   // A tile of gate_up is said to be stored while the next one's products run.
   static constexpr bool tells_late = bf16 && !small;
   static constexpr int rows = warpgroups * blocks * 64;
