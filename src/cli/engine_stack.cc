@@ -79,7 +79,8 @@ Result<void> EngineStack::make_memory(const ModelSettings& settings) {
                                   .max_tokens = longest,
                                   .pages = sequences * runner::KvMemory::pages_for(longest),
                                   .adapters = pool_.get(),
-                                  .graphs = settings.compute.graphs};
+                                  .graphs = settings.compute.graphs,
+                                  .capture_in_steps = false};
   // A GPU's step of single tokens is one graph, so all of its logits come at once.
   if (on_gpu) options.logit_rows = sequences;
   const auto page = static_cast<std::uint64_t>(

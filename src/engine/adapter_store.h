@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "lora/adapter.h"
 #include "lora/pool.h"
+#include "lora/site_set.h"
 
 namespace motley::engine {
 
@@ -35,6 +36,7 @@ class AdapterStore {
     std::uint64_t pages = 0;
     int rank = 0;                // the largest
     std::string exclusive = {};  // why it can't be mixed or scaled
+    lora::SiteSet sites = {};    // that it changes
     // place
     lora::Handle handle = {};
   };

@@ -255,13 +255,23 @@ class Engine::Impl {
         if (!step.ok()) die(step.error());
         idle = !step.ok() || *step == Scheduler::Step::idle;
       }
-      if (idle) publish(true);
+      if (idle) {
+        publish(true);
+        idle = !works_ahead();
+      }
     }
     scheduler_.residency().give_up(stopping_error());
     store_->set_wake({});
     const std::lock_guard held(lock_);
     ended_ = true;
     ended_now_.notify_all();
+  }
+
+  bool works_ahead() {
+    if (dead_) return false;
+    const Result<bool> worked = executor_->work_ahead();
+    if (!worked.ok()) die(worked.error());
+    return worked.ok() && *worked;
   }
 
   // Waits while there is nothing to do. False: all is done, and nothing more will come.

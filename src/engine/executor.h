@@ -10,6 +10,7 @@
 #include "engine/events.h"
 #include "engine/request.h"
 #include "lora/batch.h"
+#include "lora/site_set.h"
 
 namespace motley::engine {
 
@@ -87,6 +88,13 @@ class Executor {
   // the step has been queued. An error, here as of copy_page, is final: nothing can be computed any
   // more.
   virtual Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) = 0;
+
+  // Adapters that change these sites were loaded. What their steps need is made ready by
+  // work_ahead(), a piece at a time, when the engine has nothing else to do, and by steps where it
+  // takes them no longer.
+  virtual void foresee(const lora::SiteSet& /*sites*/) {}
+  // Whether there was such a piece. An error is final.
+  virtual Result<bool> work_ahead() { return false; }
 
   // No step follows for now: adapters that the last one used are pinned no more on its account.
   virtual Result<void> let_go() = 0;

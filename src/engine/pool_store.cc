@@ -104,7 +104,8 @@ Result<AdapterStore::Done> PoolStore::read(const Job& job) {
   Done done{.version = adapter.version,
             .pages = lora::Pool::pages_of(adapter, options_.pool->options()),
             .rank = adapter.largest_rank,
-            .exclusive = std::string(lora::exclusive_reason(adapter))};
+            .exclusive = std::string(lora::exclusive_reason(adapter)),
+            .sites = lora::SiteSet(adapter)};
   lora::Handle in_host;
   if (options_.host_pool != nullptr && fits_free_pages(*options_.host_pool, done.pages)) {
     if (auto handle = options_.host_pool->load(job.spec.name, adapter); handle.ok())

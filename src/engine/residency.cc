@@ -194,6 +194,7 @@ Result<void> Residency::enter(const Pending& pending, AdapterStore::Done done) {
   entry.pages = done.pages;
   entry.rank = done.rank;
   entry.exclusive = std::move(done.exclusive);
+  sites_.include(done.sites);
   if (spec.pinned && !was_pinned) ++entry.claims;
   if (!spec.pinned && was_pinned) drop_claim(entry);
   if (entry.claims > 0 && entry.bytes == Bytes::absent) place(entry);

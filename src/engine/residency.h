@@ -145,6 +145,8 @@ class Residency {
   void rank_in_use();
   bool making_room() const { return kept_ > 0; }
 
+  // That any adapter changes which was ever loaded.
+  const lora::SiteSet& sites() const { return sites_; }
   std::uint64_t loads() const { return loads_; }
   std::uint64_t failures() const { return failures_; }
   AdapterStore::Usage usage() const { return store_->usage(); }
@@ -196,6 +198,7 @@ class Residency {
   // That could close, who is to close first in front, and their pages.
   std::vector<AdapterEntry*> in_use_;
   std::uint64_t closable_ = 0;
+  lora::SiteSet sites_;
   std::uint64_t loads_ = 0;
   std::uint64_t failures_ = 0;
 };

@@ -97,10 +97,21 @@ Result<void> RunnerExecutor::step(std::span<StepChunk> chunks, FunctionRef<void(
   chunks_.clear();
   if (!done.ok()) return done;
   if (!draws_.empty()) MOTLEY_TRY_VOID(sampling_->collect(runner_->stream()));
-  if (queues) meanwhile();
-  MOTLEY_TRY_VOID(runner_->stream().synchronize());
+  if (queues) {
+    meanwhile();
+    const TimePoint queued = clock_.now();
+    MOTLEY_TRY(const bool captured, capture_meanwhile());
+    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    if (!captured) last_wait_ = clock_.now() - queued;
+  }
   answer_draws();
   return {};
+}
+
+Result<bool> RunnerExecutor::capture_meanwhile() {
+  // The first captures are warm_up()'s, so their time is known.
+  if (runner_->capture_time() > last_wait_) return false;
+  return runner_->capture_ahead();
 }
 
 Result<void> RunnerExecutor::read(std::span<StepChunk> chunks, const tensor::Tensor& logits,

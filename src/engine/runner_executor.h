@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/thread_pool.h"
 #include "engine/executor.h"
 #include "engine/prompt_scores.h"
@@ -36,6 +37,8 @@ class RunnerExecutor final : public Executor {
   Result<void> takes(const lora::Mix& mix) const override { return runner_->takes(mix); }
   Result<void> copy_page(std::int32_t from, std::int32_t to) override;
   Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override;
+  void foresee(const lora::SiteSet& sites) override { runner_->foresee(sites); }
+  Result<bool> work_ahead() override { return runner_->capture_ahead(); }
   Result<void> let_go() override;
 
  private:
@@ -48,12 +51,17 @@ class RunnerExecutor final : public Executor {
   // Queues the draws of states_, one for each row of logits from the first.
   Result<void> queue_states(const tensor::Tensor& logits, std::size_t first);
   void answer_draws();
+  // Captures a step while the GPU computes this one, if that takes long enough to hide it. Whether
+  // there was one to be captured.
+  Result<bool> capture_meanwhile();
 
   runner::Runner* runner_;
   Options options_;
   std::unique_ptr<PromptScores> scores_;
   std::unique_ptr<SamplingBatch> sampling_;
   tensor::Arena scratch_;  // of one piece's draws
+  SteadyClock clock_;
+  Duration last_wait_{};  // for the GPU, once a step had been queued
 
   // Of the step at hand.
   std::vector<runner::Chunk> chunks_;

@@ -148,7 +148,10 @@ void Scheduler::forget(const Job& job) {
 }
 
 Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
-  if (residency_.collect()) adapters_changed_ = true;
+  if (residency_.collect()) {
+    adapters_changed_ = true;
+    executor_->foresee(residency_.sites());
+  }
   admit();
   if (running_.empty()) {
     deliver();

@@ -448,19 +448,25 @@ struct RouteTokens {
   float scale = 1;
   const float* bias = nullptr;    // [experts] or null; sigmoid only
   const float* logits = nullptr;  // [tokens, experts]
-  std::int32_t* ids = nullptr;    // [tokens, experts_per_token]
-  float* weights = nullptr;       // [tokens, experts_per_token]
+  // One number in the device's memory: tokens from here on are padding and choose no expert (id -1,
+  // weight 0). Null: every token chooses.
+  const std::int32_t* live_tokens = nullptr;
+  std::int32_t* ids = nullptr;  // [tokens, experts_per_token]
+  float* weights = nullptr;     // [tokens, experts_per_token]
 };
 
-// What stands ahead of routed experts: a sum with its norm, the router's product of the normed
-// rows,
-// + bias, and the choice, with the bits of one after the other up to the normed rows, and of a
-// product of its own behind them. What the logits' place holds afterwards is nobody's business.
+// What precedes routed experts: a sum with its norm, the router's product of the normed rows, +
+// bias, and the choice. The normed rows have the bits of add_and_norm; the product may have an
+// order of sums of its own, which the shape alone chooses.
 struct NormAndRoute {
   AddAndNorm rows{};
   Linear router{};              // x is rows.norm.out, y is route.logits
   const float* bias = nullptr;  // [experts] of the logits, or null
   RouteTokens route{};
+  // Stop behind the product: router.y holds it without the bias, and nothing is chosen. So a step
+  // whose adapters change the router has the same product as one without adapters. Otherwise
+  // router.y is undefined afterwards.
+  bool logits_only = false;
 };
 
 struct AdapterTable;  // adapters.h

@@ -41,8 +41,8 @@ kernels::AdaptLinears call_of(const RowMixes& mixes, const tensor::ConstTensor& 
                              .x_stride = x.stride(0),
                              .in = x.dim(1),
                              .rank_rows = table.rank_rows(),
-                             .most_ranks = table.most_ranks(),
-                             .many_labels = table.many_labels()};
+                             .most_ranks = table.scope().max_ranks,
+                             .many_labels = table.scope().many_labels};
   for (const AdaptedLinear& linear : linears) {
     if (mixes.batch == nullptr || !table.touches(linear.site)) continue;
     MOTLEY_CHECK(call.count < kernels::most_adapted_linears, "as many maps as one call takes");

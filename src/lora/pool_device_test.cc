@@ -376,31 +376,70 @@ TEST(DevicePool, GroupsHoldEachRowOnceAndTheBasesLast) {
   }
 }
 
-// What a captured graph launches for.
-TEST(DevicePool, ReachGrowsWithTheMostAdaptersOfAMixAndNotBack) {
+// Launches provide for the batch at hand and no more, whatever batches came before; those of a
+// captured step for its class and for every site that was foreseen.
+TEST(DevicePool, LaunchesFitTheBatchBehindALargerOne) {
   tensor::test::ScriptedDevice device(9);
-  const auto pool = Pool::create(device, device_options(16)).value();
+  const auto pool = Pool::create(device, device_options(96)).value();
+  std::vector<Mix> alone;
   std::vector<Mix::Part> parts;
-  for (std::uint32_t i = 0; i < 3; ++i)
+  for (std::uint32_t i = 0; i < 20; ++i) {
     parts.push_back({.adapter = pool->load(cat("a", i), make_adapter(2, 8, 8, i)).value()});
+    alone.push_back(Mix::make(std::span(parts).last(1)).value());
+  }
   const auto stream = device.new_stream();
-  const auto table = StepTable::create(device, *pool, {.rows = 1, .labels = 1, .terms = 3}).value();
-  const auto upload = [&](std::size_t adapters) {
-    Batch batch;
-    batch.build(std::vector{Mix::make(std::span(parts).first(adapters)).value()});
-    table->upload(batch, *stream).value();
-    return table->reach();
+  const auto table =
+      StepTable::create(device, *pool, {.rows = 24, .labels = 24, .terms = 96, .ranks = 512})
+          .value();
+  struct Launched {
+    bool many_labels;
+    std::int32_t terms;
+    std::int32_t ranks;
+    std::optional<AdapterClass> in;
+    bool operator==(const Launched&) const = default;
   };
-  EXPECT_EQ(table->most_terms(), 0);
-  const std::uint64_t one = upload(1);
-  EXPECT_EQ(table->most_terms(), 1);
-  EXPECT_EQ(upload(1), one);
-  const std::uint64_t three = upload(3);
-  EXPECT_GT(three, one);
-  EXPECT_EQ(table->most_terms(), 4);
-  EXPECT_EQ(upload(2), three);
-  EXPECT_EQ(upload(1), three);
-  EXPECT_EQ(table->most_terms(), 4);
+  const auto upload = [&](std::span<const Mix> rows) {
+    Batch batch;
+    batch.build(rows);
+    table->upload(batch, *stream).value();
+    const LaunchScope& scope = table->scope();
+    return Launched{scope.many_labels, scope.max_terms, scope.max_ranks, class_of(batch)};
+  };
+  const Launched small = upload(std::span(alone).first(2));
+  EXPECT_EQ(small, (Launched{false, 1, 8, AdapterClass::few_labels}));
+  EXPECT_EQ(upload(alone), (Launched{true, 1, 8, AdapterClass::many_labels}));
+  const std::vector<Mix> three = {Mix::make(std::span(parts).first(3)).value()};
+  EXPECT_EQ(upload(three), (Launched{false, 3, 24, AdapterClass::wide}));
+  const std::vector<Mix> five = {Mix::make(std::span(parts).first(5)).value()};
+  EXPECT_EQ(upload(five), (Launched{false, 5, 40, std::nullopt})) << "beyond all classes";
+  EXPECT_EQ(upload(std::span(alone).first(2)), small) << "behind larger ones";
+
+  constexpr Site elsewhere{7, Projection::router};
+  SiteSet more;
+  more.add(elsewhere, SiteSet::touched);
+  table->foresee(more);
+  EXPECT_FALSE(table->touches(elsewhere)) << "foreseen, and not of this batch";
+  EXPECT_TRUE(table->touches({0, Projection::q}));
+  table->widen_to(AdapterClass::wide, 24);
+  EXPECT_TRUE(table->touches(elsewhere));
+  EXPECT_EQ(table->scope().max_ranks, 512);
+  EXPECT_EQ(upload(std::span(alone).first(2)), small) << "behind a captured step";
+  EXPECT_FALSE(table->touches(elsewhere));
+}
+
+TEST(SiteSets, CoverWhatTheyInclude) {
+  SiteSet few;
+  few.add({0, Projection::q}, SiteSet::touched);
+  SiteSet more = few;
+  more.add({3, Projection::router}, SiteSet::touched | SiteSet::scaled);
+  EXPECT_TRUE(more.covers(few));
+  EXPECT_FALSE(few.covers(more));
+  EXPECT_TRUE(few.covers(SiteSet()));
+  few.include(more);
+  EXPECT_EQ(few, more);
+  EXPECT_TRUE(few.has({3, Projection::router}, SiteSet::scaled));
+  EXPECT_FALSE(few.has({3, Projection::router}, SiteSet::replaced));
+  EXPECT_FALSE(few.has({2, Projection::router}, SiteSet::touched));
 }
 
 TEST(DevicePool, ABatchOfTheBaseCostsNothingBehindAnother) {

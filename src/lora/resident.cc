@@ -96,6 +96,9 @@ void Resident::describe(std::shared_ptr<const Placement> placement, std::vector<
     sites_.push_back({site.site, site.in, site.out,
                       std::span(factors_).subspan(site.first, site.count), vector(site.lora_bias),
                       vector(site.gain), address(site.replaced), vector(site.replaced_bias)});
+    site_set_.add(site.site, static_cast<std::uint8_t>(
+                                 SiteSet::touched | (site.replaced >= 0 ? SiteSet::replaced : 0) |
+                                 (site.gain >= 0 ? SiteSet::scaled : 0)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "lora/adapter.h"
 #include "lora/page_format.h"
 #include "lora/site.h"
+#include "lora/site_set.h"
 
 namespace motley::lora {
 
@@ -60,6 +61,7 @@ class Resident {
 
   // In ascending order of site.
   std::span<const SiteView> sites() const { return sites_; }
+  const SiteSet& site_set() const { return site_set_; }
   const SiteView* find(Site site) const {
     const auto at = (static_cast<std::size_t>(site.layer + 1) * projection_count) +
                     static_cast<std::size_t>(site.projection);
@@ -97,6 +99,7 @@ class Resident {
   std::vector<FactorView> factors_;
   std::vector<kernels::FactorEntry> images_;
   std::vector<SiteView> sites_;
+  SiteSet site_set_;
   // (layer + 1, projection) -> place in sites_, or -1.
   std::vector<std::int32_t> place_;
   Directory directory_;

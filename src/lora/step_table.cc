@@ -1,7 +1,6 @@
 #include "lora/step_table.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -14,9 +13,32 @@ namespace {
 
 constexpr int uploads_ahead = 4;
 
+// Of AdapterClass. Kernels for many labels take ranks up to half a window.
+constexpr std::int32_t usual_ranks = kernels::rank_window / 2;
+constexpr std::int32_t max_wide_terms = 4;
+
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+LaunchScope scope_of(const Batch& batch) {
+  LaunchScope scope{.many_labels = batch.label_count() > kernels::few_labels};
+  for (std::int32_t label = 0; label < batch.label_count(); ++label) {
+    const std::span<const Batch::Term> terms = batch.terms(label);
+    std::int32_t ranks = 0;
+    for (const Batch::Term& term : terms) ranks += (term.adapter->largest_rank() + 7) / 8 * 8;
+    scope.max_terms = std::max(scope.max_terms, static_cast<std::int32_t>(terms.size()));
+    scope.max_ranks = std::max(scope.max_ranks, ranks);
+  }
+  return scope;
+}
+
 }  // namespace
+
+std::optional<AdapterClass> class_of(const Batch& batch) {
+  const LaunchScope scope = scope_of(batch);
+  if (scope.max_terms > max_wide_terms) return std::nullopt;
+  if (scope.max_terms > 1 || scope.max_ranks > usual_ranks) return AdapterClass::wide;
+  return scope.many_labels ? AdapterClass::many_labels : AdapterClass::few_labels;
+}
 
 StepTable::StepTable(Pool& pool, const Limits& limits) : pool_(pool), limits_(limits) {
   const auto rows = static_cast<std::size_t>(limits.rows);
@@ -76,7 +98,7 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
                    label_count <= static_cast<std::size_t>(limits_.labels),
                "a batch within the table's limits");
 
-  extend_reach(batch);
+  fit_to(batch);
   MOTLEY_TRY(tensor::Staging::Piece piece, staging_->take());
   auto* const term_begin = reinterpret_cast<std::int32_t*>(piece.data());
   auto* const labels = reinterpret_cast<std::int32_t*>(piece.data() + labels_at_);
@@ -145,39 +167,35 @@ void StepTable::write_groups(const Batch& batch, std::byte* table) {
     order[next_row_[place_of(rows[row])]++] = static_cast<std::int32_t>(row);
 }
 
-void StepTable::extend_reach(const Batch& batch) {
-  // Fewer kinds of launches where ranks differ a little: graphs are captured anew for each.
-  constexpr std::int32_t rank_step = 64;
-  const bool many_labels = batch.label_count() > kernels::few_labels;
-  bool further = many_labels && !many_labels_;
-  many_labels_ = many_labels_ || many_labels;
+void StepTable::fit_to(const Batch& batch) {
+  scope_ = scope_of(batch);
+  own_sites_.clear();
   for (std::int32_t label = 0; label < batch.label_count(); ++label) {
-    // Few kinds of graphs here too.
-    const auto terms = static_cast<std::int32_t>(std::bit_ceil(batch.terms(label).size()));
-    further = further || terms > most_terms_;
-    most_terms_ = std::max(most_terms_, terms);
-    std::int32_t ranks = 0;
-    for (const Batch::Term& term : batch.terms(label)) {
-      const Resident& adapter = *term.adapter;
-      ranks += (adapter.largest_rank() + 7) / 8 * 8;
-      const auto at = std::ranges::lower_bound(seen_, adapter.id());
-      if (at != seen_.end() && *at == adapter.id()) continue;
-      seen_.insert(at, adapter.id());
-      for (const SiteView& view : adapter.sites()) {
-        const auto entry = static_cast<std::size_t>(entry_of(view.site));
-        if (sites_.size() <= entry) sites_.resize(entry + 1, 0);
-        const auto kinds =
-            static_cast<std::uint8_t>(touched | (view.replaced != nullptr ? replaced : 0) |
-                                      (view.gain != nullptr ? scaled : 0));
-        further = further || (sites_[entry] | kinds) != sites_[entry];
-        sites_[entry] |= kinds;
-      }
-    }
-    ranks = ranks <= 16 ? 16 : (ranks + rank_step - 1) / rank_step * rank_step;
-    further = further || ranks > most_ranks_;
-    most_ranks_ = std::max(most_ranks_, ranks);
+    for (const Batch::Term& term : batch.terms(label)) own_sites_.include(term.adapter->site_set());
   }
-  if (further) ++reach_;
+  sites_ = &own_sites_;
+  foresee(own_sites_);
+}
+
+void StepTable::foresee(const SiteSet& sites) {
+  if (!foreseen_.covers(sites)) foreseen_.include(sites);
+}
+
+void StepTable::widen_to(AdapterClass adapter_class, std::int64_t rows) {
+  switch (adapter_class) {
+    case AdapterClass::few_labels:
+    case AdapterClass::many_labels:
+      scope_ = {.many_labels = adapter_class == AdapterClass::many_labels,
+                .max_terms = 1,
+                .max_ranks = usual_ranks};
+      break;
+    case AdapterClass::wide:
+      scope_ = {.many_labels = true, .max_terms = max_wide_terms, .max_ranks = limits_.ranks};
+      break;
+  }
+  sites_ = &foreseen_;
+  // The groups of rows are written for every batch of so many rows.
+  batch_rows_ = rows;
 }
 
 bool StepTable::touches_experts(std::int32_t layer) const {

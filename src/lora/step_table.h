@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -10,10 +11,29 @@
 #include "kernels/adapters.h"
 #include "lora/batch.h"
 #include "lora/pool.h"
+#include "lora/site_set.h"
 #include "tensor/device.h"
 #include "tensor/staging.h"
 
 namespace motley::lora {
+
+// What the launches of a step provide for, beside the sites that adapters touch.
+struct LaunchScope {
+  bool many_labels = false;    // more than kernels::few_labels
+  std::int32_t max_terms = 0;  // of a label
+  std::int32_t max_ranks = 0;  // of a label at one site, each term's rounded up to eight
+};
+
+// Batches that the same launches serve, so that one captured graph does: by labels, and by what a
+// label's adapters are together.
+enum class AdapterClass : std::uint8_t {
+  few_labels,   // at most kernels::few_labels, each of one adapter with a rank of at most 128
+  many_labels,  // more of those
+  wide,         // any number, each of up to four adapters and any rank that steps have room for
+};
+inline constexpr int adapter_class_count = 3;
+// Nothing where a batch is beyond all classes: its steps are not captured.
+std::optional<AdapterClass> class_of(const Batch& batch);
 
 // What kernels read of a batch: its rows' labels and its labels' adapters, at addresses of the
 // device that never change, so that a captured graph serves every batch.
@@ -27,6 +47,7 @@ class StepTable {
     int rows = 0;
     int labels = 0;
     int terms = 0;  // of all labels together
+    int ranks = 0;  // of one label at a site, each term's rounded up to eight
   };
 
   // All batches are of the pool, which keeps directories and must outlive this, as the streams of
@@ -52,21 +73,23 @@ class StepTable {
   // What pages hold.
   PageFormat format() const { return pool_.options().format(); }
 
-  // What launches provide for: all that any batch so far has had, so that a captured graph serves
-  // other adapters too. reach() changes where a graph that was captured before may do too little.
-  bool touches(Site site) const { return has(site, touched); }
+  // What the step's launches provide for. Behind an upload: what its batch needs and no more.
+  const LaunchScope& scope() const { return scope_; }
+  bool touches(Site site) const { return sites_->has(site, SiteSet::touched); }
   bool touches_experts(std::int32_t layer) const;
-  // Whether anybody had a whole weight of their own at the site.
-  bool replaces(Site site) const { return has(site, replaced); }
-  // Whether anybody had gains of their own there.
-  bool scales(Site site) const { return has(site, scaled); }
-  // Of a label at one site, at most, each term's rounded up to eight.
-  std::int32_t most_ranks() const { return most_ranks_; }
-  // Whether a batch had more than kernels::few_labels.
-  bool many_labels() const { return many_labels_; }
-  // Of a label, a power of two; 0: nobody came yet.
-  std::int32_t most_terms() const { return most_terms_; }
-  std::uint64_t reach() const { return reach_; }
+  // Whether an adapter has a whole weight of its own at the site, or gains.
+  bool replaces(Site site) const { return sites_->has(site, SiteSet::replaced); }
+  bool scales(Site site) const { return sites_->has(site, SiteSet::scaled); }
+
+  // Launches are captured once and serve every batch of a class, whichever adapters it has. They
+  // provide for all foreseen sites: those of every adapter that a batch has had, or that foresee()
+  // was told of.
+  void foresee(const SiteSet& sites);
+  const SiteSet& foreseen() const { return foreseen_; }
+  // The sites of the batch at hand.
+  const SiteSet& own_sites() const { return own_sites_; }
+  // The step at hand, of so many rows, provides for all of the class.
+  void widen_to(AdapterClass adapter_class, std::int64_t rows);
 
   // Rows of a step as kernels take them; labels are the table's own, or others of its batch. All of
   // the table's own rows, with more that have no label behind them, come in groups.
@@ -79,16 +102,11 @@ class StepTable {
   float* rank_rows() const { return reinterpret_cast<float*>(rank_rows_.data()); }
 
  private:
-  enum Kind : std::uint8_t { touched = 1, replaced = 2, scaled = 4 };
-
   StepTable(Pool& pool, const Limits& limits);
-  void extend_reach(const Batch& batch);
+  // Sets scope_ and the sites.
+  void fit_to(const Batch& batch);
   // The batch's rows by label, at their places in a table whose term_begin is written.
   void write_groups(const Batch& batch, std::byte* table);
-  bool has(Site site, Kind kind) const {
-    const auto at = static_cast<std::size_t>(entry_of(site));
-    return at < sites_.size() && (sites_[at] & kind) != 0;
-  }
 
   Pool& pool_;
   Limits limits_;
@@ -107,12 +125,10 @@ class StepTable {
   std::int64_t batch_rows_ = 0;
   std::vector<std::int32_t> next_row_;  // of each label and of the base, in the order of rows
   tensor::Buffer rank_rows_;
-  std::vector<std::uint8_t> sites_;  // by entry: kinds
-  std::vector<std::uint64_t> seen_;  // adapters whose sites are in sites_, ascending
-  std::int32_t most_ranks_ = 0;
-  std::int32_t most_terms_ = 0;
-  bool many_labels_ = false;
-  std::uint64_t reach_ = 0;
+  LaunchScope scope_;
+  SiteSet own_sites_;
+  SiteSet foreseen_;
+  const SiteSet* sites_ = &own_sites_;  // that launches provide for: one of the two above
 };
 
 }  // namespace motley::lora

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
 #include "base/cat.h"
 #include "model/load_experts.h"
@@ -115,20 +116,35 @@ void apply_dense(const DenseBlock& block, const Step& step, const tensor::ConstT
   apply(block.down, step, product, out);
 }
 
-// entry.x, and the experts of its rows with their weights.
+// entry.x, and the experts of its rows with their weights. One product serves a step's base rows,
+// whether an adapter changes the router or not.
 void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& ids,
            const Tensor& weights) {
   const ops::Context& context = step.context;
   Scratch scratch(context);
   const Tensor logits = scratch.take(DType::f32, {step.rows(), block.spec.experts});
-  const float* const correction = block.correction_bias.data();
-  if (entry.made || lora::touches(step.batch.mixes, block.router.site)) {
-    apply(entry, context);
+  const ops::PagedRows& rows = step.batch.rows;
+  const moe::RouterCall call{.spec = block.spec,
+                             .rows = call_of(entry, context),
+                             .x = entry.x,
+                             .weight = block.router.weight,
+                             .bias = block.router.bias.data(),
+                             .logits = logits,
+                             .correction_bias = block.correction_bias.data(),
+                             .ids = ids,
+                             .weights = weights,
+                             .live_rows = rows.seq_begin + rows.sequences};
+  const bool adapted = lora::touches(step.batch.mixes, block.router.site);
+  if (!entry.made && !adapted) return moe::norm_and_route(call, context);
+  if (entry.made) {
     apply(block.router, step, entry.x, logits);
-    return moe::route(block.spec, logits, correction, ids, weights, context);
+  } else {
+    moe::norm_and_logits(call, context);
+    const lora::AdaptedLinear router{
+        .site = block.router.site, .acc = logits, .bias = block.router.bias.data(), .out = logits};
+    lora::finish_linears(step.batch.mixes, entry.x, std::span(&router, 1), context);
   }
-  moe::norm_and_route(block.spec, call_of(entry, context), entry.x, block.router.weight,
-                      block.router.bias.data(), logits, correction, ids, weights, context);
+  moe::route(call, context);
 }
 
 }  // namespace

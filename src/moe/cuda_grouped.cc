@@ -143,9 +143,9 @@ class GroupedWorkspace final : public Workspace {
     params.deltas.tokens_by_label = tokens_by_label();
     params.deltas.term_begin = table.term_begin();
     params.deltas.terms = table.terms();
-    // Kernels keep entries for as many terms as mixes really have, which is what lets small batches
-    // be sorted inside; within the scratch's bound.
-    params.deltas.most_terms = std::min(params.deltas.most_terms, table.most_terms());
+    // Kernels keep entries for as many terms as the step provides for, so that small batches are
+    // sorted inside; within the scratch's bound.
+    params.deltas.most_terms = std::min(params.deltas.most_terms, table.scope().max_terms);
     params.deltas.layer = call.deltas->layer;
     params.deltas.factor_type = table.format().dtype;
     return params;

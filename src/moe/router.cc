@@ -92,17 +92,35 @@ void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const floa
   context.kernels->route(call(spec, logits, correction_bias, ids, weights), context.stream);
 }
 
-void norm_and_route(const RouterSpec& spec, const kernels::AddAndNorm& rows,
-                    const tensor::ConstTensor& x, const quant::Weight& router, const float* bias,
-                    const tensor::Tensor& logits, const float* correction_bias,
-                    const tensor::Tensor& ids, const tensor::Tensor& weights,
-                    const ops::Context& context) {
-  MOTLEY_CHECK(rows.norm.out == x.bytes(), "the normed rows");
-  context.kernels->norm_and_route({.rows = rows,
-                                   .router = ops::linear_call(context, x, {&router, logits}),
-                                   .bias = bias,
-                                   .route = call(spec, logits, correction_bias, ids, weights)},
-                                  context.stream);
+namespace {
+
+kernels::NormAndRoute params_of(const RouterCall& p, const ops::Context& context) {
+  MOTLEY_CHECK(p.rows.norm.out == p.x.bytes(), "the normed rows");
+  kernels::NormAndRoute params{
+      .rows = p.rows,
+      .router = ops::linear_call(context, p.x, {&p.weight, p.logits}),
+      .bias = p.bias,
+      .route = call(p.spec, p.logits, p.correction_bias, p.ids, p.weights)};
+  params.route.live_tokens = p.live_rows;
+  return params;
+}
+
+}  // namespace
+
+void norm_and_route(const RouterCall& call, const ops::Context& context) {
+  context.kernels->norm_and_route(params_of(call, context), context.stream);
+}
+
+void norm_and_logits(const RouterCall& call, const ops::Context& context) {
+  kernels::NormAndRoute params = params_of(call, context);
+  params.logits_only = true;
+  context.kernels->norm_and_route(params, context.stream);
+}
+
+void route(const RouterCall& p, const ops::Context& context) {
+  kernels::RouteTokens params = call(p.spec, p.logits, p.correction_bias, p.ids, p.weights);
+  params.live_tokens = p.live_rows;
+  context.kernels->route(params, context.stream);
 }
 
 }  // namespace motley::moe

@@ -48,13 +48,25 @@ Result<void> validate(const RouterSpec& spec);
 void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
            const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context);
 
-// What stands ahead of routed experts, all at once: a sum with its norm (ops::add_and_norm_call),
-// the router's product of the normed rows x with its bias [E] or null, and route. logits is
-// scratch.
-void norm_and_route(const RouterSpec& spec, const kernels::AddAndNorm& rows,
-                    const tensor::ConstTensor& x, const quant::Weight& router, const float* bias,
-                    const tensor::Tensor& logits, const float* correction_bias,
-                    const tensor::Tensor& ids, const tensor::Tensor& weights,
-                    const ops::Context& context);
+// The same, of a layer's router with all that precedes it.
+struct RouterCall {
+  const RouterSpec& spec;
+  const kernels::AddAndNorm& rows;  // a sum with its norm (ops::add_and_norm_call)
+  tensor::ConstTensor x;            // the normed rows
+  const quant::Weight& weight;
+  const float* bias = nullptr;  // [E] of the logits, or null
+  tensor::Tensor logits;        // [T, E] in f32
+  const float* correction_bias = nullptr;
+  tensor::Tensor ids;      // [T, K]
+  tensor::Tensor weights;  // [T, K]
+  // Where the device keeps how many rows are none of padding, whose ids are -1; null: all of them.
+  const std::int32_t* live_rows = nullptr;
+};
+// Norm, product and choice. What the logits hold afterwards is undefined.
+void norm_and_route(const RouterCall& call, const ops::Context& context);
+// Norm and product, with the same bits: logits without their bias, for a delta to be added.
+void norm_and_logits(const RouterCall& call, const ops::Context& context);
+// The choice from logits with their bias.
+void route(const RouterCall& call, const ops::Context& context);
 
 }  // namespace motley::moe

@@ -4,6 +4,7 @@
 
 #include "base/cat.h"
 #include "base/units.h"
+#include "kernels/adapters.h"
 #include "kernels/elementary.h"
 #include "ops/embed.h"
 
@@ -13,7 +14,7 @@ using tensor::Tensor;
 
 namespace {
 
-// Rows of the graph that serves so many: few sizes, little padding.
+// Rows of the captured step that serves so many: few sizes, little padding.
 std::int64_t graph_rows(std::int64_t rows) {
   if (rows <= 8) return rows;
   const std::int64_t unit = rows <= 64 ? 8 : rows <= 256 ? 16 : 64;
@@ -62,7 +63,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
     MOTLEY_TRY(runner->table_, lora::StepTable::create(device, *options.adapters,
                                                        {.rows = static_cast<int>(options.max_rows),
                                                         .labels = limits.labels,
-                                                        .terms = limits.labels * limits.terms}));
+                                                        .terms = limits.labels * limits.terms,
+                                                        .ranks = limits.rank_sum}));
   }
   MOTLEY_TRY_VOID(runner->make_pages());
   return runner;
@@ -110,18 +112,29 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   for (const Chunk& chunk : chunks)
     MOTLEY_CHECK(takes(chunk.mix).ok(), "mixes of adapters that steps have room for");
   layout_.build(chunks);
-  const bool by_graph = layout_.decodes() && graph_rows(layout_.rows()) <= most_graph_rows();
+  adapted_ = !layout_.adapters().empty();
+  // A step has one size whether it is captured or not, so that its rows have the same bits.
+  const bool padded = layout_.decodes() && graph_rows(layout_.rows()) <= max_padded_rows();
+  std::optional<GraphKey> key;
+  if (padded && options_.graphs) {
+    key = GraphKey{.rows = graph_rows(layout_.rows())};
+    if (adapted_) {
+      key->adapters = lora::class_of(layout_.adapters());
+      if (!key->adapters) key.reset();
+    }
+  }
   if (table_ != nullptr) {
     MOTLEY_TRY_VOID(table_->upload(layout_.adapters(), *stream_));
+    if (key && adapted_) table_->widen_to(*key->adapters, key->rows);
   } else {
-    MOTLEY_CHECK(layout_.adapters().empty() || !on_gpu(), "a pool for the adapters of steps");
+    MOTLEY_CHECK(!adapted_ || !on_gpu(), "a pool for the adapters of steps");
   }
-  if (by_graph) layout_.pad_to(graph_rows(layout_.rows()));
+  if (padded) layout_.pad_to(graph_rows(layout_.rows()));
   MOTLEY_TRY_VOID(layout_.upload(*stream_));
   arena_.rewind(0);
   const auto queue_step = [&]() -> Result<void> {
-    if (by_graph) {
-      MOTLEY_TRY(const Tensor logits, decode_by_graph());
+    if (padded) {
+      MOTLEY_TRY(const Tensor logits, decode(key));
       const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
       return sink(logits.slice(0, 0, used), layout_.logit_rows());
     }
@@ -132,32 +145,78 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   auto queued = queue_step();
   // Between steps nothing is pinned on the runner's account.
   layout_.clear();
-  if (queued.ok() && on_gpu()) return kernels::cuda_launches();
-  return queued;
+  if (!queued.ok() || !on_gpu()) return queued;
+  MOTLEY_TRY_VOID(kernels::cuda_launches());
+  if (!missed_ || !options_.capture_in_steps) return {};
+  return capture(*missed_);
 }
 
-std::int64_t Runner::most_graph_rows() const {
-  if (!on_gpu() || !options_.graphs) return 0;
+std::int64_t Runner::max_padded_rows() const {
+  if (!on_gpu()) return 0;
   return std::min({options_.logit_rows, options_.max_rows, options_.max_sequences});
 }
 
 Result<void> Runner::warm_up() {
-  for (std::int64_t rows = 1; graph_rows(rows) <= most_graph_rows(); rows = graph_rows(rows) + 1) {
+  if (!options_.graphs) return {};
+  for (std::int64_t rows = 1; graph_rows(rows) <= max_padded_rows(); rows = graph_rows(rows) + 1) {
+    // Once as it is, which also sets up what libraries set up at their first call.
     layout_.build({});
     layout_.pad_to(graph_rows(rows));
+    adapted_ = false;
     MOTLEY_TRY_VOID(layout_.upload(*stream_));
     arena_.rewind(0);
-    MOTLEY_TRY_VOID(decode_by_graph());
+    queue_decode(take_decode_memory());
+    MOTLEY_TRY_VOID(kernels::cuda_launches());
+    MOTLEY_TRY_VOID(capture({.rows = graph_rows(rows)}));
   }
   layout_.clear();
   return stream_->synchronize();
+}
+
+void Runner::foresee(const lora::SiteSet& sites) {
+  if (table_ != nullptr) table_->foresee(sites);
+}
+
+const Runner::CapturedStep* Runner::find_graph(const GraphKey& key,
+                                               const lora::SiteSet& sites) const {
+  const auto known = graphs_.find(key);
+  if (known == graphs_.end()) return nullptr;
+  return !key.adapters || known->second.sites.covers(sites) ? &known->second : nullptr;
+}
+
+std::optional<Runner::GraphKey> Runner::missing_graph() const {
+  const lora::SiteSet none;
+  const lora::SiteSet& sites = table_ == nullptr ? none : table_->foreseen();
+  if (missed_ && find_graph(*missed_, sites) == nullptr) return missed_;
+  if (sites.empty() || complete_for_ == sites) return std::nullopt;
+  for (std::int64_t rows = 1; graph_rows(rows) <= max_padded_rows(); rows = graph_rows(rows) + 1) {
+    for (int each = 0; each < lora::adapter_class_count; ++each) {
+      const GraphKey key{.rows = graph_rows(rows),
+                         .adapters = static_cast<lora::AdapterClass>(each)};
+      const bool occurs =
+          key.adapters != lora::AdapterClass::many_labels || key.rows > kernels::few_labels;
+      if (occurs && find_graph(key, sites) == nullptr) return key;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<bool> Runner::capture_ahead() {
+  if (!options_.graphs) return false;
+  const std::optional<GraphKey> key = missing_graph();
+  if (key) {
+    MOTLEY_TRY_VOID(capture(*key));
+  } else if (table_ != nullptr && complete_for_ != table_->foreseen()) {
+    complete_for_ = table_->foreseen();
+  }
+  return key.has_value();
 }
 
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   const lora::Batch& adapters = layout_.adapters();
   // The same labels; for its own rows the table knows more.
   if (table_ != nullptr && labels == layout_.labels()) labels = table_->labels();
-  return {.batch = adapters.empty() ? nullptr : &adapters, .labels = labels, .table = table_.get()};
+  return {.batch = adapted_ ? &adapters : nullptr, .labels = labels, .table = table_.get()};
 }
 
 model::HiddenStates Runner::take_states(std::int64_t rows) {
@@ -185,40 +244,54 @@ void Runner::queue_forward(const model::HiddenStates& hidden) {
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }
 
-void Runner::queue_decode(const model::HiddenStates& hidden, const Tensor& logits) {
-  queue_forward(hidden);
-  model_->logits(hidden, mixes(layout_.labels()), workspace_, stream_->handle(), logits);
+void Runner::queue_decode(const DecodeMemory& memory) {
+  queue_forward(memory.hidden);
+  model_->logits(memory.hidden, mixes(layout_.labels()), workspace_, stream_->handle(),
+                 memory.logits);
 }
 
-Result<Tensor> Runner::decode_by_graph() {
-  const model::Config& config = model_->config();
+Runner::DecodeMemory Runner::take_decode_memory() {
   const std::int64_t rows = layout_.rows();
   const model::HiddenStates hidden = take_states(rows);
-  const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
-  const bool adapted = !layout_.adapters().empty();
-  const GraphKey key{.rows = rows, .adapters = adapted, .reach = adapted ? table_->reach() : 0};
-  const auto known = graphs_.find(key);
-  if (known == graphs_.end()) {
-    MOTLEY_TRY_VOID(capture_decode(key, hidden, logits));
-    return logits;
-  }
-  MOTLEY_TRY_VOID(known->second->launch(*stream_));
-  ++graph_launches_;
-  return logits;
+  return {.hidden = hidden,
+          .logits = arena_.allocate(DType::f32, {rows, model_->config().vocabulary}).value()};
 }
 
-Result<void> Runner::capture_decode(const GraphKey& key, const model::HiddenStates& hidden,
-                                    const Tensor& logits) {
-  // Graphs of fewer kinds of adapters will not be asked for again.
-  std::erase_if(graphs_, [&](const auto& graph) {
-    return graph.first.adapters && key.adapters && graph.first.reach != key.reach;
-  });
-  // Once as it is, which also sets up what libraries set up at their first call.
-  queue_decode(hidden, logits);
-  MOTLEY_TRY(graphs_[key], stream_->capture([&]() -> Result<void> {
-    queue_decode(hidden, logits);
+Result<Tensor> Runner::decode(const std::optional<GraphKey>& key) {
+  const DecodeMemory memory = take_decode_memory();
+  const lora::SiteSet none;
+  const CapturedStep* const captured =
+      key ? find_graph(*key, table_ == nullptr ? none : table_->own_sites()) : nullptr;
+  if (captured != nullptr) {
+    MOTLEY_TRY_VOID(captured->graph->launch(*stream_));
+    ++graph_launches_;
+    return memory.logits;
+  }
+  if (key) missed_ = key;
+  queue_decode(memory);
+  return memory.logits;
+}
+
+Result<void> Runner::capture(const GraphKey& key) {
+  const SteadyClock clock;
+  const TimePoint begin = clock.now();
+  layout_.build({});
+  layout_.pad_to(key.rows);
+  adapted_ = key.adapters.has_value();
+  CapturedStep captured;
+  if (adapted_) {
+    table_->widen_to(*key.adapters, key.rows);
+    captured.sites = table_->foreseen();
+  }
+  arena_.rewind(0);
+  const DecodeMemory memory = take_decode_memory();
+  MOTLEY_TRY(captured.graph, stream_->capture([&]() -> Result<void> {
+    queue_decode(memory);
     return kernels::cuda_launches();
   }));
+  graphs_[key] = std::move(captured);
+  if (missed_ == key) missed_.reset();
+  capture_time_ = clock.now() - begin;
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "base/clock.h"
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "lora/pool.h"
@@ -46,6 +47,9 @@ class Runner {
     int mix_rank = 512;
     bool keep_choices = false;  // the experts that rows of the last step chose: see choices()
     bool graphs = true;  // on a GPU, steps of single tokens are captured once and launched again
+    // Whether a step that has no graph yet is captured behind its work. Else only warm_up() and
+    // capture_ahead() capture, so that no step takes longer by it.
+    bool capture_in_steps = true;
   };
 
   // Model, device and pool must outlive the runner.
@@ -75,8 +79,16 @@ class Runner {
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
   // Captures every size that steps of single tokens without adapters have, so that none is captured
-  // while somebody waits. Does nothing where steps are not captured.
+  // while a request waits. Does nothing where steps are not captured.
   Result<void> warm_up();
+
+  // Adapters that change these sites may come.
+  void foresee(const lora::SiteSet& sites);
+  // Captures one step that foreseen adapters may need and that has not been captured; false: there
+  // is none. Launches nothing, so it may run while the GPU computes a step.
+  Result<bool> capture_ahead();
+  // How long the last capture took.
+  Duration capture_time() const { return capture_time_; }
 
   // What page `from` holds of every layer, in page `to` too, for the steps from now on.
   Result<void> copy_page(std::int32_t from, std::int32_t to) {
@@ -97,13 +109,17 @@ class Runner {
   std::uint64_t graph_launches() const { return graph_launches_; }
 
  private:
-  // What a captured step depends on, beside the numbers in fixed places.
+  // What a captured step depends on, beside the numbers in fixed places: its graph signature.
   struct GraphKey {
     std::int64_t rows = 0;
-    bool adapters = false;
-    std::uint64_t reach = 0;  // of the adapters' table
+    std::optional<lora::AdapterClass> adapters = {};  // nothing: the base alone
 
     friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
+  };
+  // With launches for adapters at these sites.
+  struct CapturedStep {
+    std::unique_ptr<tensor::Graph> graph;
+    lora::SiteSet sites;
   };
 
   Runner(const model::Model& model, tensor::Device& device, const Options& options,
@@ -113,15 +129,24 @@ class Runner {
   lora::RowMixes mixes(const std::int32_t* labels) const;
   // Where all else of the runner stands.
   Result<void> make_pages();
-  // Rows that a graph may have, at most; 0: there are none.
-  std::int64_t most_graph_rows() const;
-  // The logits of the layout's rows, by a graph that is captured where it is not there yet.
-  Result<tensor::Tensor> decode_by_graph();
-  // Queues such a step, and keeps it as a graph.
-  Result<void> capture_decode(const GraphKey& key, const model::HiddenStates& hidden,
-                              const tensor::Tensor& logits);
+  // Rows of the largest step of single tokens that is padded to a graph's size; 0: none is.
+  std::int64_t max_padded_rows() const;
+  // Hidden states and logits of such a step, where every one of its size has them.
+  struct DecodeMemory {
+    model::HiddenStates hidden;
+    tensor::Tensor logits;
+  };
+  DecodeMemory take_decode_memory();
+  // The graph of a step whose adapters have these sites; null where it has not been captured.
+  const CapturedStep* find_graph(const GraphKey& key, const lora::SiteSet& sites) const;
+  // Queues the step as laid out; with a key by its graph, if that is there. Its logits.
+  Result<tensor::Tensor> decode(const std::optional<GraphKey>& key);
+  // Captures any step of that key. What was laid out is lost.
+  Result<void> capture(const GraphKey& key);
+  // The first key without a graph that foreseen adapters may need.
+  std::optional<GraphKey> missing_graph() const;
   // Queues a step whose rows all get logits: hidden states, then logits.
-  void queue_decode(const model::HiddenStates& hidden, const tensor::Tensor& logits);
+  void queue_decode(const DecodeMemory& memory);
   void queue_forward(const model::HiddenStates& hidden);
   Result<void> emit_logits(const model::HiddenStates& hidden, LogitsSink sink);
   // Room for those of so many rows.
@@ -139,7 +164,13 @@ class Runner {
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
   tensor::Buffer choices_memory_;
   tensor::Tensor choices_;
-  std::map<GraphKey, std::unique_ptr<tensor::Graph>> graphs_;
+  bool adapted_ = false;  // the step at hand has adapters
+  std::map<GraphKey, CapturedStep> graphs_;
+  // The last key that a step had no graph for.
+  std::optional<GraphKey> missed_;
+  // The sites for which no graph is missing.
+  std::optional<lora::SiteSet> complete_for_;
+  Duration capture_time_{};
   std::uint64_t graph_launches_ = 0;
 };
 

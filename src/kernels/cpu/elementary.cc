@@ -190,6 +190,7 @@ template <InstructionSet set>
 void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
   add_and_norm<set>(p.rows, stream);
   linear<set>(p.router, stream);
+  if (p.logits_only) return;
   if (p.bias != nullptr) {
     round_to<set>({.rows = p.router.rows,
                    .width = p.router.out,

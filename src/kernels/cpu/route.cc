@@ -132,6 +132,7 @@ void route_row(const RouteTokens& p, std::span<const float> logits, Workspace& w
 void route(const RouteTokens& p, StreamHandle stream) {
   const auto experts = static_cast<std::size_t>(p.experts);
   const auto choices = static_cast<std::size_t>(p.experts_per_token);
+  const std::int64_t live = p.live_tokens == nullptr ? p.tokens : *p.live_tokens;
   // Rows of a task: fewer cost less than handing them out.
   constexpr std::int64_t grain = 16;
   const auto route_rows = [&](std::int64_t task) {
@@ -139,6 +140,11 @@ void route(const RouteTokens& p, StreamHandle stream) {
     for (std::int64_t token = task * grain; token < std::min(p.tokens, (task + 1) * grain);
          ++token) {
       const auto row = static_cast<std::size_t>(token);
+      if (token >= live) {
+        std::fill_n(p.ids + row * choices, choices, -1);
+        std::fill_n(p.weights + row * choices, choices, 0.0F);
+        continue;
+      }
       route_row(p, std::span(p.logits + row * experts, experts), workspace,
                 std::span(p.ids + row * choices, choices),
                 std::span(p.weights + row * choices, choices));

@@ -1,6 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "base/check.h"
+#include "kernels/adapters.h"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/linear.h"
@@ -22,7 +23,9 @@ constexpr int threads = most_norm_threads;
 constexpr int warps = threads / 32;
 constexpr int tile_experts = 16;
 constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-constexpr std::int64_t most_rows = 256;
+// With more rows the product is cuda::linear's, as it is where deltas of attention's output are
+// fused with the norm (adapt_linear_and_norm): so one product serves the base rows of either step.
+constexpr std::int64_t max_rows = few_adapted_rows;
 constexpr std::size_t most_shared_bytes = std::size_t{226} << 10;
 
 // Who does what, and shared memory of a block, one part behind the other.
@@ -179,20 +182,29 @@ __global__ void __launch_bounds__(threads, 1)
     float logit = sums[i];
 #pragma unroll
     for (int w = 1; w < warps; ++w) logit += sums[w * ranks * layout.experts + i];
+    if (p.logits_only) {
+      p.router.y[(first_row + of_row) * p.router.y_stride + first_expert + expert] = logit;
+      continue;
+    }
     if (p.bias != nullptr) logit += p.bias[first_expert + expert];
     send(address_in_rank(smem_addr(logits + first_expert + expert), of_row),
          address_in_rank(smem_addr(&there.logits), of_row), __float_as_uint(logit));
   }
-  // Whoever has no row is sent nothing, and may go.
-  if (rank >= rows_here) return;
+  // A block without a row is sent no logits and may end; so may all of them where none are sent.
+  if (rank >= rows_here || p.logits_only) return;
   bar_wait(smem_addr(&there.logits), 0);
   const std::int64_t place = (first_row + rank) * p.route.experts_per_token;
-  routing::route_row_by_block(p.route, logits, routing_words, p.route.ids + place,
-                              p.route.weights + place);
+  std::int32_t* const ids = p.route.ids + place;
+  float* const choice_weights = p.route.weights + place;
+  if (!routing::is_live(p.route, first_row + rank)) {
+    return routing::choose_none(p.route, ids, choice_weights, static_cast<int>(threadIdx.x),
+                                threads);
+  }
+  routing::route_row_by_block(p.route, logits, routing_words, ids, choice_weights);
 }
 
 bool suits_one_launch(const NormAndRoute& p) {
-  return p.rows.add.rows <= most_rows && !p.router.exact && !p.router.batch_invariant &&
+  return p.rows.add.rows <= max_rows && !p.router.exact && !p.router.batch_invariant &&
          p.router.w.kind == WeightKind::bf16 && normed_in_fours(p.rows) &&
          p.router.w.in % step_inputs == 0 &&
          reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
@@ -213,6 +225,7 @@ void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
   if (!suits_one_launch(p)) {
     add_and_norm(p.rows, stream);
     linear(p.router, stream);
+    if (p.logits_only) return;
     if (p.bias != nullptr) {
       round_to({.rows = p.router.rows,
                 .width = p.router.out,

@@ -18,8 +18,11 @@ __global__ void __launch_bounds__(rows_per_block* routing::lanes)
   launch_dependents();
   wait_for_previous_grid();
   if (token >= p.tokens) return;
-  routing::route_row(p, p.logits + token * p.experts, shared + warp * row_words,
-                     p.ids + token * p.experts_per_token, p.weights + token * p.experts_per_token,
+  std::int32_t* const ids = p.ids + token * p.experts_per_token;
+  float* const weights = p.weights + token * p.experts_per_token;
+  if (!routing::is_live(p, token))
+    return routing::choose_none(p, ids, weights, lane, routing::lanes);
+  routing::route_row(p, p.logits + token * p.experts, shared + warp * row_words, ids, weights,
                      lane);
 }
 

@@ -173,6 +173,18 @@ __device__ inline void weigh(const RouteTokens& p, const float* logits, const Ro
   }
 }
 
+// What the threads of a row without an expert write.
+__device__ inline void choose_none(const RouteTokens& p, std::int32_t* ids, float* weights,
+                                   int thread, int threads) {
+  for (int slot = thread; slot < p.experts_per_token; slot += threads) {
+    ids[slot] = -1;
+    weights[slot] = 0;
+  }
+}
+__device__ inline bool is_live(const RouteTokens& p, std::int64_t token) {
+  return p.live_tokens == nullptr || token < __ldcg(p.live_tokens);
+}
+
 // One row by one warp: its logits, row_bytes() of shared memory, and where the choice goes.
 __device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
                                  std::int32_t* ids, float* weights, int lane) {
