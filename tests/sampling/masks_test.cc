@@ -70,7 +70,7 @@ TEST(SamplingPenalties, FollowABias) {
   EXPECT_THAT(drawn_tokens({1, 2.2F}, setting, 16), ElementsAre(1));
 }
 
-// Every draw is counted for the next: 3 / 2^n against 2.
+// Every draw is counted for the next.
 TEST(SamplingPenalties, CountWhatIsDrawn) {
   Draws draws({3, 2, -9});
   const Setting setting{.params = {.temperature = 0, .frequency_penalty = 0.6F}, .prompt = {2}};

@@ -42,7 +42,8 @@ std::vector<SamplingState*> pointers(std::vector<SamplingState>& states) {
 class Pairs {
  public:
   void add(std::int32_t first, std::int32_t second) {
-    ++seen_[static_cast<std::size_t>(first * kinds + second)];
+    const std::int32_t pair = first * kinds + second;
+    ++seen_[static_cast<std::size_t>(pair)];
   }
   double p() const {
     return chi_square_p(std::vector<double>(seen_.size(), 1.0 / (kinds * kinds)), seen_);

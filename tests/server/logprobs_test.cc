@@ -1,6 +1,7 @@
 // Log-probabilities of answers: one for each token that was drawn, whole and streamed.
 
 #include <limits>
+#include <ostream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,10 +37,10 @@ struct Lists {
   bool operator==(const Lists&) const = default;
 };
 
-void PrintTo(const Lists& lists, std::ostream* out) {
-  *out << lists.text << testing::PrintToString(lists.tokens)
-       << testing::PrintToString(lists.logprobs) << testing::PrintToString(lists.offsets)
-       << lists.finish;
+std::ostream& operator<<(std::ostream& out, const Lists& lists) {
+  return out << lists.text << testing::PrintToString(lists.tokens)
+             << testing::PrintToString(lists.logprobs) << testing::PrintToString(lists.offsets)
+             << lists.finish;
 }
 
 Lists whole_completion(const TestServer& server, std::string_view fields) {
