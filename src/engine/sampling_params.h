@@ -31,8 +31,9 @@ struct GrammarSpec {
 };
 
 // How a request's tokens are drawn. The defaults change nothing: the model's own distribution.
-// Order: bias, masks (grammar, min_tokens), repetition, frequency and presence penalties,
-// temperature, then top_k, top_p and min_p on what is left.
+// Order: the grammar's mask, bias and the ban on ends before min_tokens, repetition, frequency and
+// presence penalties, temperature, then min_p, top_k and top_p, each on what is left by the one
+// before.
 struct SamplingParams {
   float temperature = 1;   // 0: the likeliest token, the lowest id among equals
   std::int32_t top_k = 0;  // this many likeliest tokens; 0: all

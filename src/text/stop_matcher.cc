@@ -32,7 +32,7 @@ Result<StopMatcher> StopMatcher::make(std::vector<std::string> stops, bool inclu
   return StopMatcher(std::move(made), include);
 }
 
-StopMatcher::Output StopMatcher::push(std::string_view piece) {
+StopMatcher::Output StopMatcher::push(std::string_view piece, bool may_end) {
   for (std::size_t at = 0; at < piece.size(); ++at) {
     std::optional<std::size_t> complete;
     for (std::size_t i = 0; i < stops_.size(); ++i) {
@@ -40,8 +40,10 @@ StopMatcher::Output StopMatcher::push(std::string_view piece) {
       while (stop.matched > 0 && stop.text[stop.matched] != piece[at])
         stop.matched = stop.borders[stop.matched];
       if (stop.text[stop.matched] == piece[at]) ++stop.matched;
-      if (stop.matched == stop.text.size() &&
-          (!complete || stop.text.size() > stops_[*complete].text.size()))
+      if (stop.matched < stop.text.size()) continue;
+      if (!may_end)
+        stop.matched = stop.borders[stop.matched];
+      else if (!complete || stop.text.size() > stops_[*complete].text.size())
         complete = i;
     }
     if (!complete) continue;

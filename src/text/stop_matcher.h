@@ -23,8 +23,9 @@ class StopMatcher {
   static Result<StopMatcher> make(std::vector<std::string> stops, bool include);
 
   // Takes the next piece. Only an end of the text that may still become a stop string is held back.
-  // Nothing may be pushed after a stop.
-  Output push(std::string_view piece);
+  // Without `may_end` a stop string that is complete within this piece is plain text; one that
+  // begins here may still end the text in a later piece. Nothing may be pushed after a stop.
+  Output push(std::string_view piece, bool may_end = true);
 
   // What was held back, if no stop string came.
   std::string finish();

@@ -1,5 +1,6 @@
 #include "text/stop_matcher.h"
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <string_view>
@@ -89,6 +90,56 @@ TEST(StopMatcher, IsTheSameHoweverTheTextIsCut) {
     const bool include = round % 2 == 0;
     const Ending found = read(stops, include, pieces);
     ASSERT_EQ(found, expected(stops, include, whole)) << testing::PrintToString(stops) << whole;
+  }
+}
+
+TEST(StopMatcher, TextThatMayNotEndYetGoesOn) {
+  StopMatcher matcher = StopMatcher::make({"##", "end"}, false).value();
+  EXPECT_EQ(matcher.push("a##b", false).text, "a##b");
+  EXPECT_EQ(matcher.push("end", false).text, "end");
+  EXPECT_EQ(matcher.push(" e", false).text, " ");
+  const StopMatcher::Output across = matcher.push("nd!");
+  EXPECT_EQ(across.text, "") << "what began before may end the text after";
+  EXPECT_EQ(across.stop, 1U);
+}
+
+// A stop string that was passed over may share its end with the beginning of one that counts.
+TEST(StopMatcher, FindsAStopThatOverlapsOneThatDidNotCount) {
+  StopMatcher matcher = StopMatcher::make({"aba"}, false).value();
+  EXPECT_EQ(matcher.push("xaba", false).text, "xab");
+  const StopMatcher::Output found = matcher.push("bab");
+  EXPECT_EQ(found.text, "");
+  EXPECT_EQ(found.stop, 0U);
+}
+
+TEST(StopMatcher, EarlyTextIsTheSameHoweverItIsCut) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 5000; ++round) {
+    std::string whole(1 + random() % 20, 'a');
+    for (char& c : whole) c = "ab"[random() % 2];
+    std::string stop(1 + random() % 4, 'a');
+    for (char& c : stop) c = "ab"[random() % 2];
+    const std::size_t early = random() % (whole.size() + 1);
+    // The first place where the stop string ends behind the border.
+    std::size_t end = std::max(early + 1, stop.size());
+    while (end <= whole.size() && !std::string_view(whole).substr(0, end).ends_with(stop)) ++end;
+    const bool stops = end <= whole.size();
+    const std::string wanted = stops ? whole.substr(0, end - stop.size()) : whole;
+
+    StopMatcher matcher = StopMatcher::make({stop}, false).value();
+    std::string found;
+    bool stopped = false;
+    for (std::size_t at = 0; at < whole.size() && !stopped;) {
+      const std::size_t limit = at < early ? early : whole.size();
+      const std::size_t size = std::min(limit - at, std::size_t{1} + random() % 3);
+      const StopMatcher::Output output = matcher.push(whole.substr(at, size), at >= early);
+      found += output.text;
+      stopped = output.stop.has_value();
+      at += size;
+    }
+    if (!stopped) found += matcher.finish();
+    ASSERT_EQ(stopped, stops) << whole << ", stop " << stop << ", early " << early;
+    ASSERT_EQ(found, wanted) << whole << ", stop " << stop << ", early " << early;
   }
 }
 

@@ -110,6 +110,24 @@ class OpenAiClient(unittest.TestCase):
                 self.assertAlmostEqual(one, other, delta=2e-7 * abs(other))
         self.assertEqual(len({answer.text for answer in answers}), len(mixes))
 
+    def test_logprobs_of_an_answer_are_whole(self):
+        # A bias chooses the tokens: 11 ends the answer, and may only come after the first two.
+        prompt, answer = [5, 6, 7], [9, 9, 11]
+        fields = {"prompt": prompt, "logprobs": 1, "logit_bias": {"9": 50, "11": 100},
+                  "extra_body": {"min_tokens": 2, "stop_token_ids": [11]}}
+        given, found = (Path(self.scratch.name) / name for name in ("end.jsonl", "end_out.jsonl"))
+        given.write_text(json.dumps({"token_ids": prompt + answer}))
+        subprocess.run([MOTLEY, "score", self.folder, "--compute", "f32", "--input", given,
+                        "--output", found], check=True, capture_output=True)
+        wanted = json.loads(found.read_text())["token_logprobs"][len(prompt):]
+        whole = self.complete(**fields).choices[0]
+        self.assertEqual(whole.finish_reason, "stop")
+        streamed = [logprob for chunk in self.complete(**fields, stream=True)
+                    for logprob in chunk.choices[0].logprobs.token_logprobs]
+        for told in (whole.logprobs.token_logprobs, streamed):
+            for one, other in zip(told, wanted, strict=True):
+                self.assertAlmostEqual(one, other, delta=2e-7 * abs(other))
+
     def test_adapters_by_name_answer_as_they_do_in_a_list(self):
         named = self.complete(model="attention").choices[0].text
         self.assertEqual(self.complete(model="tiny:attention").choices[0].text, named)

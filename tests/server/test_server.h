@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/cat.h"
 #include "base/temporary_folder.h"
 #include "server/fake_backend.h"
 #include "server/http/http_server.h"
@@ -14,11 +15,24 @@
 
 namespace motley::server {
 
-// A tokenizer with <|im_start|>, <|im_end|>, <think> and <tool_call>, and a template of Qwen3's
-// kind, shortened.
-inline text::ModelText make_model_text(const std::filesystem::path& folder) {
-  std::filesystem::copy_file(MOTLEY_TOKENIZERS "/qwen2/tokenizer.json", folder / "tokenizer.json");
-  std::ofstream(folder / "tokenizer_config.json") << R"json({"eos_token": "<|im_end|>"})json";
+// A golden tokenizer and the token that ends its answers.
+struct TestTokenizer {
+  std::string name;
+  std::string end;
+};
+
+// Has <|im_start|>, <think> and <tool_call> too.
+inline TestTokenizer qwen_tokenizer() { return {.name = "qwen2", .end = "<|im_end|>"}; }
+
+// Its post-processor begins each text with <|begin_of_text|>.
+inline TestTokenizer llama_tokenizer() { return {.name = "llama3", .end = "<|eot_id|>"}; }
+
+// A tokenizer, and a template of Qwen3's kind, shortened.
+inline text::ModelText make_model_text(const std::filesystem::path& folder,
+                                       const TestTokenizer& tokenizer) {
+  std::filesystem::copy_file(cat(MOTLEY_TOKENIZERS "/", tokenizer.name, "/tokenizer.json"),
+                             folder / "tokenizer.json");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"eos_token": ")" << tokenizer.end << "\"}";
   std::ofstream(folder / "chat_template.jinja") << R"({%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
@@ -37,6 +51,7 @@ inline text::ModelText make_model_text(const std::filesystem::path& folder) {
 }
 
 struct TestServerOptions {
+  TestTokenizer tokenizer = qwen_tokenizer();
   std::vector<std::string> keys = {};
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root = {};
@@ -47,7 +62,7 @@ struct TestServerOptions {
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options = {})
-      : text_(make_model_text(folder_.path())), backend_(text_.tokenizer()) {
+      : text_(make_model_text(folder_.path(), options.tokenizer)), backend_(text_.tokenizer()) {
     service_ = std::make_unique<Service>(
         text_, backend_,
         Service::Options{.planner = {.base = "base",

@@ -42,7 +42,7 @@ json::Value ChatReply::token_object(std::int32_t id, float logprob) const {
     bytes.emplace_back(static_cast<int>(static_cast<unsigned char>(byte)));
   json::Object object;
   object.add("token", token_text(tokenizer_, id));
-  object.add("logprob", static_cast<double>(logprob));
+  object.add("logprob", finite_logprob(logprob));
   object.add("bytes", std::move(bytes));
   return object;
 }
@@ -158,10 +158,13 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
     }
     delta.add("tool_calls", std::move(calls));
   }
-  if (!delta.empty() || !logprobs.empty())
-    events += chunk(update.index, std::move(delta), std::move(logprobs), nullptr);
+  // What ends a choice says nothing itself: its log-probability goes with the reason.
+  const bool with_end = delta.empty() && update.end;
+  if (!with_end && (!delta.empty() || !logprobs.empty()))
+    events += chunk(update.index, std::move(delta), std::exchange(logprobs, {}), nullptr);
   if (update.end)
-    events += chunk(update.index, json::Object(), {}, finish_reason(choice, update.end));
+    events +=
+        chunk(update.index, json::Object(), std::move(logprobs), finish_reason(choice, update.end));
   return events;
 }
 

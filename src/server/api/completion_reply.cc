@@ -22,8 +22,10 @@ CompletionReply::CompletionReply(ReplyHead head, const CompletionRequest& reques
       request_(request),
       tokenizer_(tokenizer),
       choices_(request.prompts.size() * static_cast<std::size_t>(request.fields.choices)) {
+  const bool counted = request.echo && request.fields.sampling.logprobs;
   for (const auto& prompt : request.prompts)
-    prompt_characters_.push_back(count_characters(prompt.text));
+    prompt_characters_.push_back(counted ? count_characters(tokenizer.decode(prompt.tokens, false))
+                                         : 0);
 }
 
 const CompletionRequest::Prompt& CompletionReply::prompt_of(std::size_t index) const {
@@ -36,7 +38,7 @@ json::Value CompletionReply::top_object(std::span<const engine::TopLogprob> top,
   const auto add = [&](std::int32_t id, float value) {
     // Different tokens may read the same where they are parts of characters.
     std::string text = token_text(tokenizer_, id);
-    if (!object.contains(text)) object.add(std::move(text), static_cast<double>(value));
+    if (!object.contains(text)) object.add(std::move(text), finite_logprob(value));
   };
   for (const engine::TopLogprob& each : top) add(each.token, each.logprob);
   add(token, logprob);
@@ -46,11 +48,11 @@ json::Value CompletionReply::top_object(std::span<const engine::TopLogprob> top,
 void CompletionReply::add_tokens(const ChoiceUpdate& update, Logprobs& into) const {
   if (!request_.fields.sampling.logprobs) return;
   const std::size_t prompt = update.index / static_cast<std::size_t>(request_.fields.choices);
-  const std::int64_t before = request_.echo ? prompt_characters_[prompt] : 0;
+  const std::int64_t before = prompt_characters_[prompt];
   for (std::size_t i = 0; i < update.piece.tokens.size(); ++i) {
     const SampledToken& token = update.piece.tokens[i];
     into.tokens.emplace_back(token_text(tokenizer_, token.id));
-    into.logprobs.emplace_back(static_cast<double>(token.logprob));
+    into.logprobs.emplace_back(finite_logprob(token.logprob));
     into.top.push_back(top_object(token.top, token.id, token.logprob));
     into.offsets.emplace_back(before + update.piece.offsets[i]);
   }
@@ -64,7 +66,8 @@ void CompletionReply::add_prompt(std::size_t index, const Transcript& transcript
   const std::size_t number = index / static_cast<std::size_t>(request_.fields.choices);
   const PromptScores& scores = transcript.prompt_scores()[number];
   const auto width = static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
-  text::StreamDecoder decoder(tokenizer_, true);
+  // Special tokens count as they are written in the list of tokens, echoed or not.
+  text::StreamDecoder decoder(tokenizer_, false);
   std::int64_t offset = 0;
   for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
     const std::int32_t id = prompt.tokens[i];
@@ -78,7 +81,7 @@ void CompletionReply::add_prompt(std::size_t index, const Transcript& transcript
       into.top.emplace_back();
       continue;
     }
-    into.logprobs.emplace_back(static_cast<double>(scores.logprobs[at]));
+    into.logprobs.emplace_back(finite_logprob(scores.logprobs[at]));
     const auto top = std::span(scores.top).subspan(at * width, width);
     into.top.push_back(top_object(top, id, scores.logprobs[at]));
   }

@@ -48,7 +48,8 @@ class CompletionReply final : public Reply {
   ReplyHead head_;
   const CompletionRequest& request_;
   const text::Tokenizer& tokenizer_;
-  std::vector<std::int64_t> prompt_characters_;  // of what is echoed, by prompt
+  // Of the tokens that an echo lists, special ones as they are written, by prompt.
+  std::vector<std::int64_t> prompt_characters_;
   std::vector<Choice> choices_;
 };
 

@@ -57,8 +57,10 @@ engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
 }
 
 TextRules GenerationPlanner::rules_for(const GenerationFields& fields) const {
-  TextRules rules{
-      .tokenizer = &text_.tokenizer(), .stop = fields.stop, .include_stop = fields.include_stop};
+  TextRules rules{.tokenizer = &text_.tokenizer(),
+                  .stop = fields.stop,
+                  .include_stop = fields.include_stop,
+                  .min_tokens = fields.sampling.min_tokens};
   rules.ends.insert(fields.stop_ids.begin(), fields.stop_ids.end());
   const auto& ends = text_.generation().end_tokens;
   if (!fields.sampling.ignore_eos) rules.ends.insert(ends.begin(), ends.end());

@@ -1,5 +1,7 @@
 #include "server/api/reply_parts.h"
 
+#include <algorithm>
+
 #include "base/cat.h"
 #include "base/version.h"
 
@@ -29,6 +31,8 @@ json::Object usage_object(const TokenCounts& counts) {
 std::string token_text(const text::Tokenizer& tokenizer, std::int32_t id) {
   return tokenizer.decode(std::span(&id, 1), false);
 }
+
+double finite_logprob(float logprob) { return std::max(static_cast<double>(logprob), -9999.0); }
 
 std::string server_event(const json::Object& chunk) {
   return cat("data: ", json::write(chunk), "\n\n");

@@ -26,6 +26,9 @@ json::Object usage_object(const TokenCounts& counts);
 // The text of a token alone; in the middle of a character that is U+FFFD.
 std::string token_text(const text::Tokenizer& tokenizer, std::int32_t id);
 
+// A log-probability as a number that JSON has: minus infinity and less than -9999 is -9999.
+double finite_logprob(float logprob);
+
 // One event of a stream.
 std::string server_event(const json::Object& chunk);
 inline constexpr std::string_view last_server_event = "data: [DONE]\n\n";

@@ -20,36 +20,45 @@ Result<ChoiceText> ChoiceText::make(const TextRules& rules) {
 
 ChoiceText::Piece ChoiceText::push(SampledToken token) {
   Piece piece;
-  if (held_) take(*std::exchange(held_, std::nullopt), piece);
+  if (held_) take(*std::exchange(held_, std::nullopt), true, piece);
   if (stopped_) return piece;
   if (rules_->ends.contains(token.id))
     held_ = std::move(token);
   else
-    take(std::move(token), piece);
+    take(std::move(token), true, piece);
   return piece;
 }
 
 ChoiceText::Piece ChoiceText::finish(bool by_token) {
   Piece piece;
   if (stopped_) return piece;
-  if (held_ && !by_token) take(*std::exchange(held_, std::nullopt), piece);
+  if (held_) {
+    const bool special = rules_->tokenizer->is_special(held_->id);
+    const bool shown = !by_token || (rules_->include_stop && !special);
+    take(*std::exchange(held_, std::nullopt), shown, piece);
+  }
   if (stopped_) return piece;
   take_text(decoder_.finish(), piece);
   if (!stopped_) piece.text += matcher_.finish();
   return piece;
 }
 
-void ChoiceText::take(SampledToken token, Piece& piece) {
+void ChoiceText::take(SampledToken token, bool shown, Piece& piece) {
   const std::int32_t id = token.id;
+  ++tokens_;
   piece.offsets.push_back(characters_);
   piece.tokens.push_back(std::move(token));
-  if (rules_->tokenizer->is_special(id) && !rules_->visible.contains(id)) return;
-  take_text(decoder_.push(id), piece);
+  if (!shown) return;
+  const text::Tokenizer& tokenizer = *rules_->tokenizer;
+  if (tokenizer.is_special(id) && !rules_->visible.contains(id))
+    characters_ += count_characters(tokenizer.decode(std::span(&id, 1), false));
+  else
+    take_text(decoder_.push(id), piece);
 }
 
 void ChoiceText::take_text(std::string_view decoded, Piece& piece) {
   characters_ += count_characters(decoded);
-  text::StopMatcher::Output output = matcher_.push(decoded);
+  text::StopMatcher::Output output = matcher_.push(decoded, tokens_ > rules_->min_tokens);
   piece.text += output.text;
   stopped_ = output.stop.has_value();
 }

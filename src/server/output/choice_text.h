@@ -26,8 +26,11 @@ struct SampledToken {
 struct TextRules {
   const text::Tokenizer* tokenizer = nullptr;
   std::vector<std::string> stop = {};
+  // The stop string, or the text of the token, that ended a choice is part of the text.
   bool include_stop = false;
-  // Tokens that may end a choice. The one that did is no part of the text.
+  // A stop string ends a choice only if it is complete in the text of tokens after these.
+  std::int64_t min_tokens = 0;
+  // Tokens that may end a choice.
   std::unordered_set<std::int32_t> ends = {};
   // Special tokens that stay in the text all the same.
   std::unordered_set<std::int32_t> visible = {};
@@ -40,8 +43,10 @@ class ChoiceText {
   // tokens: in the middle of a character, or of what may become a stop string.
   struct Piece {
     std::string text;
+    // All that were drawn, the one that ended the choice too.
     std::vector<SampledToken> tokens;
-    // For each token, how many characters of decoded text stood before it.
+    // For each token, how many characters all tokens before it have, special ones as they are
+    // written.
     std::vector<std::int64_t> offsets;
   };
 
@@ -60,13 +65,15 @@ class ChoiceText {
   ChoiceText(const TextRules& rules, text::StopMatcher matcher)
       : rules_(&rules), decoder_(*rules.tokenizer, false), matcher_(std::move(matcher)) {}
 
-  void take(SampledToken token, Piece& piece);
+  // Adds a token to those of the answer, and its text unless it is the end that shows none.
+  void take(SampledToken token, bool shown, Piece& piece);
   void take_text(std::string_view decoded, Piece& piece);
 
   const TextRules* rules_;
   text::StreamDecoder decoder_;
   text::StopMatcher matcher_;
   std::optional<SampledToken> held_;  // may be the one that ends the choice
+  std::int64_t tokens_ = 0;
   std::int64_t characters_ = 0;
   bool stopped_ = false;
 };

@@ -1,0 +1,11 @@
+#include "sampling/draws.h"
+
+namespace motley::sampling_tests {
+
+tensor::Device& device() {
+  static const auto cpu =
+      tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 2}).value();
+  return *cpu;
+}
+
+}  // namespace motley::sampling_tests
