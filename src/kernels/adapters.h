@@ -36,10 +36,12 @@ struct RowGroups {
   const std::int32_t* order = nullptr;
 };
 
-// All of it is written before the kernels of a step are queued, and by no kernel.
+// All of it is written before the kernels of a step are queued, and by no kernel, unless
+// labels_in_step says so: kernels read it before the grid ahead of them has ended.
 struct AdapterRows {
   std::int64_t rows = 0;
   const std::int32_t* labels = nullptr;      // [rows]; below zero: the base
+  bool labels_in_step = false;               // a kernel of the step writes the labels
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
   const AdapterTerm* terms = nullptr;
   std::int32_t sites_a_layer = 0;

@@ -32,6 +32,7 @@ struct RowMixes {
   // [rows], in the memory of the device that runs: a row's mix in the batch, or plan::no_label.
   const std::int32_t* labels = nullptr;
   const StepTable* table = nullptr;  // of the same batch; null on the CPU
+  bool labels_in_step = false;       // a kernel of the step writes the labels
 };
 
 // Whether any adapter of the step may have something at the site.

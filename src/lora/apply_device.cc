@@ -43,6 +43,7 @@ kernels::AdaptLinears call_of(const RowMixes& mixes, const tensor::ConstTensor& 
                              .rank_rows = table.rank_rows(),
                              .most_ranks = table.scope().max_ranks,
                              .many_labels = table.scope().many_labels};
+  call.adapters.labels_in_step = mixes.labels_in_step;
   for (const AdaptedLinear& linear : linears) {
     if (mixes.batch == nullptr || !table.touches(linear.site)) continue;
     MOTLEY_CHECK(call.count < kernels::most_adapted_linears, "as many maps as one call takes");

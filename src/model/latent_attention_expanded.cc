@@ -46,7 +46,11 @@ void expand(const LatentAttention& block, const Step& step, const Tensor& latent
     const Tensor x = latents.slice(0, first, end);
     const Tensor acc = sums.slice(0, 0, end - first);
     ops::linear(context, x, block.expanding(), acc);
-    lora::finish_linears({.batch = mixes.batch, .labels = labels + first, .table = mixes.table}, x,
+    lora::finish_linears({.batch = mixes.batch,
+                          .labels = labels + first,
+                          .table = mixes.table,
+                          .labels_in_step = true},
+                         x,
                          std::array{lora::AdaptedLinear{.site = block.kv_b.site,
                                                         .acc = acc,
                                                         .bias = block.kv_b.bias.data(),

@@ -310,6 +310,20 @@ TEST_P(GpuBaseRows, HaveTheSameBitsBesideAnyAdapter) {
   }
 }
 
+// Prompts of one token are steps of single tokens with nothing behind them, beside an adapter too.
+TEST_P(GpuBaseRows, OfPromptsOfOneTokenHaveTheSameBits) {
+  World world(GetParam(), false);
+  const lora::Mix mix = *world.mix_of(neighbours().back());
+  for (const std::int64_t rows : {1, 3, 12, 17, 60, 200}) {
+    std::vector<World::Piece> single(static_cast<std::size_t>(rows) + 1, {.tokens = 1});
+    const Rows base = world.step(single);
+    single.back().mix = mix;
+    const Rows beside = world.step(single);
+    EXPECT_EQ(differing(base, beside, single.size() - 1), 0U) << GetParam().name << ", " << rows;
+    EXPECT_EQ(differing(beside, world.step(single), single.size()), 0U) << "by its graph";
+  }
+}
+
 // The law of zero adapters, on every site at once and in one batch with the base.
 TEST_P(GpuBaseRows, EqualThoseOfAZeroAdapter) {
   for (const bool exact : {false, true}) {

@@ -50,6 +50,7 @@ class Groups {
     begin_ = slot % slots.of_window;
     step_ = slots.of_window;
     first_row_ = slot / slots.of_window * window_rows;
+    if (adapters.labels_in_step) wait_for_previous_grid();
     look_through(with_base);
   }
 
