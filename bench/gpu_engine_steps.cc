@@ -3,6 +3,7 @@
 // other. What is added is the host's share, the sampling kernel's, and the copies of answers.
 //   build/cuda/bench/bench_gpu_engine_steps [shape [layers [steps]]]
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -25,7 +26,8 @@ namespace motley::bench {
 namespace {
 
 constexpr std::int64_t prompt_tokens = 64;
-constexpr int adapter_count = 4;
+constexpr int adapter_count = 4;     // of steps that are timed
+constexpr int traced_adapters = 20;  // more than kernels::few_labels
 constexpr std::int64_t most_sequences = 256;
 constexpr int warm_up = 8;
 
@@ -52,9 +54,13 @@ class ReadyAdapters final : public engine::AdapterStore {
     jobs_.pop_back();
     const lora::Handle handle = handle_of(job.spec.name);
     Done done{.id = job.id, .version = handle->version(), .pages = 1, .rank = 16};
+    if (foreseen) done.sites = handle->site_set();
     if (job.task == Task::place) done.handle = handle;
     return done;
   }
+  // Whether loading an adapter says what it changes.
+  bool foreseen = true;
+
   lora::Handle acquire(const std::string& name, lora::ContentVersion) override {
     return handle_of(name);
   }
@@ -64,7 +70,9 @@ class ReadyAdapters final : public engine::AdapterStore {
 
  private:
   lora::Handle handle_of(const std::string& name) const {
-    return mixes_[static_cast<std::size_t>(name[0] - '0')].parts()[0].adapter;
+    std::size_t index = 0;
+    std::from_chars(name.data(), name.data() + name.size(), index);
+    return mixes_[index].parts()[0].adapter;
   }
 
   std::span<const lora::Mix> mixes_;
@@ -104,6 +112,8 @@ class Recorder final : public engine::Executor {
     }
     return executor_.step(chunks, meanwhile);
   }
+  void foresee(const lora::SiteSet& sites) override { executor_.foresee(sites); }
+  Result<bool> work_ahead() override { return executor_.work_ahead(); }
   Result<void> let_go() override { return executor_.let_go(); }
 
  private:
@@ -129,7 +139,7 @@ class Bench {
     MOTLEY_TRY(adapters_,
                runner::BenchAdapters::create(
                    *model_, *device_,
-                   {.count = adapter_count, .ranks = {16}, .factors = model_->activations()}));
+                   {.count = traced_adapters, .ranks = {16}, .factors = model_->activations()}));
     // What a sequence may have, and what those here have.
     constexpr std::int64_t longest = 40960;
     const std::int64_t pages = runner::KvMemory::pages_for(prompt_tokens + warm_up + steps) + 3;
@@ -139,13 +149,22 @@ class Bench {
                                                 .max_tokens = longest,
                                                 .pages = (most_sequences + 1) * pages,
                                                 .logit_rows = most_sequences,
-                                                .adapters = &adapters_->pool()}));
+                                                .adapters = &adapters_->pool(),
+                                                .capture_in_steps = false}));
     MOTLEY_TRY(executor_,
                engine::RunnerExecutor::create(
                    *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
     std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
                 static_cast<int>(model_->config().layers), device_->description().c_str());
-    MOTLEY_TRY_VOID(time_graphs());
+    MOTLEY_TRY_VOID(time_graphs("without adapters", [&] { return runner_->warm_up(); }));
+    MOTLEY_TRY_VOID(trace_first_use(false));
+    MOTLEY_TRY_VOID(time_graphs("with adapters", [&]() -> Result<void> {
+      for (bool more = true; more;) {
+        MOTLEY_TRY(more, runner_->capture_ahead());
+      }
+      return {};
+    }));
+    MOTLEY_TRY_VOID(trace_first_use(true));
     std::printf("%5s %8s %-9s %10s %10s %9s %7s\n", "batch", "adapters", "draws", "engine us",
                 "bare us", "added us", "share");
     for (const std::int64_t batch : {1, 8, 64, 256}) {
@@ -158,14 +177,70 @@ class Bench {
   }
 
  private:
-  Result<void> time_graphs() {
+  Result<void> time_graphs(std::string_view which, FunctionRef<Result<void>()> capture) {
     MOTLEY_TRY(const tensor::MemoryInfo before, device_->memory());
+    const std::size_t graphs = runner_->graphs();
     const TimePoint begin = clock_.now();
-    MOTLEY_TRY_VOID(runner_->warm_up());
+    MOTLEY_TRY_VOID(capture());
     MOTLEY_TRY(const tensor::MemoryInfo after, device_->memory());
-    std::printf("%d graphs without adapters in %.2f s, %.0f MB with the kernels' code\n",
-                static_cast<int>(runner_->graphs()), seconds(clock_.now() - begin),
-                static_cast<double>(before.available - after.available) / 1e6);
+    std::printf("%d graphs %s in %.2f s, %.0f MB with the kernels' code; the last one in %.2f ms\n",
+                static_cast<int>(runner_->graphs() - graphs), std::string(which).c_str(),
+                seconds(clock_.now() - begin),
+                static_cast<double>(before.available - after.available) / 1e6,
+                seconds(runner_->capture_time()) * 1e3);
+    return {};
+  }
+
+  // Step times while adapters come for the first time and go: eight base sequences, then one with
+  // an adapter beside them, then twenty, then four.
+  Result<void> trace_first_use(bool foreseen) {
+    const auto sink = std::make_shared<NoSink>();
+    ReadyAdapters store(adapters_->mixes());
+    store.foreseen = foreseen;
+    engine::Scheduler scheduler(executor_.get(), &store, &clock_, {.prefix_cache = false});
+    for (int i = 0; i < traced_adapters; ++i) {
+      scheduler.residency().load({.name = cat(i)}, false,
+                                 [](const Result<void>& loaded) { loaded.value(); });
+    }
+    while (scheduler.residency().jobs() > 0) scheduler.residency().collect();
+    constexpr int base = 8;
+    for (int i = 0; i < base; ++i) submit(scheduler, {.batch = base}, i, sink);
+    while (scheduler.waiting() > 0 || sequences_in_prompt(scheduler))
+      MOTLEY_TRY_VOID(scheduler.step());
+    std::printf("steps around the first use of adapters (%s)\n",
+                foreseen ? "captured ahead" : "nothing captured");
+    const auto join = [&](int first, int end) {
+      for (int i = first; i < end; ++i)
+        submit_request(scheduler,
+                       {.tokens = {5}, .adapters = {{.name = cat(i)}}, .max_tokens = 1000},
+                       base + i, sink);
+    };
+    MOTLEY_TRY_VOID(trace_phase(scheduler, "base alone"));
+    join(0, 1);
+    MOTLEY_TRY_VOID(trace_phase(scheduler, "one adapter"));
+    join(1, traced_adapters);
+    MOTLEY_TRY_VOID(trace_phase(scheduler, "twenty"));
+    for (int i = adapter_count; i < traced_adapters; ++i)
+      scheduler.cancel(static_cast<engine::RequestId>(base + i + 1));
+    MOTLEY_TRY_VOID(trace_phase(scheduler, "four"));
+    scheduler.cancel_all();
+    MOTLEY_TRY_VOID(scheduler.step());
+    return {};
+  }
+
+  Result<void> trace_phase(engine::Scheduler& scheduler, const char* name) {
+    std::vector<double> times;
+    for (int i = 0; i < 60; ++i) {
+      const TimePoint begin = clock_.now();
+      MOTLEY_TRY_VOID(scheduler.step());
+      times.push_back(seconds(clock_.now() - begin) * 1e6);
+    }
+    std::vector<double> sorted = times;
+    std::ranges::sort(sorted);
+    const double median = sorted[sorted.size() / 2];
+    std::printf("  %-12s first us %7.0f %7.0f %7.0f %7.0f  median %7.0f  longest %7.0f (x%.2f)\n",
+                name, times[0], times[1], times[2], times[3], median, sorted.back(),
+                sorted.back() / median);
     return {};
   }
 
@@ -219,6 +294,11 @@ class Bench {
     if (each.draws != Draws::greedy)
       request.sampling = {.temperature = 0.8F, .top_p = 0.95F, .seed = i};
     if (each.draws == Draws::penalties) request.sampling.repetition_penalty = 1.1F;
+    submit_request(scheduler, std::move(request), i, sink);
+  }
+
+  void submit_request(engine::Scheduler& scheduler, engine::Request request, std::int64_t i,
+                      const std::shared_ptr<NoSink>& sink) {
     executor_->prepare(request, [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
       scheduler.submit({.id = static_cast<engine::RequestId>(i + 1),
                         .request = request,

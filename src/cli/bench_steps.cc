@@ -36,7 +36,8 @@ struct Settings {
   RandomModelSettings model;
   ComputeSettings compute;
   std::int64_t context = 1024;
-  std::vector<std::int64_t> batches = {1, 8, 32, 64, 128, 256};
+  // Between the sizes that steps are captured in, too.
+  std::vector<std::int64_t> batches = {1, 8, 9, 17, 24, 32, 33, 64, 128, 256};
   struct Prompt {
     std::int64_t sequences = 0;
     std::int64_t tokens = 0;
@@ -295,7 +296,7 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
 
 std::vector<OptionSpec> step_option_specs() {
   return {
-      {"--batch", "LIST", "sequences that decode (1,8,32,64,128,256), or none"},
+      {"--batch", "LIST", "sequences that decode (1,8,9,17,24,32,33,64,128,256), or none"},
       {"--context", "N", "tokens before those that are decoded (1024)"},
       {"--prefill", "LIST", "prompts (512,2048,8192,8x1024), or none"},
       {"--adapters", "LIST", "random ones, so many in use at once (0,1,4); of a load one number"},

@@ -211,6 +211,13 @@ Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& pr
                                                                const DeltaLimits& limits,
                                                                tensor::Device& device) const {
   MOTLEY_TRY_VOID(check_limits(limits));
+  const std::int64_t max_tokens = cuda::grouped_max_tokens(
+      shape_of(problem.experts, problem.hidden, problem.intermediate), problem.top_k);
+  if (most_tokens > max_tokens)
+    return Error(ErrorCode::invalid_argument,
+                 cat("steps of ", most_tokens, " tokens, where its kernels take ", max_tokens,
+                     " of this model"),
+                 std::string(name()), "use smaller steps (--max-batch-tokens)");
   return GroupedWorkspace::create(problem, most_tokens, limits, device);
 }
 

@@ -393,6 +393,13 @@ TEST(GroupedExperts, RefusesByName) {
   EXPECT_THAT(with([](ExpertShape& s) { s.intermediate = 12; }), HasSubstr("not 12"));
 }
 
+// Tokens x hidden, and pairs x the vec4 of their widest row, stay below 2^31.
+TEST(GroupedExperts, BoundTheTokensOfAStep) {
+  using kernels::cuda::grouped_max_tokens;
+  EXPECT_EQ(grouped_max_tokens({.experts = 256, .hidden = 7168, .intermediate = 2048}, 8), 149796);
+  EXPECT_EQ(grouped_max_tokens({.experts = 8, .hidden = 8192, .intermediate = 64}, 1), 262143);
+}
+
 TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
   for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
     const WorldShape shape{

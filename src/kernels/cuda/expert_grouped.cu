@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include <cudaTypedefs.h>
 
@@ -265,6 +266,14 @@ Result<void> grouped_supports(const ExpertShape& shape, int experts_per_token, W
   if (experts_per_token < 1 || experts_per_token > 64)
     return no("sum 1 to 64 experts of a token, not ", experts_per_token);
   return {};
+}
+
+std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token) {
+  constexpr std::int64_t int32 = std::numeric_limits<std::int32_t>::max();
+  // Pairs, tokens x hidden, and pairs x the vec4 of a row of h, of gate and up, or of the result.
+  const std::int64_t widest = std::max(shape.hidden, 2 * shape.intermediate);
+  const std::int64_t pairs = int32 / std::max<std::int64_t>(widest / 4, 1);
+  return std::min(pairs / experts_per_token, int32 / shape.hidden);
 }
 
 std::size_t grouped_scratch_bytes(const GroupedExperts& params) {

@@ -83,6 +83,9 @@ struct GroupedExperts {
 Result<void> grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
                               int group);
 
+// Tokens of a step, at most: beyond that some place in it overflows 32 bits.
+std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token);
+
 // Of `most_tokens` and the deltas' bounds.
 std::size_t grouped_scratch_bytes(const GroupedExperts& params);
 // Before the run of turn 0.

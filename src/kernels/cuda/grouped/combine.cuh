@@ -1,4 +1,5 @@
-// The weighted sum of a token's experts, in the order of its slots.
+// The weighted sum of a token's experts, in the order of its slots. What earlier grids wrote is
+// read by loads that no compiler moves ahead of the wait for them (not __ldg).
 #pragma once
 
 #include "kernels/cuda/grouped/layer.cuh"
@@ -10,7 +11,7 @@ __device__ inline int routed_slots(const LayerParams& p, int token) {
   int count = 0;
 #pragma unroll 8
   for (int slot = 0; slot < p.top_k; ++slot) {
-    const int id = __ldg(&p.ids[token * p.top_k + slot]);
+    const int id = __ldcg(&p.ids[token * p.top_k + slot]);
     count += id >= 0 && id < p.experts ? 1 : 0;
   }
   return count;
@@ -33,7 +34,7 @@ __device__ inline void combine_chunk(const LayerParams& p, const int* places, in
       const int place = slot < p.top_k ? places[pair] : routed;
       there[j] = place < routed;
       if (!there[j]) continue;
-      weight[j] = __ldg(&p.routing_weights[pair]);
+      weight[j] = __ldcg(&p.routing_weights[pair]);
       v[j] = __ldcg(reinterpret_cast<const uint4*>(
           p.partial + static_cast<std::size_t>(place) * p.hidden + column));
     }

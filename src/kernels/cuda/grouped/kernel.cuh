@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     prefetch_map(&maps.h[0]);
   }
   __syncthreads();
+  // In this order: the shrinks behind gate_up read the plan without a wait of their own.
   wait_for_previous_grid();
   launch_dependents();
   for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
@@ -143,6 +144,8 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     shrink_registers<Budget::producer>();
     ring.parity = 1;  // an empty ring: the first wait on "empty" must pass
     const int role = warp - consumer_warps;
+    // Bulk copies and tensor maps read token rows that earlier grids wrote.
+    if (role > 0) fence_async_all();
     if (role == 0) {
       produce_weights<S>(p, l, tables, queue, ring, maps);
     } else if (S::lora && role == (copied ? 1 : 3)) {

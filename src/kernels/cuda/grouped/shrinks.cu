@@ -212,7 +212,8 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
   __shared__ int next;
   const std::uint32_t shared = (smem_addr(memory) + 1023) & ~1023U;
   launch_dependents();
-  // The grid before the second seam's has waited for all that were before it.
+  // Every block of the grid ahead of the second seam's, gate_up's, has waited for the plan before
+  // it lets this grid start (kernel.cuh); what it writes itself is told by flags.
   if (seam == 0) wait_for_previous_grid();
   const int pieces = p.plan.piece_begin[p.plan.tile_begin[p.experts]];
   int number = static_cast<int>(blockIdx.x);
