@@ -173,18 +173,26 @@ Error no_pinned_memory(std::size_t bytes) {
 }
 
 // Page-locked in pieces. While the driver locks one, other threads' calls may wait for it, so a
-// piece is small.
+// piece is small; but a process has some 65,000 mappings, and a piece may take one.
 class PinnedReservation final : public Reservation {
  public:
-  static constexpr std::size_t piece = std::size_t{8} << 20;
+  static constexpr std::size_t least_piece = std::size_t{8} << 20;
+  static constexpr std::size_t most_pieces = 4096;
+
+  static std::size_t piece_of(std::size_t bytes) {
+    return std::max(least_piece,
+                    (bytes / most_pieces + least_piece - 1) / least_piece * least_piece);
+  }
 
   PinnedReservation(AddressRange range, int device)
-      : Reservation(
-            {.data = range.data(), .size = range.size(), .piece_bytes = piece, .pinned = true}),
+      : Reservation({.data = range.data(),
+                     .size = range.size(),
+                     .piece_bytes = piece_of(range.size()),
+                     .pinned = true}),
         range_(std::move(range)),
         device_(device) {}
   ~PinnedReservation() override {
-    for (std::size_t begin = 0; begin < committed(); begin += piece)
+    for (std::size_t begin = 0; begin < committed(); begin += piece_bytes())
       cudaHostUnregister(range_.data() + begin);
     cudaGetLastError();
   }
