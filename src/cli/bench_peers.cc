@@ -5,7 +5,7 @@
 namespace motley::cli {
 namespace {
 
-// 0: nobody measured it.
+// 0: not measured.
 struct DecodeRow {
   std::string_view format;
   std::int64_t layers;

@@ -16,7 +16,8 @@ struct PeerCase {
   int adapters = 0;         // of rank 16 on attention and experts
 };
 
-// Milliseconds of vLLM 0.26.0 on one H200 (2026-11-21), if anybody measured the case.
+// Milliseconds of vLLM 0.26.0 on one H200 (2026-11-21), if the case was measured: forward, head and
+// sampling. Steps of `motley bench` don't sample.
 std::optional<double> peer_ms(const PeerCase& wanted);
 
 }  // namespace motley::cli

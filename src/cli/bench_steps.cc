@@ -156,7 +156,7 @@ Result<void> Bench::run() {
   say(cat("ceilings: reads ", decimals(ceilings_.bytes_a_second / 1e9, 0), " GB/s, products ",
           decimals(ceilings_.operations_a_second / 1e12, 2), " TFLOP/s\n"));
   say("phase    case      adapters      ms/step    tokens/s         GB    floor ms   over   kept  "
-      "experts  even   vLLM ms");
+      "experts  even  vLLM+sampling ms");
   decode();
   prefill();
   if (failures_ > 0)
@@ -265,19 +265,19 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
     const auto known = [](bool is, double number) {
       return is ? cat(number) : std::string("null");
     };
-    output_(cat(R"({"shape": ")", settings_.model.shape, R"(", "format": ")",
-                settings_.model.format(), R"(", "layers": )", config.layers, R"(, "phase": ")",
-                phase, R"(", "sequences": )", shape.sequences, R"(, "tokens": )", shape.tokens,
-                R"(, "context": )", shape.length, R"(, "adapters": )", shape.adapters,
-                R"(, "step_seconds": )", timed.seconds, R"(, "tokens_per_second": )", tokens,
-                R"(, "bytes": )", cost.bytes, R"(, "operations": )", cost.operations,
-                R"(, "floor_seconds": )", floor, R"(, "over_floor": )", timed.seconds / floor,
-                R"(, "kept": )", known(base > 0, base / timed.seconds), R"(, "experts_a_layer": )",
-                timed.touched.experts / moe_layers, R"(, "experts_expected": )",
-                expected / moe_layers, R"(, "by_graph": )", timed.by_graph,
-                R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
-                R"(, "operations_per_second": )", ceilings_.operations_a_second,
-                R"(, "vllm_seconds": )", known(peer > 0, peer / 1e3), "}\n"));
+    output_(cat(
+        R"({"shape": ")", settings_.model.shape, R"(", "format": ")", settings_.model.format(),
+        R"(", "layers": )", config.layers, R"(, "phase": ")", phase, R"(", "sequences": )",
+        shape.sequences, R"(, "tokens": )", shape.tokens, R"(, "context": )", shape.length,
+        R"(, "adapters": )", shape.adapters, R"(, "step_seconds": )", timed.seconds,
+        R"(, "tokens_per_second": )", tokens, R"(, "bytes": )", cost.bytes, R"(, "operations": )",
+        cost.operations, R"(, "floor_seconds": )", floor, R"(, "over_floor": )",
+        timed.seconds / floor, R"(, "kept": )", known(base > 0, base / timed.seconds),
+        R"(, "experts_a_layer": )", timed.touched.experts / moe_layers, R"(, "experts_expected": )",
+        expected / moe_layers, R"(, "by_graph": )", timed.by_graph,
+        R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
+        R"(, "operations_per_second": )", ceilings_.operations_a_second, R"(, "vllm_seconds": )",
+        known(peer > 0, peer / 1e3), R"(, "vllm_samples": true)", "}\n"));
     return;
   }
   output_(cat(shape.tokens == 1 ? "decode " : "prefill",
@@ -287,7 +287,7 @@ void Bench::print(const StepShape& shape, const StepBench::Timed& timed, double 
               padded(decimals(timed.seconds / floor, 2), 7),
               padded(base > 0 ? cat(decimals(100 * base / timed.seconds, 0), " %") : "-", 7),
               padded(decimals(timed.touched.experts / moe_layers, 1), 9),
-              padded(decimals(even, 3), 6), padded(peer > 0 ? decimals(peer, 2) : "-", 10),
+              padded(decimals(even, 3), 6), padded(peer > 0 ? decimals(peer, 2) : "-", 18),
               timed.by_graph || !wants_graph || shape.tokens > 1 ? "" : "  (no graph)",
               is_uneven ? "  (uneven)" : "", "\n"));
 }

@@ -54,7 +54,8 @@ TEST(Bench, RowsOfOnePromptChooseEvenly) {
 TEST(Bench, PrintsATable) {
   const Outcome outcome = bench({"--ranks", "8-16", "--format", "w4a16"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  for (const char* text : {"ceilings: reads", "2 adapters of rank 8, 16", "decode", "4x16"})
+  for (const char* text :
+       {"ceilings: reads", "2 adapters of rank 8, 16", "decode", "4x16", "vLLM+sampling"})
     EXPECT_THAT(outcome.output, HasSubstr(text));
 }
 

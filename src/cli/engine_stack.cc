@@ -6,7 +6,9 @@
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/units.h"
+#include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
 
 namespace motley::cli {
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::int64_t most_sequences = 256;
 constexpr std::uint64_t host_pages_each = 2;  // for a page of a device
+constexpr std::uint64_t host_tier_parts = 2;  // at most this part of the host's free memory
 // Without --kv-memory: the part of the host's free memory that keys and values take, and the part
 // of a GPU's that they leave to graphs and to what the driver wants.
 constexpr std::uint64_t host_parts = 4;
@@ -26,12 +29,23 @@ std::uint64_t random_seed() {
   return std::uint64_t{device()} << 32 | device();
 }
 
+std::uint64_t bytes_of(const lora::Pool& pool) {
+  const lora::Pool::Usage usage = pool.usage();
+  return usage.pages * usage.page_bytes;
+}
+
 // Others may take and give back memory meanwhile.
 std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
   return bytes - std::min(bytes, part);
 }
 
 }  // namespace
+
+std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_available,
+                                std::uint64_t page_bytes) {
+  return std::max(std::min(host_pages_each * pool_bytes, host_available / host_tier_parts),
+                  page_bytes);
+}
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text) {
@@ -45,14 +59,23 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& sett
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                                        const Source& source) {
   std::unique_ptr<EngineStack> stack(new EngineStack);
+  StartLog parts(stack->clock_);
   MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings.compute));
   MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());
   stack->device_ = std::make_unique<tensor::MeteredDevice>(std::move(device));
+  parts.done("the device");
   MOTLEY_TRY(stack->model_, source.model(*stack->device_, settings));
   const std::uint64_t weights = stack->device_->usage().bytes;
-  MOTLEY_TRY_VOID(stack->make_memory(settings));
+  parts.done("weights");
+  MOTLEY_TRY(const tensor::MemoryInfo left, stack->device_->memory());
+  MOTLEY_TRY_VOID(stack->make_pools(settings, left.available));
+  parts.done("memory of adapters");
+  MOTLEY_TRY_VOID(stack->make_runner(settings, left));
+  parts.done("memory of steps, keys and values");
   MOTLEY_TRY_VOID(stack->make_executor(source.text));
+  parts.done("sampling and grammars");
   MOTLEY_TRY_VOID(stack->warm_up(before, weights));
+  parts.done("first steps and graphs");
   stack->store_ = std::make_unique<engine::PoolStore>(
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
@@ -63,15 +86,37 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                            .clock = &stack->clock_},
                                           {.max_queue = settings.max_queue});
   MOTLEY_TRY_VOID(stack->load_adapters(settings));
+  if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
 }
 
 // Adapters' pages first, then what steps work in; keys and values take of the rest.
-Result<void> EngineStack::make_memory(const ModelSettings& settings) {
+Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
-  MOTLEY_TRY_VOID(make_pools(settings, memory.available));
+  lora::Pool::Options pool{
+      .bytes = settings.adapter_memory.value_or(std::max(available / 8, least_adapter_memory)),
+      .dtype = settings.compute.factors.value_or(model_->activations()),
+      .experts = model_->factor_layout(),
+      .directory = on_gpu};
+  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
+  if (!on_gpu) return {};
+  // Adapters that make room on the device stay within reach of a copy.
+  if (settings.adapter_host_memory) {
+    pool.bytes = *settings.adapter_host_memory;
+  } else {
+    MOTLEY_TRY(const MachineMemory host, machine_memory());
+    pool.bytes = default_host_tier(pool.bytes, host.available, pool.page_bytes);
+  }
+  pool.directory = false;
+  auto host_pool = lora::Pool::create(device_->pinned_memory(), pool);
+  if (!host_pool.ok()) return std::move(host_pool).error().within("--adapter-host-memory");
+  host_pool_ = *std::move(host_pool);
+  return {};
+}
 
+Result<void> EngineStack::make_runner(const ModelSettings& settings,
+                                      const tensor::MemoryInfo& memory) {
+  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   const std::int64_t longest = model_->config().max_positions;
   const std::int64_t sequences = std::min(most_sequences, settings.max_batch_tokens);
   runner::Runner::Options options{.max_rows = settings.max_batch_tokens,
@@ -103,22 +148,6 @@ Result<void> EngineStack::make_memory(const ModelSettings& settings) {
   return {};
 }
 
-Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
-  const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  lora::Pool::Options pool{
-      .bytes = settings.adapter_memory.value_or(std::max(available / 8, least_adapter_memory)),
-      .dtype = settings.compute.factors.value_or(model_->activations()),
-      .experts = model_->factor_layout(),
-      .directory = on_gpu};
-  MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
-  if (!on_gpu) return {};
-  // Adapters that make room on the device stay within reach of a copy.
-  pool.bytes = settings.adapter_host_memory.value_or(host_pages_each * pool.bytes);
-  pool.directory = false;
-  MOTLEY_TRY(host_pool_, lora::Pool::create(device_->pinned_memory(), pool));
-  return {};
-}
-
 // Says what everything takes once it stands; what a GPU is said to have given agrees with the sum.
 // On a CPU weights may stay in the checkpoint's mapped files, which nothing was taken for.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
@@ -140,6 +169,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
              {"graph_bytes", on_gpu ? less(stands.available, warm.available) : 0},
              {"adapter_pages", pool_->usage().pages},
              {"adapter_bytes", pool_bytes()},
+             {"adapter_host_bytes", host_pool_ == nullptr ? 0 : bytes_of(*host_pool_)},
              {"kv_pages", pages},
              {"kv_bytes", kv},
              {"kv_tokens", pages * runner::KvMemory::page_tokens},
@@ -149,9 +179,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
   return {};
 }
 
-std::uint64_t EngineStack::pool_bytes() const {
-  return pool_->usage().pages * pool_->usage().page_bytes;
-}
+std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
 
 Result<void> EngineStack::make_executor(const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;

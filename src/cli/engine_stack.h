@@ -18,6 +18,10 @@
 
 namespace motley::cli {
 
+// What the host keeps of adapters behind a GPU's pool, unless --adapter-host-memory says it.
+std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_available,
+                                std::uint64_t page_bytes);
+
 // A model, what it runs in and the engine over both.
 class EngineStack {
  public:
@@ -43,8 +47,9 @@ class EngineStack {
  private:
   EngineStack() = default;
 
-  Result<void> make_memory(const ModelSettings& settings);
+  // `available`, `memory`: what the device has beside the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
+  Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
   Result<void> make_executor(const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: bytes.

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/engine_stack.h"
 #include "cli/signals.h"
+#include "cli/start_log.h"
 #include "server/api/api_error.h"
 #include "server/engine_backend.h"
 #include "server/http/http_server.h"
@@ -23,6 +24,8 @@ namespace motley::cli {
 namespace {
 
 constexpr auto look_up = std::chrono::milliseconds(200);
+// While the model is loaded; a start ends up to so much later.
+constexpr auto look_up_loading = std::chrono::milliseconds(20);
 
 struct Settings {
   ModelSettings model;
@@ -106,7 +109,7 @@ class EndsWhileLoading {
   explicit EndsWhileLoading(const HeldSignals& signals)
       : watching_([&signals](const std::stop_token& loaded) {
           while (!loaded.stop_requested()) {
-            if (!signals.wait(look_up)) continue;
+            if (!signals.wait(look_up_loading)) continue;
             std::fputs("motley: interrupted while the model was being loaded: start it again\n",
                        stderr);
             std::_Exit(1);
@@ -143,7 +146,11 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
   const HeldSignals signals;
   raise_file_limit();
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  StartLog parts(clock);
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
+  parts.done("tokenizer and templates");
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
   std::optional<EndsWhileLoading> loading(signals);
   auto loaded = EngineStack::load(settings.model, text);
@@ -166,6 +173,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   if (settings.adapter_loading && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
                  {{"advice", "give --adapter-root where clients are not yourself"}});
+  log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
   output(cat("serving ", printable(settings.model.name), " at http://",
              host_of_url(settings.http.host), ":", door->http().port(), "\n"));
   std::fflush(stdout);

@@ -46,6 +46,8 @@ class AdapterStore {
     std::uint64_t pinned_pages = 0;
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
+    std::uint64_t host_bytes = 0;        // page-locked so far, behind a device's pages
+    std::uint64_t host_limit_bytes = 0;  // at most
   };
 
   virtual ~AdapterStore() = default;

@@ -67,11 +67,17 @@ lora::Handle PoolStore::acquire(const std::string& name, lora::ContentVersion ve
 
 AdapterStore::Usage PoolStore::usage() const {
   const lora::Pool::Usage usage = options_.pool->usage();
-  return {.pages = usage.pages,
-          .free_pages = usage.free_pages,
-          .pinned_pages = usage.pinned_pages,
-          .page_bytes = usage.page_bytes,
-          .evictions = usage.evictions};
+  Usage told{.pages = usage.pages,
+             .free_pages = usage.free_pages,
+             .pinned_pages = usage.pinned_pages,
+             .page_bytes = usage.page_bytes,
+             .evictions = usage.evictions};
+  if (options_.host_pool != nullptr) {
+    const lora::Pool::Usage host = options_.host_pool->usage();
+    told.host_bytes = host.committed_bytes;
+    told.host_limit_bytes = host.pages * host.page_bytes;
+  }
+  return told;
 }
 
 void PoolStore::work() {

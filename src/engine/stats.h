@@ -86,8 +86,10 @@ struct Stats {
   std::uint64_t adapter_pages_free = 0;
   std::uint64_t adapter_pages_pinned = 0;  // that somebody uses
   std::uint64_t adapter_page_bytes = 0;
-  DurationHistogram adapter_wait;     // of requests whose adapters were not there
-  std::vector<AdapterInfo> adapters;  // in order of name
+  std::uint64_t adapter_host_bytes = 0;        // page-locked so far, behind a device's pages
+  std::uint64_t adapter_host_limit_bytes = 0;  // at most
+  DurationHistogram adapter_wait;              // of requests whose adapters were not there
+  std::vector<AdapterInfo> adapters;           // in order of name
 };
 
 }  // namespace motley::engine

@@ -94,9 +94,10 @@ Result<std::uint32_t> Pool::count_pages(const Options& options) {
 Result<std::unique_ptr<Pool>> Pool::create(tensor::Allocator& allocator, const Options& options) {
   MOTLEY_CHECK(allocator.id().kind == tensor::DeviceKind::cpu, "an arena in the host's memory");
   MOTLEY_TRY(const std::uint32_t pages, count_pages(options));
-  MOTLEY_TRY(tensor::Buffer arena, allocator.allocate(pages * options.page_bytes));
+  MOTLEY_TRY(std::unique_ptr<tensor::Reservation> arena,
+             allocator.reserve(pages * options.page_bytes));
   auto pool = std::unique_ptr<Pool>(new Pool(std::move(arena), options, pages));
-  pool->poison_locked(pool->arena_.data(), pool->arena_.size(), 0);
+  pool->see_memory_locked();
   return pool;
 }
 
@@ -108,16 +109,17 @@ Result<std::unique_ptr<Pool>> Pool::create(tensor::Device& device, const Options
   Transport transport;
   MOTLEY_TRY(transport.stream, device.create_stream());
   MOTLEY_TRY(transport.staging, tensor::Staging::create(device, options.staging));
-  MOTLEY_TRY(tensor::Buffer arena, device.allocate(pages * options.page_bytes));
+  MOTLEY_TRY(std::unique_ptr<tensor::Reservation> arena,
+             device.reserve(pages * options.page_bytes));
   auto pool = std::unique_ptr<Pool>(new Pool(std::move(arena), options, pages));
   pool->transport_ = std::move(transport);
-  pool->poison_locked(pool->arena_.data(), pool->arena_.size(), 0);
+  pool->see_memory_locked();
   return pool;
 }
 
-Pool::Pool(tensor::Buffer arena, const Options& options, std::uint32_t pages)
+Pool::Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, std::uint32_t pages)
     : options_(options),
-      arena_(std::move(arena)),
+      arena_(std::move(arena), options.spare_bytes),
       taken_(pages, false),
       last_marks_(pages, 0),
       free_pages_(pages) {}
@@ -134,10 +136,27 @@ std::uint64_t Pool::pages_of(const Adapter& adapter, const Options& options) {
   return sum(runs_of(place_blobs(adapter, options.format(), options.page_bytes), options));
 }
 
+void Pool::see_memory_locked() {
+  const auto pages = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(arena_.committed() / options_.page_bytes, taken_.size()));
+  if (pages == usable_pages_) return;
+  const Run fresh{usable_pages_, pages - usable_pages_};
+  usable_pages_ = pages;
+  poison_locked(address(fresh), fresh.count * options_.page_bytes, 0);
+}
+
+std::uint64_t Pool::most_pages_locked() const {
+  return std::min<std::uint64_t>(arena_.limit() / options_.page_bytes, taken_.size());
+}
+
+std::uint64_t Pool::free_pages_locked() const {
+  return free_pages_ - (taken_.size() - most_pages_locked());
+}
+
 std::optional<std::uint32_t> Pool::take_run_locked(std::uint32_t count) {
   std::uint32_t length = 0;
-  while (lowest_free_ < taken_.size() && taken_[lowest_free_]) ++lowest_free_;
-  for (std::uint32_t page = lowest_free_; page < taken_.size(); ++page) {
+  while (lowest_free_ < usable_pages_ && taken_[lowest_free_]) ++lowest_free_;
+  for (std::uint32_t page = lowest_free_; page < usable_pages_; ++page) {
     length = taken_[page] ? 0 : length + 1;
     if (length < count) continue;
     const std::uint32_t first = page + 1 - count;
@@ -157,6 +176,7 @@ bool Pool::take_pages_locked(Slot& slot, std::span<const std::uint32_t> runs) {
     }
     slot.runs.push_back({*first, count});
     slot.pages += count;
+    arena_.use((std::size_t{*first} + count) * options_.page_bytes);
   }
   return true;
 }
@@ -263,7 +283,7 @@ Error Pool::no_room_locked(std::string_view name, std::uint64_t needed) const {
   const auto bytes = [&](std::uint64_t pages) { return format_bytes(pages * options_.page_bytes); };
   return Error(ErrorCode::out_of_memory,
                cat("adapter ", quote(name), " takes ", bytes(needed), ", and of ",
-                   bytes(taken_.size()), " for adapters ", bytes(pinned), " are in use by ",
+                   bytes(most_pages_locked()), " for adapters ", bytes(pinned), " are in use by ",
                    adapters, adapters == 1 ? " adapter" : " adapters"),
                "--adapter-memory", "give more memory to adapters or use fewer at once");
 }
@@ -291,7 +311,10 @@ Result<Handle> Pool::load(std::string_view name, const Handle& source) {
       if (transport_.stream == nullptr) {
         std::memcpy(bases[i], run, bytes);
       } else if (from.arena_.pinned()) {
-        MOTLEY_TRY_VOID(transport_.stream->copy(bases[i], run, bytes));
+        MOTLEY_TRY_VOID(
+            from.arena_.each_part(run, bytes, [&](std::size_t offset, std::size_t count) {
+              return transport_.stream->copy(bases[i] + offset, run + offset, count);
+            }));
       } else {
         MOTLEY_TRY_VOID(transport_.staging->copy(*transport_.stream, bases[i], run, bytes));
       }
@@ -301,40 +324,63 @@ Result<Handle> Pool::load(std::string_view name, const Handle& source) {
   return load_placed(name, source->version(), source->placement_, copy_runs);
 }
 
-Result<Handle> Pool::load_placed(std::string_view name, ContentVersion version,
-                                 std::shared_ptr<const Placement> placement, WriteBlobs write) {
-  const std::vector<std::uint32_t> runs = runs_of(*placement, options_);
-  const std::uint64_t pages = sum(runs);
-  auto owned = std::make_unique<Slot>();
-  Slot& slot = *owned;
-  {
-    const std::unique_lock held(lock_);
-    for (const auto& other : slots_) {
-      if (other->resident.name_ != name || other->replaced) continue;
-      if (other->state != State::ready) {
-        return Error(ErrorCode::busy,
-                     cat("adapter ", quote(name), " is ", lora::name(other->state)), {},
-                     "try again");
-      }
-      if (other->resident.version_ == version) return pin_locked(*other);
+Result<Handle> Pool::find_content_locked(const Slot& slot) {
+  const std::string_view name = slot.resident.name_;
+  for (const auto& other : slots_) {
+    if (other->resident.name_ != name || other->replaced) continue;
+    if (other->state != State::ready) {
+      return Error(ErrorCode::busy, cat("adapter ", quote(name), " is ", lora::name(other->state)),
+                   {}, "try again");
     }
+    if (other->resident.version_ == slot.resident.version_) return pin_locked(*other);
+  }
+  return Handle();
+}
+
+Result<Handle> Pool::make_room(std::unique_lock<std::mutex>& held, Slot& slot,
+                               std::span<const std::uint32_t> runs) {
+  const std::string_view name = slot.resident.name_;
+  const std::uint64_t pages = sum(runs);
+  for (;;) {
+    MOTLEY_TRY(Handle there, find_content_locked(slot));
+    if (there) return there;
     // What can never fit, or not while others are in use, evicts nobody.
     std::uint64_t idle = 0;
     for (const auto& other : slots_) {
       if (other->state == State::ready && other->resident.pins_.load() == 0) idle += other->pages;
     }
-    if (pages > free_pages_ + idle) return no_room_locked(name, pages);
+    if (pages > free_pages_locked() + idle) return no_room_locked(name, pages);
     // The old content under this name is on its way out: it goes first.
     Slot* const old = find_locked(name);
     if (old != nullptr && old->resident.pins_.load() == 0) old->last_used = 0;
-    while (!take_pages_locked(slot, runs)) {
-      if (!evict_one_locked()) return no_room_locked(name, pages);
+    see_memory_locked();
+    if (take_pages_locked(slot, runs)) return Handle();
+    // Memory that is still to come, before an adapter goes.
+    if (usable_pages_ < most_pages_locked()) {
+      const std::size_t bytes = (usable_pages_ + pages) * options_.page_bytes;
+      held.unlock();
+      arena_.wait_for(bytes);
+      held.lock();
+    } else if (!evict_one_locked()) {
+      return no_room_locked(name, pages);
     }
-    slot.resident.pool_ = this;
+  }
+}
+
+Result<Handle> Pool::load_placed(std::string_view name, ContentVersion version,
+                                 std::shared_ptr<const Placement> placement, WriteBlobs write) {
+  const std::vector<std::uint32_t> runs = runs_of(*placement, options_);
+  auto owned = std::make_unique<Slot>();
+  Slot& slot = *owned;
+  slot.resident.pool_ = this;
+  slot.resident.name_ = name;
+  slot.resident.version_ = version;
+  slot.resident.dtype_ = options_.dtype;
+  {
+    std::unique_lock held(lock_);
+    MOTLEY_TRY(Handle there, make_room(held, slot, runs));
+    if (there) return there;
     slot.resident.id_ = next_id_++;
-    slot.resident.name_ = name;
-    slot.resident.version_ = version;
-    slot.resident.dtype_ = options_.dtype;
     // Listed from here on; find_locked() gives the old one as long as there is one.
     slots_.push_back(std::move(owned));
   }
@@ -435,9 +481,10 @@ State Pool::state(std::string_view name) const {
 Pool::Usage Pool::usage() const {
   const std::lock_guard held(lock_);
   Usage usage;
-  usage.pages = taken_.size();
-  usage.free_pages = free_pages_;
+  usage.pages = most_pages_locked();
+  usage.free_pages = free_pages_locked();
   usage.page_bytes = options_.page_bytes;
+  usage.committed_bytes = arena_.committed();
   usage.evictions = evictions_;
   usage.adapters = static_cast<int>(slots_.size());
   for (const auto& slot : slots_) {

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "lora/adapter.h"
 #include "lora/page_format.h"
+#include "lora/page_memory.h"
 #include "lora/page_readers.h"
 #include "lora/page_writer.h"
 #include "lora/placement.h"
@@ -83,13 +84,15 @@ class Pool {
     bool directory = false;
     // Free pages hold NaN, so that reading them shows.
     bool poison = debug;
+    // Of memory that is committed piece by piece: what stays committed beyond the pages in use.
+    std::uint64_t spare_bytes = 128 << 20;
     tensor::Staging::Options staging{};  // of a device's arena
 
     PageFormat format() const { return {dtype, experts}; }
   };
 
-  // The arena is host memory; pinned, it may be the source of a device's loads. The allocator must
-  // outlive the pool.
+  // The arena is host memory; pinned, it may be the source of a device's loads, and its memory is
+  // committed as adapters need it, by a thread of the pool. The allocator must outlive the pool.
   static Result<std::unique_ptr<Pool>> create(tensor::Allocator& allocator, const Options& options);
   // The arena is the device's memory, whichever that is.
   static Result<std::unique_ptr<Pool>> create(tensor::Device& device, const Options& options);
@@ -124,9 +127,10 @@ class Pool {
   State state(std::string_view name) const;
 
   struct Usage {
-    std::uint64_t pages = 0;
+    std::uint64_t pages = 0;  // that the pool may have
     std::uint64_t free_pages = 0;
     std::uint64_t pinned_pages = 0;
+    std::uint64_t committed_bytes = 0;  // taken of the allocator
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
     int adapters = 0;  // replaced ones that still have handles included
@@ -167,7 +171,7 @@ class Pool {
   };
 
   static Result<std::uint32_t> count_pages(const Options& options);
-  Pool(tensor::Buffer arena, const Options& options, std::uint32_t pages);
+  Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, std::uint32_t pages);
 
   // Writes the blobs at the addresses of their runs.
   using WriteBlobs = FunctionRef<Result<void>(std::span<std::byte* const> bases, PageWriter&)>;
@@ -176,9 +180,20 @@ class Pool {
   Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
   void unpin(Resident* resident);
   std::byte* address(Run run) const { return arena_.data() + run.first * options_.page_bytes; }
+  // Pages for a slot whose name and version stand: idle adapters may go for it. Or the adapter, if
+  // its content is there under its name. The lock is given up while memory is committed.
+  Result<Handle> make_room(std::unique_lock<std::mutex>& held, Slot& slot,
+                           std::span<const std::uint32_t> runs);
 
   // All below: with the lock held.
   Slot* find_locked(std::string_view name) const;
+  // The adapter under the slot's name, if its content is the slot's; an error while it loads or
+  // goes.
+  Result<Handle> find_content_locked(const Slot& slot);
+  // Pages whose memory is there now.
+  void see_memory_locked();
+  std::uint64_t most_pages_locked() const;
+  std::uint64_t free_pages_locked() const;
   // All runs of these lengths, or none.
   bool take_pages_locked(Slot& slot, std::span<const std::uint32_t> runs);
   void give_pages_back_locked(Slot& slot);
@@ -193,15 +208,16 @@ class Pool {
   std::optional<std::uint32_t> take_run_locked(std::uint32_t count);
 
   Options options_;
-  tensor::Buffer arena_;
+  PageMemory arena_;
   Transport transport_;  // empty: the arena is the host's
 
   mutable std::mutex lock_;
   std::condition_variable changed_;
   std::vector<bool> taken_;                // page -> whether it belongs to somebody
   std::vector<std::uint64_t> last_marks_;  // page -> the mark at which it was let go
-  std::uint32_t free_pages_;
-  std::uint32_t lowest_free_ = 0;  // no page below it is free
+  std::uint32_t usable_pages_ = 0;         // from the front: their memory is there
+  std::uint32_t free_pages_;               // of all, usable or not
+  std::uint32_t lowest_free_ = 0;          // no page below it is free
   std::vector<std::unique_ptr<Slot>> slots_;
   PageReaders readers_;
   std::uint64_t next_id_ = 1;

@@ -305,7 +305,9 @@ TEST(DevicePool, FreedPagesAreNaNBehindTheirReaders) {
   EXPECT_TRUE(std::isnan(a[0]));
 }
 
-TEST(DevicePool, HundredsOfAdaptersLive) {
+// What steps compute with so many: tests/score/many_adapters_test.cc,
+// tests/gpu/many_adapters_test.cc.
+TEST(DevicePool, ATableNames512AdaptersAndTheirPages) {
   tensor::test::ScriptedDevice device(7);
   const auto pool = Pool::create(device, device_options(2000)).value();
   std::vector<Adapter> adapters;

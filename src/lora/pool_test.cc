@@ -170,8 +170,10 @@ class PoolInArena : public testing::TestWithParam<Place> {
     const Pool::Options options{.bytes = pages * 1024,
                                 .page_bytes = 1024,
                                 .poison = GetParam() != Place::host,
+                                .spare_bytes = 0,
                                 .staging = {.piece_bytes = PageWriter::most_bytes, .pieces = 2}};
     if (GetParam() == Place::host) return Pool::create(device(), options).value();
+    script_.set_pinned_pieces(4096);
     if (GetParam() == Place::pinned) return Pool::create(script_.pinned_memory(), options).value();
     return Pool::create(script_, options).value();
   }

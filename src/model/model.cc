@@ -164,9 +164,10 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
   const auto count = static_cast<std::size_t>(config_.layers);
   layers_.resize(count);
   // On the CPU weights are read where they are. A GPU's copies are fed by several threads, each
-  // with pieces and a stream of its own.
+  // with page-locked pieces and a stream of its own: fewer where there are few layers.
   const bool uploads = source.memory().uploader != nullptr;
-  ThreadPool threads({.threads = uploads ? std::min(8, usable_cpus()) : 1});
+  const int uploading = std::min({8, usable_cpus(), std::max(1, static_cast<int>(count) / 2)});
+  ThreadPool threads({.threads = uploads ? uploading : 1});
   std::mutex lock;
   std::size_t next = 0;
   std::size_t done = 0;

@@ -135,6 +135,11 @@ void write_adapters(Page& page, const engine::Stats& stats) {
   page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
              stats.adapter_pages_pinned);
   page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
+  page.gauge("motley_adapter_host_memory_bytes",
+             "Page-locked memory of the host for adapters, taken so far.",
+             stats.adapter_host_bytes);
+  page.gauge("motley_adapter_host_memory_limit_bytes", "At most, behind a GPU.",
+             stats.adapter_host_limit_bytes);
   page.histogram("motley_adapter_wait_seconds",
                  "What requests waited for adapters that were not there.", stats.adapter_wait);
 

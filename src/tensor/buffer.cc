@@ -1,6 +1,7 @@
 #include "tensor/buffer.h"
 
 #include "base/cat.h"
+#include "tensor/reservation.h"
 
 namespace motley::tensor {
 
@@ -8,6 +9,11 @@ Result<Buffer> Allocator::allocate(std::size_t bytes) {
   if (bytes == 0) return Buffer(this, nullptr, 0);
   MOTLEY_TRY(void* const data, take(bytes));
   return Buffer(this, static_cast<std::byte*>(data), bytes);
+}
+
+Result<std::unique_ptr<Reservation>> Allocator::reserve(std::size_t bytes) {
+  MOTLEY_TRY(Buffer buffer, allocate(bytes));
+  return reservation_of(std::move(buffer));
 }
 
 Buffer::Buffer(Buffer&& other) noexcept

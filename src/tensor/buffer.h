@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "base/result.h"
@@ -9,6 +10,7 @@
 namespace motley::tensor {
 
 class Buffer;
+class Reservation;
 
 // Where buffers come from: a device's memory.
 class Allocator {
@@ -24,6 +26,9 @@ class Allocator {
 
   // Uninitialised memory. Too little left is an ordinary error (out_of_memory).
   Result<Buffer> allocate(std::size_t bytes);
+  // Addresses whose memory is committed later, piece by piece. This one commits all at once; the
+  // host's pinned memory of a GPU does not.
+  virtual Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes);
 
  private:
   friend class Buffer;

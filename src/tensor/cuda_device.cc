@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
-#include <sys/mman.h>
 
 #include <cuda_runtime.h>
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/nvidia_libraries.h"
-#include "base/thread_pool.h"
 #include "base/units.h"
+#include "tensor/reservation.h"
 
 namespace motley::tensor {
 namespace {
@@ -167,29 +163,61 @@ class CudaStream final : public Stream {
   int device_;
 };
 
-// The driver clears what it pins page by page, on one thread. From this size on memory is taken
-// from the system in large pages, which several threads clear, and pinned then.
-constexpr std::size_t large_pin = std::size_t{256} << 20;
-constexpr std::size_t large_page = std::size_t{2} << 20;
+// What is page-locked is taken at once, and more than there is would cost other processes their
+// lives. This part of the machine stays free.
+constexpr std::uint64_t parts_left_free = 64;
 
-// Null where the system or the driver doesn't do it.
-void* pin_large(std::size_t bytes) {
-  const std::size_t pages = (bytes + large_page - 1) / large_page;
-  void* const data = std::aligned_alloc(large_page, pages * large_page);
-  if (data == nullptr) return nullptr;
-  ::madvise(data, pages * large_page, MADV_HUGEPAGE);
-  ThreadPool threads({.threads = std::min(16, usable_cpus())});
-  threads.for_ranges(
-      static_cast<std::int64_t>(pages), 1, [&](std::int64_t begin, std::int64_t end) {
-        std::memset(static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * large_page, 0,
-                    static_cast<std::size_t>(end - begin) * large_page);
-      });
-  if (cudaHostRegister(data, pages * large_page, cudaHostRegisterPortable) == cudaSuccess)
-    return data;
-  cudaGetLastError();
-  std::free(data);
-  return nullptr;
+Error no_pinned_memory(std::size_t bytes) {
+  return {ErrorCode::out_of_memory, cat("no room for ", format_bytes(bytes), " of pinned memory"),
+          "cpu", "free some of the host's memory, or ask for less"};
 }
+
+// Page-locked in pieces. While the driver locks one, other threads' calls may wait for it, so a
+// piece is small; but a process has some 65,000 mappings, and a piece may take one.
+class PinnedReservation final : public Reservation {
+ public:
+  static constexpr std::size_t least_piece = std::size_t{8} << 20;
+  static constexpr std::size_t most_pieces = 4096;
+
+  static std::size_t piece_of(std::size_t bytes) {
+    return std::max(least_piece,
+                    (bytes / most_pieces + least_piece - 1) / least_piece * least_piece);
+  }
+
+  PinnedReservation(AddressRange range, int device)
+      : Reservation({.data = range.data(),
+                     .size = range.size(),
+                     .piece_bytes = piece_of(range.size()),
+                     .pinned = true}),
+        range_(std::move(range)),
+        device_(device) {}
+  ~PinnedReservation() override {
+    for (std::size_t begin = 0; begin < committed(); begin += piece_bytes())
+      cudaHostUnregister(range_.data() + begin);
+    cudaGetLastError();
+  }
+
+ private:
+  Result<void> commit_piece(std::size_t begin, std::size_t bytes) override {
+    const auto memory = machine_memory();
+    if (memory.ok() && bytes + memory->total / parts_left_free > memory->available)
+      return no_pinned_memory(bytes);
+    MOTLEY_TRY_VOID(make_current(device_));
+    MOTLEY_TRY_VOID(range_.open(begin, bytes));
+    const cudaError_t status =
+        cudaHostRegister(range_.data() + begin, bytes, cudaHostRegisterPortable);
+    if (status == cudaSuccess) return {};
+    cudaGetLastError();
+    range_.close(begin, bytes);
+    return Error(
+        ErrorCode::out_of_memory,
+        cat("the driver can't page-lock ", format_bytes(bytes), ": ", cudaGetErrorString(status)),
+        "cpu", "free some of the host's memory, or raise its limits (ulimit -l)");
+  }
+
+  AddressRange range_;
+  int device_;
+};
 
 class PinnedMemory final : public Allocator {
  public:
@@ -197,35 +225,28 @@ class PinnedMemory final : public Allocator {
 
   DeviceId id() const override { return {}; }
   bool pinned() const override { return true; }
+  Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes) override {
+    const auto memory = machine_memory();
+    if (memory.ok() && bytes > memory->available) return no_pinned_memory(bytes);
+    MOTLEY_TRY(AddressRange range, AddressRange::reserve(bytes));
+    return std::unique_ptr<Reservation>(
+        std::make_unique<PinnedReservation>(std::move(range), device_));
+  }
 
  private:
   Result<void*> take(std::size_t bytes) override {
-    // What is pinned is taken at once, so more than there is would cost other processes their
-    // lives.
     const auto memory = machine_memory();
-    const bool fits = !memory.ok() || bytes <= memory->available;
-    if (fits) {
-      MOTLEY_TRY_VOID(make_current(device_));
-      void* data = bytes >= large_pin ? pin_large(bytes) : nullptr;
-      if (data != nullptr) return data;
-      const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-      if (status == cudaSuccess) return data;
-      if (status != cudaErrorMemoryAllocation)
-        return cuda_error(status, "pin the host's memory", device_);
-      cudaGetLastError();
-    }
-    return Error(ErrorCode::out_of_memory,
-                 cat("no room for ", format_bytes(bytes), " of pinned memory"), "cpu",
-                 "free some of the host's memory, or ask for less");
+    if (memory.ok() && bytes > memory->available) return no_pinned_memory(bytes);
+    MOTLEY_TRY_VOID(make_current(device_));
+    void* data = nullptr;
+    const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
+    if (status == cudaSuccess) return data;
+    if (status != cudaErrorMemoryAllocation)
+      return cuda_error(status, "pin the host's memory", device_);
+    cudaGetLastError();
+    return no_pinned_memory(bytes);
   }
-  void give_back(void* data, std::size_t bytes) noexcept override {
-    if (bytes >= large_pin && cudaHostUnregister(data) == cudaSuccess) {
-      std::free(data);
-    } else {
-      cudaGetLastError();
-      cudaFreeHost(data);
-    }
-  }
+  void give_back(void* data, std::size_t) noexcept override { cudaFreeHost(data); }
 
   int device_;
 };

@@ -3,8 +3,46 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/reservation.h"
 
 namespace motley::tensor {
+
+class Meter::Metered final : public Reservation {
+ public:
+  Metered(Meter& meter, std::unique_ptr<Reservation> inner)
+      : Reservation({.data = inner->data(),
+                     .size = inner->size(),
+                     .piece_bytes = inner->piece_bytes(),
+                     .pinned = inner->pinned()},
+                    inner->committed()),
+        meter_(&meter),
+        inner_(std::move(inner)) {
+    const std::lock_guard held(meter_->lock_);
+    ++meter_->usage_.allocations;
+    meter_->usage_.bytes += committed();
+  }
+  ~Metered() override {
+    inner_.reset();
+    const std::lock_guard held(meter_->lock_);
+    meter_->usage_.bytes -= committed();
+  }
+
+ private:
+  Result<void> commit_piece(std::size_t, std::size_t bytes) override {
+    MOTLEY_TRY_VOID(inner_->commit());
+    const std::lock_guard held(meter_->lock_);
+    meter_->usage_.bytes += bytes;
+    return {};
+  }
+
+  Meter* meter_;
+  std::unique_ptr<Reservation> inner_;
+};
+
+Result<std::unique_ptr<Reservation>> Meter::reserve(std::size_t bytes) {
+  MOTLEY_TRY(std::unique_ptr<Reservation> inner, allocator_->reserve(bytes));
+  return std::unique_ptr<Reservation>(std::make_unique<Metered>(*this, std::move(inner)));
+}
 
 Meter::Usage Meter::usage() const {
   const std::lock_guard held(lock_);

@@ -20,6 +20,8 @@ class Meter final : public Allocator {
 
   DeviceId id() const override { return allocator_->id(); }
   bool pinned() const override { return allocator_->pinned(); }
+  // One allocation; its bytes count as they are committed.
+  Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes) override;
 
   struct Usage {
     std::uint64_t allocations = 0;  // since it was made
@@ -29,6 +31,7 @@ class Meter final : public Allocator {
 
  private:
   friend class MeteredDevice;
+  class Metered;
   Result<void*> take(std::size_t bytes) override;
   void give_back(void* data, std::size_t bytes) noexcept override;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -16,6 +17,7 @@
 
 #include "base/check.h"
 #include "tensor/device.h"
+#include "tensor/reservation.h"
 
 // For tests of what must hold on a GPU whatever its timing: a device in the host's memory whose
 // streams do their work late, in small pieces, and in an order between streams that a seed decides.
@@ -117,6 +119,10 @@ class ScriptedDevice final : public Device {
     const std::lock_guard held(lock_);
     return advance_locked();
   }
+  // Reservations of pinned memory are committed in pieces of so many bytes, whole pages of 4 KiB.
+  void set_pinned_pieces(std::size_t bytes) { pinned_piece_ = bytes; }
+  // So many pieces can be committed from now on, then there is no memory for any.
+  void fail_after_pieces(int pieces) { pieces_left_ = pieces; }
   // Copies that are queued from now on succeed this often, then every one fails.
   void fail_after(int copies) {
     const std::lock_guard held(lock_);
@@ -133,12 +139,48 @@ class ScriptedDevice final : public Device {
     explicit PinnedMemory(ScriptedDevice* device) : device_(device) {}
     DeviceId id() const override { return {}; }
     bool pinned() const override { return true; }
+    Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes) override {
+      MOTLEY_TRY(AddressRange range, AddressRange::reserve(bytes));
+      return std::unique_ptr<Reservation>(
+          std::make_unique<PinnedReservation>(std::move(range), device_));
+    }
 
    private:
     Result<void*> take(std::size_t bytes) override { return device_->take(bytes); }
     void give_back(void* data, std::size_t bytes) noexcept override {
       device_->give_back(data, bytes);
     }
+    ScriptedDevice* device_;
+  };
+
+  // Each piece is memory of its own to the device, and addresses behind the last can't be touched.
+  class PinnedReservation final : public Reservation {
+   public:
+    PinnedReservation(AddressRange range, ScriptedDevice* device)
+        : Reservation({.data = range.data(),
+                       .size = range.size(),
+                       .piece_bytes = device->pinned_piece_,
+                       .pinned = true}),
+          range_(std::move(range)),
+          device_(device) {}
+    ~PinnedReservation() override {
+      const std::lock_guard held(device_->lock_);
+      for (std::size_t begin = 0; begin < committed(); begin += piece_bytes())
+        device_->known_.erase(range_.data() + begin);
+    }
+
+   private:
+    Result<void> commit_piece(std::size_t begin, std::size_t bytes) override {
+      if (device_->pieces_left_ == 0)
+        return Error(ErrorCode::out_of_memory, "the script says so", "a script");
+      if (device_->pieces_left_ < std::numeric_limits<int>::max()) --device_->pieces_left_;
+      MOTLEY_TRY_VOID(range_.open(begin, bytes));
+      const std::lock_guard held(device_->lock_);
+      device_->known_[range_.data() + begin] = bytes;
+      return {};
+    }
+
+    AddressRange range_;
     ScriptedDevice* device_;
   };
 
@@ -157,11 +199,14 @@ class ScriptedDevice final : public Device {
   }
 
   // Device or pinned memory: read when the stream comes to it, not when the call is made.
-  bool known_locked(const std::byte* data) const {
+  bool known_locked(const std::byte* data, std::size_t count) const {
     const auto after = known_.upper_bound(const_cast<std::byte*>(data));
     if (after == known_.begin()) return false;
     const auto& [begin, bytes] = *std::prev(after);
-    return data < begin + bytes;
+    if (data >= begin + bytes) return false;
+    MOTLEY_CHECK(count <= static_cast<std::size_t>(begin + bytes - data),
+                 "a copy that stays in one piece of memory");
+    return true;
   }
 
   bool advance_locked() {
@@ -211,6 +256,8 @@ class ScriptedDevice final : public Device {
   std::map<std::byte*, std::size_t> known_;
   std::vector<ScriptedStream*> streams_;
   int copies_left_ = std::numeric_limits<int>::max();
+  std::size_t pinned_piece_ = std::size_t{64} << 10;
+  std::atomic<int> pieces_left_ = std::numeric_limits<int>::max();
 };
 
 inline Result<bool> ScriptedEvent::reached() const {
@@ -258,7 +305,7 @@ inline Result<void> ScriptedStream::copy(void* to, const void* from, std::size_t
                     .to = static_cast<std::byte*>(to),
                     .from = static_cast<const std::byte*>(from),
                     .bytes = bytes};
-  if (!device_->known_locked(work.from)) {
+  if (!device_->known_locked(work.from, bytes)) {
     work.own.assign(work.from, work.from + bytes);
     work.from = nullptr;
   }

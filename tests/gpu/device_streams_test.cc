@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/device.h"
+#include "tensor/reservation.h"
 #include "tensor/staging.h"
 
 // Events, graphs and pinned memory of a GPU.
@@ -129,6 +130,43 @@ TEST_F(CudaStreams, PinnedMemoryIsTheHosts) {
   ASSERT_TRUE(stream_->copy(buffer.data(), pinned.data(), pinned.size()).ok());
   EXPECT_EQ(read(buffer).back(), 8);
   const auto refused = device_->pinned_memory().allocate(std::size_t{1} << 50);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
+}
+
+// Far more than is committed: a reservation takes addresses only.
+TEST_F(CudaStreams, PinnedMemoryIsCommittedPieceByPiece) {
+  const auto range = device_->pinned_memory().reserve(std::size_t{256} << 20).value();
+  EXPECT_TRUE(range->pinned());
+  EXPECT_EQ(range->committed(), 0);
+  const std::size_t piece = range->piece_bytes();
+  const Buffer buffer = device_->allocate(piece).value();
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(range->commit().ok());
+    EXPECT_EQ(range->committed(), (i + 1) * piece);
+    std::byte* const begin = range->data() + i * piece;
+    EXPECT_EQ(begin[piece - 1], std::byte{0});
+    std::memset(begin, i + 1, piece);
+    ASSERT_TRUE(stream_->copy(buffer.data(), begin, piece).ok());
+    EXPECT_EQ(read(buffer).back(), i + 1);
+  }
+  EXPECT_EQ(range->data()[0], std::byte{1});
+}
+
+TEST_F(CudaStreams, MemoryIsCommittedDuringACapture) {
+  const auto range = device_->pinned_memory().reserve(std::size_t{64} << 20).value();
+  const Buffer buffer = device_->allocate(64).value();
+  const auto graph = stream_->capture([&]() -> Result<void> {
+    std::thread([&] { EXPECT_TRUE(range->commit().ok()); }).join();
+    return stream_->fill(buffer.data(), std::byte{6}, 64);
+  });
+  ASSERT_TRUE(graph.ok()) << graph.error().message();
+  ASSERT_TRUE((*graph)->launch(*stream_).ok());
+  EXPECT_EQ(read(buffer).front(), 6);
+}
+
+TEST_F(CudaStreams, ReservesNoMorePinnedMemoryThanThereIs) {
+  const auto refused = device_->pinned_memory().reserve(std::size_t{1} << 46);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
 }

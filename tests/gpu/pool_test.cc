@@ -29,16 +29,16 @@ using lora::StepTable;
 constexpr int in = 1024;
 constexpr int out = 512;
 
-Adapter make_adapter(int rank, unsigned seed) {
+Adapter make_adapter(int rank, unsigned seed, int columns = in, int rows = out) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);
   Adapter adapter;
-  adapter.matrices.push_back({rank, in, std::vector<float>(std::size_t(rank) * in)});
-  adapter.matrices.push_back({out, rank, std::vector<float>(std::size_t(rank) * out)});
+  adapter.matrices.push_back({rank, columns, std::vector<float>(std::size_t(rank) * columns)});
+  adapter.matrices.push_back({rows, rank, std::vector<float>(std::size_t(rank) * rows)});
   for (lora::Matrix& matrix : adapter.matrices) {
     for (float& number : matrix.values) number = uniform(random);
   }
-  adapter.sites.push_back({{0, lora::Projection::q}, in, out, {{0, 1, rank, 0.5F}}});
+  adapter.sites.push_back({{0, lora::Projection::q}, columns, rows, {{0, 1, rank, 0.5F}}});
   adapter.largest_rank = rank;
   adapter.version = hash_content(adapter);
   return adapter;
@@ -226,6 +226,27 @@ TEST_F(DevicePool, HoldsTheBytesOfTheHostsPool) {
       }
     }
   }
+}
+
+// The host's memory is page-locked in pieces, which no copy may cross: these runs do.
+TEST_F(DevicePool, HoldsTheBytesOfRunsThatCrossPieces) {
+  const Pool::Options options{.bytes = 128 << 20, .page_bytes = 64 << 10};
+  const auto host = Pool::create(device_->pinned_memory(), options).value();
+  const auto pool = Pool::create(*device_, options).value();
+  const Handle before = host->load("before", make_adapter(19, 5)).value();
+  const Handle source = host->load("a", make_adapter(40, 6, 120'000, 90'000)).value();
+  EXPECT_GT(host->usage().committed_bytes, std::uint64_t{32} << 20);
+  const Handle copied = pool->load("a", source).value();
+  const lora::FactorView& from = source->find({0, lora::Projection::q})->factors[0];
+  const lora::FactorView& to = copied->find({0, lora::Projection::q})->factors[0];
+  const auto same = [&](const void* here, const void* there, std::size_t numbers) {
+    std::vector<float> back(numbers);
+    stream_->copy(back.data(), there, numbers * sizeof(float)).value();
+    stream_->synchronize().value();
+    return std::memcmp(back.data(), here, numbers * sizeof(float)) == 0;
+  };
+  EXPECT_TRUE(same(from.a, to.a, std::size_t{40} * 120'000));
+  EXPECT_TRUE(same(from.b, to.b, std::size_t{40} * 90'000));
 }
 
 TEST_F(DevicePool, AnArenaBeyondTheGpuIsAnOrdinaryError) {
