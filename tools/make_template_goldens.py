@@ -17,7 +17,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 warnings.filterwarnings("ignore")
 
-from template_goldens import conversations, differences, expressions, findings, oracle, statements
+from template_goldens import conversations, differences, expressions, findings, numbers, oracle, statements
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "templates"
 # Printed addresses differ from run to run, and so does what is drawn by lot.
@@ -84,6 +84,7 @@ def main() -> int:
         "expressions": _lines(expressions),
         "statements": _lines(statements),
         "findings": _lines(findings),
+        "numbers": _lines(numbers),
         "differences": _lines(differences),
         "shapes": _shapes(),
     }

@@ -66,7 +66,7 @@ TEST_P(GoldenTemplates, RenderAsJinjaRendersThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTemplates,
-                         testing::Values("expressions", "statements", "findings"));
+                         testing::Values("expressions", "statements", "findings", "numbers"));
 
 // Messages of undefined values and of templates' own are Jinja's.
 TEST(GoldenErrors, SayWhatJinjaSays) {

@@ -12,7 +12,7 @@ TOOLS = [
                 "type": "object",
                 "properties": {
                     "city": {"type": "string", "description": "Its name", "enum": ["Oslo", "Zürich"], "default": "Oslo"},
-                    "days": {"type": "integer", "default": 3},
+                    "days": {"type": "integer", "default": 3, "maximum": 12345678901234567890},
                     "at": {"type": "array", "items": {"type": "number"}},
                     "unit": {"anyOf": [{"type": "string"}, {"type": "boolean"}]},
                     "near": {"type": "object", "properties": {"lat": {"type": "number", "description": "North"}}},
@@ -24,7 +24,7 @@ TOOLS = [
     },
     {"type": "function", "function": {"name": "noop", "description": "Nothing", "parameters": {"type": "object", "properties": {}}}},
 ]
-ARGUMENTS = {"city": "Zürich <b>", "days": 2, "at": [1.5, 2, 1e20], "sure": True, "note": None, "near": {"lat": []}}
+ARGUMENTS = {"city": "Zürich <b>", "days": 2, "at": [1.5, 2, 1e20], "sure": True, "note": None, "near": {"lat": []}, "id": 12345678901234567890}
 
 
 def _call(arguments, number=3):
