@@ -182,11 +182,24 @@ std::optional<Error> Connection::check_head(const Parser& parser) const {
   return std::nullopt;
 }
 
+// Whether the line with the target has come to its end, of a head that has not.
+bool Connection::first_line_has_come() const {
+  const auto bytes = buffer_.data();
+  const std::string_view come(static_cast<const char*>(bytes.data()), bytes.size());
+  return come.substr(0, context_.limits.header_bytes).find('\n') != std::string_view::npos;
+}
+
 Error Connection::reading_failed(ErrorCodeOfBoost failure) const {
   if (expired_)
     return {ErrorCode::timed_out, "the request took too long to come", "",
             "send it faster, or raise --client-timeout"};
-  if (failure == http::error::header_limit || failure == http::error::buffer_overflow)
+  const bool too_long =
+      failure == http::error::header_limit || failure == http::error::buffer_overflow;
+  if (too_long && !first_line_has_come())
+    return {ErrorCode::too_long,
+            cat("a target of more than ", context_.limits.header_bytes, " bytes"),
+            std::string(target_place), "send what is long in the body"};
+  if (too_long)
     return {ErrorCode::too_long,
             cat("a head of more than ", context_.limits.header_bytes, " bytes"), "",
             "send shorter header fields"};
