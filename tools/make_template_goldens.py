@@ -17,7 +17,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 warnings.filterwarnings("ignore")
 
-from template_goldens import conversations, differences, expressions, findings, oracle, statements
+from template_goldens import conversations, differences, expressions, findings, numbers, oracle, statements
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "templates"
 # Printed addresses differ from run to run, and so does what is drawn by lot.
@@ -39,14 +39,14 @@ def _lines(module) -> dict:
 
 def _shapes() -> dict:
     made = []
-    for shape, (strings, keeps_parts) in conversations.SHAPES.items():
+    for shape, (strings, keeps_null, forms) in conversations.SHAPES.items():
         template = (FOLDER / "shapes" / f"{shape}.jinja").read_text(encoding="utf-8")
         for name, messages in conversations.CONVERSATIONS.items():
             for number, (arguments, tools, prompt) in enumerate(conversations.SETTINGS):
                 variables = {
                     **conversations.SPECIAL_TOKENS,
                     **arguments,
-                    "messages": oracle.prepare(messages, strings, keeps_parts),
+                    "messages": oracle.prepare(messages, strings, keeps_null, forms),
                     "tools": tools,
                     "documents": None,
                     "add_generation_prompt": prompt,
@@ -61,8 +61,8 @@ def _shapes() -> dict:
         "conversations": conversations.CONVERSATIONS,
         "settings": settings,
         "shapes": {
-            name: {"wants_argument_strings": strings, "walks_content_parts": parts}
-            for name, (strings, parts) in conversations.SHAPES.items()
+            name: {"wants_argument_strings": strings, "wants_null_content": null, "content": forms}
+            for name, (strings, null, forms) in conversations.SHAPES.items()
         },
         "cases": made,
     }
@@ -84,6 +84,7 @@ def main() -> int:
         "expressions": _lines(expressions),
         "statements": _lines(statements),
         "findings": _lines(findings),
+        "numbers": _lines(numbers),
         "differences": _lines(differences),
         "shapes": _shapes(),
     }

@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -16,6 +17,12 @@ constexpr std::size_t indexed_from = 8;
 Error wrong_kind(std::string_view where, std::string_view wanted, Kind found) {
   return {ErrorCode::invalid_argument, cat("expected ", wanted, ", found ", describe(found)),
           std::string(where), cat("make it ", wanted)};
+}
+
+double to_double(const std::string& digits) {
+  double number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
 }
 
 template <class Number>
@@ -47,7 +54,10 @@ class Writer {
         append(text_, *value.if_integer());
         break;
       case Kind::number:
-        append_number(text_, value.as_number("").value());
+        if (const std::string* const digits = value.if_big_integer())
+          text_ += *digits;
+        else
+          append_number(text_, value.as_number("").value());
         break;
       case Kind::string:
         append_string(text_, *value.if_string());
@@ -179,14 +189,24 @@ Result<bool> Value::as_boolean(std::string_view where) const {
   return wrong_kind(where, describe(Kind::boolean), kind());
 }
 
+Value Value::big_integer(std::string digits) {
+  Value value;
+  value.data_ = BigInteger{std::move(digits)};
+  return value;
+}
+
 Result<std::int64_t> Value::as_integer(std::string_view where) const {
   if (const std::int64_t* value = if_integer()) return *value;
+  if (if_big_integer() != nullptr)
+    return Error(ErrorCode::invalid_argument, "an integer beyond 64 bits", std::string(where),
+                 "give a smaller one");
   return wrong_kind(where, describe(Kind::integer), kind());
 }
 
 Result<double> Value::as_number(std::string_view where) const {
   if (const auto* value = std::get_if<double>(&data_)) return *value;
   if (const std::int64_t* value = if_integer()) return static_cast<double>(*value);
+  if (const std::string* digits = if_big_integer()) return to_double(*digits);
   return wrong_kind(where, describe(Kind::number), kind());
 }
 

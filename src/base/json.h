@@ -72,13 +72,24 @@ class Value {
   Value(Array value) : data_(std::move(value)) {}
   Value(Object value) : data_(std::move(value)) {}
 
-  Kind kind() const { return static_cast<Kind>(data_.index()); }
+  // An integer beyond 64 bits, of kind number: its digits as JSON writes them, a minus included. It
+  // must fit the range of a double.
+  static Value big_integer(std::string digits);
+
+  Kind kind() const {
+    return if_big_integer() == nullptr ? static_cast<Kind>(data_.index()) : Kind::number;
+  }
   bool is_null() const { return kind() == Kind::null; }
 
   // Null where the value is of another kind. An integer is written without fraction or exponent and
-  // fits 64 bits; every other number is a double. as_number() takes both.
+  // fits 64 bits; one beyond keeps its digits; every other number is a double. as_number() takes
+  // all three.
   const bool* if_boolean() const { return std::get_if<bool>(&data_); }
   const std::int64_t* if_integer() const { return std::get_if<std::int64_t>(&data_); }
+  const std::string* if_big_integer() const {
+    const auto* const big = std::get_if<BigInteger>(&data_);
+    return big == nullptr ? nullptr : &big->digits;
+  }
   const std::string* if_string() const { return std::get_if<std::string>(&data_); }
   const Array* if_array() const { return std::get_if<Array>(&data_); }
   const Object* if_object() const { return std::get_if<Object>(&data_); }
@@ -92,8 +103,13 @@ class Value {
   Result<const Object*> as_object(std::string_view where) const;
 
  private:
-  // In the order of Kind.
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> data_;
+  struct BigInteger {
+    std::string digits;
+  };
+
+  // In the order of Kind, but for the last.
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, BigInteger>
+      data_;
 };
 
 struct Member {

@@ -30,10 +30,14 @@ class Builder {
   bool boolean(bool value) { return put(value); }
   bool number_integer(std::int64_t value) { return put(value); }
   bool number_unsigned(std::uint64_t value) {
-    if (value > INT64_MAX) return put(static_cast<double>(value));
+    if (value > INT64_MAX) return put(Value::big_integer(cat(value)));
     return put(static_cast<std::int64_t>(value));
   }
-  bool number_float(double value, const std::string&) { return put(value); }
+  // Integers beyond 64 bits come here too.
+  bool number_float(double value, const std::string& text) {
+    if (text.find_first_of(".eE") == std::string::npos) return put(Value::big_integer(text));
+    return put(value);
+  }
   bool string(std::string& value) { return put(std::move(value)); }
   bool binary(nlohmann::json::binary_t&) { return fail("binary data", "write it as text"); }
 

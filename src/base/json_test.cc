@@ -243,6 +243,26 @@ TEST(JsonParse, IntegersFill64BitsAndLargerOnesAreFloats) {
   }
 }
 
+TEST(JsonParse, IntegersBeyond64BitsKeepTheirDigits) {
+  const std::string longest = "17" + std::string(307, '6');  // below 1.797e308
+  for (const std::string& text :
+       {std::string("9223372036854775808"), std::string("18446744073709551615"),
+        std::string("12345678901234567890"), std::string("-9223372036854775809"),
+        std::string("-123456789012345678901234567890"), longest}) {
+    const Value value = parsed(text);
+    EXPECT_EQ(*value.if_big_integer(), text);
+    EXPECT_EQ(value.if_integer(), nullptr);
+    EXPECT_EQ(write(value), text);
+    EXPECT_EQ(round_trip("{\"a\":[" + text + "]}"), "{\"a\":[" + text + "]}");
+    EXPECT_EQ(value.as_integer("n").error().message(),
+              "an integer beyond 64 bits (n): give a smaller one");
+  }
+  EXPECT_EQ(parsed("12345678901234567890").as_number("").value(), 12345678901234567890.0);
+  EXPECT_EQ(parsed("-9223372036854775808").if_big_integer(), nullptr);
+  EXPECT_EQ(parsed("1e20").if_big_integer(), nullptr);
+  EXPECT_EQ(parsed("100000000000000000000.0").if_big_integer(), nullptr);
+}
+
 TEST(JsonParse, FractionOrExponentMakesAFloat) {
   for (const char* text : {"1.0", "1e0", "1E2", "-0.0", "0e5"})
     EXPECT_EQ(parsed(text).kind(), Kind::number) << text;

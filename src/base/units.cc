@@ -11,21 +11,25 @@
 #include "base/cat.h"
 
 namespace motley {
+namespace {
+
+// Of powers of 1024.
+constexpr std::string_view unit_letters = "KMGT";
+
+}  // namespace
 
 Result<std::uint64_t> parse_size(std::string_view text) {
   const auto refuse = [&] {
     return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(text)), "",
-                 "give bytes, or a number with K, M, G or T, e.g. 24G");
+                 "give bytes, or a number with K, M, G or T (or KiB, KB, ...), e.g. 24G");
   };
   double unit = 1;
-  std::string_view digits = text;
-  if (!digits.empty()) {
-    constexpr std::string_view letters = "KMGT";
-    const std::size_t power = letters.find(digits.back());
-    if (power != std::string_view::npos) {
-      unit = std::exp2(10.0 * static_cast<double>(power + 1));
-      digits.remove_suffix(1);
-    }
+  const std::size_t letter = std::min(text.find_first_of(unit_letters), text.size());
+  const std::string_view digits = text.substr(0, letter);
+  if (letter < text.size()) {
+    const std::string_view rest = text.substr(letter + 1);
+    if (!rest.empty() && rest != "B" && rest != "iB") return refuse();
+    unit = std::exp2(10.0 * static_cast<double>(unit_letters.find(text[letter]) + 1));
   }
   const char* const end = digits.data() + digits.size();
   if (unit == 1) {

@@ -18,6 +18,17 @@ TEST(ParseSize, ReadsBytesAndPowersOf1024) {
   EXPECT_EQ(parse_size("2T").value(), 2ULL << 40);
 }
 
+TEST(ParseSize, ReadsUnitsWrittenOutAsTheirLetters) {
+  EXPECT_EQ(parse_size("1KiB").value(), 1024U);
+  EXPECT_EQ(parse_size("1KB").value(), 1024U);
+  EXPECT_EQ(parse_size("256MiB").value(), 256ULL << 20);
+  EXPECT_EQ(parse_size("256MB").value(), 256ULL << 20);
+  EXPECT_EQ(parse_size("24GiB").value(), 24ULL << 30);
+  EXPECT_EQ(parse_size("1.5GB").value(), 3ULL << 29);
+  EXPECT_EQ(parse_size("2TiB").value(), 2ULL << 40);
+  EXPECT_EQ(parse_size("0.5TB").value(), 1ULL << 39);
+}
+
 TEST(ParseSize, ReadsFractionsDownToWholeBytes) {
   EXPECT_EQ(parse_size("1.5G").value(), 3ULL << 29);
   EXPECT_EQ(parse_size("0.5K").value(), 512U);
@@ -33,8 +44,17 @@ TEST(ParseSize, RefusesWhatIsNoSize) {
                            ".",
                            ".K",
                            "1k",
-                           "1KB",
-                           "1KiB",
+                           "1kB",
+                           "1kib",
+                           "1Ki",
+                           "1KIB",
+                           "1KiBB",
+                           "1KBi",
+                           "1KK",
+                           "1B",
+                           "1 KiB",
+                           "KiB",
+                           "1KiB ",
                            "1 K",
                            " 1",
                            "1 ",

@@ -76,21 +76,51 @@ Result<const jinja::String*> part_text(const Value& part, const std::string& whe
   return &text.string();
 }
 
-Result<void> prepare_content(Runtime& runtime, Dict& message, const TemplateHabits& habits,
-                             const std::string& where) {
-  const Value content = member(message, "content");
-  if (content.is(Kind::none)) {
-    const bool stays = habits.wants_null_content && is_given(member(message, "tool_calls"));
-    return stays ? Result<void>() : set(runtime, message, "content", runtime.text(""));
-  }
-  if (!content.is(Kind::list)) return {};
+// The texts of parts, one behind the other. Refuses what is no text.
+Result<Value> joined_parts(Runtime& runtime, const Value& parts, const std::string& where) {
   MarkedText joined;
-  for (const Value& part : content.sequence().items) {
-    MOTLEY_TRY(const jinja::String* const text, part_text(part, cat(where, ".content")));
+  for (const Value& part : parts.sequence().items) {
+    MOTLEY_TRY(const jinja::String* const text, part_text(part, where));
     joined.append(text->marked);
   }
-  if (habits.walks_content_parts) return {};
-  return set(runtime, message, "content", runtime.text(std::move(joined)));
+  return runtime.text(std::move(joined));
+}
+
+// A list of one part.
+Result<Value> as_part(Runtime& runtime, const Value& text) {
+  auto& part = runtime.heap().make<Dict>();
+  MOTLEY_TRY_VOID(set(runtime, part, "type", runtime.text("text")));
+  MOTLEY_TRY_VOID(set(runtime, part, "text", text));
+  return runtime.list({Value::object(Kind::dict, &part)});
+}
+
+Result<void> prepare_content(Runtime& runtime, Dict& message, const TemplateHabits& habits,
+                             const std::string& where) {
+  Value content = member(message, "content");
+  if (content.is(Kind::none)) {
+    if (habits.wants_null_content && is_given(member(message, "tool_calls"))) return {};
+    content = runtime.text("");
+  }
+  const bool is_list = content.is(Kind::list);
+  if (!is_list && !content.is(Kind::string)) return {};
+  Value text = content;
+  if (is_list) {
+    MOTLEY_TRY(text, joined_parts(runtime, content, cat(where, ".content")));
+  }
+  const Value role = member(message, "role");
+  switch (habits.content.of(role.is(Kind::string) ? role.string().text() : "")) {
+    case ContentForm::both:
+      return set(runtime, message, "content", content);
+    case ContentForm::text:
+      return set(runtime, message, "content", text);
+    case ContentForm::parts:
+      if (is_list) return {};
+      break;
+    case ContentForm::one_part:
+      break;
+  }
+  MOTLEY_TRY(const Value parts, as_part(runtime, text));
+  return set(runtime, message, "content", parts);
 }
 
 // Arguments in the form that the template wants. Text that is no JSON object stays as it is.

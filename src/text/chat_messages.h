@@ -11,7 +11,7 @@ namespace motley::text {
 
 // The messages as values, all said:
 // - reasoning under each of the names reasoning_content and thinking, whichever it came by;
-// - content that is null as "", and parts of text joined;
+// - content that is null as "", and as text or as parts, as the template takes it from the role;
 // - arguments of tool calls as mappings or as JSON text.
 // `habits` says where a template wants it otherwise. Messages that are no list of objects, and
 // parts that are no text, are refused.

@@ -51,83 +51,27 @@ Result<Dict*> variables(Runtime& runtime, const ChatInputs& inputs, const Templa
   return &context;
 }
 
-Result<MarkedText> render_as(const jinja::Template& what, const ChatInputs& inputs,
-                             const RenderLimits& limits, const TemplateHabits& habits) {
-  Runtime runtime(limits, inputs.now);
+Result<MarkedText> render_with(Runtime& runtime, const jinja::Template& what,
+                               const ChatInputs& inputs, const TemplateHabits& habits) {
   MOTLEY_TRY(const Dict* const context, variables(runtime, inputs, habits));
   return what.render(runtime, *context);
 }
 
-// ------------------------------------------------------------------------------------------ probes
-
-// Marks that no template writes by itself.
-constexpr std::string_view first_mark = "probe-mark-one";
-constexpr std::string_view second_mark = "probe-mark-two";
-constexpr std::string_view function_mark = "probe_function";
-constexpr std::string_view key_mark = "probe_key";
+Result<MarkedText> render_as(const jinja::Template& what, const ChatInputs& inputs,
+                             const RenderLimits& limits, const TemplateHabits& habits) {
+  Runtime runtime(limits, inputs.now);
+  return render_with(runtime, what, inputs, habits);
+}
 
 constexpr RenderLimits probe_limits = {
     .steps = 200'000, .depth = 400, .output_bytes = 1 << 20, .memory_bytes = std::size_t{32} << 20};
 
-ChatInputs probe(std::string_view messages) {
-  ChatInputs inputs;
-  inputs.messages = json::parse(messages, "a probe of the chat template").value();
-  for (const std::string_view name : {"bos_token", "eos_token", "pad_token", "unk_token"})
-    inputs.special_tokens.emplace_back(name, "");
-  inputs.now.tm_year = 100;
-  inputs.now.tm_mday = 1;
-  return inputs;
-}
-
-ChatInputs parts_probe() {
-  return probe(cat(R"([{"role": "user", "content": [{"type": "text", "text": ")", first_mark,
-                   R"("}, {"type": "text", "text": ")", second_mark, R"("}]}])"));
-}
-
-// A call and its answer. The id is one that Mistral's templates take.
-ChatInputs tool_probe() {
-  ChatInputs inputs = probe(cat(
-      R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": [)",
-      R"({"id": "abcdef123", "type": "function", "function": {"name": ")", function_mark,
-      R"(", "arguments": "{\")", key_mark, R"(\": \")", first_mark,
-      R"(\"}"}}]}, {"role": "tool", "tool_call_id": "abcdef123", "name": ")", function_mark,
-      R"(", "content": "r"}])"));
-  inputs.tools = json::parse(R"([{"type": "function", "function": {"name": "f", "description": "d",
-      "parameters": {"type": "object", "properties": {"k": {"type": "string", "description": "d"}},
-      "required": ["k"]}}}])",
-                             "a probe's tool")
-                     .value();
-  return inputs;
-}
-
-bool has(const Result<MarkedText>& text, std::string_view piece) {
-  return text.ok() && text->text.find(piece) != std::string::npos;
-}
-
-bool walks_content_parts(const jinja::Template& what) {
-  const auto text = render_as(what, parts_probe(), probe_limits, {.walks_content_parts = true});
-  // A template that knows no parts prints the list as Python would, drops it or fails.
-  return has(text, first_mark) && has(text, second_mark) && !has(text, "{'type'");
-}
-
-// Whether the call came through: neither lost, nor as Python's repr, nor as JSON within JSON.
-bool shows_call(const Result<MarkedText>& text) {
-  return has(text, function_mark) && has(text, key_mark) && has(text, first_mark) &&
-         !has(text, cat("{'", key_mark)) && !has(text, cat("{\\\"", key_mark));
-}
-
 TemplateHabits habits_of(const jinja::Template& what) {
-  TemplateHabits habits{.walks_content_parts = walks_content_parts(what)};
-  const ChatInputs inputs = tool_probe();
-  for (const bool null_content : {false, true}) {
-    for (const bool strings : {false, true}) {
-      TemplateHabits tried = habits;
-      tried.wants_argument_strings = strings;
-      tried.wants_null_content = null_content;
-      if (shows_call(render_as(what, inputs, probe_limits, tried))) return tried;
-    }
-  }
-  return habits;
+  return find_habits([&](const ChatInputs& inputs, const TemplateHabits& habits) -> Probed {
+    Runtime runtime(probe_limits, inputs.now);
+    auto text = render_with(runtime, what, inputs, habits);
+    return {std::move(text), runtime.has_raised()};
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "text/jinja/limits.h"
 #include "text/marked_text.h"
+#include "text/template_habits.h"
 
 namespace motley::text {
 
@@ -26,15 +27,6 @@ struct ChatInputs {
   // Names and texts: bos_token and its like.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   std::tm now{};  // local time
-};
-
-// What a template wants from its inputs, found out by trying it.
-struct TemplateHabits {
-  bool walks_content_parts = false;     // else parts of text are joined before it sees them
-  bool wants_argument_strings = false;  // of tool calls, as JSON text; else as mappings
-  bool wants_null_content = false;      // beside tool calls; else null is ""
-
-  bool operator==(const TemplateHabits&) const = default;
 };
 
 // A model's chat template.

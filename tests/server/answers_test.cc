@@ -13,6 +13,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+std::string repeated(std::string_view piece, std::int64_t times) {
+  std::string text;
+  for (std::int64_t i = 0; i < times; ++i) text += piece;
+  return text;
+}
+
 std::string question(std::string_view more = {}) {
   return cat(R"({"model": "base", "messages": [{"role": "user", "content": "hello"}])",
              more.empty() ? "" : ", ", more, "}");
@@ -98,8 +104,50 @@ TEST(Completions, APromptThatIsOnlyEchoedMayFillAllThereIs) {
   };
   const std::int64_t most = server.backend().max_sequence_tokens();
   EXPECT_EQ(status_of(most, 0), 200);
-  EXPECT_EQ(status_of(most, 1), 413);
-  EXPECT_EQ(status_of(most + 1, 0), 413);
+  EXPECT_EQ(status_of(most, 1), 400);
+  EXPECT_EQ(status_of(most + 1, 0), 400);
+}
+
+TEST(Errors, APromptBeyondTheContextHasOpenAisCode) {
+  TestServer server;
+  const std::int64_t most = server.backend().max_sequence_tokens();
+  const json::Array ids(static_cast<std::size_t>(most + 2), json::Value(5));
+  const std::string prompt = json::write(json::Value(ids));
+  const auto message = [&](std::int64_t tokens, std::string_view rest) {
+    return cat("This model's maximum context length is ", most, " tokens. The prompt has ", tokens,
+               rest);
+  };
+  const auto expect = [&](const Received& reply, std::string_view param) {
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    EXPECT_EQ(reply.error("type"), "invalid_request_error");
+    EXPECT_EQ(reply.error("param"), param);
+    EXPECT_EQ(reply.error("code"), "context_length_exceeded");
+  };
+  const Received one = server.ask(post("/v1/completions", cat("{\"prompt\": ", prompt, "}")));
+  expect(one, "prompt");
+  EXPECT_EQ(
+      one.error("message"),
+      message(most + 2, ", and the answer needs at least one (prompt): send a shorter prompt"));
+  const Received echoed = server.ask(
+      post("/v1/completions", cat(R"({"echo": true, "max_tokens": 0, "prompt": )", prompt, "}")));
+  EXPECT_EQ(echoed.error("message"), message(most + 2, " (prompt): send a shorter prompt"));
+  expect(server.ask(post("/v1/completions", cat("{\"prompt\": [[5], ", prompt, "]}"))),
+         "prompt[1]");
+  const Received chat =
+      server.ask(post("/v1/chat/completions", cat(R"({"messages": [{"role": "user", "content": ")",
+                                                  repeated(" word", most), "\"}]}")));
+  expect(chat, "messages");
+  EXPECT_TRUE(chat.error("message").starts_with(
+      cat("This model's maximum context length is ", most, " tokens. ")));
+}
+
+TEST(Errors, ATargetThatIsTooLongIsNoField) {
+  TestServer server;
+  const Received reply = server.ask(get(cat("/", std::string(100'000, 'x'))));
+  EXPECT_EQ(reply.status, 414);
+  EXPECT_EQ(reply.error("param"), "null");
+  EXPECT_EQ(reply.error("type"), "invalid_request_error");
+  EXPECT_EQ(server.ask(get("/metrics")).body.find("status=\"413\""), std::string::npos);
 }
 
 TEST(Completions, MoreCandidatesThanTokensAreAllOfThem) {
@@ -248,6 +296,30 @@ TEST(Chat, CallThatMustBeMadeIsAGrammarOfItsArguments) {
                   .tokenizer()
                   .decode(tokens, false)
                   .ends_with("assistant\n<tool_call>\n{\"name\": \"look\", \"arguments\": "));
+}
+
+TEST(Chat, IntegersBeyond64BitsGoInAndComeBackWhole) {
+  constexpr std::string_view big = "12345678901234567890";
+  TestServer server;
+  server.backend().say(
+      cat("<tool_call>\n{\"name\": \"look\", \"arguments\": {\"id\": ", big, "}}\n</tool_call>"));
+  const json::Value body =
+      server
+          .ask(post("/v1/chat/completions",
+                    cat(R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant",
+                        "content": null, "tool_calls": [{"id": "c", "type": "function", "function":
+                        {"name": "look", "arguments": "{\"id\": )",
+                        big, R"(}"}}]}, {"role": "tool", "content": "none"}], "tools": [{"type":
+                        "function", "function": {"name": "look", "parameters": {"properties":
+                        {"id": {"type": "integer", "maximum": )",
+                        big, "}}}}}]}")))
+          .json();
+  EXPECT_EQ(text_at(body, "choices.0.message.tool_calls.0.function.arguments"),
+            cat("{\"id\": ", big, "}"));
+  const std::string prompt =
+      server.text().tokenizer().decode(server.backend().last_request().tokens, false);
+  EXPECT_THAT(prompt, HasSubstr(cat("\"maximum\": ", big, "}")));
+  EXPECT_THAT(prompt, HasSubstr(cat("\"arguments\": {\"id\": ", big, "}")));
 }
 
 TEST(Chat, CallsThatMustBeMadeHaveTheModelsForm) {

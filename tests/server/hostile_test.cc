@@ -78,7 +78,7 @@ TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
       {prompt + R"("response_format": {"type": "xml"}})", 400, "response_format.type"},
       {prompt + R"("guided_json": 3})", 400, "guided_json"},
       {prompt + R"("guided_regex": "a", "guided_choice": ["b"]})", 400, "guided_choice"},
-      {cat(R"({"prompt": ")", std::string(20'000, 'a'), "\"}"), 413, "prompt"},
+      {cat(R"({"prompt": ")", std::string(20'000, 'a'), "\"}"), 400, "prompt"},
   };
   for (const Case& each : cases) {
     const Received reply = server.ask(post("/v1/completions", each.body));
@@ -100,6 +100,9 @@ TEST(HostileBodies, OfChatsLikewise) {
       {R"({"messages": [3]})", "messages[0]"},
       {R"({"messages": [{}]})", "messages[0].role"},
       {R"({"messages": [{"role": 4}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": "x"}, {"role": "user", "name": "n"}]})",
+       "messages[1].content"},
       {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": {"text": "x"}}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
@@ -197,7 +200,12 @@ TEST(HostileHeads, GetTheirStatusAndNothingElse) {
       {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
       {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
       {cat("GET / HTTP/1.1\r\nHost: a\r\nX: ", std::string(100'000, 'x'), "\r\n\r\n"), 413},
-      {cat("GET /", std::string(100'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 413},
+      {cat("GET /", std::string(40'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 414},
+      {cat("GET /", std::string(100'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 414},
+      {cat("GET /", std::string(20'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 404},
+      {cat("GET /", std::string(20'000, 'x'),
+           " HTTP/1.1\r\nHost: a\r\nX: ", std::string(20'000, 'x'), "\r\n\r\n"),
+       413},
       {"CONNECT elsewhere:443 HTTP/1.1\r\nHost: a\r\n\r\n", 404},
       {"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", 404},
       {"GET http://elsewhere/ HTTP/1.1\r\nHost: a\r\n\r\n", 404},

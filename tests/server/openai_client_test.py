@@ -294,9 +294,11 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(extra_body={"guided_regex": "(a"})
         self.assertEqual(caught.exception.param, "guided_regex")
-        with self.assertRaises(openai.APIStatusError) as caught:
+        with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(prompt="long " * 1000)
-        self.assertEqual(caught.exception.status_code, 413)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        self.assertEqual(caught.exception.type, "invalid_request_error")
+        self.assertEqual(caught.exception.param, "prompt")
 
     def test_adapters_come_and_go(self):
         load = {"lora_name": "late", "lora_path": "experts"}

@@ -66,7 +66,7 @@ TEST_P(GoldenTemplates, RenderAsJinjaRendersThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTemplates,
-                         testing::Values("expressions", "statements", "findings"));
+                         testing::Values("expressions", "statements", "findings", "numbers"));
 
 // Messages of undefined values and of templates' own are Jinja's.
 TEST(GoldenErrors, SayWhatJinjaSays) {
@@ -84,6 +84,20 @@ TEST(GoldenErrors, SayWhatJinjaSays) {
     ++compared;
   }
   EXPECT_GT(compared, 10);
+}
+
+std::string_view name_of(ContentForm form) {
+  switch (form) {
+    case ContentForm::text:
+      return "text";
+    case ContentForm::parts:
+      return "parts";
+    case ContentForm::one_part:
+      return "one_part";
+    case ContentForm::both:
+      return "both";
+  }
+  return "?";
 }
 
 class Shapes : public testing::Test {
@@ -127,8 +141,9 @@ TEST_F(Shapes, TellTheirHabits) {
     const TemplateHabits habits = compile(shape).habits();
     EXPECT_EQ(habits.wants_argument_strings, *at(wanted, "wants_argument_strings").if_boolean())
         << shape;
-    EXPECT_EQ(habits.walks_content_parts, *at(wanted, "walks_content_parts").if_boolean()) << shape;
-    EXPECT_FALSE(habits.wants_null_content) << shape;
+    EXPECT_EQ(habits.wants_null_content, *at(wanted, "wants_null_content").if_boolean()) << shape;
+    for (const auto& [role, form] : at(wanted, "content").if_object()->members())
+      EXPECT_EQ(name_of(habits.content.of(role)), *form.if_string()) << shape << ", " << role;
   }
 }
 

@@ -62,6 +62,68 @@ TEST(Messages, TextPartsAreJoinedForTemplatesThatDoNotWalkThem) {
             "x");
 }
 
+TEST(Messages, EachRoleHasAFormOfContent) {
+  constexpr std::string_view parts =
+      R"([{"type": "text", "text": "a "}, {"type": "text", "text": "b"}])";
+  const ChatInputs of_parts =
+      conversation(std::string(R"([{"role": "system", "content": )") + std::string(parts) +
+                   R"(}, {"role": "user", "content": )" + std::string(parts) +
+                   R"(}, {"role": "assistant", "content": )" + std::string(parts) + "}]");
+  const ChatInputs of_text = conversation(
+      R"([{"role": "system", "content": "a b"}, {"role": "user", "content": "a b"},
+          {"role": "assistant", "content": "a b"}])");
+  // As LFM2: what is no string goes out as JSON, but the system's content is concatenated.
+  constexpr std::string_view concatenates =
+      "{% for m in messages %}{% if m.role == 'system' %}{{ '[' + m.content + ']' }}{% else %}"
+      "{{ m.content if m.content is string else m.content | tojson }};{% endif %}{% endfor %}";
+  // Walks through the user's parts, reads the system's first, concatenates the assistant's.
+  constexpr std::string_view mixes =
+      "{% for m in messages %}{% if m.role == 'user' %}{% for p in m.content %}<{{ p.text }}>"
+      "{% endfor %}{% elif m.role == 'system' %}{{ m.content[0].text }};{% else %}"
+      "{{ m.content + ';' }}{% endif %}{% endfor %}";
+  EXPECT_EQ(rendered(concatenates, of_parts), "[a b]a b;a b;");
+  EXPECT_EQ(rendered(concatenates, of_text), "[a b]a b;a b;");
+  EXPECT_EQ(rendered(mixes, of_parts), "a b;<a ><b>a b;");
+  EXPECT_EQ(rendered(mixes, of_text), "a b;<a b>a b;");
+  const TemplateHabits::ContentForms forms = compile(mixes).habits().content;
+  EXPECT_EQ(forms.of("developer"), ContentForm::one_part);
+  EXPECT_EQ(forms.of("user"), ContentForm::parts);
+  EXPECT_EQ(forms.of("assistant"), ContentForm::text);
+}
+
+TEST(Messages, NullStaysWhereATemplateWithoutCallsRefusesItInItsOwnWords) {
+  constexpr std::string_view refuses =
+      "{% for m in messages %}{{ m.content if m.content is string else "
+      "raise_exception('Invalid content') }};{% endfor %}";
+  const ChatInputs call = conversation(
+      R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": null,
+          "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}])");
+  EXPECT_EQ(compile(refuses).render(call).error().what(), "Invalid content");
+  EXPECT_EQ(rendered(refuses, conversation(R"([{"role": "assistant", "content": null}])")), ";");
+  // Python's complaint about null is none of the template's.
+  EXPECT_EQ(rendered("{% for m in messages %}{{ m.content + ';' }}{% endfor %}", call), "q;;");
+}
+
+TEST(Messages, IntegersBeyond64BitsKeepTheirDigits) {
+  constexpr std::string_view source =
+      "{% for c in messages[0].tool_calls %}{{ c.function.name }}{{ c.function.arguments | tojson "
+      "}}{% for k, v in c.function.arguments.items() %}{{ v }};{% endfor %}{% endfor %}{{ tools | "
+      "tojson }}{{ documents }}{{ seed }}";
+  for (const std::string_view arguments : {R"({"id": 12345678901234567890, "x": 0.10})",
+                                           R"("{\"id\": 12345678901234567890, \"x\": 0.10}")"}) {
+    ChatInputs inputs = conversation(
+        std::string(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", )") +
+        R"("arguments": )" + std::string(arguments) + "}}]}]");
+    inputs.tools = json_of(R"([{"maximum": 98765432109876543210}])");
+    inputs.documents = json_of(R"([{"n": -98765432109876543210}])");
+    inputs.kwargs.add("seed", json_of("18446744073709551615"));
+    EXPECT_EQ(rendered(source, inputs),
+              R"(f{"id": 12345678901234567890, "x": 0.1}12345678901234567890;0.1;)"
+              R"([{"maximum": 98765432109876543210}][{'n': -98765432109876543210}])"
+              "18446744073709551615");
+  }
+}
+
 TEST(Messages, PartsThatAreNoTextAreRefused) {
   EXPECT_EQ(
       rendered(prints_content,

@@ -42,14 +42,22 @@ def render(template: str, variables: dict) -> dict:
         return {"error": str(problem)}
 
 
-def prepare(messages: list, argument_strings: bool, keeps_parts: bool) -> list:
+def _content(content, form: str):
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    if form == "text":
+        return text
+    if form == "one_part" or (form == "parts" and isinstance(content, str)):
+        return [{"type": "text", "text": text}]
+    return content
+
+
+def prepare(messages: list, argument_strings: bool, keeps_null: bool, forms: dict) -> list:
     """Messages as a server hands them to a template: what motley must do by itself."""
     prepared = []
     for message in json.loads(json.dumps(messages)):
-        if message.get("content", "") is None:
-            message["content"] = ""
-        if isinstance(message.get("content"), list) and not keeps_parts:
-            message["content"] = "".join(part["text"] for part in message["content"])
+        null = message.get("content", "") is None
+        if not (null and keeps_null and message.get("tool_calls")):
+            message["content"] = _content(message.get("content") or "", forms[message["role"]])
         for call in message.get("tool_calls") or []:
             arguments = call["function"]["arguments"]
             if argument_strings and not isinstance(arguments, str):

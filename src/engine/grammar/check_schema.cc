@@ -97,6 +97,7 @@ class SchemaCheck {
     }
     MOTLEY_TRY_VOID(check_keywords(*object));
     MOTLEY_TRY_VOID(check_counts(*object));
+    MOTLEY_TRY_VOID(check_literals(*object));
     std::int64_t parts = 1;
     MOTLEY_TRY_VOID(add_reference(*object, parts));
     for (const Keyword& keyword : keywords) {
@@ -174,6 +175,32 @@ class SchemaCheck {
       return refuse(cat("no grammar can follow the keyword ", name), "leave it out");
     }
     return {};
+  }
+
+  // The compiler reads an integer beyond 64 bits as a float, and would force a model to write that.
+  Result<void> check_literals(const Object& schema) const {
+    for (const std::string_view name : {"const", "enum"}) {
+      const Value* const value = schema.find(name);
+      if (value == nullptr) continue;
+      if (const std::string* const digits = big_integer_in(*value))
+        return refuse(
+            cat("no grammar can write ", *digits, " of ", name, ", an integer beyond 64 bits"),
+            "make it a string, or leave it out");
+    }
+    return {};
+  }
+
+  // The digits of the first one, or null.
+  static const std::string* big_integer_in(const Value& value) {
+    const std::string* found = value.if_big_integer();
+    if (const json::Array* const list = value.if_array()) {
+      for (const Value& each : *list) found = found == nullptr ? big_integer_in(each) : found;
+    }
+    if (const Object* const object = value.if_object()) {
+      for (const json::Member& each : object->members())
+        found = found == nullptr ? big_integer_in(each.value) : found;
+    }
+    return found;
   }
 
   Result<void> check_counts(const Object& schema) const {

@@ -43,6 +43,17 @@ TEST(CheckSchema, TakesWhatPeopleWrite) {
   EXPECT_EQ(schema_error(R"({"type": "array", "items": {"$ref": "#"}})"), "");
 }
 
+TEST(CheckSchema, RefusesIntegersThatAGrammarWouldWriteAsFloats) {
+  EXPECT_EQ(schema_error(R"({"const": 12345678901234567890})"),
+            "no grammar can write 12345678901234567890 of const, an integer beyond 64 bits "
+            "(JSON schema): make it a string, or leave it out");
+  EXPECT_THAT(
+      schema_error(R"({"properties": {"id": {"enum": [1, {"a": [-9223372036854775809]}]}}})"),
+      HasSubstr("-9223372036854775809 of enum"));
+  EXPECT_EQ(schema_error(R"({"enum": [9223372036854775807, "12345678901234567890", 1e30]})"), "");
+  EXPECT_EQ(schema_error(R"({"type": "integer", "default": 12345678901234567890})"), "");
+}
+
 TEST(CheckSchema, BoundsDepth) {
   const auto nested = [](int depth) {
     return repeated(R"({"items": )", depth) + "{}" + repeated("}", depth);

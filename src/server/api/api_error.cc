@@ -18,7 +18,24 @@ std::string_view type_of(ErrorCode code) {
   }
 }
 
+bool is_target_too_long(const Error& error) {
+  return error.code() == ErrorCode::too_long && error.where() == target_place;
+}
+
+bool is_prompt_too_long(const Error& error) {
+  const std::string_view field = error.where();
+  return error.code() == ErrorCode::too_long &&
+         (field == "messages" || field == "prompt" || field.starts_with("prompt["));
+}
+
+int status_of(const Error& error) {
+  if (is_target_too_long(error)) return 414;
+  const bool at_field = !error.where().empty();
+  return error.code() == ErrorCode::too_long && at_field ? 400 : http_status(error.code());
+}
+
 std::string_view code_of(const Error& error) {
+  if (is_prompt_too_long(error)) return "context_length_exceeded";
   if (error.code() == ErrorCode::unauthorized) return "invalid_api_key";
   if (error.code() == ErrorCode::not_found && error.where() == "model") return "model_not_found";
   return name(error.code());
@@ -31,7 +48,8 @@ std::string error_body(const Error& error) {
   fields.add("message", error.message());
   fields.add("type", type_of(error.code()));
   const bool at_fault =
-      http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented;
+      (http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented) &&
+      !is_target_too_long(error);
   fields.add("param",
              at_fault && !error.where().empty() ? json::Value(error.where()) : json::Value());
   fields.add("code", code_of(error));
@@ -41,7 +59,7 @@ std::string error_body(const Error& error) {
 }
 
 HttpResponse error_response(const Error& error) {
-  HttpResponse response{.status = http_status(error.code()), .body = error_body(error)};
+  HttpResponse response{.status = status_of(error), .body = error_body(error)};
   if (error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable)
     response.headers.emplace_back("Retry-After", "1");
   if (error.code() == ErrorCode::unauthorized)

@@ -7,6 +7,8 @@ namespace motley::server {
 
 // An error in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. What the error says
 // of its place is `param` where the request is at fault.
+// An error that is `too_long` is 413 for a whole body, 414 for the target, and 400 for a field: the
+// code of a prompt's is context_length_exceeded, by which clients know to send a shorter one.
 HttpResponse error_response(const Error& error);
 
 // The body of that alone, for streams that fail on their way.

@@ -29,7 +29,10 @@ Result<void> check_messages(const json::Value* messages) {
     MOTLEY_TRY(const json::Object* const message, (*list)[i].as_object(place));
     const json::Value* const role = message->find("role");
     if (role == nullptr) return wrong("a message without role", cat(place, ".role"), "name one");
-    MOTLEY_TRY_VOID(role->as_string(cat(place, ".role")));
+    MOTLEY_TRY(const std::string* const role_name, role->as_string(cat(place, ".role")));
+    if (*role_name == "user" && !message->contains("content"))
+      return wrong("a user message without content", cat(place, ".content"),
+                   "give a string or a list of parts");
     // Parts are looked at by the room that joins them.
     const json::Value* const content = message->find_set("content");
     if (content != nullptr && content->if_string() == nullptr && content->if_array() == nullptr)

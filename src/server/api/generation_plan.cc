@@ -38,9 +38,12 @@ Result<void> GenerationPlanner::check_length(std::size_t prompt_tokens,
   // Room for a token, where one is asked for.
   const std::int64_t answer = fields.max_tokens == 0 ? 0 : 1;
   if (static_cast<std::int64_t>(prompt_tokens) + answer <= options_.max_sequence_tokens) return {};
-  return Error(ErrorCode::too_long, cat("a prompt of ", prompt_tokens, " tokens"),
-               std::string(place),
-               cat("prompt and answer together may have ", options_.max_sequence_tokens));
+  // OpenAI's words begin so, and some clients look for them.
+  return Error(ErrorCode::too_long,
+               cat("This model's maximum context length is ", options_.max_sequence_tokens,
+                   " tokens. The prompt has ", prompt_tokens,
+                   answer == 0 ? "" : ", and the answer needs at least one"),
+               std::string(place), "send a shorter prompt");
 }
 
 engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
@@ -96,10 +99,14 @@ Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
   auto rendered = text_.chat(request->inputs, options_.special_in_said);
   if (!rendered.ok()) {
     // What the template refuses is wrong with the messages, wherever it says so.
-    const bool wrong = http_status(rendered.error().code()) < 500;
+    // So are limits of a rendering, which are not the model's.
+    const ErrorCode code = rendered.error().code() == ErrorCode::too_long
+                               ? ErrorCode::invalid_argument
+                               : rendered.error().code();
+    const bool wrong = http_status(code) < 500;
     const bool placed = rendered.error().where().starts_with("messages");
-    return wrong && !placed ? Error(rendered.error().code(), rendered.error().message(), "messages")
-                            : std::move(rendered).error();
+    return wrong && !placed ? Error(code, rendered.error().message(), "messages")
+                            : std::move(rendered).error().as(code);
   }
   std::vector<std::int32_t> tokens = std::move(rendered->ids);
   const std::string& prompt = rendered->text.text;

@@ -142,7 +142,7 @@ asio::awaitable<std::optional<Result<HttpRequest>>> Connection::read_request() {
     clear_deadline();
     co_return std::nullopt;
   }
-  if (failure) co_return reading_failed(failure);
+  if (failure) co_return reading_failed(parser, failure);
   if (auto wrong = check_head(parser)) co_return *std::move(wrong);
 
   HttpRequest request;
@@ -182,11 +182,26 @@ std::optional<Error> Connection::check_head(const Parser& parser) const {
   return std::nullopt;
 }
 
-Error Connection::reading_failed(ErrorCodeOfBoost failure) const {
+// Whether the line with the target has come to its end, of a head that has not.
+bool Connection::first_line_has_come(const Parser& parser) const {
+  // The parser takes lines when it has seen some of them; before, they are in the buffer.
+  if (!parser.get().target().empty()) return true;
+  const auto bytes = buffer_.data();
+  const std::string_view come(static_cast<const char*>(bytes.data()), bytes.size());
+  return come.substr(0, context_.limits.header_bytes).find('\n') != std::string_view::npos;
+}
+
+Error Connection::reading_failed(const Parser& parser, ErrorCodeOfBoost failure) const {
   if (expired_)
     return {ErrorCode::timed_out, "the request took too long to come", "",
             "send it faster, or raise --client-timeout"};
-  if (failure == http::error::header_limit || failure == http::error::buffer_overflow)
+  const bool too_long =
+      failure == http::error::header_limit || failure == http::error::buffer_overflow;
+  if (too_long && !first_line_has_come(parser))
+    return {ErrorCode::too_long,
+            cat("a target of more than ", context_.limits.header_bytes, " bytes"),
+            std::string(target_place), "send what is long in the body"};
+  if (too_long)
     return {ErrorCode::too_long,
             cat("a head of more than ", context_.limits.header_bytes, " bytes"), "",
             "send shorter header fields"};
@@ -204,7 +219,7 @@ asio::awaitable<std::optional<Error>> Connection::read_body(Parser& parser, std:
     parser.get().body() = {.data = piece.data(), .size = piece.size(), .more = true};
     const auto [failure, bytes] = co_await http::async_read(socket_, buffer_, parser, no_throw);
     if (failure && failure != http::error::need_buffer) {
-      if (expired_ || is_malformed(failure)) co_return reading_failed(failure);
+      if (expired_ || is_malformed(failure)) co_return reading_failed(parser, failure);
       co_return Error(ErrorCode::cancelled, "the client went away");
     }
     const std::size_t got = piece.size() - parser.get().body().size;

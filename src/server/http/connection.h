@@ -61,7 +61,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   boost::asio::awaitable<bool> wait_for_request();
   boost::asio::awaitable<std::optional<Error>> read_body(Parser& parser, std::string& body);
   std::optional<Error> check_head(const Parser& parser) const;
-  Error reading_failed(ErrorCodeOfBoost failure) const;
+  bool first_line_has_come(const Parser& parser) const;
+  Error reading_failed(const Parser& parser, ErrorCodeOfBoost failure) const;
   boost::asio::awaitable<void> answer(HttpRequest request);
   boost::asio::awaitable<void> refuse(const Error& error);
 

@@ -8,6 +8,9 @@
 // What a connection hands to the service, and what it gets back: HTTP without sockets.
 namespace motley::server {
 
+// The place of an error about the address in a request's first line, which is no field of a body.
+inline constexpr std::string_view target_place = "request target";
+
 struct HttpRequest {
   std::string method;
   std::string path;  // of the target, without its query

@@ -230,7 +230,7 @@ class PairsReader final : public CallReader {
     return true;
   }
 
-  // JSON if it can be read as that, else a string after all.
+  // JSON if it can be read as that, as it is written; else a string after all.
   bool read_value(std::string& held, ParsedOutput& output) {
     const std::size_t end = held.find(tags_.behind_value);
     if (end == std::string::npos) return false;
@@ -238,7 +238,7 @@ class PairsReader final : public CallReader {
     const auto parsed = json::parse(text, "tool call");
     if (tags_.lines && text.starts_with('\n')) text.remove_prefix(1);
     if (tags_.lines && text.ends_with('\n')) text.remove_suffix(1);
-    add(output, json::write(parsed.ok() ? *parsed : json::Value(std::string(text))));
+    add(output, parsed.ok() ? trimmed(text) : json::write(json::Value(std::string(text))));
     held.erase(0, end + tags_.behind_value.size());
     at_ = At::pair;
     return true;

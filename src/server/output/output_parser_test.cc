@@ -123,6 +123,30 @@ TEST(TaggedParser, NameOfACallMayComeLast) {
               ElementsAre(call("a", R"({"x":[1]})")));
 }
 
+TEST(TaggedParser, NumbersKeepTheirDigitsInEveryForm) {
+  EXPECT_THAT(parse({.calls = CallSyntax::json},
+                    "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": "
+                    "12345678901234567890}}</tool_call>")
+                  .calls,
+              ElementsAre(call("a", R"({"x": 12345678901234567890})")));
+  EXPECT_THAT(parse({.calls = CallSyntax::json},
+                    "<tool_call>{\"arguments\": {\"x\": [12345678901234567890, "
+                    "-98765432109876543210]}, \"name\": \"a\"}</tool_call>")
+                  .calls,
+              ElementsAre(call("a", R"({"x":[12345678901234567890,-98765432109876543210]})")));
+  EXPECT_THAT(
+      parse({.calls = CallSyntax::arg_tags, .schemas = schemas()},
+            "<tool_call>find<arg_key>most</arg_key><arg_value>12345678901234567890</arg_value>"
+            "<arg_key>x</arg_key><arg_value>\n[0.10, -0.0, 1e5]\n</arg_value></tool_call>")
+          .calls,
+      ElementsAre(call("find", R"({"most":12345678901234567890,"x":[0.10, -0.0, 1e5]})")));
+  EXPECT_THAT(parse({.calls = CallSyntax::parameters, .schemas = schemas()},
+                    "<tool_call><function=find><parameter=most>\n12345678901234567890\n"
+                    "</parameter></function></tool_call>")
+                  .calls,
+              ElementsAre(call("find", R"({"most":12345678901234567890})")));
+}
+
 TEST(TaggedParser, EndOfACallInAStringIsText) {
   const std::string_view arguments = R"({"x": "</tool_call>\"}", "y": {"z": "{"}})";
   EXPECT_THAT(parse({.calls = CallSyntax::json},

@@ -1,10 +1,13 @@
 #include "text/jinja/arguments.h"
 
+#include "text/jinja/big_integer.h"
+
 namespace motley::text::jinja {
 
 Result<std::int64_t> as_count(const Value& value) {
   if (value.is(Kind::integer)) return value.integer();
   if (value.is(Kind::boolean)) return std::int64_t{value.boolean()};
+  if (value.is(Kind::big_integer)) return beyond_64_bits();
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
   return failure(cat("'", type_name(value), "' object cannot be interpreted as an integer"));
 }

@@ -131,7 +131,7 @@ Result<Value> Interpreter::evaluate(const Not& node, Activation& here) {
 
 Result<Value> Interpreter::evaluate(const Sign& node, Activation& here) {
   MOTLEY_TRY(const Value operand, evaluate(*node.operand, here));
-  return node.minus ? negate(operand) : unary_plus(operand);
+  return node.minus ? negate(runtime_, operand) : unary_plus(operand);
 }
 
 Result<Value> Interpreter::evaluate(const Comparison& node, Activation& here) {

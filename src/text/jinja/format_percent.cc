@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/utf8.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/format_digits.h"
@@ -216,8 +217,25 @@ class PercentFormat {
     return put(field, MarkedText{.text = sign + digits});
   }
 
+  // Up to the field's precision.
+  Result<std::string> with_zeros(const PercentField& field, std::string digits) const {
+    if (field.precision > static_cast<std::int64_t>(digits.size())) {
+      MOTLEY_TRY_VOID(runtime_.reserve(static_cast<std::size_t>(field.precision)));
+      digits.insert(0, static_cast<std::size_t>(field.precision) - digits.size(), '0');
+    }
+    return digits;
+  }
+
+  Result<void> write_big_integer(const PercentField& field, const BigInteger& big) {
+    if (field.type != 'd' && field.type != 'i' && field.type != 'u') return beyond_64_bits();
+    const bool negative = is_negative(big);
+    MOTLEY_TRY(std::string digits, with_zeros(field, big.digits.substr(negative ? 1 : 0)));
+    return write_number(field, negative, "", std::move(digits), true);
+  }
+
   Result<void> write_integer(const PercentField& field, const Value& value) {
     const bool decimal = field.type == 'd' || field.type == 'i' || field.type == 'u';
+    if (value.is(Kind::big_integer)) return write_big_integer(field, value.big_integer());
     std::int64_t number = 0;
     if (value.is(Kind::integer) || value.is(Kind::boolean)) {
       MOTLEY_TRY(number, as_count(value));
@@ -230,11 +248,8 @@ class PercentFormat {
                          " is required, not ", type_name(value)));
     }
     const unsigned base = decimal ? 10 : field.type == 'o' ? 8 : 16;
-    std::string digits = in_base(magnitude(number), base, field.type == 'X');
-    if (field.precision > static_cast<std::int64_t>(digits.size())) {
-      MOTLEY_TRY_VOID(runtime_.reserve(static_cast<std::size_t>(field.precision)));
-      digits.insert(0, static_cast<std::size_t>(field.precision) - digits.size(), '0');
-    }
+    MOTLEY_TRY(std::string digits,
+               with_zeros(field, in_base(magnitude(number), base, field.type == 'X')));
     const std::string_view prefix = !field.alternate || decimal ? ""
                                     : base == 8                 ? "0o"
                                     : field.type == 'X'         ? "0X"

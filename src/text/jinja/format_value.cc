@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/utf8.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/format_digits.h"
@@ -162,6 +163,19 @@ Result<MarkedText> format_float(Runtime& runtime, double number, const Specifica
                  spec.zero ? '=' : '>');
 }
 
+Result<MarkedText> format_big_integer(Runtime& runtime, const BigInteger& number,
+                                      const Specification& spec) {
+  const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
+  if (std::string_view("eEfFgG%").find(type) != std::string_view::npos)
+    return format_float(runtime, as_double(number), spec);
+  if (spec.precision >= 0) return failure("Precision not allowed in integer format specifier");
+  if (type != 'd') return beyond_64_bits();
+  const bool negative = is_negative(number);
+  MarkedText body{.text = number.digits.substr(negative ? 1 : 0)};
+  if (spec.grouping != 0) group(body.text, spec.grouping, 3);
+  return aligned(runtime, spec, sign_of(negative, spec), body, spec.zero ? '=' : '>');
+}
+
 Result<MarkedText> format_integer(Runtime& runtime, std::int64_t number,
                                   const Specification& spec) {
   const char type = spec.type == 0 || spec.type == 'n' ? 'd' : spec.type;
@@ -210,6 +224,8 @@ Result<MarkedText> format_value(Runtime& runtime, const Value& value,
       return format_integer(runtime, value.boolean() ? 1 : 0, spec);
     case Kind::integer:
       return format_integer(runtime, value.integer(), spec);
+    case Kind::big_integer:
+      return format_big_integer(runtime, value.big_integer(), spec);
     case Kind::number:
       return format_float(runtime, value.number(), spec);
     default:

@@ -107,6 +107,7 @@ Result<Value> make_joiner(Runtime& runtime, Arguments& arguments) {
 Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("raise_exception", {"message"}, 1));
   MOTLEY_TRY(MarkedText message, to_text(runtime, values[0]));
+  runtime.raise();
   return failure(std::move(message.text));
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "text/jinja/attributes.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/filter_lists.h"
 #include "text/jinja/numbers.h"
 #include "text/jinja/operators.h"
@@ -12,13 +13,14 @@
 namespace motley::text::jinja {
 namespace {
 
-Result<Value> absolute(Runtime&, Arguments& arguments) {
+Result<Value> absolute(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("abs", {""}, 1));
   if (values[0].is(Kind::number)) return Value::number(std::fabs(values[0].number()));
   if (!is_numeric(values[0]))
     return failure(cat("bad operand type for abs(): '", type_name(values[0]), "'"));
+  if (values[0].is(Kind::big_integer)) return absolute_big(runtime, values[0]);
   MOTLEY_TRY(const std::int64_t number, as_count(values[0]));
-  return number < 0 ? negate(values[0]) : Value::integer(number);
+  return number < 0 ? negate(runtime, values[0]) : Value::integer(number);
 }
 
 Result<Value> default_value(Runtime& runtime, Arguments& arguments) {
@@ -44,30 +46,29 @@ Result<Value> to_float(Runtime&, Arguments& arguments) {
   return values[1].is(Kind::missing) ? Value::number(0) : values[1];
 }
 
-Result<Value> to_integer(Runtime&, Arguments& arguments) {
+Result<Value> to_integer(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<3>("int", {"value", "default", "base"}, 1));
   const Value& value = values[0];
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
   const Value otherwise = values[1].is(Kind::missing) ? Value::integer(0) : values[1];
-  if (value.is(Kind::integer) || value.is(Kind::boolean)) return unary_plus(value);
-  if (value.is(Kind::number)) {
-    if (std::isnan(value.number())) return otherwise;
-    MOTLEY_TRY(const std::int64_t number, truncated(value.number()));
-    return Value::integer(number);
-  }
+  if (is_numeric(value) && !value.is(Kind::number)) return unary_plus(value);
+  if (value.is(Kind::number))
+    return std::isnan(value.number()) ? otherwise : integer_of(runtime, value.number());
   if (!value.is(Kind::string)) return otherwise;
   // Where the base is none, int() fails and float() has its turn.
   const auto base_value = as_count_or(values[2], 10);
   const std::int64_t base = base_value.ok() ? *base_value : -1;
   const bool base_fits = base == 0 || (base >= 2 && base <= 36);
   if (base_fits) {
-    MOTLEY_TRY(const auto number, read_integer(value.string().text(), static_cast<int>(base)));
+    const std::string_view text = value.string().text();
+    if (const auto big = long_decimal(text); big && base == 10)
+      return integer_of_digits(runtime, *big);
+    MOTLEY_TRY(const auto number, read_integer(text, static_cast<int>(base)));
     if (number) return Value::integer(*number);
   }
   const auto number = read_float(value.string().text());
   if (!number || !std::isfinite(*number)) return otherwise;
-  MOTLEY_TRY(const std::int64_t whole, truncated(*number));
-  return Value::integer(whole);
+  return integer_of(runtime, *number);
 }
 
 // round(integer, -digits), halves to even.
@@ -121,8 +122,7 @@ Result<Value> round_filter(Runtime& runtime, Arguments& arguments) {
   if (method == "common" && values[1].is(Kind::none)) {
     if (!value.is(Kind::number)) return unary_plus(value);
     MOTLEY_TRY(const Value whole, round_number(value.number(), 0));
-    MOTLEY_TRY(const std::int64_t integer, truncated(whole.number()));
-    return Value::integer(integer);
+    return integer_of(runtime, whole.number());
   }
   MOTLEY_TRY(const std::int64_t digits, as_count_or(values[1], 0));
   if (method == "common") {

@@ -197,6 +197,16 @@ Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base
   return std::optional(value);
 }
 
+std::optional<std::string> long_decimal(std::string_view text) {
+  constexpr std::size_t always_fits = 18;
+  auto plain = without_underscores(trimmed(text));
+  if (!plain) return std::nullopt;
+  const std::size_t sign = plain->starts_with('-') || plain->starts_with('+') ? 1 : 0;
+  const bool digits = plain->find_first_not_of("0123456789", sign) == std::string::npos;
+  if (!digits || plain->size() - sign <= always_fits) return std::nullopt;
+  return plain;
+}
+
 std::optional<double> read_float(std::string_view text) {
   const auto plain = without_underscores(trimmed(text));
   if (!plain || plain->empty()) return std::nullopt;

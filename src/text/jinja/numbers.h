@@ -23,6 +23,9 @@ std::string float_general(double number, int precision, bool alternate = false);
 // integer, an error beyond 64 bits.
 Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base);
 
+// The digits and sign of a decimal integer that may be too long for 64 bits, as int(text) reads it.
+std::optional<std::string> long_decimal(std::string_view text);
+
 // float(text)
 std::optional<double> read_float(std::string_view text);
 

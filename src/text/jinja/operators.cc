@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/cat.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/cursor.h"
 #include "text/jinja/format.h"
 #include "text/jinja/loop.h"
@@ -53,6 +54,7 @@ long double widest(const Value& value) {
 }
 
 std::partial_ordering compare_numbers(const Value& left, const Value& right) {
+  if (left.is(Kind::big_integer) || right.is(Kind::big_integer)) return compare_big(left, right);
   if (is_integral(left) && is_integral(right)) return as_integer(left) <=> as_integer(right);
   return widest(left) <=> widest(right);
 }
@@ -88,8 +90,6 @@ Error unsupported_operands(std::string_view operation, const Value& left, const 
   return failure(cat("unsupported operand type(s) for ", operation, ": '", type_name(left),
                      "' and '", type_name(right), "'"));
 }
-
-Error too_large() { return Error(ErrorCode::unsupported, "an integer beyond 64 bits"); }
 
 Result<Value> compute_integers(Arithmetic operation, std::int64_t left, std::int64_t right) {
   std::int64_t result = 0;
@@ -137,7 +137,7 @@ Result<Value> compute_integers(Arithmetic operation, std::int64_t left, std::int
       break;
     }
   }
-  if (overflows) return too_large();
+  if (overflows) return beyond_64_bits();
   return Value::integer(result);
 }
 
@@ -231,9 +231,12 @@ Result<bool> contains_item(Runtime& runtime, const Value& container, const Value
 
 }  // namespace
 
-bool is_numeric(const Value& value) { return is_integral(value) || value.is(Kind::number); }
+bool is_numeric(const Value& value) {
+  return is_integral(value) || value.is(Kind::big_integer) || value.is(Kind::number);
+}
 
 double as_double(const Value& value) {
+  if (value.is(Kind::big_integer)) return as_double(value.big_integer());
   return value.is(Kind::number) ? value.number() : static_cast<double>(as_integer(value));
 }
 
@@ -286,6 +289,8 @@ Result<bool> truth(Runtime& runtime, const Value& value) {
       return value.boolean();
     case Kind::integer:
       return value.integer() != 0;
+    case Kind::big_integer:
+      return true;
     case Kind::number:
       return value.number() != 0;
     default:
@@ -412,6 +417,9 @@ Result<Value> compute(Runtime& runtime, Arithmetic operation, const Value& left,
   if (right.is(Kind::undefined)) return failure(right.undefined().message);
   if (is_integral(left) && is_integral(right))
     return compute_integers(operation, as_integer(left), as_integer(right));
+  const bool any_big = left.is(Kind::big_integer) || right.is(Kind::big_integer);
+  const bool any_float = left.is(Kind::number) || right.is(Kind::number);
+  if (any_big && is_numeric(left) && is_numeric(right) && !any_float) return beyond_64_bits();
   if (is_numeric(left) && is_numeric(right))
     return compute_numbers(operation, as_double(left), as_double(right));
   const bool left_repeats = left.is(Kind::string) || is_sequence(left);
@@ -419,6 +427,7 @@ Result<Value> compute(Runtime& runtime, Arithmetic operation, const Value& left,
   if (operation == Arithmetic::multiply) {
     if (left_repeats && is_integral(right)) return repeat(runtime, left, as_integer(right));
     if (right_repeats && is_integral(left)) return repeat(runtime, right, as_integer(left));
+    if (any_big && (left_repeats || right_repeats)) return beyond_64_bits();
     if (left_repeats || right_repeats)
       return failure(cat("can't multiply sequence by non-int of type '",
                          type_name(left_repeats ? right : left), "'"));
@@ -427,16 +436,19 @@ Result<Value> compute(Runtime& runtime, Arithmetic operation, const Value& left,
   return unsupported_operands(symbol(operation), left, right);
 }
 
-Result<Value> negate(const Value& value) {
+Result<Value> negate(Runtime& runtime, const Value& value) {
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
   if (value.is(Kind::number)) return Value::number(-value.number());
+  if (value.is(Kind::big_integer)) return negate_big(runtime, value.big_integer());
+  if (is_integral(value) && as_integer(value) == INT64_MIN)
+    return integer_of_digits(runtime, "9223372036854775808");
   if (is_integral(value)) return compute_integers(Arithmetic::subtract, 0, as_integer(value));
   return failure(cat("bad operand type for unary -: '", type_name(value), "'"));
 }
 
 Result<Value> unary_plus(const Value& value) {
   if (value.is(Kind::undefined)) return failure(value.undefined().message);
-  if (value.is(Kind::number)) return value;
+  if (value.is(Kind::number) || value.is(Kind::big_integer)) return value;
   if (is_integral(value)) return Value::integer(as_integer(value));
   return failure(cat("bad operand type for unary +: '", type_name(value), "'"));
 }

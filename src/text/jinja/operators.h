@@ -39,7 +39,7 @@ enum class Arithmetic : std::uint8_t {
 std::string_view symbol(Arithmetic operation);
 Result<Value> compute(Runtime& runtime, Arithmetic operation, const Value& left,
                       const Value& right);
-Result<Value> negate(const Value& value);
+Result<Value> negate(Runtime& runtime, const Value& value);
 Result<Value> unary_plus(const Value& value);
 
 // A number as a double; booleans count as 0 and 1. Only for numeric kinds.

@@ -155,6 +155,9 @@ class ReprWriter : public Writer {
       case Kind::integer:
         put(cat(value.integer()));
         return {};
+      case Kind::big_integer:
+        put(value.big_integer().digits);
+        return {};
       case Kind::number:
         put(float_repr(value.number()));
         return {};
@@ -279,6 +282,8 @@ class JsonWriter : public Writer {
         return value.boolean() ? "true" : "false";
       case Kind::integer:
         return cat(value.integer());
+      case Kind::big_integer:
+        return value.big_integer().digits;
       case Kind::number:
         if (std::isnan(value.number())) return "NaN";
         if (std::isinf(value.number())) return value.number() < 0 ? "-Infinity" : "Infinity";

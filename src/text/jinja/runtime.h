@@ -38,6 +38,10 @@ class Runtime {
   // The same for `count` pieces of `bytes` each.
   Result<void> reserve(std::size_t count, std::size_t bytes) const;
 
+  // That the template has refused its inputs with raise_exception.
+  void raise() { has_raised_ = true; }
+  bool has_raised() const { return has_raised_; }
+
   // One level deeper, as long as the result lives.
   Result<Depth> deeper();
 
@@ -58,6 +62,7 @@ class Runtime {
   Heap heap_;
   std::size_t steps_ = 0;
   int depth_ = 0;
+  bool has_raised_ = false;
 };
 
 }  // namespace motley::text::jinja

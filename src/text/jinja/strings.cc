@@ -5,6 +5,7 @@
 
 #include "base/cat.h"
 #include "base/utf8.h"
+#include "text/jinja/big_integer.h"
 
 namespace motley::text::jinja {
 namespace {
@@ -376,6 +377,9 @@ Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const V
     if (value.is(Kind::missing) || value.is(Kind::none)) return std::optional<std::int64_t>();
     if (value.is(Kind::boolean)) return std::optional<std::int64_t>(value.boolean() ? 1 : 0);
     if (value.is(Kind::integer)) return std::optional(value.integer());
+    // Beyond every length, as the largest of 64 bits is.
+    if (value.is(Kind::big_integer))
+      return std::optional(is_negative(value.big_integer()) ? INT64_MIN : INT64_MAX);
     return failure("slice indices must be integers or None or have an __index__ method");
   };
   MOTLEY_TRY(const auto by, given(step));

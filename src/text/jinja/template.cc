@@ -1,6 +1,7 @@
 #include "text/jinja/template.h"
 
 #include "base/cat.h"
+#include "text/jinja/big_integer.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 
@@ -47,6 +48,8 @@ Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said) {
     case json::Kind::integer:
       return Value::integer(*value.if_integer());
     case json::Kind::number:
+      if (const std::string* const digits = value.if_big_integer())
+        return integer_of_digits(runtime, *digits);
       return Value::number(*value.as_number("a number"));
     case json::Kind::string:
       return runtime.text(*value.if_string(), said);

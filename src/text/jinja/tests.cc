@@ -117,7 +117,7 @@ constexpr Test tests[] = {
     {"greaterthan", ordering<Order::greater>},
     {"gt", ordering<Order::greater>},
     {"in", is_in},
-    {"integer", simple<is_one_of<Kind::integer>>},
+    {"integer", simple<is_one_of<Kind::integer, Kind::big_integer>>},
     {"iterable", simple<is_iterable>},
     {"le", ordering<Order::less_equal>},
     {"lessthan", ordering<Order::less>},

@@ -113,6 +113,7 @@ std::string_view type_name(const Value& value) {
     case Kind::boolean:
       return "bool";
     case Kind::integer:
+    case Kind::big_integer:
       return "int";
     case Kind::number:
       return "float";

@@ -25,6 +25,7 @@ enum class Kind : std::uint8_t {
   none,
   boolean,
   integer,
+  big_integer,  // an int beyond 64 bits
   number,
   string,
   list,
@@ -47,6 +48,7 @@ struct Object {
   virtual ~Object() = default;
 };
 
+struct BigInteger;
 struct String;
 struct Undefined;
 struct Sequence;
@@ -90,6 +92,7 @@ class Value {
 
   bool boolean() const { return require(Kind::boolean), boolean_; }
   std::int64_t integer() const { return require(Kind::integer), integer_; }
+  const BigInteger& big_integer() const { return get<const BigInteger>(Kind::big_integer); }
   double number() const { return require(Kind::number), number_; }
   const String& string() const { return get<const String>(Kind::string); }
   const Undefined& undefined() const { return get<const Undefined>(Kind::undefined); }
@@ -123,6 +126,12 @@ class Value {
     double number_;
     Object* object_;
   };
+};
+
+// Never one that fits 64 bits; made by big_integer.h.
+struct BigInteger : Object {
+  explicit BigInteger(std::string text) : digits(std::move(text)) {}
+  std::string digits;  // decimal, with a minus where it is negative, without zeros in front
 };
 
 // Valid UTF-8; never changed once made.
