@@ -156,14 +156,19 @@ class Bench {
                    *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
     std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
                 static_cast<int>(model_->config().layers), device_->description().c_str());
-    MOTLEY_TRY_VOID(time_graphs("without adapters", [&] { return runner_->warm_up(); }));
-    MOTLEY_TRY_VOID(trace_first_use(false));
-    MOTLEY_TRY_VOID(time_graphs("with adapters", [&]() -> Result<void> {
-      for (bool more = true; more;) {
-        MOTLEY_TRY(more, runner_->capture_ahead());
+    const auto at_start = [&]() -> Result<std::size_t> {
+      MOTLEY_TRY_VOID(runner_->warm_up());
+      return runner_->graphs();
+    };
+    const auto ahead = [&]() -> Result<std::size_t> {
+      for (std::size_t count = 0;; ++count) {
+        MOTLEY_TRY(const bool more, runner_->capture_ahead());
+        if (!more) return count;
       }
-      return {};
-    }));
+    };
+    MOTLEY_TRY_VOID(time_graphs("at start", at_start));
+    MOTLEY_TRY_VOID(trace_first_use(false));
+    MOTLEY_TRY_VOID(time_graphs("for these adapters", ahead));
     MOTLEY_TRY_VOID(trace_first_use(true));
     std::printf("%5s %8s %-9s %10s %10s %9s %7s\n", "batch", "adapters", "draws", "engine us",
                 "bare us", "added us", "share");
@@ -177,15 +182,13 @@ class Bench {
   }
 
  private:
-  Result<void> time_graphs(std::string_view which, FunctionRef<Result<void>()> capture) {
+  Result<void> time_graphs(std::string_view which, FunctionRef<Result<std::size_t>()> capture) {
     MOTLEY_TRY(const tensor::MemoryInfo before, device_->memory());
-    const std::size_t graphs = runner_->graphs();
     const TimePoint begin = clock_.now();
-    MOTLEY_TRY_VOID(capture());
+    MOTLEY_TRY(const std::size_t graphs, capture());
     MOTLEY_TRY(const tensor::MemoryInfo after, device_->memory());
     std::printf("%d graphs %s in %.2f s, %.0f MB with the kernels' code; the last one in %.2f ms\n",
-                static_cast<int>(runner_->graphs() - graphs), std::string(which).c_str(),
-                seconds(clock_.now() - begin),
+                static_cast<int>(graphs), std::string(which).c_str(), seconds(clock_.now() - begin),
                 static_cast<double>(before.available - after.available) / 1e6,
                 seconds(runner_->capture_time()) * 1e3);
     return {};
@@ -208,7 +211,7 @@ class Bench {
     while (scheduler.waiting() > 0 || sequences_in_prompt(scheduler))
       MOTLEY_TRY_VOID(scheduler.step());
     std::printf("steps around the first use of adapters (%s)\n",
-                foreseen ? "captured ahead" : "nothing captured");
+                foreseen ? "captured for them" : "captured at start, for any");
     const auto join = [&](int first, int end) {
       for (int i = first; i < end; ++i)
         submit_request(scheduler,

@@ -92,9 +92,25 @@ class SlowlyPreparing final : public Executor {
     }
   }
 
+  // Whatever is foreseen takes three pieces of work.
+  void foresee(const lora::SiteSet& sites) override {
+    if (sites_ == sites) return;
+    sites_ = sites;
+    pieces_ = 3;
+  }
+  Result<bool> work_ahead() override {
+    if (pieces_ == 0) return false;
+    if (--pieces_ == 0) ready_.set_value(sites_);
+    return true;
+  }
+  lora::SiteSet wait_until_ready() { return ready_.get_future().get(); }
+
  private:
   FakeExecutor* executor_;
   std::vector<Prepared> held_back_;
+  lora::SiteSet sites_;
+  int pieces_ = 0;
+  std::promise<lora::SiteSet> ready_;
 };
 
 struct EngineWorld {
@@ -231,6 +247,19 @@ TEST(Engine, LoadsReplacesAndUnloads) {
   ASSERT_TRUE(world.unload("a").ok());
   EXPECT_TRUE(world.engine->adapters().empty());
   EXPECT_EQ(world.unload("a").error().code(), ErrorCode::not_found);
+}
+
+// What steps of a new adapter need is made ready while nothing else is to be done, without a
+// request.
+TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
+  EngineWorld world;
+  world.store.put("a", 1, 1);
+  ASSERT_TRUE(world.load("a").ok());
+  EXPECT_EQ(world.slowly.wait_until_ready(), lora::SiteSet(world.store.on_disk("a")));
+  const auto sink = std::make_shared<WaitingSink>();
+  const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
+  ASSERT_TRUE(world.engine->submit(request, sink).ok());
+  EXPECT_EQ(sink->wait().tokens[0], world.expected(request));
 }
 
 TEST(Engine, CancelsWhatRuns) {

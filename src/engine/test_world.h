@@ -265,6 +265,7 @@ class FakeStore final : public AdapterStore {
     done.version = found->second.version;
     done.pages = lora::Pool::pages_of(found->second, pool_->options());
     done.rank = found->second.largest_rank;
+    done.sites = lora::SiteSet(found->second);
     if (job.task == Task::read) return done;
     if (done.version != job.version) {
       done.error = Error(ErrorCode::bad_file, "its content has changed", job.spec.path.string());

@@ -422,7 +422,7 @@ TEST(DevicePool, LaunchesFitTheBatchBehindALargerOne) {
   table->foresee(more);
   EXPECT_FALSE(table->touches(elsewhere)) << "foreseen, and not of this batch";
   EXPECT_TRUE(table->touches({0, Projection::q}));
-  table->widen_to(AdapterClass::wide, 24);
+  table->widen_to(AdapterClass::wide, 24, table->foreseen());
   EXPECT_TRUE(table->touches(elsewhere));
   EXPECT_EQ(table->scope().max_ranks, 512);
   EXPECT_EQ(upload(std::span(alone).first(2)), small) << "behind a captured step";

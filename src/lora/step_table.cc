@@ -181,7 +181,7 @@ void StepTable::foresee(const SiteSet& sites) {
   if (!foreseen_.covers(sites)) foreseen_.include(sites);
 }
 
-void StepTable::widen_to(AdapterClass adapter_class, std::int64_t rows) {
+void StepTable::widen_to(AdapterClass adapter_class, std::int64_t rows, const SiteSet& sites) {
   switch (adapter_class) {
     case AdapterClass::few_labels:
     case AdapterClass::many_labels:
@@ -193,7 +193,7 @@ void StepTable::widen_to(AdapterClass adapter_class, std::int64_t rows) {
       scope_ = {.many_labels = true, .max_terms = max_wide_terms, .max_ranks = limits_.ranks};
       break;
   }
-  sites_ = &foreseen_;
+  sites_ = &sites;
   // The groups of rows are written for every batch of so many rows.
   batch_rows_ = rows;
 }

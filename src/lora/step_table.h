@@ -81,15 +81,16 @@ class StepTable {
   bool replaces(Site site) const { return sites_->has(site, SiteSet::replaced); }
   bool scales(Site site) const { return sites_->has(site, SiteSet::scaled); }
 
-  // Launches are captured once and serve every batch of a class, whichever adapters it has. They
-  // provide for all foreseen sites: those of every adapter that a batch has had, or that foresee()
-  // was told of.
+  // Launches that are captured serve every batch of a class, whichever adapters it has. As a rule
+  // they provide for all foreseen sites: those of every adapter that a batch has had, or that
+  // foresee() was told of.
   void foresee(const SiteSet& sites);
   const SiteSet& foreseen() const { return foreseen_; }
   // The sites of the batch at hand.
   const SiteSet& own_sites() const { return own_sites_; }
-  // The step at hand, of so many rows, provides for all of the class.
-  void widen_to(AdapterClass adapter_class, std::int64_t rows);
+  // The step at hand, of so many rows, provides for all of the class at these sites, which outlive
+  // the step.
+  void widen_to(AdapterClass adapter_class, std::int64_t rows, const SiteSet& sites);
 
   // Rows of a step as kernels take them; labels are the table's own, or others of its batch. All of
   // the table's own rows, with more that have no label behind them, come in groups.
@@ -128,7 +129,7 @@ class StepTable {
   LaunchScope scope_;
   SiteSet own_sites_;
   SiteSet foreseen_;
-  const SiteSet* sites_ = &own_sites_;  // that launches provide for: one of the two above
+  const SiteSet* sites_ = &own_sites_;  // that launches provide for
 };
 
 }  // namespace motley::lora

@@ -125,7 +125,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   }
   if (table_ != nullptr) {
     MOTLEY_TRY_VOID(table_->upload(layout_.adapters(), *stream_));
-    if (key && adapted_) table_->widen_to(*key->adapters, key->rows);
+    if (key && adapted_) table_->widen_to(*key->adapters, key->rows, table_->foreseen());
   } else {
     MOTLEY_CHECK(!adapted_ || !on_gpu(), "a pool for the adapters of steps");
   }
@@ -148,7 +148,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   if (!queued.ok() || !on_gpu()) return queued;
   MOTLEY_TRY_VOID(kernels::cuda_launches());
   if (!missed_ || !options_.capture_in_steps) return {};
-  return capture(*missed_);
+  return capture(*missed_, foreseen());
 }
 
 std::int64_t Runner::max_padded_rows() const {
@@ -167,7 +167,12 @@ Result<void> Runner::warm_up() {
     arena_.rewind(0);
     queue_decode(take_decode_memory());
     MOTLEY_TRY_VOID(kernels::cuda_launches());
-    MOTLEY_TRY_VOID(capture({.rows = graph_rows(rows)}));
+    MOTLEY_TRY_VOID(capture({.rows = graph_rows(rows)}, {}));
+  }
+  if (table_ != nullptr) {
+    for (const lora::SiteSpec& spec : model_->base_view().sites())
+      all_sites_.add(spec.site, lora::SiteSet::touched);
+    for (const GraphKey& key : adapted_keys()) MOTLEY_TRY_VOID(capture(key, all_sites_));
   }
   layout_.clear();
   return stream_->synchronize();
@@ -184,19 +189,31 @@ const Runner::CapturedStep* Runner::find_graph(const GraphKey& key,
   return !key.adapters || known->second.sites.covers(sites) ? &known->second : nullptr;
 }
 
-std::optional<Runner::GraphKey> Runner::missing_graph() const {
-  const lora::SiteSet none;
-  const lora::SiteSet& sites = table_ == nullptr ? none : table_->foreseen();
-  if (missed_ && find_graph(*missed_, sites) == nullptr) return missed_;
-  if (sites.empty() || complete_for_ == sites) return std::nullopt;
+std::vector<Runner::GraphKey> Runner::adapted_keys() const {
+  std::vector<GraphKey> keys;
   for (std::int64_t rows = 1; graph_rows(rows) <= max_padded_rows(); rows = graph_rows(rows) + 1) {
     for (int each = 0; each < lora::adapter_class_count; ++each) {
       const GraphKey key{.rows = graph_rows(rows),
                          .adapters = static_cast<lora::AdapterClass>(each)};
-      const bool occurs =
-          key.adapters != lora::AdapterClass::many_labels || key.rows > kernels::few_labels;
-      if (occurs && find_graph(key, sites) == nullptr) return key;
+      if (key.adapters != lora::AdapterClass::many_labels || key.rows > kernels::few_labels)
+        keys.push_back(key);
     }
+  }
+  return keys;
+}
+
+const lora::SiteSet& Runner::foreseen() const {
+  static const lora::SiteSet none;
+  return table_ == nullptr ? none : table_->foreseen();
+}
+
+std::optional<Runner::GraphKey> Runner::missing_graph() const {
+  const lora::SiteSet& sites = foreseen();
+  if (missed_ && find_graph(*missed_, sites) == nullptr) return missed_;
+  if (sites.empty() || complete_for_ == sites) return std::nullopt;
+  for (const GraphKey& key : adapted_keys()) {
+    const auto known = graphs_.find(key);
+    if (known == graphs_.end() || known->second.sites != sites) return key;
   }
   return std::nullopt;
 }
@@ -205,9 +222,9 @@ Result<bool> Runner::capture_ahead() {
   if (!options_.graphs) return false;
   const std::optional<GraphKey> key = missing_graph();
   if (key) {
-    MOTLEY_TRY_VOID(capture(*key));
-  } else if (table_ != nullptr && complete_for_ != table_->foreseen()) {
-    complete_for_ = table_->foreseen();
+    MOTLEY_TRY_VOID(capture(*key, foreseen()));
+  } else if (complete_for_ != foreseen()) {
+    complete_for_ = foreseen();
   }
   return key.has_value();
 }
@@ -259,9 +276,8 @@ Runner::DecodeMemory Runner::take_decode_memory() {
 
 Result<Tensor> Runner::decode(const std::optional<GraphKey>& key) {
   const DecodeMemory memory = take_decode_memory();
-  const lora::SiteSet none;
   const CapturedStep* const captured =
-      key ? find_graph(*key, table_ == nullptr ? none : table_->own_sites()) : nullptr;
+      key ? find_graph(*key, adapted_ ? table_->own_sites() : foreseen()) : nullptr;
   if (captured != nullptr) {
     MOTLEY_TRY_VOID(captured->graph->launch(*stream_));
     ++graph_launches_;
@@ -272,7 +288,7 @@ Result<Tensor> Runner::decode(const std::optional<GraphKey>& key) {
   return memory.logits;
 }
 
-Result<void> Runner::capture(const GraphKey& key) {
+Result<void> Runner::capture(const GraphKey& key, const lora::SiteSet& sites) {
   const SteadyClock clock;
   const TimePoint begin = clock.now();
   layout_.build({});
@@ -280,8 +296,8 @@ Result<void> Runner::capture(const GraphKey& key) {
   adapted_ = key.adapters.has_value();
   CapturedStep captured;
   if (adapted_) {
-    table_->widen_to(*key.adapters, key.rows);
-    captured.sites = table_->foreseen();
+    table_->widen_to(*key.adapters, key.rows, sites);
+    captured.sites = sites;
   }
   arena_.rewind(0);
   const DecodeMemory memory = take_decode_memory();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/function_ref.h"
@@ -78,14 +79,16 @@ class Runner {
   // An error is the sink's, or the device's end.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
-  // Captures every size that steps of single tokens without adapters have, so that none is captured
-  // while a request waits. Does nothing where steps are not captured.
+  // Captures every size that steps of single tokens have, without adapters and with adapters at any
+  // site, so that none is captured while a request waits. Does nothing where steps are not
+  // captured.
   Result<void> warm_up();
 
   // Adapters that change these sites may come.
   void foresee(const lora::SiteSet& sites);
-  // Captures one step that foreseen adapters may need and that has not been captured; false: there
-  // is none. Launches nothing, so it may run while the GPU computes a step.
+  // Captures one step that foreseen adapters may need and that has not been captured for their
+  // sites and no others; false: there is none. Launches nothing, so it may run while the GPU
+  // computes a step.
   Result<bool> capture_ahead();
   // How long the last capture took.
   Duration capture_time() const { return capture_time_; }
@@ -141,8 +144,11 @@ class Runner {
   const CapturedStep* find_graph(const GraphKey& key, const lora::SiteSet& sites) const;
   // Queues the step as laid out; with a key by its graph, if that is there. Its logits.
   Result<tensor::Tensor> decode(const std::optional<GraphKey>& key);
-  // Captures any step of that key. What was laid out is lost.
-  Result<void> capture(const GraphKey& key);
+  const lora::SiteSet& foreseen() const;
+  // Every size with every class of adapters, the smallest size first.
+  std::vector<GraphKey> adapted_keys() const;
+  // Captures any step of that key, with launches for these sites. What was laid out is lost.
+  Result<void> capture(const GraphKey& key, const lora::SiteSet& sites);
   // The first key without a graph that foreseen adapters may need.
   std::optional<GraphKey> missing_graph() const;
   // Queues a step whose rows all get logits: hidden states, then logits.
@@ -164,7 +170,8 @@ class Runner {
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
   tensor::Buffer choices_memory_;
   tensor::Tensor choices_;
-  bool adapted_ = false;  // the step at hand has adapters
+  bool adapted_ = false;     // the step at hand has adapters
+  lora::SiteSet all_sites_;  // of the model, for factors
   std::map<GraphKey, CapturedStep> graphs_;
   // The last key that a step had no graph for.
   std::optional<GraphKey> missed_;
