@@ -136,14 +136,16 @@ class Maker:
 
     def _answers(self) -> tuple[dict[str | None, list[Line]], dict[str, float]]:
         lines: dict[str | None, list[Line]] = {}
+        moves: dict[str, float] = {}
         names = [None, *(adapter.name for adapter in self.model.adapters)]
         for name, lengths in zip(names, self.model.lengths, strict=False):
             loaded = self._load(torch.float32, name)
             lines[name] = [self._line(loaded, name, length) for length in lengths]
+            if isinstance(loaded, PeftModel):
+                with loaded.disable_adapter():
+                    moves[name] = _mean_difference(loaded, lines[name])
             del loaded
-        base = self._load(torch.float32, None)
-        moves = {name: _mean_difference(base, own) for name, own in lines.items() if name is not None}
-        if moves and min(moves.values()) < MIN_MOVE:
+        if min(moves.values()) < MIN_MOVE:
             raise AssertionError(f"{self.model.name}: adapters move too little: {moves}")
         return lines, moves
 
