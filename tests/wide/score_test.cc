@@ -206,7 +206,7 @@ Answers answers(const WideGolden& golden, bool exact, std::optional<DType> facto
   for (const runner::ScoreLine& line : lines) mixes.push_back(adapters.mixes.at(label_of(line)));
   Answers found{.backends = model->describe_backends()};
   const auto runner = make_runner(*model, *device, lines, *adapters.pool);
-  const auto prompts = runner::score(*runner, lines, mixes, {.top = 0}).value();
+  const auto prompts = runner::score(*runner, lines, mixes, {.top = 1}).value();
   const auto decoded = decode(*runner, lines, mixes);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     found.prompts[label_of(lines[i])].add(lines[i], prompts[i]);

@@ -1,5 +1,6 @@
 #include "wide/values.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -28,6 +29,16 @@ std::int64_t sum_of_fields(std::uint64_t bits) {
   return static_cast<std::int64_t>((bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) +
                                    ((bits >> 32) & 0xFFFF) + (bits >> 48)) -
          mean;
+}
+
+// Each byte scaled to 0 to 16, and 15 where that is 16: the mean is near 8, which stands for zero.
+std::uint32_t packed_codes(std::uint64_t word) {
+  std::uint64_t packed = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::uint64_t octet = (word >> (8 * i)) & 0xFF;
+    packed |= std::min<std::uint64_t>((octet * 16 + 128) >> 8, 15) << (4 * i);
+  }
+  return static_cast<std::uint32_t>(packed);
 }
 
 template <class Element>
@@ -125,7 +136,7 @@ void fill(const Recipe& recipe, std::uint64_t key, std::int64_t first, std::int6
         store(to, i, f8_e4m3::from(product(i), Overflow::saturate));
         break;
       case DType::i32:
-        store(to, i, static_cast<std::uint32_t>(word(key, first + i)));
+        store(to, i, packed_codes(word(key, first + i)));
         break;
       case DType::i64:
         store(to, i, recipe.numbers.at(static_cast<std::size_t>(first + i)));

@@ -29,7 +29,7 @@ struct Recipe {
   std::string name;
   std::vector<std::array<std::int64_t, 2>> ranges;  // [first, last)
   // bf16, and f32 that bf16 holds too: (sum + offset) * scale in float32, rounded to bf16. f8_e4m3:
-  // the same product, rounded once. i32: the lower halves of the words. i64: `numbers`.
+  // the same product, rounded once. i32: eight 4-bit codes of each word. i64: `numbers`.
   DType dtype = DType::bf16;
   tensor::Shape shape;
   std::int64_t offset = 0;

@@ -12,7 +12,7 @@ Config = dict[str, Any]
 
 # A router's logits spread over a few units, so that its choice is clear in most rows.
 _ROUTER_GAIN = {"qwen3_moe": 2.0, "gpt_oss": 2.0, "deepseek_v3": 1.0, "glm4_moe": 1.0}
-# Experts add as much to the hidden state as attention does.
+# Experts add as much to the hidden state as attention does; a routed scale takes its part of that.
 _GAINS = {"q_proj": 1.4, "k_proj": 1.4, "q_b_proj": 1.4, "o_proj": 1.5, "down_proj": 3.0}
 
 
@@ -25,8 +25,10 @@ class Checkpoint:
         self.recipes: list[Recipe] = []
 
     def linear(self, module: str, out: int, inner: int, ranges: tuple[Range, ...]) -> None:
-        deviation = _GAINS.get(module.rpartition(".")[2], 1.0) / math.sqrt(inner)
-        self.recipes += self.weights.linear(module, out, inner, deviation, ranges)
+        gain = _GAINS.get(module.rpartition(".")[2], 1.0)
+        if module.endswith("down_proj"):
+            gain /= self.config.get("routed_scaling_factor", 1.0)
+        self.recipes += self.weights.linear(module, out, inner, gain / math.sqrt(inner), ranges)
 
     def norm(self, module: str, size: int, ranges: tuple[Range, ...] = (), mean: float = 1.0) -> None:
         self.recipes.append(filled(f"{module}.weight", (size,), 0.15 * mean, mean, ranges=ranges))

@@ -27,7 +27,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class PackedInt4(Plain):
-    """compressed-tensors pack-quantized, symmetric: random codes, so that -8 to 7 are all as frequent."""
+    """compressed-tensors pack-quantized, symmetric: codes from -8 to 7, all but those two as frequent."""
 
     group: int
     ignore: tuple[str, ...]
@@ -52,7 +52,7 @@ class PackedInt4(Plain):
         }
 
     def linear(self, module: str, out: int, inner: int, deviation: float, ranges: tuple[Range, ...]) -> list[Recipe]:
-        step = deviation / math.sqrt(21.5)  # the codes' mean square
+        step = deviation / math.sqrt(21.03)  # the codes' mean square
         return [
             Recipe(f"{module}.weight_packed", "I32", (out, inner // 8), ranges),
             filled(f"{module}.weight_scale", (out, inner // self.group), step / 8, step, ranges=ranges),

@@ -19,7 +19,7 @@ class Recipe:
     """Tensors of one shape and kind. Each `{}` of the name runs through its range, the last one fastest."""
 
     name: str
-    dtype: str  # as safetensors names it; I32 holds random bits
+    dtype: str  # as safetensors names it; I32 holds packed 4-bit codes
     shape: tuple[int, ...]
     ranges: tuple[tuple[int, int], ...] = ()  # [first, last)
     offset: int = 0
@@ -36,7 +36,7 @@ class Recipe:
         if self.dtype == "I64":
             return np.array(self.numbers, np.uint64)
         if self.dtype == "I32":
-            return values.bits32(key, count)
+            return values.packed4(key, count)
         if self.dtype == "BF16":
             return values.bf16(key, count, self.offset, self.scale)
         if self.dtype == "F32":
