@@ -130,7 +130,7 @@ def store(scheme: Scheme, plain: Path, folder: Path) -> None:
         stored |= {f"{module}.{part}": value for part, value in parts.items()}
         meant[name] = scheme.meaning(parts)
         if isinstance(scheme, PackedInt4):
-            _compare_with_library(module, parts, meant[name])
+            compare_with_library(module, parts, meant[name])
     save_file(meant, plain / WEIGHTS, metadata={"format": "pt"})
     save_file(dict(sorted(stored.items())), folder / WEIGHTS, metadata={"format": "pt"})
     config = json.loads((plain / "config.json").read_text()) | {"quantization_config": scheme.config()}
@@ -138,7 +138,7 @@ def store(scheme: Scheme, plain: Path, folder: Path) -> None:
     (folder / "generation_config.json").write_bytes((plain / "generation_config.json").read_bytes())
 
 
-def _compare_with_library(module: str, parts: Parts, meaning: torch.Tensor) -> None:
+def compare_with_library(module: str, parts: Parts, meaning: torch.Tensor) -> None:
     """compressed-tensors rounds what it decodes to the type of the scales: float32 ones round nothing."""
     size = meaning.shape[1] // parts["weight_scale"].shape[1]
     decoded = PackedQuantizationCompressor.decompress(

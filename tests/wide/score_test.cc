@@ -1,0 +1,287 @@
+// Models of production widths against Hugging Face and PEFT.
+
+#include "runner/score.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+#include "lora/load.h"
+#include "lora/pool.h"
+#include "model/model.h"
+#include "runner/runner.h"
+#include "score/golden_model.h"
+#include "tensor/device.h"
+#include "wide/wide_golden.h"
+
+namespace motley::wide_tests {
+namespace {
+
+namespace fs = std::filesystem;
+using score_tests::at;
+
+const tensor::DeviceChoice device_choice = tensor::parse_device(MOTLEY_WIDE_DEVICE).value();
+
+// Writing takes seconds, so a process does it once for each model.
+const fs::path& files_of(const WideGolden& golden) {
+  static std::map<fs::path, std::unique_ptr<TemporaryFolder>> written;
+  std::unique_ptr<TemporaryFolder>& folder = written[golden.folder];
+  if (folder == nullptr) {
+    folder = std::make_unique<TemporaryFolder>();
+    ThreadPool threads;
+    golden.write(folder->path(), threads);
+  }
+  return folder->path();
+}
+
+struct Distance {
+  double largest = 0;
+  double sum = 0;
+  std::int64_t count = 0;
+
+  // The tokens that the result has.
+  void add(const runner::ScoreLine& line, const runner::ScoreResult& result) {
+    for (std::size_t t = 1; t < result.token_logprobs.size(); ++t) {
+      const double apart = std::abs(double{result.token_logprobs[t]} - (*line.reference)[t]);
+      // NaN is far from everything.
+      largest = std::isnan(apart) ? INFINITY : std::max(largest, apart);
+      sum += apart;
+      ++count;
+    }
+  }
+  void add(const Distance& other) {
+    largest = std::max(largest, other.largest);
+    sum += other.sum;
+    count += other.count;
+  }
+  double mean() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+};
+
+// By adapter; "base" has none.
+using Distances = std::map<std::string, Distance>;
+
+Distance all_of(const Distances& distances) {
+  Distance all;
+  for (const auto& [name, distance] : distances) all.add(distance);
+  return all;
+}
+
+struct Adapters {
+  std::unique_ptr<lora::Pool> pool;
+  std::map<std::string, lora::Mix> mixes;
+};
+
+Adapters load_adapters(const WideGolden& golden, const model::Model& model, tensor::Device& device,
+                       std::optional<DType> factors) {
+  lora::Pool::Options options{.dtype = factors.value_or(model.activations()),
+                              .experts = model.factor_layout(),
+                              .directory = device.id().kind != tensor::DeviceKind::cpu};
+  std::map<std::string, lora::Adapter> loaded;
+  std::uint64_t pages = 0;
+  for (const auto& [name, files] : golden.adapters) {
+    loaded[name] =
+        lora::load_adapter(files_of(golden) / "adapters" / name, {}, model.base_view()).value();
+    pages += lora::Pool::pages_of(loaded[name], options);
+  }
+  options.bytes = pages * options.page_bytes;
+  Adapters adapters{.pool = lora::Pool::create(device, options).value(),
+                    .mixes = {{"base", lora::Mix()}}};
+  for (const auto& [name, adapter] : loaded) {
+    const std::array part{
+        lora::Mix::Part{.adapter = adapters.pool->load(name, adapter).value(), .scale = 1}};
+    adapters.mixes[name] = lora::Mix::make(part).value();
+  }
+  return adapters;
+}
+
+std::string label_of(const runner::ScoreLine& line) {
+  return line.adapters.empty() ? "base" : line.adapters.front().name;
+}
+
+std::vector<runner::ScoreLine> read_lines(const WideGolden& golden, std::int64_t vocabulary) {
+  std::vector<std::string> names;
+  for (const auto& [name, files] : golden.adapters) names.push_back(name);
+  return runner::read_score_lines(golden.folder / "lines.jsonl",
+                                  {.vocabulary = vocabulary, .adapters = names})
+      .value();
+}
+
+std::unique_ptr<runner::Runner> make_runner(const model::Model& model, tensor::Device& device,
+                                            const std::vector<runner::ScoreLine>& lines,
+                                            lora::Pool& pool) {
+  std::int64_t longest = 0;
+  std::int64_t pages = 0;
+  for (const runner::ScoreLine& line : lines) {
+    const auto tokens = static_cast<std::int64_t>(line.tokens.size());
+    longest = std::max(longest, tokens);
+    pages += runner::KvMemory::pages_for(tokens);
+  }
+  return runner::Runner::create(model, device,
+                                {.max_rows = 512,
+                                 .max_sequences = 32,
+                                 .max_tokens = longest,
+                                 .pages = pages,
+                                 .adapters = &pool,
+                                 .adapter_rank = 48,
+                                 .mix_rank = 48})
+      .value();
+}
+
+float logprob(std::span<const float> logits, std::int32_t token) {
+  const double highest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit} - highest);
+  return static_cast<float>(double{logits[static_cast<std::size_t>(token)]} - highest -
+                            std::log(sum));
+}
+
+// A step for each token is quick on a GPU only: elsewhere the first ones must do.
+const std::size_t max_decoded =
+    device_choice.kind == tensor::DeviceChoice::Kind::cuda ? std::size_t{1} << 20 : 64;
+
+// Every token a step's row of its own, all lines side by side as long as they last.
+std::vector<runner::ScoreResult> decode(runner::Runner& runner,
+                                        const std::vector<runner::ScoreLine>& lines,
+                                        const std::vector<lora::Mix>& mixes) {
+  std::vector<runner::ScoreResult> results(lines.size());
+  std::vector<runner::PageList> pages;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    pages.emplace_back(&runner.kv());
+    results[i].token_logprobs.resize(std::min(lines[i].tokens.size(), max_decoded));
+  }
+  for (std::size_t t = 0;; ++t) {
+    std::vector<runner::Chunk> chunks;
+    std::vector<std::size_t> line_of;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (results[i].token_logprobs.size() < t + 2) continue;
+      pages[i].grow_to(static_cast<std::int64_t>(t) + 1);
+      chunks.push_back({.pages = pages[i].pages(),
+                        .length = static_cast<std::int64_t>(t),
+                        .tokens = std::span(lines[i].tokens).subspan(t, 1),
+                        .mix = mixes[i]});
+      line_of.push_back(i);
+    }
+    if (chunks.empty()) return results;
+    std::size_t next = 0;
+    auto sink = [&](const tensor::Tensor& logits,
+                    std::span<const runner::LogitRow> rows) -> Result<void> {
+      std::vector<float> row(static_cast<std::size_t>(logits.dim(1)));
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        MOTLEY_TRY_VOID(runner.stream().copy(row.data(),
+                                             logits.select(static_cast<std::int64_t>(r)).bytes(),
+                                             row.size() * sizeof(float)));
+        MOTLEY_TRY_VOID(runner.stream().synchronize());
+        const std::size_t line = line_of[next++];
+        results[line].token_logprobs[t + 1] = logprob(row, lines[line].tokens[t + 1]);
+      }
+      return {};
+    };
+    runner.step(chunks, sink).value();
+  }
+}
+
+struct Answers {
+  Distances prompts;  // lines in chunks of up to 512 tokens, all in one mixed batch
+  Distances decoded;  // token by token
+  std::string backends;
+};
+
+Answers answers(const WideGolden& golden, bool exact, std::optional<DType> factors = {}) {
+  const auto device = tensor::open_device(device_choice).value();
+  const auto model =
+      model::Model::load(files_of(golden), *device, {.exact = exact, .factors = factors}).value();
+  const Adapters adapters = load_adapters(golden, *model, *device, factors);
+  const auto lines = read_lines(golden, model->config().vocabulary);
+  std::vector<lora::Mix> mixes;
+  for (const runner::ScoreLine& line : lines) mixes.push_back(adapters.mixes.at(label_of(line)));
+  Answers found{.backends = model->describe_backends()};
+  const auto runner = make_runner(*model, *device, lines, *adapters.pool);
+  const auto prompts = runner::score(*runner, lines, mixes, {.top = 1}).value();
+  const auto decoded = decode(*runner, lines, mixes);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    found.prompts[label_of(lines[i])].add(lines[i], prompts[i]);
+    found.decoded[label_of(lines[i])].add(lines[i], decoded[i]);
+  }
+  return found;
+}
+
+// What Hugging Face's own run in bf16 differs from its float32, in the mean.
+double reference_error(const WideGolden& golden, const std::string& label) {
+  return at(at(golden.golden, "bf16_mean_error"), label).as_number("error").value();
+}
+
+// For the record of a session on a GPU: a line by adapter, and one of all tokens.
+void print(const WideGolden& golden, const std::string& what, Distances distances) {
+  distances["all"] = all_of(distances);
+  for (const auto& [label, distance] : distances)
+    std::printf("wide %s %s %s %s mean %.6f largest %.6f huggingface_bf16 %.6f\n",
+                MOTLEY_WIDE_DEVICE, golden.folder.filename().c_str(), what.c_str(), label.c_str(),
+                distance.mean(), distance.largest, reference_error(golden, label));
+}
+
+void print(const WideGolden& golden, const std::string& what, const Answers& answers) {
+  std::printf("wide %s %s %s experts: %s\n", MOTLEY_WIDE_DEVICE, golden.folder.filename().c_str(),
+              what.c_str(), answers.backends.c_str());
+  print(golden, what + " prompts", answers.prompts);
+  print(golden, what + " decoded", answers.decoded);
+}
+
+class WideScore : public testing::TestWithParam<std::string> {};
+
+TEST_P(WideScore, EqualsTheReferenceInFloat32) {
+  const WideGolden golden(GetParam());
+  const Answers found = answers(golden, true);
+  print(golden, "f32", found);
+  const double tolerance = at(golden.golden, "tolerance").as_number("tolerance").value();
+  EXPECT_LE(all_of(found.prompts).largest, tolerance);
+  EXPECT_LE(all_of(found.decoded).largest, tolerance);
+}
+
+// Random routers decide by little in some rows, and other experts change everything: Hugging Face's
+// error holds as many such rows.
+TEST_P(WideScore, IsAsCloseInBf16AsHuggingFace) {
+  const WideGolden golden(GetParam());
+  const Answers found = answers(golden, false);
+  print(golden, "bf16", found);
+  EXPECT_THAT(found.backends, testing::HasSubstr("_grouped"));
+  const double allowed = 1.15 * reference_error(golden, "all");
+  EXPECT_LE(all_of(found.prompts).mean(), allowed);
+  EXPECT_LE(all_of(found.decoded).mean(), allowed);
+}
+
+// Factors of 8 bits cost a few times what all of bf16 costs. Without its factors an adapter's lines
+// would be as far away as the base's answers are.
+TEST_P(WideScore, StaysCloseWithFp8Pages) {
+  const WideGolden golden(GetParam());
+  const Answers found = answers(golden, false, DType::f8_e4m3);
+  print(golden, "fp8_pages", found);
+  for (const Distances* each : {&found.prompts, &found.decoded}) {
+    for (const auto& [label, distance] : *each) {
+      if (label == "base") continue;
+      const double moved = at(at(golden.golden, "moves"), label).as_number("moves").value();
+      EXPECT_LE(distance.mean(), moved / 4) << label;
+    }
+  }
+}
+
+// What the build names, else all.
+std::vector<std::string> models() {
+  const std::string one = MOTLEY_WIDE_MODEL;
+  return one.empty() ? wide_models() : std::vector{one};
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WideScore, testing::ValuesIn(models()),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace motley::wide_tests
