@@ -54,9 +54,12 @@ std::vector<bf16> code_block(std::uint64_t seed, std::size_t count) {
   return block;
 }
 
-// A place in a block from which so many bytes follow.
+// A place in a block from which so many bytes follow; of small pieces the same in blocks of any
+// size, so that a small model has the same numbers on every device.
 std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<bf16>& block) {
-  const std::size_t room = block.size() * sizeof(bf16) - bytes;
+  constexpr std::size_t least_bytes = least_block * sizeof(bf16);
+  const std::size_t all = block.size() * sizeof(bf16);
+  const std::size_t room = (bytes <= least_bytes ? std::min(all, least_bytes) : all) - bytes;
   return mixed(seed) % (room / alignment + 1) * alignment;
 }
 
