@@ -193,6 +193,7 @@ Result<Config> parse_adapter_config(std::string_view text, std::string_view wher
   MOTLEY_TRY_VOID(reader.patterns(
       "alpha_pattern", config.alpha_pattern,
       [&](const json::Value& value, std::string_view key) { return reader.number(value, key); }));
+  MOTLEY_TRY(config.targets, Targets::parse(**object, where));
   MOTLEY_TRY(config.target_parameters, reader.texts("target_parameters"));
   for (const std::string& target : config.target_parameters) {
     if (target.ends_with("bias")) {
