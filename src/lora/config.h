@@ -4,12 +4,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "base/name_pattern.h"
 #include "base/result.h"
 #include "lora/load.h"
+#include "lora/pattern_list.h"
 #include "lora/targets.h"
 
 namespace motley::lora {
@@ -23,8 +22,8 @@ struct Config {
   double alpha = 0;
   bool rslora = false;
   // In the order of the file: the first that matches wins.
-  std::vector<std::pair<NamePattern, std::int64_t>> rank_pattern;
-  std::vector<std::pair<NamePattern, double>> alpha_pattern;
+  PatternMap<std::int64_t> rank_pattern;
+  PatternMap<double> alpha_pattern;
   Targets targets;
   std::vector<std::string> target_parameters;
   std::vector<std::string> modules_to_save;
