@@ -228,7 +228,7 @@ TEST(MissingModules, AnExpertHasAllNamedParts) {
             "model.layers.2.mlp.experts.2.up_proj, which adapter_config.json names");
 }
 
-// PEFT up to 0.20 reads an expert's number as its layer's.
+// PEFT up to 0.19 reads an expert's number as its layer's.
 TEST(MissingModules, LayersToTransformOfOlderReleasesSelectExperts) {
   const FakeBase base = deepseek();
   Files files(base);

@@ -150,7 +150,7 @@ bool Targets::excludes(std::string_view module) const {
                              [&](const std::string& saved) { return holds_words(module, saved); });
 }
 
-// PEFT up to 0.20 takes the last number of a name for its layer, which is an expert's number where
+// PEFT up to 0.19 takes the last number of a name for its layer, which is an expert's number where
 // experts are modules; later releases take the first. Either is good here.
 bool Targets::in_layers(std::string_view module, ModulePlace place) const {
   if (!by_layer_) return true;
