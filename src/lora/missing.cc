@@ -223,20 +223,12 @@ class Finder {
 
   bool occurs(Site site) const { return occurs_.contains(site); }
   bool kind_occurs(Projection projection) const { return kinds_that_occur_.contains(projection); }
-  bool block_occurs(std::span<const Projection> block) const {
-    return std::ranges::any_of(block, [&](Projection each) { return kind_occurs(each); });
-  }
-
   // A dense block or shared expert that the list names only by a word of the experts' projections,
-  // in a file that has experts and none of it.
+  // in a file that adapts experts alone.
   bool means_experts_alone(Projection projection, std::string_view path) const {
-    for (const std::span<const Projection> block :
-         {std::span<const Projection>(dense_block), std::span<const Projection>(shared_block)}) {
-      if (!holds(block, projection)) continue;
-      return modules_of_experts_ && !block_occurs(block) &&
-             config_.targets.names_by_last_word(path);
-    }
-    return false;
+    if (!holds(dense_block, projection) && !holds(shared_block, projection)) return false;
+    return modules_of_experts_ && std::ranges::all_of(kinds_that_occur_, is_expert) &&
+           config_.targets.names_by_last_word(path);
   }
 
   void check_plain(Site site) {

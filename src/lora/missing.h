@@ -24,7 +24,8 @@ struct Missing {
 //  - routers and expert projections may be absent altogether. One that occurs somewhere occurs in
 //    every selected layer that has it, and an expert that occurs has all named parts;
 //  - with "all-linear" or no list, kinds that occur nowhere are passed over; so is a dense block or
-//    a shared expert where a list names it only by a word that the experts' projections share;
+//    a shared expert that a list names only by a word of the experts' projections, in a file that
+//    adapts experts alone;
 //  - a parameter in target_parameters occurs in every layer that has it.
 // `deltas` is what the units came to.
 Missing find_missing(const Units& units, const std::map<Site, SiteDelta>& deltas,

@@ -250,9 +250,18 @@ TEST(MissingModules, LayersToTransformOfOlderReleasesSelectExperts) {
 TEST(MissingModules, ListsOfExpertsDoNotAskForDenseBlocks) {
   const FakeBase base = deepseek();
   expect_loads(Files(base).all(routed), of_blocks);
+  // Whatever else is adapted says that the list means all that it names.
   Files part(base);
-  part.all(routed).all({Projection::gate, Projection::up});
+  part.all(routed).all(shared).all({Projection::gate, Projection::up});
   expect_missing(part, of_blocks, "model.layers.0.mlp.down_proj");
+  expect_missing(Files(base).all(routed).all(shared), of_blocks,
+                 "model.layers.0.mlp.gate_proj, model.layers.0.mlp.up_proj, "
+                 "model.layers.0.mlp.down_proj");
+  expect_missing(
+      Files(base).all(routed).all(dense).all({Projection::shared_gate, Projection::shared_up}),
+      of_blocks,
+      "model.layers.1.mlp.shared_experts.down_proj, "
+      "model.layers.2.mlp.shared_experts.down_proj");
   expect_missing(Files(base).all(routed),
                  R"(, "target_modules": ["mlp.gate_proj", "up_proj", "down_proj"])",
                  "model.layers.0.mlp.gate_proj");

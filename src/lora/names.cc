@@ -205,7 +205,10 @@ Result<TensorName> parse_tensor_name(std::string_view name) {
 
   const bool of_experts = std::ranges::find(path, "experts") != path.end();
   if (of_experts && words.back().ends_with("bias") && (!ending || ending->part != Part::b_bias)) {
-    return Error(ErrorCode::unsupported, "biases of experts can't be replaced");
+    return Error(
+        ErrorCode::unsupported, "biases of experts can't be replaced", {},
+        "train with bias=lora_only or none (bias=all of PEFT up to 0.20 trains these too), "
+        "or merge the adapter into its base");
   }
   if (words.back() == "e_score_correction_bias") {
     return Error(ErrorCode::unsupported, "the router's correction bias can't be replaced");
