@@ -260,8 +260,8 @@ TEST_P(Golden, TokensAndTopAgree) {
   EXPECT_GT(among_the_top, 0U);
 }
 
-// Every base, adapter and mix of a case has lines for bf16, unless another spelling of it has, or it
-// is loaded with options, which these lines do not carry.
+// Every base, adapter and mix of a case has lines for bf16, unless another spelling of it has, or
+// it is loaded with options, which these lines do not carry.
 TEST_P(Golden, DecidedLinesSpeakForEveryCase) {
   std::set<std::string> labels;
   const auto label_of = [](const json::Value& object) {

@@ -4,8 +4,9 @@
     python tools/check_adapter_files.py --motley build/release/motley [--keep FOLDER]
 
 Needs tools/goldens-requirements.txt in a virtual environment. Another release of PEFT (from 0.18) may stand before it on
-PYTHONPATH; kinds that it does not have are left out. Bases are those of tests/goldens, which transformers 4 reads in part. Prints a line for each file; exit 1 where motley is further than 1e-4 from PEFT, or takes a file that
-lacks a module.
+PYTHONPATH; kinds that it does not have are left out. Bases are those of tests/goldens, which transformers 4 reads in
+part. Prints a line for each file; exit 1 where motley is further than 1e-4 from PEFT, or takes a file that lacks a
+module.
 """
 
 import argparse

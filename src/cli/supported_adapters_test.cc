@@ -223,12 +223,12 @@ class SupportedAdapters : public testing::Test {
  protected:
   // GLM-4.5 has attention with biases, a dense layer, shared experts and a router.
   static void SetUpTestSuite() {
-    untied_ = load_to_inspect(cat(MOTLEY_GOLDENS, "/glm4_moe")).value();
-    tied_ = load_to_inspect(cat(MOTLEY_GOLDENS, "/qwen3")).value();
+    plain_base = load_to_inspect(cat(MOTLEY_GOLDENS, "/glm4_moe")).value();
+    tied_base = load_to_inspect(cat(MOTLEY_GOLDENS, "/qwen3")).value();
   }
   static void TearDownTestSuite() {
-    untied_.reset();
-    tied_.reset();
+    plain_base.reset();
+    tied_base.reset();
   }
 
   // The same kind of module in all layers.
@@ -247,14 +247,14 @@ class SupportedAdapters : public testing::Test {
     if (tied) return {{Projection::embed, Projection::lm_head}};
     std::vector<std::vector<Projection>> groups;
     std::set<Projection> seen;
-    for (const SiteSpec& spec : untied_->model->base_view().sites()) {
+    for (const SiteSpec& spec : plain_base->model->base_view().sites()) {
       if (seen.insert(spec.site.projection).second) groups.push_back({spec.site.projection});
     }
     return groups;
   }
 
-  static inline std::optional<LoadedModel> untied_;
-  static inline std::optional<LoadedModel> tied_;
+  static inline std::optional<LoadedModel> plain_base;
+  static inline std::optional<LoadedModel> tied_base;
 };
 
 TEST_F(SupportedAdapters, EveryCellIsTrue) {
@@ -266,7 +266,7 @@ TEST_F(SupportedAdapters, EveryCellIsTrue) {
     ASSERT_NE(kind, all.end()) << name;
     ASSERT_EQ(cells.size(), 5U) << name;
     const bool tied = name.starts_with("a tied embedding");
-    const lora::BaseView& base = (tied ? tied_ : untied_)->model->base_view();
+    const lora::BaseView& base = (tied ? tied_base : plain_base)->model->base_view();
     // Other types are refused whatever they adapt: one module of each column will do.
     const bool other_type = name.starts_with("peft_type");
     std::set<Column> asked;

@@ -99,7 +99,7 @@ class Spelling {
   // The names that a parameter of a layer's block of experts may have.
   std::vector<std::string> block_parameters(std::int32_t layer, std::string_view rest) const {
     std::set<std::string_view> blocks = {"mlp", names_.moe};
-    if (!experts_.empty()) blocks.insert(experts_.substr(0, experts_.rfind('.')));
+    if (!experts_.empty()) blocks.insert(std::string_view(experts_).substr(0, experts_.rfind('.')));
     std::vector<std::string> names;
     for (const std::string_view block : blocks)
       names.push_back(cat(this->layer(layer), block, ".", rest));
