@@ -30,6 +30,9 @@ void check_config(std::string_view text) {
     const std::int64_t rank = config->rank_of(module);
     MOTLEY_CHECK(rank >= 1 && rank <= motley::lora::max_rank, "a rank that motley has");
     MOTLEY_CHECK(std::isfinite(config->scale_of(module)), "a finite scale");
+    const bool named = config->targets.names(module, {.layer = 1, .expert = 3});
+    MOTLEY_CHECK(!named || config->targets.kind() != motley::lora::Targets::Kind::unknown,
+                 "nothing is named by what can't be run");
   }
 }
 
@@ -45,6 +48,8 @@ void check_names(std::string_view text) {
       MOTLEY_CHECK(!parsed->path.empty(), "a module has a path");
     }
     static_cast<void>(motley::lora::replaced_module_path(name));
+    static_cast<void>(motley::lora::ignored_kind(name));
+    static_cast<void>(motley::lora::whole_tensor_name(name));
     if (end == std::string_view::npos) return;
     text.remove_prefix(end + 1);
   }

@@ -19,6 +19,8 @@ Result<bool> take_option(std::string_view text, AdapterOption& option) {
   constexpr std::string_view orientation = "orientation=";
   if (text == "pinned") {
     option.pinned = true;
+  } else if (text == "partial") {
+    option.load.partial = true;
   } else if (text.starts_with(columns)) {
     MOTLEY_TRY(option.load.b_columns, lora::parse_b_columns(text.substr(columns.size())));
   } else if (text.starts_with(orientation)) {

@@ -9,7 +9,8 @@
 
 namespace motley::cli {
 
-// --adapter NAME=PATH[,pinned][,b-columns=rank-major|expert-major][,orientation=standard|swapped]
+// --adapter NAME=PATH[,pinned][,partial][,b-columns=rank-major|expert-major]
+//           [,orientation=standard|swapped]
 struct AdapterOption {
   std::string name;
   std::filesystem::path path = {};

@@ -124,15 +124,31 @@ struct AdapterKind {
   std::string_view head;
   std::string_view mixed;
 };
+// A test loads an adapter for each cell.
 constexpr std::array adapter_kinds = {
     AdapterKind{"LoRA, rsLoRA, ranks and alphas by pattern", "yes", "yes", "yes", "yes", "yes"},
+    AdapterKind{"started by EVA, MiCA, orthogonal or Gaussian", "yes", "yes", "yes", "yes", "yes"},
+    AdapterKind{"factors on parameters (target_parameters)", "yes", "yes", "no", "yes", "yes"},
     AdapterKind{"factors that all experts share", "", "yes", "", "", "yes"},
-    AdapterKind{"a bias behind B", "yes", "no", "no", "yes", "yes"},
+    AdapterKind{"a tied embedding and head (ensure_weight_tying)", "", "", "yes", "yes", "yes"},
+    AdapterKind{"VeLoRA", "yes", "yes", "", "yes", "yes"},
+    AdapterKind{"MonteCLoRA", "yes", "yes", "", "yes", "yes"},
+    AdapterKind{"a bias behind B (lora_bias)", "yes", "no", "no", "yes", "yes"},
     AdapterKind{"DoRA", "yes", "no", "no", "yes", "no"},
+    AdapterKind{"the base's biases (bias=all, lora_only)", "yes", "no", "no", "yes", "no"},
     AdapterKind{"whole weights (modules_to_save)", "no", "no", "yes", "yes", "no"},
-    AdapterKind{"PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA", "no", "no", "no", "no", "no"},
-    AdapterKind{"LoHa, LoKr, OFT, VeRA, IA3, AdaLoRA, activated LoRA", "no", "no", "no", "no",
-                "no"}};
+    AdapterKind{"rows of tables (trainable_token_indices)", "", "", "no", "no", "no"},
+    AdapterKind{"PiSSA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"OLoRA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"CorDA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"LoRA-GA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"LoftQ", "no", "no", "no", "no", "no"},
+    AdapterKind{"activated LoRA (alora_invocation_tokens)", "no", "no", "no", "no", "no"},
+    AdapterKind{"QA-LoRA (use_qalora)", "no", "no", "no", "no", "no"},
+    AdapterKind{"BD-LoRA (use_bdlora)", "no", "no", "no", "no", "no"},
+    AdapterKind{"KaSA (kasa_config)", "no", "no", "no", "no", "no"},
+    AdapterKind{"Arrow (arrow_config)", "no", "no", "no", "no", "no"},
+    AdapterKind{"repeated layers (layer_replication)", "no", "no", "no", "no", "no"}};
 
 std::string adapters_table() {
   std::string text = row({"kind", "attention, dense blocks, shared experts, router", "experts",
@@ -141,10 +157,60 @@ std::string adapters_table() {
   for (const AdapterKind& each : adapter_kinds)
     text += row({std::string(each.kind), std::string(each.dense), std::string(each.experts),
                  std::string(each.embedding), std::string(each.head), std::string(each.mixed)});
+  for (const std::string_view type : other_peft_types())
+    text += row({cat("peft_type ", type), "no", "no", "no", "no", "no"});
   return text;
 }
 
 }  // namespace
+
+std::span<const std::string_view> other_peft_types() {
+  static constexpr std::string_view types[] = {"ADALORA",
+                                               "ADAMSS",
+                                               "ADAPTION_PROMPT",
+                                               "BEFT",
+                                               "BOFT",
+                                               "C3A",
+                                               "CARTRIDGE",
+                                               "CPT",
+                                               "DEFT",
+                                               "DELORA",
+                                               "FOURIERFT",
+                                               "FROD",
+                                               "GLORA",
+                                               "GRALORA",
+                                               "HIRA",
+                                               "HRA",
+                                               "IA3",
+                                               "LILY",
+                                               "LN_TUNING",
+                                               "LOHA",
+                                               "LOKR",
+                                               "MISS",
+                                               "MULTITASK_PROMPT_TUNING",
+                                               "OFT",
+                                               "OSF",
+                                               "PEANUT",
+                                               "POLY",
+                                               "PREFIX_TUNING",
+                                               "PROMPT_TUNING",
+                                               "PSOFT",
+                                               "PVERA",
+                                               "P_TUNING",
+                                               "RANDLORA",
+                                               "ROAD",
+                                               "SHADOW",
+                                               "SHIRA",
+                                               "SUPERTUNING",
+                                               "TINYLORA",
+                                               "TRAINABLE_TOKENS",
+                                               "UNILORA",
+                                               "VBLORA",
+                                               "VERA",
+                                               "WAVEFT",
+                                               "XLORA"};
+  return types;
+}
 
 std::string supported_tables() {
   using tensor::DeviceKind;

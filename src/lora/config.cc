@@ -70,18 +70,16 @@ class Reader {
 
   // Calls read(value, place) for each member of an object of patterns.
   template <class Number, class Read>
-  Result<void> patterns(std::string_view key, std::vector<std::pair<NamePattern, Number>>& into,
-                        Read read) const {
+  Result<void> patterns(std::string_view key, PatternMap<Number>& into, Read read) const {
     const json::Value* value = find(key);
     if (value == nullptr) return {};
     auto object = value->as_object(place(key));
     if (!object.ok()) return std::move(object).error().as(ErrorCode::bad_file);
     for (const json::Member& member : (*object)->members()) {
       const std::string inner = cat(key, ", ", quote(member.key));
-      auto pattern = NamePattern::compile(member.key);
-      if (!pattern.ok()) return std::move(pattern).error().within(place(key));
       MOTLEY_TRY(const Number number, read(member.value, inner));
-      into.emplace_back(std::move(*pattern), number);
+      auto added = into.add(member.key, number);
+      if (!added.ok()) return std::move(added).error().within(place(key));
     }
     return {};
   }
@@ -145,19 +143,13 @@ Result<void> refuse_kinds(const Reader& reader) {
 }  // namespace
 
 std::int64_t Config::rank_of(std::string_view module) const {
-  for (const auto& [pattern, value] : rank_pattern) {
-    if (pattern.matches_end(module)) return value;
-  }
-  return rank;
+  const std::int64_t* own = rank_pattern.find(module);
+  return own == nullptr ? rank : *own;
 }
 
 float Config::scale_of(std::string_view module) const {
-  double numerator = alpha;
-  for (const auto& [pattern, value] : alpha_pattern) {
-    if (!pattern.matches_end(module)) continue;
-    numerator = value;
-    break;
-  }
+  const double* own = alpha_pattern.find(module);
+  const double numerator = own == nullptr ? alpha : *own;
   const auto r = static_cast<double>(rank_of(module));
   return static_cast<float>(numerator / (rslora ? std::sqrt(r) : r));
 }
@@ -193,6 +185,7 @@ Result<Config> parse_adapter_config(std::string_view text, std::string_view wher
   MOTLEY_TRY_VOID(reader.patterns(
       "alpha_pattern", config.alpha_pattern,
       [&](const json::Value& value, std::string_view key) { return reader.number(value, key); }));
+  MOTLEY_TRY(config.targets, Targets::parse(**object, where));
   MOTLEY_TRY(config.target_parameters, reader.texts("target_parameters"));
   for (const std::string& target : config.target_parameters) {
     if (target.ends_with("bias")) {

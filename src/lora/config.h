@@ -4,17 +4,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "base/name_pattern.h"
 #include "base/result.h"
 #include "lora/load.h"
+#include "lora/pattern_list.h"
+#include "lora/targets.h"
 
 namespace motley::lora {
 
-// What adapter_config.json says that matters for inference. Which modules are adapted is not among
-// it: the tensors of the file are the truth of that.
+// What adapter_config.json says that matters for inference. Which modules are adapted is what the
+// tensors of the file say; `targets` serves to notice what is missing.
 struct Config {
   enum class Bias : std::uint8_t { none, all, lora_only };
 
@@ -22,8 +22,9 @@ struct Config {
   double alpha = 0;
   bool rslora = false;
   // In the order of the file: the first that matches wins.
-  std::vector<std::pair<NamePattern, std::int64_t>> rank_pattern;
-  std::vector<std::pair<NamePattern, double>> alpha_pattern;
+  PatternMap<std::int64_t> rank_pattern;
+  PatternMap<double> alpha_pattern;
+  Targets targets;
   std::vector<std::string> target_parameters;
   std::vector<std::string> modules_to_save;
   Bias bias = Bias::none;

@@ -41,6 +41,13 @@ Error missing_site(const Unit::Item& item, const Module& module, const SiteIndex
                     "load it over the base that it was trained on");
 }
 
+Error replaced_module(const Unit::Item& item, std::string_view path) {
+  return unsupported_tensor(
+      item, cat("the module ", quote(path), " is replaced: only the embedding and the head can be"),
+      "give it factors (target_modules or target_parameters) in place of modules_to_save, or merge "
+      "the adapter into its base");
+}
+
 // Whether a module can have such a part at all.
 Result<void> check_part(const Unit::Item& item, const TensorName& name, const Config& config) {
   const Projection projection = name.module.site.projection;
@@ -75,11 +82,7 @@ Result<void> check_part(const Unit::Item& item, const TensorName& name, const Co
         return bad_tensor(item, "a magnitude, and adapter_config.json does not say use_dora");
       return {};
     case Part::weight:
-      if (!table) {
-        return unsupported_tensor(item, cat("the module ", quote(name.path),
-                                            " is replaced: only the embedding and the "
-                                            "head can be"));
-      }
+      if (!table) return replaced_module(item, name.path);
       return {};
     case Part::bias:
       if (embedding) return bad_tensor(item, "an embedding has no bias");
@@ -92,14 +95,53 @@ Result<void> check_part(const Unit::Item& item, const TensorName& name, const Co
   return {};
 }
 
-Result<TensorName> understand(const Unit::Item& item, const Config& config,
+// Numbers as float32, of a tensor that has them.
+std::optional<std::vector<float>> widened(const tensor::ConstTensor& tensor) {
+  const DType dtype = tensor.dtype();
+  if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) return std::nullopt;
+  std::vector<float> numbers(static_cast<std::size_t>(tensor.elements()));
+  tensor::widen(dtype, tensor.bytes(), 0, numbers);
+  return numbers;
+}
+
+bool equal(const tensor::ConstTensor& one, const tensor::ConstTensor& other) {
+  if (one.shape() != other.shape()) return false;
+  const auto left = widened(one);
+  return left.has_value() && left == widened(other);
+}
+
+// The base's tensor of that name, which may stand for a block that two releases call differently.
+std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string_view name) {
+  if (name.empty()) return std::nullopt;
+  if (auto found = base.file_tensor(name)) return found;
+  const std::string_view block = base.block_names().moe;
+  for (const auto& [from, to] :
+       {std::pair(std::string_view("mlp"), block), std::pair(block, std::string_view("mlp"))}) {
+    const std::size_t at = name.find(cat(".", from, "."));
+    if (at == std::string_view::npos) continue;
+    std::string other(name);
+    if (auto found = base.file_tensor(other.replace(at + 1, from.size(), to))) return found;
+  }
+  return std::nullopt;
+}
+
+// Whether a tensor is the base's own, written once more: some tools copy norms, biases and routers.
+// Tables are compared where they are read.
+bool copies_base(const Unit::Item& item, const BaseView& base) {
+  const std::string name = whole_tensor_name(item.name());
+  if (name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight")) return false;
+  const auto original = base_tensor(base, name);
+  return original && equal(item.tensor(), *original);
+}
+
+Result<TensorName> understand(const Unit::Item& item, const Config& config, const BaseView& base,
                               const SiteIndex& sites) {
   auto name = parse_tensor_name(item.name());
   if (!name.ok()) {
     const std::string replaced = replaced_module_path(item.name());
-    if (!replaced.empty() && names_module(config.modules_to_save, replaced)) {
-      return unsupported_tensor(item, cat("the module ", quote(replaced),
-                                          " is replaced: only the embedding and the head can be"));
+    if (!replaced.empty() && (names_module(config.modules_to_save, replaced) ||
+                              base_tensor(base, whole_tensor_name(item.name())))) {
+      return replaced_module(item, replaced);
     }
     return std::move(name).error().within(place_of(item));
   }
@@ -110,25 +152,54 @@ Result<TensorName> understand(const Unit::Item& item, const Config& config,
     return bad_tensor(item, cat("expert ", module.expert, " is beyond the base's ", spec->experts,
                                 " experts of a layer"));
   }
+  const bool whole = name->part == Part::weight || name->part == Part::bias;
+  if (whole && module.site.layer >= 0 && names_module(config.modules_to_save, name->path))
+    return replaced_module(item, name->path);
   MOTLEY_TRY_VOID(check_part(item, *name, config));
   return name;
 }
 
 }  // namespace
 
-Result<Units> gather(const tensor::Checkpoint& file, const Config& config, const SiteIndex& sites) {
-  Units units;
+namespace {
+
+// A second tensor of the same part of a module: good where it is a saved module's equal twin.
+Result<void> check_twin(const Unit::Item& item, const Unit::Item& other, bool saved_copy) {
+  if (!saved_copy) return bad_tensor(item, cat("means the same as tensor ", quote(other.name())));
+  if (equal(item.tensor(), other.tensor())) return {};
+  return bad_tensor(item, cat("differs from tensor ", quote(other.name()),
+                              ", and both stand for the saved module"));
+}
+
+}  // namespace
+
+Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
+                        const SiteIndex& sites) {
+  Gathered gathered;
   for (const Unit::Item& item : file.items()) {
-    MOTLEY_TRY(TensorName name, understand(item, config, sites));
+    if (const std::string_view kind = ignored_kind(item.name()); !kind.empty()) {
+      gathered.ignored.push_back(cat(kind, " (", item.name(), ")"));
+      continue;
+    }
+    gathered.biases =
+        gathered.biases || (item.name().ends_with("bias") && !item.name().ends_with("lora_B.bias"));
+    if (copies_base(item, base)) {
+      ++gathered.copies;
+      continue;
+    }
+    MOTLEY_TRY(TensorName name, understand(item, config, base, sites));
     const DType dtype = item.entry->dtype;
     if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
       return unsupported_tensor(item, cat("numbers of type ", motley::name(dtype)),
                                 "save the adapter as F32, F16 or BF16");
     }
-    Unit& unit = units[name.module];
+    Unit& unit = gathered.units[name.module];
     const Unit::Item*& slot = unit.parts[static_cast<std::size_t>(name.part)];
     if (slot != nullptr) {
-      return bad_tensor(item, cat("means the same as tensor ", quote(slot->name())));
+      const bool saved =
+          name.saved_copy || slot->name().find(".modules_to_save.") != std::string::npos;
+      MOTLEY_TRY_VOID(check_twin(item, *slot, saved));
+      continue;
     }
     slot = &item;
     unit.module = name.module;
@@ -136,7 +207,7 @@ Result<Units> gather(const tensor::Checkpoint& file, const Config& config, const
     // One spelling is as good as the other; the factors' decides.
     if (unit.path.empty() || name.part == Part::a) unit.path = std::move(name.path);
   }
-  return units;
+  return gathered;
 }
 
 Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns) {

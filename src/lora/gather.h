@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "lora/adapter.h"
@@ -49,9 +50,19 @@ std::string place_of(const Unit::Item& item);
 Error bad_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 Error unsupported_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 
-// Every tensor of the file in its unit. Names that mean nothing, modules that the base lacks, parts
-// that a module can't have, and tensors that are not floating-point numbers are errors.
-Result<Units> gather(const tensor::Checkpoint& file, const Config& config, const SiteIndex& sites);
+// What a file holds.
+struct Gathered {
+  Units units;
+  std::vector<std::string> ignored;  // what it is and where, of tensors that say nothing here
+  std::size_t copies = 0;            // whole tensors that equal the base's, which replace nothing
+  bool biases = false;               // whether there are biases in place of the base's, even equal
+};
+
+// Every tensor of the file in its unit, or known to say nothing. Names that mean nothing, modules
+// that the base lacks, parts that a module can't have, and tensors that are not floating-point
+// numbers are errors.
+Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
+                        const SiteIndex& sites);
 
 // All numbers of a tensor in its own order, as rows x columns; a number that is not finite is an
 // error.

@@ -11,6 +11,7 @@
 #include "lora/builder.h"
 #include "lora/config.h"
 #include "lora/gather.h"
+#include "lora/missing.h"
 #include "tensor/checkpoint.h"
 
 namespace motley::lora {
@@ -76,6 +77,53 @@ void drop_unused(Adapter& adapter) {
   });
 }
 
+// Some of many names, and how many more there are.
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  if (names.size() <= shown) return join(names);
+  return cat(join(std::vector(names.begin(), names.begin() + shown)), " and ", names.size() - shown,
+             " more");
+}
+
+void note_what_says_nothing(const std::filesystem::path& folder, const Gathered& gathered) {
+  if (gathered.copies > 0)
+    log::info("adapter.copies_of_base", {{"path", folder.string()}, {"tensors", gathered.copies}});
+  if (gathered.ignored.empty()) return;
+  log::info("adapter.tensors_ignored",
+            {{"path", folder.string()}, {"tensors", shortened(gathered.ignored)}});
+}
+
+// Whether biases of adapted modules were trained and the file has none.
+bool lost_biases(const Gathered& gathered, const Config& config, const BaseView& base) {
+  if (config.bias != Config::Bias::lora_only || gathered.biases) return false;
+  return std::ranges::any_of(gathered.units, [&](const auto& entry) {
+    const Unit& unit = entry.second;
+    return unit.part(Part::a) != nullptr && base.file_tensor(cat(unit.path, ".bias")).has_value();
+  });
+}
+
+// What the configuration names and the file lacks.
+Result<void> check_missing(const std::filesystem::path& folder, const Missing& missing,
+                           bool partial) {
+  if (!missing.kinds.empty()) {
+    log::info("adapter.kinds_absent",
+              {{"path", folder.string()}, {"modules", shortened(missing.kinds)}});
+  }
+  if (missing.modules.empty()) return {};
+  const std::string names = shortened(missing.modules);
+  if (!partial) {
+    return Error(ErrorCode::bad_file,
+                 cat("has no factors of ", names, ", which ", config_name, " names"),
+                 "adapter_model.safetensors",
+                 "save the adapter whole, or give partial with it (NAME=PATH,partial): what is "
+                 "missing is then taken as zero");
+  }
+  log::warning(
+      "adapter.partial",
+      {{"path", folder.string()}, {"missing", missing.modules.size()}, {"modules", names}});
+  return {};
+}
+
 Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
                       const BaseView& base) {
   MOTLEY_TRY(const Config config, read_config(folder));
@@ -83,16 +131,28 @@ Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& op
   MOTLEY_TRY(const tensor::Checkpoint file,
              tensor::Checkpoint::open(folder, "adapter_model", FileAccess::copied));
   const SiteIndex sites(base);
-  MOTLEY_TRY(const Units units, gather(file, config, sites));
+  MOTLEY_TRY(const Gathered gathered, gather(file, config, base, sites));
+  const Units& units = gathered.units;
   Builder builder(config, options, base, sites);
   MOTLEY_TRY_VOID(build_plain(builder, units));
   MOTLEY_TRY_VOID(build_experts(builder, units));
+  MOTLEY_TRY_VOID(
+      check_missing(folder, find_missing(units, builder.deltas, config, base), options.partial));
 
   Adapter& adapter = builder.adapter;
   for (auto& [site, delta] : builder.deltas) {
     for (const Factors& factors : delta.factors)
       adapter.largest_rank = std::max(adapter.largest_rank, factors.rank);
     adapter.sites.push_back(std::move(delta));
+  }
+  note_what_says_nothing(folder, gathered);
+  if (lost_biases(gathered, config, base)) {
+    log::warning("adapter.biases_lost",
+                 {{"path", folder.string()},
+                  {"bias", "lora_only"},
+                  {"note",
+                   "the file has no biases: PEFT up to 0.20 trains them and does not save "
+                   "them. The base's are taken; train with bias=none or PEFT 0.21"}});
   }
   drop_unused(adapter);
   adapter.version = hash_content(adapter);

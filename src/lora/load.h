@@ -19,6 +19,8 @@ enum class Orientation : std::uint8_t { automatic, standard, swapped };
 struct LoadOptions {
   BColumns b_columns = BColumns::automatic;
   Orientation orientation = Orientation::automatic;
+  // Modules that the configuration names and the file lacks are taken as zero, with a warning.
+  bool partial = false;
 };
 
 // "rank-major", "expert-major"; "standard", "swapped".

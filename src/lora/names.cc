@@ -190,6 +190,7 @@ Result<TensorName> parse_tensor_name(std::string_view name) {
   if (ending) path.resize(path.size() - ending->words);
 
   TensorName result;
+  result.saved_copy = name.find(".modules_to_save.") != std::string_view::npos;
   // "experts.base_layer.lora_A" nests two parameters; elsewhere base_layer is only a wrapper.
   const bool factors = ending && (ending->part == Part::a || ending->part == Part::b ||
                                   ending->part == Part::b_bias || ending->part == Part::magnitude);
@@ -204,7 +205,10 @@ Result<TensorName> parse_tensor_name(std::string_view name) {
 
   const bool of_experts = std::ranges::find(path, "experts") != path.end();
   if (of_experts && words.back().ends_with("bias") && (!ending || ending->part != Part::b_bias)) {
-    return Error(ErrorCode::unsupported, "biases of experts can't be replaced");
+    return Error(
+        ErrorCode::unsupported, "biases of experts can't be replaced", {},
+        "train with bias=lora_only or none (bias=all of PEFT up to 0.20 trains these too), "
+        "or merge the adapter into its base");
   }
   if (words.back() == "e_score_correction_bias") {
     return Error(ErrorCode::unsupported, "the router's correction bias can't be replaced");
@@ -223,6 +227,26 @@ Result<TensorName> parse_tensor_name(std::string_view name) {
   }
   result.module = *module;
   return result;
+}
+
+std::string_view ignored_kind(std::string_view name) {
+  for (const std::string_view word : split(name)) {
+    // PEFT keeps the base's table beside a saved one.
+    if (word == "original_module") return "the base's own copy of a saved module";
+    // Both shape gradients or noise of training; A and B are whole without them.
+    if (word.starts_with("lora_velora")) return "VeLoRA's projection";
+    if (word.starts_with("lora_monteclora")) return "MonteCLoRA's sampler";
+  }
+  return {};
+}
+
+std::string whole_tensor_name(std::string_view name) {
+  std::vector<std::string_view> words = cleaned(name);
+  std::erase(words, "base_layer");
+  for (const std::string_view word : words) {
+    if (word.starts_with("lora_") || word == "token_adapter") return {};
+  }
+  return joined(words);
 }
 
 std::string replaced_module_path(std::string_view name) {

@@ -51,12 +51,21 @@ struct TensorName {
   // Patterns are matched against it.
   std::string path;
   bool in_base_layer = false;  // .base_layer. stood in the name where nesting did not ask for it
+  bool saved_copy = false;     // .modules_to_save. stood in the name
 };
 
 // Understands a tensor's name. `bad_file` for names that mean nothing here, `unsupported` for whole
 // tensors of modules that can't be replaced and for biases of experts. Whether the model has the
 // site is not asked.
 Result<TensorName> parse_tensor_name(std::string_view name);
+
+// What a tensor is that says nothing about the adapter's numbers: "VeLoRA's projection", say. Empty
+// for every other tensor.
+std::string_view ignored_kind(std::string_view name);
+
+// The name that a whole tensor of the base has there, without PEFT's prefixes and wrappers; empty
+// for tensors of adapters.
+std::string whole_tensor_name(std::string_view name);
 
 // The path of a replaced module that is none of ours, for messages; empty where the name is not
 // that of a whole weight.

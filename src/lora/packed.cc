@@ -107,12 +107,29 @@ std::optional<std::array<int, 3>> parse_version(std::string_view text) {
 }
 
 // Releases up to 0.18 took the first dimension of a parameter for its inputs, unless the module
-// said that it is stored transposed; 0.19.0 exchanged both kinds; 0.19.1 and later none.
+// is stored transposed; 0.19.0 exchanged both kinds. Later ones exchange none, but learn from
+// transformers 5 alone that a module is transposed, and the file does not name transformers.
 std::optional<bool> swapped_by_version(std::string_view text, bool transposed) {
   const auto version = parse_version(text);
   if (!version) return std::nullopt;
   if (*version < std::array{0, 19, 0}) return !transposed;
-  return *version == std::array{0, 19, 0};
+  if (*version == std::array{0, 19, 0}) return true;
+  if (transposed) return std::nullopt;
+  return false;
+}
+
+Error unknown_orientation(const Packed& packed, std::string_view version, bool transposed) {
+  if (parse_version(version)) {
+    return bad_tensor(packed.a(),
+                      cat("is square, and PEFT ", version, " does not say which way it lies"),
+                      "give orientation= with the adapter: made with transformers 4: swapped, "
+                      "5: standard");
+  }
+  return bad_tensor(packed.a(),
+                    "is square, and no peft_version in adapter_config.json says which way it lies",
+                    cat("give orientation=standard or orientation=swapped with the adapter; a file "
+                        "of PEFT 0.17, which wrote no peft_version, is ",
+                        transposed ? "standard" : "swapped"));
 }
 
 // One answer for the whole file: shapes where they tell, then the user, then the writer's version.
@@ -140,12 +157,11 @@ Result<bool> find_orientation(const std::vector<Packed>& all, const Builder& bui
     return is_swapped;
   }
   if (told != Orientation::automatic) return told == Orientation::swapped;
-  const auto by_version =
-      swapped_by_version(builder.config.peft_version, builder.base.experts_transposed());
+  const std::string& version = builder.config.peft_version;
+  const bool transposed = builder.base.experts_transposed();
+  const auto by_version = swapped_by_version(version, transposed);
   if (by_version) return *by_version;
-  return bad_tensor(all.front().a(),
-                    "is square, and no peft_version in adapter_config.json says which way it lies",
-                    "give orientation=standard or orientation=swapped with the adapter");
+  return unknown_orientation(all.front(), version, transposed);
 }
 
 Result<void> unpack(Builder& builder, const Packed& packed, bool swapped, bool expert_major) {

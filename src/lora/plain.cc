@@ -175,8 +175,14 @@ Result<void> build_plain(Builder& builder, const Units& units) {
   if (builder.config.ties_weights && builder.base.tied_embeddings() &&
       adapted(embed) != adapted(head)) {
     return Error(ErrorCode::unsupported,
-                 "ensure_weight_tying with factors of the embedding or the head alone",
-                 "adapter_config.json", "save both");
+                 cat("ensure_weight_tying with factors of the ",
+                     adapted(embed) ? "embedding" : "head", " alone"),
+                 "adapter_config.json",
+                 adapted(embed)
+                     ? "PEFT 0.18 ties no head that is not targeted: target lm_head too, or train "
+                       "with PEFT 0.19 or later"
+                     : "PEFT 0.18 ties no embedding that is not targeted: target embed_tokens too, "
+                       "or train with PEFT 0.19 or later");
   }
   return {};
 }

@@ -3,11 +3,13 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "tensor/tensor.h"
 
 namespace motley::lora {
 
@@ -59,6 +61,13 @@ struct SiteSpec {
   int experts = 0;  // 0: not an expert projection
 };
 
+// What a family calls the modules that others call otherwise, as names in adapter files have them.
+struct BlockNames {
+  std::string_view moe = "mlp";  // layers.N.<moe>.experts; every family's is mlp in transformers 5
+  std::string_view router = "gate";
+  std::string_view shared_expert = "shared_experts";
+};
+
 // The base model as adapters see it: its sites, and its numbers where a formula needs them (DoRA).
 class BaseView {
  public:
@@ -72,6 +81,12 @@ class BaseView {
   // 2i + 1 is up i), as gpt-oss does. Adapter files follow their base in both.
   virtual bool experts_transposed() const = 0;
   virtual bool gate_up_interleaved() const = 0;
+
+  virtual BlockNames block_names() const { return {}; }
+
+  // A tensor of the base's files by its name there, as long as the base lives; none where they have
+  // no such tensor, or the base comes from no files.
+  virtual std::optional<tensor::ConstTensor> file_tensor(std::string_view) const { return {}; }
 
   // The head is the embedding's own table: what replaces one replaces the other.
   virtual bool tied_embeddings() const = 0;

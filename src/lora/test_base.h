@@ -30,7 +30,20 @@ class FakeBase : public BaseView {
   // Expert e's rows follow those of expert e - 1.
   void set(Site site, std::vector<float> weight) { weights_[site] = std::move(weight); }
 
+  void set_file_tensor(const std::string& tensor_name, const std::vector<std::int64_t>& dims,
+                       std::vector<float> numbers) {
+    file_tensors_[tensor_name] = {tensor::Shape::make(dims).value(), std::move(numbers)};
+  }
+
   std::span<const SiteSpec> sites() const override { return specs_; }
+  BlockNames block_names() const override { return names; }
+  std::optional<tensor::ConstTensor> file_tensor(std::string_view tensor_name) const override {
+    const auto found = file_tensors_.find(tensor_name);
+    if (found == file_tensors_.end()) return std::nullopt;
+    const auto& [shape, numbers] = found->second;
+    return tensor::ConstTensor(reinterpret_cast<const std::byte*>(numbers.data()), DType::f32,
+                               shape);
+  }
   bool experts_transposed() const override { return transposed; }
   bool gate_up_interleaved() const override { return interleaved; }
   bool tied_embeddings() const override { return tied; }
@@ -49,6 +62,7 @@ class FakeBase : public BaseView {
     }
   }
 
+  BlockNames names;
   bool transposed = false;
   bool interleaved = false;
   bool tied = false;
@@ -56,6 +70,7 @@ class FakeBase : public BaseView {
  private:
   std::vector<SiteSpec> specs_;
   std::map<Site, std::vector<float>> weights_;
+  std::map<std::string, std::pair<tensor::Shape, std::vector<float>>, std::less<>> file_tensors_;
 };
 
 // A model of `layers` equal layers: attention of width `hidden`, experts.

@@ -10,7 +10,8 @@ namespace {
 
 class ModelBaseView final : public lora::BaseView {
  public:
-  explicit ModelBaseView(const Model& model) : config_(&model.config()) {
+  explicit ModelBaseView(const Model& model)
+      : config_(&model.config()), checkpoint_(model.checkpoint()) {
     const auto add = [this](const Linear& linear) {
       add_weights(linear.site, std::span(&linear.host_weight(), 1), 0);
     };
@@ -29,6 +30,16 @@ class ModelBaseView final : public lora::BaseView {
   std::span<const lora::SiteSpec> sites() const override { return specs_; }
   bool experts_transposed() const override { return config_->naming.experts_transposed; }
   bool gate_up_interleaved() const override { return config_->naming.experts_transposed; }
+  lora::BlockNames block_names() const override {
+    const Naming& naming = config_->naming;
+    return {
+        .moe = naming.moe_block, .router = naming.router, .shared_expert = naming.shared_expert};
+  }
+  std::optional<tensor::ConstTensor> file_tensor(std::string_view name) const override {
+    const auto* item = checkpoint_ == nullptr ? nullptr : checkpoint_->find(name);
+    if (item == nullptr) return std::nullopt;
+    return item->tensor();
+  }
   bool tied_embeddings() const override { return config_->tied_embeddings; }
 
   void rows(lora::Site site, int expert, std::int64_t begin, std::int64_t end,
@@ -78,6 +89,7 @@ class ModelBaseView final : public lora::BaseView {
   }
 
   const Config* config_;
+  const tensor::Checkpoint* checkpoint_;
   std::vector<lora::SiteSpec> specs_;
   std::map<lora::Site, std::span<const quant::Weight>> weights_;
 };

@@ -65,6 +65,8 @@ class Model {
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
   const Linear& head() const { return head_; }
   const std::vector<Layer>& layers() const { return layers_; }
+  // The files that it was read from; null for a random model.
+  const tensor::Checkpoint* checkpoint() const { return checkpoint_.get(); }
   // The base as adapters see it.
   const lora::BaseView& base_view() const { return *base_view_; }
   // How pages must hold the factors of experts.

@@ -44,6 +44,7 @@ class Source:
     # PEFT 0.21 on transformers v5 takes any target that ends in gate_proj, up_proj or down_proj for the fused experts,
     # dense layers' and shared experts' Linears included; with this set the names mean what they say.
     as_named: bool = False
+    load: dict[str, str] = field(default_factory=dict)  # what the files cannot tell, in the words of CONTRACT.md
     new_embeddings: bool = False  # the saved copy of the adapted embeddings differs from the base's
     note: str = ""
 

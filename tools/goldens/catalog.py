@@ -418,7 +418,10 @@ def _gpt_oss(spec: ModelSpec) -> list[Entry]:
         _swapped("experts", "0.19.0"),
         Source("gate_up_parameter", _parameters([GATE_UP_PARAMETER], 3, 2)),
         Source(
-            "down_parameter", _parameters([DOWN_PARAMETER], 3, 2), note="square: only peft_version says how it lies"
+            "down_parameter",
+            _parameters([DOWN_PARAMETER], 3, 2),
+            load={"orientation": "standard"},
+            note="square over a transposed base: transformers' version says how it lies, and is not in the file",
         ),
         _swapped("down_parameter", "0.19.0"),
         _swapped("down_parameter", None, "swapped_unversioned", {"orientation": "swapped"}),

@@ -177,6 +177,7 @@ class Maker:
                 {"adapter": source.name},
                 convention=source.convention,
                 same_as=self._twin(source.name),
+                load=source.load,
                 note=source.note,
             )
 

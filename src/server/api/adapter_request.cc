@@ -79,6 +79,8 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
   request.replace = replace.value_or(false);
   MOTLEY_TRY(const auto pinned, fields.boolean("pinned"));
   request.spec.pinned = pinned.value_or(false);
+  MOTLEY_TRY(const auto partial, fields.boolean("partial"));
+  request.spec.load.partial = partial.value_or(false);
   MOTLEY_TRY(const auto columns, read_either(fields, "b-columns", "b_columns"));
   if (columns) {
     MOTLEY_TRY(request.spec.load.b_columns, at("b_columns", lora::parse_b_columns(*columns)));
