@@ -59,7 +59,7 @@ std::vector<bf16> code_block(std::uint64_t seed, std::size_t count) {
 std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<bf16>& block) {
   constexpr std::size_t least_bytes = least_block * sizeof(bf16);
   const std::size_t all = block.size() * sizeof(bf16);
-  const std::size_t room = (bytes <= least_bytes ? std::min(all, least_bytes) : all) - bytes;
+  const std::size_t room = (bytes <= longest_run ? std::min(all, least_bytes) : all) - bytes;
   return mixed(seed) % (room / alignment + 1) * alignment;
 }
 
