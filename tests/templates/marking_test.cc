@@ -223,8 +223,9 @@ TEST_P(MarkingOfShapes, NeverLosesWhatUsersSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MarkingOfShapes,
-                         testing::Values("deepseek_v3", "glm4", "gpt_oss", "kimi_k2", "llama3",
-                                         "mixtral", "qwen3", "qwen3_5"));
+                         testing::Values("deepseek_v3", "gemma3n", "glm4", "gpt_oss", "kimi_k2",
+                                         "lfm2", "llama3", "mixtral", "parts_only", "qwen3",
+                                         "qwen3_5"));
 
 }  // namespace
 }  // namespace motley::text

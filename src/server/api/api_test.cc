@@ -45,6 +45,22 @@ TEST(ApiError, SaysParamOnlyWhereTheRequestIsAtFault) {
   EXPECT_EQ(error_response({ErrorCode::not_implemented, "x"}).status, 501);
 }
 
+TEST(ApiError, WhatIsTooLongDecidesStatusAndCode) {
+  const auto of = [](std::string_view where) {
+    return error_response({ErrorCode::too_long, "long", std::string(where)});
+  };
+  EXPECT_EQ(of("").status, 413);
+  EXPECT_EQ(of(target_place).status, 414);
+  EXPECT_THAT(of(target_place).body, HasSubstr(R"("param":null,"code":"too_long")"));
+  for (const std::string_view field : {"messages", "prompt", "prompt[3]"}) {
+    EXPECT_EQ(of(field).status, 400);
+    EXPECT_THAT(of(field).body, HasSubstr(R"("type":"invalid_request_error")"));
+    EXPECT_THAT(of(field).body, HasSubstr(R"("code":"context_length_exceeded")"));
+  }
+  EXPECT_EQ(of("guided_regex").status, 400);
+  EXPECT_THAT(of("guided_regex").body, HasSubstr(R"("code":"too_long")"));
+}
+
 TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   const TemporaryFolder folder;
   const auto keys = ApiKeys::load(folder.file("keys", "# ours\nalpha\r\n\nbeta \t\n")).value();
