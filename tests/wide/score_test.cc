@@ -269,7 +269,7 @@ TEST_P(WideScore, StaysCloseWithFp8Pages) {
     for (const auto& [label, distance] : *each) {
       if (label == "base") continue;
       const double moved = at(at(golden.golden, "moves"), label).as_number("moves").value();
-      EXPECT_LE(distance.mean(), moved / 2) << label;
+      EXPECT_LE(distance.mean(), moved / 4) << label;
     }
   }
 }
