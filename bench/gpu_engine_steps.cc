@@ -223,8 +223,8 @@ class Bench {
     MOTLEY_TRY_VOID(trace_phase(scheduler, "one adapter"));
     join(1, traced_adapters);
     MOTLEY_TRY_VOID(trace_phase(scheduler, "twenty"));
-    for (int i = adapter_count; i < traced_adapters; ++i)
-      scheduler.cancel(static_cast<engine::RequestId>(base + i + 1));
+    for (engine::RequestId i = adapter_count; i < traced_adapters; ++i)
+      scheduler.cancel(base + i + 1);
     MOTLEY_TRY_VOID(trace_phase(scheduler, "four"));
     scheduler.cancel_all();
     MOTLEY_TRY_VOID(scheduler.step());

@@ -394,10 +394,10 @@ TEST(DevicePool, LaunchesFitTheBatchBehindALargerOne) {
       StepTable::create(device, *pool, {.rows = 24, .labels = 24, .terms = 96, .ranks = 512})
           .value();
   struct Launched {
-    bool many_labels;
-    std::int32_t terms;
-    std::int32_t ranks;
-    std::optional<AdapterClass> in;
+    bool many_labels = false;
+    std::int32_t terms = 0;
+    std::int32_t ranks = 0;
+    std::optional<AdapterClass> in = {};
     bool operator==(const Launched&) const = default;
   };
   const auto upload = [&](std::span<const Mix> rows) {
