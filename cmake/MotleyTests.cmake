@@ -1,5 +1,5 @@
-# Tests carry one of the labels cpu, gpu, server, and slow beside it where a test takes seconds.
-# gpu tests are compiled everywhere and run only where a GPU is (ctest --preset gpu).
+# Tests carry one of the labels cpu, gpu, server.
+# gpu tests are compiled where nvcc is and run only where a GPU is (ctest --preset gpu).
 
 if(MOTLEY_TESTS)
   find_package(GTest REQUIRED)
