@@ -325,6 +325,7 @@ class Engine::Impl {
 
   void die(const Error& error) {
     dead_ = error;
+    scheduler_.fail_all(error);
     scheduler_.residency().give_up(error);
     const std::lock_guard held(lock_);
     broken_ = error;

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -99,11 +100,13 @@ class SlowlyPreparing final : public Executor {
     pieces_ = 3;
   }
   Result<bool> work_ahead() override {
+    if (ahead_fails) return Error(ErrorCode::internal, "the device is lost");
     if (pieces_ == 0) return false;
     if (--pieces_ == 0) ready_.set_value(sites_);
     return true;
   }
   lora::SiteSet wait_until_ready() { return ready_.get_future().get(); }
+  std::atomic<bool> ahead_fails = false;
 
  private:
   FakeExecutor* executor_;
@@ -260,6 +263,23 @@ TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
   const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
   ASSERT_TRUE(world.engine->submit(request, sink).ok());
   EXPECT_EQ(sink->wait().tokens[0], world.expected(request));
+}
+
+// The error reaches requests that have not begun, as those that run.
+TEST(Engine, ADeviceThatIsLostWhileItIsIdleFailsWhatWaits) {
+  EngineWorld world;
+  world.store.put("a", 1, 1);
+  ASSERT_TRUE(world.load("a").ok());
+  world.slowly.wait_until_ready();
+  world.store.automatic = false;
+  world.slowly.ahead_fails = true;
+  const auto sink = std::make_shared<WaitingSink>();
+  const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
+  ASSERT_TRUE(world.engine->submit(request, sink).ok());
+  const MemorySink& memory = sink->wait();
+  ASSERT_TRUE(memory.error.has_value());
+  EXPECT_EQ(memory.error->message(), "the device is lost");
+  EXPECT_FALSE(world.engine->health().ok());
 }
 
 TEST(Engine, CancelsWhatRuns) {

@@ -100,17 +100,31 @@ Result<void> RunnerExecutor::step(std::span<StepChunk> chunks, FunctionRef<void(
   if (queues) {
     meanwhile();
     const TimePoint queued = clock_.now();
-    MOTLEY_TRY(const bool captured, capture_meanwhile());
+    const Result<bool> captured = capture_meanwhile();
+    // Draws are written until then, whatever the capture said.
     MOTLEY_TRY_VOID(runner_->stream().synchronize());
-    if (!captured) last_wait_ = clock_.now() - queued;
+    if (!captured.ok()) return captured.error();
+    // A capture needs a step of single tokens to have shown that there is time for it.
+    const bool decodes =
+        std::ranges::all_of(chunks, [](const StepChunk& each) { return each.tokens.size() == 1; });
+    if (*captured) {
+      last_wait_ = {};
+    } else if (decodes) {
+      last_wait_ = clock_.now() - queued;
+    }
   }
   answer_draws();
   return {};
 }
 
 Result<bool> RunnerExecutor::capture_meanwhile() {
+  // Steps whose launches are queued one by one leave little to wait for: some of them pay.
+  constexpr int patience = 64;
+  const bool misses = runner_->misses_graph();
+  missed_steps_ = misses ? missed_steps_ + 1 : 0;
   // The first captures are warm_up()'s, so their time is known.
-  if (runner_->capture_time() > last_wait_) return false;
+  if (runner_->capture_time() > last_wait_ && missed_steps_ < patience) return false;
+  missed_steps_ = 0;
   return runner_->capture_ahead();
 }
 

@@ -61,7 +61,8 @@ class RunnerExecutor final : public Executor {
   std::unique_ptr<SamplingBatch> sampling_;
   tensor::Arena scratch_;  // of one piece's draws
   SteadyClock clock_;
-  Duration last_wait_{};  // for the GPU, once a step had been queued
+  Duration last_wait_{};  // for the GPU, once a step of single tokens had been queued
+  int missed_steps_ = 0;  // side by side, that had no graph
 
   // Of the step at hand.
   std::vector<runner::Chunk> chunks_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -250,7 +251,7 @@ class FakeStore final : public AdapterStore {
   std::size_t jobs() const { return jobs_.size(); }
   lora::Pool& pool() { return *pool_; }
 
-  bool automatic = true;
+  std::atomic<bool> automatic = true;
 
  private:
   static constexpr std::uint64_t page_bytes = 8 * 2 * width * sizeof(float);

@@ -163,6 +163,16 @@ TEST(MissingModules, LayersAndExclusionsSelect) {
                  "model.layers.0.self_attn.q_proj");
   expect_missing(last, one + R"("exclude_modules": ["0.self_attn.q_proj"])",
                  "model.layers.1.self_attn.q_proj");
+
+  // The first pattern that finds a number decides: expert 2 of layer 1 is not selected.
+  Files experts(base);
+  experts.all(routed).all(shared);
+  for (const std::string_view part : {"gate_proj", "up_proj", "down_proj"}) {
+    experts.without(cat("model.layers.1.mlp.shared_experts.", part));
+    for (int e = 0; e < 3; ++e) experts.without(cat("model.layers.1.mlp.experts.", e, ".", part));
+  }
+  expect_loads(experts, of_blocks + R"(, "layers_to_transform": [2],
+               "layers_pattern": ["layers", "experts"])");
   expect_missing(last, R"x(, "target_modules": ".*\\.[12]\\.self_attn\\.q_proj")x",
                  "model.layers.1.self_attn.q_proj");
   // A regular expression matches whole names, a list their ends.

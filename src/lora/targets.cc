@@ -155,19 +155,24 @@ bool Targets::excludes(std::string_view module) const {
 bool Targets::in_layers(std::string_view module, ModulePlace place) const {
   if (!by_layer_) return true;
   if (layer_words_.empty()) return layers_.contains(place.layer) || layers_.contains(place.expert);
-  std::string_view before;
-  while (true) {
-    const std::size_t dot = module.find('.');
-    if (dot == std::string_view::npos) return false;
-    const std::string_view word = module.substr(0, dot);
-    const auto layer = number(word);
-    if (layer && layers_.contains(*layer) &&
-        std::ranges::any_of(
-            layer_words_, [&](const NamePattern& pattern) { return pattern.matches_end(before); }))
-      return true;
-    before = word;
-    module.remove_prefix(dot + 1);
+  // The first pattern behind which a number stands decides.
+  for (const NamePattern& pattern : layer_words_) {
+    bool decides = false;
+    std::string_view before;
+    std::string_view left = module;
+    for (std::size_t dot = left.find('.'); dot != std::string_view::npos; dot = left.find('.')) {
+      const std::string_view word = left.substr(0, dot);
+      const auto layer = number(word);
+      if (layer && pattern.matches_end(before)) {
+        if (layers_.contains(*layer)) return true;
+        decides = true;
+      }
+      before = word;
+      left.remove_prefix(dot + 1);
+    }
+    if (decides) return false;
   }
+  return false;
 }
 
 bool Targets::names(std::string_view module, ModulePlace place) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cat.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "kernels/adapters.h"
 #include "kernels/elementary.h"
@@ -222,11 +223,15 @@ Result<bool> Runner::capture_ahead() {
   if (!options_.graphs) return false;
   const std::optional<GraphKey> key = missing_graph();
   if (key) {
-    MOTLEY_TRY_VOID(capture(*key, foreseen()));
-  } else if (complete_for_ != foreseen()) {
-    complete_for_ = foreseen();
+    Result<void> captured = capture(*key, foreseen());
+    if (captured.ok()) return true;
+    if (captured.error().code() != ErrorCode::out_of_memory) return std::move(captured).error();
+    // Steps run without it; other adapters may find room.
+    log::warning("runner.no_room_for_graphs", {{"graphs", graphs_.size()}, {"rows", key->rows}});
+    missed_.reset();
   }
-  return key.has_value();
+  if (complete_for_ != foreseen()) complete_for_ = foreseen();
+  return false;
 }
 
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {

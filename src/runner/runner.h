@@ -90,6 +90,8 @@ class Runner {
   // sites and no others; false: there is none. Launches nothing, so it may run while the GPU
   // computes a step.
   Result<bool> capture_ahead();
+  // Whether the last step that was to be launched as a graph had none, and it is missing still.
+  bool misses_graph() const { return missed_.has_value(); }
   // How long the last capture took.
   Duration capture_time() const { return capture_time_; }
 
