@@ -5,14 +5,19 @@
 
 namespace motley::cli {
 
-// Keeps SIGINT and SIGTERM from ending the process while it lives; they are waited for instead.
-// Made before the threads that shall not be disturbed either.
+// Keeps SIGINT, SIGTERM and SIGHUP from ending the process while it lives; they are waited for
+// instead. A SIGHUP that is ignored, as under nohup, stays so. Made before the threads that shall
+// not be disturbed either.
 class HeldSignals {
  public:
   HeldSignals() {
     ::sigemptyset(&held_);
     ::sigaddset(&held_, SIGINT);
     ::sigaddset(&held_, SIGTERM);
+    // A blocked signal would come in spite of being ignored.
+    struct sigaction hangup{};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) ::sigaddset(&held_, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
   }
   ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
