@@ -6,8 +6,9 @@
 
 namespace motley::lora {
 
-PageMemory::PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare)
-    : memory_(std::move(memory)), spare_(spare), limit_(memory_->size()) {
+PageMemory::PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare,
+                       Duration retry)
+    : memory_(std::move(memory)), spare_(spare), retry_(retry), limit_(memory_->size()) {
   if (memory_->committed() == memory_->size()) return;
   thread_ = std::thread([this] { work(); });
   use(0);
@@ -44,17 +45,25 @@ void PageMemory::wait_for(std::size_t bytes) {
 void PageMemory::work() {
   std::unique_lock held(lock_);
   for (;;) {
-    wanted_more_.wait(held, [&] { return stopping_ || committed() < std::min(wanted_, limit()); });
+    const bool ran_out = limit() < memory_->size();
+    if (ran_out) {
+      wanted_more_.wait_for(held, retry_, [&] { return stopping_; });
+      if (!stopping_ && wanted_ <= committed()) continue;
+    } else {
+      wanted_more_.wait(held,
+                        [&] { return stopping_ || committed() < std::min(wanted_, limit()); });
+    }
     if (stopping_) return;
     held.unlock();
     const Result<void> more = memory_->commit();
-    if (!more.ok())
+    if (!more.ok() && !ran_out)
       log::warning("adapters.host_memory_smaller", {{"bytes", committed()},
                                                     {"wanted_bytes", memory_->size()},
                                                     {"why", more.error().message()},
                                                     {"advice", "give --adapter-host-memory less"}});
+    if (more.ok() && ran_out) log::info("adapters.host_memory_again", {{"bytes", memory_->size()}});
     held.lock();
-    if (!more.ok()) limit_.store(committed(), std::memory_order_release);
+    limit_.store(more.ok() ? memory_->size() : committed(), std::memory_order_release);
     changed_.notify_all();
   }
 }

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "tensor/reservation.h"
@@ -14,12 +16,15 @@
 namespace motley::lora {
 
 // The memory of a pool's pages. Where it is committed piece by piece, a thread of its own does so
-// ahead of need, until memory runs out: the pool is smaller then, and a warning says so.
+// ahead of need, until memory runs out: the pool is smaller then, and a warning says so. Now and
+// then it tries again.
 // Safe to call from any thread.
 class PageMemory {
  public:
-  // `spare`: bytes that stay committed beyond those in use.
-  PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare);
+  // `spare`: bytes that stay committed beyond those in use. `retry`: how long memory that ran out
+  // is not asked for.
+  PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare,
+             Duration retry = std::chrono::seconds(30));
   ~PageMemory();
   PageMemory(const PageMemory&) = delete;
   PageMemory& operator=(const PageMemory&) = delete;
@@ -28,7 +33,7 @@ class PageMemory {
   bool pinned() const { return memory_->pinned(); }
   // Bytes from the front that can be used; they only grow.
   std::size_t committed() const { return memory_->committed(); }
-  // What can be committed in all; less than at first where memory ran out.
+  // What can be committed in all; less than at first while memory has run out.
   std::size_t limit() const { return limit_.load(std::memory_order_acquire); }
 
   // Bytes from the front are in use: the spare behind them comes in the background.
@@ -46,6 +51,7 @@ class PageMemory {
 
   std::unique_ptr<tensor::Reservation> memory_;
   const std::size_t spare_;
+  const Duration retry_;
   std::atomic<std::size_t> limit_;
 
   std::mutex lock_;

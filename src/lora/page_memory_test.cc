@@ -93,6 +93,18 @@ TEST_F(PiecewiseMemory, IsSmallerWhereMemoryRunsOutAndWarnsOnce) {
   EXPECT_EQ(log_.find("adapters.host"), log_.rfind("adapters.host"));
 }
 
+TEST_F(PiecewiseMemory, GrowsAgainWhenThereIsMemoryAgain) {
+  script_.fail_after_pieces(3);
+  PageMemory memory(reserve(), 0, std::chrono::milliseconds(1));
+  memory.wait_for(5 * piece);
+  EXPECT_EQ(memory.committed(), 3 * piece);
+  script_.fail_after_pieces(1000);
+  while (memory.committed() < 5 * piece) std::this_thread::yield();
+  memory.wait_for(7 * piece);
+  EXPECT_EQ(memory.limit(), size);
+  EXPECT_EQ(memory.committed(), 7 * piece);
+}
+
 TEST_F(PiecewiseMemory, EndsWhileTheSpareIsOnItsWay) {
   for (int i = 0; i < 50; ++i) PageMemory(reserve(), size);
 }
