@@ -122,7 +122,7 @@ TEST_F(PiecewiseMemory, GivesAPoolWhatItsAdaptersNeedAndItsSpare) {
   EXPECT_EQ(pool->usage().committed_bytes, 3 * piece);
 }
 
-// Adapters that stay, one beside the other: memory comes before anybody has to go.
+// Adapters that stay, one beside the other: memory comes before one is evicted.
 TEST_F(PiecewiseMemory, IsCommittedBeforeAnAdapterIsEvicted) {
   const auto pool = make_pool(40);
   for (int i = 0; i < 5; ++i) {
