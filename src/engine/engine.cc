@@ -325,11 +325,14 @@ class Engine::Impl {
 
   void die(const Error& error) {
     dead_ = error;
+    {
+      const std::lock_guard held(lock_);
+      broken_ = error;
+      stopping_ = true;
+    }
+    // A client that hears of it finds the engine broken.
     scheduler_.fail_all(error);
     scheduler_.residency().give_up(error);
-    const std::lock_guard held(lock_);
-    broken_ = error;
-    stopping_ = true;
   }
 
   void publish(bool idle) {
