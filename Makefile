@@ -10,7 +10,7 @@ export NINJA_STATUS = [%f/%t %es]
 export CTEST_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := build
-.PHONY: build test demo bench gpu-test fuzz lint format install clean help
+.PHONY: build test test-clients demo bench gpu-test fuzz lint format install clean help
 
 build:
 	@tools/setup.sh build
@@ -20,6 +20,11 @@ test:
 	@tools/setup.sh build python
 	@tools/build.sh $(PRESET) $(JOBS)
 	@ctest --preset $(PRESET)
+
+test-clients:
+	@tools/setup.sh build python clients
+	@tools/build.sh release $(JOBS) motley
+	@ctest --preset clients
 
 demo:
 	@tools/setup.sh build
@@ -58,11 +63,12 @@ clean:
 help:
 	@echo "make           builds the program: $(BUILD)/motley"
 	@echo "make test      builds it and passes every test (GPU tests apart)"
+	@echo "make test-clients  real clients (litellm, LangChain, lm-eval ...) against the server; installs 7 GB of them"
 	@echo "make demo      one prompt through a little model and its five adapters at once (PROMPT=wisdom)"
 	@echo "make bench     builds and runs the benchmarks"
 	@echo "make gpu-test  the tests that need a GPU"
 	@echo "make fuzz      fuzzes every parser for a minute each (SECONDS_EACH=60)"
-	@echo "make lint      checks the format, the rules of the house, and clang-tidy"
+	@echo "make lint      checks the format, the rules of the architecture, and clang-tidy"
 	@echo "make format    formats all code"
 	@echo "make install   installs the program under PREFIX=$(PREFIX)"
 	@echo "make clean     removes build/"

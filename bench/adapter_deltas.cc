@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/clock.h"
 #include "base/function_ref.h"
+#include "base/system/clock.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/elementary.h"
 #include "layer_stack_model.h"
-#include "lora/apply.h"
-#include "lora/batch.h"
-#include "lora/pool.h"
+#include "lora/apply/apply.h"
+#include "lora/apply/batch.h"
+#include "lora/pages/pool.h"
 #include "ops/context.h"
 #include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::bench {
 namespace {

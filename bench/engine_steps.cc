@@ -13,10 +13,10 @@
 #include <benchmark/benchmark.h>
 
 #include "base/cat.h"
-#include "base/clock.h"
-#include "engine/adapter_store.h"
+#include "base/system/clock.h"
 #include "engine/executor.h"
-#include "engine/scheduler.h"
+#include "engine/residency/adapter_store.h"
+#include "engine/scheduling/scheduler.h"
 #include "engine/test_world.h"
 
 namespace motley::engine {
@@ -42,15 +42,13 @@ class NoModel final : public Executor {
             .page_tokens = 16,
             .vocabulary = 1000};
   }
-  void prepare(const Request&, Prepared done) override {
-    done(std::unique_ptr<Sampler>(std::make_unique<NoSampler>()));
-  }
   Result<void> takes(const lora::Mix&) const override { return {}; }
   Result<void> copy_page(std::int32_t, std::int32_t) override { return {}; }
-  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+  Result<void> step(std::span<const runner::Chunk>, std::span<ChunkOutput> outputs,
+                    FunctionRef<void()> meanwhile) override {
     meanwhile();
-    for (const StepChunk& chunk : chunks) {
-      for (Draw& draw : chunk.draws) draw.token = static_cast<std::int32_t>(++drawn_ % 1000);
+    for (const ChunkOutput& output : outputs) {
+      for (Draw& draw : output.draws) draw.token = static_cast<std::int32_t>(++drawn_ % 1000);
     }
     return {};
   }

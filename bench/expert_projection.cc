@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/number_types.h"
-#include "base/thread_pool.h"
+#include "base/system/clock.h"
+#include "base/system/thread_pool.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/instruction_set.h"
 #include "memory_ceiling.h"

@@ -11,16 +11,16 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/clock.h"
-#include "engine/adapter_store.h"
+#include "base/system/clock.h"
+#include "cli/bench/steps/random_adapters.h"
+#include "engine/residency/adapter_store.h"
 #include "engine/runner_executor.h"
-#include "engine/sampler_maker.h"
-#include "engine/scheduler.h"
+#include "engine/sampling/sampler_maker.h"
+#include "engine/scheduling/scheduler.h"
+#include "model/config/shapes.h"
 #include "model/model.h"
-#include "model/shapes.h"
-#include "runner/bench_adapters.h"
 #include "runner/runner.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 namespace motley::bench {
 namespace {
@@ -94,23 +94,21 @@ class Recorder final : public engine::Executor {
   std::vector<std::vector<Chunk>> steps;
 
   Limits limits() const override { return executor_.limits(); }
-  void prepare(const engine::Request& request, Prepared done) override {
-    executor_.prepare(request, std::move(done));
-  }
   Result<void> takes(const lora::Mix& mix) const override { return executor_.takes(mix); }
   Result<void> copy_page(std::int32_t from, std::int32_t to) override {
     return executor_.copy_page(from, to);
   }
-  Result<void> step(std::span<engine::StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+  Result<void> step(std::span<const runner::Chunk> chunks, std::span<engine::ChunkOutput> outputs,
+                    FunctionRef<void()> meanwhile) override {
     if (recording) {
       std::vector<Chunk>& step = steps.emplace_back();
-      for (const engine::StepChunk& each : chunks)
+      for (const runner::Chunk& each : chunks)
         step.push_back({.pages = {each.pages.begin(), each.pages.end()},
                         .length = each.length,
                         .token = each.tokens[0],
-                        .mix = *each.mix});
+                        .mix = each.mix});
     }
-    return executor_.step(chunks, meanwhile);
+    return executor_.step(chunks, outputs, meanwhile);
   }
   void foresee(const lora::SiteSet& sites) override { executor_.foresee(sites); }
   Result<bool> work_ahead() override { return executor_.work_ahead(); }
@@ -137,7 +135,7 @@ class Bench {
     MOTLEY_TRY(model_, model::Model::random(std::move(config), model::RandomWeights::Experts::bf16,
                                             *device_, {.exact = false}));
     MOTLEY_TRY(adapters_,
-               runner::BenchAdapters::create(
+               cli::RandomAdapters::create(
                    *model_, *device_,
                    {.count = traced_adapters, .ranks = {16}, .factors = model_->activations()}));
     // What a sequence may have, and what those here have.
@@ -151,9 +149,7 @@ class Bench {
                                                 .logit_rows = most_sequences,
                                                 .adapters = &adapters_->pool(),
                                                 .capture_in_steps = false}));
-    MOTLEY_TRY(executor_,
-               engine::RunnerExecutor::create(
-                   *runner_, {.vocabulary = model_->config().vocabulary, .samplers = &samplers_}));
+    MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, model_->config().vocabulary));
     std::printf("%s, %d layers; %s\n", std::string(shape).c_str(),
                 static_cast<int>(model_->config().layers), device_->description().c_str());
     const auto at_start = [&]() -> Result<std::size_t> {
@@ -302,7 +298,7 @@ class Bench {
 
   void submit_request(engine::Scheduler& scheduler, engine::Request request, std::int64_t i,
                       const std::shared_ptr<NoSink>& sink) {
-    executor_->prepare(request, [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
+    samplers_.prepare(request, [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
       scheduler.submit({.id = static_cast<engine::RequestId>(i + 1),
                         .request = request,
                         .sink = sink,
@@ -339,7 +335,7 @@ class Bench {
   SteadyClock clock_;
   std::unique_ptr<tensor::Device> device_;
   std::unique_ptr<model::Model> model_;
-  std::unique_ptr<runner::BenchAdapters> adapters_;
+  std::unique_ptr<cli::RandomAdapters> adapters_;
   std::unique_ptr<runner::Runner> runner_;
   engine::SamplerMaker samplers_{std::nullopt, 1};
   std::unique_ptr<engine::RunnerExecutor> executor_;

@@ -16,10 +16,10 @@
 
 #include "base/cat.h"
 #include "layer_stack_model.h"
-#include "lora/pool.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 namespace motley::bench {
 namespace {

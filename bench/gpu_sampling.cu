@@ -11,7 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "graph_time.h"
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 namespace {
 
@@ -72,11 +72,12 @@ double microseconds(const Case& what, std::int64_t rows, std::int64_t width) {
                 .top_stride = 20,
                 .top_ids = on_device(std::vector<std::int32_t>(places * 20)),
                 .top_log_probabilities = on_device(std::vector<float>(places * 20))};
-  if (motley::kernels::cuda::sample_scratch_bytes(rows, width, {}) > 0)
+  if (motley::kernels::cuda::sample_scratch_bytes(rows, width, motley::bench::default_stream()) > 0)
     params.scratch = on_device(std::vector<float>(logits.size()));
 
   params.logits = inputs[0];
-  motley::kernels::cuda::sample(params, {});  // loads the kernels before they are captured
+  // Loads the kernels before they are captured.
+  motley::kernels::cuda::sample(params, motley::bench::default_stream());
   CHECK_CUDA(cudaDeviceSynchronize());
   const double median =
       motley::bench::graph_time(turns, repeats, [&](int turn, motley::StreamHandle stream) {

@@ -10,7 +10,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/stream_handle.h"
+#include "kernels/elementary.h"
 
 #define CHECK_CUDA(call)                                                                    \
   do {                                                                                      \
@@ -23,6 +23,25 @@
 
 namespace motley::bench {
 
+// The kernels of the first GPU.
+inline const kernels::ElementaryTable& device_kernels() {
+  static const auto table = kernels::cuda_table(0);
+  if (!table.ok()) {
+    std::printf("%s\n", table.error().message().c_str());
+    std::exit(1);
+  }
+  return *table.value();
+}
+// The default stream, as they take it.
+inline StreamHandle default_stream() { return device_kernels().on({}); }
+// Ends the program with the first launch that failed, if any.
+inline void check_launches() {
+  const auto launches = kernels::cuda_launches(device_kernels());
+  if (launches.ok()) return;
+  std::printf("%s\n", launches.error().message().c_str());
+  std::exit(1);
+}
+
 // Median us of one of the `count` launches of a graph, over `replays` of it, each after `pause_ms`
 // of idleness. `launch(i, stream)` issues number i.
 template <class Launch>
@@ -30,7 +49,7 @@ double graph_time(int count, int replays, Launch launch, int pause_ms = 0) {
   cudaStream_t stream = nullptr;
   CHECK_CUDA(cudaStreamCreate(&stream));
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < count; ++i) launch(i, StreamHandle{stream});
+  for (int i = 0; i < count; ++i) launch(i, device_kernels().on({stream}));
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
@@ -57,6 +76,7 @@ double graph_time(int count, int replays, Launch launch, int pause_ms = 0) {
   CHECK_CUDA(cudaGraphExecDestroy(exec));
   CHECK_CUDA(cudaGraphDestroy(graph));
   CHECK_CUDA(cudaStreamDestroy(stream));
+  check_launches();
   return static_cast<double>(times[times.size() / 2]);
 }
 

@@ -22,14 +22,14 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "kernels/cpu/instruction_set.h"
 #include "layer_stack_model.h"
-#include "lora/pool.h"
+#include "lora/pages/pool.h"
 #include "memory_ceiling.h"
 #include "model/model.h"
 #include "runner/runner.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::bench {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/files.h"
 #include "base/number_types.h"
-#include "tensor/checkpoint.h"
+#include "base/system/files.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/result.h"
-#include "lora/adapter.h"
+#include "lora/files/adapter.h"
 
 // A stack of layers in the shape of a 30B-A3B, and adapters on it, all of random numbers.
 namespace motley::bench {

@@ -1,7 +1,7 @@
 // What a call of the thread pool costs beside its work: an empty body, by the number of threads.
 //   build/release/bench/bench_thread_pool
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 namespace motley {
 namespace {

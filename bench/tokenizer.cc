@@ -18,8 +18,8 @@
 #include <benchmark/benchmark.h>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 
 namespace motley {
 namespace {

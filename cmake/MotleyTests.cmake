@@ -1,4 +1,4 @@
-# Tests carry one of the labels cpu, gpu, server.
+# Tests carry one of the labels cpu, gpu, server, clients.
 # gpu tests are compiled where nvcc is and run only where a GPU is (ctest --preset gpu).
 
 if(MOTLEY_TESTS)
@@ -6,13 +6,13 @@ if(MOTLEY_TESTS)
   include(GoogleTest)
 endif()
 
-# motley_test(NAME SOURCES files... ROOMS rooms... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...]
+# motley_test(NAME SOURCES files... MODULES modules... LABELS labels... [LIBRARIES targets...] [DEFINITIONS defs...]
 #             [FOLDER folder that the tests run in])
 function(motley_test name)
-  cmake_parse_arguments(TEST "" "FOLDER" "SOURCES;ROOMS;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
-  list(TRANSFORM TEST_ROOMS PREPEND motley_)
+  cmake_parse_arguments(TEST "" "FOLDER" "SOURCES;MODULES;LABELS;LIBRARIES;DEFINITIONS" ${ARGN})
+  list(TRANSFORM TEST_MODULES PREPEND motley_)
   add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE ${TEST_ROOMS} ${TEST_LIBRARIES} motley_options GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${TEST_MODULES} ${TEST_LIBRARIES} motley_options GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
   # What is tested is compiled as it ships, what asks it without the time that -O3 takes.
   target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)

@@ -10,9 +10,9 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "lora/adapter.h"
-#include "lora/config.h"
-#include "lora/names.h"
+#include "lora/files/adapter.h"
+#include "lora/files/config/config.h"
+#include "lora/files/conventions/names.h"
 
 namespace {
 

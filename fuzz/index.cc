@@ -10,8 +10,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/json.h"
-#include "tensor/checkpoint.h"
+#include "base/json/json.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace json = motley::json;
 

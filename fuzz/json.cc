@@ -1,7 +1,7 @@
 // Whatever is parsed is written, parsed and written again without a change; whatever is refused is
 // refused with a message of one line.
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/json.h"
-#include "model/config.h"
+#include "base/json/json.h"
+#include "model/config/config.h"
 #include "quant/config.h"
 
 namespace {

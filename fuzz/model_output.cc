@@ -1,8 +1,8 @@
 // Any text as what a model writes, in each form of reasoning and calls: however it is cut into
-// pieces the parts are the same, and arguments of calls begin as objects. The first byte says where
-// to cut.
+// pieces the parts and their order are the same. Arguments of calls begin as objects, but for
+// gpt-oss's, which are whatever was written; CallInput makes whole objects of all of them. The
+// first byte says where to cut.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,32 +10,37 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/utf8.h"
+#include "server/api/calls/call_input.h"
+#include "server/output/form_parser.h"
 #include "server/output/harmony_parser.h"
-#include "server/output/tagged_parser.h"
 
 namespace server = motley::server;
 
 namespace {
 
-constexpr std::size_t forms = 6;
+// Every form of calls, without reasoning, with it, and in prompts that have begun it.
+constexpr std::size_t ways = 3;
+std::size_t forms() { return ways * server::tool_forms().size(); }
+
+const server::ToolForm& calls_of(std::size_t form) { return server::tool_forms()[form / ways]; }
+bool is_harmony(std::size_t form) { return calls_of(form).body == server::CallBody::harmony; }
 
 std::unique_ptr<server::OutputParser> make_parser(std::size_t form) {
-  using server::CallSyntax;
-  using Options = server::TaggedParser::Options;
-  static const server::ToolSchemas schemas(
+  static const server::ToolSchemas tools(
       motley::json::parse(R"([{"function": {"name": "f", "parameters":
-        {"properties": {"s": {"type": "string"}}}}}])",
+        {"properties": {"s": {"type": "string"}, "n": {"type": "integer"}}}}}])",
                           "fixed")
           .value());
-  const std::array<Options, forms - 1> options = {
-      Options{}, Options{.reasoning = true, .calls = CallSyntax::json},
-      Options{.reasoning = true, .begins_reasoning = true},
-      Options{.calls = CallSyntax::arg_tags, .schemas = schemas},
-      Options{.reasoning = true, .calls = CallSyntax::parameters, .schemas = schemas}};
-  if (form == forms - 1) return std::make_unique<server::HarmonyParser>();
-  return std::make_unique<server::TaggedParser>(options[form]);
+  if (is_harmony(form)) return std::make_unique<server::HarmonyParser>();
+  const server::ReasoningForm* const reasoning =
+      form % ways == 0 ? nullptr : server::find_reasoning_form("hunyuan");
+  return std::make_unique<server::FormParser>(
+      server::FormParser::Options{.reasoning = reasoning,
+                                  .begins_reasoning = form % ways == 2,
+                                  .calls = &calls_of(form),
+                                  .tools = tools});
 }
 
 server::ParsedOutput parse(std::size_t form, std::string_view text, std::size_t piece) {
@@ -47,6 +52,14 @@ server::ParsedOutput parse(std::size_t form, std::string_view text, std::size_t 
   return all;
 }
 
+std::string input_of(std::string_view text, std::size_t piece) {
+  server::CallInput input;
+  std::string passed;
+  for (std::size_t at = 0; at < text.size(); at += piece)
+    passed += input.take(text.substr(at, piece));
+  return input.whole(std::move(passed));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -54,16 +67,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text =
       motley::utf8::repaired({reinterpret_cast<const char*>(data) + 1, size - 1});
   const std::size_t piece = 1 + data[0] % 16;
-  for (std::size_t form = 0; form < forms; ++form) {
+  const std::string input = input_of(text, piece);
+  MOTLEY_CHECK(input == input_of(text, text.size() + 1), "the same input however it comes");
+  MOTLEY_CHECK(input == input_of(input, 1), "what is whole stays as it is");
+  MOTLEY_CHECK(input.starts_with('{') && input.ends_with('}'), "an object");
+  for (std::size_t form = 0; form < forms(); ++form) {
     const server::ParsedOutput whole = parse(form, text, text.size() + 1);
     const server::ParsedOutput cut = parse(form, text, piece);
     MOTLEY_CHECK(whole.reasoning == cut.reasoning, "the same reasoning however it comes");
     MOTLEY_CHECK(whole.content == cut.content, "the same content however it comes");
     MOTLEY_CHECK(whole.calls == cut.calls, "the same calls however they come");
+    MOTLEY_CHECK(whole.order == cut.order, "the same order however they come");
     for (const server::CallPiece& call : whole.calls) {
       MOTLEY_CHECK(call.begins && !call.name.empty(), "a call has a name");
       const std::size_t first = call.arguments.find_first_not_of(" \t\r\n");
-      MOTLEY_CHECK(first != std::string::npos && call.arguments[first] == '{', "an object begins");
+      MOTLEY_CHECK(first != std::string::npos, "a call has arguments");
+      MOTLEY_CHECK(is_harmony(form) || call.arguments[first] == '{', "an object begins");
+      const std::string object = input_of(call.arguments, piece);
+      MOTLEY_CHECK(object.starts_with('{') && object.ends_with('}'), "an object for any arguments");
     }
   }
   return 0;

@@ -18,7 +18,7 @@ namespace {
 using motley::text::Regex;
 using motley::text::Span;
 
-constexpr std::size_t most_matches = 4;
+constexpr std::size_t max_matches = 4;
 
 void check_message(const motley::Error& error) {
   const std::string message = error.message();
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text =
       line == std::string_view::npos ? "" : motley::utf8::repaired(input.substr(line + 1));
   std::size_t from = 0;
-  for (std::size_t matches = 0; matches < most_matches && from <= text.size(); ++matches) {
+  for (std::size_t matches = 0; matches < max_matches && from <= text.size(); ++matches) {
     const auto match = regex->find(text, from);
     const auto other = slow->find(text, from);
     if (!match.ok() || !other.ok()) {

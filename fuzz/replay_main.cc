@@ -1,6 +1,6 @@
 // Runs a fuzz target without libFuzzer: every seed of a folder, then mutations of them that are the
 // same in every run.
-//   fuzz_NAME CORPUS CURRENT [RUNS]
+//   fuzz_NAME CORPUS CURRENT [RUNS [SEED]]
 // CURRENT is a file that holds the input being tried, and is gone when all went well: if the target
 // dies, it is the input that broke it.
 
@@ -43,7 +43,7 @@ std::vector<Input> read_seeds(const fs::path& folder) {
 
 class Mutator {
  public:
-  explicit Mutator(const std::vector<Input>& seeds) : seeds_(seeds) {}
+  Mutator(const std::vector<Input>& seeds, std::uint64_t seed) : seeds_(seeds), random_(seed) {}
 
   Input next() {
     Input input = any_seed();
@@ -145,7 +145,7 @@ class Mutator {
   }
 
   const std::vector<Input>& seeds_;
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_;
 };
 
 class Runner {
@@ -177,7 +177,7 @@ class Runner {
 
 int main(int count, char** arguments) {
   if (count < 3) {
-    std::fprintf(stderr, "usage: %s CORPUS CURRENT [RUNS]\n", arguments[0]);
+    std::fprintf(stderr, "usage: %s CORPUS CURRENT [RUNS [SEED]]\n", arguments[0]);
     return 2;
   }
   const int mutations = count > 3 ? std::atoi(arguments[3]) : 4000;
@@ -190,7 +190,7 @@ int main(int count, char** arguments) {
   Runner runner(arguments[2]);
   runner.run({});
   for (const Input& seed : seeds) runner.run(seed);
-  Mutator mutator(seeds);
+  Mutator mutator(seeds, count > 4 ? std::strtoull(arguments[4], nullptr, 10) : 1);
   for (int i = 0; i < mutations; ++i) runner.run(mutator.next());
   fs::remove(arguments[2]);
   std::printf("%d inputs\n", runner.runs());

@@ -2,7 +2,7 @@
 // field that fits it, so that the search gets past the field. What is accepted must keep the
 // format's promises.
 
-#include "tensor/safetensors.h"
+#include "tensor/safetensors/safetensors.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Any JSON as the inputs of templates of all kinds: {"messages", "tools", "documents", "kwargs"}.
-// They render or fail with a message of one line, and what is not said is the template's own: it
-// holds no character that only the inputs could have brought.
+// They render or fail with a message of one line, and what is not marked untrusted is the
+// template's own: it holds no character that only the inputs could have brought.
 
 #include <array>
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/json.h"
-#include "text/chat_template.h"
+#include "base/json/json.h"
+#include "text/chat/chat_template.h"
 
 namespace json = motley::json;
 namespace text = motley::text;
@@ -75,7 +75,7 @@ void check(const motley::Result<text::MarkedText>& rendered) {
     for (; at < end; ++at)
       MOTLEY_CHECK(!only_inputs_bring(rendered->text[at]), "an input's byte without its mark");
   };
-  for (const text::Span span : rendered->said) {
+  for (const text::Span span : rendered->untrusted) {
     check_own(span.begin);
     at = span.end;
   }

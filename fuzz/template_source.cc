@@ -8,8 +8,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/json.h"
-#include "text/chat_template.h"
+#include "base/json/json.h"
+#include "text/chat/chat_template.h"
 
 namespace json = motley::json;
 namespace text = motley::text;
@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   MOTLEY_CHECK(rendered->text.size() <= limits.output_bytes, "within the limit");
   std::size_t end = 0;
-  for (const text::Span span : rendered->said) {
+  for (const text::Span span : rendered->untrusted) {
     MOTLEY_CHECK(span.begin < span.end && (end == 0 || span.begin > end),
                  "spans ascend and do not touch");
     end = span.end;

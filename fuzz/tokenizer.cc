@@ -1,5 +1,5 @@
 // A tokenizer.json up to the first NUL byte, and a text: what is read encodes the text to ids that
-// it has, streams what it decodes, and makes nothing special of said text; what is refused is
+// it has, streams what it decodes, and makes nothing special of untrusted text; what is refused is
 // refused with a message of one line.
 
 #include "text/tokenizer.h"
@@ -59,15 +59,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } else {
     check_message(ids.error());
   }
-  MarkedText said;
-  said.append(text.substr(0, text.size() / 3), false);
-  said.append(text.substr(text.size() / 3), true);
-  if (const auto guarded = tokenizer->encode(said); !guarded.ok()) check_message(guarded.error());
+  MarkedText untrusted;
+  untrusted.append(text.substr(0, text.size() / 3), false);
+  untrusted.append(text.substr(text.size() / 3), true);
+  if (const auto guarded = tokenizer->encode(untrusted); !guarded.ok())
+    check_message(guarded.error());
   MarkedText all;
   all.append(text, true);
   const auto guarded = tokenizer->encode(all, {.add_special_tokens = false});
   if (guarded.ok())
     for (const std::int32_t id : *guarded)
-      MOTLEY_CHECK(!tokenizer->is_special(id), "said text gives no special token");
+      MOTLEY_CHECK(!tokenizer->is_special(id), "untrusted text gives no special token");
   return 0;
 }

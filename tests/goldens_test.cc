@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
-#include "tensor/checkpoint.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "tensor/convert.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley {
 namespace {
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t any_size = 64'000'000;
-constexpr std::uint64_t most_bytes = 15'000'000;
+constexpr std::uint64_t max_bytes = 15'000'000;
 
 const fs::path& goldens() {
   static const fs::path folder = MOTLEY_GOLDENS;
@@ -177,7 +177,7 @@ TEST_P(Golden, NothingIsUnlisted) {
 }
 
 TEST_P(Golden, CasesHaveTheOutputFormOfScore) {
-  const std::int64_t most_id = vocabulary() - 1;
+  const std::int64_t max_id = vocabulary() - 1;
   for (const json::Value& golden_case : list_at(golden_, "cases")) {
     const std::string& name = text_at(golden_case, "name");
     const std::vector<json::Value> lines = lines_of(golden_case);
@@ -199,7 +199,7 @@ TEST_P(Golden, CasesHaveTheOutputFormOfScore) {
         double mass = 0;
         for (std::size_t k = 0; k < row.size(); ++k) {
           const std::int64_t id = *(*top_ids[i].if_array())[k].if_integer();
-          EXPECT_TRUE(0 <= id && id <= most_id) << name << ": " << id;
+          EXPECT_TRUE(0 <= id && id <= max_id) << name << ": " << id;
           const double logprob = row[k].as_number(name).value();
           mass += std::exp(logprob);
           if (k > 0) {
@@ -348,7 +348,7 @@ TEST(Goldens, StaySmall) {
   for (const auto& entry : fs::recursive_directory_iterator(goldens())) {
     if (entry.is_regular_file()) bytes += entry.file_size();
   }
-  EXPECT_LE(bytes, most_bytes);
+  EXPECT_LE(bytes, max_bytes);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from tokenizer_goldens import texts
 
 GOLDENS = Path(__file__).resolve().parent.parent / "tests/text/goldens"
-MOST_REPORTED = 10
+MAX_REPORTED = 10
 
 
 class Texts:
@@ -147,10 +147,10 @@ def _compare(probe: Path, file: Path, tokenizer: Tokenizer, rng: random.Random, 
 
 
 def _report(name: str, differences: list[str]) -> None:
-    for difference in differences[:MOST_REPORTED]:
+    for difference in differences[:MAX_REPORTED]:
         print(f"{name}: {difference}")
-    if len(differences) > MOST_REPORTED:
-        print(f"{name}: and {len(differences) - MOST_REPORTED} more")
+    if len(differences) > MAX_REPORTED:
+        print(f"{name}: and {len(differences) - MAX_REPORTED} more")
 
 
 def _random_normalizer(rng: random.Random) -> dict:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the format, the rules of the house, and clang-tidy: tools/lint.py [--jobs N] BUILD_FOLDER
+"""Checks the format, the rules of the architecture, and clang-tidy: tools/lint.py [--jobs N] BUILD_FOLDER
 With --rules-only only the rules, with --format it formats instead; neither needs a build.
 
 clang-tidy is slow, mostly over the headers of libraries. So files of like flags are read together, as one
@@ -26,7 +26,7 @@ TIDY = "clang-tidy-19"
 FORMAT = "clang-format-19"
 CODE = (".cc", ".h", ".cu", ".cuh")
 NOT_OURS = {".git", ".venv", ".scratch", ".cache", "build"}  # folders, as .gitignore has them
-MOST_TOGETHER = 16  # files that clang-tidy reads as one: more take its memory
+MAX_TOGETHER = 16  # files that clang-tidy reads as one: more take its memory
 # What a line that begins with it declares, and not in a class's name.
 OWN_NAME = re.compile(r"^(?=\w)(?!template|TEST|INSTANTIATE|namespace|using namespace|extern)"
                       r"[\w:<>,*&\[\] ]*?(?<!::)\b(\w+) ?(?:[(={;\[]|:(?!:))", re.MULTILINE)
@@ -38,10 +38,10 @@ MADE_BY_A_TOOL = "// Made by tools/"  # the first line of a file that may be lon
 
 # (what, where it is looked for, what to do): one line of a file that matches breaks a rule.
 LINE_RULES = [
-    (r'#include "([^"]*/)?\.\.?/', CODE, "include by room: \"base/error.h\""),
-    (r'#include "[^/"]+"', CODE, "include by room: \"base/error.h\""),
+    (r'#include "([^"]*/)?\.\.?/', CODE, "include by module: \"base/error.h\""),
+    (r'#include "[^/"]+"', CODE, "include by module: \"base/error.h\""),
     (r"#\s*if.*\b(CUDA|__CUDACC__|__CUDA_ARCH__)\b", CODE, "choose in CMake; only the number types may ask the compiler"),
-    (r"#include <nlohmann/", CODE, "use base/json.h"),
+    (r"#include <nlohmann/", CODE, "use base/json/json.h"),
     (r"\b(TODO|FIXME|XXX)\b", CODE, "do it, or write an issue"),
     (r"\bstd::(cout|cerr)\b", CODE, "write through base/log.h, or the command's output"),
     (r"\bgetenv\(", CODE, "settings come from the command line"),
@@ -49,7 +49,7 @@ LINE_RULES = [
 ]
 EXCEPTIONS = {
     "src/base/number_types.h": {"#\\s*if.*\\b(CUDA|__CUDACC__|__CUDA_ARCH__)\\b"},
-    "src/base/json_parse.cc": {"#include <nlohmann/"},
+    "src/base/json/json_parse.cc": {"#include <nlohmann/"},
 }
 
 
@@ -95,6 +95,9 @@ def check_rules(root: pathlib.Path, files: list[pathlib.Path]) -> list[str]:
         made = bool(lines) and lines[0].startswith(MADE_BY_A_TOOL)
         if name.startswith("src/") and len(lines) > LONGEST_FILE and not made:
             findings.append(f"{name}: {len(lines)} lines: split it by subject (at most {LONGEST_FILE})")
+        for record in re.findall(r"\b20\d\d-\d\d-\d\d-[a-z-]+\.md", "\n".join(lines)):
+            if name.startswith("src/") and not (root / "bench/results" / record).is_file():
+                findings.append(f"{name}: cites {record}, which bench/results does not hold")
         if path.suffix in (".h", ".cuh") and "#pragma once" not in lines:
             findings.append(f"{name}: no #pragma once")
         if not product:
@@ -124,7 +127,7 @@ class Unit:
     compiler: str
     directory: str
     flags: list[str]
-    places: list[str]  # -I and -isystem: a room's files see no less with those of others
+    places: list[str]  # -I and -isystem: a module's files see no less with those of others
     macros: dict[str, str]  # by name, as the whole flag
     names: set[str]  # that a file declares for itself, so that two would stand in each other's way
 
@@ -139,7 +142,7 @@ class Unit:
         return "\n".join(parts) + "\n"
 
     def takes(self, other: "Unit") -> bool:
-        return (self.flags == other.flags and len(self.files) + len(other.files) <= MOST_TOGETHER
+        return (self.flags == other.flags and len(self.files) + len(other.files) <= MAX_TOGETHER
                 and not self.names & other.names
                 and all(self.macros.get(name, flag) == flag for name, flag in other.macros.items()))
 
@@ -229,7 +232,7 @@ class Tidy:
     def run(self, unit: Unit, source: str) -> str:
         # The flags are written for g++, and clang does not know all of its warnings. One file's names are not in the
         # shade of another's.
-        ours = f"/house/|^{re.escape(str(ROOT))}/.*\\.cc$"
+        ours = f"/architecture/|^{re.escape(str(ROOT))}/.*\\.cc$"
         run = subprocess.run([TIDY, "--quiet", f"--config-file={ROOT}/.clang-tidy", f"--header-filter={ours}", source,
                               "--", *unit.words(), "-Wno-unknown-warning-option", "-Wno-shadow"],
                              cwd=unit.directory, capture_output=True, text=True)

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Makes src/text/jinja/characters_tables.cc: what Python's str methods know of each character.
+"""Makes src/text/jinja/values/characters_tables.cc: what Python's str methods know of each character.
 
-    python3 tools/make_character_tables.py > src/text/jinja/characters_tables.cc
+    python3 tools/make_character_tables.py > src/text/jinja/values/characters_tables.cc
 
 Run it with the Python that the template goldens are made with, because its Unicode version decides what
 `repr`, `upper` and `isalpha` give for newly assigned characters.
 """
 
+import itertools
 import sys
 import unicodedata
 
+from number_table import NumberTable
+
 FLAGS = ["alpha", "decimal", "digit", "numeric", "printable", "lower", "upper", "title", "space", "ignorable"]
 SURROGATES = range(0xD800, 0xE000)
-PER_LINE = 8
 
 
 def _is_ignorable(char: str) -> bool:
@@ -21,7 +23,7 @@ def _is_ignorable(char: str) -> bool:
 
 
 def _flags(char: str) -> int:
-    said = {
+    flags = {
         "alpha": char.isalpha(),
         "decimal": char.isdecimal(),
         "digit": char.isdigit(),
@@ -33,70 +35,48 @@ def _flags(char: str) -> int:
         "space": char.isspace(),
         "ignorable": _is_ignorable(char),
     }
-    return sum(1 << bit for bit, name in enumerate(FLAGS) if said[name])
+    return sum(1 << bit for bit, name in enumerate(FLAGS) if flags[name])
 
 
-def _runs() -> list[tuple[int, int]]:
-    runs = [(0, _flags("\0"))]
-    for point in range(1, sys.maxunicode + 1):
-        flags = 0 if point in SURROGATES else _flags(chr(point))
-        if flags != runs[-1][1]:
-            runs.append((point, flags))
-    return runs
+def _properties() -> NumberTable:
+    """Runs from U+0000 on: length, flags."""
+    table = NumberTable()
+    flags = (0 if point in SURROGATES else _flags(chr(point)) for point in range(sys.maxunicode + 1))
+    for value, run in itertools.groupby(flags):
+        table.number(sum(1 for _ in run))
+        table.number(value)
+    return table
 
 
-def _case(mapping) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, str]]]:
-    """Ranges (first, last, step, delta) of single characters, and the characters that become several."""
-    single, several = [], []
-    for point in range(sys.maxunicode + 1):
-        if point in SURROGATES:
-            continue
-        mapped = mapping(chr(point))
-        if mapped == chr(point):
-            continue
-        if len(mapped) > 1:
-            several.append((point, mapped))
-            continue
-        delta = ord(mapped) - point
-        if single:
-            first, last, step, of = single[-1]
-            gap = point - last
-            if of == delta and gap in (1, 2) and (first == last or gap == step):
-                single[-1] = (first, point, gap, of)
-                continue
-        single.append((point, point, 1, delta))
-    return single, several
-
-
-def _lines(items: list[str]) -> str:
-    rows = [items[at : at + PER_LINE] for at in range(0, len(items), PER_LINE)]
-    return "\n".join("    " + ", ".join(row) + "," for row in rows)
-
-
-def _print_case(name: str, mapping) -> None:
-    single, several = _case(mapping)
-    ranges = [f"{{0x{first:X}, 0x{last:X}, {step}, {delta}}}" for first, last, step, delta in single]
-    print(f"\nconst CaseRange {name}_ranges[] = {{\n{_lines(ranges)}\n}};")
-    print(f"const std::size_t {name}_range_count = std::size({name}_ranges);")
-    if several:
-        padded = [(point, [ord(c) for c in text] + [0] * (3 - len(text))) for point, text in several]
-        items = [f"{{0x{point:X}, {{0x{a:X}, 0x{b:X}, 0x{c:X}}}}}" for point, (a, b, c) in padded]
-        print(f"\nconst CaseExpansion {name}_expansions[] = {{\n{_lines(items)}\n}};")
-        print(f"const std::size_t {name}_expansion_count = std::size({name}_expansions);")
+def _case(mapping, usual=lambda char: char) -> NumberTable:
+    """The characters that a mapping treats unlike the usual one, as in the table of lower case."""
+    changed = [chr(point) for point in range(sys.maxunicode + 1) if point not in SURROGATES]
+    changed = [char for char in changed if mapping(char) != usual(char)]
+    table = NumberTable()
+    table.number(len(changed))
+    after = 0
+    for char in changed:
+        table.number(ord(char) - after)
+        after = ord(char)
+        table.number(len(mapping(char)))
+        for mapped in mapping(char):
+            table.signed(ord(mapped) - ord(char))
+    return table
 
 
 def main() -> None:
     version = sys.version.split()[0].rsplit(".", 1)[0]
+    tables = {
+        "properties": _properties(),
+        "lower_case": _case(str.lower),
+        "upper_case": _case(str.upper),
+        "title_case": _case(str.title, str.upper),
+    }
     print(f"// Made by tools/make_character_tables.py with Python {version}, Unicode {unicodedata.unidata_version}.")
-    print('\n#include "text/jinja/characters_tables.h"\n\n#include <iterator>\n')
-    print("namespace motley::text::jinja {\n\n// clang-format off")
-    runs = [f"0x{point << len(FLAGS) | flags:X}" for point, flags in _runs()]
-    print(f"const std::uint32_t character_runs[] = {{\n{_lines(runs)}\n}};")
-    print("const std::size_t character_run_count = std::size(character_runs);")
-    _print_case("lower", str.lower)
-    _print_case("upper", str.upper)
-    _print_case("title", str.title)
-    print("// clang-format on\n\n}  // namespace motley::text::jinja")
+    print('\n#include "text/jinja/values/characters_tables.h"\n')
+    print("namespace motley::text::jinja::tables {\n\n// clang-format off")
+    print("\n".join(table.definition(name) for name, table in tables.items()), end="")
+    print("// clang-format on\n\n}  // namespace motley::text::jinja::tables")
 
 
 if __name__ == "__main__":

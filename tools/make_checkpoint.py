@@ -27,7 +27,7 @@ BLOCK_BYTES = 64 << 20
 # The upper bytes of bf16 numbers, by either sign: their sizes lie between two powers of two, two apart.
 WEIGHTS = (0x3C, 0xBC)  # 0.008 to 0.03
 EMBEDDINGS = (0x3F, 0xBF)  # 0.5 to 2
-OUTPUTS = (0x3A, 0xBA)  # 0.0005 to 0.002: attention's output, see src/model/random_weights.h
+OUTPUTS = (0x3A, 0xBA)  # 0.0005 to 0.002: attention's output, see src/model/weights/random_weights.h
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def draw(lines: list[list[Cell]]) -> str:
             shown = text.strip(" ")
             if not shown:
                 continue
-            # Fonts differ in width: each piece is told its own.
+            # Fonts differ in width: each piece has its own.
             parts.append(
                 f'<text x="{MARGIN + (column + begin) * ADVANCE:.1f}" y="{y}" fill="{colour}"'
                 f'{" font-weight=" + chr(34) + "bold" + chr(34) if bold else ""} xml:space="preserve" '

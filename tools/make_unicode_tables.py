@@ -19,10 +19,10 @@ import pathlib
 import unicodedata
 
 import tokenizers
+from number_table import COLUMNS, NumberTable
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src" / "text" / "unicode"
-COLUMNS = 100
 SURROGATES = range(0xD800, 0xE000)
 POINTS = [point for point in range(0x110000) if point not in SURROGATES]
 EVERYTHING = "".join(map(chr, POINTS))
@@ -105,28 +105,6 @@ def ranges_of(points: set[int]) -> Ranges:
     return ranges
 
 
-class Bytes:
-    """A table as bytes: numbers of seven bits a byte, the low ones first, the last byte below 0x80."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def number(self, value: int) -> None:
-        assert value >= 0, value
-        while value >= 0x80:
-            self.data.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.data.append(value)
-
-    def signed(self, value: int) -> None:
-        self.number(value * 2 if value >= 0 else -value * 2 - 1)
-
-    def text(self, points: list[int]) -> None:
-        self.number(len(points))
-        for point in points:
-            self.number(point)
-
-
 def write_file(subject: str, tables: list[str]) -> None:
     path = FOLDER / f"{subject}_tables.cc"
     path.write_text(
@@ -139,23 +117,7 @@ def write_file(subject: str, tables: list[str]) -> None:
     print(f"{path.name}: {path.stat().st_size} bytes")
 
 
-def byte_table(name: str, table: Bytes) -> str:
-    lines, line = [], ""
-    for byte in table.data:
-        item = f"{byte},"
-        if len(line) + len(item) > COLUMNS:
-            lines.append(line)
-            line = ""
-        line += item
-    lines.append(line)
-    return (
-        f"static const std::uint8_t {name}_bytes[] = {{\n"
-        + "\n".join(lines)
-        + f"\n}};\nconst std::span<const std::uint8_t> {name} = {name}_bytes;\n"
-    )
-
-
-def delta_ranges(table: Bytes, ranges: Ranges) -> None:
+def delta_ranges(table: NumberTable, ranges: Ranges) -> None:
     """How many, and for each its distance from the end of the one before and its length less one."""
     table.number(len(ranges))
     after = 0
@@ -206,7 +168,7 @@ def character_table() -> str:
     ]
     assert flags[4] == removed_points(pre_tokenizers.WhitespaceSplit())
     values = {}
-    runs = Bytes()
+    runs = NumberTable()
     length, previous = 0, None
     for point in range(0x110000):
         value = category[point], sum(1 << bit for bit, points in enumerate(flags) if point in points)
@@ -218,11 +180,12 @@ def character_table() -> str:
         length += 1
     runs.number(length)
     runs.number(values.setdefault(previous, len(values)))
-    records = Bytes()
+    records = NumberTable()
+    records.number(len(values))
     for kind, bits in values:
         records.number(kind)
         records.number(bits)
-    return byte_table("character_records", records) + "\n" + byte_table("character_runs", runs)
+    return records.definition("character_records") + "\n" + runs.definition("character_runs")
 
 
 # Properties of regular expressions.
@@ -231,7 +194,7 @@ def character_table() -> str:
 def property_tables() -> list[str]:
     sets: dict[tuple, int] = {}
     names = {}
-    table = Bytes()
+    table = NumberTable()
     wanted = [(rf"\p{{{name}}}", name.lower().replace("_", "")) for name in PROPERTIES] + list(BRACKETS.items())
     for expression, name in wanted:
         ranges = [] if name in ("cs", "surrogate") else matched(expression)
@@ -255,7 +218,7 @@ def property_tables() -> list[str]:
         + "\n".join(lines)
         + "\n};\nconst std::span<const PropertyName> property_names = property_name_list;\n"
     )
-    return [listed, byte_table("property_sets", table)]
+    return [listed, table.definition("property_sets")]
 
 
 # Case folding.
@@ -307,7 +270,7 @@ def folding_table() -> str:
         folds = {ord(folded) for folded in (chr(point).casefold() for point in together) if len(folded) == 1}
         return min(folds & set(together), default=min(together))
 
-    table = Bytes()
+    table = NumberTable()
     single = sorted({together for together in classes.values() if len(together) > 1 and not set(together) & several_points})
     table.number(len(single))
     after = 0
@@ -328,7 +291,7 @@ def folding_table() -> str:
         assert [piece for piece, _ in split.pre_tokenize_str(chr(several[folded][0]))], folded
         table.text(points)
         table.text(several[folded])
-    return byte_table("foldings", table)
+    return table.definition("foldings")
 
 
 # Lower case.
@@ -336,7 +299,7 @@ def folding_table() -> str:
 
 def lowercase_table() -> str:
     lower = normalizers.Lowercase()
-    table = Bytes()
+    table = NumberTable()
     mapped = [(point, lower.normalize_str(chr(point))) for point in POINTS]
     mapped = [(point, text) for point, text in mapped if text != chr(point)]
     table.number(len(mapped))
@@ -347,7 +310,7 @@ def lowercase_table() -> str:
         table.number(len(text))
         for char in text:
             table.signed(ord(char) - point)
-    return byte_table("lowercase", table)
+    return table.definition("lowercase")
 
 
 # Normal forms. Hangul syllables are computed.
@@ -356,7 +319,7 @@ HANGUL = range(0xAC00, 0xD7A4)
 
 
 def combining_classes(canonical) -> dict[int, int]:
-    """Classes as the package orders marks, told by marks whose class is the same in every version."""
+    """Classes as the package orders marks, found by marks whose class is the same in every version."""
 
     def swaps(first: str, second: str) -> bool:
         return first != second and canonical.normalize_str("a" + first + second) == "a" + second + first
@@ -392,7 +355,7 @@ def normal_form_tables() -> list[str]:
     composed = normalizers.NFC()
     classes = combining_classes(canonical)
 
-    class_table = Bytes()
+    class_table = NumberTable()
     by_class: dict[int, set[int]] = {}
     for point, number in classes.items():
         by_class.setdefault(number, set()).add(point)
@@ -408,8 +371,8 @@ def normal_form_tables() -> list[str]:
             if point not in HANGUL and form.normalize_str(chr(point)) != skip(chr(point))
         ]
 
-    def decomposition_table(entries: list[tuple[int, str]]) -> Bytes:
-        table = Bytes()
+    def decomposition_table(entries: list[tuple[int, str]]) -> NumberTable:
+        table = NumberTable()
         table.number(len(entries))
         after = 0
         for point, text in entries:
@@ -431,7 +394,7 @@ def normal_form_tables() -> list[str]:
         assert len(first) == 1, hex(point)
         pairs.append((ord(first), ord(text[-1]), point))
     pairs.sort()
-    pair_table = Bytes()
+    pair_table = NumberTable()
     pair_table.number(len(pairs))
     after = 0
     for first, second, point in pairs:
@@ -440,10 +403,10 @@ def normal_form_tables() -> list[str]:
         pair_table.number(second)
         pair_table.number(point)
     return [
-        byte_table("combining_classes", class_table),
-        byte_table("canonical_decompositions", decomposition_table(canonical_entries)),
-        byte_table("compatible_decompositions", decomposition_table(compatible_entries)),
-        byte_table("compositions", pair_table),
+        class_table.definition("combining_classes"),
+        decomposition_table(canonical_entries).definition("canonical_decompositions"),
+        decomposition_table(compatible_entries).definition("compatible_decompositions"),
+        pair_table.definition("compositions"),
     ]
 
 

@@ -66,15 +66,15 @@ def ticks(most: float) -> list[float]:
 
 
 def panel(title: str, at: int, series: list[Series]) -> list[str]:
-    most_load = max(load for each in series for load in each.loads)
+    max_load = max(load for each in series for load in each.loads)
     most = max((value for each in series for name in (title, f"{title} p99") for value in each.lines.get(name, [])), default=0)
-    x = lambda load: at + WIDTH * load / most_load
+    x = lambda load: at + WIDTH * load / max_load
     y = lambda value: TOP + HEIGHT * (1 - value / (most * 1.05 or 1))
     parts = [f'<text x="{at}" y="{TOP - 14}" font-weight="bold">{escape(title)}</text>']
     for value in ticks(most * 1.05):
         parts.append(f'<path d="M{at} {y(value):.1f}h{WIDTH}" stroke="#ddd"/>')
         parts.append(f'<text x="{at - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for load in ticks(most_load):
+    for load in ticks(max_load):
         parts.append(f'<text x="{x(load):.1f}" y="{TOP + HEIGHT + 16}" text-anchor="middle">{load:g}</text>')
     parts.append(f'<text x="{at + WIDTH / 2}" y="{TOP + HEIGHT + 34}" text-anchor="middle">requests at once, or a second</text>')
     for index, each in enumerate(series):

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [python]
+# Installs what is missing: tools/setup.sh [build] [lint] [fuzz] [python] [clients]
 # Debian packages come with apt (as root or through sudo), PyPI packages into .venv, and with `build` the
-# sources that the program is built from into .cache/packages. Silent, quick and offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
+# sources that the program is built from into .cache/packages. `clients` fills .cache/clients: one environment
+# for each list of tools/packages/clients. Silent, quick and offline when all is there. MOTLEY_SKIP_SETUP=1 leaves everything to you.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "${MOTLEY_SKIP_SETUP:-}" = 1 ] && exit 0
@@ -87,6 +88,28 @@ install_sources() {
   printf 'set-up: fetched in %s s\n' $((SECONDS - start))
 }
 
+# The lists conflict with one another, so each has an environment of its own. They are whole: --no-deps keeps out the rest.
+install_clients() {
+  local folder=.cache/clients list name start=$SECONDS
+  for list in tools/packages/clients/*.txt; do
+    name=$(basename "$list" .txt)
+    cmp -s "$list" "$folder/$name/pins.txt" && continue
+    printf 'set-up: installing from PyPI into %s: %s packages\n' "$folder/$name" "$(wanted "$list" | wc -l)"
+    if ! cmp -s tools/packages/uv.txt "$folder/uv/pins.txt"; then
+      rm -rf "$folder/uv"
+      logged /usr/bin/python3 -m venv "$folder/uv"
+      logged "$folder/uv/bin/pip" install --disable-pip-version-check --only-binary=:all: -r tools/packages/uv.txt
+      cp tools/packages/uv.txt "$folder/uv/pins.txt"
+    fi
+    rm -rf "${folder:?}/$name"
+    logged "$folder/uv/bin/uv" venv --python /usr/bin/python3 "$folder/$name"
+    logged "$folder/uv/bin/uv" pip install --python "$folder/$name/bin/python" --no-deps -r "$list"
+    cp "$list" "$folder/$name/pins.txt"
+    printf 'set-up: installed in %s s\n' $((SECONDS - start))
+    start=$SECONDS
+  done
+}
+
 . /etc/os-release 2>/dev/null || true
 if [ "${ID:-}:${VERSION_ID:-}" != debian:12 ] || ! command -v dpkg-query >/dev/null; then
   fail "this set-up is for Debian 12; elsewhere install what tools/packages/ lists by hand and set MOTLEY_SKIP_SETUP=1"
@@ -94,16 +117,19 @@ fi
 
 debian=()
 python=no
+clients=no
 sources=no
 for part in "$@"; do
   case "$part" in
     python) python=yes ;;
+    clients) clients=yes ;;
     build | lint | fuzz) debian+=("$part") ;;&
     build) sources=yes ;;
     lint | fuzz) ;;
-    *) fail "unknown part '$part': use build, lint, fuzz, python" ;;
+    *) fail "unknown part '$part': use build, lint, fuzz, python, clients" ;;
   esac
 done
 [ ${#debian[@]} = 0 ] || install_debian "${debian[@]}"
 [ "$python" = no ] || install_python
 [ "$sources" = no ] || install_sources
+[ "$clients" = no ] || install_clients

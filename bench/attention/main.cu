@@ -13,7 +13,7 @@
 #include <cuda_runtime.h>
 
 #include "../graph_time.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 namespace {
 
@@ -139,8 +139,11 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
   const Memory table(order);
   const Memory q = random_bf16(rows * model.heads * model.key_width, 7);
   const Memory out(static_cast<std::size_t>(rows * model.heads * model.value_width * 2));
-  const auto size =
-      cuda::attention_scratch_size(load.sequences, model.heads, model.kv_heads, model.value_width);
+  const auto size = cuda::attention_scratch({.sequences = load.sequences,
+                                             .heads = model.heads,
+                                             .kv_heads = model.kv_heads,
+                                             .value_width = model.value_width},
+                                            bench::default_stream());
   const Memory partials(static_cast<std::size_t>(size.partials) * 4);
   const Memory counters(static_cast<std::size_t>(size.counters) * 4);
   CHECK_CUDA(cudaMemset(counters.data(), 0, static_cast<std::size_t>(size.counters) * 4));

@@ -12,13 +12,15 @@
 
 #include "../graph_time.h"
 #include "base/number_types.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear/dense_kernels.h"
+#include "kernels/cuda/primitives/device.h"
 
 namespace {
 
 using motley::StreamHandle;
 using motley::kernels::Linear;
 using motley::kernels::WeightKind;
+using motley::kernels::cuda::DenseKernel;
 
 constexpr double bytes_per_us = 4.3e6;
 constexpr double flop_per_us = 745e6;
@@ -46,7 +48,7 @@ motley::bf16* random_numbers(std::int64_t count, std::uint32_t seed) {
 // Median us of a launch in a captured graph of `count`, behind one outside of it: a library's first
 // call may do what a graph can't hold.
 double measure(int count, int replays, const std::function<void(int, StreamHandle)>& launch) {
-  launch(0, {});
+  launch(0, motley::bench::default_stream());
   CHECK_CUDA(cudaDeviceSynchronize());
   return motley::bench::graph_time(count, replays, launch);
 }
@@ -58,19 +60,50 @@ struct Case {
   std::vector<std::int64_t> rows;
 };
 
+// Times of a product's kernels, us: of all but the exact one, which is no alternative.
+struct Times {
+  std::string text;
+  double best = 0;
+};
+Times measure_kernels(int count, int replays, const std::function<Linear(int)>& product) {
+  Times times;
+  for (const DenseKernel* kernel : motley::kernels::cuda::all_dense_kernels()) {
+    if (kernel == &motley::kernels::cuda::exact_kernel) continue;
+    const bool batch_invariant = kernel == &motley::kernels::cuda::cublaslt_batch_invariant_kernel;
+    const auto launch = [&](int i, StreamHandle s) {
+      Linear one = product(i);
+      one.batch_invariant = batch_invariant;
+      const motley::kernels::cuda::DenseProblem problem{
+          .products = {&one, 1}, .library = &motley::kernels::cuda::device_of(s).matmuls()};
+      if (!kernel->supports(problem)) return false;
+      kernel->run(problem, {}, s);
+      return true;
+    };
+    if (!launch(0, motley::bench::default_stream())) continue;
+    const double us = measure(count, replays, launch);
+    const double again = measure(count, replays, launch);
+    char text[96];
+    std::snprintf(text, sizeof text, " %.*s %.2f us (again %.2f),",
+                  static_cast<int>(kernel->info.name.size()), kernel->info.name.data(), us, again);
+    times.text += text;
+    if (!batch_invariant && (times.best == 0 || us < times.best)) times.best = us;
+  }
+  return times;
+}
+
 void run(const Case& c) {
   const double weight_bytes = (c.int4 ? 0.5 + 4.0 / 128 : 2.0) * static_cast<double>(c.out * c.in);
   const int sets = std::max(2, static_cast<int>(cold_bytes / weight_bytes) + 1);
-  const std::int64_t most_rows = *std::max_element(c.rows.begin(), c.rows.end());
+  const std::int64_t max_rows = *std::max_element(c.rows.begin(), c.rows.end());
   // A gap that is no multiple of L2's sets between one weight and the next, in bf16 numbers.
   const std::int64_t set_numbers = c.out * c.in / (c.int4 ? 4 : 1) + 8 * 1024;
   motley::bf16* const weights = random_numbers(sets * set_numbers, 1);
   // Two bf16 numbers are a float32 of the later one's size.
   const std::int64_t set_scales = c.int4 ? c.out * ((c.in + 127) / 128) : 0;
   motley::bf16* const scales = random_numbers(2 * sets * set_scales, 3);
-  motley::bf16* const x = random_numbers(most_rows * c.in, 2);
+  motley::bf16* const x = random_numbers(max_rows * c.in, 2);
   float* y = nullptr;
-  CHECK_CUDA(cudaMalloc(&y, static_cast<std::size_t>(most_rows * c.out) * sizeof *y));
+  CHECK_CUDA(cudaMalloc(&y, static_cast<std::size_t>(max_rows * c.out) * sizeof *y));
   for (const std::int64_t rows : c.rows) {
     const auto product = [&](int i) {
       return Linear{.rows = rows,
@@ -89,42 +122,16 @@ void run(const Case& c) {
                     .y_stride = c.out,
                     .exact = false};
     };
-    const int count = std::max(16, std::min(sets, 64));
-    const int replays = rows > 1024 ? 5 : 15;
-    const auto streams = [&](int i, StreamHandle s) {
-      const Linear one = product(i);
-      motley::kernels::cuda::linear_streams({&one, 1}, s);
-    };
-    const auto library = [&](int i, StreamHandle s) {
-      motley::kernels::cuda::linear_library(product(i), s);
-    };
-    const auto one_order = [&](int i, StreamHandle s) {
-      Linear one = product(i);
-      one.batch_invariant = true;
-      motley::kernels::cuda::linear_library(one, s);
-    };
-    const auto slabs = [&](int i, StreamHandle s) {
-      const Linear one = product(i);
-      motley::kernels::cuda::linear_slabs({&one, 1}, {}, s);
-    };
-    const bool few = motley::kernels::cuda::linear_slabs_supports(product(0));
-    const double slab = few ? measure(count, replays, slabs) : 0;
-    const double own = measure(count, replays, streams);
-    const double theirs = c.int4 ? 0 : measure(count, replays, library);
-    const double invariant = c.int4 ? 0 : measure(count, replays, one_order);
-    const double again = measure(count, replays, streams);
-    const double best = std::min({own, c.int4 ? own : theirs, few ? slab : own});
+    const Times times =
+        measure_kernels(std::max(16, std::min(sets, 64)), rows > 1024 ? 5 : 15, product);
     const double bytes =
         weight_bytes + static_cast<double>(rows) *
                            (2.0 * static_cast<double>(c.in) + 4.0 * static_cast<double>(c.out));
     const double products = 2.0 * static_cast<double>(rows * c.out * c.in);
     const double floor = std::max(bytes / bytes_per_us, products / flop_per_us);
-    std::printf(
-        "%s %7lld x %-6lld %5lld rows: slabs %8.2f us, streams %8.2f us (again %8.2f), cuBLASLt "
-        "%8.2f (one "
-        "order %8.2f), floor %8.2f, x %.2f\n",
-        c.int4 ? "int4" : "bf16", static_cast<long long>(c.out), static_cast<long long>(c.in),
-        static_cast<long long>(rows), slab, own, again, theirs, invariant, floor, best / floor);
+    std::printf("%s %7lld x %-6lld %5lld rows:%s floor %.2f, x %.2f\n", c.int4 ? "int4" : "bf16",
+                static_cast<long long>(c.out), static_cast<long long>(c.in),
+                static_cast<long long>(rows), times.text.c_str(), floor, times.best / floor);
   }
   CHECK_CUDA(cudaFree(weights));
   CHECK_CUDA(cudaFree(scales));
@@ -159,13 +166,6 @@ int main(int argc, char** argv) {
              {.out = 151936, .in = 2048, .rows = {1, 8, 16, 32, 64, 128}},
              {.out = 5120, .in = 2048, .rows = {1024, 8192}}};
   }
-  const auto opened = motley::kernels::cuda::open_matmul_library();
-  if (!opened.ok()) {
-    std::printf("%s\n", opened.error().message().c_str());
-    return 1;
-  }
   for (const Case& c : cases) run(c);
-  const auto launches = motley::kernels::cuda_launches();
-  if (!launches.ok()) std::printf("%s\n", launches.error().message().c_str());
-  return launches.ok() ? 0 : 1;
+  motley::bench::check_launches();
 }

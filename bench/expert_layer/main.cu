@@ -22,7 +22,7 @@ double measure(const Batch& batch, const std::vector<Weights>& sets, const Adapt
   const auto launch = [&](int i, motley::StreamHandle stream) {
     const GroupedExperts g =
         batch.params(i, sets[static_cast<std::size_t>(i) % sets.size()], adapters);
-    check(run_grouped_experts(g, tiles, stream));
+    run_grouped_experts(g, tiles, stream);
   };
   return motley::bench::graph_time(count, replays, launch, pause_ms);
 }
@@ -30,62 +30,21 @@ double measure(const Batch& batch, const std::vector<Weights>& sets, const Adapt
 std::string name_of(const GroupedTiles& t) {
   std::ostringstream name;
   constexpr const char* gathers[] = {"box", "copy", "perm"};
-  name << (64 << static_cast<int>(t.rows)) << "x" << t.width << " b" << t.blocks_per_sm << " "
-       << gathers[static_cast<int>(t.gather)] << (t.inside ? " in" : "")
-       << (t.in_turn ? " turn" : "") << (t.one_launch ? " one" : " two")
+  name << count_rows(t.rows) << "x" << t.width << " " << gathers[static_cast<int>(t.gather)]
+       << (t.sort_inside ? " in" : "") << (t.round_robin ? " turn" : "")
        << (t.sum_inside ? " sum" : "");
   return name.str();
 }
 
+// All cuts that can serve the batch, but for tiles that would stay all but empty, or be cut too
+// often to be worth a line.
 std::vector<GroupedTiles> sweep_of(const GroupedExperts& g) {
-  using Rows = GroupedTiles::Rows;
-  using Gather = GroupedTiles::Gather;
   const std::int64_t pairs = g.tokens * g.experts_per_token;
-  const bool lora = g.deltas.labels != nullptr;
-  const bool plain = !lora && g.weights.format == ExpertFormat::bf16;
   std::vector<GroupedTiles> all;
-  const bool inside = pairs <= (lora ? 128 : 256);  // one term a label
-  if (pairs <= 64) {
-    for (const bool turn : {true, false})
-      for (const int blocks : {3, 4}) {
-        if (!plain && blocks == 4) continue;
-        all.push_back({.rows = Rows::r64,
-                       .width = 8,
-                       .blocks_per_sm = blocks,
-                       .inside = inside,
-                       .in_turn = turn,
-                       .one_launch = true,
-                       .sum_inside = true});
-      }
-  }
-  for (const int width : {8, 16}) {
-    if (pairs > 2048 || width * 128 * 4 < pairs) continue;
-    for (const Gather gather : {Gather::boxes, Gather::copies}) {
-      GroupedTiles tiles{.width = width, .gather = gather, .inside = inside, .one_launch = true};
-      all.push_back(tiles);
-      if (g.weights.format == ExpertFormat::int4) {
-        tiles.rows = Rows::r256;
-        all.push_back(tiles);
-        tiles.rows = Rows::r128;
-      }
-      tiles.sum_inside = true;
-      if (pairs <= 512) all.push_back(tiles);
-    }
-  }
-  if (pairs >= 512) {
-    for (const int width : {32, 64, 128, 160}) {
-      if (width == 160 && !plain) continue;
-      if (width * 128 * 2 < pairs && width < 128) continue;
-      for (const Gather gather : {Gather::copies, Gather::permuted})
-        for (const bool one : {true, false}) {
-          if (lora && one) continue;
-          all.push_back({.rows = Rows::r256,
-                         .width = width,
-                         .blocks_per_sm = 1,
-                         .gather = gather,
-                         .one_launch = one});
-        }
-    }
+  for (const GroupedTiles& tiles : all_grouped_tiles) {
+    const bool too_wide = tiles.tall() && pairs < 512;
+    const bool too_narrow = tiles.width * std::int64_t{512} < pairs && tiles.width < 128;
+    if (grouped_supports(tiles, g) && !too_wide && !too_narrow) all.push_back(tiles);
   }
   return all;
 }
@@ -159,10 +118,10 @@ void plans() {
     for (const int labels : {0, 4, 512}) {
       PlannedBatch batch(tokens, layers, labels);
       const double plan = motley::bench::graph_time(
-          layers, 15, [&](int i, auto stream) { check(plan_experts(batch.params(i), stream)); });
+          layers, 15, [&](int i, auto stream) { plan_experts(batch.params(i), stream); });
       const double sort =
           labels == 0 ? 0 : motley::bench::graph_time(layers, 15, [&](int, auto stream) {
-            check(batch.sort_labels(stream));
+            batch.sort_labels(stream);
           });
       std::printf("%7lld %6d %10.1f %10.1f\n", static_cast<long long>(tokens * top_k), labels, plan,
                   sort);

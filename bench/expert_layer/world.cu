@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 
-#include "lora/images.h"
+#include "lora/pages/packed_layout.h"
 #include "world.h"
 
 namespace expert_layer_bench {
@@ -61,7 +61,7 @@ Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed
   w.images.scales_per_128 = scales_per_128;
   const auto make = [&](int rows, int columns, std::uint64_t own) {
     const std::size_t bytes =
-        expert_image_bytes(format, scales_per_128, qwen.experts, rows, columns);
+        packed_expert_bytes(format, scales_per_128, qwen.experts, rows, columns);
     Memory memory(bytes);
     if (format == ExpertFormat::bf16) {
       fill_random(memory.data(), bytes / 2, 1.0F / 32, own);
@@ -79,18 +79,18 @@ Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed
   return w;
 }
 
-double bytes_of_expert(const ExpertImages& images) {
+double bytes_of_expert(const PackedExperts& images) {
   const auto bytes = [&](int rows, int columns) {
     return static_cast<double>(
-        expert_image_bytes(images.format, images.scales_per_128, 1, rows, columns));
+        packed_expert_bytes(images.format, images.scales_per_128, 1, rows, columns));
   };
   return bytes(2 * qwen.intermediate, qwen.hidden) + bytes(qwen.hidden, qwen.intermediate);
 }
 
 Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
-  using motley::lora::image_columns;
-  using motley::lora::image_depth;
-  using motley::lora::image_rows;
+  using motley::lora::packed_columns;
+  using motley::lora::packed_depth;
+  using motley::lora::packed_rows;
   Adapters a;
   a.kind = kind;
   const auto adapters = static_cast<std::size_t>(kind.count);
@@ -110,22 +110,22 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
   std::vector<Offsets> offsets(a.factors.size());
   for (std::size_t i = 0; i < adapters; ++i) {
     const int rank = kind.ranks[i % kind.ranks.size()];
-    const int both = image_columns(rank, rank);
-    const int one = image_columns(rank, 0);
+    const int both = packed_columns(rank, rank);
+    const int one = packed_columns(rank, 0);
     for (int e = 0; e < qwen.experts; ++e) {
       const bool own = e == 0 || !kind.shared_outer;
       const std::size_t up = a.place(i, 0, e);
       const std::size_t down = a.place(i, 1, e);
-      offsets[up].a = own ? take(both, image_depth(qwen.hidden)) : offsets[up - 1].a;
-      offsets[up].b = take(image_rows(2 * std::int64_t{qwen.intermediate}), both);
-      offsets[down].a = take(one, image_depth(qwen.intermediate));
-      offsets[down].b = own ? take(image_rows(qwen.hidden), one) : offsets[down - 1].b;
+      offsets[up].a = own ? take(both, packed_depth(qwen.hidden)) : offsets[up - 1].a;
+      offsets[up].b = take(packed_rows(2 * std::int64_t{qwen.intermediate}), both);
+      offsets[down].a = take(one, packed_depth(qwen.intermediate));
+      offsets[down].b = own ? take(packed_rows(qwen.hidden), one) : offsets[down - 1].b;
       a.factors[up] = {
           .rank = kind.only_second ? 0 : both, .split = (rank + 7) / 8 * 8, .scale = {0.5F, 0.5F}};
       a.factors[down] = {.rank = kind.only_first ? 0 : one, .split = one, .scale = {0.5F, 0.5F}};
     }
-    a.deltas.most_gate_up_rank = std::max(a.deltas.most_gate_up_rank, both);
-    a.deltas.most_down_rank = std::max(a.deltas.most_down_rank, one);
+    a.deltas.max_gate_up_rank = std::max(a.deltas.max_gate_up_rank, both);
+    a.deltas.max_down_rank = std::max(a.deltas.max_down_rank, one);
   }
   a.images = Memory(used);
   if (kind.f8) {
@@ -150,7 +150,7 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
   }
   a.terms = Memory(terms);
   a.term_begin = Memory(begin);
-  a.deltas.most_terms = 1;
+  a.deltas.max_terms = 1;
   a.deltas.factor_type = kind.f8 ? motley::DType::f8_e4m3 : motley::DType::bf16;
   a.deltas.terms = a.terms.data<AdapterTerm>();
   a.deltas.term_begin = a.term_begin.data<std::int32_t>();
@@ -209,14 +209,14 @@ Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std:
     b.labels = labels_in_turn(tokens, adapters->kind.count);
     b.device_labels = Memory(b.labels);
     b.tokens_by_label = Memory(pairs / top_k * 4);
-    check(sort_tokens_by_label(b.device_labels.data<std::int32_t>(), tokens, adapters->kind.count,
-                               b.tokens_by_label.data<std::int32_t>(), {}));
+    sort_tokens_by_label(b.device_labels.data<std::int32_t>(), tokens, adapters->kind.count,
+                         b.tokens_by_label.data<std::int32_t>(), motley::bench::default_stream());
   }
   Weights none;
   GroupedExperts g = b.params(0, none, adapters);
   b.scratch = Memory(grouped_scratch_bytes(g));
   g.scratch = b.scratch.data();
-  check(prepare_grouped_scratch(g, {}));
+  prepare_grouped_scratch(g, motley::bench::default_stream());
   CHECK_CUDA(cudaDeviceSynchronize());
   return b;
 }
@@ -225,7 +225,7 @@ PlannedBatch::PlannedBatch(std::int64_t tokens, int layers, int labels)
     : tokens_(tokens), label_count_(labels) {
   for (const auto& ids : uniform_ids(tokens, layers, 3)) ids_.emplace_back(ids);
   const std::int64_t pairs = tokens * top_k;
-  const std::int64_t tiles = most_tiles(pairs, qwen.experts, tile_places);
+  const std::int64_t tiles = max_tiles(pairs, qwen.experts, tile_places);
   const auto numbers = [](std::int64_t count) {
     return Memory(static_cast<std::size_t>(count) * 4);
   };
@@ -241,7 +241,7 @@ PlannedBatch::PlannedBatch(std::int64_t tokens, int layers, int labels)
   if (labels == 0) return;
   labels_ = Memory(labels_in_turn(tokens, labels));
   by_label_ = numbers(tokens);
-  check(sort_labels({}));
+  sort_labels(motley::bench::default_stream());
   CHECK_CUDA(cudaDeviceSynchronize());
 }
 
@@ -266,9 +266,9 @@ PlanExperts PlannedBatch::params(int layer) const {
   return p;
 }
 
-motley::Result<void> PlannedBatch::sort_labels(motley::StreamHandle stream) const {
-  return sort_tokens_by_label(labels_.data<std::int32_t>(), tokens_, label_count_,
-                              by_label_.data<std::int32_t>(), stream);
+void PlannedBatch::sort_labels(motley::StreamHandle stream) const {
+  sort_tokens_by_label(labels_.data<std::int32_t>(), tokens_, label_count_,
+                       by_label_.data<std::int32_t>(), stream);
 }
 
 GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* adapters) const {
@@ -277,7 +277,7 @@ GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* 
   g.shape = qwen;
   g.experts_per_token = top_k;
   g.tokens = tokens;
-  g.most_tokens = tokens;
+  g.max_tokens = tokens;
   g.weights = weights.images;
   g.x = x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * qwen.hidden * 2;
   g.ids = device_ids[at].data<std::int32_t>();

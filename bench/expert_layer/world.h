@@ -7,19 +7,13 @@
 #include <vector>
 
 #include "../graph_time.h"
-#include "kernels/cuda/expert_grouped.h"
+#include "kernels/cuda/experts/grouped.h"
 
 namespace expert_layer_bench {
 
 using namespace motley::kernels::cuda;
 using motley::kernels::AdapterTerm;
 using motley::kernels::FactorEntry;
-
-inline void check(const motley::Result<void>& done) {
-  if (done.ok()) return;
-  std::printf("%s\n", done.error().message().c_str());
-  std::exit(1);
-}
 
 // Device memory that lives as long as the program's part that uses it.
 class Memory {
@@ -51,11 +45,11 @@ inline constexpr int top_k = 8;
 void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed);
 
 struct Weights {
-  ExpertImages images;
+  PackedExperts images;
   Memory gate_up, down;
 };
 Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed);
-double bytes_of_expert(const ExpertImages& images);
+double bytes_of_expert(const PackedExperts& images);
 
 // What the adapters of a batch look like.
 struct AdapterKind {
@@ -67,7 +61,8 @@ struct AdapterKind {
   bool f8 = false;             // pages of FP8
 };
 
-// Adapters of gate, up and down of every expert of one layer, in images (lora/images.h).
+// Adapters of gate, up and down of every expert of one layer, in images
+// (lora/pages/packed_layout.h).
 struct Adapters {
   AdapterKind kind;
   Memory images, tables, terms, term_begin;
@@ -100,7 +95,7 @@ class PlannedBatch {
   static constexpr int tile_places = 128;
   PlannedBatch(std::int64_t tokens, int layers, int labels);
   PlanExperts params(int layer) const;
-  motley::Result<void> sort_labels(motley::StreamHandle stream) const;
+  void sort_labels(motley::StreamHandle stream) const;
 
  private:
   std::int64_t tokens_;

@@ -8,27 +8,26 @@ namespace {
 struct Row {
   std::string_view name;
   int bits;
-  bool floating_point;
 };
 
 // In the order of the enumeration.
-constexpr std::array<Row, dtype_count> table = {{{"F64", 64, true},
-                                                 {"F32", 32, true},
-                                                 {"F16", 16, true},
-                                                 {"BF16", 16, true},
-                                                 {"F8_E4M3", 8, true},
-                                                 {"F8_E5M2", 8, true},
-                                                 {"F8_E8M0", 8, true},
-                                                 {"F4", 4, true},
-                                                 {"I64", 64, false},
-                                                 {"I32", 32, false},
-                                                 {"I16", 16, false},
-                                                 {"I8", 8, false},
-                                                 {"U64", 64, false},
-                                                 {"U32", 32, false},
-                                                 {"U16", 16, false},
-                                                 {"U8", 8, false},
-                                                 {"BOOL", 8, false}}};
+constexpr std::array<Row, dtype_count> table = {{{"F64", 64},
+                                                 {"F32", 32},
+                                                 {"F16", 16},
+                                                 {"BF16", 16},
+                                                 {"F8_E4M3", 8},
+                                                 {"F8_E5M2", 8},
+                                                 {"F8_E8M0", 8},
+                                                 {"F4", 4},
+                                                 {"I64", 64},
+                                                 {"I32", 32},
+                                                 {"I16", 16},
+                                                 {"I8", 8},
+                                                 {"U64", 64},
+                                                 {"U32", 32},
+                                                 {"U16", 16},
+                                                 {"U8", 8},
+                                                 {"BOOL", 8}}};
 
 const Row& row(DType dtype) { return table[static_cast<std::size_t>(dtype)]; }
 
@@ -44,8 +43,6 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 }
 
 int bits(DType dtype) { return row(dtype).bits; }
-
-bool is_floating_point(DType dtype) { return row(dtype).floating_point; }
 
 std::optional<std::int64_t> bytes_of(DType dtype, std::int64_t elements) {
   // Eight elements at a time, because the number of bits may overflow where the bytes do not.

@@ -38,8 +38,6 @@ std::optional<DType> dtype_from_name(std::string_view name);
 // 4 for f4, else a multiple of 8.
 int bits(DType dtype);
 
-bool is_floating_point(DType dtype);
-
 // Bytes of that many elements; nothing where they overflow 63 bits or end inside a byte.
 std::optional<std::int64_t> bytes_of(DType dtype, std::int64_t elements);
 

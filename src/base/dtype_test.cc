@@ -31,24 +31,22 @@ TEST(DType, HasTheNamesAndWidthsOfSafetensors) {
     DType dtype;
     std::string_view name;
     int bits;
-    bool floating_point;
   };
   const Row rows[] = {
-      {DType::f64, "F64", 64, true},        {DType::f32, "F32", 32, true},
-      {DType::f16, "F16", 16, true},        {DType::bf16, "BF16", 16, true},
-      {DType::f8_e4m3, "F8_E4M3", 8, true}, {DType::f8_e5m2, "F8_E5M2", 8, true},
-      {DType::f8_e8m0, "F8_E8M0", 8, true}, {DType::f4, "F4", 4, true},
-      {DType::i64, "I64", 64, false},       {DType::i32, "I32", 32, false},
-      {DType::i16, "I16", 16, false},       {DType::i8, "I8", 8, false},
-      {DType::u64, "U64", 64, false},       {DType::u32, "U32", 32, false},
-      {DType::u16, "U16", 16, false},       {DType::u8, "U8", 8, false},
-      {DType::boolean, "BOOL", 8, false},
+      {DType::f64, "F64", 64},        {DType::f32, "F32", 32},
+      {DType::f16, "F16", 16},        {DType::bf16, "BF16", 16},
+      {DType::f8_e4m3, "F8_E4M3", 8}, {DType::f8_e5m2, "F8_E5M2", 8},
+      {DType::f8_e8m0, "F8_E8M0", 8}, {DType::f4, "F4", 4},
+      {DType::i64, "I64", 64},        {DType::i32, "I32", 32},
+      {DType::i16, "I16", 16},        {DType::i8, "I8", 8},
+      {DType::u64, "U64", 64},        {DType::u32, "U32", 32},
+      {DType::u16, "U16", 16},        {DType::u8, "U8", 8},
+      {DType::boolean, "BOOL", 8},
   };
   EXPECT_EQ(std::size(rows), static_cast<std::size_t>(dtype_count));
   for (const Row& row : rows) {
     EXPECT_EQ(name(row.dtype), row.name);
     EXPECT_EQ(bits(row.dtype), row.bits) << row.name;
-    EXPECT_EQ(is_floating_point(row.dtype), row.floating_point) << row.name;
   }
 }
 

@@ -39,11 +39,13 @@ Mapping mapping(ErrorCode code) {
     case ErrorCode::unavailable:
       return {"unavailable", 1, 503};
     case ErrorCode::out_of_memory:
-      return {"out_of_memory", 1, 500};
+      return {"out_of_memory", 1, 503};
     case ErrorCode::io:
       return {"io", 1, 500};
     case ErrorCode::internal:
       return {"internal", 1, 500};
+    case ErrorCode::not_finite:
+      return {"non_finite_logits", 1, 500};
   }
   MOTLEY_CHECK(false, "an ErrorCode without a mapping");
 }

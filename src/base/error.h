@@ -23,7 +23,8 @@ enum class ErrorCode : std::uint8_t {
   unavailable,       // starting or shutting down
   out_of_memory,     // host, device, pages or disk
   io,                // the operating system failed us
-  internal,          // the work was lost for a reason that is nobody's input
+  internal,          // the work was lost, and no input is the reason
+  not_finite,        // a model's or an adapter's numbers overflow
 };
 
 // Status of a process: 0 done, 1 the work failed, 2 the call is wrong.

@@ -32,9 +32,10 @@ const std::vector<Row>& contract() {
       {ErrorCode::unsupported, "unsupported", 1, 400},
       {ErrorCode::not_implemented, "not_implemented", 2, 501},
       {ErrorCode::unavailable, "unavailable", 1, 503},
-      {ErrorCode::out_of_memory, "out_of_memory", 1, 500},
+      {ErrorCode::out_of_memory, "out_of_memory", 1, 503},
       {ErrorCode::io, "io", 1, 500},
       {ErrorCode::internal, "internal", 1, 500},
+      {ErrorCode::not_finite, "non_finite_logits", 1, 500},
   };
   return rows;
 }
@@ -50,7 +51,7 @@ TEST(ErrorCodes, EachHasANameAnExitStatusAndAnHttpStatus) {
     names.insert(row.name);
   }
   EXPECT_EQ(names.size(), contract().size());
-  EXPECT_EQ(static_cast<std::size_t>(ErrorCode::internal) + 1, contract().size());
+  EXPECT_EQ(static_cast<std::size_t>(ErrorCode::not_finite) + 1, contract().size());
 }
 
 TEST(ErrorCodesDeathTest, AValueThatIsNoCodeAborts) {

@@ -1,14 +1,20 @@
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 
-#include "base/cat.h"
 #include "base/result.h"
+
+namespace motley {
+class LineWriter;
+}
 
 // Structured log lines: an event and its fields, one line each, written whole.
 //   2026-11-21T09:30:00.123Z info    model.loaded layers=48 bytes=61203283968 path="/models/a b"
@@ -22,6 +28,9 @@ Result<Level> parse_level(std::string_view name);
 
 enum class Format : std::uint8_t { text, json };
 
+// "text" or "json".
+Result<Format> parse_format(std::string_view name);
+
 struct Settings {
   Level level = Level::info;
   Format format = Format::text;
@@ -31,41 +40,80 @@ struct Settings {
 
 // Not while other threads log: at the start of the program, or of a test.
 void configure(Settings settings);
+const Settings& settings();
 
+// While it lives, lines go to standard error through a ring and a thread of its own (LineWriter):
+// a reader that stops reading stops no other thread. For programs that serve; one at a time.
+// Afterwards write_beside() waits for such a reader only so long.
+class Background {
+ public:
+  Background();
+  // Writes what is left, within a second.
+  ~Background();
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+ private:
+  std::shared_ptr<LineWriter> writer_;
+};
+
+// Lines that are lost, because memory ended or the reader had stopped.
+std::uint64_t lost();
+
+// Text that is no line of the log, to standard error behind all that was written before: progress,
+// the last line of a program. Never blocks a program that has had a Background.
+void write_beside(std::string_view text) noexcept;
+
+// The same where the process ends at once: returns when the text is out, or the reader has taken
+// nothing for a second.
+void write_before_end(std::string_view text) noexcept;
+
+// Borrows what it is made of: for the call that it is an argument of. Takes no memory.
 class Field {
  public:
-  Field(std::string_view key, std::string_view value) : key_(key), value_(value), text_(true) {}
+  Field(std::string_view key, std::string_view value) : key_(key), value_(value) {}
   Field(std::string_view key, const char* value) : Field(key, std::string_view(value)) {}
   Field(std::string_view key, const std::string& value) : Field(key, std::string_view(value)) {}
-  Field(std::string_view key, char value) : Field(key, std::string_view(&value, 1)) {}
+  Field(std::string_view key, const char& value) : Field(key, std::string_view(&value, 1)) {}
+  Field(std::string_view key, std::same_as<bool> auto value)
+      : key_(key), value_(value ? "true" : "false"), text_(false) {}
   template <class T>
-    requires(std::integral<T> || std::floating_point<T>)
-  Field(std::string_view key, T value) : key_(key), value_(cat(value)), text_(false) {}
+    requires((std::integral<T> || std::floating_point<T>) && !std::same_as<T, bool> &&
+             !std::same_as<T, char>)
+  Field(std::string_view key, T value) : key_(key), text_(false) {
+    const auto end = std::to_chars(digits_.data(), digits_.data() + digits_.size(), value).ptr;
+    digits_used_ = static_cast<std::size_t>(end - digits_.data());
+  }
 
   std::string_view key() const { return key_; }
-  std::string_view value() const { return value_; }
+  std::string_view value() const {
+    return digits_used_ > 0 ? std::string_view(digits_.data(), digits_used_) : value_;
+  }
   bool is_text() const { return text_; }
 
  private:
   std::string_view key_;
-  std::string value_;
-  bool text_;
+  std::string_view value_;
+  std::array<char, 64> digits_ = {};
+  std::size_t digits_used_ = 0;  // of a number
+  bool text_ = true;
 };
 
 bool enabled(Level level);
 
-void write(Level level, std::string_view event, std::initializer_list<Field> fields);
+// A line that memory does not suffice for is counted as lost.
+void write(Level level, std::string_view event, std::initializer_list<Field> fields) noexcept;
 
-inline void debug(std::string_view event, std::initializer_list<Field> fields = {}) {
+inline void debug(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {
   write(Level::debug, event, fields);
 }
-inline void info(std::string_view event, std::initializer_list<Field> fields = {}) {
+inline void info(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {
   write(Level::info, event, fields);
 }
-inline void warning(std::string_view event, std::initializer_list<Field> fields = {}) {
+inline void warning(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {
   write(Level::warning, event, fields);
 }
-inline void error(std::string_view event, std::initializer_list<Field> fields = {}) {
+inline void error(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {
   write(Level::error, event, fields);
 }
 

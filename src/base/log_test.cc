@@ -1,14 +1,20 @@
 #include "base/log.h"
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/json/json.h"
+#include "base/utf8.h"
 
 namespace motley::log {
 namespace {
@@ -155,6 +161,122 @@ TEST_F(LogTest, GoesToStandardErrorWithoutASink) {
   testing::internal::CaptureStderr();
   info("started", {{"port", 8000}});
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::EndsWith("started port=8000\n"));
+}
+
+TEST_F(LogTest, JsonLineParsesWhateverIsInItsFields) {
+  start(Level::debug, Format::json);
+  std::vector<std::string> hostile = {"/models/\"; DROP\n{\"a\":1}",
+                                      "\xc3",
+                                      "\xed\xa0\x80",
+                                      "\xf8\x88\x80\x80\x80",
+                                      "\xe2\x80\xa8",
+                                      "\x7f\x1b[2J",
+                                      "\xff\xfe",
+                                      std::string("a\0b", 3),
+                                      "}\n{\"level\":\"error\"}",
+                                      "\\",
+                                      "\\u0000",
+                                      "\xef\xbb\xbf"};
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  hostile.push_back(all);
+  for (const std::string& value : hostile) {
+    error(value, {{"path", value}, {"letter", value[0]}});
+    const std::string text = line();
+    const auto parsed = json::parse(text, "log");
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message() << "\n" << text;
+    EXPECT_EQ(*parsed->if_object()->find("path")->if_string(), utf8::repaired(value));
+    EXPECT_EQ(*parsed->if_object()->find("event")->if_string(), utf8::repaired(value));
+  }
+}
+
+TEST_F(LogTest, LongTextIsCutBetweenCharacters) {
+  for (const Format format : {Format::text, Format::json}) {
+    start(Level::debug, format);
+    std::string value = "x";
+    while (value.size() < 100'000) value += "\xe2\x82\xac";
+    info("e", {{"value", value}});
+    const std::string text = line();
+    EXPECT_LT(text.size(), 9'000U);
+    EXPECT_EQ(text.find("\xef\xbf\xbd"), std::string::npos);
+  }
+}
+
+// Standard error for the length of a test: a pipe that is read at the end, or never.
+class StandardError {
+ public:
+  StandardError() : before_(::dup(STDERR_FILENO)) {
+    EXPECT_EQ(::pipe(ends_.data()), 0);
+    ::dup2(ends_[1], STDERR_FILENO);
+    ::close(ends_[1]);
+  }
+  ~StandardError() {
+    restore();
+    ::close(ends_[0]);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+
+  std::string read() {
+    restore();
+    std::string text;
+    std::array<char, 4096> piece{};
+    ssize_t count = 0;
+    while ((count = ::read(ends_[0], piece.data(), piece.size())) > 0)
+      text.append(piece.data(), static_cast<std::size_t>(count));
+    return text;
+  }
+
+ private:
+  void restore() {
+    if (before_ < 0) return;
+    ::dup2(before_, STDERR_FILENO);
+    ::close(std::exchange(before_, -1));
+  }
+
+  int before_;
+  std::array<int, 2> ends_ = {-1, -1};
+};
+
+TEST_F(LogTest, BackgroundWritesEverythingByItsEnd) {
+  configure({});
+  StandardError standard_error;
+  {
+    const Background background;
+    info("first");
+    write_beside("beside\n");
+    info("last");
+  }
+  EXPECT_THAT(standard_error.read(),
+              testing::MatchesRegex("[^ ]+ info    first\nbeside\n[^ ]+ info    last\n"));
+}
+
+TEST_F(LogTest, AReaderThatStopsReadingStopsNobodyElse) {
+  configure({});
+  const std::uint64_t before = lost();
+  const StandardError standard_error;
+  const Background background;
+  const std::string value(4000, 'x');
+  for (int i = 0; i < 2000; ++i) info("e", {{"value", value}});
+  write_beside(value);
+  EXPECT_GT(lost(), before);
+}
+
+TEST(LogDeathTest, ABrokenInvariantIsSaidBehindTheLog) {
+  EXPECT_DEATH(
+      {
+        const Background background;
+        info("the.last.line");
+        MOTLEY_CHECK(false, "nothing holds");
+      },
+      "info    the.last.line\n.*broken invariant.*nothing holds");
+}
+
+TEST(LogFormat, IsReadByName) {
+  EXPECT_EQ(parse_format("text").value(), Format::text);
+  EXPECT_EQ(parse_format("json").value(), Format::json);
+  EXPECT_EQ(parse_format("yaml").error().message(),
+            "unknown log format 'yaml': use one of text, json");
 }
 
 TEST(LogLevel, IsReadByName) {

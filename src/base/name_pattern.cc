@@ -11,10 +11,11 @@ namespace motley {
 
 namespace {
 
-constexpr std::size_t most_nodes = 20'000;
-constexpr int most_depth = 100;
-constexpr int most_looks = 8;  // after repetitions are written out
+constexpr std::size_t max_nodes = 20'000;
+constexpr int max_depth = 100;
+constexpr int max_looks = 8;  // after repetitions are written out
 constexpr int unbounded = -1;
+constexpr std::uint64_t steps_of_a_search = 12;  // for a literal, in a name
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -36,6 +37,7 @@ class PatternParser {
       return Error(ErrorCode::unsupported, cat("the pattern ", quote(text_), " is too large"));
     }
     pattern_.start_ = *start;
+    pattern_.literal_ = longest_literal(trees_[root]);
     return std::move(pattern_);
   }
 
@@ -52,6 +54,26 @@ class PatternParser {
     std::uint32_t bytes = 0;
     Op op = Op::begin;
   };
+
+  // Of a sequence: characters side by side that are neither repeated nor one of several.
+  std::string longest_literal(const Tree& tree) const {
+    std::string longest;
+    if (tree.kind != Kind::sequence) return longest;
+    std::string run;
+    for (const std::uint32_t index : tree.parts) {
+      const Tree& part = trees_[index];
+      const Bytes* const bytes =
+          part.kind == Kind::bytes ? &pattern_.classes_[part.bytes] : nullptr;
+      if (bytes == nullptr || bytes->count() != 1) {
+        run.clear();
+        continue;
+      }
+      for (std::size_t byte = 0; byte < bytes->size(); ++byte)
+        if (bytes->test(byte)) run += static_cast<char>(byte);
+      if (run.size() > longest.size()) longest = run;
+    }
+    return longest;
+  }
 
   Error bad(std::string_view why) const {
     return Error(ErrorCode::bad_file,
@@ -84,7 +106,7 @@ class PatternParser {
   }
 
   Result<std::uint32_t> alternatives(int depth) {
-    if (depth > most_depth) return unsupported("groups nested too deeply");
+    if (depth > max_depth) return unsupported("groups nested too deeply");
     Tree tree{Kind::alternatives};
     do {
       MOTLEY_TRY(const std::uint32_t part, sequence(depth));
@@ -119,9 +141,9 @@ class PatternParser {
     if (take('+')) return unsupported("a possessive repetition");
     static_cast<void>(take('?'));  // lazy or not is the same language
     int again_least = 0;
-    int again_most = 0;
+    int again_max = 0;
     const std::size_t here = at_;
-    if (take('*') || take('+') || take('?') || counted(again_least, again_most)) {
+    if (take('*') || take('+') || take('?') || counted(again_least, again_max)) {
       at_ = here;
       return bad("multiple repeat");
     }
@@ -308,7 +330,7 @@ class PatternParser {
   }
 
   std::optional<std::uint32_t> node(NamePattern::Node node) {
-    if (pattern_.nodes_.size() >= most_nodes) return std::nullopt;
+    if (pattern_.nodes_.size() >= max_nodes) return std::nullopt;
     pattern_.nodes_.push_back(node);
     return static_cast<std::uint32_t>(pattern_.nodes_.size() - 1);
   }
@@ -316,7 +338,7 @@ class PatternParser {
   // Nodes for a tree that lead to `next`; nothing where they are too many. `spent_` bounds the work
   // of repetitions of what is empty.
   std::optional<std::uint32_t> build(std::uint32_t index, std::uint32_t next) {
-    if (++spent_ > 4 * most_nodes) return std::nullopt;
+    if (++spent_ > 4 * max_nodes) return std::nullopt;
     const Tree& tree = trees_[index];
     switch (tree.kind) {
       case Kind::bytes:
@@ -324,7 +346,7 @@ class PatternParser {
       case Kind::assertion:
         return node({tree.op, next});
       case Kind::look: {
-        if (++looks_ > most_looks) return std::nullopt;
+        if (++looks_ > max_looks) return std::nullopt;
         const auto end = node({Op::accept});
         const auto inside = end ? build(tree.parts[0], *end) : std::nullopt;
         return inside ? node({tree.op, next, *inside}) : std::nullopt;
@@ -391,14 +413,24 @@ class PatternRun {
     bool to_the_end = false;   // accept at the end only, else anywhere
   };
 
+  static constexpr std::size_t steps_of_a_run = 32;  // that its memory is worth
+  static constexpr std::size_t cleared_a_step = 16;  // numbers that a step's time sets to zero
+
   // By look-ahead and position: whether what it asks for stands there.
   using Looks = std::map<std::pair<std::uint32_t, std::size_t>, bool>;
 
-  PatternRun(const NamePattern& pattern, std::string_view name, Looks& looks)
-      : pattern_(pattern), name_(name), looks_(looks), seen_(pattern.nodes_.size(), 0) {}
+  PatternRun(const NamePattern& pattern, std::string_view name, Looks& looks, MatchBudget* budget)
+      : pattern_(pattern),
+        name_(name),
+        looks_(looks),
+        budget_(budget),
+        seen_(pattern.nodes_.size(), 0) {
+    entered_ = steps_of_a_run + seen_.size() / cleared_a_step;
+  }
 
   bool accepts(const Rule& rule) {
     for (position_ = rule.from; position_ <= name_.size(); ++position_) {
+      if (budget_ != nullptr && !budget_->take(1 + std::exchange(entered_, 0))) return false;
       then_.clear();
       for (const std::uint32_t at : now_) {
         const NamePattern::Node& node = pattern_.nodes_[at];
@@ -422,6 +454,7 @@ class PatternRun {
     while (!stack_.empty()) {
       const std::uint32_t at = stack_.back();
       stack_.pop_back();
+      ++entered_;
       if (seen_[at] == position_ + 1) continue;
       seen_[at] = position_ + 1;
       const NamePattern::Node& node = pattern_.nodes_[at];
@@ -461,7 +494,7 @@ class PatternRun {
   bool follows(std::uint32_t start) const {
     const std::pair key(start, position_);
     if (const auto known = looks_.find(key); known != looks_.end()) return known->second;
-    PatternRun inside(pattern_, name_, looks_);
+    PatternRun inside(pattern_, name_, looks_, budget_);
     const bool found = inside.accepts({.start = start, .from = position_});
     looks_.emplace(key, found);
     return found;
@@ -470,6 +503,8 @@ class PatternRun {
   const NamePattern& pattern_;
   std::string_view name_;
   Looks& looks_;
+  MatchBudget* budget_;            // null: none
+  std::size_t entered_ = 0;        // steps that were not taken from it yet
   std::vector<std::size_t> seen_;  // position + 1 at which a node was entered last
   std::vector<std::uint32_t> now_;
   std::vector<std::uint32_t> then_;
@@ -478,15 +513,17 @@ class PatternRun {
   bool accepted_ = false;
 };
 
-bool NamePattern::matches_end(std::string_view name) const {
+bool NamePattern::matches_end(std::string_view name, MatchBudget* budget) const {
+  if (budget != nullptr && !budget->take(steps_of_a_search)) return false;
+  if (name.find(literal_) == std::string_view::npos) return false;
   PatternRun::Looks looks;
-  return PatternRun(*this, name, looks)
+  return PatternRun(*this, name, looks, budget)
       .accepts({.start = start_, .behind_dots = true, .to_the_end = true});
 }
 
 bool NamePattern::matches_start(std::string_view name) const {
   PatternRun::Looks looks;
-  return PatternRun(*this, name, looks).accepts({.start = start_});
+  return PatternRun(*this, name, looks, nullptr).accepts({.start = start_});
 }
 
 }  // namespace motley

@@ -1,10 +1,10 @@
 #include "base/progress.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <unistd.h>
 
 #include "base/cat.h"
+#include "base/log.h"
 #include "base/units.h"
 
 namespace motley {
@@ -17,18 +17,21 @@ constexpr std::string_view erase_line = "\r\x1b[K";
 
 const SteadyClock steady_clock;
 
+void log_line(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  log::info("progress", {{"text", text}});
+}
+
 }  // namespace
 
 Progress Progress::to_stderr(std::string label, std::uint64_t total, Unit unit) {
+  // A reader of JSON finds nothing else.
+  const bool json = log::settings().format == log::Format::json;
   return Progress({.label = std::move(label),
                    .total = total,
                    .unit = unit,
-                   .terminal = ::isatty(STDERR_FILENO) == 1,
-                   .sink =
-                       [](std::string_view text) {
-                         std::fwrite(text.data(), 1, text.size(), stderr);
-                         std::fflush(stderr);
-                       },
+                   .terminal = !json && ::isatty(STDERR_FILENO) == 1,
+                   .sink = json ? log_line : log::write_beside,
                    .clock = &steady_clock});
 }
 

@@ -92,6 +92,11 @@ std::string repaired(std::string_view text) {
   return whole;
 }
 
+std::int64_t count(std::string_view text) {
+  return std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+}
+
 std::size_t incomplete_tail(std::string_view text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<unsigned char>(text[text.size() - back]);

@@ -25,6 +25,9 @@ bool valid(std::string_view text);
 // The text with each broken sequence replaced by U+FFFD.
 std::string repaired(std::string_view text);
 
+// Number of characters of a text that is valid.
+std::int64_t count(std::string_view text);
+
 // How many bytes at the end are the beginning of a character whose rest may still come (0 to 3).
 std::size_t incomplete_tail(std::string_view text);
 

@@ -2,21 +2,28 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <vector>
 
 #include "base/cat.h"
+#include "base/system/out_of_memory.h"
 #include "base/version.h"
+#include "cli/options/log_options.h"
 
 namespace motley::cli {
 namespace {
 
 std::vector<Command> commands() {
-  return {serve_command(),    chat_command(),    ask_command(),  score_command(),
-          tokenize_command(), inspect_command(), bench_command()};
+  std::vector<Command> all = {serve_command(), chat_command(),     ask_command(),
+                              score_command(), tokenize_command(), inspect_command(),
+                              bench_command()};
+  const std::vector<OptionSpec> log = log_option_specs();
+  for (Command& each : all) {
+    if (each.logs) each.spec.options.insert(each.spec.options.end(), log.begin(), log.end());
+  }
+  return all;
 }
 
-// Commands of the contract whose rooms are not built yet.
+// Commands of the contract whose modules are not built yet.
 constexpr std::array<std::string_view, 1> promised = {"quantize"};
 
 std::string overview() {
@@ -72,17 +79,17 @@ Result<void> dispatch(std::span<const std::string> words, Output output) {
   if (command == known.end()) return unknown_command(first);
   if (std::ranges::any_of(rest, is_help)) return output(usage(command->spec)), Result<void>();
   MOTLEY_TRY(const Arguments arguments, Arguments::parse(command->spec, rest));
+  if (command->logs) {
+    MOTLEY_TRY_VOID(configure_log(arguments));
+  }
   return command->run(arguments, output);
 }
 
-// Nothing of ours throws, but the standard library does where the memory ends.
 Result<void> dispatch_within_memory(std::span<const std::string> words, Output output) {
-  try {
-    return dispatch(words, output);
-  } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::out_of_memory, "not enough memory", "",
-                 "free some, or use a machine with more");
-  }
+  Result<void> done = within_memory([&] { return dispatch(words, output); });
+  if (done.ok() || !is_out_of_memory_error(done.error())) return done;
+  return Error(ErrorCode::out_of_memory, "not enough memory", "",
+               "free some, or use a machine with more");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 #include "base/cat.h"
 #include "cli/command.h"
-#include "cli/compute_settings.h"
+#include "cli/options/compute_settings.h"
 #include "cli/run_motley.h"
 
 namespace motley::cli {
@@ -130,16 +130,16 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   };
   const ComputeSettings plain = read({}).value();
   EXPECT_FALSE(plain.exact || plain.experts_backend || plain.factors || plain.batch_invariant);
-  EXPECT_TRUE(plain.graphs);
+  EXPECT_TRUE(plain.graphs && plain.fusion);
   const ComputeSettings asked =
       read({"--compute", "bf16", "--batch-invariant", "--adapter-dtype=fp8", "--experts-backend",
-            "reference", "--no-graphs"})
+            "reference", "--no-graphs", "--no-fusion"})
           .value();
   EXPECT_EQ(asked.exact, false);
   EXPECT_TRUE(asked.batch_invariant);
   EXPECT_EQ(asked.factors, DType::f8_e4m3);
   EXPECT_EQ(asked.experts_backend, "reference");
-  EXPECT_FALSE(asked.graphs);
+  EXPECT_FALSE(asked.graphs || asked.fusion);
   EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");
   EXPECT_EQ(read({"--compute", "f16"}).error().where(), "--compute");
 }

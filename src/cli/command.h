@@ -4,7 +4,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "cli/arguments.h"
+#include "cli/options/arguments.h"
 
 namespace motley::cli {
 
@@ -14,6 +14,7 @@ using Output = FunctionRef<void(std::string_view)>;
 struct Command {
   CommandSpec spec;
   Result<void> (*run)(const Arguments& arguments, Output output) = nullptr;
+  bool logs = true;
 };
 
 Command ask_command();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "server/output/transcript.h"
 
 namespace motley::cli {
@@ -70,7 +70,8 @@ Conversation::Conversation(engine::Engine& engine, const text::ModelText& text,
     : engine_(engine),
       text_(text),
       special_in_said_(special_in_said),
-      format_(server::find_chat_format(text)) {}
+      format_(server::find_chat_format(text)),
+      special_(server::special_tokens(text.tokenizer())) {}
 
 engine::Request Conversation::request_for(std::vector<std::int32_t> tokens) const {
   const text::GenerationConfig& defaults = text_.generation();
@@ -101,10 +102,11 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
   server::TextRules rules{.tokenizer = &text_.tokenizer()};
   const auto& ends = text_.generation().end_tokens;
   rules.ends.insert(ends.begin(), ends.end());
-  for (const std::string_view mark : format_.marks())
-    if (const auto id = text_.tokenizer().id_of(mark)) rules.visible.insert(*id);
+  const server::ChatFormat format = server::format_for_prompt(format_, chat.text.text);
+  const auto visible = format.visible_tokens(special_);
+  rules.visible.insert(visible.begin(), visible.end());
   MOTLEY_TRY(server::Transcript transcript, server::Transcript::make(std::move(rules), 1, 1));
-  const auto parser = server::make_output_parser(format_, chat.text.text, nullptr);
+  const auto parser = server::make_output_parser(format, chat.text.text, {});
 
   const SteadyClock clock;
   const TimePoint start = clock.now();

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "server/output/chat_format.h"
@@ -13,7 +12,7 @@
 
 namespace motley::cli {
 
-// A talk with the model: what was said so far, and who says what comes next.
+// A chat with the model: its messages so far, and the adapter that answers next.
 class Conversation {
  public:
   // Engine and text must outlive it.
@@ -35,7 +34,7 @@ class Conversation {
   // Asked several times a second; true ends the answer.
   using Enough = std::function<bool()>;
 
-  // What was said and answered is remembered, unless it fails.
+  // The message and its answer are kept, unless it fails.
   Result<Answer> say(std::string_view text, const Listener& listener, const Enough& enough);
 
  private:
@@ -45,6 +44,7 @@ class Conversation {
   const text::ModelText& text_;
   bool special_in_said_;
   server::ChatFormat format_;
+  std::vector<server::SpecialToken> special_;
   std::string adapter_;
   json::Array messages_;
 };

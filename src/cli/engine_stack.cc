@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 #include <random>
+#include <set>
 
 #include "base/cat.h"
 #include "base/log.h"
-#include "base/memory.h"
+#include "base/system/cpu.h"
+#include "base/system/memory.h"
 #include "base/units.h"
 #include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
@@ -14,7 +17,15 @@
 namespace motley::cli {
 namespace {
 
-constexpr std::int64_t most_sequences = 256;
+constexpr std::int64_t max_sequences = 256;
+constexpr std::int64_t max_rows = 512;
+// On a CPU a step takes as long as its rows do: with more, one request's many choices would make
+// all other requests wait for tens of milliseconds a token.
+constexpr std::int64_t max_sequences_per_cpu = 32;
+constexpr std::int64_t min_sequences_on_cpus = 64;
+// Long prompts would, too. More rows save reading weights once more, which is worth the wait where
+// there are many: so many bytes a row.
+constexpr std::int64_t weight_bytes_per_row = std::int64_t{16} << 20;
 constexpr std::uint64_t host_pages_each = 2;  // for a page of a device
 constexpr std::uint64_t host_tier_parts = 2;  // at most this part of the host's free memory
 // Without --kv-memory: the part of the host's free memory that keys and values take, and the part
@@ -48,12 +59,14 @@ std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_ava
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
-                                                       const text::ModelText& text) {
+                                                       const text::ModelText& text,
+                                                       Watchdog* watchdog) {
   return load(settings,
               {.model = [](tensor::Device& device,
                            ModelSettings& of) { return load_model(of.model, of.compute, device); },
                .adapter = {},
-               .text = &text});
+               .text = &text,
+               .watchdog = watchdog});
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
@@ -80,11 +93,14 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
                                  .host_pool = stack->host_pool_.get(),
-                                 .source = source.adapter});
-  stack->engine_ = engine::Engine::create({.executor = stack->executor_.get(),
-                                           .adapters = stack->store_.get(),
-                                           .clock = &stack->clock_},
-                                          {.max_queue = settings.max_queue});
+                                 .source = source.adapter,
+                                 .watchdog = source.watchdog});
+  stack->engine_ =
+      engine::Engine::create({.executor = stack->executor_.get(),
+                              .samplers = stack->samplers_.get(),
+                              .adapters = stack->store_.get(),
+                              .clock = &stack->clock_},
+                             {.max_queue = settings.max_queue, .watchdog = source.watchdog});
   MOTLEY_TRY_VOID(stack->load_adapters(settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
@@ -118,8 +134,15 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
                                       const tensor::MemoryInfo& memory) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   const std::int64_t longest = model_->config().max_positions;
-  const std::int64_t sequences = std::min(most_sequences, settings.max_batch_tokens);
-  runner::Runner::Options options{.max_rows = settings.max_batch_tokens,
+  const std::int64_t for_cpus =
+      std::max(min_sequences_on_cpus, max_sequences_per_cpu * usable_cpus());
+  const auto weights = model_->checkpoint() == nullptr
+                           ? std::numeric_limits<std::int64_t>::max()
+                           : static_cast<std::int64_t>(model_->checkpoint()->file_bytes());
+  const std::int64_t rows_for_cpus = std::min(max_rows, weights / weight_bytes_per_row + for_cpus);
+  const std::int64_t rows = settings.max_batch_tokens.value_or(on_gpu ? max_rows : rows_for_cpus);
+  const std::int64_t sequences = std::min({max_sequences, rows, on_gpu ? max_sequences : for_cpus});
+  runner::Runner::Options options{.max_rows = rows,
                                   .max_sequences = sequences,
                                   .max_tokens = longest,
                                   .pages = sequences * runner::KvMemory::pages_for(longest),
@@ -183,27 +206,34 @@ std::uint64_t EngineStack::pool_bytes() const { return bytes_of(*pool_); }
 
 Result<void> EngineStack::make_executor(const text::ModelText* text) {
   const std::int64_t width = model_->config().vocabulary;
-  std::optional<engine::GrammarVocabulary> vocabulary;
-  if (text != nullptr) {
-    MOTLEY_TRY(vocabulary,
-               engine::grammar_vocabulary(text->tokenizer(), width, text->generation().end_tokens));
-  }
-  samplers_ = std::make_unique<engine::SamplerMaker>(std::move(vocabulary), random_seed());
-  MOTLEY_TRY(executor_, engine::RunnerExecutor::create(
-                            *runner_, {.vocabulary = width, .samplers = samplers_.get()}));
+  std::optional<engine::GrammarTokens> tokens;
+  if (text != nullptr)
+    tokens = engine::grammar_tokens(text->tokenizer(), width, text->generation().end_tokens);
+  samplers_ = std::make_unique<engine::SamplerMaker>(std::move(tokens), random_seed());
+  MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, width));
   return {};
 }
 
 Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
+  // They load side by side; of several that fail the first is named.
+  std::vector<std::future<Result<void>>> answers;
+  std::set<std::string_view> names;
+  const auto finish = [&]() -> Result<void> {
+    for (auto& answer : answers) MOTLEY_TRY_VOID(answer.get());
+    answers.clear();
+    return {};
+  };
   for (const AdapterOption& each : settings.adapters) {
+    // A name that is given twice is refused once the first has been loaded.
+    if (!names.insert(each.name).second) MOTLEY_TRY_VOID(finish());
     // Shared, because the engine may still hold it when the value is there.
     const auto answer = std::make_shared<std::promise<Result<void>>>();
+    answers.push_back(answer->get_future());
     engine_->load_adapter(
         {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load}, false,
         [answer](Result<void> result) { answer->set_value(std::move(result)); });
-    MOTLEY_TRY_VOID(answer->get_future().get());
   }
-  return {};
+  return finish();
 }
 
 }  // namespace motley::cli

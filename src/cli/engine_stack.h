@@ -3,17 +3,18 @@
 #include <functional>
 #include <memory>
 
-#include "base/clock.h"
 #include "base/result.h"
-#include "cli/model_settings.h"
+#include "base/system/clock.h"
+#include "base/system/watchdog.h"
+#include "cli/options/model_settings.h"
 #include "engine/engine.h"
-#include "engine/pool_store.h"
+#include "engine/residency/pool_store.h"
 #include "engine/runner_executor.h"
-#include "engine/sampler_maker.h"
-#include "lora/pool.h"
+#include "engine/sampling/sampler_maker.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
-#include "tensor/metered_device.h"
+#include "tensor/device/metered_device.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -34,11 +35,13 @@ class EngineStack {
     // Empty: from their folders.
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
     const text::ModelText* text = nullptr;  // null: requests may not ask for grammars
+    Watchdog* watchdog = nullptr;           // outlives the stack
   };
 
   // Loads the model and the adapters; says in the log what serves and what it takes.
   static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
-                                                   const text::ModelText& text);
+                                                   const text::ModelText& text,
+                                                   Watchdog* watchdog = nullptr);
   static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
 
   engine::Engine& engine() { return *engine_; }

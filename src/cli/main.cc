@@ -4,17 +4,24 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
+#include "base/system/mapped_files.h"
 #include "cli/cli.h"
+#include "engine/grammar/helper.h"
 
 int main(int argc, char** argv) {
   // A reader that goes away is a failed write, not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
+  motley::explain_lost_pages();
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const auto write_to = [](std::FILE* file) {
-    return [file](std::string_view text) { std::fwrite(text.data(), 1, text.size(), file); };
-  };
-  auto output = write_to(stdout);
-  auto errors = write_to(stderr);
+  // The program starts itself so, to follow grammars in processes of their own.
+  if (words == std::vector<std::string>{std::string(motley::engine::grammar_helper_argument)}) {
+    return motley::engine::run_grammar_helper(motley::engine::grammar_helper_socket,
+                                              motley::engine::grammar_helper_input);
+  }
+  auto output = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
+  // Behind the log, and never for ever where no one reads the standard error of a server.
+  auto errors = [](std::string_view text) { motley::log::write_beside(text); };
   const int status = motley::cli::run(words, output, errors);
   // A failure of an earlier write, which the buffer no longer shows, stays in the stream's flag.
   const bool flushed = std::fflush(stdout) == 0;

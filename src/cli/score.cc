@@ -3,21 +3,20 @@
 #include "runner/score.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/cat.h"
-#include "base/clock.h"
-#include "base/files.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/system/clock.h"
+#include "base/system/files.h"
 #include "base/units.h"
-#include "cli/adapter_option.h"
 #include "cli/command.h"
-#include "cli/compute_settings.h"
-#include "cli/option_lists.h"
-#include "lora/load.h"
-#include "lora/pool.h"
-#include "tensor/device.h"
+#include "cli/options/adapter_option.h"
+#include "cli/options/compute_settings.h"
+#include "cli/options/option_lists.h"
+#include "lora/files/load.h"
+#include "lora/pages/pool.h"
+#include "tensor/device/device.h"
 #include "text/tokenizer.h"
 
 namespace motley::cli {
@@ -27,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t rows_a_step = 512;
 constexpr std::int64_t sequences_a_step = 256;
-constexpr int most_top = 100;
+constexpr int max_top = 100;
 
 struct Settings {
   fs::path model;
@@ -57,7 +56,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   }
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
   if (const std::string* const top = arguments.value("--top")) {
-    MOTLEY_TRY(const std::int64_t number, parse_number(*top, "--top", 0, most_top));
+    MOTLEY_TRY(const std::int64_t number, parse_number(*top, "--top", 0, max_top));
     settings.top = static_cast<int>(number);
   }
   return settings;

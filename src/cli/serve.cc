@@ -1,21 +1,27 @@
 // motley serve: the HTTP server over an engine.
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <optional>
+#include <poll.h>
 #include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "base/system/mapped_files.h"
+#include "base/system/out_of_memory.h"
+#include "base/system/watchdog.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/engine_stack.h"
+#include "cli/idle_memory.h"
 #include "cli/signals.h"
 #include "cli/start_log.h"
 #include "server/api/api_error.h"
-#include "server/engine_backend.h"
 #include "server/http/http_server.h"
 #include "server/service.h"
 #include "text/model_text.h"
@@ -31,8 +37,15 @@ struct Settings {
   ModelSettings model;
   server::HttpServer::Options http;
   server::ApiKeys keys;
+  std::vector<std::string> cors_origins;
+  std::chrono::seconds drain_timeout{};
+  std::chrono::seconds watchdog{};  // 0: there is none
+  bool strict_fields = false;
+  bool request_templates = false;
+  server::FormNames forms;
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root;
+  std::uint64_t request_memory = std::uint64_t{2} << 30;
 };
 
 Result<Settings> read_settings(const Arguments& arguments) {
@@ -45,6 +58,31 @@ Result<Settings> read_settings(const Arguments& arguments) {
              integer_option(arguments, "--client-timeout", 1, 86'400, 30));
   settings.http.limits.request_time = std::chrono::seconds(seconds);
   settings.http.limits.write_time = std::chrono::seconds(seconds);
+  MOTLEY_TRY(const std::int64_t connections,
+             integer_option(arguments, "--max-connections", 1, 1'000'000, 4096));
+  settings.http.limits.connections = static_cast<std::size_t>(connections);
+  settings.http.limits.address_connections = static_cast<std::size_t>((connections + 1) / 2);
+  MOTLEY_TRY(const std::int64_t drain, integer_option(arguments, "--drain-timeout", 0, 86'400, 25));
+  settings.drain_timeout = std::chrono::seconds(drain);
+  MOTLEY_TRY(const std::int64_t watchdog, integer_option(arguments, "--watchdog", 0, 86'400, 60));
+  settings.watchdog = std::chrono::seconds(watchdog);
+  for (const std::string& text : arguments.values("--cors-origin")) {
+    MOTLEY_TRY(std::string origin, server::OriginPolicy::parse_origin(text));
+    settings.cors_origins.push_back(std::move(origin));
+  }
+  if (const std::string* const size = arguments.value("--request-memory")) {
+    const auto read = parse_size(*size);
+    if (!read.ok() || *read == 0)
+      return Error(ErrorCode::invalid_argument, cat("not a size: ", quote(*size)),
+                   "--request-memory", "give bytes, or a number with K, M, G or T");
+    settings.request_memory = *read;
+  }
+  settings.strict_fields = arguments.has("--strict-fields");
+  settings.request_templates = arguments.has("--allow-request-templates");
+  if (const std::string* const form = arguments.value("--tool-form")) settings.forms.calls = *form;
+  if (const std::string* const form = arguments.value("--reasoning-form"))
+    settings.forms.reasoning = *form;
+  MOTLEY_TRY_VOID(settings.forms.check());
   settings.adapter_loading = arguments.has("--allow-adapter-loading");
   if (const std::string* const root = arguments.value("--adapter-root")) {
     MOTLEY_TRY(const PathKind kind, path_kind(*root));
@@ -59,6 +97,17 @@ Result<Settings> read_settings(const Arguments& arguments) {
   return settings;
 }
 
+void log_forms(const server::ChatFormat& format, const text::ModelText& text) {
+  const auto name = [](const auto* form) { return form == nullptr ? "none" : form->name; };
+  log::info("serve.forms",
+            {{"tools", name(format.calls)},
+             {"reasoning", format.is_harmony() ? "gpt_oss" : name(format.reasoning)}});
+  if (format.calls == nullptr && server::shows_tools(text))
+    log::warning("serve.tool_form_unknown",
+                 {{"effect", "calls that the model writes stay text"},
+                  {"advice", "name the form with --tool-form, if it has one"}});
+}
+
 // As many connections as the system allows.
 void raise_file_limit() {
   rlimit files{};
@@ -68,17 +117,21 @@ void raise_file_limit() {
 }
 
 // The address is taken before the model is loaded, so that a port in use is known at once and
-// whoever asks meanwhile hears that there is nothing yet.
+// requests that come meanwhile are answered that there is nothing yet.
 class Door {
  public:
   static Result<std::unique_ptr<Door>> open(const server::HttpServer::Options& options) {
     std::unique_ptr<Door> door(new Door);
-    MOTLEY_TRY(door->http_, server::HttpServer::listen(
-                                options,
-                                [door = door.get()](server::Exchange& exchange) {
-                                  return door->answer(exchange);
-                                },
-                                server::error_response));
+    server::HttpHooks hooks{
+        .handler =
+            [door = door.get()](server::Exchange& exchange) {
+              return door->service_.load()->answer(exchange);
+            },
+        .admit = [door = door.get()](const server::HttpHead& head) { return door->admit(head); },
+        .refuse = [door = door.get()](
+                      const Error& error,
+                      const server::HttpHead& head) { return door->refuse(error, head); }};
+    MOTLEY_TRY(door->http_, server::HttpServer::listen(options, std::move(hooks)));
     door->http_->start();
     return door;
   }
@@ -89,14 +142,15 @@ class Door {
  private:
   Door() = default;
 
-  boost::asio::awaitable<void> answer(server::Exchange& exchange) {
-    if (server::Service* const service = service_) {
-      co_await service->answer(exchange);
-      co_return;
-    }
+  server::HeadVerdict admit(const server::HttpHead& head) {
+    if (server::Service* const service = service_) return service->admit(head);
     const Error loading(ErrorCode::unavailable, "the model is being loaded", "",
                         "try again in a moment");
-    co_await exchange.send(server::error_response(loading));
+    return {.refusal = refuse(loading, head)};
+  }
+  server::HttpResponse refuse(const Error& error, const server::HttpHead& head) {
+    if (server::Service* const service = service_) return service->refuse(error, head);
+    return server::Service::error_writer(head.path)(error, head.id);
   }
 
   std::atomic<server::Service*> service_{nullptr};
@@ -110,8 +164,8 @@ class EndsWhileLoading {
       : watching_([&signals](const std::stop_token& loaded) {
           while (!loaded.stop_requested()) {
             if (!signals.wait(look_up_loading)) continue;
-            std::fputs("motley: interrupted while the model was being loaded: start it again\n",
-                       stderr);
+            log::write_before_end(
+                "motley: interrupted while the model was being loaded: start it again\n");
             std::_Exit(1);
           }
         }) {}
@@ -125,60 +179,117 @@ std::string host_of_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : cat("[", host, "]");
 }
 
-// Until somebody wants the server to end, or the engine has; what runs then is finished, unless
-// somebody asks again.
-Result<void> serve_until_told(const HeldSignals& signals, engine::Engine& engine,
-                              server::Service& service, server::HttpServer& http) {
-  while (!signals.wait(look_up)) MOTLEY_TRY_VOID(engine.health());
-  log::info("serve.ending", {{"connections", http.connections()}});
-  service.shut_down();
-  const std::future<void> drained = std::async(std::launch::async, [&] { http.drain(); });
-  while (drained.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    if (!signals.wait(look_up)) continue;
-    log::info("serve.cutting_off", {});
-    engine.shutdown(engine::Engine::Drain::cancel);
-    http.stop();
+// Where the address is read; a reader that has stopped doing so holds nothing up.
+void announce(Output output, const std::string& line) {
+  pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&reader, 1, 1000) == 0) return log::warning("serve.output_not_read", {{"line", line}});
+  output(line);
+  std::fflush(stdout);
+}
+
+// What serves, and how long it may take to end.
+struct Serving {
+  const HeldSignals& signals;
+  engine::Engine& engine;
+  server::Service& service;
+  server::HttpServer& http;
+  std::chrono::seconds drain_timeout;
+  MemoryReserve& reserve;
+};
+
+// Until a signal asks the server to end, or the engine has. What runs then is finished, unless it
+// takes longer than it may or a second signal comes.
+Result<void> serve_until_ended(const Serving& serving) {
+  IdleMemory idle;
+  while (!serving.signals.wait(look_up)) {
+    MOTLEY_TRY_VOID(serving.engine.health());
+    serving.reserve.restore();
+    if (idle.is_time(serving.service.requests_begun(), serving.service.works(),
+                     std::chrono::steady_clock::now()))
+      return_memory();
+  }
+  log::info("serve.ending", {{"connections", serving.http.connections()},
+                             {"seconds", serving.drain_timeout.count()}});
+  serving.service.shut_down();
+  const auto end = std::chrono::steady_clock::now() + serving.drain_timeout;
+  // On this thread: where memory has ended there may be no other.
+  for (bool cut = false; !serving.http.drain(std::chrono::milliseconds(0));) {
+    const bool signalled = serving.signals.wait(look_up);
+    if (cut || (!signalled && std::chrono::steady_clock::now() < end)) continue;
+    cut = true;
+    log::warning("serve.cutting_off",
+                 {{"connections", serving.http.connections()},
+                  {"why", signalled ? "a second signal" : "--drain-timeout is over"}});
+    serving.engine.shutdown(engine::Engine::Drain::cancel);
+    serving.http.stop();
   }
   return {};
 }
 
+// The door and the watches outlive the service.
+server::Service::Options service_options(const Settings& settings, EngineStack& stack, Door& door,
+                                         const MappedFilesWatch& files, Watchdog* watchdog) {
+  return {.planner = {.base = settings.model.name,
+                      .vocabulary = stack.config().vocabulary,
+                      .max_sequence_tokens = stack.engine().max_sequence_tokens(),
+                      .special_in_said = settings.model.special_in_said,
+                      .strict_fields = settings.strict_fields,
+                      .request_templates = settings.request_templates,
+                      .forms = settings.forms},
+          .keys = settings.keys,
+          .origins = {.allowed = settings.cors_origins,
+                      .check_host = !settings.keys.required() && door.http().is_loopback(),
+                      .host = settings.http.host},
+          .http_stats = [&http = door.http()] { return http.stats(); },
+          .watchdog = watchdog,
+          .adapter_loading = settings.adapter_loading,
+          .adapter_root = settings.adapter_root,
+          .health = [&files] { return files.health(); },
+          .request_memory_bytes = settings.request_memory};
+}
+
 Result<void> run_serve(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
+  prepare_memory_return();
   const HeldSignals signals;
+  const log::Background background;
+  MemoryReserve reserve;
   raise_file_limit();
   const SteadyClock clock;
   const TimePoint start = clock.now();
   StartLog parts(clock);
+  const MappedFilesWatch watch;
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model.model));
   parts.done("tokenizer and templates");
   MOTLEY_TRY(const std::unique_ptr<Door> door, Door::open(settings.http));
   std::optional<EndsWhileLoading> loading(signals);
-  auto loaded = EngineStack::load(settings.model, text);
+  std::optional<Watchdog> watchdog;
+  if (settings.watchdog.count() > 0) watchdog.emplace(settings.watchdog, &clock);
+  Watchdog* const watching = watchdog ? &*watchdog : nullptr;
+  auto loaded = EngineStack::load(settings.model, text, watching);
   loading.reset();
   if (!loaded.ok()) {
     door->http().stop();
     return std::move(loaded).error();
   }
   const std::unique_ptr<EngineStack> stack = *std::move(loaded);
-  server::EngineBackend backend(stack->engine());
-  server::Service service(text, backend,
-                          {.planner = {.base = settings.model.name,
-                                       .vocabulary = stack->config().vocabulary,
-                                       .max_sequence_tokens = stack->engine().max_sequence_tokens(),
-                                       .special_in_said = settings.model.special_in_said},
-                           .keys = settings.keys,
-                           .adapter_loading = settings.adapter_loading,
-                           .adapter_root = settings.adapter_root});
+  server::Service service(text, stack->engine(),
+                          service_options(settings, *stack, *door, watch, watching));
   door->lead_to(service);
   if (settings.adapter_loading && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
                  {{"advice", "give --adapter-root where clients are not yourself"}});
+  log_forms(service.chat_format(), text);
   log::info("start.ready", {{"seconds", seconds(clock.now() - start)}});
-  output(cat("serving ", printable(settings.model.name), " at http://",
-             host_of_url(settings.http.host), ":", door->http().port(), "\n"));
-  std::fflush(stdout);
+  announce(output, cat("serving ", printable(settings.model.name), " at http://",
+                       host_of_url(settings.http.host), ":", door->http().port(), "\n"));
 
-  const Result<void> ended = serve_until_told(signals, stack->engine(), service, door->http());
+  const Result<void> ended = serve_until_ended({.signals = signals,
+                                                .engine = stack->engine(),
+                                                .service = service,
+                                                .http = door->http(),
+                                                .drain_timeout = settings.drain_timeout,
+                                                .reserve = reserve});
   // No handler may run when the service goes, and no sink be left when the door does.
   stack->engine().shutdown(engine::Engine::Drain::cancel);
   door->http().stop();
@@ -192,6 +303,19 @@ Command serve_command() {
       {"--host", "ADDRESS", "where to listen (127.0.0.1)"},
       {"--port", "N", "where to listen; 0 lets the system choose (8000)"},
       {"--client-timeout", "SECONDS", "for a request to come, and for an answer to be taken (30)"},
+      {"--drain-timeout", "SECONDS", "for running answers to end when the server is told to (25)"},
+      {"--watchdog", "SECONDS",
+       "that a step or a load may take before it counts as stuck; 0: any (60)"},
+      {"--max-connections", "N", "open at once; half of them from one address (4096)"},
+      {"--cors-origin", "ORIGIN",
+       "a server whose web pages may use this one, or * for all; without it only our own page may",
+       true},
+      {"--request-memory", "SIZE", "for what all requests hold at once, prompts and answers (2G)"},
+      {"--strict-fields", "", "refuses requests with fields that are not known"},
+      {"--allow-request-templates", "", "takes chat_template of a request"},
+      {"--tool-form", "NAME",
+       "how the model writes calls of tools (default: as its template shows)"},
+      {"--reasoning-form", "NAME", "how it marks its reasoning (default: as its template shows)"},
       {"--allow-adapter-loading", "", "lets clients load and unload adapters"},
       {"--adapter-root", "DIR", "the folder that those must lie in"},
       {"--api-key-file", "F", "a file of keys, one a line; requests need one of them"}};

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/system/clock.h"
 
 namespace motley::cli {
 

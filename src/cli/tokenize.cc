@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "cli/command.h"
 #include "cli/input_lines.h"
-#include "text/chat_request.h"
+#include "text/chat/chat_request.h"
 #include "text/model_text.h"
 
 namespace motley::cli {
@@ -126,7 +126,7 @@ Result<void> work_on_lines(const text::ModelText& model, const Settings& setting
   std::size_t done = 0;
   std::size_t failed = 0;
   while (true) {
-    // Whoever waits for the answers so far gets them before more is read.
+    // A reader that waits for the answers so far gets them before more is read.
     MOTLEY_TRY(const auto line, lines.next([] { std::fflush(stdout); }));
     if (!line) break;
     ++done;

@@ -2,19 +2,24 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "engine/adapter_store.h"
-#include "engine/admission.h"
+#include "base/system/out_of_memory.h"
+#include "base/system/watchdog.h"
 #include "engine/executor.h"
-#include "engine/scheduler.h"
+#include "engine/residency/adapter_store.h"
+#include "engine/sampler.h"
+#include "engine/scheduling/admission.h"
+#include "engine/scheduling/scheduler.h"
 #include "engine/validate_request.h"
 
 namespace motley::engine {
@@ -28,7 +33,6 @@ struct CancelMessage {
   RequestId request = 0;
   std::optional<int> choice = {};
 };
-struct CancelAllMessage {};
 struct LoadMessage {
   AdapterSpec spec;
   bool replace = false;
@@ -38,8 +42,9 @@ struct UnloadMessage {
   std::string name;
   Engine::Done done;
 };
-using Message =
-    std::variant<SubmitMessage, CancelMessage, CancelAllMessage, LoadMessage, UnloadMessage>;
+using Message = std::variant<CancelMessage, SubmitMessage, LoadMessage, UnloadMessage>;
+// A list, so that a message that has been made is sent without fail.
+using Messages = std::list<Message>;
 
 // How often the list of adapters is described anew while nothing is loaded or unloaded.
 constexpr Duration describe_every = std::chrono::milliseconds(100);
@@ -48,96 +53,82 @@ Error stopping_error() {
   return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
 }
 
-}  // namespace
-
-class Engine::Impl {
+class ThreadedEngine final : public Engine {
  public:
-  Impl(const Collaborators& collaborators, const Options& options)
+  ThreadedEngine(const Collaborators& collaborators, const Options& options)
       : executor_(collaborators.executor),
+        samplers_(collaborators.samplers),
         store_(collaborators.adapters),
         clock_(collaborators.clock),
         options_(options),
         bounds_(bounds_of(executor_->limits())),
-        most_ranks_(executor_->limits().mix_rank),
+        max_ranks_(executor_->limits().mix_rank),
         scheduler_(executor_, store_, clock_,
                    {.adapter_patience = options.adapter_patience,
                     .prefix_cache = options.prefix_cache,
-                    .validate = options.validate}) {
+                    .validate = options.validate,
+                    .watchdog = options.watchdog}) {
     publish(true);
-    store_->set_wake([this] { wake(); });
+    store_->set_wake([this] { wake(store_done_); });
+    samplers_->set_wake([this] { wake(sampler_ready_); });
     thread_ = std::thread([this] { run(); });
   }
 
-  ~Impl() {
+  ~ThreadedEngine() override {
     shutdown(Drain::cancel);
     thread_.join();
   }
 
-  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) {
-    MOTLEY_TRY_VOID(validate(request, bounds_));
-    // No more than that is ever drawn, and no more is provided for.
-    request.max_tokens =
-        std::min(request.max_tokens,
-                 bounds_.sequence_tokens - static_cast<std::int64_t>(request.tokens.size()));
-    auto arrival = std::make_shared<Scheduler::Arrival>();
-    {
-      const std::lock_guard held(lock_);
-      MOTLEY_TRY_VOID(admissible_locked(request));
-      arrival->id = next_id_++;
-      preparing_.try_emplace(arrival->id);
-    }
-    arrival->request = std::move(request);
-    arrival->sink = std::move(sink);
-    arrival->accepted = clock_->now();
-    const RequestId id = arrival->id;
-    executor_->prepare(arrival->request, [this, arrival](Result<std::unique_ptr<Sampler>> made) {
-      prepared(*arrival, std::move(made));
-    });
-    return id;
+  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) override {
+    return within_memory([&] { return try_submit(std::move(request), std::move(sink)); });
   }
 
-  void cancel(RequestId request, std::optional<int> choice) {
-    const std::lock_guard held(lock_);
-    const CancelMessage message{.request = request, .choice = choice};
-    if (const auto found = preparing_.find(request); found != preparing_.end()) {
-      found->second.push_back(message);
-    } else {
-      post_locked(message);
-    }
-  }
+  void cancel(RequestId request) override { cancel_choices(request, {}); }
+  void cancel(RequestId request, int choice) override { cancel_choices(request, choice); }
 
-  void load(AdapterSpec spec, bool replace, Done done) {
+  void load_adapter(AdapterSpec spec, bool replace, Done done) override {
     post_or_answer(LoadMessage{std::move(spec), replace, std::move(done)});
   }
-  void unload(std::string name, Done done) {
+  void unload_adapter(std::string name, Done done) override {
     post_or_answer(UnloadMessage{std::move(name), std::move(done)});
   }
 
-  std::vector<AdapterInfo> adapters() const {
+  std::vector<AdapterInfo> adapters() const override {
     const std::lock_guard held(lock_);
     std::vector<AdapterInfo> named = stats_.adapters;
     std::erase_if(named,
                   [](const AdapterInfo& info) { return info.state == AdapterState::draining; });
     return named;
   }
-  Stats stats() const {
+  Stats stats() const override {
     const std::lock_guard held(lock_);
     return stats_;
   }
-  std::int64_t max_sequence_tokens() const { return bounds_.sequence_tokens; }
+  std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
 
-  void shutdown(Drain drain) {
+  void shutdown(Drain drain) override {
     std::unique_lock held(lock_);
     stopping_ = true;
+    cancels_all_ = cancels_all_ || drain == Drain::cancel;
     if (drain == Drain::cancel) {
-      for (auto& [id, cancels] : preparing_) cancels.push_back({.request = id});
-      post_locked(CancelAllMessage{});
+      // None of these needs memory.
+      for (auto at = preparing_.begin(); at != preparing_.end();) {
+        const SamplerFactory::Abandon abandon = std::exchange(at->second.abandon, {});
+        if (!abandon) {
+          ++at;
+          continue;
+        }
+        held.unlock();
+        abandon();
+        held.lock();
+        at = preparing_.begin();
+      }
     }
     woken_.notify_one();
     ended_now_.wait(held, [this] { return ended_; });
   }
 
-  Result<void> health() const {
+  Result<void> health() const override {
     const std::lock_guard held(lock_);
     if (broken_) return *broken_;
     return {};
@@ -156,7 +147,29 @@ class Engine::Impl {
                 longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens)};
   }
 
-  Result<void> admissible_locked(const Request& request) const {
+  // A request brings the message that cancels it, so that this needs no memory where it is called
+  // once.
+  void cancel_choices(RequestId request, std::optional<int> choice) {
+    Messages message;
+    const bool made = choice && within_memory([&] { message.emplace_back(); }).ok();
+    SamplerFactory::Abandon abandon;
+    {
+      const std::lock_guard held(lock_);
+      if (!made && !spare_cancels_.empty())
+        message.splice(message.end(), spare_cancels_, spare_cancels_.begin());
+      if (message.empty() && !within_memory([&] { message.emplace_back(); }).ok()) return;
+      message.front() = CancelMessage{.request = request, .choice = choice};
+      const auto found = preparing_.find(request);
+      const bool prepares = found != preparing_.end();
+      if (prepares && !choice) abandon = std::exchange(found->second.abandon, {});
+      Messages& to = prepares ? found->second.cancels : inbox_;
+      to.splice(to.end(), message);
+      woken_.notify_one();
+    }
+    if (abandon) abandon();
+  }
+
+  Result<void> admissible_locked(const Request& request) {
     if (broken_) return *broken_;
     if (stopping_) return stopping_error();
     int ranks = 0;
@@ -172,19 +185,38 @@ class Engine::Impl {
                    cat(quote(each.name), " can't be mixed or scaled: ", exclusive), "adapters",
                    "use it alone, with the scale 1");
     }
-    if (most_ranks_ > 0 && ranks > most_ranks_)
+    if (max_ranks_ > 0 && ranks > max_ranks_)
       return Error(ErrorCode::invalid_argument,
                    cat("the ranks of ", ranks_locked(request), " add up to ", ranks,
-                       ", and steps have room for ", most_ranks_),
+                       ", and steps have room for ", max_ranks_),
                    "adapters", "use fewer or smaller ones at once");
     const std::int64_t ahead =
         stats_.waiting + static_cast<std::int64_t>(preparing_.size() + posted_submits_);
-    if (ahead >= options_.max_queue + free_places_locked())
-      return Error(ErrorCode::busy, cat(ahead, " requests wait already"), {}, "try again later");
+    const Queue queue = queue_locked(request.client, ahead);
+    if (!has_place(queue)) {
+      ++refused_;
+      return Error(ErrorCode::busy,
+                   cat(ahead, " requests wait already, ", queue.own, " of them yours"), {},
+                   "try again later");
+    }
     return {};
   }
 
-  // In the batch, for those who need not wait: nobody stands in line before them. What the
+  Queue queue_locked(const std::string& client, std::int64_t ahead) const {
+    Queue queue{.places = options_.max_queue, .free = free_places_locked(), .waiting = ahead};
+    if (queue.waiting < queue.places + queue.free) return queue;
+    const auto count_of = [&](const auto& counts) {
+      const auto found = counts.find(client);
+      return found == counts.end() ? 0 : found->second;
+    };
+    queue.own = count_of(waiting_) + count_of(arriving_);
+    queue.clients = static_cast<std::int64_t>(waiting_.size()) + (queue.own == 0 ? 1 : 0);
+    for (const auto& [name, count] : arriving_)
+      if (!waiting_.contains(name)) ++queue.clients;
+    return queue;
+  }
+
+  // Places in the batch for requests that need not wait: no other is in line before them. What the
   // scheduler has just taken is still counted as waiting.
   std::int64_t free_places_locked() const {
     if (stats_.waiting > taken_submits_) return 0;
@@ -199,47 +231,92 @@ class Engine::Impl {
     return join(each, " and ");
   }
 
-  // On any thread.
-  void prepared(Scheduler::Arrival& arrival, Result<std::unique_ptr<Sampler>> made) {
-    SubmitMessage message;
-    if (made.ok()) {
-      arrival.sampler = *std::move(made);
-    } else {
-      message.error = std::move(made).error();
+  Result<RequestId> try_submit(Request request, std::shared_ptr<RequestSink> sink) {
+    MOTLEY_TRY_VOID(validate(request, bounds_));
+    // No more than that is ever drawn, and no more is provided for.
+    request.max_tokens =
+        std::min(request.max_tokens,
+                 bounds_.sequence_tokens - static_cast<std::int64_t>(request.tokens.size()));
+    Messages cancel(1);
+    const auto message = std::make_shared<Messages>();
+    Scheduler::Arrival& arrival =
+        message->emplace_back().emplace<SubmitMessage>(SubmitMessage{}).arrival;
+    {
+      const std::lock_guard held(lock_);
+      MOTLEY_TRY_VOID(admissible_locked(request));
+      arrival.id = next_id_++;
+      std::int64_t& arriving = arriving_[request.client];
+      preparing_.try_emplace(arrival.id);
+      ++arriving;
+      spare_cancels_.splice(spare_cancels_.end(), cancel);
     }
     const RequestId id = arrival.id;
-    message.arrival = std::move(arrival);
-    const std::lock_guard held(lock_);
-    ++posted_submits_;
-    post_locked(std::move(message));
-    const auto found = preparing_.find(id);
-    MOTLEY_CHECK(found != preparing_.end(), "a request is prepared once");
-    for (const CancelMessage& cancel : found->second) post_locked(cancel);
-    preparing_.erase(found);
+    arrival.request = std::move(request);
+    arrival.sink = std::move(sink);
+    arrival.accepted = clock_->now();
+    SamplerFactory::Abandon abandon;
+    const Result<void> begun = within_memory([&] {
+      abandon = samplers_->prepare(arrival.request,
+                                   [this, id, message](Result<std::unique_ptr<Sampler>> made) {
+                                     prepared(id, *message, std::move(made));
+                                   });
+    });
+    std::unique_lock held(lock_);
+    if (begun.ok()) {
+      const auto still = preparing_.find(id);
+      if (still != preparing_.end() && !cancels_all_) {
+        still->second.abandon = std::move(abandon);
+      } else if (still != preparing_.end() && abandon) {
+        held.unlock();
+        abandon();
+      }
+      return id;
+    }
+    // Where it has been prepared all the same it runs.
+    if (preparing_.erase(id) == 0) return id;
+    leave_arriving_locked(arrival.request.client);
+    woken_.notify_one();
+    return begun.error();
   }
 
-  void post_locked(Message message) {
-    inbox_.push_back(std::move(message));
+  // On any thread; needs no memory.
+  void prepared(RequestId id, Messages& message, Result<std::unique_ptr<Sampler>> made) {
+    auto& submit = std::get<SubmitMessage>(message.front());
+    if (made.ok()) {
+      submit.arrival.sampler = *std::move(made);
+    } else {
+      submit.error = std::move(made).error();
+    }
+    const std::lock_guard held(lock_);
+    const auto found = preparing_.find(id);
+    if (found == preparing_.end()) return;  // it was refused meanwhile
+    ++posted_submits_;
+    inbox_.splice(inbox_.end(), message);
+    inbox_.splice(inbox_.end(), found->second.cancels);
+    preparing_.erase(found);
     woken_.notify_one();
   }
 
   template <class WithDone>
   void post_or_answer(WithDone message) {
-    Error error = stopping_error();
-    {
-      const std::lock_guard held(lock_);
-      if (broken_) error = *broken_;
-      if (!ended_ && !broken_) {
-        post_locked(std::move(message));
-        return;
-      }
-    }
-    message.done(std::move(error));
+    Messages made;
+    Result<void> posted = within_memory([&] { made.emplace_back().emplace<WithDone>(message); });
+    if (posted.ok()) posted = within_memory([&] { return post(made); });
+    if (!posted.ok()) message.done(std::move(posted));
   }
 
-  void wake() {
+  Result<void> post(Messages& message) {
     const std::lock_guard held(lock_);
-    store_done_ = true;
+    if (broken_) return *broken_;
+    if (ended_) return stopping_error();
+    inbox_.splice(inbox_.end(), message);
+    woken_.notify_one();
+    return {};
+  }
+
+  void wake(bool& reason) {
+    const std::lock_guard held(lock_);
+    reason = true;
     woken_.notify_one();
   }
 
@@ -247,29 +324,49 @@ class Engine::Impl {
   void run() {
     bool idle = false;
     while (take_messages(idle)) {
-      for (Message& message : taken_) std::visit([this](auto& each) { handle(each); }, message);
-      taken_.clear();
-      idle = true;
-      if (!dead_) {
-        const auto step = scheduler_.step([this] { publish(false); });
-        if (!step.ok()) die(step.error());
-        idle = !step.ok() || *step == Scheduler::Step::idle;
-      }
-      if (idle) {
-        publish(true);
-        idle = !works_ahead();
-      }
+      // What finds no memory fails where that is known; this is for what it is not known of.
+      const Result<void> turned = within_memory([&] { idle = turn(); });
+      if (turned.ok()) continue;
+      scheduler_.fail_all(turned.error());
+      idle = taken_.empty();
     }
-    scheduler_.residency().give_up(stopping_error());
+    // A request that fails in the last step leaves nothing to be done, and no step that publishes.
+    std::ignore = within_memory([this] { publish(true); });
+    if (!within_memory([this] { scheduler_.residency().give_up(stopping_error()); }).ok())
+      scheduler_.residency().give_up(out_of_memory_error());
     store_->set_wake({});
+    samplers_->set_wake({});
     const std::lock_guard held(lock_);
     ended_ = true;
     ended_now_.notify_all();
   }
 
+  // Whether there is nothing more to do for now.
+  bool turn() {
+    while (!taken_.empty()) {
+      Messages first;
+      first.splice(first.end(), taken_, taken_.begin());
+      std::visit([this](auto& each) { handle(each); }, first.front());
+    }
+    if (cancels_now_) scheduler_.cancel_all();
+    bool idle = true;
+    if (!dead_) {
+      const auto step = scheduler_.step([this] { publish(false); });
+      if (!step.ok()) die(step.error());
+      idle = !step.ok() || *step == Scheduler::Step::idle;
+    }
+    if (!idle) return false;
+    publish(true);
+    return !works_ahead();
+  }
+
   bool works_ahead() {
     if (dead_) return false;
-    const Result<bool> worked = executor_->work_ahead();
+    const auto details = [] { return std::string("graphs of steps are captured"); };
+    const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::work_ahead, details);
+    Result<bool> worked = false;
+    // Steps that come make ready themselves what they need.
+    if (!within_memory([&] { worked = executor_->work_ahead(); }).ok()) return false;
     if (!worked.ok()) die(worked.error());
     return worked.ok() && *worked;
   }
@@ -277,9 +374,12 @@ class Engine::Impl {
   // Waits while there is nothing to do. False: all is done, and nothing more will come.
   bool take_messages(bool idle) {
     std::unique_lock held(lock_);
-    const auto something = [this] { return !inbox_.empty() || store_done_ || finished_locked(); };
-    if (idle && scheduler_.waiting() > 0) {
-      // Patience ends without anybody's message.
+    const auto something = [this] {
+      return !inbox_.empty() || store_done_ || sampler_ready_ || cancels_all_ != cancels_now_ ||
+             finished_locked();
+    };
+    if (idle && (scheduler_.waiting() > 0 || unpublished_)) {
+      // Patience ends without a message, and so does a shortage of memory.
       woken_.wait_for(held, std::max<Duration>(options_.adapter_patience / 8, shortest_wait),
                       something);
     } else if (idle) {
@@ -287,14 +387,36 @@ class Engine::Impl {
     }
     if (finished_locked()) return false;
     store_done_ = false;
-    std::swap(inbox_, taken_);
+    sampler_ready_ = false;
+    for (const Message& message : inbox_) {
+      if (const auto* const submit = std::get_if<SubmitMessage>(&message)) take_in_locked(*submit);
+    }
+    taken_.splice(taken_.end(), inbox_);
+    cancels_now_ = cancels_all_;
+    while (spare_cancels_.size() > scheduler_.requests() + preparing_.size() + posted_submits_)
+      spare_cancels_.pop_back();
     taken_submits_ = static_cast<std::int64_t>(std::exchange(posted_submits_, 0));
     stats_.waiting += taken_submits_;
     return true;
   }
 
+  // It waits from now on, until the scheduler publishes what waits.
+  void take_in_locked(const SubmitMessage& message) {
+    const std::string& client = message.arrival.request.client;
+    leave_arriving_locked(client);
+    // Without memory it is missing until then.
+    std::ignore = within_memory([&] { ++waiting_[client]; });
+    waiting_changes_.reset();
+  }
+
+  void leave_arriving_locked(const std::string& client) {
+    const auto arriving = arriving_.find(client);
+    if (--arriving->second == 0) arriving_.erase(arriving);
+  }
+
   bool finished_locked() const {
-    return stopping_ && inbox_.empty() && preparing_.empty() && scheduler_.empty();
+    return stopping_ && inbox_.empty() && taken_.empty() && preparing_.empty() &&
+           scheduler_.empty();
   }
 
   void handle(SubmitMessage& message) {
@@ -305,17 +427,19 @@ class Engine::Impl {
     scheduler_.submit(std::move(message.arrival));
   }
   void handle(const CancelMessage& message) { scheduler_.cancel(message.request, message.choice); }
-  void handle(const CancelAllMessage&) { scheduler_.cancel_all(); }
   void handle(LoadMessage& message) {
-    scheduler_.residency().load(std::move(message.spec), message.replace,
-                                announcing(std::move(message.done)));
+    const Result<Done> done = within_memory([&] { return announcing(message.done); });
+    if (!done.ok()) return message.done(done.error());
+    scheduler_.residency().load(message.spec, message.replace, *done);
   }
   void handle(UnloadMessage& message) {
-    scheduler_.residency().unload(message.name, announcing(std::move(message.done)));
+    const Result<Done> done = within_memory([&] { return announcing(message.done); });
+    if (!done.ok()) return message.done(done.error());
+    scheduler_.residency().unload(message.name, *done);
     publish_adapters();
   }
 
-  // Who hears that an adapter is there can name it at once.
+  // A client that learns of an adapter can name it at once.
   Done announcing(Done done) {
     return [this, answer = std::move(done)](Result<void> result) {
       publish_adapters();
@@ -324,26 +448,36 @@ class Engine::Impl {
   }
 
   void die(const Error& error) {
-    dead_ = error;
+    if (!within_memory([&] { dead_ = error; }).ok()) dead_ = out_of_memory_error();
     {
       const std::lock_guard held(lock_);
-      broken_ = error;
+      if (!within_memory([&] { broken_ = error; }).ok()) broken_ = out_of_memory_error();
       stopping_ = true;
     }
-    // A client that hears of it finds the engine broken.
+    // A client that learns of it finds the engine broken.
     scheduler_.fail_all(error);
     scheduler_.residency().give_up(error);
   }
 
   void publish(bool idle) {
     const bool due = clock_->now() - described_ >= describe_every;
-    if (scheduler_.adapters_changed() || due || idle) publish_adapters();
+    if (scheduler_.adapters_changed() || due || idle || unpublished_) publish_adapters();
     const std::lock_guard held(lock_);
     scheduler_.fill(stats_);
+    stats_.grammars = samplers_->grammar_stats();
+    stats_.refused_queue = refused_;
     taken_submits_ = 0;
+    if (waiting_changes_ == scheduler_.waiting_changes()) return;
+    waiting_changes_ = scheduler_.waiting_changes();
+    if (!within_memory([this] { waiting_ = scheduler_.waiting_by_client(); }).ok())
+      waiting_changes_.reset();
   }
 
   void publish_adapters() {
+    unpublished_ = !within_memory([this] { describe_adapters(); }).ok();
+  }
+
+  void describe_adapters() {
     described_ = clock_->now();
     scheduler_.count_by_adapter();
     std::vector<AdapterInfo> infos = scheduler_.residency().describe();
@@ -359,28 +493,43 @@ class Engine::Impl {
   static constexpr Duration shortest_wait = std::chrono::milliseconds(1);
 
   Executor* executor_;
+  SamplerFactory* samplers_;
   AdapterStore* store_;
   const Clock* clock_;
   Options options_;
   RequestBounds bounds_;
-  int most_ranks_;  // of a request's adapters together; 0: any
+  int max_ranks_;  // of a request's adapters together; 0: any
 
   // The engine thread's own.
   Scheduler scheduler_;
-  std::vector<Message> taken_;
+  Messages taken_;
+  bool cancels_now_ = false;
   std::optional<Error> dead_;
   TimePoint described_;
+  bool unpublished_ = false;  // memory did not suffice for the list of adapters
 
   mutable std::mutex lock_;
   std::condition_variable woken_;
   std::condition_variable ended_now_;
-  std::vector<Message> inbox_;
+  Messages inbox_;
+  Messages spare_cancels_;          // one for each request that has not ended, or more
+  bool cancels_all_ = false;        // from now on
   std::size_t posted_submits_ = 0;  // in the inbox
   std::int64_t taken_submits_ = 0;  // out of it, for the step at hand
-  // Requests that wait for their samplers, and what was cancelled of them meanwhile.
-  std::map<RequestId, std::vector<CancelMessage>> preparing_;
+  // By client: requests that the scheduler has not taken yet, and sequences that wait.
+  std::unordered_map<std::string, std::int64_t> arriving_;
+  std::unordered_map<std::string, std::int64_t> waiting_;
+  std::optional<std::uint64_t> waiting_changes_;  // that waiting_ is of
+  std::uint64_t refused_ = 0;                     // the queue was full
+  // Of a request that waits for its sampler.
+  struct Preparing {
+    Messages cancels = {};  // that came meanwhile
+    SamplerFactory::Abandon abandon = {};
+  };
+  std::map<RequestId, Preparing> preparing_;
   RequestId next_id_ = 1;
   bool store_done_ = false;
+  bool sampler_ready_ = false;
   bool stopping_ = false;
   bool ended_ = false;
   std::optional<Error> broken_;
@@ -390,31 +539,13 @@ class Engine::Impl {
   std::thread thread_;  // last: it uses all of the above
 };
 
+}  // namespace
+
 std::unique_ptr<Engine> Engine::create(const Collaborators& collaborators, const Options& options) {
-  MOTLEY_CHECK(collaborators.executor != nullptr && collaborators.adapters != nullptr &&
-                   collaborators.clock != nullptr,
-               "an engine has something to run, adapters and a clock");
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(collaborators, options)));
+  MOTLEY_CHECK(collaborators.executor != nullptr && collaborators.samplers != nullptr &&
+                   collaborators.adapters != nullptr && collaborators.clock != nullptr,
+               "an engine with an executor, samplers, adapters and a clock");
+  return std::make_unique<ThreadedEngine>(collaborators, options);
 }
-
-Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() = default;
-
-Result<RequestId> Engine::submit(Request request, std::shared_ptr<RequestSink> sink) {
-  return impl_->submit(std::move(request), std::move(sink));
-}
-void Engine::cancel(RequestId request) { impl_->cancel(request, {}); }
-void Engine::cancel(RequestId request, int choice) { impl_->cancel(request, choice); }
-void Engine::load_adapter(AdapterSpec spec, bool replace, Done done) {
-  impl_->load(std::move(spec), replace, std::move(done));
-}
-void Engine::unload_adapter(std::string name, Done done) {
-  impl_->unload(std::move(name), std::move(done));
-}
-std::vector<AdapterInfo> Engine::adapters() const { return impl_->adapters(); }
-Stats Engine::stats() const { return impl_->stats(); }
-std::int64_t Engine::max_sequence_tokens() const { return impl_->max_sequence_tokens(); }
-void Engine::shutdown(Drain drain) { impl_->shutdown(drain); }
-Result<void> Engine::health() const { return impl_->health(); }
 
 }  // namespace motley::engine

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
+#include "base/system/watchdog.h"
 #include "engine/test_world.h"
 
 namespace motley::engine::test {
@@ -61,27 +63,14 @@ class WaitingSink final : public RequestSink {
   MemorySink memory_;
 };
 
-// Samplers of prompts that begin with 96 come when they are let go.
-class SlowlyPreparing final : public Executor {
+// Samplers of prompts that begin with 96 come when they are handed out.
+class SlowSamplers final : public FakeSamplers {
  public:
-  explicit SlowlyPreparing(FakeExecutor* executor) : executor_(executor) {}
-
-  Limits limits() const override { return executor_->limits(); }
-  void prepare(const Request& request, Prepared done) override {
-    if (request.tokens[0] == 96) {
-      held_back_.push_back(std::move(done));
-    } else {
-      executor_->prepare(request, std::move(done));
-    }
+  Abandon prepare(const Request& request, Prepared done) override {
+    if (request.tokens[0] != 96) return FakeSamplers::prepare(request, std::move(done));
+    held_back_.push_back(std::move(done));
+    return {};
   }
-  Result<void> takes(const lora::Mix& mix) const override { return executor_->takes(mix); }
-  Result<void> copy_page(std::int32_t from, std::int32_t to) override {
-    return executor_->copy_page(from, to);
-  }
-  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
-    return executor_->step(chunks, meanwhile);
-  }
-  Result<void> let_go() override { return executor_->let_go(); }
 
   void hand_out(bool well = true) {
     for (Prepared& done : std::exchange(held_back_, {})) {
@@ -93,7 +82,15 @@ class SlowlyPreparing final : public Executor {
     }
   }
 
-  // Whatever is foreseen takes three pieces of work.
+ private:
+  std::vector<Prepared> held_back_;
+};
+
+// Whatever is foreseen takes three pieces of work.
+class ForeseeingExecutor final : public FakeExecutor {
+ public:
+  using FakeExecutor::FakeExecutor;
+
   void foresee(const lora::SiteSet& sites) override {
     if (sites_ == sites) return;
     sites_ = sites;
@@ -109,8 +106,6 @@ class SlowlyPreparing final : public Executor {
   std::atomic<bool> ahead_fails = false;
 
  private:
-  FakeExecutor* executor_;
-  std::vector<Prepared> held_back_;
   lora::SiteSet sites_;
   int pieces_ = 0;
   std::promise<lora::SiteSet> ready_;
@@ -118,9 +113,10 @@ class SlowlyPreparing final : public Executor {
 
 struct EngineWorld {
   explicit EngineWorld(const WorldOptions& options = {}, std::int64_t max_queue = 1024)
-      : executor(options.limits), slowly(&executor), store(options.adapter_pages) {
-    engine = Engine::create({.executor = &slowly, .adapters = &store, .clock = &clock},
-                            {.max_queue = max_queue, .validate = true});
+      : executor(options.limits), store(options.adapter_pages) {
+    engine = Engine::create(
+        {.executor = &executor, .samplers = &samplers, .adapters = &store, .clock = &clock},
+        {.max_queue = max_queue, .validate = true});
   }
 
   Result<void> load(const std::string& name, bool replace = false) {
@@ -143,8 +139,8 @@ struct EngineWorld {
   }
 
   SteadyClock clock;
-  FakeExecutor executor;
-  SlowlyPreparing slowly;
+  ForeseeingExecutor executor;
+  SlowSamplers samplers;
   FakeStore store;
   std::unique_ptr<Engine> engine;
 };
@@ -168,6 +164,59 @@ TEST(Engine, ServesBaseAndAdapters) {
   EXPECT_EQ(stats.kv_pages_used, 0);
   EXPECT_EQ(stats.time_to_first_token.count, 2);
   EXPECT_EQ(stats.broken_invariants, 0);
+}
+
+// Its one step waits until it is let go.
+class StuckExecutor final : public FakeExecutor {
+ public:
+  using FakeExecutor::FakeExecutor;
+
+  Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
+                    FunctionRef<void()> meanwhile) override {
+    let_go_.get_future().wait();
+    return FakeExecutor::step(chunks, outputs, meanwhile);
+  }
+  void let_step_go() { let_go_.set_value(); }
+
+ private:
+  std::promise<void> let_go_;
+};
+
+TEST(Engine, AStepThatIsStuckIsLoggedWithWhatItComputesAndToldUntilItEnds) {
+  std::promise<std::string> stalled;
+  std::promise<std::string> ended;
+  log::configure({.level = log::Level::warning, .sink = [&](std::string_view line) {
+                    if (line.find("what=step") == line.npos) return;
+                    const bool end = line.find("watchdog.ended") != line.npos;
+                    (end ? ended : stalled).set_value(std::string(line));
+                  }});
+  const SteadyClock clock;
+  Watchdog watchdog(std::chrono::milliseconds(300), &clock);
+  StuckExecutor executor(WorldOptions{}.limits);
+  FakeStore store(8);
+  store.put("law", 1, 1);
+  {
+    FakeSamplers samplers;
+    const auto engine = Engine::create(
+        {.executor = &executor, .samplers = &samplers, .adapters = &store, .clock = &clock},
+        {.watchdog = &watchdog, .validate = true});
+    std::promise<void> loaded;
+    engine->load_adapter({.name = "law", .path = "law"}, false,
+                         [&](const Result<void>&) { loaded.set_value(); });
+    loaded.get_future().get();
+    const auto sink = std::make_shared<WaitingSink>();
+    const Request request{.tokens = prompt(7), .adapters = {{"law", 1}}, .max_tokens = 1};
+    ASSERT_TRUE(engine->submit(request, sink).ok());
+    const std::string line = stalled.get_future().get();
+    EXPECT_NE(line.find("7 rows of 1 sequences, adapters: law"), line.npos) << line;
+    EXPECT_TRUE(watchdog.stall());
+    executor.let_step_go();
+    sink->wait();
+    ended.get_future().get();
+    EXPECT_FALSE(watchdog.stall());
+  }
+  EXPECT_EQ(watchdog.stalls()[static_cast<std::size_t>(Watchdog::Work::step)], 1);
+  log::configure({});
 }
 
 TEST(Engine, RefusesWhatIsOutOfRangeByItsField) {
@@ -258,7 +307,7 @@ TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
   EngineWorld world;
   world.store.put("a", 1, 1);
   ASSERT_TRUE(world.load("a").ok());
-  EXPECT_EQ(world.slowly.wait_until_ready(), lora::SiteSet(world.store.on_disk("a")));
+  EXPECT_EQ(world.executor.wait_until_ready(), lora::SiteSet(world.store.on_disk("a")));
   const auto sink = std::make_shared<WaitingSink>();
   const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
   ASSERT_TRUE(world.engine->submit(request, sink).ok());
@@ -270,12 +319,16 @@ TEST(Engine, ADeviceThatIsLostWhileItIsIdleFailsWhatWaits) {
   EngineWorld world;
   world.store.put("a", 1, 1);
   ASSERT_TRUE(world.load("a").ok());
-  world.slowly.wait_until_ready();
+  world.executor.wait_until_ready();
   world.store.automatic = false;
-  world.slowly.ahead_fails = true;
+  world.executor.ahead_fails = true;
   const auto sink = std::make_shared<WaitingSink>();
   const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
-  ASSERT_TRUE(world.engine->submit(request, sink).ok());
+  // The engine may have found it already.
+  if (const auto accepted = world.engine->submit(request, sink); !accepted.ok()) {
+    EXPECT_EQ(accepted.error().message(), "the device is lost");
+    return;
+  }
   const MemorySink& memory = sink->wait();
   ASSERT_TRUE(memory.error.has_value());
   EXPECT_EQ(memory.error->message(), "the device is lost");
@@ -308,9 +361,37 @@ TEST(Engine, RefusesMoreThanTheQueueHolds) {
     const auto late = world.engine->submit(slow, std::make_shared<WaitingSink>());
     ASSERT_FALSE(late.ok());
     EXPECT_EQ(late.error().code(), ErrorCode::busy);
-    world.slowly.hand_out();
+    world.samplers.hand_out();
     for (const auto& sink : sinks) EXPECT_TRUE(sink->wait().usage);
   }
+}
+
+TEST(Engine, AFullQueueHasPlacesForOtherClients) {
+  WorldOptions options;
+  options.limits.sequences = 1;
+  EngineWorld world(options, 100);
+  Request slow{.tokens = {96}, .max_tokens = 1};
+  std::vector<std::shared_ptr<WaitingSink>> sinks;
+  const auto send = [&](const std::string& client) {
+    slow.client = client;
+    const auto sink = std::make_shared<WaitingSink>();
+    const auto id = world.engine->submit(slow, sink);
+    if (id.ok()) sinks.push_back(sink);
+    return id;
+  };
+  int accepted = 0;
+  for (int i = 0; i < 1300; ++i) accepted += send("one").ok() ? 1 : 0;
+  EXPECT_EQ(accepted, 101);
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(send("other").ok()) << i;
+  const auto late = send("other");
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().what(), "151 requests wait already, 50 of them yours");
+  EXPECT_TRUE(send("third").ok());
+  world.samplers.hand_out();
+  for (const auto& sink : sinks) EXPECT_TRUE(sink->wait().usage);
+  EXPECT_TRUE(send("one").ok());
+  world.samplers.hand_out();
+  EXPECT_TRUE(sinks.back()->wait().usage);
 }
 
 TEST(Engine, WhatIsPreparedLateIsServedCancelledOrFails) {
@@ -325,13 +406,13 @@ TEST(Engine, WhatIsPreparedLateIsServedCancelledOrFails) {
   const auto beside = std::make_shared<WaitingSink>();
   ASSERT_TRUE(world.engine->submit(quick, beside).ok());
   EXPECT_TRUE(beside->wait().usage);
-  world.slowly.hand_out();
+  world.samplers.hand_out();
   EXPECT_EQ(served->wait().tokens[0], world.expected(slow));
   EXPECT_EQ(cancelled->wait().reasons[0], FinishReason::cancelled);
 
   const auto failed = std::make_shared<WaitingSink>();
   ASSERT_TRUE(world.engine->submit(slow, failed).ok());
-  world.slowly.hand_out(false);
+  world.samplers.hand_out(false);
   ASSERT_TRUE(failed->wait().error);
   EXPECT_EQ(failed->wait().error->where(), "grammar");
 }

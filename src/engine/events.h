@@ -54,8 +54,9 @@ struct Usage {
   std::int64_t completion_tokens = 0;  // of all choices
 };
 
-// Who hears of a request. Called on the engine's thread, one call at a time: it must not block, nor
-// call the engine for an answer (cancel() is fine). Exactly one of finished() and failed() is the
+// Receives what becomes of a request. Called on the engine's thread, one call at a time: it must
+// not block, nor call the engine for an answer (cancel() is fine), nor throw: a sink that finds no
+// memory for what it hears says so to its own client. Exactly one of finished() and failed() is the
 // last call, and the engine lets go of the sink behind it.
 class RequestSink {
  public:

@@ -1,28 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <span>
 
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/events.h"
-#include "engine/request.h"
-#include "lora/batch.h"
+#include "engine/sampler.h"
+#include "lora/apply/batch.h"
 #include "lora/site_set.h"
+#include "runner/step_layout.h"
 
 namespace motley::engine {
-
-// How one sequence's tokens are drawn: its parameters and what they depend on, such as counts of
-// its tokens, its place among random numbers, where it stands in its grammar. Belongs to the
-// sequence and goes with it when it is pushed back, so that nothing is drawn twice.
-class Sampler {
- public:
-  virtual ~Sampler() = default;
-  // Of another choice of the same request, before anything was drawn.
-  virtual std::unique_ptr<Sampler> fork(int choice) const = 0;
-};
 
 // One token to be drawn from the logits behind a chunk's last token.
 struct Draw {
@@ -31,18 +20,15 @@ struct Draw {
   std::span<const std::int32_t> tokens = {};
   std::int64_t prompt_tokens = 0;
   // The executor's answer; the span is good until the next step's answers come.
-  std::int32_t token = 0;  // negative: every token was ruled out
+  std::int32_t token = 0;  // or kernels::no_token_left, kernels::logits_not_finite
   float logprob = 0;
   std::span<const TopLogprob> top = {};
-  bool ends = false;  // its grammar ends with this token
+  bool ends = false;   // its grammar ends with this token
+  bool waits = false;  // nothing was drawn, because its sampler is not ready
 };
 
-// The next tokens of a sequence: a piece of a prompt, or the token that was drawn last.
-struct StepChunk {
-  std::span<const std::int32_t> pages = {};
-  std::int64_t length = 0;  // tokens computed before
-  std::span<const std::int32_t> tokens = {};
-  const lora::Mix* mix = nullptr;
+// What a step gives for one of its chunks, beside keys and values.
+struct ChunkOutput {
   std::span<Draw> draws = {};  // none: the prompt goes on behind the chunk
   // The tokens whose log-probabilities are asked for, as those that follow the chunk's first,
   // second ... token; at most as many as the chunk has.
@@ -51,9 +37,16 @@ struct StepChunk {
   // The executor's answer, one for each of `scored`; good until the next step.
   std::span<const float> logprobs = {};
   std::span<const TopLogprob> logprobs_top = {};  // [scored, top]
+  bool scores_finite = true;                      // no logit behind these has overflowed
+
+  // The logits that this takes of the chunk.
+  runner::LogitsOf logits() const {
+    if (!scored.empty()) return runner::LogitsOf::all;
+    return draws.empty() ? runner::LogitsOf::none : runner::LogitsOf::last;
+  }
 };
 
-// Runs steps. Called from the engine's thread only, but for prepare().
+// Runs steps. Called from the engine's thread only.
 class Executor {
  public:
   struct Limits {
@@ -73,21 +66,18 @@ class Executor {
 
   virtual Limits limits() const = 0;
 
-  // The sampler of a request's first choice, at once or later and on any thread: grammars take
-  // their time. Checks what only the executor knows, and must call `done` exactly once.
-  using Prepared = std::function<void(Result<std::unique_ptr<Sampler>>)>;
-  virtual void prepare(const Request& request, Prepared done) = 0;
-
   // Whether steps have room for a mix: asked of each before it is in a chunk.
   virtual Result<void> takes(const lora::Mix& mix) const = 0;
 
   // What a page holds becomes what another holds, before the next step.
   virtual Result<void> copy_page(std::int32_t from, std::int32_t to) = 0;
 
-  // Fills in the answers. Calls `meanwhile` once before it waits for them: where a GPU works, once
-  // the step has been queued. An error, here as of copy_page, is final: nothing can be computed any
-  // more.
-  virtual Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) = 0;
+  // Computes the chunks, whose logits are those that their outputs take, and fills in the answers:
+  // an output for each chunk. Calls `meanwhile` once before it waits for them: where a GPU works,
+  // once the step has been queued. An error, here as of copy_page, is final: nothing can be
+  // computed any more.
+  virtual Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
+                            FunctionRef<void()> meanwhile) = 0;
 
   // Adapters that change these sites were loaded. What their steps need is made ready by
   // work_ahead(), a piece at a time, when the engine has nothing else to do, and by steps where it

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -10,14 +11,20 @@
 
 namespace motley::engine {
 
-// What came of a step and nobody was told yet. Sinks are called once the next step has been queued,
-// so that a GPU does not wait for them.
+// What came of a step and has not been delivered. Sinks are called once the next step has been
+// queued, so that a GPU does not wait for them.
 class Outbox {
  public:
   using Event = std::variant<TokenEvent, ChoiceEvent, Usage>;
 
-  // So many events at once take nothing from the heap.
-  explicit Outbox(std::size_t events) { letters_.reserve(events); }
+  // So many events of a step take nothing from the heap.
+  explicit Outbox(std::size_t events) : events_(events) { provide(0); }
+
+  // Nor do so many beside them: every end that is still to come has its place.
+  void provide(std::size_t ends) {
+    const std::size_t needed = letters_.size() + events_ + ends;
+    if (letters_.capacity() < needed) letters_.reserve(std::max(needed, 2 * letters_.capacity()));
+  }
 
   void add(std::shared_ptr<RequestSink> sink, const Event& event) {
     letters_.push_back({.sink = std::move(sink), .event = event});
@@ -26,8 +33,12 @@ class Outbox {
 
   // In order; lets go of the sinks.
   void deliver() {
-    for (const Letter& letter : letters_) std::visit(Call{letter.sink.get()}, letter.event);
+    while (delivered_ < letters_.size()) {
+      const Letter& letter = letters_[delivered_++];
+      std::visit(Call{letter.sink.get()}, letter.event);
+    }
     letters_.clear();
+    delivered_ = 0;
   }
 
  private:
@@ -42,6 +53,8 @@ class Outbox {
     void operator()(const Usage& usage) const { sink->finished(usage); }
   };
 
+  std::size_t events_;
+  std::size_t delivered_ = 0;
   std::vector<Letter> letters_;
 };
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 
 namespace motley::engine {
 
@@ -35,8 +35,14 @@ struct Request {
   // client's. The token that ended it is delivered as its last.
   std::vector<std::int32_t> end_ids = {};
   std::vector<std::int32_t> stop_ids = {};
-  int choices = 1;   // `n`
-  int priority = 0;  // higher ones begin first, and may push running lower ones back
+  int choices = 1;  // `n`
+  // Among the requests of its client: higher ones begin first, and may preempt running lower ones.
+  int priority = 0;
+  // The sender: clients take turns. An address without its port, or anything that keeps them
+  // apart.
+  std::string client = {};
+  // Pages of prompts are shared among requests of the same salt alone.
+  std::string cache_salt = {};
   // Log-probabilities of the prompt's tokens, with `sampling.top_logprobs` tops (for `echo`).
   bool prompt_logprobs = false;
 };

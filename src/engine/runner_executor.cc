@@ -1,6 +1,8 @@
 #include "engine/runner_executor.h"
 
 #include <algorithm>
+#include <exception>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -12,40 +14,53 @@ namespace {
 // Samplers of this executor are its own.
 SamplingState* state_of(const Draw& draw) { return static_cast<SamplingState*>(draw.sampler); }
 
+// Where memory ends in a step, what was queued of it is waited for: the next writes where it reads.
+class Unwinding {
+ public:
+  explicit Unwinding(tensor::Stream& stream) : stream_(stream) {}
+  ~Unwinding() {
+    if (std::uncaught_exceptions() > before_) std::ignore = stream_.synchronize();
+  }
+  Unwinding(const Unwinding&) = delete;
+  Unwinding& operator=(const Unwinding&) = delete;
+
+ private:
+  tensor::Stream& stream_;
+  int before_ = std::uncaught_exceptions();
+};
+
 }  // namespace
 
 Result<std::unique_ptr<RunnerExecutor>> RunnerExecutor::create(runner::Runner& runner,
-                                                               const Options& options) {
-  MOTLEY_CHECK(options.samplers != nullptr, "somebody who makes samplers");
+                                                               std::int64_t vocabulary) {
   const runner::Runner::Options& steps = runner.options();
   MOTLEY_TRY(std::unique_ptr<PromptScores> scores,
              PromptScores::create(runner.device(),
                                   {.rows = steps.max_rows, .piece_rows = steps.logit_rows}));
   SamplingBatch::Options sampled{.rows = std::max(steps.max_sequences, steps.logit_rows),
                                  .piece_rows = steps.logit_rows,
-                                 .vocabulary = options.vocabulary,
-                                 .sequence_tokens = steps.max_tokens,
-                                 .pool = options.pool};
+                                 .vocabulary = vocabulary,
+                                 .sequence_tokens = steps.max_tokens};
   sampled.counted_sequences = std::max(sampled.counted_sequences, steps.logit_rows);
   MOTLEY_TRY(std::unique_ptr<SamplingBatch> sampling,
              SamplingBatch::create(runner.device(), sampled));
   const std::int64_t scratch =
-      ops::sample_scratch_bytes(runner.context(), steps.logit_rows, options.vocabulary);
+      ops::sample_scratch_bytes(runner.context(), steps.logit_rows, vocabulary);
   MOTLEY_TRY(tensor::Buffer memory, runner.device().allocate(static_cast<std::size_t>(scratch)));
-  return std::unique_ptr<RunnerExecutor>(new RunnerExecutor(
-      runner, options, std::move(scores), std::move(sampling), tensor::Arena(std::move(memory))));
+  return std::unique_ptr<RunnerExecutor>(new RunnerExecutor(runner, vocabulary, std::move(scores),
+                                                            std::move(sampling),
+                                                            tensor::Arena(std::move(memory))));
 }
 
-RunnerExecutor::RunnerExecutor(runner::Runner& runner, const Options& options,
+RunnerExecutor::RunnerExecutor(runner::Runner& runner, std::int64_t vocabulary,
                                std::unique_ptr<PromptScores> scores,
                                std::unique_ptr<SamplingBatch> sampling, tensor::Arena scratch)
     : runner_(&runner),
-      options_(options),
+      vocabulary_(vocabulary),
       scores_(std::move(scores)),
       sampling_(std::move(sampling)),
       scratch_(std::move(scratch)) {
   const auto sequences = static_cast<std::size_t>(runner.options().max_sequences);
-  chunks_.reserve(sequences);
   draws_.reserve(sequences);
   states_.reserve(sequences);
 }
@@ -58,55 +73,44 @@ Executor::Limits RunnerExecutor::limits() const {
           .sequence_tokens = options.max_tokens,
           .pages = runner_->kv().pages(),
           .page_tokens = runner::KvMemory::page_tokens,
-          .vocabulary = options_.vocabulary,
+          .vocabulary = vocabulary_,
           .adapter_rank = mixes ? mixes->rank : 0,
           .mix_rank = mixes ? mixes->rank_sum : 0};
 }
 
-void RunnerExecutor::prepare(const Request& request, Prepared done) {
-  options_.samplers->prepare(request, std::move(done));
-}
-
-Result<void> RunnerExecutor::copy_page(std::int32_t from, std::int32_t to) {
-  return runner_->copy_page(from, to);
-}
-
-Result<void> RunnerExecutor::step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) {
+Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
+                                  std::span<ChunkOutput> outputs, FunctionRef<void()> meanwhile) {
   // A CPU computes what it is given at once.
   const bool queues = runner_->device().id().kind != tensor::DeviceKind::cpu;
   if (!queues) meanwhile();
-  chunks_.clear();
+  const Unwinding unwinding(runner_->stream());
+  chunks_ = chunks;
+  outputs_ = outputs;
   draws_.clear();
-  for (const StepChunk& chunk : chunks) {
-    runner::LogitsOf logits = runner::LogitsOf::none;
-    if (!chunk.draws.empty()) logits = runner::LogitsOf::last;
-    if (!chunk.scored.empty()) logits = runner::LogitsOf::all;
-    chunks_.push_back({.pages = chunk.pages,
-                       .length = chunk.length,
-                       .tokens = chunk.tokens,
-                       .mix = *chunk.mix,
-                       .logits = logits});
+  states_.clear();
+  // Masks are made while the model computes.
+  for (const ChunkOutput& output : outputs) {
+    for (const Draw& draw : output.draws) {
+      if (GrammarCursor* const grammar = state_of(draw)->grammar()) grammar->request_mask();
+    }
   }
   scores_->begin();
   sampling_->begin();
-  auto sink = [&](const tensor::Tensor& logits, std::span<const runner::LogitRow> rows) {
-    return read(chunks, logits, rows);
+  auto sink = [this](const tensor::Tensor& logits, std::span<const runner::LogitRow> rows) {
+    return read(logits, rows);
   };
-  Result<void> done = runner_->step(chunks_, sink);
-  // Between steps nothing is pinned on the executor's account.
-  chunks_.clear();
-  if (!done.ok()) return done;
+  MOTLEY_TRY_VOID(runner_->step(chunks, sink));
   if (!draws_.empty()) MOTLEY_TRY_VOID(sampling_->collect(runner_->stream()));
   if (queues) {
     meanwhile();
     const TimePoint queued = clock_.now();
     const Result<bool> captured = capture_meanwhile();
-    // Draws are written until then, whatever the capture said.
+    // Draws are written until then, whatever became of the capture.
     MOTLEY_TRY_VOID(runner_->stream().synchronize());
     if (!captured.ok()) return captured.error();
     // A capture needs a step of single tokens to have shown that there is time for it.
-    const bool decodes =
-        std::ranges::all_of(chunks, [](const StepChunk& each) { return each.tokens.size() == 1; });
+    const bool decodes = std::ranges::all_of(
+        chunks, [](const runner::Chunk& each) { return each.tokens.size() == 1; });
     if (*captured) {
       last_wait_ = {};
     } else if (decodes) {
@@ -128,16 +132,16 @@ Result<bool> RunnerExecutor::capture_meanwhile() {
   return runner_->capture_ahead();
 }
 
-Result<void> RunnerExecutor::read(std::span<StepChunk> chunks, const tensor::Tensor& logits,
+Result<void> RunnerExecutor::read(const tensor::Tensor& logits,
                                   std::span<const runner::LogitRow> rows) {
-  MOTLEY_TRY_VOID(scores_->read(chunks, runner_->context(), runner_->stream(), logits, rows));
+  MOTLEY_TRY_VOID(scores_->read(outputs_, runner_->context(), runner_->stream(), logits, rows));
   // Rows that stand side by side and have one draw each go together; several draws of one row, of
-  // choices that are born, go one by one.
+  // choices that fork, go one by one.
   std::size_t first = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const StepChunk& chunk = chunks[rows[i].chunk];
-    const bool last = rows[i].token + 1 == chunk.tokens.size();
-    const std::span<Draw> draws = last ? chunk.draws : std::span<Draw>();
+    const auto [chunk, token] = rows[i];
+    const bool last = token + 1 == chunks_[chunk].tokens.size();
+    const std::span<Draw> draws = last ? outputs_[chunk].draws : std::span<Draw>();
     if (draws.size() != 1) {
       MOTLEY_TRY_VOID(queue_states(logits, first));
       first = i + 1;
@@ -167,13 +171,13 @@ void RunnerExecutor::answer_draws() {
   for (std::size_t i = 0; i < draws_.size(); ++i) {
     Draw& draw = *draws_[i];
     const SamplingBatch::Drawn drawn = sampling_->drawn(static_cast<std::int64_t>(i));
+    draw.waits = drawn.waits;
+    if (draw.waits) continue;
     draw.token = drawn.token;
     draw.logprob = drawn.logprob;
     draw.top = drawn.top;
     draw.ends = drawn.token >= 0 && state_of(draw)->accept(drawn.token);
   }
 }
-
-Result<void> RunnerExecutor::let_go() { return runner_->let_go(); }
 
 }  // namespace motley::engine

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 
 namespace motley::engine {
 
@@ -42,31 +42,48 @@ struct AdapterInfo {
   std::string version;  // of its content
   AdapterState state = AdapterState::stored;
   bool pinned = false;
-  std::uint64_t pages = 0;   // of the adapters' memory, while it is ready
-  std::int64_t running = 0;  // sequences
+  std::uint64_t pages = 0;              // of the adapters' memory, while it is ready
+  bool broken = false;                  // its files could not be read again
+  std::uint64_t non_finite_logits = 0;  // requests that failed by it
+  std::int64_t running = 0;             // sequences
   std::int64_t waiting = 0;
+};
+
+// Grammars and the helper processes that follow them.
+struct GrammarStats {
+  std::size_t queued = 0;         // to be compiled
+  std::size_t helpers = 0;        // processes, each with one grammar
+  std::uint64_t started = 0;      // helpers
+  std::uint64_t compiled = 0;     // grammars
+  std::uint64_t refused = 0;      // of those that were begun
+  std::uint64_t failed_time = 0;  // helpers that took too long
+  std::uint64_t failed_memory = 0;
+  std::uint64_t failed_crash = 0;
+  std::uint64_t failed_rejected = 0;  // tokens that a mask allowed and its grammar refused
 };
 
 // A snapshot for metrics; counters count from the engine's start.
 struct Stats {
   TimePoint taken;
 
-  std::int64_t waiting = 0;               // sequences that have not begun, or were pushed back
+  std::int64_t waiting = 0;               // sequences that have not begun, or were preempted
   std::int64_t waiting_for_adapters = 0;  // of these
   std::int64_t running = 0;               // sequences
 
   std::int64_t page_tokens = 0;
   std::int64_t kv_pages = 0;
   std::int64_t kv_pages_used = 0;    // by running sequences
-  std::int64_t kv_pages_cached = 0;  // by nobody, and good for prefix hits
+  std::int64_t kv_pages_cached = 0;  // by no sequence, and good for prefix hits
   std::uint64_t prefix_lookup_tokens = 0;
   std::uint64_t prefix_hit_tokens = 0;
 
   std::uint64_t requests = 0;       // accepted
+  std::uint64_t refused_queue = 0;  // requests that found no place in the queue
   std::uint64_t finished_stop = 0;  // choices, by reason
   std::uint64_t finished_length = 0;
   std::uint64_t finished_cancelled = 0;
-  std::uint64_t failed = 0;         // requests
+  std::uint64_t failed = 0;             // requests
+  std::uint64_t non_finite_logits = 0;  // of these, without adapters: the base's own
   std::uint64_t prompt_tokens = 0;  // computed; those found in the prefix cache are not among them
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
@@ -84,12 +101,14 @@ struct Stats {
   std::uint64_t adapter_evictions = 0;
   std::uint64_t adapter_pages = 0;
   std::uint64_t adapter_pages_free = 0;
-  std::uint64_t adapter_pages_pinned = 0;  // that somebody uses
+  std::uint64_t adapter_pages_pinned = 0;  // in use
   std::uint64_t adapter_page_bytes = 0;
   std::uint64_t adapter_host_bytes = 0;        // page-locked so far, behind a device's pages
   std::uint64_t adapter_host_limit_bytes = 0;  // at most
   DurationHistogram adapter_wait;              // of requests whose adapters were not there
   std::vector<AdapterInfo> adapters;           // in order of name
+
+  GrammarStats grammars;
 };
 
 }  // namespace motley::engine

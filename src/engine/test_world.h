@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,11 +13,12 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "engine/adapter_store.h"
+#include "base/system/out_of_memory.h"
 #include "engine/executor.h"
-#include "engine/scheduler.h"
-#include "lora/pool.h"
-#include "tensor/cpu_device.h"
+#include "engine/residency/adapter_store.h"
+#include "engine/scheduling/scheduler.h"
+#include "lora/pages/pool.h"
+#include "tensor/device/cpu_device.h"
 
 // What tests of scheduling stand on: a clock that is set, an executor without a model, a store of
 // adapters that does its jobs when told to, and sinks that remember.
@@ -67,23 +68,34 @@ class FakeSampler final : public Sampler {
   std::unique_ptr<Sampler> fork(int other) const override {
     return std::make_unique<FakeSampler>(other);
   }
+  bool ready() const override {
+    unready = std::max(unready - 1, 0);
+    return unready == 0;
+  }
+  std::optional<Error> failure() const override { return broken; }
 
+  mutable int unready = 0;  // so often it says that it is not ready
+  std::optional<Error> broken;
   int choice;
   std::int64_t draws = 0;
 };
 
+class FakeSamplers : public SamplerFactory {
+ public:
+  Abandon prepare(const Request&, Prepared done) override {
+    done(std::unique_ptr<Sampler>(std::make_unique<FakeSampler>(0)));
+    return {};
+  }
+};
+
 // Computes from what its pages hold, so that a page that is given to two, written too early or
 // reused too early shows in the answer.
-class FakeExecutor final : public Executor {
+class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(const Limits& limits)
       : limits_(limits), cells_(static_cast<std::size_t>(limits.pages * limits.page_tokens)) {}
 
   Limits limits() const override { return limits_; }
-  void prepare(const Request&, Prepared done) override {
-    done(std::unique_ptr<Sampler>(std::make_unique<FakeSampler>(0)));
-  }
-
   Result<void> takes(const lora::Mix& mix) const override {
     int ranks = 0;
     for (const lora::Mix::Part& part : mix.parts()) ranks += part.adapter->largest_rank();
@@ -96,7 +108,8 @@ class FakeExecutor final : public Executor {
     return {};
   }
 
-  Result<void> step(std::span<StepChunk> chunks, FunctionRef<void()> meanwhile) override {
+  Result<void> step(std::span<const runner::Chunk> chunks, std::span<ChunkOutput> outputs,
+                    FunctionRef<void()> meanwhile) override {
     meanwhile();
     ++steps;
     if (broken) return Error(ErrorCode::internal, "the device is lost");
@@ -105,11 +118,11 @@ class FakeExecutor final : public Executor {
     top_.clear();
     scores_.clear();
     scores_.reserve(static_cast<std::size_t>(limits_.rows));
-    for (const StepChunk& chunk : chunks) {
+    for (const runner::Chunk& chunk : chunks) {
       const auto count = static_cast<std::int64_t>(chunk.tokens.size());
       rows += count;
       MOTLEY_CHECK(count > 0, "a chunk has tokens");
-      MOTLEY_CHECK(takes(*chunk.mix).ok(), "a mix within the limits");
+      MOTLEY_CHECK(takes(chunk.mix).ok(), "a mix within the limits");
       for (std::int64_t at = chunk.length; at < chunk.length + count; ++at)
         written.insert(page_at(chunk, at));
     }
@@ -118,18 +131,24 @@ class FakeExecutor final : public Executor {
         "a step within its limits");
     largest_step = std::max(largest_step, rows);
     std::map<std::int32_t, int> lists;
-    for (const StepChunk& chunk : chunks) {
+    for (const runner::Chunk& chunk : chunks) {
       for (const std::int32_t page : chunk.pages) ++lists[page];
     }
     for (const std::int32_t page : written)
       MOTLEY_CHECK(lists[page] == 1, "a page that is written is nobody else's");
-    for (StepChunk& chunk : chunks) compute(chunk);
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      MOTLEY_CHECK(chunks[i].logits == outputs[i].logits(), "logits for the outputs");
+      compute(chunks[i], outputs[i]);
+    }
     return {};
   }
 
   Result<void> let_go() override { return {}; }
 
   bool broken = false;
+  // Of so many draws one waits for its sampler, which takes a while; 0: none does.
+  int waits_of = 0;
+  std::int64_t waited = 0;
   std::int64_t copies = 0;
   std::int64_t steps = 0;
   std::int64_t largest_step = 0;
@@ -140,15 +159,15 @@ class FakeExecutor final : public Executor {
     std::uint64_t mix = 0;
   };
 
-  std::int32_t page_at(const StepChunk& chunk, std::int64_t at) const {
+  std::int32_t page_at(const runner::Chunk& chunk, std::int64_t at) const {
     return chunk.pages[static_cast<std::size_t>(at / limits_.page_tokens)];
   }
   Cell& cell(std::int32_t page, std::int64_t place) {
     return cells_[static_cast<std::size_t>(page * limits_.page_tokens + place)];
   }
 
-  void compute(StepChunk& chunk) {
-    const std::uint64_t mix = hash_of(chunk.mix->key());
+  void compute(const runner::Chunk& chunk, ChunkOutput& output) {
+    const std::uint64_t mix = hash_of(chunk.mix.key());
     std::uint64_t hash = mix;
     const std::size_t first = scores_.size();
     for (std::int64_t at = 0; at < chunk.length + static_cast<std::int64_t>(chunk.tokens.size());
@@ -159,18 +178,25 @@ class FakeExecutor final : public Executor {
       hash = stir(hash, static_cast<std::uint32_t>(here.token));
       if (here.mix != mix) hash = stir(hash, 666);
       const auto scored = static_cast<std::size_t>(at - chunk.length);
-      if (at >= chunk.length && scored < chunk.scored.size())
-        scores_.push_back(logprob_of(hash, chunk.scored[scored]));
+      if (at >= chunk.length && scored < output.scored.size())
+        scores_.push_back(logprob_of(hash, output.scored[scored]));
     }
-    chunk.logprobs = std::span(scores_).subspan(first);
-    for (Draw& draw : chunk.draws) {
+    output.logprobs = std::span(scores_).subspan(first);
+    for (Draw& draw : output.draws) {
       auto& sampler = dynamic_cast<FakeSampler&>(*draw.sampler);
+      draw.waits = waits_of > 0 && ++asked_ % waits_of == 0;
+      if (draw.waits) {
+        ++waited;
+        sampler.unready = static_cast<int>(asked_ % 4);
+        continue;
+      }
       draw.token = drawn(hash, sampler.choice, sampler.draws++, limits_.vocabulary);
       draw.logprob = logprob_of(hash, draw.token);
     }
   }
 
   Limits limits_;
+  std::int64_t asked_ = 0;
   std::vector<Cell> cells_;
   std::vector<float> scores_;
   std::vector<TopLogprob> top_;
@@ -220,11 +246,11 @@ class FakeStore final : public AdapterStore {
   const lora::Adapter& on_disk(const std::string& path) const { return disk_.at(path); }
 
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
-  void begin(Job job) override { jobs_.push_back(std::move(job)); }
+  void begin(Job job) override { jobs_.emplace_back(std::move(job), Done{}); }
   std::optional<Done> take_done() override {
     if (automatic) run();
     if (done_.empty()) return std::nullopt;
-    Done done = std::move(done_.front());
+    Done done = std::move(done_.front().second);
     done_.pop_front();
     return done;
   }
@@ -243,9 +269,15 @@ class FakeStore final : public AdapterStore {
     while (!jobs_.empty()) run_one();
   }
   void run_one() {
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    done_.push_back(work(job));
+    const Job& job = jobs_.front().first;
+    Done& done = jobs_.front().second;
+    auto worked = within_memory([&] { return work(job); });
+    if (worked.ok()) {
+      done = *std::move(worked);
+    } else {
+      done = {.id = job.id, .error = worked.error()};
+    }
+    done_.splice(done_.end(), jobs_, jobs_.begin());
     if (wake_) wake_();
   }
   std::size_t jobs() const { return jobs_.size(); }
@@ -284,8 +316,8 @@ class FakeStore final : public AdapterStore {
   tensor::CpuDevice device_{{.threads = 1}};
   std::unique_ptr<lora::Pool> pool_;
   std::map<std::string, lora::Adapter> disk_;
-  std::deque<Job> jobs_;
-  std::deque<Done> done_;
+  std::list<std::pair<Job, Done>> jobs_;
+  std::list<std::pair<Job, Done>> done_;
   std::function<void()> wake_;
 };
 
@@ -375,12 +407,13 @@ class World {
     scheduler.residency().collect();
   }
 
-  std::shared_ptr<MemorySink> submit(Request request) {
+  std::shared_ptr<MemorySink> submit(
+      Request request, std::unique_ptr<Sampler> sampler = std::make_unique<FakeSampler>(0)) {
     auto sink = std::make_shared<MemorySink>(request.choices);
     scheduler.submit({.id = ++last_id,
                       .request = std::move(request),
                       .sink = sink,
-                      .sampler = std::make_unique<FakeSampler>(0),
+                      .sampler = std::move(sampler),
                       .accepted = clock.now()});
     return sink;
   }
@@ -391,7 +424,8 @@ class World {
     while (steps < most) {
       if (scheduler.step().value() == Scheduler::Step::ran) {
         ++steps;
-      } else if (!store.automatic || scheduler.residency().jobs() == 0) {
+      } else if (scheduler.running() == 0 &&
+                 (!store.automatic || scheduler.residency().jobs() == 0)) {
         break;
       }
     }

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "lora/batch.h"
+#include "lora/apply/batch.h"
 
 namespace motley::engine {
 namespace {
 
-constexpr std::size_t most_biases = 1024;
-constexpr std::size_t most_stop_ids = 1024;
+constexpr std::size_t max_biases = 1024;
+constexpr std::size_t max_stop_ids = 1024;
+constexpr std::size_t max_banned = 4096;
 
 Error refused(std::string_view field, std::string what, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(field), std::move(fix)};
@@ -88,14 +89,22 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
     return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
                    "use a number from 0 to max_tokens");
-  if (sampling.logit_bias.size() > most_biases)
+  if (sampling.logit_bias.size() > max_biases)
     return refused("logit_bias", cat(sampling.logit_bias.size(), " entries"),
-                   cat("use at most ", most_biases));
+                   cat("use at most ", max_biases));
   for (const LogitBias& bias : sampling.logit_bias) {
     if (!is_token(bias.token, bounds))
       return refused("logit_bias", cat("token ", bias.token, " is not in the vocabulary"),
                      cat("use ids from 0 to ", bounds.vocabulary - 1));
     MOTLEY_TRY_VOID(in_range("logit_bias", double{bias.bias}, -large, large));
+  }
+  MOTLEY_TRY_VOID(validate_ids("allowed_token_ids", sampling.allowed_tokens, bounds));
+  if (sampling.banned.size() > max_banned)
+    return refused("bad_words", cat(sampling.banned.size(), " sequences of tokens"),
+                   cat("use at most ", max_banned));
+  for (const std::vector<std::int32_t>& sequence : sampling.banned) {
+    if (sequence.empty()) return refused("bad_words", "a sequence without tokens", "leave it out");
+    MOTLEY_TRY_VOID(validate_ids("bad_words", sequence, bounds));
   }
   return {};
 }
@@ -108,9 +117,9 @@ Result<void> validate(const Request& request, const RequestBounds& bounds) {
   if (request.choices < 1 || request.choices > most_choices)
     return refused("n", cat(request.choices, " is out of range"),
                    cat("use a number from 1 to ", most_choices));
-  if (request.end_ids.size() + request.stop_ids.size() > most_stop_ids)
+  if (request.end_ids.size() + request.stop_ids.size() > max_stop_ids)
     return refused("stop_token_ids", cat(request.stop_ids.size(), " entries"),
-                   cat("use at most ", most_stop_ids));
+                   cat("use at most ", max_stop_ids));
   MOTLEY_TRY_VOID(validate_ids("end_ids", request.end_ids, bounds));
   MOTLEY_TRY_VOID(validate_ids("stop_token_ids", request.stop_ids, bounds));
   MOTLEY_TRY_VOID(validate_prompt(request, bounds));

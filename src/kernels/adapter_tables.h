@@ -10,8 +10,8 @@ namespace motley::kernels {
 struct FactorEntry {
   const void* a = nullptr;
   const void* b = nullptr;
-  std::int32_t rank = 0;   // rows: the true one; images: columns in rank space
-  std::int32_t split = 0;  // rows: the padded rank; images: columns below it have scale[0]
+  std::int32_t rank = 0;   // rows: the true one; packed: columns in rank space
+  std::int32_t split = 0;  // rows: the padded rank; packed: columns below it have scale[0]
   float scale[2] = {0, 0};
 };
 static_assert(sizeof(FactorEntry) == 32);

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "base/stream_handle.h"
+#include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
 #include "kernels/elementary.h"
 
@@ -24,7 +24,7 @@ struct RowGroup {
 };
 // How many rows a group has at most, for so many rows in all.
 inline constexpr std::int64_t few_adapted_rows = 256;
-constexpr int most_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
+constexpr int max_group_rows(std::int64_t rows) { return rows <= few_adapted_rows ? 16 : 32; }
 
 // Where few rows have more labels, what each of them has is the most of the work.
 inline constexpr int few_labels = 16;
@@ -61,12 +61,12 @@ struct AdaptedLinear {
   std::int64_t result_stride = 0;
 };
 
-inline constexpr int most_adapted_linears = 4;
-// A row's ranks, those of each term rounded up to 8, are worked off in windows of this many.
-inline constexpr int rank_window = 256;
+inline constexpr int max_adapted_linears = 4;
+// A row's ranks, those of each term rounded up to 8, are worked off in chunks of this many.
+inline constexpr int rank_chunk = 256;
 // What AdaptLinears::rank_rows must hold, in numbers: of few rows up to eight parts.
 constexpr std::int64_t rank_row_numbers(std::int64_t rows) {
-  return std::max(rows, 8 * std::min(rows, few_adapted_rows)) * most_adapted_linears * rank_window;
+  return std::max(rows, 8 * std::min(rows, few_adapted_rows)) * max_adapted_linears * rank_chunk;
 }
 
 // For each of the linear maps, which share x: result = (acc or x W_own^T, + scale * (B (A x) +
@@ -78,12 +78,12 @@ struct AdaptLinears {
   std::int64_t x_stride = 0;
   std::int64_t in = 0;
   int count = 0;
-  AdaptedLinear linears[most_adapted_linears];
+  AdaptedLinear linears[max_adapted_linears];
   float* rank_rows = nullptr;
-  // Of any label, at most, each term's rounded up to 8; 0: nobody has factors.
-  std::int32_t most_ranks = 0;
+  // Of any label, at most, each term's rounded up to 8; 0: no factors.
+  std::int32_t max_ranks = 0;
   bool many_labels = false;  // whether to provide for more than few_labels of them
-  bool replaced = false;     // whether anybody may have a weight of their own here
+  bool replaced = false;     // whether an adapter may have a weight of its own here
 };
 
 // Linear maps behind their base products, and then the heads that they are. The heads of a map in
@@ -141,10 +141,10 @@ struct AdapterTable {
   void (*linears)(const AdaptLinears&, StreamHandle) = nullptr;
   // linears() and prepare_heads(), with the bits of one after the other.
   void (*heads)(const AdaptHeads&, StreamHandle) = nullptr;
-  // linears() and add_and_norm(), with the bits of one after the other; what the map's results
-  // would be nobody learns. False: nothing was done, as a device would only do it one after the
-  // other.
-  bool (*linear_and_norm)(const AdaptAndNorm&, StreamHandle) = nullptr;
+  // linears() and add_and_norm(), with the bits of one after the other; the map's own results are
+  // not written. Only where it takes the rows and sizes.
+  bool (*takes_norm)(const AdaptAndNorm&) = nullptr;
+  void (*linear_and_norm)(const AdaptAndNorm&, StreamHandle) = nullptr;
   void (*embedding)(const AdaptEmbedding&, StreamHandle) = nullptr;
   // Queries x gain of their keys' rows.
   void (*scale_queries)(const AdaptLatent&, StreamHandle) = nullptr;

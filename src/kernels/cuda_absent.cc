@@ -7,12 +7,13 @@
 
 namespace motley::kernels {
 
-Result<const ElementaryTable*> cuda_table() {
+Result<std::shared_ptr<const ElementaryTable>> cuda_table(int) {
   return Error(ErrorCode::unavailable, "this build has no CUDA", "--device cuda",
                "build again with nvcc on PATH, or use --device cpu");
 }
 
-Result<void> cuda_launches() { return {}; }
+Result<void> cuda_launches(const ElementaryTable&) { return {}; }
+void log_cuda_launches(const ElementaryTable&, std::vector<std::string>*) {}
 
 void cuda::read_memory(const ReadMemory&, StreamHandle) {
   MOTLEY_CHECK(false, "a build with CUDA");

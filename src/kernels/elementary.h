@@ -1,15 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/result.h"
-#include "base/stream_handle.h"
+#include "base/system/stream_handle.h"
 #include "kernels/sampling.h"
 #include "kernels/weight_view.h"
 
 // What every device computes: one params struct of raw pointers and one function for each. Shapes
-// are checked a room above (ops). Strides are in elements, the innermost dimension is contiguous,
+// are checked a level above (ops). Strides are in elements, the innermost dimension is contiguous,
 // types are f32 or bf16 where nothing else is said, and every sum is in float32, in an order that
 // the row's own shape fixes: what stands beside a row never changes its bits.
 namespace motley::kernels {
@@ -75,6 +78,14 @@ struct AddScaled {
   std::int64_t y_stride = 0;
 };
 
+// What the sum over a token's experts goes into: + s x of a shared expert, if there is one, and
+// then the second part of a sum with its norm. All that reads the experts' sum is here: it is
+// written nowhere.
+struct AfterExperts {
+  AddScaled shared{};  // x null: none; y is not read
+  AddAndNorm rows{};
+};
+
 // out = clamp(x * factor + bias, -limit, limit), rounded once: the way from f32 to activations.
 struct RoundTo {
   std::int64_t rows = 0;
@@ -99,20 +110,6 @@ struct RopeTable {
   const float* inverse_frequencies = nullptr;  // [pairs]
   float factor = 1;
   float* cos_sin = nullptr;  // [rows, 2 * pairs]
-};
-
-// Turns pairs of each head's elements [0, 2 * pairs) in place, in float32, rounded once. Pair i is
-// (i, i + pairs), or (2i, 2i + 1) where interleaved.
-struct Rope {
-  std::int64_t rows = 0;
-  std::int64_t heads = 0;
-  std::int64_t pairs = 0;
-  bool interleaved = false;
-  void* x = nullptr;
-  DType x_type = DType::f32;
-  std::int64_t x_stride = 0;
-  std::int64_t x_head_stride = 0;
-  const float* cos_sin = nullptr;  // [rows, 2 * pairs]
 };
 
 // out[r] = table[ids[r]] as float32; an id outside the table gives zeros.
@@ -182,20 +179,13 @@ struct Linears {
   Ahead ahead{};
 };
 
-// A sum with its norm, and products of the normed rows: the bits of one after the other. Where the
-// sum is neither of its parts, a device may do it all at once.
-struct NormAndLinears {
-  AddAndNorm rows{};
-  Linears products{};  // x is rows.norm.out
-};
-
 // The same rows of w the other way round: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
 // w_rows_per_head + w_first + j][k]. x has `out` elements a head, y has w.in. The CPU is always
 // exact.
 using LinearTransposed = Linear;
 
 // Products per head, the one way round or the other. With `rounded`, results go there, rounded to
-// bf16, and what y holds afterwards is nobody's business.
+// bf16, and what y holds afterwards is undefined.
 struct LinearPerHead {
   Linear product{};
   bool transposed = false;
@@ -235,20 +225,7 @@ struct Sequences {
   std::int64_t least_rows = 0;  // no more than any sequence has
 };
 
-// Writes each row's keys or values, rounded, to its position's place.
-struct StorePaged {
-  Sequences sequences{};
-  BlockTable table{};
-  Pages pages{};
-  std::int64_t heads = 0;
-  std::int64_t width = 0;
-  const void* x = nullptr;
-  DType x_type = DType::f32;
-  std::int64_t x_stride = 0;
-  std::int64_t x_head_stride = 0;
-};
-
-// The other way: positions [0, end) of some sequences side by side. Sequence s has rows [begin[s],
+// Copies positions [0, end) of some sequences side by side. Sequence s has rows [begin[s],
 // begin[s + 1]) of out, and as its label the one of its first row in the step.
 struct GatherPaged {
   std::int64_t rows = 0;  // begin[sequences.count]
@@ -259,13 +236,16 @@ struct GatherPaged {
   std::int64_t width = 0;
   void* out = nullptr;
   std::int64_t out_stride = 0;
-  const std::int32_t* labels = nullptr;  // of the step's rows; null: nobody asks
+  const std::int32_t* labels = nullptr;  // of the step's rows; null: not wanted
   std::int32_t* out_labels = nullptr;    // [rows]
 };
 
-// A projection's heads on their way to attention: each is normed, turned, stored and written, where
-// it is wanted, with the bits of RmsNorm, Rope, StorePaged and RoundTo one after the other. What x
-// held is lost.
+// A projection's heads on their way to attention: each is normed, rotated, stored in its position's
+// place and written, where that is wanted. Each stage rounds as a call of its own would: the norm
+// and the rotation to x's type, the others to theirs. What x held is lost.
+//
+// A rotation turns pairs of a head's elements [0, 2 * pairs) in float32. Pair i is (i, i + pairs),
+// or (2i, 2i + 1) where interleaved.
 struct Heads {
   std::int64_t heads = 0;
   std::int64_t width = 0;
@@ -276,7 +256,7 @@ struct Heads {
   const float* norm_weight = nullptr;  // [width]; null: no norm
   float eps = 1e-6F;
   bool weight_in_f32 = false;
-  const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no turn
+  const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no rotation
   std::int64_t pairs = 0;
   bool interleaved = false;
   Pages pages{};        // without data: not stored
@@ -399,7 +379,8 @@ struct Combine {
   bool accumulate = false;
 };
 
-// out[r][i] = logits[r][ids[r][i]] - log(sum(exp(logits[r]))).
+// out[r][i] = logits[r][ids[r][i]] - log(sum(exp(logits[r]))); NaN for all of a row that holds NaN
+// or infinity, or nothing else than minus infinity.
 struct LogProbabilities {
   std::int64_t rows = 0;
   std::int64_t width = 0;  // the vocabulary
@@ -471,7 +452,7 @@ struct NormAndRoute {
 
 struct AdapterTable;  // adapters.h
 
-// Every device fills every entry.
+// Every device fills every entry. Streams of calls are those that on() gives.
 struct ElementaryTable {
   void (*rms_norm)(const RmsNorm&, StreamHandle) = nullptr;
   void (*add)(const Add&, StreamHandle) = nullptr;
@@ -479,15 +460,11 @@ struct ElementaryTable {
   void (*add_scaled)(const AddScaled&, StreamHandle) = nullptr;
   void (*round_to)(const RoundTo&, StreamHandle) = nullptr;
   void (*rope_table)(const RopeTable&, StreamHandle) = nullptr;
-  void (*rope)(const Rope&, StreamHandle) = nullptr;
   void (*embed)(const Embed&, StreamHandle) = nullptr;
   void (*activate_and_multiply)(const ActivateAndMultiply&, StreamHandle) = nullptr;
   void (*linear)(const Linear&, StreamHandle) = nullptr;
   void (*linears)(const Linears&, StreamHandle) = nullptr;
-  void (*norm_and_linears)(const NormAndLinears&, StreamHandle) = nullptr;
-  void (*linear_transposed)(const LinearTransposed&, StreamHandle) = nullptr;
   void (*linear_per_head)(const LinearPerHead&, StreamHandle) = nullptr;
-  void (*store_paged)(const StorePaged&, StreamHandle) = nullptr;
   void (*gather_paged)(const GatherPaged&, StreamHandle) = nullptr;
   void (*prepare_heads)(const PrepareHeads&, StreamHandle) = nullptr;
   void (*prepare_latent)(const PrepareLatent&, StreamHandle) = nullptr;
@@ -495,7 +472,7 @@ struct ElementaryTable {
   // The type to which it rounds queries of float32 before anything else: whoever makes them may as
   // well. Of the params only pages, table and widths need be there.
   DType (*attention_queries)(const Attention&) = nullptr;
-  AttentionScratchSize (*attention_scratch)(const AttentionShape&) = nullptr;
+  AttentionScratchSize (*attention_scratch)(const AttentionShape&, StreamHandle) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;
   void (*log_probabilities)(const LogProbabilities&, StreamHandle) = nullptr;
   void (*top_k)(const TopK&, StreamHandle) = nullptr;
@@ -508,18 +485,26 @@ struct ElementaryTable {
   void (*count_tokens)(const CountTokens&, StreamHandle) = nullptr;
   // Of devices whose kernels read adapters from tables; the CPU's has no entries.
   const AdapterTable* adapters = nullptr;
+  // What the kernels keep for their device; the CPU's keep nothing.
+  void* device = nullptr;
+
+  StreamHandle on(StreamHandle stream) const { return {.native = stream.native, .device = device}; }
 };
 
 // The CPU's, for the best instruction set of this machine. A stream is the ThreadPool that shares
 // out the work; one without a pool runs on the calling thread.
 const ElementaryTable& cpu_table();
 
-// The GPU's. Addresses are the device's, a stream is a cudaStream_t, and calls return when their
-// work is queued. An error if this build or this machine lacks what it needs.
-Result<const ElementaryTable*> cuda_table();
+// A GPU's, which owns what its kernels keep: attributes are set, libraries are open. Addresses are
+// the device's, a stream is a cudaStream_t, and calls return when their work is queued. An error if
+// this build or this machine lacks what it needs.
+Result<std::shared_ptr<const ElementaryTable>> cuda_table(int device);
 
-// The first launch that failed since the process began, if any: no call says so itself, and it is
-// final. Asked once a step.
-Result<void> cuda_launches();
+// The first launch of a GPU's table that failed, if any: no call says so itself, and it is final.
+// Asked once a step.
+Result<void> cuda_launches(const ElementaryTable& table);
+// Until null is set, each launch of a GPU's table adds its name to the log: for one thread that
+// traces a step. The CPU's table launches nothing.
+void log_cuda_launches(const ElementaryTable& table, std::vector<std::string>* log);
 
 }  // namespace motley::kernels

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/stream_handle.h"
+#include "base/system/stream_handle.h"
 
 namespace motley::kernels {
 

@@ -9,6 +9,12 @@ namespace motley::kernels {
 // The widest vocabulary: a row's weights are summed in 64 bits.
 inline constexpr std::int64_t most_sampled_width = std::int64_t{1} << 20;
 
+// What stands for a token where there is none.
+inline constexpr std::int32_t no_token_left = -1;  // mask and biases rule every token out
+// A logit is NaN or infinity, or all are minus infinity: the model's numbers have overflowed, and
+// what could be drawn means nothing.
+inline constexpr std::int32_t logits_not_finite = -2;
+
 // The most top log-probabilities of a row.
 inline constexpr std::int32_t most_top_log_probabilities = 64;
 
@@ -30,7 +36,7 @@ struct SampleChoice {
   std::uint64_t draw = 0;  // which draw of this seed
 };
 
-// ids[r] = a token of row r, or -1 where every token is ruled out. A row's answer depends on that
+// ids[r] = a token of row r, `no_token_left` or `logits_not_finite`. A row's answer depends on that
 // row and its choice alone, and is the same on every device.
 struct Sample {
   std::int64_t rows = 0;

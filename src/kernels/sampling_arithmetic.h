@@ -20,6 +20,10 @@ constexpr MOTLEY_HOST_DEVICE std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
 
+// Whether a row may hold it: minus infinity rules a token out, NaN and infinity say that the
+// model's numbers have overflowed.
+constexpr MOTLEY_HOST_DEVICE bool is_logit(float value) { return value < __builtin_huge_valf(); }
+
 // NaN rules a token out; infinity counts as the largest number.
 constexpr MOTLEY_HOST_DEVICE float usable(float logit) {
   if (!(logit == logit)) return no_logit;

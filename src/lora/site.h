@@ -43,6 +43,11 @@ inline constexpr std::size_t projection_count = static_cast<std::size_t>(Project
 
 std::string_view name(Projection projection);
 
+constexpr bool is_expert(Projection projection) {
+  return projection == Projection::expert_gate || projection == Projection::expert_up ||
+         projection == Projection::expert_down;
+}
+
 struct Site {
   std::int32_t layer = -1;
   Projection projection = Projection::q;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lora/adapter.h"
+#include "lora/files/adapter.h"
 
 namespace motley::lora {
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/files.h"
+#include "base/system/files.h"
 #include "lora/site.h"
-#include "tensor/safetensors.h"
+#include "tensor/safetensors/safetensors.h"
 #include "tensor/tensor.h"
 
 // Bases and adapter folders for tests.

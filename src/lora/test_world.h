@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
-#include "lora/apply.h"
-#include "lora/batch.h"
-#include "lora/placement.h"
-#include "lora/pool.h"
+#include "lora/apply/apply.h"
+#include "lora/apply/batch.h"
+#include "lora/pages/placement.h"
+#include "lora/pages/pool.h"
 #include "lora/test_base.h"
 #include "ops/context.h"
 #include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 // What tests of the application stand on: adapters made by hand, a pool, batches and a context.
 namespace motley::lora::test {

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/function_ref.h"
-#include "model/config.h"
-#include "model/config_reader.h"
+#include "model/config/config.h"
+#include "model/config/config_reader.h"
 
 namespace motley::model {
 

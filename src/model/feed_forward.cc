@@ -1,19 +1,12 @@
 #include "model/feed_forward.h"
 
-#include <algorithm>
-#include <optional>
-#include <span>
-
 #include "base/cat.h"
-#include "model/load_experts.h"
+#include "model/weights/load_experts.h"
 #include "moe/select.h"
-#include "ops/activation.h"
-#include "ops/elementwise.h"
 
 namespace motley::model {
 
 using lora::Projection;
-using tensor::Tensor;
 
 namespace {
 
@@ -84,119 +77,33 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
   return block;
 }
 
-std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows) {
-  const std::int64_t width = block.gate.out();
-  return scratch_bytes(rows, {width, width, width, std::max(width, block.down.out())}) +
-         lora::scratch_bytes;
+ValueId append(const DenseBlock& block, ValueId x, Builder& pass) {
+  const auto gate_up = pass.linears({&block.gate, &block.up}, x, "gate_up").each;
+  return pass.linear(block.down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
 }
 
-std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows) {
-  const std::size_t shared =
-      block.shared ? scratch_bytes(*block.shared, rows) + scratch_bytes(rows, {block.router.in()})
-                   : 0;
-  return scratch_bytes(rows, {block.spec.experts, block.spec.experts, block.spec.top_k,
-                              block.spec.top_k, block.router.in(), 1, 1}) +
-         std::max(block.backend->scratch_bytes(block.problem, rows), shared) + lora::scratch_bytes;
-}
-
-namespace {
-
-// x [R, hidden] -> out [R, hidden].
-void apply_dense(const DenseBlock& block, const Step& step, const tensor::ConstTensor& x,
-                 const Tensor& out) {
-  Scratch scratch(step.context);
-  const std::int64_t width = block.gate.out();
-  // Side by side, as their weights are.
-  const Tensor gate_up = scratch.take(DType::f32, {step.rows(), 2 * width});
-  const Tensor gate = gate_up.slice(1, 0, width);
-  const Tensor up = gate_up.slice(1, width, 2 * width);
-  const Tensor product = scratch.take(step.activations, {step.rows(), width});
-  apply({{block.gate, gate}, {block.up, up}}, step.context, step.batch.mixes, x);
-  ops::activate_and_multiply(step.context, {}, gate, up, product);
-  apply(block.down, step, product, out);
-}
-
-// entry.x, and the experts of its rows with their weights. One product serves a step's base rows,
-// whether an adapter changes the router or not.
-void enter(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& ids,
-           const Tensor& weights) {
-  const ops::Context& context = step.context;
-  Scratch scratch(context);
-  const Tensor logits = scratch.take(DType::f32, {step.rows(), block.spec.experts});
-  const ops::PagedRows& rows = step.batch.rows;
-  const moe::RouterCall call{.spec = block.spec,
-                             .rows = call_of(entry, context),
-                             .x = entry.x,
-                             .weight = block.router.weight,
-                             .bias = block.router.bias.data(),
-                             .logits = logits,
-                             .correction_bias = block.correction_bias.data(),
-                             .ids = ids,
-                             .weights = weights,
-                             .live_rows = rows.seq_begin + rows.sequences};
-  const bool adapted = lora::touches(step.batch.mixes, block.router.site);
-  if (!entry.made && !adapted) return moe::norm_and_route(call, context);
-  if (entry.made) {
-    apply(block.router, step, entry.x, logits);
-  } else {
-    moe::norm_and_logits(call, context);
-    const lora::AdaptedLinear router{
-        .site = block.router.site, .acc = logits, .bias = block.router.bias.data(), .out = logits};
-    lora::finish_linears(step.batch.mixes, entry.x, std::span(&router, 1), context);
-  }
-  moe::route(call, context);
-}
-
-}  // namespace
-
-void apply(const DenseBlock& block, const Step& step, const NormedSum& entry, const Tensor& out,
-           NormedSum* /*next*/) {
-  apply(entry, step.context);
-  apply_dense(block, step, entry.x, out);
-}
-
-void apply(const MoeBlock& block, const Step& step, const NormedSum& entry, const Tensor& out,
-           NormedSum* next) {
-  const ops::Context& context = step.context;
-  const tensor::ConstTensor x = entry.x;
-  const std::int64_t rows = step.rows();
-  const std::int64_t hidden = x.dim(1);
+ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
+  ops::OpList& list = pass.list();
   const std::int32_t layer = block.router.site.layer;
-  Scratch scratch(context);
-
-  const Tensor* const kept = step.batch.choices;
-  const Tensor ids = kept != nullptr ? kept->select(layer).slice(0, 0, rows)
-                                     : scratch.take(DType::i32, {rows, block.spec.top_k});
-  const Tensor weights = scratch.take(DType::f32, {rows, block.spec.top_k});
-  enter(block, step, entry, ids, weights);
-
-  const lora::RowMixes& mixes = step.batch.mixes;
-  const lora::ExpertDeltas deltas{.batch = mixes.batch, .layer = layer, .table = mixes.table};
-  const bool adapted = lora::touches_experts(mixes, layer);
-  // A shared expert's result would come in between.
-  std::optional<moe::NextSum> sum;
-  if (next != nullptr && !block.shared) sum.emplace(call_of(*next, context));
-  block.backend->run({.experts = *block.prepared,
-                      .x = x,
-                      .ids = ids,
-                      .routing_weights = weights,
-                      .deltas = adapted ? &deltas : nullptr,
-                      .out = out,
-                      .next = sum ? &*sum : nullptr,
-                      .workspace = step.experts.of(*block.backend),
-                      .context = context});
-  if (sum) next->made = sum->made;
-  if (block.shared) {
-    const Tensor shared = scratch.take(DType::f32, {rows, hidden});
-    apply_dense(*block.shared, step, x, shared);
-    if (block.shared_gate) {
-      const Tensor weight = scratch.take(DType::f32, {rows, 1});
-      apply(*block.shared_gate, step, x, weight);
-      ops::add_scaled(context, shared, weight, {.sigmoid = true}, out);
-    } else {
-      ops::add(context, out, shared, out);
-    }
+  const ValueId logits = pass.logits(block.router, block.spec, x);
+  const ValueId ids = pass.value("expert_ids", DType::i32, block.spec.top_k);
+  const ValueId weights = pass.value("expert_weights", DType::f32, block.spec.top_k);
+  list.append({.reads = {logits}, .writes = {ids, weights}},
+              RouteOp{block.spec, block.correction_bias, layer, logits, ids, weights});
+  // Ahead of the experts, so that their sum may take its rows in.
+  const ValueId shared = block.shared ? append(*block.shared, x, pass) : ops::no_value;
+  const ValueId gate =
+      block.shared_gate ? pass.linear(*block.shared_gate, x, "shared_gate") : ops::no_value;
+  const ValueId out = pass.value("experts", DType::f32, block.router.in());
+  list.append(
+      {.reads = {x, ids, weights}, .writes = {out}},
+      ExpertsOp{*block.backend, block.problem, *block.prepared, layer, x, ids, weights, out});
+  if (block.shared_gate) {
+    pass.add_scaled(shared, gate, out);
+  } else if (block.shared) {
+    pass.add_in_place(shared, out);
   }
+  return out;
 }
 
 }  // namespace motley::model

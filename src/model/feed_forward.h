@@ -3,7 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "model/config.h"
+#include "model/config/config.h"
+#include "model/forward/builder.h"
 #include "model/linear.h"
 #include "moe/backend.h"
 #include "quant/upload.h"
@@ -38,15 +39,8 @@ struct BackendChoice {
 Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std::int32_t layer,
                                 const BackendChoice& choice);
 
-std::size_t scratch_bytes(const DenseBlock& block, std::int64_t rows);
-std::size_t scratch_bytes(const MoeBlock& block, std::int64_t rows);
-
-// entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
-// `next`, with out as its addend, leads into the block behind: it may be made in place of out.
-// Null: there is none.
-void apply(const DenseBlock& block, const Step& step, const NormedSum& entry,
-           const tensor::Tensor& out, NormedSum* next);
-void apply(const MoeBlock& block, const Step& step, const NormedSum& entry,
-           const tensor::Tensor& out, NormedSum* next);
+// x [R, hidden] -> the block's result [R, hidden].
+ValueId append(const DenseBlock& block, ValueId x, Builder& pass);
+ValueId append(const MoeBlock& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

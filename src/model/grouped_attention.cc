@@ -1,15 +1,11 @@
 #include "model/grouped_attention.h"
 
-#include <array>
-
 #include "base/cat.h"
-#include "ops/elementwise.h"
-#include "ops/rope.h"
+#include "ops/attention.h"
 
 namespace motley::model {
 
 using lora::Projection;
-using tensor::Tensor;
 
 Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Config& config,
                                                 std::int32_t layer) {
@@ -58,75 +54,46 @@ CacheLayout cache_layout(const GroupedAttention& block) {
   return {.heads = block.kv_heads, .key_width = block.head_dim, .value_width = block.head_dim};
 }
 
-std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows) {
-  const std::int64_t q_width = block.q.out();
-  const std::int64_t kv_width = block.k.out();
-  // q, k and v, q as attention reads it, attention's result, and the accumulators of one linear map
-  // at a time.
-  return scratch_bytes(
-             rows, {q_width + 2 * kv_width, q_width, q_width, std::max(q_width, block.o.out())}) +
-         lora::scratch_bytes;
-}
-
-void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const Tensor& out, NormedSum& next) {
-  const ops::Context& context = step.context;
-  const std::int64_t rows = step.rows();
-  Scratch scratch(context);
-  // Side by side, as their weights are.
-  const std::int64_t q_width = block.q.out();
-  const std::int64_t qk_width = q_width + block.k.out();
-  const Tensor qkv = scratch.take(DType::f32, {rows, qk_width + block.v.out()});
-  const Tensor q = qkv.slice(1, 0, q_width);
-  const Tensor k = qkv.slice(1, q_width, qk_width);
-  const Tensor v = qkv.slice(1, qk_width, qkv.dim(1));
-  const std::int64_t qk_heads = block.heads + block.kv_heads;
-  const Tensor heads = qkv.reshape({rows, qk_heads + block.kv_heads, block.head_dim});
-  const Tensor q_heads = heads.slice(1, 0, block.heads);
-  const Tensor k_heads = heads.slice(1, block.heads, qk_heads);
-  const Tensor v_heads = heads.slice(1, qk_heads, heads.dim(1));
-  // Norms of heads go with what comes after them, unless something stands between.
-  const bool apart = block.clip > 0 || block.qk_norm == QkNorm::full_width;
-  const auto norm = [&](const Norm& each) -> ops::HeadNorm {
-    if (apart || block.qk_norm == QkNorm::none) return {};
-    return {.weight = each.weight.data(), .options = each.options()};
-  };
-  const DType query_type = ops::query_type(context, step.batch.rows, pages.keys, pages.values);
-  const Tensor queries =
-      query_type == DType::f32 ? q_heads : scratch.take(query_type, q_heads.shape());
-  const ops::HeadsCall prepared(
-      context, step.batch.rows, {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
-      std::array{ops::PreparedHeads{
-                     .x = q_heads, .norm = norm(block.q_norm), .turned = true, .out = queries},
-                 ops::PreparedHeads{
-                     .x = k_heads, .norm = norm(block.k_norm), .turned = true, .pages = pages.keys},
-                 ops::PreparedHeads{.x = v_heads, .pages = pages.values}});
-  // While attention reads the pages, o's weight comes nearer.
-  apply({{block.q, q}, {block.k, k}, {block.v, v}}, step, entry, reading(block.o),
-        apart ? nullptr : &prepared);
-  if (apart) {
-    if (block.qk_norm == QkNorm::full_width) {
-      apply(block.q_norm, context, q, q);
-      apply(block.k_norm, context, k, k);
-    } else if (block.qk_norm == QkNorm::per_head) {
-      apply(block.q_norm, context, q_heads, q_heads);
-      apply(block.k_norm, context, k_heads, k_heads);
-    }
-    if (block.clip > 0) {
-      for (const Tensor& each : {q, k, v})
-        ops::round_to(context, each, {.limit = block.clip}, each);
-    }
-    ops::prepare_heads(context, prepared);
+ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
+  ops::OpList& list = pass.list();
+  const std::int32_t layer = block.q.site.layer;
+  const auto qkv = pass.linears({&block.q, &block.k, &block.v}, x, "qkv").each;
+  const ValueId q = list.split_heads(qkv[0], block.heads);
+  const ValueId k = list.split_heads(qkv[1], block.kv_heads);
+  const ValueId v = list.split_heads(qkv[2], block.kv_heads);
+  if (block.qk_norm == QkNorm::full_width) {
+    pass.norm_in_place(block.q_norm, qkv[0]);
+    pass.norm_in_place(block.k_norm, qkv[1]);
+  } else if (block.qk_norm == QkNorm::per_head) {
+    pass.norm_in_place(block.q_norm, q);
+    pass.norm_in_place(block.k_norm, k);
   }
-
-  const Tensor mixed = scratch.take(step.activations, {rows, block.heads, block.head_dim});
-  ops::attention(context, step.batch.rows, queries, pages.keys, pages.values,
-                 {.scale = block.scale,
-                  .window = block.window,
-                  .sinks = block.sinks.data(),
-                  .scratch = step.attention_scratch},
-                 mixed);
-  apply(block.o, step, mixed.reshape({rows, block.o.in()}), out, next);
+  if (block.clip > 0)
+    for (const ValueId each : qkv) pass.clip(each, block.clip);
+  pass.rotate(q, block.rope_interleaved);
+  pass.rotate(k, block.rope_interleaved);
+  pass.store(k, layer, PageHalf::keys);
+  pass.store(v, layer, PageHalf::values);
+  ValueId queries = q;
+  const DType query_type = ops::query_type(pass.device(), pass.activations(),
+                                           {.page_tokens = page_tokens,
+                                            .kv_heads = block.kv_heads,
+                                            .keys = block.head_dim,
+                                            .values = block.head_dim});
+  if (query_type != DType::f32) {
+    queries = list.split_heads(pass.value("queries", query_type, block.q.out()), block.heads);
+    pass.round(q, queries);
+  }
+  const ValueId attended = pass.value("attended", pass.activations(), block.o.in());
+  const ValueId heads = list.split_heads(attended, block.heads);
+  list.append({.reads = {queries}, .writes = {heads}}, AttendOp{.layer = layer,
+                                                                .scale = block.scale,
+                                                                .window = block.window,
+                                                                .sinks = block.sinks.data(),
+                                                                .values_in_keys = 0,
+                                                                .queries = queries,
+                                                                .out = heads});
+  return pass.linear(block.o, attended, "attention");
 }
 
 }  // namespace motley::model

@@ -1,7 +1,9 @@
 #pragma once
 
-#include "model/config.h"
+#include "model/config/config.h"
+#include "model/forward/builder.h"
 #include "model/linear.h"
+#include "model/step.h"
 
 namespace motley::model {
 
@@ -25,11 +27,8 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
                                                 std::int32_t layer);
 
 CacheLayout cache_layout(const GroupedAttention& block);
-std::size_t scratch_bytes(const GroupedAttention& block, std::int64_t rows);
 
-// entry.x [R, hidden] -> out [R, hidden], with what leads into the block; out may be entry.addend.
-// `next`, with out as its addend, leads into the block behind: it may be made in place of out.
-void apply(const GroupedAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const tensor::Tensor& out, NormedSum& next);
+// x [R, hidden] -> the layer's result [R, hidden].
+ValueId append(const GroupedAttention& block, ValueId x, Builder& pass);
 
 }  // namespace motley::model

@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "model/latent_attention_expanded.h"
-#include "ops/elementwise.h"
-#include "ops/linear.h"
+#include "ops/attention.h"
 
 namespace motley::model {
 
 using lora::Projection;
-using tensor::Tensor;
 
 Result<LatentAttention> load_latent_attention(WeightSource& source, const Config& config,
                                               std::int32_t layer) {
@@ -64,161 +61,170 @@ CacheLayout cache_layout(const LatentAttention& block) {
       .heads = 1, .key_width = block.sizes.kv_rank + block.sizes.rope_dim, .values_in_keys = true};
 }
 
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows, std::int64_t expanded,
-                          DType kept) {
-  const LatentConfig& sizes = block.sizes;
-  const std::int64_t q_width = block.heads * (sizes.nope_dim + sizes.rope_dim);
-  const std::int64_t latents = block.heads * sizes.kv_rank;
-  const std::int64_t values = block.heads * sizes.value_dim;
-  const std::int64_t widest = std::max({q_width, sizes.q_rank, block.kv_a.out(), block.o.out()});
-  const std::size_t absorbed =
-      scratch_bytes(rows, {latents, latents + block.heads * sizes.rope_dim, latents, values});
-  return scratch_bytes(rows,
-                       {q_width, sizes.q_rank, sizes.q_rank, block.kv_a.out(), values, widest}) +
-         std::max(absorbed, expanded_scratch_bytes(block, rows, expanded, kept)) +
-         lora::scratch_bytes;
-}
-
-Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,
-                  Scratch& scratch) {
-  const ops::Context& context = step.context;
-  const lora::RowMixes& mixes = step.batch.mixes;
-  const std::int64_t rows = step.rows();
-  const std::int64_t width = block.sizes.nope_dim + block.sizes.rope_dim;
-  const std::int64_t kv_width = block.kv_a.out();
-  const auto beside_kv = [&](std::int64_t other) {
-    return scratch.take(DType::f32, {rows, other + kv_width});
-  };
-  if (!block.q) {
-    const std::int64_t q_rank = block.sizes.q_rank;
-    const Tensor latents = beside_kv(q_rank);
-    const Tensor q = scratch.take(DType::f32, {rows, block.heads * width});
-    const Tensor kv = latents.slice(1, q_rank, q_rank + kv_width);
-    apply({{*block.q_a, latents.slice(1, 0, q_rank)}, {block.kv_a, kv}}, context, mixes, x);
-    const Tensor normed = scratch.take(step.activations, {rows, q_rank});
-    apply(block.q_a_norm, context, latents.slice(1, 0, q_rank), normed);
-    apply(*block.q_b, step, normed, q);
-    return {.q = q.reshape({rows, block.heads, width}), .kv = kv};
-  }
-  Projected projected;
-  const std::int64_t q_width = block.heads * width;
-  if (kv_width % width == 0) {
-    const Tensor both = beside_kv(q_width);
-    projected.q =
-        both.reshape({rows, block.heads + kv_width / width, width}).slice(1, 0, block.heads);
-    projected.kv = both.slice(1, q_width, q_width + kv_width);
-    apply({{*block.q, both.slice(1, 0, q_width)}, {block.kv_a, projected.kv}}, context, mixes, x);
-  } else {
-    const Tensor q = scratch.take(DType::f32, {rows, q_width});
-    projected = {.q = q.reshape({rows, block.heads, width}), .kv = beside_kv(0)};
-    apply({{*block.q, q}, {block.kv_a, projected.kv}}, context, mixes, x);
-  }
-  return projected;
-}
-
-void prepare(const LatentAttention& block, const Step& step, const LayerPages& pages,
-             const StepPart& part, const Projected& rows, const Tensor& queries) {
-  ops::prepare_latent(
-      step.context, step.batch.rows_of(part),
-      {.cos_sin = step.cos_sin, .interleaved = block.rope_interleaved},
-      {.first_row = part.first_row,
-       .count = part.rows,
-       .kv = rows.kv,
-       .norm = {.weight = block.kv_a_norm.weight.data(), .options = block.kv_a_norm.options()},
-       .q = rows.q,
-       .out = queries},
-      pages.keys);
-}
-
 namespace {
 
-// The part's rows to their rows of mixed [R, heads * value_dim].
-void attend_absorbed(const LatentAttention& block, const Step& step, const LayerPages& pages,
-                     const StepPart& part, const Projected& projected, const Tensor& mixed) {
-  const ops::Context& context = step.context;
-  const LatentConfig& sizes = block.sizes;
-  const std::int64_t heads = block.heads;
-  const std::int64_t kl = sizes.kv_rank;
-  const std::int64_t dn = sizes.nope_dim;
-  const std::int64_t dr = sizes.rope_dim;
-  const std::int64_t dv = sizes.value_dim;
-  const lora::KvB kv_b{.layer = block.kv_b.site.layer, .rows_a_head = dn + dv};
-  const ops::PagedRows rows = step.batch.rows_of(part);
-  lora::RowMixes mixes = step.batch.mixes;
-  mixes.labels += part.first_row;
-  const bool adapted = lora::touches(mixes, block.kv_b.site);
-  const quant::Weight* const narrow = block.kv_b_rounded ? &*block.kv_b_rounded : nullptr;
-  const auto own = [&](const Tensor& tensor) {
-    return tensor.slice(0, part.first_row, part.first_row + part.rows);
+// Of latents and of keys and values in a step's scratch, unless its own rows take more.
+constexpr std::int64_t most_expanded_bytes = std::int64_t{256} << 20;
+
+ops::ExpandedWidths expanded_widths(const LatentConfig& sizes) {
+  return {
+      .keys = sizes.nope_dim + sizes.rope_dim, .shared = sizes.rope_dim, .values = sizes.value_dim};
+}
+
+std::int64_t latent_width(const LatentConfig& sizes) { return sizes.kv_rank + sizes.rope_dim; }
+
+// What both forms work on, all f32: each head's [query | part for rope], the same two of each head
+// apart, and the rows [latent | key].
+struct Projected {
+  ValueId q, q_nope, q_rope, kv;
+};
+
+// One layer's ops.
+class Appended {
+ public:
+  Appended(const LatentAttention& block, Builder& pass) : block_(block), pass_(pass) {}
+
+  void project(ValueId x);
+  // The rows' [normed latent | key] go into the pages, and `rounded`, q or its part for rope, to
+  // `queries`.
+  void prepare(ValueId rounded, ValueId queries);
+  // Both write the part's rows of `attended` [heads, value_dim].
+  void absorbed(ValueId attended);
+  void expanded(ValueId attended);
+
+ private:
+  ops::OpList& list() { return pass_.list(); }
+  std::int32_t layer() const { return block_.kv_b.site.layer; }
+  // Heads of one width, a value of its own.
+  ValueId heads(std::string_view name, DType type, std::int64_t width) {
+    return list().split_heads(pass_.value(name, type, block_.heads * width), block_.heads);
+  }
+  // kv_b's rows for keys or for values, their deltas, and the result's rounding into `out`.
+  void through_kv_b(bool keys, ValueId x, ValueId y, ValueId out);
+
+  const LatentAttention& block_;
+  Builder& pass_;
+  const LatentConfig& sizes_ = block_.sizes;
+  Projected rows_{};
+};
+
+void Appended::project(ValueId x) {
+  const std::int64_t nope = sizes_.nope_dim;
+  ValueId q = ops::no_value;
+  if (block_.q) {
+    const auto both = pass_.linears({&*block_.q, &block_.kv_a}, x, "q_kv").each;
+    q = both[0];
+    rows_.kv = both[1];
+  } else {
+    const auto both = pass_.linears({&*block_.q_a, &block_.kv_a}, x, "q_a_kv").each;
+    q = pass_.linear(*block_.q_b, pass_.norm(block_.q_a_norm, both[0]), "q");
+    rows_.kv = both[1];
+  }
+  rows_.q = list().split_heads(q, block_.heads);
+  rows_.q_nope = list().head_columns(rows_.q, 0, nope);
+  rows_.q_rope = list().head_columns(rows_.q, nope, sizes_.rope_dim);
+}
+
+void Appended::prepare(ValueId rounded, ValueId queries) {
+  pass_.norm_in_place(block_.kv_a_norm, list().columns(rows_.kv, 0, sizes_.kv_rank));
+  pass_.rotate(list().split_heads(list().columns(rows_.kv, sizes_.kv_rank, sizes_.rope_dim), 1),
+               block_.rope_interleaved);
+  pass_.store(list().split_heads(rows_.kv, 1), layer(), PageHalf::keys);
+  pass_.rotate(rows_.q_rope, block_.rope_interleaved);
+  pass_.round(rounded, queries);
+}
+
+void Appended::through_kv_b(bool keys, ValueId x, ValueId y, ValueId out) {
+  const std::int64_t per_head = sizes_.nope_dim + sizes_.value_dim;
+  const quant::Weight* const narrow = block_.kv_b_rounded ? &*block_.kv_b_rounded : nullptr;
+  list().append({.reads = {x}, .writes = {y}},
+                PerHeadOp{.weight = block_.kv_b.weight,
+                          .narrow = narrow,
+                          .rows = {.rows_per_head = per_head, .first = keys ? 0 : sizes_.nope_dim},
+                          .transposed = keys,
+                          .x = x,
+                          .y = y});
+  list().append({.reads = {x, y}, .writes = {y}, .may_vanish = true},
+                AdaptPerHeadOp{block_.kv_b, per_head, keys, x, y});
+  pass_.round(y, out);
+}
+
+void Appended::absorbed(ValueId attended) {
+  const std::int64_t latent = sizes_.kv_rank;
+  const DType query_type = ops::query_type(pass_.device(), pass_.activations(),
+                                           {.page_tokens = page_tokens,
+                                            .kv_heads = 1,
+                                            .keys = latent_width(sizes_),
+                                            .values = latent,
+                                            .values_in_keys = true});
+  const ValueId queries = heads("queries", query_type, latent_width(sizes_));
+  prepare(rows_.q_rope, list().head_columns(queries, latent, sizes_.rope_dim));
+  list().append({.reads = {rows_.q_nope}, .writes = {rows_.q_nope}, .may_vanish = true},
+                ScaleQueriesOp{block_.kv_b, sizes_.nope_dim + sizes_.value_dim, rows_.q_nope});
+  through_kv_b(true, rows_.q_nope, heads("q_latent", DType::f32, latent),
+               list().head_columns(queries, 0, latent));
+  const ValueId latents = heads("attended_latents", DType::f32, latent);
+  list().append({.reads = {queries}, .writes = {latents}}, AttendOp{.layer = layer(),
+                                                                    .scale = block_.scale,
+                                                                    .window = 0,
+                                                                    .sinks = nullptr,
+                                                                    .values_in_keys = latent,
+                                                                    .queries = queries,
+                                                                    .out = latents});
+  through_kv_b(false, latents, heads("attended_values", DType::f32, sizes_.value_dim), attended);
+}
+
+void Appended::expanded(ValueId attended) {
+  const DType type = pass_.activations();
+  const ops::ExpandedWidths widths = expanded_widths(sizes_);
+  const ValueId queries = heads("queries", ops::query_type(pass_.device(), widths), widths.keys);
+  prepare(rows_.q, queries);
+  const auto positions = [&](std::string_view name, DType of, std::int64_t width) {
+    return pass_.value(name, of, width, ops::RowsOf::positions);
   };
-  Scratch scratch(context);
-
-  // Queries are [carried into latent space | turned], keys are [latent | turned].
-  const Tensor values_of_keys = pages.keys.slice(3, 0, kl);
-  const DType query_type = ops::query_type(context, rows, pages.keys, values_of_keys);
-  const Tensor query = scratch.take(query_type, {step.rows(), heads, kl + dr});
-  const Tensor carried_query = own(query).slice(2, 0, kl);
-  prepare(block, step, pages, part, projected, query.slice(2, kl, kl + dr));
-
-  // Queries into latent space: [R, heads, dn] -> [R, heads, kl].
-  const Tensor q_nope = own(projected.q).slice(2, 0, dn);
-  // Who makes a number last rounds it, where a device's kernels do.
-  const bool by_delta = adapted && mixes.table != nullptr;
-  const bool rounds = query_type == DType::bf16 && (by_delta || !adapted);
-  lora::kv_b_scale_queries(mixes, kv_b, q_nope, context);
-  const Tensor q_carried = scratch.take(DType::f32, {part.rows, heads, kl});
-  ops::linear_per_head_transposed(
-      context, q_nope, block.kv_b.weight, {.rows_per_head = dn + dv, .first = 0}, q_carried,
-      {.narrow = narrow, .rounded = rounds && !by_delta ? carried_query : Tensor()});
-  lora::kv_b_key_delta(mixes, kv_b, q_nope, q_carried, context,
-                       rounds && by_delta ? carried_query : Tensor());
-  if (!rounds)
-    ops::round_to(context, q_carried.reshape({part.rows * heads, kl}), {},
-                  own(query).reshape({part.rows * heads, kl + dr}).slice(1, 0, kl));
-
-  const Tensor latents = scratch.take(DType::f32, {step.rows(), heads, kl});
-  ops::attention(context, rows, query, pages.keys, values_of_keys,
-                 {.scale = block.scale, .scratch = step.attention_scratch}, latents);
-
-  // Latents into values: [R, heads, kl] -> [R, heads, dv].
-  const bool rounds_values = mixed.dtype() == DType::bf16 && (by_delta || !adapted);
-  const Tensor values = scratch.take(DType::f32, {part.rows, heads, dv});
-  const Tensor rounded_values = own(mixed).reshape({part.rows, heads, dv});
-  ops::linear_per_head(
-      context, own(latents), block.kv_b.weight, {.rows_per_head = dn + dv, .first = dn}, values,
-      {.narrow = narrow, .rounded = rounds_values && !by_delta ? rounded_values : Tensor()});
-  lora::kv_b_value_delta(mixes, kv_b, own(latents), values, context,
-                         rounds_values && by_delta ? rounded_values : Tensor());
-  if (!rounds_values)
-    ops::round_to(context, values.reshape({part.rows, heads * dv}), {}, own(mixed));
+  const ValueId latents = positions("latents", type, latent_width(sizes_));
+  const ValueId labels = positions("latent_labels", DType::i32, 1);
+  const ValueId kept = positions("expanded", type, block_.kv_b.out());
+  list().append({.reads = {}, .writes = {latents, labels}}, GatherOp{layer(), latents, labels});
+  const ValueId own = list().columns(latents, 0, sizes_.kv_rank);
+  list().append({.reads = {own, labels}, .writes = {kept}},
+                ExpandLatentsOp{block_.kv_b, block_.expanding(), own, labels, kept});
+  list().append({.reads = {queries, latents, kept}, .writes = {attended}},
+                AttendExpandedOp{.scale = block_.scale,
+                                 .key_width = sizes_.nope_dim,
+                                 .value_width = sizes_.value_dim,
+                                 .shared_width = sizes_.rope_dim,
+                                 .queries = queries,
+                                 .latents = latents,
+                                 .expanded = kept,
+                                 .out = attended});
 }
 
 }  // namespace
 
-void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const Tensor& out) {
-  const std::int64_t rows = step.rows();
-  const LatentConfig& sizes = block.sizes;
-  Scratch scratch(step.context);
-  const Projected projected = project(block, step, x, scratch);
-  const Tensor mixed = scratch.take(step.activations, {rows, block.heads * sizes.value_dim});
-  const StepPart whole = step.batch.whole();
-  const std::span<const StepPart> parts =
-      step.batch.parts.empty() ? std::span(&whole, 1) : step.batch.parts;
-  for (const StepPart& part : parts) {
-    if (part.positions > 0) {
-      attend_expanded(block, step, pages, part, projected, mixed);
-    } else {
-      attend_absorbed(block, step, pages, part, projected, mixed);
-    }
-  }
-  apply(block.o, step, mixed, out);
+bool can_expand(const LatentAttention& block, const ops::Context& context) {
+  return !context.exact && !context.batch_invariant &&
+         ops::query_type(context, expanded_widths(block.sizes)) == DType::bf16;
 }
 
-void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const Tensor& out, NormedSum& /*next*/) {
-  apply(entry, step.context);
-  apply(block, step, pages, entry.x, out);
+std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens) {
+  const std::int64_t bytes = 2 * (latent_width(block.sizes) + block.kv_b.out());
+  return std::max(rows, std::min(rows + tokens, most_expanded_bytes / bytes));
+}
+
+ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass) {
+  Appended layer(block, pass);
+  layer.project(x);
+  const ValueId attended = pass.value("attended", pass.activations(), block.o.in());
+  const ValueId by_head = pass.list().split_heads(attended, block.heads);
+  pass.list().serve(ops::Alternative::absorbed);
+  layer.absorbed(by_head);
+  if (expands) {
+    pass.list().serve(ops::Alternative::expanded);
+    layer.expanded(by_head);
+  }
+  pass.list().serve(ops::Alternative::all_rows);
+  return pass.linear(block.o, attended, "attention");
 }
 
 }  // namespace motley::model

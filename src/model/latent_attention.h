@@ -2,8 +2,10 @@
 
 #include <optional>
 
-#include "model/config.h"
+#include "model/config/config.h"
+#include "model/forward/builder.h"
 #include "model/linear.h"
+#include "model/step.h"
 
 namespace motley::model {
 
@@ -13,8 +15,10 @@ namespace motley::model {
 // Absorbed form: a head's query is carried into latent space through kv_b's key rows, attention
 // runs over the latents themselves, and what comes out goes through kv_b's value rows. It serves
 // prompts and single tokens alike, so that a row's bits do not depend on how a prompt was cut.
-// The plain form, which it must equal, is in latent_attention_plain.h; prompts on a GPU have it too
-// (latent_attention_expanded.h).
+//
+// Expanded form: the latents of all positions of some sequences go through kv_b, side by side, and
+// attention runs over ordinary heads. It costs less for a prompt that is not short beside what
+// stands before it; a GPU that computes in bf16 has it.
 struct LatentAttention {
   std::optional<Linear> q;         // without a query latent
   std::optional<Linear> q_a, q_b;  // with one
@@ -38,27 +42,12 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                                               std::int32_t layer);
 
 CacheLayout cache_layout(const LatentAttention& block);
-// `expanded`: positions that a step may have in expanded form; `kept`: the pages' type.
-std::size_t scratch_bytes(const LatentAttention& block, std::int64_t rows,
-                          std::int64_t expanded = 0, DType kept = DType::f32);
 
-// What every form begins with, both f32: q [R, heads, nope_dim + rope_dim] and kv [R, kv_rank +
-// rope_dim], side by side where the widths allow it, so that they may be one product.
-struct Projected {
-  tensor::Tensor q, kv;
-};
-Projected project(const LatentAttention& block, const Step& step, const tensor::ConstTensor& x,
-                  Scratch& scratch);
-// And then, for the part's rows: their [normed latent | turned key] go into the pages, and their
-// queries' last columns, the turned ones at least, to `queries` [R, heads, so many].
-void prepare(const LatentAttention& block, const Step& step, const LayerPages& pages,
-             const StepPart& part, const Projected& rows, const tensor::Tensor& queries);
+// Whether steps may attend in expanded form too, and with how many positions at most.
+bool can_expand(const LatentAttention& block, const ops::Context& context);
+std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
 
-// x [R, hidden] -> out [R, hidden].
-void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const tensor::ConstTensor& x, const tensor::Tensor& out);
-// The same for entry.x, with what leads into the block; out may be entry.addend.
-void apply(const LatentAttention& block, const Step& step, const LayerPages& pages,
-           const NormedSum& entry, const tensor::Tensor& out, NormedSum& next);
+// x [R, hidden] -> the layer's result [R, hidden]; `expands`: in either form.
+ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass);
 
 }  // namespace motley::model

@@ -1,12 +1,6 @@
 #include "model/linear.h"
 
-#include <array>
-#include <span>
-
 #include "base/cat.h"
-#include "kernels/elementary.h"
-#include "ops/linear.h"
-#include "ops/norm.h"
 #include "quant/upload.h"
 
 namespace motley::model {
@@ -64,93 +58,6 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
     }
   }
   return memory;
-}
-
-namespace {
-
-// Maps that share x, as products and as what comes behind them.
-struct Calls {
-  std::array<lora::AdaptedLinear, most_linear_calls> all;
-  std::array<ops::Product, most_linear_calls> all_products;
-  std::size_t count = 0;
-
-  Calls(std::initializer_list<LinearCall> calls, std::int64_t rows, Scratch& scratch) {
-    MOTLEY_CHECK(calls.size() <= most_linear_calls, "as many maps as one call takes");
-    for (const auto& [linear, out] : calls) {
-      // float32 results are their own accumulators.
-      const tensor::Tensor acc =
-          out.dtype() == DType::f32 ? out : scratch.take(DType::f32, {rows, linear.out()});
-      all_products[count] = {&linear.weight, acc};
-      all[count++] = {.site = linear.site, .acc = acc, .bias = linear.bias.data(), .out = out};
-    }
-  }
-  std::span<const lora::AdaptedLinear> linears() const { return std::span(all).first(count); }
-  std::span<const ops::Product> products() const { return std::span(all_products).first(count); }
-};
-
-}  // namespace
-
-void apply(std::initializer_list<LinearCall> calls, const ops::Context& context,
-           const lora::RowMixes& mixes, const tensor::ConstTensor& x) {
-  Scratch scratch(context);
-  const Calls parts(calls, x.dim(0), scratch);
-  ops::linears(context, x, parts.products());
-  lora::finish_linears(mixes, x, parts.linears(), context);
-}
-
-void apply(std::initializer_list<LinearCall> calls, const Step& step, const NormedSum& entry,
-           const kernels::Ahead& ahead, const ops::HeadsCall* heads) {
-  const ops::Context& context = step.context;
-  const lora::RowMixes& mixes = step.batch.mixes;
-  Scratch scratch(context);
-  const Calls parts(calls, step.rows(), scratch);
-  if (entry.made || entry.addend.bytes() == nullptr) {
-    apply(entry, context);
-    ops::linears(context, entry.x, parts.products(), ahead);
-  } else {
-    ops::norm_and_linears(context, call_of(entry, context), entry.x, parts.products(), ahead);
-  }
-  if (heads == nullptr) return lora::finish_linears(mixes, entry.x, parts.linears(), context);
-  lora::finish_heads(mixes, entry.x, parts.linears(), *heads, context);
-}
-
-kernels::Ahead reading(const Linear& linear) {
-  return {.data = linear.weight.view().data,
-          .bytes = static_cast<std::int64_t>(quant::data_bytes(linear.weight))};
-}
-
-void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
-           const tensor::Tensor& out) {
-  apply({{linear, out}}, step.context, step.batch.mixes, x);
-}
-
-void apply(const Linear& linear, const Step& step, const tensor::ConstTensor& x,
-           const tensor::Tensor& out, NormedSum& next) {
-  const ops::Context& context = step.context;
-  const lora::RowMixes& mixes = step.batch.mixes;
-  Scratch scratch(context);
-  const Calls parts({{linear, out}}, step.rows(), scratch);
-  ops::linears(context, x, parts.products());
-  const lora::AdaptedLinear& map = parts.linears().front();
-  next.made = map.acc.bytes() == out.bytes() &&
-              lora::finish_linear_and_norm(mixes, x, map, call_of(next, context), context);
-  if (!next.made) lora::finish_linears(mixes, x, parts.linears(), context);
-}
-
-void apply(const Norm& norm, const ops::Context& context, const tensor::ConstTensor& x,
-           const tensor::Tensor& out) {
-  ops::rms_norm(context, x, norm.weight.view(), norm.options(), out);
-}
-
-kernels::AddAndNorm call_of(const NormedSum& entry, const ops::Context& context) {
-  return ops::add_and_norm_call(context, entry.hidden, entry.addend, entry.sum,
-                                entry.norm.weight.view(), entry.norm.options(), entry.x);
-}
-
-void apply(const NormedSum& entry, const ops::Context& context) {
-  if (entry.made) return;
-  if (entry.addend.bytes() == nullptr) return apply(entry.norm, context, entry.hidden, entry.x);
-  context.kernels->add_and_norm(call_of(entry, context), context.stream);
 }
 
 }  // namespace motley::model

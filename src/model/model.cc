@@ -1,23 +1,21 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <mutex>
 #include <optional>
 
 #include "base/cat.h"
-#include "base/cpu.h"
-#include "base/files.h"
 #include "base/log.h"
-#include "base/thread_pool.h"
+#include "base/system/cpu.h"
+#include "base/system/files.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
-#include "model/base_view.h"
-#include "model/latent_attention_expanded.h"
+#include "model/weights/base_view.h"
 #include "moe/select.h"
-#include "ops/elementwise.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
+#include "ops/attention.h"
 
 namespace motley::model {
 
@@ -66,9 +64,11 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
   return layer;
 }
 
-Result<const kernels::ElementaryTable*> kernels_of(const tensor::Device& device) {
-  if (device.id().kind == tensor::DeviceKind::cuda) return kernels::cuda_table();
-  return &kernels::cpu_table();
+Result<std::shared_ptr<const kernels::ElementaryTable>> kernels_of(const tensor::Device& device) {
+  if (device.id().kind == tensor::DeviceKind::cuda) return kernels::cuda_table(device.id().index);
+  // Owned by no one: it is the process's.
+  return std::shared_ptr<const kernels::ElementaryTable>(std::shared_ptr<void>(),
+                                                         &kernels::cpu_table());
 }
 
 }  // namespace
@@ -81,7 +81,8 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
   MOTLEY_TRY(model->config_, parse_config(settings, where));
   auto quantization = quant::Config::read(*settings.if_object());
   if (!quantization.ok()) return std::move(quantization).error().within(where);
-  MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model"));
+  const FileAccess access = options.copy_weights ? FileAccess::copied : FileAccess::mapped;
+  MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model", access));
 
   model->checkpoint_ = std::make_unique<tensor::Checkpoint>(std::move(checkpoint));
   MOTLEY_TRY_VOID(model->load_weights(*quantization, where, device, options));
@@ -104,6 +105,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
                                  tensor::Device& device, const LoadOptions& options) {
   exact_ = options.exact;
   batch_invariant_ = options.batch_invariant;
+  fuses_ = options.fusion;
   device_ = &device;
   MOTLEY_TRY(kernels_, kernels_of(device));
   std::unique_ptr<quant::Uploader> uploader;
@@ -138,6 +140,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
                                 {"from", "fp8 blocks"},
                                 {"to", options.exact ? "f32" : "bf16"}});
   base_view_ = make_base_view(*this);
+  list_ops();
   return {};
 }
 
@@ -252,7 +255,7 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
       shape.kv_heads = 1;
       shape.value_width = latent.sizes.kv_rank;
     }
-    const kernels::AttentionScratchSize size = kernels_->attention_scratch(shape);
+    const kernels::AttentionScratchSize size = kernels_->attention_scratch(shape, kernels_->on({}));
     most.partials = std::max(most.partials, size.partials);
     most.counters = std::max(most.counters, size.counters);
   }
@@ -272,123 +275,113 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
 }
 
 std::int64_t Model::most_expanded(std::int64_t rows, std::int64_t tokens) const {
-  const ops::Context context{
-      .kernels = kernels_, .exact = exact_, .batch_invariant = batch_invariant_};
   std::int64_t most = 0;
   for (const Layer& layer : layers_) {
     const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
-    if (latent == nullptr || !can_expand(*latent, context)) return 0;
+    if (latent == nullptr || !can_expand(*latent, context({}))) return 0;
     const std::int64_t own = model::most_expanded(*latent, rows, tokens);
     most = most == 0 ? own : std::min(most, own);
   }
   return most;
 }
 
-Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
-  const std::int64_t rows = limits.rows;
-  const std::int64_t logit_rows = limits.logit_rows;
-  std::size_t widest = 0;
+namespace {
+
+// Where callers say that the lists' outer values lie.
+enum External : std::uint8_t { sum, addend, logits, external_count };
+
+ValueId append(const std::variant<GroupedAttention, LatentAttention>& attention, ValueId x,
+               Builder& pass) {
+  if (const auto* const grouped = std::get_if<GroupedAttention>(&attention))
+    return append(*grouped, x, pass);
+  const auto& latent = std::get<LatentAttention>(attention);
+  return append(latent, x, can_expand(latent, pass.device()), pass);
+}
+
+}  // namespace
+
+void Model::list_ops() {
+  Builder pass(layer_ops_, context({}), activations());
+  pass.rope_table(rope_frequencies_, rope_attention_factor_, config_.rope.dims);
+  ValueId hidden = pass.embed(embedding_);
+  ValueId result = ops::no_value;
   for (const Layer& layer : layers_) {
-    const auto bytes = [&](const auto& block) { return model::scratch_bytes(block, rows); };
-    const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
-    const std::size_t attention =
-        latent != nullptr ? model::scratch_bytes(*latent, rows, limits.expanded, activations())
-                          : std::visit(bytes, layer.attention);
-    widest = std::max({widest, attention, std::visit(bytes, layer.ffn)});
+    if (result != ops::no_value) hidden = pass.add(hidden, result);
+    result = append(layer.attention, pass.norm(layer.input_norm, hidden), pass);
+    hidden = pass.add(hidden, result);
+    const ValueId x = pass.norm(layer.ffn_norm, hidden);
+    result = std::visit([&](const auto& block) { return append(block, x, pass); }, layer.ffn);
   }
-  // Normed rows, hidden states' other place and the rope table stand beside a block's own scratch;
-  // the head's accumulators and normed rows come when those have gone.
-  const std::size_t step =
-      model::scratch_bytes(rows, {config_.hidden, config_.hidden, config_.rope.dims}) + widest;
-  const std::size_t head =
-      model::scratch_bytes(logit_rows, {config_.hidden, config_.vocabulary}) + lora::scratch_bytes;
-  MOTLEY_TRY(tensor::Buffer memory, device_->allocate(std::max(step, head)));
-  Workspace workspace{.arena = tensor::Arena(std::move(memory))};
+  // The last sum is left to callers that want some rows only.
+  layer_ops_.set_external(hidden, External::sum);
+  layer_ops_.set_external(result, External::addend);
+
+  Builder head(head_ops_, context({}), activations());
+  const ValueId last = head.value("hidden", DType::f32, config_.hidden);
+  const ValueId last_addend = head.value("addend", DType::f32, config_.hidden);
+  head.add_in_place(last_addend, last);
+  const ValueId all = head.linear(head_, head.norm(final_norm_, last), "logits");
+  head_ops_.set_external(last, External::sum);
+  head_ops_.set_external(last_addend, External::addend);
+  head_ops_.set_external(all, External::logits);
+}
+
+Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
+  const std::int64_t positions =
+      limits.expanded == 0 ? 0 : limits.expanded + ops::rows_behind_expanded;
+  Workspace workspace;
+  workspace.layers = std::make_unique<Forward>(
+      layer_ops_, Forward::Options{.bounds = {limits.rows, positions}, .fuses = fuses_});
+  workspace.head = std::make_unique<Forward>(
+      head_ops_, Forward::Options{.bounds = {limits.logit_rows, 0}, .fuses = fuses_});
+  MOTLEY_TRY(workspace.memory,
+             device_->allocate(std::max(workspace.layers->bytes(), workspace.head->bytes())));
   MOTLEY_TRY_VOID(add_attention_scratch(limits.sequences, workspace));
   for (const Layer& layer : layers_) {
     if (const auto* block = std::get_if<MoeBlock>(&layer.ffn)) {
-      MOTLEY_TRY_VOID(
-          workspace.experts.add(*block->backend, block->problem, rows, limits.deltas, *device_));
+      MOTLEY_TRY_VOID(workspace.experts.add(*block->backend, block->problem, limits.rows,
+                                            limits.deltas, *device_));
     }
   }
   return workspace;
 }
 
-ops::Context Model::context(Workspace& workspace, StreamHandle stream) const {
-  return {.kernels = kernels_,
-          .stream = stream,
-          .scratch = &workspace.arena,
-          .exact = exact_,
-          .batch_invariant = batch_invariant_};
-}
-
 void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                     const HiddenStates& hidden) const {
-  const ops::Context context = this->context(workspace, stream);
-  const std::int64_t rows = batch.count;
-  Scratch scratch(context);
-  const Tensor cos_sin = scratch.take(DType::f32, {rows, config_.rope.dims});
-  ops::rope_table(context, rope_frequencies_.view(), rope_attention_factor_, batch.rows.positions,
-                  cos_sin);
-  workspace.experts.begin_step(rows, batch.mixes.batch == nullptr ? nullptr : batch.mixes.labels,
-                               stream);
-  const Step step{.context = context,
-                  .batch = batch,
-                  .cos_sin = cos_sin,
-                  .experts = workspace.experts,
-                  .activations = activations(),
-                  .attention_scratch = workspace.attention};
-  const Tensor normed = scratch.take(activations(), {rows, config_.hidden});
-  const Tensor& result = hidden.addend;
-  // Hidden states go to and fro between two places: a sum stands apart from what it is made of.
-  // That of the last layer's entry, one of an odd number, stands where the caller wants it.
-  Tensor current = scratch.take(DType::f32, {rows, config_.hidden});
-  Tensor other = hidden.sum;
-  ops::embed(context, embedding_table(), batch.tokens, current);
-  lora::finish_embedding(batch.mixes, batch.tokens, config_.vocabulary, current, current, context);
-  const auto entered_by = [&](const Norm& norm) {
-    NormedSum entry{.norm = norm, .hidden = current, .addend = result, .sum = other, .x = normed};
-    std::swap(current, other);
-    return entry;
+  const ops::Context context = this->context(stream);
+  const auto begin = [&] {
+    workspace.experts.begin_step(
+        batch.count, batch.mixes.batch == nullptr ? nullptr : batch.mixes.labels, context.stream);
   };
-  std::optional<NormedSum> entry =
-      NormedSum{.norm = layers_[0].input_norm, .hidden = current, .x = normed};
-  for (std::size_t index = 0; index < layers_.size(); ++index) {
-    const Layer& layer = layers_[index];
-    const LayerPages& pages = batch.pages[index];
-    NormedSum ffn_entry = entered_by(layer.ffn_norm);
-    std::visit([&](const auto& block) { apply(block, step, pages, *entry, result, ffn_entry); },
-               layer.attention);
-    entry.reset();
-    if (index + 1 < layers_.size()) entry.emplace(entered_by(layers_[index + 1].input_norm));
-    std::visit(
-        [&](const auto& block) {
-          apply(block, step, ffn_entry, result, entry ? &*entry : nullptr);
-        },
-        layer.ffn);
+  if (workspace.trace == nullptr) {
+    begin();
+  } else {
+    TracedLaunch traced{.ops = {"begin"}};
+    kernels::log_cuda_launches(kernels(), &traced.kernels);
+    begin();
+    kernels::log_cuda_launches(kernels(), nullptr);
+    workspace.trace->push_back(std::move(traced));
   }
+  const std::array<Tensor, External::external_count> externals{hidden.sum, hidden.addend, {}};
+  workspace.layers->run({.batch = batch,
+                         .context = context,
+                         .experts = workspace.experts,
+                         .attention_scratch = workspace.attention,
+                         .memory = workspace.memory,
+                         .externals = externals,
+                         .trace = workspace.trace});
 }
 
 void Model::logits(const HiddenStates& hidden, const lora::RowMixes& mixes, Workspace& workspace,
                    StreamHandle stream, const Tensor& logits) const {
-  const ops::Context context = this->context(workspace, stream);
-  Scratch scratch(context);
-  const Tensor normed = scratch.take(activations(), hidden.sum.shape());
-  apply(NormedSum{.norm = final_norm_,
-                  .hidden = hidden.sum,
-                  .addend = hidden.addend,
-                  .sum = hidden.sum,
-                  .x = normed},
-        context);
-  apply({{head_, logits}}, context, mixes, normed);
-}
-
-tensor::ConstTensor Model::embedding_table() const {
-  const kernels::WeightView& view = embedding_.weight.view();
-  return {static_cast<const std::byte*>(view.data),
-          embedding_.weight.format().element,
-          {view.out, view.in},
-          device_->id()};
+  const std::array<Tensor, External::external_count> externals{hidden.sum, hidden.addend, logits};
+  const Batch batch{.count = hidden.sum.dim(0), .mixes = mixes};
+  workspace.head->run({.batch = batch,
+                       .context = context(stream),
+                       .experts = workspace.experts,
+                       .memory = workspace.memory,
+                       .externals = externals,
+                       .trace = workspace.trace});
 }
 
 }  // namespace motley::model

@@ -8,16 +8,17 @@
 #include <vector>
 
 #include "lora/site.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/feed_forward.h"
+#include "model/forward/forward.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
-#include "model/random_weights.h"
 #include "model/step.h"
+#include "model/weights/random_weights.h"
 #include "ops/rope.h"
-#include "tensor/checkpoint.h"
-#include "tensor/cpu_device.h"
-#include "tensor/device.h"
+#include "tensor/device/cpu_device.h"
+#include "tensor/device/device.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley::model {
 
@@ -33,6 +34,8 @@ struct LoadOptions {
   bool batch_invariant = false;  // ops::Context's
   std::optional<std::string> experts_backend;
   std::optional<DType> factors;  // of adapters' pages; else as activations
+  bool copy_weights = false;     // files are read whole, not mapped
+  bool fusion = true;            // off: every op runs by itself
   // Called with bytes done and in all while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -43,10 +46,13 @@ class Model {
  public:
   // What one step at a time works in.
   struct Workspace {
-    tensor::Arena arena;
+    tensor::Buffer memory;  // of both lists, one after the other
+    std::unique_ptr<Forward> layers;
+    std::unique_ptr<Forward> head;
     tensor::Buffer attention_memory;
     kernels::AttentionScratch attention{};  // of that memory
     moe::Workspaces experts;
+    std::vector<TracedLaunch>* trace = nullptr;  // see Forward::Call
   };
 
   // Reads a model folder. The device must outlive the model.
@@ -89,6 +95,10 @@ class Model {
 
   const kernels::ElementaryTable& kernels() const { return *kernels_; }
 
+  // Both lists of ops: tokens to hidden states, hidden states to logits.
+  const ops::OpList& layer_ops() const { return layer_ops_; }
+  const ops::OpList& head_ops() const { return head_ops_; }
+
   // The rows' hidden states behind the last layer. Tensors are the caller's.
   void forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                const HiddenStates& hidden) const;
@@ -107,17 +117,23 @@ class Model {
   Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
   Result<void> load_head(WeightSource& source);
   Result<void> add_attention_scratch(std::int64_t sequences, Workspace& workspace) const;
-  ops::Context context(Workspace& workspace, StreamHandle stream) const;
-  tensor::ConstTensor embedding_table() const;
+  ops::Context context(StreamHandle stream) const {
+    return {.kernels = kernels_.get(),
+            .stream = kernels_->on(stream),
+            .exact = exact_,
+            .batch_invariant = batch_invariant_};
+  }
+  void list_ops();
 
   Config config_;
   bool exact_ = true;
   bool batch_invariant_ = false;
+  bool fuses_ = true;
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
   std::unique_ptr<RandomWeights> random_;           // or into this
   tensor::Device* device_ = nullptr;
   std::unique_ptr<tensor::CpuDevice> host_;  // of what is made of weights before a GPU gets it
-  const kernels::ElementaryTable* kernels_ = nullptr;
+  std::shared_ptr<const kernels::ElementaryTable> kernels_;
   Linear embedding_;
   std::vector<Layer> layers_;
   Norm final_norm_;
@@ -126,6 +142,8 @@ class Model {
   float rope_attention_factor_ = 1;
   std::vector<CacheLayout> cache_layouts_;
   std::unique_ptr<lora::BaseView> base_view_;
+  ops::OpList layer_ops_;
+  ops::OpList head_ops_;
 };
 
 }  // namespace motley::model

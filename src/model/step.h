@@ -3,19 +3,16 @@
 #include <cstdint>
 #include <span>
 
-#include "base/dtype.h"
-#include "lora/apply.h"
-#include "lora/batch.h"
-#include "moe/workspaces.h"
+#include "lora/apply/apply.h"
+#include "lora/apply/batch.h"
 #include "ops/attention.h"
-#include "ops/context.h"
-#include "tensor/arena.h"
 #include "tensor/tensor.h"
 
 namespace motley::model {
 
 // What a layer keeps for each token, in pages that the runner owns. Values that lie inside the keys
 // (a latent that is both) have no pages of their own.
+inline constexpr std::int64_t page_tokens = 16;
 struct CacheLayout {
   std::int64_t heads = 0;
   std::int64_t key_width = 0;
@@ -76,51 +73,10 @@ struct Batch {
 };
 
 // What a forward pass leaves of rows: hidden states are the sums of both parts, [R, hidden] in f32.
-// The last sum is left to whoever wants some rows only.
+// The last sum is left to callers that want some rows only.
 struct HiddenStates {
   tensor::Tensor sum;
   tensor::Tensor addend;
 };
-
-// What the blocks of one step share.
-struct Step {
-  const ops::Context& context;
-  const Batch& batch;
-  tensor::ConstTensor cos_sin;     // of the rows' positions
-  const moe::Workspaces& experts;  // whose step has begun
-  // f32 or bf16. Numbers are rounded to it where they enter a product or a page and nowhere else:
-  // hidden states, and what a block computes on its way, stay float32.
-  DType activations = DType::f32;
-  kernels::AttentionScratch attention_scratch{};
-
-  std::int64_t rows() const { return batch.count; }
-};
-
-// Scratch for the length of a block. The arena was sized for the largest step, so running out is a
-// bug.
-class Scratch {
- public:
-  explicit Scratch(const ops::Context& context)
-      : arena_(context.scratch), mark_(context.scratch->mark()) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { arena_->rewind(mark_); }
-
-  tensor::Tensor take(DType dtype, const tensor::Shape& shape) {
-    return arena_->allocate(dtype, shape).value();
-  }
-
- private:
-  tensor::Arena* arena_;
-  std::size_t mark_;
-};
-
-// Bytes that a Scratch takes for tensors of these widths (elements a row), padding included.
-inline std::size_t scratch_bytes(std::int64_t rows, std::initializer_list<std::int64_t> widths) {
-  std::size_t bytes = 0;
-  for (const std::int64_t width : widths)
-    bytes += static_cast<std::size_t>(rows * width) * sizeof(float) + tensor::Allocator::alignment;
-  return bytes;
-}
 
 }  // namespace motley::model

@@ -5,14 +5,14 @@
 
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
-#include "moe/conformance.h"
+#include "moe/conformance/conformance.h"
 #include "moe/router.h"
 #include "moe/select.h"
 #include "plan/plan.h"
 #include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace {
 
@@ -80,16 +80,19 @@ TEST(HotPath, TakesNothingFromTheHeap) {
         .kernels = &kernels::cpu_table(), .stream = {&pool}, .scratch = &scratch, .exact = true};
     const auto step = [&] {
       const auto weights = view(rows.routing_weights, DType::f32, {tokens, spec.top_k});
-      route(router, view(logits, DType::f32, {tokens, spec.experts}), nullptr,
-            view(rows.ids, DType::i32, {tokens, spec.top_k}), weights, context);
+      route({.spec = router,
+             .logits = view(logits, DType::f32, {tokens, spec.experts}),
+             .ids = view(rows.ids, DType::i32, {tokens, spec.top_k}),
+             .weights = weights},
+            context);
       workspace->begin_step(tokens, labels.data(), context.stream);
-      backend->run({.experts = *experts,
-                    .x = view(rows.x, DType::f32, {tokens, spec.hidden}),
-                    .ids = view(rows.ids, DType::i32, {tokens, spec.top_k}),
-                    .routing_weights = weights,
-                    .out = view(out, DType::f32, {tokens, spec.hidden}),
-                    .workspace = *workspace,
-                    .context = context});
+      run_experts(*backend, {.experts = *experts,
+                             .x = view(rows.x, DType::f32, {tokens, spec.hidden}),
+                             .ids = view(rows.ids, DType::i32, {tokens, spec.top_k}),
+                             .routing_weights = weights,
+                             .out = view(out, DType::f32, {tokens, spec.hidden}),
+                             .workspace = *workspace,
+                             .context = context});
     };
     step();
     const std::int64_t before = requests.load();

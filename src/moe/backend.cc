@@ -33,6 +33,9 @@ Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits) {
   return {};
 }
 
+namespace {
+
+// Aborts where a call's shapes or types do not fit each other.
 void check(const ExpertCall& call) {
   const std::int64_t hidden = call.experts.weights().hidden;
   const std::int64_t tokens = call.x.dim(0);
@@ -49,6 +52,19 @@ void check(const ExpertCall& call) {
   MOTLEY_CHECK(call.out.shape() == (tensor::Shape{tokens, hidden}) &&
                    call.out.dtype() == DType::f32 && call.out.is_contiguous(),
                "out [T, H] in f32");
+}
+
+}  // namespace
+
+void run_experts(const Backend& backend, const ExpertCall& call) {
+  check(call);
+  const ExpertKernel& kernel = backend.choose(call);
+  kernel.run(call, kernel);
+}
+
+bool sums_into(const Backend& backend, const ExpertCall& call) {
+  const ExpertKernel& kernel = backend.choose(call);
+  return kernel.sums_into != nullptr && kernel.sums_into(call, kernel);
 }
 
 }  // namespace motley::moe

@@ -3,25 +3,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
+#include <span>
 #include <string_view>
-#include <utility>
 
 #include "base/check.h"
 #include "base/result.h"
 #include "kernels/elementary.h"
-#include "lora/apply.h"
-#include "lora/batch.h"
-#include "lora/page_format.h"
+#include "kernels/kernel.h"
+#include "lora/apply/apply.h"
+#include "lora/apply/batch.h"
+#include "lora/pages/format.h"
 #include "moe/experts.h"
 #include "moe/problem.h"
 #include "ops/context.h"
 #include "quant/upload.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 #include "tensor/tensor.h"
 
 namespace motley::moe {
+
+using kernels::Support;
 
 // One layer's experts as a backend reads them, in the memory of its device. Immutable.
 class PreparedExperts {
@@ -49,7 +50,7 @@ class Workspace {
   virtual ~Workspace() = default;
 
   // Before the layers of a step, on their stream. labels [tokens] are what the rows have in all
-  // layers, in the device's memory, where they stay until the last one; null: nobody has any.
+  // layers, in the device's memory, where they stay until the last one; null: no row has any.
   // Nothing that an earlier step left is read.
   virtual void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream) = 0;
 };
@@ -73,13 +74,6 @@ struct DeltaLimits {
 // Whether a workspace of these limits has room for a mix: to be asked before it joins a step.
 Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits);
 
-// What a caller does next with what experts give: a sum of which it is the second part, and the
-// norm of that. A backend that makes it at once, in place of its result, says so.
-struct NextSum {
-  kernels::AddAndNorm call{};
-  bool made = false;
-};
-
 // One layer's experts for one batch:
 //
 //   plan: pairs sorted by expert and label
@@ -96,33 +90,34 @@ struct ExpertCall {
   tensor::ConstTensor x;                       // [T, H], f32 or bf16
   tensor::ConstTensor ids;                     // [T, K], i32; one that is no expert's names none
   tensor::ConstTensor routing_weights;         // [T, K], f32
-  const lora::ExpertDeltas* deltas = nullptr;  // null: nobody here adapts these experts
-  tensor::Tensor out;                          // [T, H], f32; overwritten, unless next was made
-  NextSum* next = nullptr;                     // whose add.b is out; or null
-  Workspace& workspace;                        // of the backend; its step has begun
+  const lora::ExpertDeltas* deltas = nullptr;  // null: no row adapts these experts
+  tensor::Tensor out;                          // [T, H], f32; overwritten
+  // To be made in place of out; only where sums_into() says yes. Or null.
+  const kernels::AfterExperts* next = nullptr;
+  Workspace& workspace;  // of the backend; its step has begun
   const ops::Context& context;
 };
 
-// Yes, or why not.
-class Support {
- public:
-  static Support yes() { return Support(std::nullopt); }
-  static Support no(std::string reason) { return Support(std::move(reason)); }
+struct ExpertKernel;
+using ExpertKernelFunction = void (*)(const ExpertCall&, const ExpertKernel&);
 
-  explicit operator bool() const { return !reason_.has_value(); }
-  // Of a no.
-  const std::string& reason() const { return *reason_; }
-
- private:
-  explicit Support(std::optional<std::string> reason) : reason_(std::move(reason)) {}
-
-  std::optional<std::string> reason_;
+// One way to compute a layer in a backend's layout, as a value.
+struct ExpertKernel {
+  kernels::KernelInfo info;
+  ExpertKernelFunction run = nullptr;
+  // Null: it takes every call of the backend.
+  Support (*supports)(const ExpertCall&, const ExpertKernel&) = nullptr;
+  // Whether run() would make call.next. Null: never.
+  bool (*sums_into)(const ExpertCall&, const ExpertKernel&) = nullptr;
+  int number = 0;  // among the backend's kernels
 };
 
-// The base maths of experts. Backends have no state of their own.
+// The owner of a layout of experts, which offers the kernels that read it. Backends have no state
+// of their own.
 //
 // Within a backend an output row's bits depend on its own row of x, its own ids, routing weights
-// and mix, and the weights alone: never on other rows, on threads, or on whether others adapt.
+// and mix, and the weights alone: never on other rows, on threads, or on whether others adapt. So
+// at given rows its kernels are of one arithmetic.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -142,13 +137,17 @@ class Backend {
                                                             std::int64_t most_tokens,
                                                             const DeltaLimits& limits,
                                                             tensor::Device& device) const = 0;
-  // Scratch that run() takes from the context for a batch of that many tokens; the seams take
+  // Scratch that its kernels take from the context for a batch of that many tokens; the seams take
   // theirs on top.
   virtual std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const = 0;
-  virtual void run(const ExpertCall& call) const = 0;
+
+  virtual std::span<const ExpertKernel> kernels() const = 0;
+  // The kernel that serves a call: a function of its shapes and of measured thresholds.
+  virtual const ExpertKernel& choose(const ExpertCall&) const { return kernels().front(); }
 };
 
-// Aborts where a call's shapes or types do not fit each other.
-void check(const ExpertCall& call);
+void run_experts(const Backend& backend, const ExpertCall& call);
+// Whether run_experts() would make call.next.
+bool sums_into(const Backend& backend, const ExpertCall& call);
 
 }  // namespace motley::moe

@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "lora/pool.h"
-#include "lora/test_pool.h"
+#include "lora/pages/pool.h"
+#include "lora/pages/test_pool.h"
 #include "moe/backend.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::moe {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "moe/activation.h"
-#include "moe/cpu_workspace.h"
+#include "moe/cpu/cpu_workspace.h"
 #include "tensor/arena.h"
 #include "tensor/convert.h"
 
@@ -74,8 +74,9 @@ std::size_t Reference::scratch_bytes(const Problem& problem, std::int64_t tokens
          most_tensors * tensor::Allocator::alignment;
 }
 
-void Reference::run(const ExpertCall& call) const {
-  check(call);
+namespace {
+
+void run(const ExpertCall& call, const ExpertKernel&) {
   const plan::Plan& plan = CpuWorkspace::build_plan(call);
   const ExpertWeights& weights = call.experts.weights();
   const ops::Context& context = call.context;
@@ -134,5 +135,15 @@ void Reference::run(const ExpertCall& call) const {
   }
   context.scratch->rewind(mark);
 }
+
+constexpr std::array<ExpertKernel, 1> all_kernels{
+    {{.info = {.name = "reference",
+               .architecture = kernels::Architecture::cpu,
+               .arithmetic = {"float32, k ascending"}},
+      .run = run}}};
+
+}  // namespace
+
+std::span<const ExpertKernel> Reference::kernels() const { return all_kernels; }
 
 }  // namespace motley::moe

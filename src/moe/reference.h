@@ -1,6 +1,6 @@
 #pragma once
 
-#include "moe/cpu_backend.h"
+#include "moe/cpu/cpu_backend.h"
 
 namespace motley::moe {
 
@@ -10,7 +10,7 @@ class Reference final : public CpuBackend {
  public:
   std::string_view name() const override { return "reference"; }
   std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const override;
-  void run(const ExpertCall& call) const override;
+  std::span<const ExpertKernel> kernels() const override;
 };
 
 }  // namespace motley::moe

@@ -43,16 +43,12 @@ Result<void> validate(const RouterSpec& spec) {
 
 namespace {
 
-kernels::RouteTokens call(const RouterSpec& spec, const tensor::ConstTensor& logits,
-                          const float* correction_bias, const tensor::Tensor& ids,
-                          const tensor::Tensor& weights) {
+// All but what is chosen.
+kernels::RouteTokens params_of(const RouterSpec& spec, const tensor::ConstTensor& logits) {
   MOTLEY_CHECK(validate(spec).ok(), "a spec that validate() takes");
   const std::int64_t tokens = logits.dim(0);
   MOTLEY_CHECK(logits.shape() == (tensor::Shape{tokens, spec.experts}) && logits.is_contiguous(),
                "logits [T, E]");
-  MOTLEY_CHECK(ids.shape() == (tensor::Shape{tokens, spec.top_k}) && ids.is_contiguous(),
-               "ids [T, K]");
-  MOTLEY_CHECK(weights.shape() == ids.shape() && weights.is_contiguous(), "weights [T, K]");
   kernels::RouteTokens params{
       .tokens = tokens,
       .experts = spec.experts,
@@ -61,10 +57,7 @@ kernels::RouteTokens call(const RouterSpec& spec, const tensor::ConstTensor& log
       .kept_groups = spec.kept_groups,
       .renormalise = spec.renormalise,
       .scale = spec.scale,
-      .bias = correction_bias,
       .logits = logits.data<float>(),
-      .ids = ids.data<std::int32_t>(),
-      .weights = weights.data<float>(),
   };
   switch (spec.kind) {
     case RouterKind::softmax_then_topk:
@@ -85,42 +78,43 @@ kernels::RouteTokens call(const RouterSpec& spec, const tensor::ConstTensor& log
   return params;
 }
 
-}  // namespace
-
-void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
-           const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context) {
-  context.kernels->route(call(spec, logits, correction_bias, ids, weights), context.stream);
-}
-
-namespace {
-
-kernels::NormAndRoute params_of(const RouterCall& p, const ops::Context& context) {
-  MOTLEY_CHECK(p.rows.norm.out == p.x.bytes(), "the normed rows");
-  kernels::NormAndRoute params{
-      .rows = p.rows,
-      .router = ops::linear_call(context, p.x, {&p.weight, p.logits}),
-      .bias = p.bias,
-      .route = call(p.spec, p.logits, p.correction_bias, p.ids, p.weights)};
-  params.route.live_tokens = p.live_rows;
+kernels::RouteTokens params_of(const Routing& routing) {
+  const auto& [spec, logits, correction_bias, ids, weights, live_rows] = routing;
+  MOTLEY_CHECK(ids.shape() == (tensor::Shape{logits.dim(0), spec.top_k}) && ids.is_contiguous(),
+               "ids [T, K]");
+  MOTLEY_CHECK(weights.shape() == ids.shape() && weights.is_contiguous(), "weights [T, K]");
+  kernels::RouteTokens params = params_of(spec, logits);
+  params.bias = correction_bias;
+  params.live_tokens = live_rows;
+  params.ids = ids.data<std::int32_t>();
+  params.weights = weights.data<float>();
   return params;
 }
 
+kernels::NormAndRoute params_of(const RouterInput& input, const kernels::RouteTokens& route,
+                                const ops::Context& context) {
+  MOTLEY_CHECK(input.rows.norm.out == input.x.bytes(), "the normed rows");
+  return {.rows = input.rows,
+          .router = ops::linear_call(context, input.x, {&input.weight, input.logits}),
+          .bias = input.bias,
+          .route = route};
+}
+
 }  // namespace
 
-void norm_and_route(const RouterCall& call, const ops::Context& context) {
-  context.kernels->norm_and_route(params_of(call, context), context.stream);
+void route(const Routing& routing, const ops::Context& context) {
+  context.kernels->route(params_of(routing), context.stream);
 }
 
-void norm_and_logits(const RouterCall& call, const ops::Context& context) {
-  kernels::NormAndRoute params = params_of(call, context);
+void norm_and_route(const RouterInput& input, const Routing& routing, const ops::Context& context) {
+  context.kernels->norm_and_route(params_of(input, params_of(routing), context), context.stream);
+}
+
+void norm_and_logits(const RouterInput& input, const RouterSpec& spec,
+                     const ops::Context& context) {
+  kernels::NormAndRoute params = params_of(input, params_of(spec, input.logits), context);
   params.logits_only = true;
   context.kernels->norm_and_route(params, context.stream);
-}
-
-void route(const RouterCall& p, const ops::Context& context) {
-  kernels::RouteTokens params = call(p.spec, p.logits, p.correction_bias, p.ids, p.weights);
-  params.live_tokens = p.live_rows;
-  context.kernels->route(params, context.stream);
 }
 
 }  // namespace motley::moe

@@ -41,32 +41,31 @@ inline constexpr int max_top_k = kernels::max_routed_choices;
 // Refuses numbers of a config file that no row could be routed by.
 Result<void> validate(const RouterSpec& spec);
 
-// By the context's kernels: logits [T, E] (f32) -> ids [T, K] (i32) and weights [T, K] (f32), best
-// choice first; equal scores go to the lower id. correction_bias [E] is sigmoid_grouped's and may
-// be null. The ids of a row are always K different experts; a NaN logit ranks last, and where it
-// enters a sum makes the row's weights NaN.
-void route(const RouterSpec& spec, const tensor::ConstTensor& logits, const float* correction_bias,
-           const tensor::Tensor& ids, const tensor::Tensor& weights, const ops::Context& context);
-
-// The same, of a layer's router with all that precedes it.
-struct RouterCall {
+// Logits [T, E] (f32) -> ids [T, K] (i32) and weights [T, K] (f32), best choice first; equal scores
+// go to the lower id. The ids of a row are always K different experts; a NaN logit ranks last, and
+// where it enters a sum makes the row's weights NaN.
+struct Routing {
   const RouterSpec& spec;
-  const kernels::AddAndNorm& rows;  // a sum with its norm (ops::add_and_norm_call)
-  tensor::ConstTensor x;            // the normed rows
-  const quant::Weight& weight;
-  const float* bias = nullptr;  // [E] of the logits, or null
-  tensor::Tensor logits;        // [T, E] in f32
-  const float* correction_bias = nullptr;
-  tensor::Tensor ids;      // [T, K]
-  tensor::Tensor weights;  // [T, K]
-  // Where the device keeps how many rows are none of padding, whose ids are -1; null: all of them.
+  tensor::ConstTensor logits;
+  const float* correction_bias = nullptr;  // [E], sigmoid_grouped's; or null
+  tensor::Tensor ids;
+  tensor::Tensor weights;
+  // Where the device keeps how many rows are not padding; the others' ids are -1. Null: all rows.
   const std::int32_t* live_rows = nullptr;
 };
-// Norm, product and choice. What the logits hold afterwards is undefined.
-void norm_and_route(const RouterCall& call, const ops::Context& context);
-// Norm and product, with the same bits: logits without their bias, for a delta to be added.
-void norm_and_logits(const RouterCall& call, const ops::Context& context);
-// The choice from logits with their bias.
-void route(const RouterCall& call, const ops::Context& context);
+void route(const Routing& routing, const ops::Context& context);
+
+// The same of a layer's router with all that precedes it: a sum with its norm, the product of the
+// normed rows x, + bias. What the logits hold afterwards is undefined.
+struct RouterInput {
+  const kernels::AddAndNorm& rows;  // ops::add_and_norm_call
+  tensor::ConstTensor x;
+  const quant::Weight& weight;
+  const float* bias = nullptr;  // [E] of the logits, or null
+  tensor::Tensor logits;        // [T, E], the routing's
+};
+void norm_and_route(const RouterInput& input, const Routing& routing, const ops::Context& context);
+// Up to the product, with the same bits: logits without their bias, for a delta to be added.
+void norm_and_logits(const RouterInput& input, const RouterSpec& spec, const ops::Context& context);
 
 }  // namespace motley::moe

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 
 namespace motley::moe {
 namespace {
@@ -38,9 +38,11 @@ Routed route_all(const RouterSpec& spec, const std::vector<float>& logits,
   const auto bytes = [](auto& numbers) { return reinterpret_cast<std::byte*>(numbers.data()); };
   const tensor::ConstTensor logits_view(reinterpret_cast<const std::byte*>(logits.data()),
                                         DType::f32, {tokens, spec.experts});
-  route(spec, logits_view, bias.empty() ? nullptr : bias.data(),
-        {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
-        {bytes(routed.weights), DType::f32, {tokens, spec.top_k}},
+  route({.spec = spec,
+         .logits = logits_view,
+         .correction_bias = bias.empty() ? nullptr : bias.data(),
+         .ids = {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
+         .weights = {bytes(routed.weights), DType::f32, {tokens, spec.top_k}}},
         {.kernels = &kernels::cpu_table(), .stream = {&pool}});
   return routed;
 }

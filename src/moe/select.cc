@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "moe/cpu_grouped.h"
-#include "moe/cuda_backends.h"
+#include "moe/cpu/cpu_grouped.h"
+#include "moe/cuda/cuda_backends.h"
 #include "moe/reference.h"
 
 namespace motley::moe {

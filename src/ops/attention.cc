@@ -54,23 +54,6 @@ kernels::BlockTable table_of(const PagedRows& rows, std::int64_t page_tokens) {
 
 }  // namespace
 
-void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
-              const KvPages& pages) {
-  check_context(context);
-  check_activation(x, 3);
-  MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
-  context.kernels->store_paged({.sequences = sequences_of(rows, x),
-                                .table = table_of(rows, pages.dim(1)),
-                                .pages = pages_of(pages),
-                                .heads = x.dim(1),
-                                .width = x.dim(2),
-                                .x = x.bytes(),
-                                .x_type = x.dtype(),
-                                .x_stride = x.stride(0),
-                                .x_head_stride = x.stride(1)},
-                               context.stream);
-}
-
 void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
                const GatheredRows& gathered) {
   check_context(context);
@@ -110,14 +93,20 @@ DType query_type(const Context& context, const ExpandedWidths& widths) {
        .value_width = widths.values});
 }
 
-DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
-                 const ConstKvPages& v) {
-  return context.kernels->attention_queries({.table = table_of(rows, k.dim(1)),
-                                             .k = pages_of(k),
-                                             .v = pages_of(v),
-                                             .kv_heads = k.dim(2),
-                                             .key_width = k.dim(3),
-                                             .value_width = v.dim(3)});
+DType query_type(const Context& context, DType type, const PagedWidths& widths) {
+  const auto pages = [&](std::int64_t width) -> kernels::Pages {
+    return {.type = type,
+            .page_stride = widths.page_tokens * widths.kv_heads * width,
+            .token_stride = widths.kv_heads * width,
+            .head_stride = width};
+  };
+  return context.kernels->attention_queries(
+      {.table = {.pages = nullptr, .stride = 1, .page_tokens = widths.page_tokens},
+       .k = pages(widths.keys),
+       .v = pages(widths.values_in_keys ? widths.keys : widths.values),
+       .kv_heads = widths.kv_heads,
+       .key_width = widths.keys,
+       .value_width = widths.values});
 }
 
 namespace {
@@ -240,10 +229,10 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
     page_tokens = pages.dim(1);
   }
   const tensor::Tensor& first = all.front().x;
-  params_ = {.rows = first.dim(0),
-             .count = static_cast<std::int64_t>(all.size()),
-             .sequences = sequences_of(rows, first),
-             .table = table_of(rows, page_tokens)};
+  params_ = {.rows = first.dim(0), .count = static_cast<std::int64_t>(all.size())};
+  if (page_tokens == 0) return;
+  params_.sequences = sequences_of(rows, first);
+  params_.table = table_of(rows, page_tokens);
 }
 
 void prepare_latent(const Context& context, const PagedRows& rows, const PreparedRope& rope,

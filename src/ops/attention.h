@@ -31,13 +31,9 @@ struct PagedRows {
 using KvPages = tensor::Tensor;
 using ConstKvPages = tensor::ConstTensor;
 
-// Writes x [R, kv_heads, width] (f32 or bf16), rounded, to the rows' places.
-void store_kv(const Context& context, const PagedRows& rows, const tensor::ConstTensor& x,
-              const KvPages& pages);
-
 // Positions [0, end) of every sequence out of pages of one head, side by side: sequence s has rows
 // [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type. Labels are the step's
-// rows' own, and go to the sequences' rows; both null: to nobody.
+// rows' own, and go to the sequences' rows; both null: to no row.
 struct GatheredRows {
   const std::int32_t* begin = nullptr;  // [S + 1]
   tensor::Tensor out;
@@ -65,8 +61,8 @@ struct PreparedRope {
   bool interleaved = false;
 };
 inline constexpr std::size_t most_prepared_heads = 3;
-// All projections of a layer, at least one of them stored, with the bits of rms_norm, rope and
-// store_kv one after the other; as kernels take it.
+// Projections of a layer, with the bits of each stage by itself; as kernels take it. Rows of other
+// sequences than these are not stored.
 class HeadsCall {
  public:
   HeadsCall(const Context& context, const PagedRows& rows, const PreparedRope& rope,
@@ -83,12 +79,13 @@ class HeadsCall {
 };
 void prepare_heads(const Context& context, const HeadsCall& call);
 
-// Latent attention's rows on their way to pages and to attention, with the bits of rms_norm, rope,
-// store_kv and round_to one after the other: of kv [R, latent + dims] (f32) the latent is normed,
-// the last dims columns are turned, and both are stored; so are those columns of each head of q [R,
-// heads, width] (f32) turned, of which the columns from width - out.dim(2) on go to out [R, heads,
-// at least dims], rounded where its type is narrower. Only `count` rows from first_row on: those of
-// `rows` and what stands behind them. What kv held is lost, and what q's turned columns held.
+// Latent attention's rows on their way to pages and to attention, with the bits of a norm, a
+// rotation, a store and a rounding one after the other: of kv [R, latent + dims] (f32) the latent
+// is normed, the last dims columns are turned, and both are stored; so are those columns of each
+// head of q [R, heads, width] (f32) turned, of which the columns from width - out.dim(2) on go to
+// out [R, heads, at least dims], rounded where its type is narrower. Only `count` rows from
+// first_row on: those of `rows` and what stands behind them. What kv held is lost, and what q's
+// turned columns held.
 struct LatentRows {
   std::int64_t first_row = 0;
   std::int64_t count = 0;
@@ -107,10 +104,16 @@ struct AttentionOptions {
   kernels::AttentionScratch scratch{};
 };
 
-// The type to which attention() would round queries of float32 before anything else: where they are
-// made, they lose nothing by it.
-DType query_type(const Context& context, const PagedRows& rows, const ConstKvPages& k,
-                 const ConstKvPages& v);
+// The type to which attention() would round queries of float32 before anything else, of pages that
+// lie as a step's do: where they are made, they lose nothing by it.
+struct PagedWidths {
+  std::int64_t page_tokens = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t keys = 0;
+  std::int64_t values = 0;
+  bool values_in_keys = false;
+};
+DType query_type(const Context& context, DType pages, const PagedWidths& widths);
 
 // Causal attention: q is [R, heads, dk], out is [R, heads, dv]; both f32 or bf16. The rows' own
 // keys and values are in their pages already. v may be a part of k (MLA's latent). Softmax and sums

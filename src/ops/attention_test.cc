@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
 
 namespace motley::ops {
@@ -34,7 +34,19 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
                        .block_table = view(table, {2, 2})};
   std::vector<float> x;
   for (int i = 0; i < 15; ++i) x.push_back(static_cast<float>(i % 7) * 0.3F - 0.8F);
-  store_kv(context, rows, view(x, {5, 1, width}), k);
+  const kernels::Heads stored{
+      .heads = 1,
+      .width = width,
+      .x = x.data(),
+      .x_stride = width,
+      .pages = {.data = pages.data(), .page_stride = 2 * width, .token_stride = width}};
+  context.kernels->prepare_heads(
+      {.rows = 5,
+       .all = &stored,
+       .count = 1,
+       .sequences = {.count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()},
+       .table = {.pages = table.data(), .stride = 2, .page_tokens = 2}},
+      context.stream);
   for (std::size_t i = 0; i < width; ++i) {
     EXPECT_EQ(pages[18 + i], x[i]) << "position 0 of sequence 0 is in page 3";
     EXPECT_EQ(pages[i], x[6 + i]) << "position 2 of sequence 0 is in page 0";

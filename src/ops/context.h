@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/stream_handle.h"
+#include "base/system/stream_handle.h"
 
 namespace motley::tensor {
 class Arena;

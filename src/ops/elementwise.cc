@@ -26,26 +26,31 @@ void add(const Context& context, const tensor::ConstTensor& a, const tensor::Con
                        context.stream);
 }
 
-void add_scaled(const Context& context, const tensor::ConstTensor& x,
-                const tensor::ConstTensor& scale, const AddScaledOptions& options,
-                const tensor::Tensor& y) {
+kernels::AddScaled add_scaled_call(const Context& context, const tensor::ConstTensor& x,
+                                   const tensor::ConstTensor& scale,
+                                   const AddScaledOptions& options, const tensor::Tensor& y) {
   check_context(context);
   check_activation(x, 2);
   check_float32(y, 2);
   check_float32(scale, scale.shape().rank());
   MOTLEY_CHECK(x.shape() == y.shape(), "tensors of one shape");
   MOTLEY_CHECK(scale.dim(0) == y.dim(0) && scale.elements() == y.dim(0), "one scale a row");
-  context.kernels->add_scaled({.rows = y.dim(0),
-                               .width = y.dim(1),
-                               .x = x.bytes(),
-                               .x_type = x.dtype(),
-                               .x_stride = x.stride(0),
-                               .scale = scale.data<float>(),
-                               .scale_stride = scale.stride(0),
-                               .sigmoid = options.sigmoid,
-                               .y = y.data<float>(),
-                               .y_stride = y.stride(0)},
-                              context.stream);
+  return {.rows = y.dim(0),
+          .width = y.dim(1),
+          .x = x.bytes(),
+          .x_type = x.dtype(),
+          .x_stride = x.stride(0),
+          .scale = scale.data<float>(),
+          .scale_stride = scale.stride(0),
+          .sigmoid = options.sigmoid,
+          .y = y.data<float>(),
+          .y_stride = y.stride(0)};
+}
+
+void add_scaled(const Context& context, const tensor::ConstTensor& x,
+                const tensor::ConstTensor& scale, const AddScaledOptions& options,
+                const tensor::Tensor& y) {
+  context.kernels->add_scaled(add_scaled_call(context, x, scale, options, y), context.stream);
 }
 
 void round_to(const Context& context, const tensor::ConstTensor& x, const RoundOptions& options,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/elementary.h"
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
@@ -17,6 +18,10 @@ struct AddScaledOptions {
 void add_scaled(const Context& context, const tensor::ConstTensor& x,
                 const tensor::ConstTensor& scale, const AddScaledOptions& options,
                 const tensor::Tensor& y);
+// What add_scaled() gives the kernel.
+kernels::AddScaled add_scaled_call(const Context& context, const tensor::ConstTensor& x,
+                                   const tensor::ConstTensor& scale,
+                                   const AddScaledOptions& options, const tensor::Tensor& y);
 
 // out = clamp(factor * x + bias, -limit, limit), rounded once to out's type.
 struct RoundOptions {

@@ -65,32 +65,14 @@ void linear(const Context& context, const tensor::ConstTensor& x, const quant::W
   context.kernels->linear(linear_call(context, x, {&weight, acc}), context.stream);
 }
 
-namespace {
-
-using Calls = std::array<kernels::Linear, most_products>;
-kernels::Linears calls_of(const Context& context, const tensor::ConstTensor& x,
-                          std::span<const Product> products, const kernels::Ahead& ahead,
-                          Calls& all) {
-  MOTLEY_CHECK(products.size() <= most_products, "as many products as a call takes");
-  for (std::size_t i = 0; i < products.size(); ++i) all[i] = linear_call(context, x, products[i]);
-  return {.all = all.data(), .count = static_cast<std::int64_t>(products.size()), .ahead = ahead};
-}
-
-}  // namespace
-
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products, const kernels::Ahead& ahead) {
-  Calls all;
-  context.kernels->linears(calls_of(context, x, products, ahead, all), context.stream);
-}
-
-void norm_and_linears(const Context& context, const kernels::AddAndNorm& rows,
-                      const tensor::ConstTensor& x, std::span<const Product> products,
-                      const kernels::Ahead& ahead) {
-  MOTLEY_CHECK(rows.norm.out == x.bytes(), "products of the normed rows");
-  Calls all;
-  context.kernels->norm_and_linears(
-      {.rows = rows, .products = calls_of(context, x, products, ahead, all)}, context.stream);
+  MOTLEY_CHECK(products.size() <= most_products, "as many products as a call takes");
+  std::array<kernels::Linear, most_products> all;
+  for (std::size_t i = 0; i < products.size(); ++i) all[i] = linear_call(context, x, products[i]);
+  context.kernels->linears(
+      {.all = all.data(), .count = static_cast<std::int64_t>(products.size()), .ahead = ahead},
+      context.stream);
 }
 
 namespace {

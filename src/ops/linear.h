@@ -24,10 +24,6 @@ inline constexpr std::size_t most_products = 4;
 // `ahead`: what a later call reads.
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products, const kernels::Ahead& ahead = {});
-// Behind the sum and its norm that make x (ops::add_and_norm_call).
-void norm_and_linears(const Context& context, const kernels::AddAndNorm& rows,
-                      const tensor::ConstTensor& x, std::span<const Product> products,
-                      const kernels::Ahead& ahead = {});
 
 // Such a call, checked and not made: for one that does more at once.
 kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,

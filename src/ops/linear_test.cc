@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "base/number_types.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::ops {
 namespace {

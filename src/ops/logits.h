@@ -6,7 +6,7 @@
 namespace motley::ops {
 
 // out[r][i] = log_softmax(logits[r])[ids[r][i]]: logits is [R, V] in f32, ids (i32, inside the
-// vocabulary) and out (f32) are [R, n].
+// vocabulary) and out (f32) are [R, n]. NaN for all of a row whose logits have overflowed.
 void log_probabilities(const Context& context, const tensor::ConstTensor& logits,
                        const tensor::ConstTensor& ids, const tensor::Tensor& out);
 

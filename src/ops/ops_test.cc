@@ -1,4 +1,4 @@
-// What each call hands to its kernel: kernels themselves are tested in their own room.
+// What each call hands to its kernel: kernels themselves are tested in their own module.
 
 #include <cmath>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
 #include "ops/activation.h"
 #include "ops/combine.h"

@@ -115,25 +115,4 @@ void rope_table(const Context& context, const tensor::ConstTensor& inverse_frequ
                               context.stream);
 }
 
-void rope(const Context& context, const tensor::ConstTensor& cos_sin, bool interleaved,
-          std::int64_t first, const tensor::Tensor& x) {
-  check_context(context);
-  check_float32(cos_sin, 2);
-  check_activation(x, 3);
-  MOTLEY_CHECK(cos_sin.is_contiguous() && cos_sin.dim(0) == x.dim(0), "a row of angles for each");
-  MOTLEY_CHECK(cos_sin.dim(1) % 2 == 0 && first >= 0 && first + cos_sin.dim(1) <= x.dim(2),
-               "turned elements inside the head");
-  const tensor::Tensor turned = x.slice(2, first, first + cos_sin.dim(1));
-  context.kernels->rope({.rows = x.dim(0),
-                         .heads = x.dim(1),
-                         .pairs = cos_sin.dim(1) / 2,
-                         .interleaved = interleaved,
-                         .x = turned.bytes(),
-                         .x_type = x.dtype(),
-                         .x_stride = x.stride(0),
-                         .x_head_stride = x.stride(1),
-                         .cos_sin = cos_sin.data<float>()},
-                        context.stream);
-}
-
 }  // namespace motley::ops

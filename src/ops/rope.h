@@ -53,9 +53,4 @@ void rope_table(const Context& context, const tensor::ConstTensor& inverse_frequ
                 float attention_factor, const std::int32_t* positions,
                 const tensor::Tensor& cos_sin);
 
-// Turns elements [first, first + dims) of every head of x [R, heads, head_dim] (f32 or bf16) in
-// place; dims is cos_sin's width. float32 throughout, rounded once at the end.
-void rope(const Context& context, const tensor::ConstTensor& cos_sin, bool interleaved,
-          std::int64_t first, const tensor::Tensor& x);
-
 }  // namespace motley::ops

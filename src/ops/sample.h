@@ -19,9 +19,9 @@ struct SampleTables {
 };
 
 struct SampleAnswers {
-  std::int32_t* ids = nullptr;                // [R]; -1 where every token is ruled out
-  float* log_probabilities = nullptr;         // [R], written where a choice asks
-  tensor::Tensor top_ids = {};                // [R, most tops], i32
+  std::int32_t* ids = nullptr;         // [R]; or what kernels/sampling.h has where there is none
+  float* log_probabilities = nullptr;  // [R], written where a choice asks
+  tensor::Tensor top_ids = {};         // [R, most tops], i32
   tensor::Tensor top_log_probabilities = {};  // [R, most tops], f32
 };
 

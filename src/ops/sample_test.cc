@@ -8,7 +8,7 @@
 
 #include "kernels/elementary.h"
 #include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::ops {
 namespace {

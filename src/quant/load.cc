@@ -11,7 +11,7 @@ namespace {
 
 using tensor::ConstTensor;
 
-// What a weight is made of, and what is said where its parts don't fit.
+// What a weight is made of, and the error where its parts don't fit.
 class Loader {
  public:
   Loader(const Config& config, Lookup lookup, std::string_view module, TrueSize size,

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::quant {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "quant/weight.h"
-#include "tensor/device.h"
-#include "tensor/staging.h"
+#include "tensor/device/device.h"
+#include "tensor/device/staging.h"
 
 namespace motley::quant {
 

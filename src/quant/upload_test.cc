@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tensor/convert.h"
-#include "tensor/cpu_device.h"
-#include "tensor/scripted_device.h"
+#include "tensor/device/cpu_device.h"
+#include "tensor/device/scripted_device.h"
 
 // Uploads to a device that copies late and in pieces.
 namespace motley::quant {

@@ -39,9 +39,9 @@ std::string to_string(const Format& format);
 class Weight {
  public:
   Weight() = default;
-  // A plain matrix [out, in] that somebody else keeps.
+  // A plain matrix [out, in] that the caller keeps.
   static Weight borrow(const tensor::ConstTensor& matrix);
-  // Data and float32 scales in the layout of kernels/weight_view.h. Data that somebody else keeps
+  // Data and float32 scales in the layout of kernels/weight_view.h. Data that the caller keeps
   // is used in place; what is owned comes in buffers.
   static Weight borrow(const Format& format, TrueSize size, const std::byte* data,
                        tensor::Buffer scales);

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::quant {
 namespace {

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "model/step.h"
 #include "tensor/buffer.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 namespace motley::runner {
 
@@ -16,7 +15,7 @@ namespace motley::runner {
 // page of every layer; what a page holds is the model's business.
 class KvMemory {
  public:
-  static constexpr std::int64_t page_tokens = 16;
+  static constexpr std::int64_t page_tokens = model::page_tokens;
 
   KvMemory() = default;  // without pages
   static Result<KvMemory> create(tensor::Allocator& allocator,

@@ -22,6 +22,14 @@ std::int64_t graph_rows(std::int64_t rows) {
   return (rows + unit - 1) / unit * unit;
 }
 
+// Of float32 tensors of these widths in an arena.
+std::size_t state_bytes(std::int64_t rows, std::initializer_list<std::int64_t> widths) {
+  std::size_t bytes = 0;
+  for (const std::int64_t width : widths)
+    bytes += static_cast<std::size_t>(rows * width) * sizeof(float) + tensor::Allocator::alignment;
+  return bytes;
+}
+
 moe::DeltaLimits delta_limits(const Runner::Options& options) {
   if (options.adapters == nullptr) return {};
   return {.labels = static_cast<int>(options.max_sequences),
@@ -48,8 +56,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                    .deltas = limits}));
   const model::Config& config = model.config();
   const std::size_t bytes =
-      model::scratch_bytes(options.max_rows, {config.hidden, config.hidden}) +
-      model::scratch_bytes(options.logit_rows, {config.hidden, config.hidden, config.vocabulary});
+      state_bytes(options.max_rows, {config.hidden, config.hidden}) +
+      state_bytes(options.logit_rows, {config.hidden, config.hidden, config.vocabulary});
   MOTLEY_TRY(tensor::Buffer memory, device.allocate(bytes));
   std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(layout),
                                             std::move(workspace), std::move(memory)));
@@ -109,7 +117,7 @@ Result<void> Runner::takes(const lora::Mix& mix) const {
   return mix_limits_ ? moe::fits(mix, *mix_limits_) : Result<void>();
 }
 
-Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
+Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
   for (const Chunk& chunk : chunks)
     MOTLEY_CHECK(takes(chunk.mix).ok(), "mixes of adapters that steps have room for");
   layout_.build(chunks);
@@ -133,9 +141,14 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   if (padded) layout_.pad_to(graph_rows(layout_.rows()));
   MOTLEY_TRY_VOID(layout_.upload(*stream_));
   arena_.rewind(0);
+  return LaidOut{.padded = padded, .key = key};
+}
+
+Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
+  MOTLEY_TRY(const LaidOut laid_out, lay_out(chunks));
   const auto queue_step = [&]() -> Result<void> {
-    if (padded) {
-      MOTLEY_TRY(const Tensor logits, decode(key));
+    if (laid_out.padded) {
+      MOTLEY_TRY(const Tensor logits, decode(laid_out.key));
       const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
       return sink(logits.slice(0, 0, used), layout_.logit_rows());
     }
@@ -147,7 +160,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   // Between steps nothing is pinned on the runner's account.
   layout_.clear();
   if (!queued.ok() || !on_gpu()) return queued;
-  MOTLEY_TRY_VOID(kernels::cuda_launches());
+  MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
   if (!missed_ || !options_.capture_in_steps) return {};
   return capture(*missed_, foreseen());
 }
@@ -167,7 +180,7 @@ Result<void> Runner::warm_up() {
     MOTLEY_TRY_VOID(layout_.upload(*stream_));
     arena_.rewind(0);
     queue_decode(take_decode_memory());
-    MOTLEY_TRY_VOID(kernels::cuda_launches());
+    MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
     MOTLEY_TRY_VOID(capture({.rows = graph_rows(rows)}, {}));
   }
   if (table_ != nullptr) {
@@ -248,6 +261,43 @@ model::HiddenStates Runner::take_states(std::int64_t rows) {
   return {.sum = take(), .addend = take()};
 }
 
+void Runner::trace_other(std::string_view name, FunctionRef<void()> work) {
+  model::TracedLaunch traced{.ops = {name}};
+  kernels::log_cuda_launches(model_->kernels(), &traced.kernels);
+  work();
+  kernels::log_cuda_launches(model_->kernels(), nullptr);
+  workspace_.trace->push_back(std::move(traced));
+}
+
+Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
+  MOTLEY_TRY(const LaidOut laid_out, lay_out(chunks));
+  const auto queue_step = [&]() -> Result<void> {
+    if (laid_out.padded) {
+      queue_decode(take_decode_memory());
+    } else {
+      const model::HiddenStates hidden = take_states(layout_.rows());
+      queue_forward(hidden);
+      MOTLEY_TRY_VOID(emit_logits(
+          hidden, [](const Tensor&, std::span<const LogitRow>) { return Result<void>(); }));
+    }
+    return kernels::cuda_launches(model_->kernels());
+  };
+  Trace trace;
+  workspace_.trace = &trace.launches;
+  auto queued = Result<void>();
+  if (on_gpu()) {
+    auto graph = stream_->capture(queue_step);
+    if (graph.ok()) trace.captured = (*graph)->work_count();
+    if (!graph.ok()) queued = std::move(graph).error();
+  } else {
+    queued = queue_step();
+  }
+  workspace_.trace = nullptr;
+  layout_.clear();
+  if (!queued.ok()) return std::move(queued).error();
+  return trace;
+}
+
 void Runner::queue_forward(const model::HiddenStates& hidden) {
   const model::Batch batch{.count = layout_.rows(),
                            .tokens = layout_.tokens(),
@@ -255,7 +305,7 @@ void Runner::queue_forward(const model::HiddenStates& hidden) {
                                     .seq_begin = layout_.seq_begin(),
                                     .positions = layout_.positions(),
                                     .block_table = layout_.block_table(),
-                                    .most_rows = layout_.most_rows(),
+                                    .most_rows = layout_.max_rows(),
                                     .least_rows = layout_.least_rows(),
                                     .most_positions = options_.max_tokens},
                            .pages = kv_.layers(),
@@ -308,7 +358,7 @@ Result<void> Runner::capture(const GraphKey& key, const lora::SiteSet& sites) {
   const DecodeMemory memory = take_decode_memory();
   MOTLEY_TRY(captured.graph, stream_->capture([&]() -> Result<void> {
     queue_decode(memory);
-    return kernels::cuda_launches();
+    return kernels::cuda_launches(model_->kernels());
   }));
   graphs_[key] = std::move(captured);
   if (missed_ == key) missed_.reset();
@@ -326,8 +376,11 @@ Result<void> Runner::emit_logits(const model::HiddenStates& hidden, LogitsSink s
     const std::size_t mark = arena_.mark();
     const model::HiddenStates gathered = take_states(rows);
     const Tensor logits = arena_.allocate(DType::f32, {rows, config.vocabulary}).value();
-    ops::embed(context(), hidden.sum, layout_.places() + begin, gathered.sum);
-    ops::embed(context(), hidden.addend, layout_.places() + begin, gathered.addend);
+    const auto gather = [&] {
+      ops::embed(context(), hidden.sum, layout_.places() + begin, gathered.sum);
+      ops::embed(context(), hidden.addend, layout_.places() + begin, gathered.addend);
+    };
+    workspace_.trace == nullptr ? gather() : trace_other("gather_rows", gather);
     model_->logits(gathered, mixes(layout_.logit_labels() + begin), workspace_, stream_->handle(),
                    logits);
     MOTLEY_TRY_VOID(sink(logits, wanted.subspan(begin, count)));

@@ -7,16 +7,18 @@
 #include <span>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "lora/pool.h"
-#include "lora/step_table.h"
+#include "base/system/clock.h"
+#include "kernels/elementary.h"
+#include "lora/apply/step_table.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "moe/backend.h"
 #include "runner/kv_memory.h"
 #include "runner/step_layout.h"
-#include "tensor/device.h"
+#include "tensor/arena.h"
+#include "tensor/device/device.h"
 
 namespace motley::runner {
 
@@ -65,7 +67,8 @@ class Runner {
   tensor::Stream& stream() { return *stream_; }
   // For calls of sinks on their logits.
   ops::Context context() const {
-    return {.kernels = &model_->kernels(), .stream = stream_->handle()};
+    const kernels::ElementaryTable& kernels = model_->kernels();
+    return {.kernels = &kernels, .stream = kernels.on(stream_->handle())};
   }
 
   // Whether steps have room for a mix: to be asked before it is in a chunk. The error names the
@@ -78,6 +81,13 @@ class Runner {
   // No page that a chunk writes stands in another's list. Logits reach the sink in order of rows.
   // An error is the sink's, or the device's end.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
+
+  // What a step launches, in order. On a GPU it is captured, and nothing runs.
+  struct Trace {
+    std::vector<model::TracedLaunch> launches;
+    std::int64_t captured = 0;  // on a GPU: kernels, copies and fills of the captured step
+  };
+  Result<Trace> trace(std::span<const Chunk> chunks);
 
   // Captures every size that steps of single tokens have, without adapters and with adapters at any
   // site, so that none is captured while a request waits. Does nothing where steps are not
@@ -130,6 +140,14 @@ class Runner {
   Runner(const model::Model& model, tensor::Device& device, const Options& options,
          StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
 
+  // How a step of some chunks is laid out.
+  struct LaidOut {
+    bool padded = false;  // to a graph's size
+    std::optional<GraphKey> key;
+  };
+  Result<LaidOut> lay_out(std::span<const Chunk> chunks);
+  // What is no op of the model.
+  void trace_other(std::string_view name, FunctionRef<void()> work);
   bool on_gpu() const { return device_->id().kind == tensor::DeviceKind::cuda; }
   lora::RowMixes mixes(const std::int32_t* labels) const;
   // Where all else of the runner stands.

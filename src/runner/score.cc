@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "base/cat.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "ops/logits.h"
 
 namespace motley::runner {
@@ -18,6 +19,13 @@ struct Running {
   std::int64_t length = 0;  // tokens that have been computed
   std::int64_t taken = 0;   // tokens that the step at hand takes
 };
+
+std::string scored_with(const ScoreLine& line) {
+  if (line.adapters.empty()) return "base";
+  std::vector<std::string> names;
+  for (const ScaledAdapter& adapter : line.adapters) names.push_back(adapter.name);
+  return join(names, " + ");
+}
 
 class Scorer {
  public:
@@ -141,6 +149,7 @@ class Scorer {
       const auto [line, begin] = begins_[rows[i].chunk];
       const std::size_t token = begin + rows[i].token;
       ScoreResult& result = results_[line];
+      if (std::isnan(on_host.target_logprobs.data<float>()[i])) return not_finite(line);
       if (token + 1 < result.token_logprobs.size())
         result.token_logprobs[token + 1] = on_host.target_logprobs.data<float>()[i];
       std::copy_n(on_host.top_ids.data<std::int32_t>() + i * top, top,
@@ -149,6 +158,16 @@ class Scorer {
                   result.top_logprobs.begin() + static_cast<std::ptrdiff_t>(token * top));
     }
     return {};
+  }
+
+  Error not_finite(std::size_t line) const {
+    const bool base = lines_[line].adapters.empty();
+    return {ErrorCode::not_finite,
+            base ? "the model's logits are not finite"
+                 : cat("the logits of ", quote(scored_with(lines_[line])), " are not finite"),
+            cat("line ", line + 1),
+            base ? "check its files, or score with --compute f32"
+                 : "the adapter's numbers overflow: use another, or a smaller scale"};
   }
 
   struct Scores {
@@ -177,13 +196,6 @@ class Scorer {
   tensor::Buffer device_;
   tensor::Buffer host_;
 };
-
-std::string scored_with(const ScoreLine& line) {
-  if (line.adapters.empty()) return "base";
-  std::vector<std::string> names;
-  for (const ScaledAdapter& adapter : line.adapters) names.push_back(adapter.name);
-  return join(names, " + ");
-}
 
 }  // namespace
 

@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "lora/pool.h"
+#include "lora/pages/pool.h"
 #include "runner/runner.h"
 #include "runner/score_input.h"
 

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 
 namespace motley::runner {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 namespace motley::runner {
@@ -26,7 +26,7 @@ struct ScaledAdapter {
 struct ScoreLine {
   std::vector<std::int32_t> tokens;
   std::vector<ScaledAdapter> adapters;
-  // How the line said it, for the output: null, a name, or a list.
+  // As the line has it, for the output: null, a name, or a list.
   json::Value adapter_field;
   bool several = false;
   // A reference to compare with, entry i for token i; the first is null.

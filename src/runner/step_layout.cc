@@ -1,7 +1,6 @@
 #include "runner/step_layout.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "plan/plan.h"
@@ -11,7 +10,7 @@ namespace {
 
 constexpr int uploads_ahead = 4;
 // Of more places than that, all between the first and the last is copied at once.
-constexpr std::size_t most_copies = 8;
+constexpr std::size_t max_copies = 8;
 
 // What attention in expanded form saves of a sequence's time, in units of one row's attention to
 // one position: in absorbed form rows pay for every position more than they would, and for their
@@ -40,8 +39,8 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
   mixes_.reserve(rows);
   logit_rows_.reserve(rows);
   seq_begin_.reserve(sequences + 1);
-  constexpr std::size_t most_parts = 3;
-  parts_.reserve(most_parts);
+  constexpr std::size_t max_parts = 3;
+  parts_.reserve(max_parts);
   expanded_begin_.reserve(sequences + 1);
   block_table_.assign(sequences * static_cast<std::size_t>(table_width_), -1);
   changes_.reserve(sequences);
@@ -67,7 +66,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
   places_.clear();
   seq_begin_.assign(1, 0);
   changes_.clear();
-  most_rows_ = 0;
+  max_rows_ = 0;
   least_rows_ = chunks.empty() ? 0 : limits_.rows;
   decodes_ = true;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -79,7 +78,7 @@ void StepLayout::build(std::span<const Chunk> chunks) {
     MOTLEY_CHECK(pages <= static_cast<std::int64_t>(chunk.pages.size()),
                  "pages for all tokens of a chunk's sequence");
     set_pages(c, chunk.pages.first(static_cast<std::size_t>(pages)));
-    most_rows_ = std::max(most_rows_, count);
+    max_rows_ = std::max(max_rows_, count);
     least_rows_ = std::min(least_rows_, count);
     decodes_ = decodes_ && count == 1 && chunk.logits != LogitsOf::none;
     for (std::size_t t = 0; t < chunk.tokens.size(); ++t) {
@@ -187,7 +186,7 @@ void StepLayout::pad_to(std::int64_t rows) {
   tokens_.resize(count, 0);
   positions_.resize(count, 0);
   labels_.resize(count, plan::no_label);
-  most_rows_ = 1;
+  max_rows_ = 1;
   least_rows_ = 0;
 }
 
@@ -201,7 +200,7 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
   std::ranges::copy(logit_labels_, to + 4 * limits_.rows);
   std::ranges::copy(seq_begin_, to + 5 * limits_.rows);
   std::ranges::copy(expanded_begin_, to + 5 * limits_.rows + limits_.sequences + 1);
-  if (changes_.size() > most_copies)
+  if (changes_.size() > max_copies)
     changes_.assign(1, {.begin = changes_.front().begin, .end = changes_.back().end});
   for (const Range& range : changes_) {
     const std::size_t at = static_cast<std::size_t>(table_at()) + range.begin;

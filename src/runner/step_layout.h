@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/result.h"
-#include "lora/batch.h"
+#include "lora/apply/batch.h"
 #include "model/step.h"
 #include "runner/kv_memory.h"
-#include "tensor/device.h"
-#include "tensor/staging.h"
+#include "tensor/device/device.h"
+#include "tensor/device/staging.h"
 
 namespace motley::runner {
 
@@ -56,7 +56,7 @@ class StepLayout {
 
   std::int64_t rows() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t sequences() const { return static_cast<std::int64_t>(seq_begin_.size()) - 1; }
-  std::int64_t most_rows() const { return most_rows_; }
+  std::int64_t max_rows() const { return max_rows_; }
   std::int64_t least_rows() const { return least_rows_; }
   // Empty where no sequence is in expanded form.
   std::span<const model::StepPart> parts() const { return parts_; }
@@ -118,7 +118,7 @@ class StepLayout {
   std::vector<LogitRow> logit_rows_;
   std::vector<std::int32_t> places_;
   std::vector<std::int32_t> logit_labels_;
-  std::int64_t most_rows_ = 0;  // of a sequence
+  std::int64_t max_rows_ = 0;  // of a sequence
   std::int64_t least_rows_ = 0;
   bool decodes_ = false;
 };

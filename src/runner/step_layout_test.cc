@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tensor/cpu_device.h"
+#include "tensor/device/cpu_device.h"
 
 namespace motley::runner {
 namespace {

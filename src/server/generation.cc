@@ -1,9 +1,11 @@
 #include "server/generation.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/cat.h"
-#include "server/api/api_error.h"
+#include "base/units.h"
 #include "server/mailbox.h"
 
 namespace motley::server {
@@ -23,20 +25,35 @@ Error as_clients_see(const Error& error, std::string_view grammar_field) {
   return error;
 }
 
+// Events are sent once they are so many, though more are at hand.
+constexpr std::size_t max_events_bytes = std::size_t{256} << 10;
+// A share grows by so much at least.
+constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
+
 // The engine's part of an HTTP request: one request of the engine's for each prompt.
 class Generation {
  public:
-  Generation(Exchange& exchange, Backend& backend, GenerationPlan& plan, Transcript transcript)
+  Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
+             Transcript transcript, RequestBudget::Share& share)
       : exchange_(exchange),
-        backend_(backend),
+        engine_(engine),
         plan_(plan),
         transcript_(std::move(transcript)),
+        share_(share),
         mailbox_(std::make_shared<Mailbox>(exchange.executor())) {}
+  ~Generation() {
+    exchange_.on_gone(nullptr);
+    mailbox_->limit_backlog(0, nullptr);
+    // Memory has ended on the way.
+    if (!transcript_.done()) cancel_all();
+  }
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
 
   asio::awaitable<void> run() {
     if (const Result<void> submitted = submit(); !submitted.ok()) {
       cancel_all();
-      co_await exchange_.send(error_response(submitted.error()));
+      co_await exchange_.send(written(submitted.error()));
       co_return;
     }
     exchange_.on_gone([this] {
@@ -47,13 +64,13 @@ class Generation {
       co_await stream();
     else
       co_await collect();
-    exchange_.on_gone(nullptr);
   }
 
  private:
   Result<void> submit() {
+    ids_.reserve(plan_.requests.size());
     for (std::size_t i = 0; i < plan_.requests.size(); ++i) {
-      auto id = backend_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
+      auto id = engine_.submit(std::move(plan_.requests[i]), mailbox_->sink_for(i));
       if (!id.ok()) return as_clients_see(id.error(), {});
       ids_.push_back(*id);
     }
@@ -61,59 +78,131 @@ class Generation {
   }
 
   void cancel_all() {
-    for (const engine::RequestId id : ids_) backend_.cancel(id);
+    if (std::exchange(cancelled_, true)) return;
+    for (const engine::RequestId id : ids_) engine_.cancel(id);
   }
 
   void cancel_stopped() {
     for (const auto& [prompt, choice] : transcript_.take_stopped())
-      backend_.cancel(ids_[prompt], choice);
+      engine_.cancel(ids_[prompt], choice);
+  }
+
+  // Ends the request for a reason of ours.
+  void cut(Error why) {
+    if (cut_) return;
+    cut_ = std::move(why);
+    cancel_all();
+  }
+
+  HttpResponse written(const Error& error) const {
+    return plan_.write_error(error, exchange_.request().id);
+  }
+
+  bool goes_on() const { return !transcript_.done() && !exchange_.gone() && !cut_; }
+
+  std::optional<Error> failure() const {
+    if (cut_) return cut_;
+    if (transcript_.failure()) return as_clients_see(*transcript_.failure(), plan_.grammar_field);
+    return std::nullopt;
+  }
+
+  // What is kept of the answer beyond what was charged is charged as it comes.
+  void charge_kept() {
+    const std::size_t kept = plan_.reply->kept_bytes();
+    if (kept <= charged_) return;
+    const std::size_t more = std::max(kept - charged_, share_step_bytes);
+    if (const auto fits = check_kept(more); !fits.ok()) return cut(fits.error());
+    charged_ += more;
+  }
+
+  Result<void> check_kept(std::size_t more) {
+    const std::size_t bytes = share_.bytes() + more;
+    if (bytes > plan_.max_memory_bytes)
+      return Error(ErrorCode::too_long,
+                   cat("the answer has grown to ", format_bytes(bytes), ", and a request may take ",
+                       format_bytes(plan_.max_memory_bytes)),
+                   "", "stream it, or set max_tokens");
+    const RequestBudget::Refusal refusal = share_.grow(more);
+    if (refusal != RequestBudget::Refusal::none)
+      return Error(ErrorCode::busy,
+                   refusal == RequestBudget::Refusal::all
+                       ? "the memory for requests is used up"
+                       : "the memory for requests from one address is used up",
+                   "", "try again later, stream the answer, or set max_tokens");
+    return {};
+  }
+
+  asio::awaitable<std::vector<EngineNews>> next_news() {
+    Result<std::vector<EngineNews>> arrived = co_await mailbox_->next();
+    if (arrived.ok()) co_return *std::move(arrived);
+    cancel_all();
+    transcript_.fail(std::move(arrived).error());
+    co_return std::vector<EngineNews>();
   }
 
   asio::awaitable<void> collect() {
-    while (!transcript_.done() && !exchange_.gone()) {
-      std::vector<EngineNews> arrived = co_await mailbox_->next();
-      for (EngineNews& news : arrived) {
-        if (const auto update = transcript_.take(std::move(news))) plan_.reply->keep(*update);
+    while (goes_on()) {
+      std::vector<EngineNews> arrived = co_await next_news();
+      for (EngineNews& each : arrived) {
+        if (const auto update = transcript_.take(std::move(each))) plan_.reply->keep(*update);
       }
       cancel_stopped();
+      charge_kept();
     }
     if (exchange_.gone()) co_return;
-    if (transcript_.failure())
-      co_await exchange_.send(
-          error_response(as_clients_see(*transcript_.failure(), plan_.grammar_field)));
+    if (const auto why = failure())
+      co_await exchange_.send(written(*why));
     else
-      co_await exchange_.send(json_response(plan_.reply->whole(transcript_)));
+      co_await send_body();
+  }
+
+  asio::awaitable<void> send_body() {
+    PieceSource next = [this] { return plan_.reply->next_piece(transcript_); };
+    return exchange_.send_pieces(json_response({}), std::move(next));
   }
 
   asio::awaitable<void> stream() {
-    bool begun = false;
-    while (!transcript_.done() && !exchange_.gone()) {
+    mailbox_->limit_backlog(exchange_.max_backlog_bytes(), [this] {
+      exchange_.cut("takes its stream slower than the engine makes it");
+    });
+    while (goes_on()) {
       std::string events;
-      std::vector<EngineNews> arrived = co_await mailbox_->next();
-      for (EngineNews& news : arrived) {
-        if (const auto update = transcript_.take(std::move(news)))
-          events += plan_.reply->events(*update, transcript_);
+      std::vector<EngineNews> arrived = co_await next_news();
+      for (EngineNews& each : arrived) {
+        const auto update = transcript_.take(std::move(each));
+        if (!update) continue;
+        std::string more = plan_.reply->events(*update, transcript_);
+        if (more.empty()) more = plan_.reply->more_events(transcript_);
+        for (; !more.empty(); more = plan_.reply->more_events(transcript_)) {
+          events += more;
+          if (events.size() <= max_events_bytes) continue;
+          co_await say(std::move(events));
+          events.clear();
+        }
       }
       cancel_stopped();
-      if (events.empty()) continue;
-      if (!begun) co_await begin();
-      begun = true;
-      co_await exchange_.write(std::move(events));
+      charge_kept();
+      if (!events.empty()) co_await say(std::move(events));
     }
     if (exchange_.gone()) co_return;
-    if (transcript_.failure() && !begun) {
-      co_await exchange_.send(
-          error_response(as_clients_see(*transcript_.failure(), plan_.grammar_field)));
+    const auto why = failure();
+    if (why && !begun_) {
+      co_await exchange_.send(written(*why));
       co_return;
     }
-    if (!begun) co_await begin();
-    if (transcript_.failure())
-      co_await exchange_.write(
-          cat("data: ", error_body(as_clients_see(*transcript_.failure(), plan_.grammar_field)),
-              "\n\n"));
-    else
-      co_await exchange_.write(plan_.reply->last_events(transcript_));
+    // Named, because g++ 12 destroys temporaries of a conditional inside co_await twice.
+    std::string last = plan_.reply->last_events(transcript_);
+    if (why) last = plan_.reply->failure_events(*why);
+    while (!last.empty() && !exchange_.gone()) {
+      co_await say(std::move(last));
+      last = plan_.reply->more_events(transcript_);
+    }
     co_await exchange_.end_stream();
+  }
+
+  asio::awaitable<void> say(std::string events) {
+    if (!std::exchange(begun_, true)) co_await begin();
+    co_await exchange_.write(std::move(events));
   }
 
   asio::awaitable<void> begin() {
@@ -123,22 +212,28 @@ class Generation {
   }
 
   Exchange& exchange_;
-  Backend& backend_;
+  engine::Engine& engine_;
   GenerationPlan& plan_;
   Transcript transcript_;
+  RequestBudget::Share& share_;
   std::shared_ptr<Mailbox> mailbox_;
   std::vector<engine::RequestId> ids_;
+  std::size_t charged_ = plan_.charge.kept_bytes;  // for what is kept of the answer
+  std::optional<Error> cut_;
+  bool begun_ = false;      // the stream
+  bool cancelled_ = false;  // all of them
 };
 
 }  // namespace
 
-asio::awaitable<void> run_generation(Exchange& exchange, Backend& backend, GenerationPlan plan) {
+asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
+                                     GenerationPlan plan, RequestBudget::Share share) {
   auto transcript = Transcript::make(std::move(plan.rules), plan.requests.size(), plan.choices);
   if (!transcript.ok()) {
-    co_await exchange.send(error_response(transcript.error()));
+    co_await exchange.send(plan.write_error(transcript.error(), exchange.request().id));
     co_return;
   }
-  Generation generation(exchange, backend, plan, *std::move(transcript));
+  Generation generation(exchange, engine, plan, *std::move(transcript), share);
   co_await generation.run();
 }
 

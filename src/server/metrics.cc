@@ -1,16 +1,19 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <vector>
 
 #include "base/cat.h"
+#include "base/log.h"
+#include "base/system/out_of_memory.h"
 
 namespace motley::server {
 namespace {
 
-constexpr std::size_t most_adapter_lines = 100;
-constexpr std::size_t most_listed_adapters = 256;  // in a label
+constexpr std::size_t max_adapter_lines = 100;
+constexpr std::size_t max_listed_adapters = 256;  // in a label
 
 // Writes families of samples. Label values hold no character that would need escaping: adapters'
 // names, routes and numbers.
@@ -60,11 +63,11 @@ std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInf
   for (const engine::AdapterInfo& each : stats.adapters)
     if (each.*count > 0) named.push_back(&each);
   // Where there are too many, those that most sequences want; in order of name either way.
-  if (named.size() > most_listed_adapters) {
+  if (named.size() > max_listed_adapters) {
     std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
       return std::pair(-(each->*count), std::string_view(each->name));
     });
-    named.resize(most_listed_adapters);
+    named.resize(max_listed_adapters);
     std::ranges::sort(named, {}, [](const engine::AdapterInfo* each) { return each->name; });
   }
   std::vector<std::string_view> names;
@@ -122,12 +125,38 @@ void write_memory(Page& page, const engine::Stats& stats) {
   page.counter("motley_prefix_hit_tokens_total", "Of these, found.", stats.prefix_hit_tokens);
 }
 
+// By adapter, those that fail the most in front; the base has no name.
+void write_non_finite(Page& page, const engine::Stats& stats) {
+  std::vector<const engine::AdapterInfo*> failing;
+  for (const engine::AdapterInfo& each : stats.adapters)
+    if (each.non_finite_logits > 0) failing.push_back(&each);
+  std::ranges::sort(failing, {}, [](const engine::AdapterInfo* each) {
+    return std::pair(-static_cast<std::int64_t>(each->non_finite_logits),
+                     std::string_view(each->name));
+  });
+  page.family("motley_non_finite_logits_total", "counter",
+              "Requests that ended because logits were not finite, by adapter.");
+  page.sample("adapter=\"\"", stats.non_finite_logits);
+  std::uint64_t others = 0;
+  for (std::size_t i = 0; i < failing.size(); ++i) {
+    if (i < max_adapter_lines)
+      page.sample(cat("adapter=\"", failing[i]->name, "\""), failing[i]->non_finite_logits);
+    else
+      others += failing[i]->non_finite_logits;
+  }
+  if (others > 0) page.sample("adapter=\"(others)\"", others);
+}
+
 void write_adapters(Page& page, const engine::Stats& stats) {
   page.gauge("motley_adapters", "Adapters that requests may name.", stats.adapters.size());
   page.counter("motley_adapter_loads_total", "Adapters brought to where steps read them.",
                stats.adapter_loads);
   page.counter("motley_adapter_load_failures_total", "Loads that failed.",
                stats.adapter_load_failures);
+  page.gauge("motley_adapters_broken",
+             "Adapters whose files could not be read as they were when they were loaded.",
+             std::ranges::count_if(stats.adapters, &engine::AdapterInfo::broken));
+  write_non_finite(page, stats);
   page.counter("motley_adapter_evictions_total", "Idle adapters that made room.",
                stats.adapter_evictions);
   page.gauge("motley_adapter_memory_pages", "Pages for adapters.", stats.adapter_pages);
@@ -152,12 +181,26 @@ void write_adapters(Page& page, const engine::Stats& stats) {
   page.family("motley_adapter_pages", "gauge", "Pages of the largest adapters that are ready.");
   std::uint64_t others = 0;
   for (std::size_t i = 0; i < by_size.size(); ++i) {
-    if (i < most_adapter_lines)
+    if (i < max_adapter_lines)
       page.sample(cat("adapter=\"", by_size[i]->name, "\""), by_size[i]->pages);
     else
       others += by_size[i]->pages;
   }
   if (others > 0) page.sample("adapter=\"(others)\"", others);
+}
+
+void write_grammars(Page& page, const engine::GrammarStats& grammars) {
+  page.gauge("motley_grammars_queued", "Grammars that wait to be compiled.", grammars.queued);
+  page.gauge("motley_grammar_helpers", "Processes that each follow a grammar.", grammars.helpers);
+  page.counter("motley_grammars_compiled_total", "Grammars compiled.", grammars.compiled);
+  page.counter("motley_grammars_refused_total", "Grammars whose compilation ended in an error.",
+               grammars.refused);
+  page.family("motley_grammar_helper_failures_total", "counter",
+              "Helpers that were ended, and requests that failed by it.");
+  page.sample("reason=\"time\"", grammars.failed_time);
+  page.sample("reason=\"memory\"", grammars.failed_memory);
+  page.sample("reason=\"crash\"", grammars.failed_crash);
+  page.sample("reason=\"rejected\"", grammars.failed_rejected);
 }
 
 // The names and labels that gateways for several servers scrape.
@@ -184,20 +227,70 @@ void HttpCounts::count(std::string_view route, int status) {
   ++counts_[{std::string(route), status}];
 }
 
+void HttpCounts::refuse(std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  ++refusals_[std::string(reason)];
+}
+
+std::map<std::string, std::uint64_t> HttpCounts::refusals() const {
+  const std::lock_guard lock(mutex_);
+  return refusals_;
+}
+
 std::map<std::pair<std::string, int>, std::uint64_t> HttpCounts::snapshot() const {
   const std::lock_guard lock(mutex_);
   return counts_;
 }
 
-std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now) {
+std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now,
+                         const RequestMemory& memory) {
   Page page;
   write_requests(page, stats);
   write_memory(page, stats);
   write_adapters(page, stats);
+  write_grammars(page, stats.grammars);
   page.family("motley_http_requests_total", "counter", "Answers by route and status.");
   for (const auto& [key, count] : http.snapshot())
     page.sample(cat("route=\"", key.first, "\",status=\"", key.second, "\""), count);
+  page.family("motley_requests_refused_total", "counter",
+              "Requests refused for want of room, by reason.");
+  page.sample("reason=\"queue\"", stats.refused_queue);
+  for (const auto& [reason, count] : http.refusals())
+    page.sample(cat("reason=\"", reason, "\""), count);
+  page.gauge("motley_request_memory_bytes", "Memory that requests are charged for.",
+             memory.used_bytes);
+  page.gauge("motley_request_memory_limit_bytes", "At most.", memory.limit_bytes);
   write_gateway(page, stats, now);
+  return std::move(page).take();
+}
+
+std::string process_metrics(const Watchdog* watchdog) {
+  Page page;
+  page.counter("motley_log_lines_lost_total",
+               "Lines of the log that its reader took too slowly, or that no memory was left for.",
+               log::lost());
+  page.counter("motley_out_of_memory_total", "Times that memory ended in work for one request.",
+               out_of_memory_count());
+  const auto stalls =
+      watchdog == nullptr ? std::array<std::uint64_t, Watchdog::works>{} : watchdog->stalls();
+  page.family("motley_watchdog_stalls_total", "counter",
+              "Work that took longer than --watchdog, by what it was.");
+  for (std::size_t i = 0; i < stalls.size(); ++i)
+    page.sample(cat("what=\"", Watchdog::name(static_cast<Watchdog::Work>(i)), "\""), stalls[i]);
+  return std::move(page).take();
+}
+
+std::string http_metrics(const HttpStats& stats) {
+  Page page;
+  page.gauge("motley_http_connections", "Connections that are open.", stats.connections);
+  page.family("motley_http_connections_refused_total", "counter",
+              "Connections turned away because there were too many, in all or from their address.");
+  page.sample("limit=\"all\"", stats.refused_full);
+  page.sample("limit=\"address\"", stats.refused_address);
+  page.counter("motley_http_connections_evicted_total",
+               "Connections closed to make room before they had sent anything.", stats.evicted);
+  page.gauge("motley_http_body_bytes", "Memory that the bodies of requests hold.",
+             stats.body_bytes);
   return std::move(page).take();
 }
 

@@ -4,85 +4,44 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <iterator>
 #include <utility>
 
-#include <boost/asio/async_result.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include "base/cat.h"
+#include "base/units.h"
 #include "server/api/adapter_request.h"
 #include "server/api/api_error.h"
+#include "server/api/messages/error.h"
+#include "server/api/request_body.h"
+#include "server/api/server_paths.h"
 #include "server/generation.h"
+#include "server/handover.h"
+#include "server/http/body_coding.h"
+#include "server/on_workers.h"
 #include "server/playground.h"
+#include "server/route_path.h"
 
 namespace motley::server {
 namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::string_view model_prefix = "/v1/models/";
-// Bounds what a body turns into; a list of a million tokens is a prompt that we can serve.
-constexpr json::ParseLimits body_limits = {.depth = 64, .values = 2'000'000};
-
-Result<json::Value> parse_body(const HttpRequest& request) {
-  if (!request.content_encoding.empty() && request.content_encoding != "identity")
-    return Error(ErrorCode::invalid_argument, "a body that is compressed", "",
-                 "send it without Content-Encoding");
-  auto body = json::parse(request.body, "body", body_limits);
-  // The whole body is at fault, which no field is.
-  if (!body.ok())
-    return Error(ErrorCode::invalid_argument, body.error().message(), "", "send one JSON object");
-  if (body->if_object() == nullptr)
-    return Error(ErrorCode::invalid_argument, "the body is no JSON object", "", "send one");
-  return body;
-}
-
-// Work that takes a while, on the workers; the connection's executor is free meanwhile.
-template <class Work>
-auto on_workers(asio::thread_pool& workers, Work work)
-    -> asio::awaitable<std::invoke_result_t<Work>> {
-  std::optional<std::invoke_result_t<Work>> result;
-  co_await asio::co_spawn(
-      workers.get_executor(),
-      [&]() -> asio::awaitable<void> {
-        result = work();
-        co_return;
-      },
-      asio::use_awaitable);
-  co_return *std::move(result);
-}
+// Below it are Anthropic's other routes, which are not here.
+constexpr std::string_view messages_prefix = "/v1/messages/";
+// Of a route that reads no body, of one that takes a few names, and of one that the server's own
+// limit bounds.
+constexpr std::size_t unused_body_bytes = 4 << 10;
+constexpr std::size_t adapter_body_bytes = 64 << 10;
+constexpr std::size_t any_body_bytes = static_cast<std::size_t>(-1);
 
 // Starts something that reports once, from any thread, and waits for that on this executor.
 template <class Start>
 asio::awaitable<Result<void>> outcome_of(asio::any_io_executor executor, Start start) {
-  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Result<void>)>(
-      [&](auto handler) {
-        auto waiting = std::make_shared<decltype(handler)>(std::move(handler));
-        start([waiting, executor](Result<void> result) {
-          asio::post(executor, [waiting, result = std::move(result)]() mutable {
-            (*waiting)(std::move(result));
-          });
-        });
-      },
-      asio::use_awaitable);
-}
-
-std::string unescaped(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string result;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    result += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    if (escape) i += 2;
-  }
-  return result;
+  const auto handover = std::make_shared<Handover<Result<void>>>(executor);
+  start([handover](Result<void> result) { handover->give(std::move(result)); });
+  co_return co_await handover->take();
 }
 
 double seconds_of_the_epoch() {
@@ -101,100 +60,252 @@ bool is_about_name(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::busy;
 }
 
-Error unknown_model(std::string_view id) {
-  return {ErrorCode::not_found, cat("no model ", quote(id)), "model",
-          "GET /v1/models lists those there are"};
+// Counts a request while it is answered.
+class InAnswer {
+ public:
+  InAnswer(std::atomic<std::uint64_t>& begun, std::atomic<std::int64_t>& answering)
+      : answering_(answering) {
+    ++begun;
+    ++answering_;
+  }
+  InAnswer(const InAnswer&) = delete;
+  InAnswer& operator=(const InAnswer&) = delete;
+  ~InAnswer() { --answering_; }
+
+ private:
+  std::atomic<std::int64_t>& answering_;
+};
+
+GenerationPlanner::Options within(const RequestLimits& limits, GenerationPlanner::Options options) {
+  options.limits = limits;
+  return options;
 }
 
 }  // namespace
 
 struct Service::Route {
+  using Handler = Answer (Service::*)(Exchange&);
+
   std::string_view method;
   std::string_view path;
-  Answer (Service::*answer)(Exchange&);
-  bool guarded = true;        // by the keys
-  bool any_origin = true;     // pages of other sites may ask
-  bool while_ending = false;  // answered until the very end
+  Handler answer;
+  bool posts_too = false;  // beside GET
+  std::size_t max_body_bytes = unused_body_bytes;
+  bool guarded = true;         // by the keys
+  bool while_ending = false;   // answered until the very end
+  bool for_pages = true;       // web pages may ask
+  bool foreign_pages = false;  // even those that may not read the answer: it changes nothing
+  bool exact_path = false;     // what a proxy before us forbids by its path has no other
+  ErrorWriter write_error = openai_error;
+
+  static constexpr Route get(std::string_view path, Handler answer) {
+    return {.method = "GET", .path = path, .answer = answer, .foreign_pages = true};
+  }
+  // Answered without a key, and until the end.
+  static constexpr Route get_always(std::string_view path, Handler answer) {
+    Route route = get(path, answer);
+    route.guarded = false;
+    route.while_ending = true;
+    return route;
+  }
+  static constexpr Route post(std::string_view path, Handler answer,
+                              ErrorWriter write_error = openai_error) {
+    return {.method = "POST",
+            .path = path,
+            .answer = answer,
+            .max_body_bytes = any_body_bytes,
+            .write_error = write_error};
+  }
+  static constexpr Route of_adapters(std::string_view path, Handler answer) {
+    return {.method = "POST",
+            .path = path,
+            .answer = answer,
+            .max_body_bytes = adapter_body_bytes,
+            .for_pages = false,
+            .exact_path = true};
+  }
+  constexpr Route and_posts() const {
+    Route route = *this;
+    route.posts_too = true;
+    return route;
+  }
+  constexpr Route with_exact_path() const {
+    Route route = *this;
+    route.exact_path = true;
+    return route;
+  }
 };
 
 std::span<const Service::Route> Service::routes() {
   static constexpr std::array all = {
-      Route{"GET", "/", &Service::playground, false, true, true},
-      Route{"GET", "/health", &Service::health, false, true, true},
-      Route{"GET", "/metrics", &Service::metrics, false, true, true},
-      Route{"GET", "/v1/models", &Service::list_models},
-      Route{"GET", model_prefix, &Service::one_model},
-      Route{"POST", "/v1/completions", &Service::completions},
-      Route{"POST", "/v1/chat/completions", &Service::chat_completions},
-      Route{"POST", "/v1/load_lora_adapter", &Service::load_adapter, true, false},
-      Route{"POST", "/v1/unload_lora_adapter", &Service::unload_adapter, true, false},
+      Route::get_always("/", &Service::playground),
+      Route::get_always("/health", &Service::health),
+      Route::get_always("/ping", &Service::ping).and_posts(),
+      Route::get_always("/metrics", &Service::metrics).with_exact_path(),
+      Route::get("/version", &Service::version),
+      Route::get("/tokenizer_info", &Service::tokenizer_info),
+      Route::post("/tokenize", &Service::tokenize),
+      Route::post("/v1/tokenize", &Service::tokenize),
+      Route::post("/detokenize", &Service::detokenize),
+      Route::post("/v1/detokenize", &Service::detokenize),
+      Route::get("/v1/models", &Service::list_models),
+      Route::get(model_prefix, &Service::one_model),
+      Route::post("/v1/completions", &Service::completions),
+      Route::post("/v1/chat/completions", &Service::chat_completions),
+      Route::post("/v1/responses", &Service::responses),
+      Route::post("/v1/messages", &Service::messages, messages_error),
+      Route::post("/v1/messages/count_tokens", &Service::count_tokens, messages_error),
+      Route::of_adapters("/v1/load_lora_adapter", &Service::load_adapter),
+      Route::of_adapters("/v1/unload_lora_adapter", &Service::unload_adapter),
   };
   return all;
 }
 
-Service::Service(const text::ModelText& text, Backend& backend, Options options)
+Service::Service(const text::ModelText& text, engine::Engine& engine, Options options)
     : text_(text),
-      backend_(backend),
+      engine_(engine),
       options_(std::move(options)),
-      planner_(text_, options_.planner),
+      origins_(options_.origins),
+      budget_(options_.request_memory_bytes),
+      planner_(text_, within(limits_within(budget_.max_address_bytes()), options_.planner)),
       started_(std::time(nullptr)),
-      workers_(static_cast<std::size_t>(options_.workers)) {}
+      workers_({.threads = options_.workers}) {}
 
-HttpResponse Service::refuse(const Error& error) {
-  HttpResponse response = error_response(error);
+HttpResponse Service::refuse(const Error& error, const HttpHead& head) {
+  HttpResponse response = error_writer(head.path)(error, head.id);
   counts_.count("(refused)", response.status);
   return response;
 }
 
-asio::awaitable<void> Service::answer(Exchange& exchange) {
-  std::string_view name = "(none)";
-  co_await dispatch(exchange, name);
-  // A client that went away before it was answered, as logs of servers have it.
-  counts_.count(name, exchange.status() == 0 ? 499 : exchange.status());
+const Service::Route* Service::route_at(std::string_view path) {
+  const std::string plain = plain_path(path);
+  const auto found = std::ranges::find_if(routes(), [&](const Route& route) {
+    if (route.path == model_prefix) return plain.starts_with(model_prefix);
+    return (route.exact_path ? path : plain) == route.path;
+  });
+  return found == routes().end() ? nullptr : &*found;
 }
 
-asio::awaitable<void> Service::dispatch(Exchange& exchange, std::string_view& route_name) {
-  const HttpRequest& request = exchange.request();
-  const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  const Route* at_path = nullptr;
-  for (const Route& route : routes()) {
-    const bool fits = route.path == model_prefix ? request.path.starts_with(model_prefix)
-                                                 : request.path == route.path;
-    if (fits) at_path = &route;
+ErrorWriter Service::error_writer(std::string_view path) {
+  if (plain_path(path).starts_with(messages_prefix)) return messages_error;
+  const Route* const route = route_at(path);
+  return route == nullptr ? openai_error : route->write_error;
+}
+
+HeadVerdict Service::admit(const HttpHead& head) {
+  const Route* const route = route_at(head.path);
+  HeadVerdict verdict{.refusal = refusal(route, head)};
+  if (verdict.refusal) {
+    counts_.count(route == nullptr ? "(none)" : route->path, verdict.refusal->status);
+    if (route != nullptr && route->for_pages)
+      std::ranges::move(origins_.headers(head), std::back_inserter(verdict.refusal->headers));
+    return verdict;
   }
-  if (at_path == nullptr) {
-    co_await exchange.send(error_response(
-        {ErrorCode::not_found, cat("no route ", quote(request.path)), "", "see /v1/models and /"}));
+  verdict.max_body_bytes = head.method == "OPTIONS" ? unused_body_bytes : route->max_body_bytes;
+  verdict.authorized =
+      options_.keys.required() && options_.keys.allow(head.authorization, head.api_key);
+  return verdict;
+}
+
+asio::awaitable<void> Service::answer(Exchange& exchange) {
+  const Route* const route = route_at(exchange.request().path);
+  MOTLEY_CHECK(route != nullptr, "a request to no route was let in");
+  co_await dispatch(exchange, *route);
+  // A client that went away before it was answered, as logs of servers have it.
+  counts_.count(route->path, exchange.status() == 0 ? 499 : exchange.status());
+}
+
+asio::awaitable<void> Service::dispatch(Exchange& exchange, const Route& route) {
+  const HttpRequest& request = exchange.request();
+  if (route.for_pages) {
+    for (auto& [name, value] : origins_.headers(request))
+      exchange.add_header(std::move(name), std::move(value));
+  }
+  if (request.method != "OPTIONS") {
+    Result<void> readable;
+    if (route.max_body_bytes > unused_body_bytes) readable = co_await decode(exchange);
+    if (readable.ok())
+      co_await (this->*route.answer)(exchange);
+    else
+      co_await exchange.send(route.write_error(readable.error(), request.id));
     co_return;
   }
-  const Route& route = *at_path;
-  route_name = route.path;
-  if (route.any_origin) exchange.add_header("Access-Control-Allow-Origin", "*");
-  if (method == "OPTIONS" && route.any_origin) {
+  if (origins_.is_allowed(request.origin)) {
     exchange.add_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     exchange.add_header("Access-Control-Allow-Headers", "*, Authorization");
     exchange.add_header("Access-Control-Max-Age", "600");
-    HttpResponse nothing{.status = 204, .content_type = ""};
-    co_await exchange.send(std::move(nothing));
-  } else if (method != route.method) {
-    const std::string_view allowed = route.method == "GET" ? "GET, HEAD" : route.method;
-    exchange.add_header("Allow", std::string(allowed));
-    HttpResponse response = error_response({ErrorCode::invalid_argument,
-                                            cat(quote(request.method), " is not for this route"),
-                                            "", cat("use ", allowed)});
-    response.status = 405;
-    co_await exchange.send(std::move(response));
-  } else if (const auto refused = refusal(route, request)) {
-    co_await exchange.send(error_response(*refused));
-  } else {
-    co_await (this->*route.answer)(exchange);
   }
+  HttpResponse nothing{.status = 204, .content_type = ""};
+  co_await exchange.send(std::move(nothing));
 }
 
-std::optional<Error> Service::refusal(const Route& route, const HttpRequest& request) const {
-  if (route.guarded && !options_.keys.allow(request.authorization))
+// A body that comes compressed takes its memory and its turn as what it is decoded.
+asio::awaitable<Result<void>> Service::decode(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  const BodyCoding coding = *body_coding(request.content_encoding);
+  if (coding == BodyCoding::none) co_return Result<void>();
+  std::atomic<bool> gone = false;
+  const auto work = [&]() -> Result<std::string> {
+    const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
+    const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
+    return decode_body(request.body, coding, request.max_body_bytes,
+                       [&](std::size_t bytes) { return exchange.charge_body(bytes); });
+  };
+  Result<std::string> body = co_await on_workers(workers_, exchange, gone, work);
+  if (!body.ok()) co_return body.error();
+  exchange.replace_body(*std::move(body));
+  co_return Result<void>();
+}
+
+// The answer to a head whose body is not worth reading.
+std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead& head) const {
+  const auto write_error = [&](const Error& error) {
+    return error_writer(head.path)(error, head.id);
+  };
+  if (const auto wrong = origins_.check_host(head)) return write_error(*wrong);
+  if (route == nullptr)
+    return write_error(
+        {ErrorCode::not_found, cat("no route ", quote(head.path)), "", "see /v1/models and /"});
+  if (head.method == "OPTIONS" && route->for_pages) return std::nullopt;
+  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  if (method != route->method && !(route->posts_too && method == "POST")) {
+    const std::string_view allowed = route->posts_too         ? "GET, HEAD, POST"
+                                     : route->method == "GET" ? "GET, HEAD"
+                                                              : route->method;
+    HttpResponse response =
+        write_error({ErrorCode::invalid_argument, cat(quote(head.method), " is not for this route"),
+                     "", cat("use ", allowed)});
+    response.status = 405;
+    response.headers.emplace_back("Allow", allowed);
+    return response;
+  }
+  if (const auto refused = access_refusal(*route, head)) return write_error(*refused);
+  if (route->max_body_bytes <= unused_body_bytes || body_coding(head.content_encoding))
+    return std::nullopt;
+  HttpResponse response = write_error(
+      {ErrorCode::unsupported, cat("a body that is coded as ", quote(head.content_encoding)), "",
+       cat("send it as it is, or as one of ", body_codings)});
+  response.status = 415;
+  response.headers.emplace_back("Accept-Encoding", body_codings);
+  return response;
+}
+
+std::optional<Error> Service::access_refusal(const Route& route, const HttpHead& head) const {
+  if (route.guarded && !options_.keys.allow(head.authorization, head.api_key))
     return Error(ErrorCode::unauthorized, "no key, or a wrong one", "",
-                 "send Authorization: Bearer KEY");
+                 "send Authorization: Bearer KEY, or X-Api-Key: KEY");
+  if (!route.for_pages && !options_.adapter_loading)
+    return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
+                 "start the server with --allow-adapter-loading");
+  // A web page in a browser on this machine must not reach what no key guards.
+  if (!route.for_pages && !head.origin.empty())
+    return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
+                 "send the request without Origin, from a program");
+  // Pages hold no key; and a gateway before one that does may call us by another Host.
+  if (!options_.keys.required() && !route.foreign_pages && origins_.is_foreign(head))
+    return Error(ErrorCode::forbidden,
+                 cat("web pages of ", quote(head.origin), " may not use this server"), "",
+                 "start it with --cors-origin and their origin");
   if (shutting_down_ && !route.while_ending)
     return Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
   return std::nullopt;
@@ -208,57 +319,45 @@ asio::awaitable<void> Service::playground(Exchange& exchange) {
   co_await exchange.send(text_response("html", std::string(playground_page())));
 }
 
-asio::awaitable<void> Service::health(Exchange& exchange) {
-  Result<void> health = backend_.health();
+// On this thread, and from what others have published: it is answered however busy they
+// are.
+Result<void> Service::check_health() const {
+  Result<void> health = engine_.health();
+  if (health.ok() && options_.health) health = options_.health();
+  if (health.ok() && options_.watchdog != nullptr) {
+    if (auto stall = options_.watchdog->stall()) health = *std::move(stall);
+  }
   if (shutting_down_)
     health = Error(ErrorCode::unavailable, "the server is shutting down", "", "ask another");
-  if (health.ok()) {
+  if (health.ok()) return {};
+  return std::move(health).error().as(ErrorCode::unavailable);
+}
+
+asio::awaitable<void> Service::health(Exchange& exchange) {
+  exchange.log_quietly();
+  const Result<void> health = check_health();
+  if (health.ok())
     co_await exchange.send(json_response("{\"status\":\"ready\"}"));
-  } else {
-    co_await exchange.send(error_response(std::move(health).error().as(ErrorCode::unavailable)));
-  }
+  else
+    co_await exchange.send(error_response(health.error()));
+}
+
+asio::awaitable<void> Service::ping(Exchange& exchange) {
+  exchange.log_quietly();
+  const Result<void> health = check_health();
+  HttpResponse response{.content_type = ""};
+  if (!health.ok()) response = error_response(health.error());
+  co_await exchange.send(std::move(response));
 }
 
 asio::awaitable<void> Service::metrics(Exchange& exchange) {
-  std::string page = metrics_page(backend_.stats(), counts_, seconds_of_the_epoch());
+  exchange.log_quietly();
+  std::string page =
+      metrics_page(engine_.stats(), counts_, seconds_of_the_epoch(),
+                   {.used_bytes = budget_.used_bytes(), .limit_bytes = budget_.max_bytes()});
+  if (options_.http_stats) page += http_metrics(options_.http_stats());
+  page += process_metrics(options_.watchdog);
   co_await exchange.send(text_response("plain; version=0.0.4", std::move(page)));
-}
-
-json::Object Service::model_object(std::string_view id, const engine::AdapterInfo* adapter) const {
-  const std::string& base = options_.planner.base;
-  json::Object object;
-  object.add("id", id);
-  object.add("object", "model");
-  object.add("created", started_);
-  object.add("owned_by", "motley");
-  object.add("root", adapter == nullptr ? base : adapter->path);
-  object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
-  if (adapter == nullptr) object.add("max_model_len", options_.planner.max_sequence_tokens);
-  return object;
-}
-
-asio::awaitable<void> Service::list_models(Exchange& exchange) {
-  json::Array list{model_object(options_.planner.base, nullptr)};
-  for (const engine::AdapterInfo& each : backend_.adapters())
-    list.emplace_back(model_object(each.name, &each));
-  json::Object body;
-  body.add("object", "list");
-  body.add("data", std::move(list));
-  co_await exchange.send(json_response(json::write(body)));
-}
-
-asio::awaitable<void> Service::one_model(Exchange& exchange) {
-  const std::string id = unescaped(exchange.request().path.substr(model_prefix.size()));
-  const std::string& base = options_.planner.base;
-  const auto adapters = backend_.adapters();
-  const auto adapter =
-      std::ranges::find(adapters, adapter_part(id, base), &engine::AdapterInfo::name);
-  if (id == base)
-    co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
-  else if (adapter != adapters.end())
-    co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
-  else
-    co_await exchange.send(error_response(unknown_model(id)));
 }
 
 asio::awaitable<void> Service::completions(Exchange& exchange) {
@@ -269,76 +368,125 @@ asio::awaitable<void> Service::chat_completions(Exchange& exchange) {
   return generate(exchange, &GenerationPlanner::chat);
 }
 
-asio::awaitable<void> Service::generate(Exchange& exchange, Planning planning) {
-  const HttpRequest& request = exchange.request();
-  auto plan = co_await on_workers(workers_, [&]() -> Result<GenerationPlan> {
-    MOTLEY_TRY(const json::Value body, parse_body(request));
-    return (planner_.*planning)(body);
-  });
-  if (!plan.ok()) {
-    co_await exchange.send(error_response(plan.error()));
-    co_return;
-  }
-  if (!exchange.gone()) co_await run_generation(exchange, backend_, *std::move(plan));
+asio::awaitable<void> Service::responses(Exchange& exchange) {
+  return generate(exchange, &GenerationPlanner::responses);
 }
 
-std::optional<Error> Service::adapter_refusal(const HttpRequest& request) const {
-  if (!options_.adapter_loading)
-    return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
-                 "start the server with --allow-adapter-loading");
-  // Somebody's page in a browser beside us must not reach what no key guards.
-  if (!request.origin.empty())
-    return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
-                 "send the request without Origin, from a program");
-  return std::nullopt;
+asio::awaitable<void> Service::messages(Exchange& exchange) {
+  return generate(exchange, &GenerationPlanner::messages);
+}
+
+void Service::say(const Notices& notices, Exchange& exchange) {
+  for (auto& [name, value] : notice_headers(notices))
+    exchange.add_header(std::move(name), std::move(value));
+  ignored_.say(notices.ignored);
+}
+
+template <class Plan>
+asio::awaitable<Result<Plan>> Service::plan(Exchange& exchange, Planning<Plan> planning) {
+  std::atomic<bool> cancelled = false;
+  const auto work = [&]() -> Result<Plan> {
+    if (cancelled) return Error(ErrorCode::cancelled, "the client went away");
+    const HttpRequest& request = exchange.request();
+    const auto details = [&] { return cat("id ", request.id, ", bytes ", request.body.size()); };
+    const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::request, details);
+    MOTLEY_TRY(const json::Value body, parse_body(request));
+    return (planner_.*planning)(body, &cancelled);
+  };
+  co_return co_await on_workers(workers_, exchange, cancelled, work);
+}
+
+template asio::awaitable<Result<TokenizePlan>> Service::plan(Exchange& exchange,
+                                                             Planning<TokenizePlan> planning);
+
+Result<void> Service::charge(GenerationPlan& plan, const std::string& client,
+                             RequestBudget::Share& share) {
+  const RequestLimits& limits = planner_.options().limits;
+  plan.max_memory_bytes = limits.memory_bytes;
+  if (Result<void> fits = check_charge(plan.charge, limits); !fits.ok()) {
+    counts_.refuse("too_large");
+    return fits;
+  }
+  const RequestBudget::Refusal refusal = share.grow(plan.charge.admitted_bytes);
+  if (refusal == RequestBudget::Refusal::none) return {};
+  counts_.refuse("memory");
+  const std::string needs = cat("the request needs ", format_bytes(plan.charge.admitted_bytes),
+                                " (", plan.charge.fields, "), and ");
+  if (refusal == RequestBudget::Refusal::all)
+    return Error(ErrorCode::busy,
+                 cat(needs, "others have taken ", format_bytes(budget_.used_bytes()), " of the ",
+                     format_bytes(budget_.max_bytes()), " for requests"),
+                 "", "try again later");
+  return Error(
+      ErrorCode::busy,
+      cat(needs, "others from ", client, " have taken ", format_bytes(budget_.used_bytes(client)),
+          " of the ", format_bytes(budget_.max_address_bytes()), " for one address"),
+      "", "try again later, or send fewer at once");
+}
+
+asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationPlan> planning) {
+  const InAnswer counted(begun_, answering_);
+  const std::string client = exchange.request().address;
+  auto planned = co_await plan(exchange, planning);
+  exchange.drop_body();
+  RequestBudget::Share share(budget_, client);
+  if (exchange.gone()) co_return;
+  Result<void> admitted = planned.ok() ? charge(*planned, client, share) : planned.error();
+  const ErrorWriter write_error = error_writer(exchange.request().path);
+  if (!admitted.ok()) {
+    co_await exchange.send(write_error(admitted.error(), exchange.request().id));
+    co_return;
+  }
+  say(planned->notices, exchange);
+  planned->write_error = write_error;
+  for (engine::Request& each : planned->requests) each.client = client;
+  co_await run_generation(exchange, engine_, *std::move(planned), std::move(share));
 }
 
 asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
-  if (const auto refused = adapter_refusal(exchange.request())) {
-    co_await exchange.send(error_response(*refused));
-    co_return;
-  }
+  std::filesystem::path sent;
+  // A file system may take its time, and a body its parsing.
+  std::atomic<bool> gone = false;
   const auto read = [&]() -> Result<LoadAdapterRequest> {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
-    MOTLEY_TRY(LoadAdapterRequest wanted, read_load_adapter_request(body));
-    if (wanted.spec.name == options_.planner.base)
+    MOTLEY_TRY(LoadAdapterRequest request, read_load_adapter_request(body));
+    if (request.spec.name == options_.planner.base)
       return Error(ErrorCode::invalid_argument, "the base model has that name", "lora_name",
                    "choose another");
-    MOTLEY_TRY(wanted.spec.path, resolve_adapter_path(wanted.spec.path, options_.adapter_root));
-    return wanted;
+    sent = request.spec.path;
+    MOTLEY_TRY(request.spec.path, resolve_adapter_path(sent, options_.adapter_root));
+    return request;
   };
-  const auto wanted = read();
+  const auto wanted = co_await on_workers(workers_, exchange, gone, read);
   if (!wanted.ok()) {
     co_await exchange.send(error_response(wanted.error()));
     co_return;
   }
-  const auto loaded = co_await outcome_of(exchange.executor(), [&](Backend::Done done) {
-    backend_.load_adapter(wanted->spec, wanted->replace, std::move(done));
+  const auto loaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
+    engine_.load_adapter(wanted->spec, wanted->replace, std::move(done));
   });
   if (loaded.ok())
     co_await exchange.send(
         text_response("plain", cat("Success: adapter '", wanted->spec.name, "' is loaded.")));
   else
-    co_await exchange.send(error_response(at_field(
-        loaded.error(), is_about_name(loaded.error().code()) ? "lora_name" : "lora_path")));
+    co_await exchange.send(
+        error_response(at_field(without_server_paths(loaded.error(), wanted->spec.path, sent),
+                                is_about_name(loaded.error().code()) ? "lora_name" : "lora_path")));
 }
 
 asio::awaitable<void> Service::unload_adapter(Exchange& exchange) {
-  if (const auto refused = adapter_refusal(exchange.request())) {
-    co_await exchange.send(error_response(*refused));
-    co_return;
-  }
+  std::atomic<bool> gone = false;
   const auto read = [&]() -> Result<std::string> {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));
     return read_unload_adapter_request(body);
   };
-  const auto name = read();
+  const auto name = co_await on_workers(workers_, exchange, gone, read);
   if (!name.ok()) {
     co_await exchange.send(error_response(name.error()));
     co_return;
   }
-  const auto unloaded = co_await outcome_of(exchange.executor(), [&](Backend::Done done) {
-    backend_.unload_adapter(*name, std::move(done));
+  const auto unloaded = co_await outcome_of(exchange.executor(), [&](engine::Engine::Done done) {
+    engine_.unload_adapter(*name, std::move(done));
   });
   if (unloaded.ok())
     co_await exchange.send(

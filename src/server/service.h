@@ -2,19 +2,24 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/thread_pool.hpp>
 
+#include "base/system/watchdog.h"
+#include "engine/engine.h"
 #include "server/api/api_keys.h"
 #include "server/api/generation_plan.h"
-#include "server/backend.h"
+#include "server/fair_workers.h"
 #include "server/http/exchange.h"
+#include "server/http/http_stats.h"
 #include "server/metrics.h"
+#include "server/origin_policy.h"
+#include "server/request_budget.h"
 
 namespace motley::server {
 
@@ -24,51 +29,96 @@ class Service {
   struct Options {
     GenerationPlanner::Options planner;
     ApiKeys keys = {};
+    OriginPolicy::Options origins = {};
+    std::function<HttpStats()> http_stats = {};  // none: they are not shown
+    Watchdog* watchdog = nullptr;                // outlives the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
     int workers = 2;  // threads that parse, render and tokenise
+    // Of what is neither the engine's nor the service's; may be empty.
+    std::function<Result<void>()> health = {};
+    // What all requests may take together, see request_charge.h.
+    std::size_t request_memory_bytes = std::size_t{2} << 30;
   };
 
-  // Text and backend must outlive the service.
-  Service(const text::ModelText& text, Backend& backend, Options options);
+  // Text and engine must outlive the service.
+  Service(const text::ModelText& text, engine::Engine& engine, Options options);
 
+  // Of answers by the model's own template.
+  const ChatFormat& chat_format() const { return planner_.format(); }
+
+  // From any thread: what a request's head says of it, its key first of all.
+  HeadVerdict admit(const HttpHead& head);
+  // A request that admit() has let in.
   boost::asio::awaitable<void> answer(Exchange& exchange);
   // The answer to what never became a request.
-  HttpResponse refuse(const Error& error);
+  HttpResponse refuse(const Error& error, const HttpHead& head);
 
-  // From any thread: whoever asks for work from now on gets 503.
+  // How the clients of a path want to see errors, whether there is such a route or not.
+  static ErrorWriter error_writer(std::string_view path);
+
+  // From any thread: requests from now on get 503.
   void shut_down() { shutting_down_ = true; }
+
+  // Requests for tokens: how many have begun ever, and whether some are being answered.
+  std::uint64_t requests_begun() const { return begun_; }
+  bool works() const { return answering_ > 0; }
 
  private:
   struct Route;
   static std::span<const Route> routes();
 
   using Answer = boost::asio::awaitable<void>;
-  Answer dispatch(Exchange& exchange, std::string_view& route_name);
+  static const Route* route_at(std::string_view path);
+  Answer dispatch(Exchange& exchange, const Route& route);
   Answer playground(Exchange& exchange);
   Answer health(Exchange& exchange);
+  Answer ping(Exchange& exchange);
   Answer metrics(Exchange& exchange);
   Answer list_models(Exchange& exchange);
   Answer one_model(Exchange& exchange);
+  Answer version(Exchange& exchange);
+  Answer tokenizer_info(Exchange& exchange);
+  Answer tokenize(Exchange& exchange);
+  Answer detokenize(Exchange& exchange);
   Answer completions(Exchange& exchange);
   Answer chat_completions(Exchange& exchange);
+  Answer responses(Exchange& exchange);
+  Answer messages(Exchange& exchange);
+  Answer count_tokens(Exchange& exchange);
   Answer load_adapter(Exchange& exchange);
   Answer unload_adapter(Exchange& exchange);
 
-  std::optional<Error> refusal(const Route& route, const HttpRequest& request) const;
-  std::optional<Error> adapter_refusal(const HttpRequest& request) const;
+  std::optional<HttpResponse> refusal(const Route* route, const HttpHead& head) const;
+  std::optional<Error> access_refusal(const Route& route, const HttpHead& head) const;
+  boost::asio::awaitable<Result<void>> decode(Exchange& exchange);
+  Result<void> check_health() const;
   json::Object model_object(std::string_view id, const engine::AdapterInfo* adapter) const;
-  using Planning = Result<GenerationPlan> (GenerationPlanner::*)(const json::Value&) const;
-  Answer generate(Exchange& exchange, Planning planning);
+  template <class Plan>
+  using Planning = Result<Plan> (GenerationPlanner::*)(const json::Value&,
+                                                       const std::atomic<bool>*) const;
+  Answer generate(Exchange& exchange, Planning<GenerationPlan> planning);
+  template <class Plan>
+  boost::asio::awaitable<Result<Plan>> plan(Exchange& exchange, Planning<Plan> planning);
+  boost::asio::awaitable<Result<TokenizePlan>> tokens(Exchange& exchange,
+                                                      Planning<TokenizePlan> planning,
+                                                      RequestBudget::Share& share);
+  void say(const Notices& notices, Exchange& exchange);
+  Result<void> charge(GenerationPlan& plan, const std::string& client, RequestBudget::Share& share);
 
   const text::ModelText& text_;
-  Backend& backend_;
+  engine::Engine& engine_;
   Options options_;
+  OriginPolicy origins_;
+  RequestBudget budget_;
   GenerationPlanner planner_;
   std::int64_t started_;  // seconds of the epoch
   HttpCounts counts_;
   std::atomic<bool> shutting_down_{false};
-  boost::asio::thread_pool workers_;
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::int64_t> answering_{0};
+  FairWorkers workers_;
+  IgnoredFieldsLog ignored_;
 };
 
 }  // namespace motley::server

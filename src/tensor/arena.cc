@@ -8,7 +8,11 @@
 
 namespace motley::tensor {
 
-Arena::Arena(Buffer buffer) : buffer_(std::move(buffer)) {}
+Arena::Arena(Buffer buffer)
+    : buffer_(std::move(buffer)),
+      memory_(buffer_.data()),
+      bytes_(buffer_.size()),
+      device_(buffer_.device()) {}
 
 Result<Tensor> Arena::allocate(DType dtype, const Shape& shape) {
   const auto bytes = bytes_of(dtype, shape.elements());
@@ -16,16 +20,16 @@ Result<Tensor> Arena::allocate(DType dtype, const Shape& shape) {
   const std::size_t begin =
       (used_ + Allocator::alignment - 1) / Allocator::alignment * Allocator::alignment;
   const auto size = static_cast<std::size_t>(*bytes);
-  if (begin > buffer_.size() || size > buffer_.size() - begin) {
+  if (begin > bytes_ || size > bytes_ - begin) {
     return Error(ErrorCode::out_of_memory,
                  cat("no room for ", format_bytes(size), " more in an arena of ",
-                     format_bytes(buffer_.size()), " with ", format_bytes(used_), " in use"),
-                 to_string(buffer_.device()), "make the batch smaller or the arena larger");
+                     format_bytes(bytes_), " with ", format_bytes(used_), " in use"),
+                 to_string(device_), "make the batch smaller or the arena larger");
   }
   poison(begin, begin + size);
   used_ = begin + size;
   peak_ = std::max(peak_, used_);
-  return buffer_.view(dtype, shape, begin);
+  return Tensor(memory_ + begin, dtype, shape, device_);
 }
 
 void Arena::rewind(std::size_t mark) {
@@ -37,8 +41,8 @@ void Arena::rewind(std::size_t mark) {
 void Arena::poison([[maybe_unused]] std::size_t begin, [[maybe_unused]] std::size_t end) {
 #ifdef MOTLEY_DEBUG
   // All ones is NaN in every floating-point format.
-  if (buffer_.device().kind == DeviceKind::cpu && end > begin)
-    std::memset(buffer_.data() + begin, 0xff, end - begin);
+  if (device_.kind == DeviceKind::cpu && end > begin)
+    std::memset(memory_ + begin, 0xff, end - begin);
 #endif
 }
 

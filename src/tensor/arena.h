@@ -16,6 +16,9 @@ namespace motley::tensor {
 class Arena {
  public:
   explicit Arena(Buffer buffer);
+  // Over memory that somebody else owns.
+  Arena(std::byte* memory, std::size_t bytes, DeviceId device)
+      : memory_(memory), bytes_(bytes), device_(device) {}
 
   // Uninitialised; begins at a multiple of Allocator::alignment.
   Result<Tensor> allocate(DType dtype, const Shape& shape);
@@ -24,7 +27,7 @@ class Arena {
   std::size_t mark() const { return used_; }
   void rewind(std::size_t mark);
 
-  std::size_t capacity() const { return buffer_.size(); }
+  std::size_t capacity() const { return bytes_; }
   std::size_t used() const { return used_; }
   // The most that was ever in use.
   std::size_t peak() const { return peak_; }
@@ -32,7 +35,10 @@ class Arena {
  private:
   void poison(std::size_t begin, std::size_t end);
 
-  Buffer buffer_;
+  Buffer buffer_;  // nothing, if the memory is not its own
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  DeviceId device_;
   std::size_t used_ = 0;
   std::size_t peak_ = 0;
 };

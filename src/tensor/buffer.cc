@@ -1,7 +1,7 @@
 #include "tensor/buffer.h"
 
 #include "base/cat.h"
-#include "tensor/reservation.h"
+#include "tensor/device/reservation.h"
 
 namespace motley::tensor {
 

@@ -40,7 +40,7 @@ inline constexpr DType dtype_of = [] {
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }();
 
-// A view of numbers that somebody else owns: trivially copyable, no reference counts. Byte is
+// A view of numbers that its caller owns: trivially copyable, no reference counts. Byte is
 // std::byte, or const std::byte for a view that does not write.
 template <class Byte>
 class BasicTensor {
@@ -62,17 +62,14 @@ class BasicTensor {
   }
 
   // A view that writes is a view that reads.
-  operator BasicTensor<const std::byte>() const
-    requires(!std::is_const_v<Byte>)
-  {
-    BasicTensor<const std::byte> view;
-    view.data_ = data_;
-    view.shape_ = shape_;
-    view.strides_ = strides_;
-    view.dtype_ = dtype_;
-    view.device_ = device_;
-    return view;
-  }
+  template <class Writable>
+    requires(std::is_const_v<Byte> && !std::is_const_v<Writable>)
+  BasicTensor(const BasicTensor<Writable>& view)
+      : data_(view.data_),
+        shape_(view.shape_),
+        strides_(view.strides_),
+        dtype_(view.dtype_),
+        device_(view.device_) {}
 
   DType dtype() const { return dtype_; }
   DeviceId device() const { return device_; }
@@ -133,6 +130,47 @@ class BasicTensor {
     for (int i = 0; i < shape_.rank(); ++i) dims[std::size_t(i)] = shape_[i];
     dims[std::size_t(dim)] = end - begin;
     part.shape_ = Shape::make(std::span(dims.data(), std::size_t(shape_.rank()))).value();
+    return part;
+  }
+
+  // One dimension as two, the second of `inner`: a row of numbers as heads.
+  BasicTensor split(int dim, std::int64_t inner) const {
+    MOTLEY_CHECK(dim >= 0 && dim < shape_.rank() && shape_.rank() < Shape::max_rank && inner > 0 &&
+                     shape_[dim] % inner == 0,
+                 "a length that divides the dimension");
+    BasicTensor part = *this;
+    std::array<std::int64_t, Shape::max_rank> dims{};
+    int to = 0;
+    for (int from = 0; from < shape_.rank(); ++from, ++to) {
+      dims[std::size_t(to)] = shape_[from];
+      part.strides_[std::size_t(to)] = strides_[std::size_t(from)];
+      if (from != dim) continue;
+      dims[std::size_t(to)] /= inner;
+      part.strides_[std::size_t(to)] *= inner;
+      dims[std::size_t(++to)] = inner;
+      part.strides_[std::size_t(to)] = strides_[std::size_t(from)];
+    }
+    part.shape_ = Shape::make(std::span(dims.data(), std::size_t(to))).value();
+    return part;
+  }
+
+  // Dimensions `dim` and `dim` + 1 as one, where their elements follow each other at one distance.
+  bool can_merge(int dim) const {
+    const auto at = std::size_t(dim);
+    return shape_[dim] == 1 || strides_[at] == shape_[dim + 1] * strides_[at + 1];
+  }
+  BasicTensor merge(int dim) const {
+    MOTLEY_CHECK(dim >= 0 && dim + 1 < shape_.rank() && can_merge(dim),
+                 "two dimensions that are one");
+    BasicTensor part = *this;
+    std::array<std::int64_t, Shape::max_rank> dims{};
+    int to = 0;
+    for (int from = 0; from < shape_.rank(); ++from, ++to) {
+      dims[std::size_t(to)] = shape_[from];
+      if (from == dim) dims[std::size_t(to)] *= shape_[++from];
+      part.strides_[std::size_t(to)] = strides_[std::size_t(from)];
+    }
+    part.shape_ = Shape::make(std::span(dims.data(), std::size_t(to))).value();
     return part;
   }
 

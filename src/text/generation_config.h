@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 // What a model's makers want for requests that do not say it themselves, and where answers end.
@@ -29,7 +29,7 @@ struct GenerationConfig {
   std::vector<std::int32_t> drop_unknown_end_tokens();
 };
 
-// From a model's folder; a file that is absent says nothing.
+// From a model's folder; a file that is absent sets nothing.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder);
 
 // Reads one object of either file into `into`; `where` is what messages call it. Settings that are

@@ -1,7 +1,7 @@
 #include "text/json_file.h"
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 
 namespace motley::text {
 

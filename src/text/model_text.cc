@@ -32,14 +32,24 @@ ModelText::ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConf
         {.name = each.name, .read = ChatTemplate::compile(each.source, each.where)});
 }
 
-Result<ModelText::Chat> ModelText::chat(ChatInputs inputs, bool special_in_said) const {
+Result<MarkedText> ModelText::render(ChatInputs inputs) const {
   MOTLEY_TRY(const TemplateSource* const source, config_.template_for(inputs.tools.has_value()));
   const auto at = std::ranges::find(templates_, source->name, &NamedTemplate::name);
   if (!at->read.ok()) return at->read.error();
   inputs.special_tokens = config_.special_tokens;
-  MOTLEY_TRY(MarkedText text, at->read->render(inputs));
+  return at->read->render(inputs);
+}
+
+Result<MarkedText> ModelText::render(ChatInputs inputs, const ChatTemplate& chat_template,
+                                     const RenderLimits& limits) const {
+  inputs.special_tokens = config_.special_tokens;
+  return chat_template.render(inputs, limits);
+}
+
+Result<ModelText::Chat> ModelText::chat(ChatInputs inputs, bool special_in_untrusted) const {
+  MOTLEY_TRY(MarkedText text, render(std::move(inputs)));
   MOTLEY_TRY(auto ids, tokenizer_.encode(text, {.add_special_tokens = false,
-                                                .special_in_said = special_in_said}));
+                                                .special_in_untrusted = special_in_untrusted}));
   return Chat{.text = std::move(text), .ids = std::move(ids)};
 }
 

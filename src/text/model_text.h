@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
+#include "text/chat/marked_text.h"
 #include "text/generation_config.h"
-#include "text/marked_text.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 
@@ -22,6 +22,7 @@ class ModelText {
   static Result<ModelText> load(const std::filesystem::path& folder);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
+  const TokenizerConfig& config() const { return config_; }
 
   // With the tokenizer's own end token among the end tokens, and without those beyond the model's
   // vocabulary, which a log line names.
@@ -33,10 +34,15 @@ class ModelText {
   };
 
   // A conversation as the model's template writes it, and its tokens. No post-processor adds to
-  // them: what belongs around a conversation is in the template. `special_in_said` takes special
-  // tokens in what messages say for what they look like, as Hugging Face does. The inputs' own
-  // special tokens are replaced by the model's.
-  Result<Chat> chat(ChatInputs inputs, bool special_in_said) const;
+  // them: what belongs around a conversation is in the template. `special_in_untrusted` takes
+  // special tokens in what messages say for what they look like, as Hugging Face does. The inputs'
+  // own special tokens are replaced by the model's.
+  Result<Chat> chat(ChatInputs inputs, bool special_in_untrusted) const;
+  // The text alone.
+  Result<MarkedText> render(ChatInputs inputs) const;
+  // By a template that is not the model's own.
+  Result<MarkedText> render(ChatInputs inputs, const ChatTemplate& chat_template,
+                            const RenderLimits& limits) const;
 
  private:
   struct NamedTemplate {

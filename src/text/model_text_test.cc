@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "base/temporary_folder.h"
+#include "base/system/temporary_folder.h"
 
 namespace motley::text {
 namespace {
@@ -45,9 +45,7 @@ class ModelTextTest : public testing::Test {
   }
   ModelText load() { return ModelText::load(folder_.path()).value(); }
   static ChatInputs says(std::string content) {
-    json::Object message;
-    message.add("role", "user");
-    message.add("content", std::move(content));
+    json::Object message{{"role", "user"}, {"content", std::move(content)}};
     ChatInputs inputs;
     inputs.messages = json::Array{json::Value(std::move(message))};
     return inputs;

@@ -8,10 +8,10 @@
 namespace motley::text {
 namespace {
 
-std::vector<std::size_t> borders_of(std::string_view text) {
-  std::vector<std::size_t> borders(text.size() + 1, 0);
+std::vector<std::uint32_t> borders_of(std::string_view text) {
+  std::vector<std::uint32_t> borders(text.size() + 1, 0);
   for (std::size_t i = 1; i < text.size(); ++i) {
-    std::size_t border = borders[i];
+    std::uint32_t border = borders[i];
     while (border > 0 && text[border] != text[i]) border = borders[border];
     borders[i + 1] = text[border] == text[i] ? border + 1 : 0;
   }
@@ -20,40 +20,40 @@ std::vector<std::size_t> borders_of(std::string_view text) {
 
 }  // namespace
 
-Result<StopMatcher> StopMatcher::make(std::vector<std::string> stops, bool include) {
-  std::vector<Stop> made;
+Result<std::shared_ptr<const StopStrings>> StopStrings::make(std::vector<std::string> stops) {
+  const auto made = std::make_shared<StopStrings>();
   for (std::string& stop : stops) {
     if (stop.empty())
-      return Error(ErrorCode::invalid_argument, cat("stop string ", made.size(), " is empty"),
-                   "stop", "leave it out");
-    std::vector<std::size_t> borders = borders_of(stop);
-    made.push_back({.text = std::move(stop), .borders = std::move(borders)});
+      return Error(ErrorCode::invalid_argument,
+                   cat("stop string ", made->stops_.size(), " is empty"), "stop", "leave it out");
+    std::vector<std::uint32_t> borders = borders_of(stop);
+    made->stops_.push_back({.text = std::move(stop), .borders = std::move(borders)});
   }
-  return StopMatcher(std::move(made), include);
+  return std::shared_ptr<const StopStrings>(made);
 }
 
 StopMatcher::Output StopMatcher::push(std::string_view piece, bool may_end) {
+  const auto& stops = stops_->stops_;
   for (std::size_t at = 0; at < piece.size(); ++at) {
     std::optional<std::size_t> complete;
-    for (std::size_t i = 0; i < stops_.size(); ++i) {
-      Stop& stop = stops_[i];
-      while (stop.matched > 0 && stop.text[stop.matched] != piece[at])
-        stop.matched = stop.borders[stop.matched];
-      if (stop.text[stop.matched] == piece[at]) ++stop.matched;
-      if (stop.matched < stop.text.size()) continue;
+    for (std::size_t i = 0; i < stops.size(); ++i) {
+      const StopStrings::Stop& stop = stops[i];
+      std::uint32_t& matched = matched_[i];
+      while (matched > 0 && stop.text[matched] != piece[at]) matched = stop.borders[matched];
+      if (stop.text[matched] == piece[at]) ++matched;
+      if (matched < stop.text.size()) continue;
       if (!may_end)
-        stop.matched = stop.borders[stop.matched];
-      else if (!complete || stop.text.size() > stops_[*complete].text.size())
+        matched = stop.borders[matched];
+      else if (!complete || stop.text.size() > stops[*complete].text.size())
         complete = i;
     }
     if (!complete) continue;
     held_ += piece.substr(0, at + 1);
-    if (!include_) held_.resize(held_.size() - stops_[*complete].text.size());
+    if (!include_) held_.resize(held_.size() - stops[*complete].text.size());
     return {.text = std::exchange(held_, {}), .stop = complete};
   }
   held_ += piece;
-  std::size_t uncertain = 0;
-  for (const Stop& stop : stops_) uncertain = std::max(uncertain, stop.matched);
+  const std::size_t uncertain = matched_.empty() ? 0 : std::ranges::max(matched_);
   Output output{.text = held_.substr(0, held_.size() - uncertain)};
   held_.erase(0, held_.size() - uncertain);
   return output;

@@ -1,14 +1,34 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 
 namespace motley::text {
+
+// Stop strings, ready to be searched for: shared by all texts that they may end.
+class StopStrings {
+ public:
+  // Refuses an empty stop string.
+  static Result<std::shared_ptr<const StopStrings>> make(std::vector<std::string> stops);
+
+ private:
+  friend class StopMatcher;
+  struct Stop {
+    std::string text;
+    // Of each beginning: the longest shorter beginning that it ends with.
+    std::vector<std::uint32_t> borders;
+  };
+
+  std::vector<Stop> stops_;
+};
 
 // Ends a text where the first of several stop strings is complete, however the text is cut into
 // pieces on its way. Of two that are complete at the same byte it is the longer one.
@@ -19,8 +39,9 @@ class StopMatcher {
     std::optional<std::size_t> stop;  // which stop string ended the text
   };
 
-  // Refuses an empty stop string. With `include`, a stop string is part of the text that it ends.
-  static Result<StopMatcher> make(std::vector<std::string> stops, bool include);
+  // With `include`, a stop string is part of the text that it ends.
+  StopMatcher(std::shared_ptr<const StopStrings> stops, bool include)
+      : stops_(std::move(stops)), matched_(stops_->stops_.size(), 0), include_(include) {}
 
   // Takes the next piece. Only an end of the text that may still become a stop string is held back.
   // Without `may_end` a stop string that is complete within this piece is plain text; one that
@@ -31,17 +52,8 @@ class StopMatcher {
   std::string finish();
 
  private:
-  struct Stop {
-    std::string text;
-    // Of each beginning: the longest shorter beginning that it ends with.
-    std::vector<std::size_t> borders;
-    std::size_t matched = 0;  // bytes of it that the text so far ends with
-  };
-
-  StopMatcher(std::vector<Stop> stops, bool include)
-      : stops_(std::move(stops)), include_(include) {}
-
-  std::vector<Stop> stops_;
+  std::shared_ptr<const StopStrings> stops_;
+  std::vector<std::uint32_t> matched_;  // bytes of each stop string that the text so far ends with
   bool include_;
   std::string held_;
 };

@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,9 +20,13 @@ struct Ending {
   bool operator==(const Ending&) const = default;
 };
 
+StopMatcher matcher_of(std::vector<std::string> stops, bool include) {
+  return {StopStrings::make(std::move(stops)).value(), include};
+}
+
 Ending read(const std::vector<std::string>& stops, bool include,
             const std::vector<std::string>& pieces) {
-  StopMatcher matcher = StopMatcher::make(stops, include).value();
+  StopMatcher matcher = matcher_of(stops, include);
   Ending ending;
   for (const std::string& piece : pieces) {
     const StopMatcher::Output output = matcher.push(piece);
@@ -56,7 +61,7 @@ TEST(StopMatcher, EndsTextAcrossPieces) {
 }
 
 TEST(StopMatcher, HoldsBackOnlyWhatMayBecomeAStop) {
-  StopMatcher matcher = StopMatcher::make({"\n\nUser:", "###"}, false).value();
+  StopMatcher matcher = matcher_of({"\n\nUser:", "###"}, false);
   EXPECT_EQ(matcher.push("hello").text, "hello");
   EXPECT_EQ(matcher.push(" #").text, " ");
   EXPECT_EQ(matcher.push("#!").text, "##!");
@@ -94,7 +99,7 @@ TEST(StopMatcher, IsTheSameHoweverTheTextIsCut) {
 }
 
 TEST(StopMatcher, TextThatMayNotEndYetGoesOn) {
-  StopMatcher matcher = StopMatcher::make({"##", "end"}, false).value();
+  StopMatcher matcher = matcher_of({"##", "end"}, false);
   EXPECT_EQ(matcher.push("a##b", false).text, "a##b");
   EXPECT_EQ(matcher.push("end", false).text, "end");
   EXPECT_EQ(matcher.push(" e", false).text, " ");
@@ -105,7 +110,7 @@ TEST(StopMatcher, TextThatMayNotEndYetGoesOn) {
 
 // A stop string that was passed over may share its end with the beginning of one that counts.
 TEST(StopMatcher, FindsAStopThatOverlapsOneThatDidNotCount) {
-  StopMatcher matcher = StopMatcher::make({"aba"}, false).value();
+  StopMatcher matcher = matcher_of({"aba"}, false);
   EXPECT_EQ(matcher.push("xaba", false).text, "xab");
   const StopMatcher::Output found = matcher.push("bab");
   EXPECT_EQ(found.text, "");
@@ -126,7 +131,7 @@ TEST(StopMatcher, EarlyTextIsTheSameHoweverItIsCut) {
     const bool stops = end <= whole.size();
     const std::string wanted = stops ? whole.substr(0, end - stop.size()) : whole;
 
-    StopMatcher matcher = StopMatcher::make({stop}, false).value();
+    StopMatcher matcher = matcher_of({stop}, false);
     std::string found;
     bool stopped = false;
     for (std::size_t at = 0; at < whole.size() && !stopped;) {
@@ -143,8 +148,18 @@ TEST(StopMatcher, EarlyTextIsTheSameHoweverItIsCut) {
   }
 }
 
+TEST(StopMatcher, TextsShareTheirStopStrings) {
+  const auto stops = StopStrings::make({"ab", "b!"}).value();
+  StopMatcher one(stops, false);
+  StopMatcher other(stops, false);
+  EXPECT_EQ(one.push("xa").text, "x");
+  EXPECT_EQ(other.push("b").text, "");
+  EXPECT_EQ(one.push("b").stop, 0);
+  EXPECT_EQ(other.push("!").stop, 1);
+}
+
 TEST(StopMatcher, RefusesAnEmptyStop) {
-  EXPECT_THAT(StopMatcher::make({"a", ""}, false).error().message(),
+  EXPECT_THAT(StopStrings::make({"a", ""}).error().message(),
               testing::HasSubstr("stop string 1 is empty"));
 }
 

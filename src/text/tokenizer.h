@@ -9,9 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
-#include "text/marked_text.h"
+#include "text/chat/marked_text.h"
+#include "text/encode_bounds.h"
 
 // Text to token ids and back, as a folder's tokenizer.json says: what the `tokenizers` package
 // makes of the same file and text.
@@ -20,8 +21,9 @@ namespace motley::text {
 struct EncodeOptions {
   // What the post-processor adds around a text: the beginning-of-sequence token of most models.
   bool add_special_tokens = true;
-  // Recognises special tokens in said text too, as Hugging Face does, which knows no marks.
-  bool special_in_said = false;
+  // Recognises special tokens in untrusted text too, as Hugging Face does, which knows no marks.
+  bool special_in_untrusted = false;
+  EncodeBounds bounds = {};
 };
 
 struct TokenizerParts;
@@ -43,8 +45,8 @@ class Tokenizer {
   Result<std::vector<std::int32_t>> encode(std::string_view text,
                                            const EncodeOptions& options = {}) const;
 
-  // The same, and no special token comes out of said bytes: neither one that is written out there,
-  // nor one that the model would build of them.
+  // The same, and no special token comes out of untrusted bytes: neither one that is written out
+  // there, nor one that the model would build of them.
   Result<std::vector<std::int32_t>> encode(const MarkedText& text,
                                            const EncodeOptions& options = {}) const;
 
@@ -59,7 +61,7 @@ class Tokenizer {
   // where the id is not there.
   std::string bytes_of(std::int32_t id) const;
 
-  // An added token; a special one, which decode() can leave out and said text can't write.
+  // An added token; a special one, which decode() can leave out and untrusted text can't write.
   bool is_added(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
 

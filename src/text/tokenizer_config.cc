@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 #include "text/json_file.h"
 
 namespace motley::text {
@@ -131,8 +131,9 @@ Result<TokenizerConfig> load_tokenizer_config(const fs::path& folder) {
   for (const char* file :
        {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"}) {
     MOTLEY_TRY(const auto value, read_json_file(folder / file));
-    if (value)
-      MOTLEY_TRY_VOID(read_tokenizer_config(*value, printable((folder / file).string()), config));
+    if (!value) continue;
+    MOTLEY_TRY_VOID(read_tokenizer_config(*value, printable((folder / file).string()), config));
+    if (file == std::string_view("tokenizer_config.json")) config.file = *value->if_object();
   }
   return config;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 // What stands beside a tokenizer: names of its special tokens, and chat templates.
@@ -23,6 +23,8 @@ struct TokenizerConfig {
   std::vector<std::pair<std::string, std::string>> special_tokens;
   // One of each name.
   std::vector<TemplateSource> templates;
+  // All of tokenizer_config.json.
+  json::Object file;
 
   // The text of a special token, or null.
   const std::string* special_token(std::string_view name) const;

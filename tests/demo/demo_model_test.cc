@@ -1,6 +1,6 @@
 // models/demo against the log-probabilities that its trainer's side recorded
 // (tools/demo_model/check.py), and against itself: each adapter must speak its own way better than
-// anybody else.
+// any other voice.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
-#include "base/temporary_folder.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
+#include "base/system/temporary_folder.h"
 #include "cli/run_motley.h"
 
 namespace motley {
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path model = MOTLEY_DEMO_MODEL;
-constexpr std::size_t compared_lines = 16;  // of each voice, under everybody
+constexpr std::size_t compared_lines = 16;  // of each voice, with every adapter
 constexpr std::int64_t answer_begins = 2;   // <|assistant|>
 
 struct Line {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/golden_engine.h"
-#include "engine/scheduler.h"
+#include "engine/scheduling/scheduler.h"
 #include "engine/steady_steps.h"
-#include "score/counted_allocations.h"
+#include "support/allocations.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -28,11 +28,11 @@ TEST_P(StepAllocations, StepsOfEveryKindTakeNone) {
   score_tests::GoldenModel golden(GetParam(), {.pages = 512});
   SteadySteps steps(golden);
   steps.run();
-  const std::int64_t heap = counted_allocations();
+  const std::int64_t heap = test::counted_allocations();
   const std::uint64_t device = golden.device().usage().allocations;
   const std::uint64_t pinned = golden.device().pinned_usage().allocations;
   steps.run();
-  EXPECT_EQ(counted_allocations() - heap, 0);
+  EXPECT_EQ(test::counted_allocations() - heap, 0);
   EXPECT_EQ(golden.device().usage().allocations - device, 0);
   EXPECT_EQ(golden.device().pinned_usage().allocations - pinned, 0);
 }
@@ -47,10 +47,8 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
       lora::Pool::create(golden.device(), {.bytes = std::uint64_t{16} << 20, .page_bytes = 4096})
           .value();
   engine::SamplerMaker samplers(std::nullopt, 1);
-  const auto executor = engine::RunnerExecutor::create(
-                            golden.runner(), {.vocabulary = golden.model().config().vocabulary,
-                                              .samplers = &samplers})
-                            .value();
+  const auto executor =
+      engine::RunnerExecutor::create(golden.runner(), golden.model().config().vocabulary).value();
   engine::PoolStore store({.base = &golden.model().base_view(), .pool = pool.get()});
   const SteadyClock clock;
   engine::Scheduler scheduler(executor.get(), &store, &clock, {.prefix_cache = true});
@@ -75,7 +73,7 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
   }
   const auto sink = std::make_shared<CountingSink>();
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    executor->prepare(requests[i], [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
+    samplers.prepare(requests[i], [&](Result<std::unique_ptr<engine::Sampler>> sampler) {
       scheduler.submit({.id = i + 1,
                         .request = requests[i],
                         .sink = sink,
@@ -86,12 +84,12 @@ TEST(EngineAllocations, ADecodingStepTakesNone) {
   while (scheduler.waiting() > 0) scheduler.step().value();
   for (int i = 0; i < 4; ++i) scheduler.step().value();
   const int tokens = sink->tokens;
-  const std::int64_t before = counted_allocations();
+  const std::int64_t before = test::counted_allocations();
   // Pages are taken and published on the way.
   for (int i = 0; i < 24; ++i) {
     if (!scheduler.step().ok()) break;
   }
-  EXPECT_EQ(counted_allocations() - before, 0);
+  EXPECT_EQ(test::counted_allocations() - before, 0);
   EXPECT_EQ(sink->tokens - tokens, 24 * 6);
   scheduler.cancel_all();
 }

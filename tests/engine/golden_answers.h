@@ -25,10 +25,15 @@ struct BesideOthers {
   std::int64_t max_tokens;
 };
 
-// In that room, every other request drawn by chance: each has the tokens and bits that it has
+// With these options, every other request drawn by chance: each has the tokens and bits that it has
 // alone. How often a sequence was pushed back.
 std::uint64_t expect_same_bits_beside_others(score_tests::GoldenModel& golden,
                                              const BesideOthers& others);
+
+// Adapters with finite factors that overflow, at every kind of module: their requests fail and say
+// so, and those beside and behind them have the tokens and bits that they have alone. On a GPU in
+// the batch-invariant mode.
+void expect_overflow_ends_alone(score_tests::GoldenModel& golden);
 
 void expect_all_given_back(GoldenEngine& world);
 

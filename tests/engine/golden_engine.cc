@@ -28,17 +28,16 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                     .adapters = pool_.get()})
                 .value();
   samplers_ = std::make_unique<engine::SamplerMaker>(std::nullopt, 1);
-  executor_ =
-      engine::RunnerExecutor::create(
-          *runner_, {.vocabulary = golden.model().config().vocabulary, .samplers = samplers_.get()})
-          .value();
+  executor_ = engine::RunnerExecutor::create(*runner_, golden.model().config().vocabulary).value();
   store_ = std::make_unique<engine::PoolStore>(engine::PoolStore::Options{
       .base = &golden.model().base_view(), .pool = pool_.get(), .host_pool = host_pool_.get()});
-  engine_ = engine::Engine::create(
-      {.executor = executor_.get(), .adapters = store_.get(), .clock = &clock_},
-      {.adapter_patience = std::chrono::milliseconds(5),
-       .prefix_cache = options.prefix_cache,
-       .validate = true});
+  engine_ = engine::Engine::create({.executor = executor_.get(),
+                                    .samplers = samplers_.get(),
+                                    .adapters = store_.get(),
+                                    .clock = &clock_},
+                                   {.adapter_patience = std::chrono::milliseconds(5),
+                                    .prefix_cache = options.prefix_cache,
+                                    .validate = true});
 }
 
 std::filesystem::path GoldenEngine::path_of(const std::string& adapter) const {

@@ -9,10 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/system/clock.h"
 #include "engine/engine.h"
-#include "engine/pool_store.h"
+#include "engine/residency/pool_store.h"
 #include "engine/runner_executor.h"
+#include "engine/sampling/sampler_maker.h"
 #include "score/golden_model.h"
 
 // An engine over a model of tests/goldens, on the device that the model is on.

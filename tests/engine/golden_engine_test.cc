@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenContinuations,
                          testing::ValuesIn(score_tests::golden_models()),
                          [](const auto& model) { return model.param; });
 
-// A plain model and one with latents: whoever runs beside, however prompts are cut and whoever is
+// A plain model and one with latents: whatever runs beside, however prompts are cut and whatever is
 // pushed back, each answer has the tokens and bits that it has alone.
 class GoldenBits : public testing::TestWithParam<std::string> {};
 
@@ -52,6 +52,11 @@ TEST_P(GoldenBits, NothingBesideChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
+
+TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
+  GoldenModel golden("qwen3_moe", {});
+  expect_overflow_ends_alone(golden);
+}
 
 TEST(GoldenEngine, APrefixHitChangesNoBit) {
   GoldenModel golden("qwen3_moe", {});

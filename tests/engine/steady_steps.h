@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/runner_executor.h"
-#include "engine/sampler_maker.h"
+#include "engine/sampling/sampler_maker.h"
 #include "score/golden_model.h"
 
 // Steps of every kind that an executor over a golden model is given: to be run until it is warm,
@@ -32,7 +32,7 @@ class SteadySteps {
   // A step that begins with a piece of a prompt, none where it has no tokens, and goes on with
   // sequences of single tokens.
   void step(std::int64_t prompt, std::int64_t decodes);
-  const lora::Mix* next_mix();
+  const lora::Mix& next_mix();
 
   score_tests::GoldenModel* golden_;
   engine::SamplerMaker samplers_{std::nullopt, 1};
@@ -41,7 +41,8 @@ class SteadySteps {
   std::size_t mix_ = 0;
   std::vector<Sequence> sequences_;
   std::vector<std::int32_t> tokens_;
-  std::vector<engine::StepChunk> chunks_;
+  std::vector<runner::Chunk> chunks_;
+  std::vector<engine::ChunkOutput> outputs_;
   std::vector<engine::Draw> draws_;
 };
 

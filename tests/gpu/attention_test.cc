@@ -9,6 +9,7 @@
 
 #include "base/cat.h"
 #include "gpu/attention_world.h"
+#include "kernels/cuda/thresholds.h"
 
 namespace motley::gpu_tests {
 namespace {
@@ -142,8 +143,8 @@ TEST(GpuAttention, PlainAgreesWithTheCpu) {
   }
 }
 
-// A part of a step: rows ahead of its sequences are somebody else's, at positions that these have
-// no pages for.
+// A part of a step: rows ahead of its sequences are another part's, at positions that these have no
+// pages for.
 TEST(GpuAttention, RowsAheadOfThePartAreLeftAlone) {
   AttentionWorld world({.lengths = {300, 9, 40}}, 30);
   const Pieces all = world.whole();
@@ -190,6 +191,59 @@ TEST(GpuAttention, OneOrderServesPromptsAndDecoding) {
       }
     }
   }
+}
+
+struct KernelCase {
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t key_width;
+  std::int64_t value_width;
+  std::int64_t rows;  // of a sequence
+};
+
+class GpuAttentionKernels : public testing::TestWithParam<KernelCase> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, GpuAttentionKernels,
+    testing::Values(KernelCase{8, 2, 128, 128, 1}, KernelCase{8, 2, 128, 128, 2},
+                    KernelCase{7, 1, 64, 64, 1}, KernelCase{4, 4, 192, 128, 5},
+                    KernelCase{16, 2, 128, 128, 2}, KernelCase{16, 1, 128, 128, 2},
+                    KernelCase{16, 1, 576, 512, 1}, KernelCase{2, 1, 576, 512, 7}),
+    [](const auto& of) {
+      const KernelCase& each = of.param;
+      return cat("heads_", each.heads, "_", each.kv_heads, "_widths_", each.key_width, "_",
+                 each.value_width, "_rows_", each.rows);
+    });
+
+// All kernels of one arithmetic that take a problem, whose rows each has a tile for, give the same
+// bits where nothing is cut by the load.
+TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
+  const KernelCase& of = GetParam();
+  const bool latent = of.key_width == 576;
+  AttentionWorld world({.heads = of.heads,
+                        .kv_heads = of.kv_heads,
+                        .key_width = of.key_width,
+                        .value_width = of.value_width,
+                        .values_in_keys = latent,
+                        .lengths = {530, 70, 260}},
+                       90);
+  Pieces pieces = world.last();
+  for (AttentionPiece& piece : pieces) piece.begin = piece.end - of.rows;
+  const kernels::Arithmetic arithmetic =
+      latent ? kernels::cuda::attention_of_latents : kernels::cuda::attention_in_units;
+  std::vector<float> first;
+  int ran = 0;
+  for (const kernels::cuda::AttentionThreshold& row : kernels::cuda::attention_thresholds) {
+    const kernels::cuda::AttentionKernel& kernel = *row.kernel;
+    if (kernel.info.arithmetic != arithmetic || kernel.key_width != of.key_width ||
+        of.rows * (of.heads / of.kv_heads) > row.max_packed)
+      continue;
+    SCOPED_TRACE(kernel.info.name);
+    const std::vector<float> got = world.run(pieces, {.batch_invariant = true, .kernel = &kernel});
+    if (ran++ == 0) first = got;
+    EXPECT_TRUE(same_bits(got, first));
+  }
+  EXPECT_GE(ran, 2);
 }
 
 // A graph is told bounds only.
@@ -239,7 +293,7 @@ TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
   }
 }
 
-// A window begins anywhere in a unit: what lies before it in the unit is nobody's chunk.
+// A window begins anywhere in a unit: what lies before it in the unit is in no chunk.
 TEST(GpuAttention, WindowsFarBehindTheBeginningAreCutWhereverItSuits) {
   for (const auto& [heads, length] :
        {std::pair<std::int64_t, std::int64_t>{16, 9000}, {8, 66'100}}) {

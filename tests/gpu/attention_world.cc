@@ -5,7 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
+#include "gpu/device_kernels.h"
 
 namespace motley::gpu_tests {
 namespace {
@@ -128,8 +129,11 @@ AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) :
       static_cast<std::size_t>(tokens / shape.kv_heads * shape.shared_width * bytes));
   device_values_ =
       DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.value_width * bytes));
-  const auto size = kernels::cuda::attention_scratch_size(std::ssize(shape.lengths), shape.heads,
-                                                          shape.kv_heads, shape.value_width);
+  const auto size = device_table().attention_scratch({.sequences = std::ssize(shape.lengths),
+                                                      .heads = shape.heads,
+                                                      .kv_heads = shape.kv_heads,
+                                                      .value_width = shape.value_width},
+                                                     default_stream());
   partials_ = DeviceArray<float>(static_cast<std::size_t>(size.partials));
   counters_ = DeviceArray<std::int32_t>(static_cast<std::size_t>(size.counters));
   counters_.zero();
@@ -149,23 +153,25 @@ void AttentionWorld::fill_pages() {
                          const Columns& columns) {
     const auto& [heads, x_width, first, width] = columns;
     const DeviceArray<std::byte> x = to_device(from, shape_.q_type);
-    kernels::cuda::store_paged({.sequences = {.count = std::ssize(rows.begins) - 1,
-                                              .seq_begin = begins.data(),
-                                              .positions = positions.data(),
-                                              .rows = std::ssize(rows.positions) + 2},
-                                .table = {table.data(), table_stride_, shape_.page_tokens},
-                                .pages = {.data = to.data(),
-                                          .type = shape_.kv_type,
-                                          .page_stride = shape_.page_tokens * heads * width,
-                                          .token_stride = heads * width,
-                                          .head_stride = width},
-                                .heads = heads,
+    const kernels::Heads stored{.heads = heads,
                                 .width = width,
                                 .x = x.data() + first * bytes_of(shape_.q_type),
                                 .x_type = shape_.q_type,
                                 .x_stride = shape_.kv_heads * x_width,
-                                .x_head_stride = x_width},
-                               {});
+                                .x_head_stride = x_width,
+                                .pages = {.data = to.data(),
+                                          .type = shape_.kv_type,
+                                          .page_stride = shape_.page_tokens * heads * width,
+                                          .token_stride = heads * width,
+                                          .head_stride = width}};
+    device_table().prepare_heads({.rows = std::ssize(rows.positions),
+                                  .all = &stored,
+                                  .count = 1,
+                                  .sequences = {.count = std::ssize(rows.begins) - 1,
+                                                .seq_begin = begins.data(),
+                                                .positions = positions.data()},
+                                  .table = {table.data(), table_stride_, shape_.page_tokens}},
+                                 default_stream());
     finish();
   };
   const std::int64_t own = shape_.key_width - shape_.shared_width;
@@ -257,9 +263,11 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
     params.scratch = {partials_.data(), static_cast<std::int64_t>(partials_.size()),
                       counters_.data(), static_cast<std::int64_t>(counters_.size())};
   if (how.plain) {
-    kernels::cuda::attention_plain(params, {});
+    kernels::cuda::attention_plain(params, default_stream());
+  } else if (how.kernel != nullptr) {
+    how.kernel->run(*how.kernel, params, {}, default_stream());
   } else {
-    kernels::cuda::attention(params, {});
+    kernels::cuda::attention(params, default_stream());
   }
   finish();
   EXPECT_TRUE(std::ranges::all_of(counters_.read(), [](std::int32_t left) { return left == 0; }));

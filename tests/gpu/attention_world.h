@@ -5,7 +5,8 @@
 
 #include "base/number_types.h"
 #include "gpu/device_memory.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_kernels.h"
 
 // Sequences with keys and values in pages of the GPU, and their attention by the CPU's entry.
 namespace motley::gpu_tests {
@@ -37,7 +38,8 @@ struct AttentionRun {
   bool batch_invariant = false;
   bool scratch = true;
   bool plain = false;
-  std::int64_t more_rows = 3;  // that the launch is told of and nobody has
+  const kernels::cuda::AttentionKernel* kernel = nullptr;  // null: as they are chosen
+  std::int64_t more_rows = 3;  // that the launch is told of and no sequence has
   std::size_t skipped = 0;     // first pieces that the launch is not told of, but for their rows
   std::int64_t most_rows = 0;  // of a sequence; 0: as it is
 };

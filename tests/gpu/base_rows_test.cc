@@ -13,11 +13,11 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/json.h"
-#include "lora/pool.h"
+#include "base/json/json.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 namespace motley::gpu_tests {
 namespace {

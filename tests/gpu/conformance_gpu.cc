@@ -1,5 +1,5 @@
-#include "kernels/cuda/status.h"
-#include "moe/conformance_runner.h"
+#include "gpu/device_kernels.h"
+#include "moe/conformance/runner.h"
 
 // The suite of src/moe runs the backends of the first GPU.
 namespace motley::moe::conformance {
@@ -11,6 +11,6 @@ tensor::Device& device() {
   return *gpu;
 }
 
-Result<void> kernel_errors() { return kernels::cuda::kept_error(); }
+const kernels::ElementaryTable& device_kernels() { return gpu_tests::device_table(); }
 
 }  // namespace motley::moe::conformance

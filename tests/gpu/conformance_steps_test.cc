@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "lora/step_table.h"
-#include "moe/conformance_adapters.h"
-#include "moe/conformance_runner.h"
-#include "tensor/cpu_device.h"
+#include "lora/apply/step_table.h"
+#include "moe/conformance/adapters.h"
+#include "moe/conformance/runner.h"
+#include "tensor/device/cpu_device.h"
 
 // Steps of several layers on a GPU: one captured graph serves any rows, routes and adapters.
 namespace motley::moe::conformance {
@@ -97,21 +97,23 @@ class ConformanceSteps : public testing::TestWithParam<Case> {
   }
 
   Result<void> step(bool adapted) {
-    const ops::Context context{.stream = stream_->handle(), .exact = exact()};
+    const ops::Context context{.kernels = &device_kernels(),
+                               .stream = device_kernels().on(stream_->handle()),
+                               .exact = exact()};
     workspace_->begin_step(tokens, adapted ? table_->labels() : nullptr, context.stream);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const lora::ExpertDeltas deltas{
           .batch = &batch_, .layer = layer_numbers[i], .table = table_.get()};
-      backend_.run({.experts = *experts_[i],
-                    .x = x_,
-                    .ids = ids_,
-                    .routing_weights = weights_,
-                    .deltas = adapted ? &deltas : nullptr,
-                    .out = outs_[i],
-                    .workspace = *workspace_,
-                    .context = context});
+      moe::run_experts(backend_, {.experts = *experts_[i],
+                                  .x = x_,
+                                  .ids = ids_,
+                                  .routing_weights = weights_,
+                                  .deltas = adapted ? &deltas : nullptr,
+                                  .out = outs_[i],
+                                  .workspace = *workspace_,
+                                  .context = context});
     }
-    return kernel_errors();
+    return kernels::cuda_launches(device_kernels());
   }
 
   // What all layers gave, which is NaN again behind it.

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
-#include "kernels/cuda/expert_plan.h"
+#include "kernels/cuda/experts/plan.h"
 
 namespace motley::gpu_tests {
 
@@ -48,13 +49,13 @@ class DevicePlan {
                    .block_counts = counts_.data()};
   }
 
-  void build(StreamHandle stream = {}) {
+  void build(StreamHandle stream = default_stream()) {
     if (params.labels != nullptr) {
-      ASSERT_TRUE(kernels::cuda::sort_tokens_by_label(labels_.data(), params.tokens, label_count_,
-                                                      by_label_.data(), stream)
-                      .ok());
+      kernels::cuda::sort_tokens_by_label(labels_.data(), params.tokens, label_count_,
+                                          by_label_.data(), stream);
     }
-    ASSERT_TRUE(kernels::cuda::plan_experts(params, stream).ok());
+    kernels::cuda::plan_experts(params, stream);
+    ASSERT_TRUE(launches().ok());
   }
 
   std::vector<std::int32_t> order() const { return order_.read(); }
@@ -71,7 +72,7 @@ class DevicePlan {
  private:
   static std::size_t tile_bound(std::size_t pairs, int experts, int tile_places) {
     return static_cast<std::size_t>(
-        kernels::cuda::most_tiles(static_cast<std::int64_t>(pairs), experts, tile_places));
+        kernels::cuda::max_tiles(static_cast<std::int64_t>(pairs), experts, tile_places));
   }
 
   DeviceArray<std::int32_t> ids_, labels_, by_label_, order_, tokens_, places_, expert_begin_,

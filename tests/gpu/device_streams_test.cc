@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tensor/device.h"
-#include "tensor/reservation.h"
-#include "tensor/staging.h"
+#include "tensor/device/device.h"
+#include "tensor/device/reservation.h"
+#include "tensor/device/staging.h"
 
 // Events, graphs and pinned memory of a GPU.
 namespace motley::tensor {

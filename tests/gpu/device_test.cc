@@ -1,4 +1,4 @@
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 #include <thread>
 #include <vector>

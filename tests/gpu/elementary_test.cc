@@ -263,12 +263,12 @@ TEST(DeviceElementary, RmsNormOfARowIsItsOwn) {
                           .out = together.device(),
                           .out_type = DType::bf16,
                           .out_stride = together.stride()};
-    device_table().rms_norm(call, {});
+    device_table().rms_norm(call, default_stream());
     call.size.rows = 1;
     for (std::int64_t row = 0; row < 9; ++row) {
       call.x = x.device() + 2 * row * x.stride();
       call.out = alone.device() + 2 * row * alone.stride();
-      device_table().rms_norm(call, {});
+      device_table().rms_norm(call, default_stream());
     }
     finish();
     EXPECT_EQ(together.read_device(), alone.read_device()) << "width " << width;
@@ -304,12 +304,12 @@ TEST(DeviceElementary, AddAndNormIsOneAfterTheOther) {
                                         .out = out.device(),
                                         .out_type = DType::bf16,
                                         .out_stride = out.stride()}};
-      device_table().add_and_norm(both, {});
+      device_table().add_and_norm(both, default_stream());
       both.add.out = sum_apart.device();
       both.norm.x = sum_apart.device();
       both.norm.out = out_apart.device();
-      device_table().add(both.add, {});
-      device_table().rms_norm(both.norm, {});
+      device_table().add(both.add, default_stream());
+      device_table().rms_norm(both.norm, default_stream());
       finish();
       EXPECT_TRUE(sum.read_device() == sum_apart.read_device()) << "width " << width;
       EXPECT_TRUE(out.read_device() == out_apart.read_device()) << "width " << width;
@@ -317,7 +317,7 @@ TEST(DeviceElementary, AddAndNormIsOneAfterTheOther) {
   }
 }
 
-TEST(DeviceElementary, RopeTurnsAsTheCpuDoes) {
+TEST(DeviceElementary, HeadsAreRotatedAsTheCpuDoes) {
   Numbers numbers(9);
   for (const std::int64_t pairs : {1, 5, 16, 35, 64}) {
     constexpr std::int64_t rows = 4;
@@ -345,16 +345,22 @@ TEST(DeviceElementary, RopeTurnsAsTheCpuDoes) {
         for (const std::int64_t gap : {0, 3, 8}) {
           constexpr std::int64_t heads = 3;
           TwinRows x(numbers, type, rows * heads, pairs * 2 + 4, gap);
-          call_both(&ElementaryTable::rope, [&](auto at) {
-            return kernels::Rope{.rows = rows,
-                                 .heads = heads,
-                                 .pairs = pairs,
-                                 .interleaved = interleaved,
-                                 .x = at(x),
-                                 .x_type = type,
-                                 .x_stride = heads * x.stride(),
-                                 .x_head_stride = x.stride(),
-                                 .cos_sin = at(cos_sin)};
+          kernels::Heads all{};
+          call_both(&ElementaryTable::prepare_heads, [&](auto at) {
+            all = {.heads = heads,
+                   .width = 2 * pairs,
+                   .x = at(x),
+                   .x_type = type,
+                   .x_stride = heads * x.stride(),
+                   .x_head_stride = x.stride(),
+                   .cos_sin = at(cos_sin),
+                   .pairs = pairs,
+                   .interleaved = interleaved,
+                   .out = at(x),
+                   .out_type = type,
+                   .out_stride = heads * x.stride(),
+                   .out_head_stride = x.stride()};
+            return kernels::PrepareHeads{.rows = rows, .all = &all, .count = 1};
           });
           x.expect_same();
         }
@@ -434,7 +440,7 @@ TEST(DeviceElementary, HeadsAreTurnedStoredAndWrittenAsTheCpuDoes) {
                                .seq_begin = at(world.seq_begin),
                                .positions = at(world.positions)},
                  .table = {.pages = at(world.pages), .stride = 2, .page_tokens = 2}},
-                {});
+                default_stream());
           };
           prepare(OnHost{}, kernels::cpu_table());
           prepare(OnDevice{}, device_table());
@@ -466,7 +472,7 @@ TEST(DeviceElementary, HeadsAreNormedAsRmsNormDoes) {
                                .out_type = type,
                                .out_stride = heads * x.stride(),
                                .out_part_stride = x.stride()},
-                              {});
+                              default_stream());
       const kernels::Heads in_place{.heads = heads,
                                     .width = width,
                                     .x = x.device(),
@@ -478,7 +484,7 @@ TEST(DeviceElementary, HeadsAreNormedAsRmsNormDoes) {
                                     .out_type = type,
                                     .out_stride = heads * x.stride(),
                                     .out_head_stride = x.stride()};
-      device_table().prepare_heads({.rows = 5, .all = &in_place, .count = 1}, {});
+      device_table().prepare_heads({.rows = 5, .all = &in_place, .count = 1}, default_stream());
       finish();
       EXPECT_TRUE(x.read_device() == apart.read_device()) << "width " << width;
     }
@@ -506,6 +512,35 @@ TEST(DeviceElementary, LogProbabilitiesAgreeWithTheCpu) {
     // The same sum; its logarithm may differ in float64's last place and so round otherwise.
     for (std::size_t i = 0; i < 6; ++i)
       ASSERT_NEAR(read[i], out.host()[i], std::abs(out.host()[i]) * 0x1p-23F) << "width " << width;
+  }
+}
+
+TEST(DeviceElementary, LogProbabilitiesOfWhatHasOverflowedAreNoNumbers) {
+  Numbers numbers(12);
+  constexpr std::int64_t width = 5003;
+  TwinRows logits(numbers, DType::f32, 3, width, 3);
+  auto* const values = reinterpret_cast<float*>(logits.host());
+  values[width - 1] = kernels::cpu::poison;
+  values[logits.stride()] = std::numeric_limits<float>::infinity();
+  ASSERT_EQ(cudaMemcpy(logits.device(), logits.host(),
+                       static_cast<std::size_t>(3 * 4 * logits.stride()), cudaMemcpyDefault),
+            cudaSuccess);
+  Twin<std::int32_t> ids(std::vector<std::int32_t>{0, 0, 0});
+  Twin<float> out(3);
+  call_both(&ElementaryTable::log_probabilities, [&](auto at) {
+    return kernels::LogProbabilities{.rows = 3,
+                                     .width = width,
+                                     .logits = reinterpret_cast<const float*>(at(logits)),
+                                     .logits_stride = logits.stride(),
+                                     .chosen = 1,
+                                     .ids = at(ids),
+                                     .out = at(out)};
+  });
+  float read[3];
+  ASSERT_EQ(cudaMemcpy(read, out.device(), sizeof read, cudaMemcpyDefault), cudaSuccess);
+  for (const int row : {0, 1, 2}) {
+    EXPECT_EQ(std::isnan(read[row]), row < 2) << "row " << row;
+    EXPECT_EQ(std::isnan(out.host()[row]), row < 2) << "row " << row;
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/golden_answers.h"
 #include "engine/steady_steps.h"
-#include "score/counted_allocations.h"
+#include "support/allocations.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -45,6 +45,15 @@ TEST_P(GpuEngine, NothingBesideChangesABitInTheBatchInvariantMode) {
   }
 }
 
+// Keys and values that are not finite lie in pages that others get.
+TEST(GpuEngineOverflow, AnAdapterThatOverflowsFailsAlone) {
+  for (const bool exact : {true, false}) {
+    SCOPED_TRACE(exact ? "float32" : "bf16");
+    GoldenModel golden("qwen3_moe", on_gpu(exact, true));
+    expect_overflow_ends_alone(golden);
+  }
+}
+
 TEST_P(GpuEngine, WarmStepsOfEveryKindTakeNoMemory) {
   GoldenModel golden(GetParam(), on_gpu(false, false));
   golden.runner().warm_up().value();
@@ -53,12 +62,12 @@ TEST_P(GpuEngine, WarmStepsOfEveryKindTakeNoMemory) {
   steps.run();
   while (golden.runner().capture_ahead().value()) continue;
   steps.run();
-  const std::int64_t heap = counted_allocations();
+  const std::int64_t heap = test::counted_allocations();
   const std::uint64_t device = golden.device().usage().allocations;
   const std::uint64_t pinned = golden.device().pinned_usage().allocations;
   const std::size_t graphs = golden.runner().graphs();
   steps.run();
-  EXPECT_EQ(counted_allocations() - heap, 0);
+  EXPECT_EQ(test::counted_allocations() - heap, 0);
   EXPECT_EQ(golden.device().usage().allocations - device, 0U);
   EXPECT_EQ(golden.device().pinned_usage().allocations - pinned, 0U);
   EXPECT_EQ(golden.runner().graphs(), graphs);

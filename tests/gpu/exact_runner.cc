@@ -3,6 +3,7 @@
 #include <bit>
 #include <memory>
 
+#include "gpu/device_kernels.h"
 #include "gpu/expert_pages.h"
 
 namespace motley::gpu_tests {
@@ -92,13 +93,14 @@ std::vector<float> run_exact(const WorldLayer& layer, const WorldRows& rows,
                      .terms = table->terms(),
                      .layer = adapted_layer,
                      .factor_type = factor_type,
-                     .most_terms = pages.most_terms,
-                     .most_rank = pages.most_rank};
+                     .max_terms = pages.max_terms,
+                     .max_rank = pages.most_rank};
   }
   const DeviceArray<float> scratch(kernels::cuda::exact_scratch_bytes(params) / sizeof(float));
   params.scratch = scratch.data();
   plan.build();
-  EXPECT_TRUE(kernels::cuda::run_exact_experts(params, {}).ok());
+  kernels::cuda::run_exact_experts(params, default_stream());
+  EXPECT_TRUE(launches().ok());
   const cudaError_t status = cudaDeviceSynchronize();
   EXPECT_EQ(status, cudaSuccess) << cudaGetErrorString(status);
   return out.read();

@@ -5,7 +5,7 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "lora/images.h"
+#include "lora/pages/packed_layout.h"
 
 namespace motley::gpu_tests {
 
@@ -112,11 +112,11 @@ AdapterPages::AdapterPages(const WorldShape& shape, const std::vector<WorldAdapt
       parts.push_back({handles[at], term.scale});
       const std::int32_t rank = loaded[at].largest_rank;
       most_rank = std::max(most_rank, rank);
-      columns[0] += lora::image_columns(rank, rank);
-      columns[1] += lora::image_columns(rank, 0);
+      columns[0] += lora::packed_columns(rank, rank);
+      columns[1] += lora::packed_columns(rank, 0);
     }
     mixes_.push_back(Mix::make(parts).value());
-    most_terms = std::max(most_terms, static_cast<int>(terms.size()));
+    max_terms = std::max(max_terms, static_cast<int>(terms.size()));
     for (int seam = 0; seam < 2; ++seam)
       most_columns[seam] = std::max(most_columns[seam], columns[seam]);
   }
@@ -124,10 +124,10 @@ AdapterPages::AdapterPages(const WorldShape& shape, const std::vector<WorldAdapt
 
 std::unique_ptr<StepTable> AdapterPages::table(const std::vector<std::int32_t>& labels) const {
   const int rows = std::max(static_cast<int>(labels.size()), 1);
-  auto table = StepTable::create(
-                   test_device(), *pool_,
-                   {.rows = rows, .labels = label_count(), .terms = label_count() * most_terms})
-                   .value();
+  auto table =
+      StepTable::create(test_device(), *pool_,
+                        {.rows = rows, .labels = label_count(), .terms = label_count() * max_terms})
+          .value();
   std::vector<Mix> of_rows;
   for (const std::int32_t label : labels)
     of_rows.push_back(label < 0 ? Mix() : mixes_[static_cast<std::size_t>(label)]);

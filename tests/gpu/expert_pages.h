@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "gpu/expert_world.h"
-#include "lora/pool.h"
-#include "lora/step_table.h"
-#include "tensor/device.h"
+#include "lora/apply/step_table.h"
+#include "lora/pages/pool.h"
+#include "tensor/device/device.h"
 
 namespace motley::gpu_tests {
 
@@ -30,7 +30,7 @@ class AdapterPages {
   int label_count() const { return static_cast<int>(mixes_.size()); }
   DType dtype() const { return pool_->dtype(); }
   // Of a label.
-  int most_terms = 0;
+  int max_terms = 0;
   // Bounds, whatever the expert: of one factor, and of the columns of a label's images at a seam.
   int most_rank = 0;
   int most_columns[2] = {0, 0};

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "gpu/device_kernels.h"
 #include "gpu/grouped_runner.h"
 #include "plan/plan.h"
 
@@ -28,7 +29,7 @@ using lora::StepTable;
 constexpr int adapter_count = 10;
 constexpr int step_rows = 8;
 constexpr int inputs = 4;  // sets of rows that steps take turns with
-constexpr lora::PageFormat format{.dtype = DType::bf16, .experts = lora::Layout::images};
+constexpr lora::PageFormat format{.dtype = DType::bf16, .experts = lora::Layout::packed};
 
 const WorldShape shape{.experts = 6, .hidden = 96, .intermediate = 48};
 
@@ -122,7 +123,7 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   params.shape = images.shape;
   params.experts_per_token = shape.experts_per_token;
   params.tokens = step_rows;
-  params.most_tokens = step_rows;
+  params.max_tokens = step_rows;
   params.weights = images.images;
   params.x = step_inputs.x.data();
   params.ids = step_inputs.ids.data();
@@ -132,22 +133,23 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
                    .term_begin = table->term_begin(),
                    .terms = table->terms(),
                    .layer = adapted_layer,
-                   .most_terms = 2,
-                   .most_gate_up_rank = 2 * 112,
-                   .most_down_rank = 2 * 64};
+                   .max_terms = 2,
+                   .max_gate_up_rank = 2 * 112,
+                   .max_down_rank = 2 * 64};
   const DeviceArray<std::uint8_t> scratch(grouped_scratch_bytes(params));
   params.scratch = scratch.data();
   params.out = out.data();
-  const auto graph = stream
-                         ->capture([&]() -> Result<void> {
-                           using namespace kernels::cuda;  // NOLINT(google-build-using-namespace)
-                           const StreamHandle on = stream->handle();
-                           MOTLEY_TRY_VOID(prepare_grouped_scratch(params, on));
-                           MOTLEY_TRY_VOID(sort_tokens_by_label(params.deltas.labels, step_rows,
-                                                                step_rows, by_label.data(), on));
-                           return run_grouped_experts(params, choose_grouped_tiles(params), on);
-                         })
-                         .value();
+  const auto graph =
+      stream
+          ->capture([&]() -> Result<void> {
+            using namespace kernels::cuda;  // NOLINT(google-build-using-namespace)
+            const StreamHandle on = device_table().on(stream->handle());
+            prepare_grouped_scratch(params, on);
+            sort_tokens_by_label(params.deltas.labels, step_rows, step_rows, by_label.data(), on);
+            run_grouped_experts(params, choose_grouped_tiles(params), on);
+            return launches();
+          })
+          .value();
   const tensor::Buffer got =
       test_device().pinned_memory().allocate(steps * numbers * sizeof(float)).value();
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "kernels/cuda/expert_exact.h"
+#include "kernels/cuda/experts/exact.h"
 #include "kernels/weight_view.h"
 
 // Random expert layers, batches and adapters on the host, and the layer's answer in float64.

@@ -1,5 +1,7 @@
 #include "gpu/grouped_runner.h"
 
+#include "gpu/device_kernels.h"
+
 namespace motley::gpu_tests {
 
 using kernels::WeightKind;
@@ -22,21 +24,21 @@ DeviceImages::DeviceImages(const WorldLayer& layer) : layer_(layer) {
   images.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
   images.scales_per_128 = s.kind == WeightKind::bf16 ? 1 : int4_scales_per_128(s.group);
   const auto bytes = [&](int rows, int columns) {
-    return expert_image_bytes(images.format, images.scales_per_128, s.experts, rows, columns);
+    return packed_expert_bytes(images.format, images.scales_per_128, s.experts, rows, columns);
   };
   gate_up_ = DeviceArray<std::uint8_t>(bytes(2 * s.intermediate, s.hidden));
   down_ = DeviceArray<std::uint8_t>(bytes(s.hidden, s.intermediate));
   images.gate_up = gate_up_.data();
   images.down = down_.data();
-  EXPECT_TRUE(grouped_supports(shape, s.experts_per_token, s.kind, s.group).ok());
+  EXPECT_TRUE(grouped_supports(shape, s.experts_per_token, s.kind, s.group));
   EXPECT_TRUE(pack_experts({.shape = shape,
                             .format = images.format,
                             .scales_per_128 = images.scales_per_128,
                             .gate = layer_.gate(),
                             .up = layer_.up(),
                             .down = layer_.down(),
-                            .gate_up_image = gate_up_.data(),
-                            .down_image = down_.data()},
+                            .packed_gate_up = gate_up_.data(),
+                            .packed_down = down_.data()},
                            {})
                   .ok());
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -53,7 +55,7 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
   params.shape = images.shape;
   params.experts_per_token = shape.experts_per_token;
   params.tokens = rows.tokens;
-  params.most_tokens = rows.tokens + 3;
+  params.max_tokens = rows.tokens + 3;
   params.weights = images.images;
   params.gate_bias = images.layer().gate_bias();
   params.up_bias = images.layer().up_bias();
@@ -73,9 +75,9 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
                      .terms = table_->terms(),
                      .layer = adapted_layer,
                      .factor_type = adapters->dtype(),
-                     .most_terms = adapters->most_terms,
-                     .most_gate_up_rank = adapters->most_columns[0],
-                     .most_down_rank = adapters->most_columns[1]};
+                     .max_terms = adapters->max_terms,
+                     .max_gate_up_rank = adapters->most_columns[0],
+                     .max_down_rank = adapters->most_columns[1]};
   }
   scratch_ = DeviceArray<std::uint8_t>(grouped_scratch_bytes(params));
   params.scratch = scratch_.data();
@@ -84,13 +86,13 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
 std::vector<float> GroupedBatch::run(const GroupedTiles& tiles) {
   scratch_.poison();
   out_.poison();
-  EXPECT_TRUE(prepare_grouped_scratch(params, {}).ok());
+  prepare_grouped_scratch(params, default_stream());
   if (params.deltas.labels != nullptr) {
-    EXPECT_TRUE(sort_tokens_by_label(params.deltas.labels, params.tokens, label_count_,
-                                     by_label_.data(), {})
-                    .ok());
+    sort_tokens_by_label(params.deltas.labels, params.tokens, label_count_, by_label_.data(),
+                         default_stream());
   }
-  const auto ran = run_grouped_experts(params, tiles, {});
+  run_grouped_experts(params, tiles, default_stream());
+  const auto ran = launches();
   EXPECT_TRUE(ran.ok()) << ran.error().message();
   const cudaError_t status = cudaDeviceSynchronize();
   EXPECT_EQ(status, cudaSuccess) << cudaGetErrorString(status);

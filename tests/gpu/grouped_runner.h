@@ -5,7 +5,7 @@
 
 #include "gpu/exact_runner.h"
 #include "gpu/expert_pages.h"
-#include "kernels/cuda/expert_grouped.h"
+#include "kernels/cuda/experts/grouped.h"
 
 namespace motley::gpu_tests {
 
@@ -17,7 +17,7 @@ class DeviceImages {
   explicit DeviceImages(const WorldLayer& layer);
 
   kernels::cuda::ExpertShape shape;
-  kernels::cuda::ExpertImages images;
+  kernels::cuda::PackedExperts images;
   const DeviceLayer& layer() const { return layer_; }
 
  private:

@@ -1,5 +1,6 @@
 // Latent attention's block on a GPU in bf16, at the widths that its fast kernels have: absorbed and
-// expanded form, mixed in one step, against the formula in float32 on the host.
+// expanded form, mixed in one step, against the absorbed form in float32 on the host
+// (model/latent_attention_test.cc holds that to the definition).
 
 #include <algorithm>
 #include <array>
@@ -12,11 +13,13 @@
 
 #include <gtest/gtest.h>
 
+#include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
 #include "kernels/elementary.h"
-#include "lora/step_table.h"
+#include "lora/apply/step_table.h"
 #include "lora/test_world.h"
-#include "model/latent_attention_plain.h"
+#include "model/forward/forward.h"
+#include "model/latent_attention.h"
 #include "ops/rope.h"
 #include "quant/upload.h"
 
@@ -71,6 +74,12 @@ class BothBlocks {
     for (float& number : norm) number = 1 + number / 4;
     host.kv_a_norm.weight = model::Vector::create(norm, cpu_, nullptr).value();
     device.kv_a_norm.weight = model::Vector::create(norm, gpu, uploader_.get()).value();
+    const std::vector<float> frequencies =
+        ops::rope_frequencies(
+            {.pairs = ops::RopeSpec::Pairs::interleaved, .dims = sizes.rope_dim, .base = 100.0})
+            .inverse_frequencies;
+    host_frequencies = model::Vector::create(frequencies, cpu_, nullptr).value();
+    device_frequencies = model::Vector::create(frequencies, gpu, uploader_.get()).value();
     uploader_->finish().value();
   }
 
@@ -81,6 +90,7 @@ class BothBlocks {
 
  public:
   LatentAttention host, device;
+  model::Vector host_frequencies, device_frequencies;
 
  private:
   void make(std::mt19937& random, Projection projection, std::int64_t out, std::int64_t in,
@@ -93,6 +103,38 @@ class BothBlocks {
     on_host.weight = quant::Weight::borrow(here(weight, {out, in}));
     on_device.weight = quant::upload_decoded(on_host.weight, DType::bf16, *uploader_).value();
   }
+};
+
+// A block's ops from x to its result, both external.
+class BlockOps {
+ public:
+  BlockOps(const LatentAttention& block, const model::Vector& frequencies,
+           const ops::Context& context, DType activations) {
+    model::Builder pass(list_, context, activations);
+    pass.rope_table(frequencies, attention_factor_, sizes.rope_dim);
+    const ops::ValueId x = pass.value("x", activations, hidden);
+    list_.set_external(x, 0);
+    list_.set_external(append(block, x, can_expand(block, context), pass), 1);
+  }
+
+  // `out` [rows, hidden] in float32, behind the stream's work.
+  void run(const model::Batch& batch, const ops::Context& context, tensor::Device& device,
+           const Tensor& x, const Tensor& out) {
+    std::int64_t positions = 0;
+    for (const StepPart& part : batch.parts) positions += part.positions;
+    model::Forward forward(list_, {.bounds = {batch.count, positions + ops::rows_behind_expanded}});
+    memory_ = device.allocate(forward.bytes()).value();
+    forward.run({.batch = batch,
+                 .context = context,
+                 .experts = {},
+                 .memory = memory_,
+                 .externals = std::array{x, out}});
+  }
+
+ private:
+  ops::OpList list_;
+  float attention_factor_ = 1;
+  tensor::Buffer memory_;
 };
 
 // A sequence's rows of one step: tokens [begin, end), who uses what.
@@ -177,13 +219,8 @@ class GpuLatentForms : public testing::Test {
     const auto rows = std::ssize(laid.positions);
     lora::Batch adapters;
     adapters.build(mixes_of_rows(pieces, mixes));
-    tensor::Arena arena(world.device.allocate(scratch_bytes(blocks.host, rows)).value());
-    ops::Context context = world.context;
-    context.scratch = &arena;
-    std::vector<float> cos_sin(static_cast<std::size_t>(rows * sizes.rope_dim));
-    std::vector<float> frequencies = rope.inverse_frequencies;
-    ops::rope_table(context, here(frequencies, {sizes.rope_dim / 2}), rope.attention_factor,
-                    laid.positions.data(), here(cos_sin, {rows, sizes.rope_dim}));
+    std::vector<model::LayerPages> layers(layer + 1);
+    layers[layer].keys = here(kept, {pages, page_tokens, 1, latent_width});
     const model::Batch batch{.count = rows,
                              .rows = {.sequences = std::ssize(pieces),
                                       .seq_begin = laid.seq_begin.data(),
@@ -191,13 +228,13 @@ class GpuLatentForms : public testing::Test {
                                       .block_table = tensor::ConstTensor(
                                           reinterpret_cast<const std::byte*>(laid.table.data()),
                                           DType::i32, {std::ssize(pieces), pages_each})},
+                             .pages = layers,
                              .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
                                        .labels = adapters.labels().data()}};
-    const moe::Workspaces none;
-    const model::Step step{context, batch, here(cos_sin, {rows, sizes.rope_dim}), none, DType::f32};
     std::vector<float> out(static_cast<std::size_t>(rows * hidden));
-    apply_plain(blocks.host, step, {.keys = here(kept, {pages, page_tokens, 1, latent_width})},
-                here(laid.x, {rows, hidden}), here(out, {rows, hidden}));
+    BlockOps(blocks.host, blocks.host_frequencies, world.context, DType::f32)
+        .run(batch, world.context, world.device, here(laid.x, {rows, hidden}),
+             here(out, {rows, hidden}));
     return out;
   }
 
@@ -208,15 +245,8 @@ class GpuLatentForms : public testing::Test {
     lora::Batch adapters;
     adapters.build(mixes_of_rows(pieces, mixes));
     step_table->upload(adapters, *stream).value();
-    const std::int64_t all = std::accumulate(
-        laid.parts.begin(), laid.parts.end(), std::int64_t{0},
-        [](std::int64_t sum, const StepPart& part) { return sum + part.positions; });
-    tensor::Arena arena(
-        gpu->allocate(scratch_bytes(blocks.device, rows, all, DType::bf16)).value());
-    const ops::Context context{.kernels = kernels::cuda_table().value(),
-                               .stream = stream->handle(),
-                               .scratch = &arena,
-                               .exact = false};
+    const ops::Context context{
+        .kernels = &device_table(), .stream = device_table().on(stream->handle()), .exact = false};
     std::vector<bf16> rounded;
     for (const float number : laid.x) rounded.push_back(bf16::from(number));
     const DeviceArray<bf16> input(rounded);
@@ -224,11 +254,9 @@ class GpuLatentForms : public testing::Test {
     const DeviceArray<std::int32_t> seq_begin(laid.seq_begin);
     const DeviceArray<std::int32_t> table(laid.table);
     const DeviceArray<std::int32_t> expanded_begin(laid.expanded_begin);
-    const DeviceArray<float> frequencies(rope.inverse_frequencies);
-    const DeviceArray<float> cos_sin(static_cast<std::size_t>(rows * sizes.rope_dim));
     const DeviceArray<float> out(static_cast<std::size_t>(rows * hidden));
-    ops::rope_table(context, there(frequencies, {sizes.rope_dim / 2}), rope.attention_factor,
-                    positions.data(), there(cos_sin, {rows, sizes.rope_dim}));
+    std::vector<model::LayerPages> layers(layer + 1);
+    layers[layer].keys = there(kept, {pages, page_tokens, 1, latent_width});
     std::int64_t most = 0;
     std::int64_t least = tokens;
     for (const Piece& piece : pieces) {
@@ -243,19 +271,16 @@ class GpuLatentForms : public testing::Test {
                                       .most_rows = most,
                                       .least_rows = least,
                                       .most_positions = tokens},
+                             .pages = layers,
                              .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
                                        .labels = step_table->labels(),
                                        .table = step_table.get()},
                              .parts = laid.parts,
                              .expanded_begin = expanded_begin.data()};
-    const moe::Workspaces none;
-    const model::Step step{context, batch, there(cos_sin, {rows, sizes.rope_dim}), none,
-                           DType::bf16};
-    apply(blocks.device, step, {.keys = there(kept, {pages, page_tokens, 1, latent_width})},
-          there(input, {rows, hidden}), there(out, {rows, hidden}));
+    BlockOps ops(blocks.device, blocks.device_frequencies, context, DType::bf16);
+    ops.run(batch, context, *gpu, there(input, {rows, hidden}), there(out, {rows, hidden}));
     stream->synchronize().value();
-    kernels::cuda_launches().value();
-    EXPECT_EQ(arena.used(), 0U);
+    launches().value();
     return out.read();
   }
 
@@ -299,8 +324,6 @@ class GpuLatentForms : public testing::Test {
   BothBlocks blocks{random, *gpu};
   std::vector<float> x = lora::test::random_numbers(random, sequences* tokens* hidden);
   std::vector<std::int32_t> order;
-  ops::RopeFrequencies rope = ops::rope_frequencies(
-      {.pairs = ops::RopeSpec::Pairs::interleaved, .dims = sizes.rope_dim, .base = 100.0});
   lora::test::World world{DType::f32};
   std::unique_ptr<lora::Pool> pool = lora::Pool::create(*gpu, {.bytes = std::uint64_t{8} << 20,
                                                                .page_bytes = 4096,

@@ -94,7 +94,7 @@ TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
                                 .sequences = world.all(at),
                                 .table = world.block_table(at),
                                 .pages = pages_of(kept)},
-                               {});
+                               default_stream());
           auto* const key = reinterpret_cast<float*>(kv.device());
           table.rms_norm({.size = {rows, 1, latent},
                           .x = key,
@@ -102,28 +102,36 @@ TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
                           .weight = weight.device(),
                           .out = key,
                           .out_stride = kv.stride()},
-                         {});
-          kernels::Rope rope{.rows = rows,
-                             .heads = 1,
-                             .pairs = pairs,
-                             .interleaved = interleaved,
-                             .x = key + latent,
-                             .x_stride = kv.stride(),
-                             .cos_sin = cos_sin.device()};
-          table.rope(rope, {});
-          table.store_paged({.sequences = world.all(at),
-                             .table = world.block_table(at),
-                             .pages = pages_of(expected_kept),
-                             .heads = 1,
-                             .width = latent + 2 * pairs,
-                             .x = key,
-                             .x_stride = kv.stride()},
-                            {});
-          rope.heads = heads;
-          rope.x = reinterpret_cast<float*>(q.device()) + before;
-          rope.x_stride = heads * q.stride();
-          rope.x_head_stride = q.stride();
-          table.rope(rope, {});
+                         default_stream());
+          const auto rotate = [&](std::int64_t count, float* x, std::int64_t stride,
+                                  std::int64_t head_stride) {
+            const kernels::Heads rotated{.heads = count,
+                                         .width = 2 * pairs,
+                                         .x = x,
+                                         .x_stride = stride,
+                                         .x_head_stride = head_stride,
+                                         .cos_sin = cos_sin.device(),
+                                         .pairs = pairs,
+                                         .interleaved = interleaved,
+                                         .out = x,
+                                         .out_stride = stride,
+                                         .out_head_stride = head_stride};
+            table.prepare_heads({.rows = rows, .all = &rotated, .count = 1}, default_stream());
+          };
+          rotate(1, key + latent, kv.stride(), 0);
+          const kernels::Heads stored{.heads = 1,
+                                      .width = latent + 2 * pairs,
+                                      .x = key,
+                                      .x_stride = kv.stride(),
+                                      .pages = pages_of(expected_kept)};
+          table.prepare_heads({.rows = rows,
+                               .all = &stored,
+                               .count = 1,
+                               .sequences = world.all(at),
+                               .table = world.block_table(at)},
+                              default_stream());
+          rotate(heads, reinterpret_cast<float*>(q.device()) + before, heads * q.stride(),
+                 q.stride());
           table.round_to({.rows = rows * heads,
                           .width = width - out_from,
                           .x = reinterpret_cast<float*>(q.device()) + out_from,
@@ -131,7 +139,7 @@ TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
                           .out = expected.device(),
                           .out_type = out_type,
                           .out_stride = expected.stride()},
-                         {});
+                         default_stream());
           finish();
           EXPECT_TRUE(kept.read_device() == expected_kept.read_device()) << "latent " << latent;
           EXPECT_TRUE(out.read_device() == expected.read_device()) << "width " << width;
@@ -212,11 +220,11 @@ TEST(DeviceLatent, HeadsOfFewRowsAreMultipliedInOneOrder) {
                                               .exact = false},
                                   .transposed = transposed,
                                   .narrow = view};
-      device_table().linear_per_head(call, {});
+      device_table().linear_per_head(call, default_stream());
       call.rounded = rounded.device();
       call.rounded_stride = heads * rounded.stride();
       call.rounded_head_stride = rounded.stride();
-      device_table().linear_per_head(call, {});
+      device_table().linear_per_head(call, default_stream());
       finish();
       const std::vector<std::byte> got = y.read_device();
       const std::vector<std::byte> narrow = rounded.read_device();

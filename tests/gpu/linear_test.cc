@@ -1,15 +1,20 @@
-#include "kernels/cuda/linear.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <ostream>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "gpu/twin.h"
 #include "kernels/cpu/test_weights.h"
+#include "kernels/cuda/linear/dense_kernels.h"
+#include "kernels/cuda/primitives/device.h"
 
 // The GPU's products against float64.
 namespace motley::gpu_tests {
@@ -94,6 +99,20 @@ Linear call(const TwinRows& x, const DeviceWeight& w, const Sizes& sizes, const 
           .exact = exact};
 }
 
+void multiply_transposed(const Linear& product) {
+  device_table().linear_per_head({.product = product, .transposed = true}, default_stream());
+}
+
+// By a kernel of one's choice; false if it refuses.
+bool multiply_by(const kernels::cuda::DenseKernel& kernel, const Linear& product) {
+  const StreamHandle stream = default_stream();
+  const kernels::cuda::DenseProblem problem{.products = {&product, 1},
+                                            .library = &kernels::cuda::device_of(stream).matmuls()};
+  if (!kernel.supports(problem)) return false;
+  kernel.run(problem, {}, stream);
+  return true;
+}
+
 TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
   Numbers numbers(1);
   for (const kernels::cpu::Format& format : kernels::cpu::formats) {
@@ -104,12 +123,12 @@ TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
                                            format.block_columns, rows % 2 == 0);
         const TwinRows x(numbers, type, rows, 131, 3);
         const TwinRows y(DType::f32, rows, 77, 3);
-        device_table().linear(call(x, w, sizes, y, true), {});
+        device_table().linear(call(x, w, sizes, y, true), default_stream());
         finish();
         expect_products(x, w, sizes, y);
         const TwinRows back(numbers, type, rows, 77, 3);
         const TwinRows z(DType::f32, rows, 131, 3);
-        device_table().linear_transposed(call(back, w, sizes, z, true), {});
+        multiply_transposed(call(back, w, sizes, z, true));
         finish();
         expect_products(back, w, sizes, z, true);
       }
@@ -126,12 +145,12 @@ TEST(DeviceLinear, HeadsHaveRowsOfOneWeight) {
       const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 320, 136, 1, 0, true);
       const TwinRows x(numbers, DType::bf16, rows * 4, 136, 8);
       const TwinRows y(DType::f32, rows * 4, 48, 4);
-      device_table().linear(call(x, w, sizes, y, exact), {});
+      device_table().linear(call(x, w, sizes, y, exact), default_stream());
       finish();
       expect_products(x, w, sizes, y);
       const TwinRows back(numbers, DType::bf16, rows * 4, 48, 8);
       const TwinRows z(DType::f32, rows * 4, 136, 3);
-      device_table().linear_transposed(call(back, w, sizes, z, exact), {});
+      multiply_transposed(call(back, w, sizes, z, exact));
       finish();
       expect_products(back, w, sizes, z, true);
     }
@@ -141,37 +160,38 @@ TEST(DeviceLinear, HeadsHaveRowsOfOneWeight) {
 // Latent attention's queries on their way to latents, and its values back: of float32 rows.
 TEST(DeviceLinear, HeadsOfLatentsKeepTheirBitsInAnyCompany) {
   Numbers numbers(13);
-  constexpr std::int64_t most = 130;
+  constexpr std::int64_t max_rows = 130;
   for (const auto& [type, kind, cut] :
        {std::tuple{DType::bf16, WeightKind::bf16, 0.0}, {DType::f32, WeightKind::f32, 0x1p-9}}) {
     const DeviceWeight w = make_weight(numbers, kind, 4 * 192, 256, 1, 0, true);
     for (const bool transposed : {false, true}) {
-      Sizes sizes{.rows = most,
+      Sizes sizes{.rows = max_rows,
                   .heads = 4,
                   .in = 256,
                   .out = 64,
                   .w_rows_per_head = 192,
                   .w_first = transposed ? 0 : 128};
       const std::int64_t width = transposed ? sizes.in : sizes.out;
-      const TwinRows x(numbers, type, most * 4, transposed ? sizes.out : sizes.in, 0);
+      const TwinRows x(numbers, type, max_rows * 4, transposed ? sizes.out : sizes.in, 0);
       const auto products = [&](std::int64_t rows, bool batch_invariant, const TwinRows& y) {
         sizes.rows = rows;
         Linear product = call(x, w, sizes, y, false);
         product.batch_invariant = batch_invariant;
-        (transposed ? device_table().linear_transposed : device_table().linear)(product, {});
+        device_table().linear_per_head({.product = product, .transposed = transposed},
+                                       default_stream());
         finish();
         std::vector<std::byte> bytes = y.read_device();
         bytes.resize(static_cast<std::size_t>(4 * rows * 4 * width));
         return bytes;
       };
-      const TwinRows all(DType::f32, most * 4, width, 0);
+      const TwinRows all(DType::f32, max_rows * 4, width, 0);
       for (const bool batch_invariant : {false, true}) {
-        products(most, batch_invariant, all);
+        products(max_rows, batch_invariant, all);
         expect_products(x, w, sizes, all, transposed, cut);
       }
-      std::vector<std::byte> expected = products(most, true, all);
+      std::vector<std::byte> expected = products(max_rows, true, all);
       for (const std::int64_t rows : {65, 64, 9, 1}) {
-        const TwinRows some(DType::f32, most * 4, width, 0);
+        const TwinRows some(DType::f32, max_rows * 4, width, 0);
         const std::vector<std::byte> alone = products(rows, true, some);
         expected.resize(alone.size());
         EXPECT_TRUE(alone == expected) << rows << " rows";
@@ -181,16 +201,16 @@ TEST(DeviceLinear, HeadsOfLatentsKeepTheirBitsInAnyCompany) {
 }
 
 // Shapes that share K among blocks, that don't, and that end anywhere.
-constexpr std::array stream_shapes = {
+constexpr std::array streamed_shapes = {
     Sizes{.rows = 0, .in = 8, .out = 1, .w_rows_per_head = 1},
     Sizes{.rows = 0, .in = 1000, .out = 130, .w_rows_per_head = 130},
     Sizes{.rows = 0, .in = 2048, .out = 384, .w_rows_per_head = 384},
     Sizes{.rows = 0, .in = 4360, .out = 257, .w_rows_per_head = 257},
     Sizes{.rows = 0, .in = 584, .out = 67601, .w_rows_per_head = 67601}};
 
-TEST(DeviceLinear, StreamsAreRightForAnyNumberOfRows) {
+TEST(DeviceLinear, StreamedIsRightForAnyNumberOfRows) {
   Numbers numbers(3);
-  for (Sizes sizes : stream_shapes) {
+  for (Sizes sizes : streamed_shapes) {
     if (sizes.out > 1000) continue;  // float64 takes its time
     const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
     for (const std::int64_t rows : {1, 7, 8, 9, 16, 31, 33, 64, 65, 150}) {
@@ -198,42 +218,41 @@ TEST(DeviceLinear, StreamsAreRightForAnyNumberOfRows) {
       const TwinRows x(numbers, DType::bf16, rows, sizes.in, 8);
       const TwinRows y(DType::f32, rows, sizes.out, 3);
       const Linear product = call(x, w, sizes, y, false);
-      ASSERT_TRUE(kernels::cuda::linear_streams_supports(product));
-      kernels::cuda::linear_streams({&product, 1}, {});
+      ASSERT_TRUE(multiply_by(kernels::cuda::gemv_streamed_kernel, product));
       finish();
       expect_products(x, w, sizes, y);
     }
   }
 }
 
-// Slabs that end anywhere, shorter and longer than a ring, of one batch of tiles and of more.
-TEST(DeviceLinear, SlabsAreRightForFewRows) {
+// Inputs and outputs that end anywhere, shorter and longer than a ring, of one batch of tiles and
+// of more.
+TEST(DeviceLinear, BulkIsRightForFewRows) {
   Numbers numbers(10);
   for (Sizes sizes :
        {Sizes{.rows = 0, .in = 32, .out = 1}, Sizes{.rows = 0, .in = 992, .out = 130},
         Sizes{.rows = 0, .in = 4352, .out = 1100}, Sizes{.rows = 0, .in = 96, .out = 9001}}) {
     sizes.w_rows_per_head = sizes.out;
     const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
-    std::vector<std::byte> most;
+    std::vector<std::byte> of_16_rows;
     for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
       sizes.rows = rows;
       Numbers same(11);
       const TwinRows x(same, DType::bf16, rows, sizes.in, 8);
       const TwinRows y(DType::f32, rows, sizes.out, 3);
       const Linear product = call(x, w, sizes, y, false);
-      ASSERT_TRUE(kernels::cuda::linear_slabs_supports(product));
-      kernels::cuda::linear_slabs({&product, 1}, {}, {});
+      ASSERT_TRUE(multiply_by(kernels::cuda::gemv_bulk_kernel, product));
       finish();
       expect_products(x, w, sizes, y);
       // A row's bits are its own.
       const std::vector<std::byte> read = y.read_device();
-      if (most.empty()) most = read;
-      ASSERT_TRUE(std::equal(read.begin(), read.end(), most.begin())) << rows << " rows";
+      if (of_16_rows.empty()) of_16_rows = read;
+      ASSERT_TRUE(std::equal(read.begin(), read.end(), of_16_rows.begin())) << rows << " rows";
     }
   }
 }
 
-TEST(DeviceLinear, StreamsDecodeInt4) {
+TEST(DeviceLinear, StreamedDecodesInt4) {
   Numbers numbers(7);
   for (const std::int64_t group : {32, 64, 128, 256, 65536}) {
     for (const std::int64_t in : {72, 2080}) {
@@ -246,8 +265,7 @@ TEST(DeviceLinear, StreamsDecodeInt4) {
         const TwinRows x(numbers, DType::bf16, rows, in, 8);
         const TwinRows y(DType::f32, rows, sizes.out, 3);
         const Linear product = call(x, w, sizes, y, false);
-        ASSERT_TRUE(kernels::cuda::linear_streams_supports(product));
-        kernels::cuda::linear_streams({&product, 1}, {});
+        ASSERT_TRUE(multiply_by(kernels::cuda::gemv_streamed_int4_kernel, product));
         finish();
         expect_products(x, w, sizes, y);
       }
@@ -255,31 +273,33 @@ TEST(DeviceLinear, StreamsDecodeInt4) {
   }
 }
 
-// The table's way with batch_invariant, and streams always.
+// By the table's choice with batch_invariant, and by the streamed GEMV always.
 TEST(DeviceLinear, ARowsBitsAreItsOwn) {
   Numbers numbers(4);
-  const auto streams = [](const Linear& p) { kernels::cuda::linear_streams({&p, 1}, {}); };
-  const auto table = [](const Linear& p) { device_table().linear(p, {}); };
-  for (Sizes sizes : stream_shapes) {
-    constexpr std::int64_t most = 150;
+  const auto streamed = [](const Linear& p) {
+    ASSERT_TRUE(multiply_by(kernels::cuda::gemv_streamed_kernel, p));
+  };
+  const auto table = [](const Linear& p) { device_table().linear(p, default_stream()); };
+  for (Sizes sizes : streamed_shapes) {
+    constexpr std::int64_t max_rows = 150;
     const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
-    const TwinRows x(numbers, DType::bf16, most, sizes.in, 0);
-    const auto expect_own_bits = [&](const auto& way) {
-      const TwinRows alone(DType::f32, most, sizes.out, 0);
-      for (std::int64_t row = 0; row < most; ++row) {
+    const TwinRows x(numbers, DType::bf16, max_rows, sizes.in, 0);
+    const auto expect_own_bits = [&](const auto& multiply) {
+      const TwinRows alone(DType::f32, max_rows, sizes.out, 0);
+      for (std::int64_t row = 0; row < max_rows; ++row) {
         sizes.rows = 1;
         Linear one = call(x, w, sizes, alone, false);
         one.x = x.device() + 2 * row * sizes.in;
         one.y += row * sizes.out;
         one.batch_invariant = true;
-        way(one);
+        multiply(one);
       }
       for (const std::int64_t rows : {9, 17, 64, 65, 150}) {
         sizes.rows = rows;
         const TwinRows together(DType::f32, rows, sizes.out, 0);
         Linear all = call(x, w, sizes, together, false);
         all.batch_invariant = true;
-        way(all);
+        multiply(all);
         finish();
         const std::vector<std::byte> read = together.read_device();
         std::vector<std::byte> expected = alone.read_device();
@@ -287,7 +307,7 @@ TEST(DeviceLinear, ARowsBitsAreItsOwn) {
         ASSERT_TRUE(read == expected) << rows << " rows, " << sizes.out << " x " << sizes.in;
       }
     };
-    expect_own_bits(streams);
+    expect_own_bits(streamed);
     expect_own_bits(table);
   }
 }
@@ -301,7 +321,7 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
     std::vector<TwinRows> results;
     std::vector<Sizes> sizes;
     std::vector<Linear> products;
-    // More than one launch holds, and one that another way must do.
+    // More than one launch holds, and one that another kernel must compute.
     for (const std::int64_t out : {300, 1, 128, 40, 129, 7}) {
       const WeightKind kind = out == 40 ? WeightKind::f32 : WeightKind::bf16;
       sizes.push_back({.rows = rows, .in = in, .out = out, .w_rows_per_head = out});
@@ -309,80 +329,11 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
       results.emplace_back(DType::f32, rows, out, 4);
       products.push_back(call(x, weights.back(), sizes.back(), results.back(), false));
     }
-    device_table().linears({.all = products.data(), .count = std::int64_t(products.size())}, {});
+    device_table().linears({.all = products.data(), .count = std::int64_t(products.size())},
+                           default_stream());
     finish();
     for (std::size_t i = 0; i < products.size(); ++i)
       expect_products(x, weights[i], sizes[i], results[i]);
-  }
-}
-
-TEST(DeviceLinear, NormAndLinearsIsOneAfterTheOther) {
-  Numbers numbers(12);
-  for (const auto& [rows, in] : {std::pair<std::int64_t, std::int64_t>{1, 2048},
-                                 {2, 2048},
-                                 {1, 96},
-                                 {2, 4096},
-                                 {1, 4096},
-                                 {5, 96},
-                                 {12, 96},
-                                 {1, 70}}) {
-    TwinRows a(numbers, DType::f32, rows, in, 4, -4, 4);
-    const TwinRows b(numbers, DType::f32, rows, in, 0);
-    const Twin<float> weight(numbers.floats(in, 0.5, 1.5));
-    std::vector<DeviceWeight> weights;
-    for (const std::int64_t out : {300, 17})
-      weights.push_back(make_weight(numbers, WeightKind::bf16, out, in, 1, 0, true));
-    // A sum apart from its parts, and one in place of the first.
-    for (const bool in_place : {false, true}) {
-      std::vector<std::vector<std::byte>> read;
-      for (const bool together : {true, false}) {
-        const Twin<std::byte> first(
-            std::vector<std::byte>(a.host(), a.host() + 4 * rows * a.stride()));
-        const TwinRows sum(DType::f32, rows, in, 4);
-        const TwinRows x(DType::bf16, rows, in, in % 8 == 0 ? 8 : 1);
-        std::byte* const to = in_place ? first.device() : sum.device();
-        const kernels::AddAndNorm both{.add = {.rows = rows,
-                                               .width = in,
-                                               .a = first.device(),
-                                               .a_stride = a.stride(),
-                                               .b = b.device(),
-                                               .b_stride = b.stride(),
-                                               .out = to,
-                                               .out_stride = sum.stride()},
-                                       .norm = {.size = {rows, 1, in},
-                                                .x = to,
-                                                .x_stride = sum.stride(),
-                                                .weight = weight.device(),
-                                                .out = x.device(),
-                                                .out_type = DType::bf16,
-                                                .out_stride = x.stride()}};
-        std::vector<TwinRows> results;
-        std::vector<Linear> products;
-        for (const DeviceWeight& w : weights) {
-          results.emplace_back(DType::f32, rows, w.view.out, 4);
-          products.push_back(
-              call(x, w, {.rows = rows, .in = in, .out = w.view.out, .w_rows_per_head = w.view.out},
-                   results.back(), false));
-        }
-        const kernels::Linears all{
-            .all = products.data(),
-            .count = 2,
-            .ahead = {.data = weights[0].view.data, .bytes = 300 * in * 2 / 16 * 16}};
-        if (together) {
-          device_table().norm_and_linears({.rows = both, .products = all}, {});
-        } else {
-          device_table().add_and_norm(both, {});
-          device_table().linears(all, {});
-        }
-        finish();
-        ASSERT_TRUE(kernels::cuda_launches().ok());
-        for (const TwinRows* each :
-             std::initializer_list<const TwinRows*>{&sum, &x, &results[0], &results[1]})
-          read.push_back(each->read_device());
-      }
-      for (std::size_t i = 0; i < 4; ++i)
-        ASSERT_TRUE(read[i] == read[i + 4]) << rows << " rows of " << in << ", result " << i;
-    }
   }
 }
 
@@ -396,7 +347,7 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
       const TwinRows x(numbers, DType::bf16, rows, in, 8);
       const TwinRows together(DType::f32, rows, 160, 4);
       const TwinRows parts(DType::f32, rows, 160, 4);
-      device_table().linear(call(x, w, whole, together, exact), {});
+      device_table().linear(call(x, w, whole, together, exact), default_stream());
       std::vector<Linear> products;
       std::int64_t first = 0;
       for (const std::int64_t out : {96, 24, 40}) {
@@ -407,7 +358,7 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
         products.push_back(part);
         first += out;
       }
-      device_table().linears({.all = products.data(), .count = 3}, {});
+      device_table().linears({.all = products.data(), .count = 3}, default_stream());
       finish();
       ASSERT_TRUE(together.read_device() == parts.read_device()) << rows << " rows";
       expect_products(x, w, whole, parts);
@@ -417,20 +368,21 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
 
 TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
   Numbers numbers(8);
-  constexpr std::int64_t most = 200;
+  constexpr std::int64_t max_rows = 200;
   Sizes sizes{.rows = 0, .in = 2048, .out = 512, .w_rows_per_head = 512};
   const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 512, 2048, 1, 0, true);
-  const TwinRows x(numbers, DType::bf16, most, 2048, 0);
+  const TwinRows x(numbers, DType::bf16, max_rows, 2048, 0);
   std::vector<std::byte> expected;
-  for (const std::int64_t rows : {most, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
+  for (const std::int64_t rows : {max_rows, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
     sizes.rows = rows;
     const TwinRows y(DType::f32, rows, 512, 0);
     Linear product = call(x, w, sizes, y, false);
     product.batch_invariant = true;
-    ASSERT_TRUE(kernels::cuda::linear_library(product, {})) << "not on this card";
+    ASSERT_TRUE(multiply_by(kernels::cuda::cublaslt_batch_invariant_kernel, product))
+        << "not on this card";
     finish();
     const std::vector<std::byte> read = y.read_device();
-    if (rows == most) expected = read;
+    if (rows == max_rows) expected = read;
     ASSERT_TRUE(std::equal(read.begin(), read.end(), expected.begin())) << rows << " rows";
   }
 }
@@ -441,15 +393,15 @@ TEST(DeviceLinear, TheLibraryServesManyRowsWhereverTheyBegin) {
   const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 264, 520, 1, 0, true);
   const TwinRows x(numbers, DType::bf16, 301, 520, 8);
   const TwinRows y(DType::f32, 300, 264, 4);
-  EXPECT_TRUE(kernels::cuda::linear_library(call(x, w, sizes, y, false), {}));
+  EXPECT_TRUE(multiply_by(kernels::cuda::cublaslt_kernel, call(x, w, sizes, y, false)));
   finish();
   expect_products(x, w, sizes, y);
-  // From the second row on, 16 bytes off, by whichever way the table finds.
+  // From the second row on, 16 bytes off, by the kernel that the table chooses.
   Linear shifted = call(x, w, sizes, y, false);
   shifted.x = x.device() + 2 * x.stride();
   shifted.rows = 299;
   shifted.y += y.stride();
-  device_table().linear(shifted, {});
+  device_table().linear(shifted, default_stream());
   finish();
   const std::vector<std::byte> read = y.read_device();
   for (std::int64_t row = 1; row < 300; ++row) {
@@ -458,6 +410,82 @@ TEST(DeviceLinear, TheLibraryServesManyRowsWhereverTheyBegin) {
     ASSERT_NEAR(y.at(read.data(), row, 7), sum, 520 * 0x1p-24 * 520);
   }
 }
+
+// A problem of one product, by all kernels that support it.
+struct BitsCase {
+  WeightKind kind;
+  std::int64_t group;  // of int4
+  std::int64_t out, in, rows;
+};
+std::string name_of(const BitsCase& c) {
+  const std::string kind = c.kind == WeightKind::bf16  ? "bf16"
+                           : c.kind == WeightKind::f32 ? "f32"
+                                                       : cat("int4_of_", c.group);
+  return cat(kind, "_", c.out, "_x_", c.in, "_rows_", c.rows);
+}
+std::ostream& operator<<(std::ostream& out, const BitsCase& c) { return out << name_of(c); }
+
+std::vector<BitsCase> bits_cases() {
+  std::vector<BitsCase> cases;
+  for (const BitsCase& shape :
+       {BitsCase{WeightKind::bf16, 0, 1, 32, 0}, BitsCase{WeightKind::bf16, 0, 130, 1000, 0},
+        BitsCase{WeightKind::bf16, 0, 384, 2048, 0}, BitsCase{WeightKind::bf16, 0, 260, 4352, 0},
+        BitsCase{WeightKind::int4_group, 32, 150, 72, 0},
+        BitsCase{WeightKind::int4_group, 128, 150, 2080, 0},
+        BitsCase{WeightKind::f32, 0, 264, 520, 0}}) {
+    for (const std::int64_t rows : {1, 8, 9, 16, 17, 32, 64, 65, 150}) {
+      cases.push_back(shape);
+      cases.back().rows = rows;
+    }
+  }
+  return cases;
+}
+
+class DenseKernelBits : public testing::TestWithParam<BitsCase> {};
+
+// Also: a kernel that says that it is batch-invariant gives a row the bits that it has among more
+// rows. Base rows never see adapters here: deltas are added behind, so a problem has none.
+TEST_P(DenseKernelBits, AreThoseOfTheArithmetic) {
+  constexpr std::int64_t max_rows = 150;
+  const BitsCase& c = GetParam();
+  Numbers numbers(14);
+  Sizes sizes{.rows = c.rows, .in = c.in, .out = c.out, .w_rows_per_head = c.out};
+  const DeviceWeight w = make_weight(numbers, c.kind, c.out, c.in, 1, c.group, true);
+  const DType type = c.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
+  const TwinRows x(numbers, type, max_rows, c.in, 8);
+  const std::int64_t gap = (4 - c.out % 4) % 4;
+  const auto bits = [&](const kernels::cuda::DenseKernel& kernel, std::int64_t rows,
+                        bool batch_invariant) -> std::vector<std::byte> {
+    sizes.rows = rows;
+    const TwinRows y(DType::f32, rows, c.out, gap);
+    Linear product = call(x, w, sizes, y, false);
+    product.batch_invariant = batch_invariant;
+    if (!multiply_by(kernel, product)) return {};
+    finish();
+    if (rows <= 9) expect_products(x, w, sizes, y, false, type == DType::f32 ? 0x1p-9 : 0);
+    return y.read_device();
+  };
+  std::map<std::string_view, std::vector<std::byte>> first_of;
+  for (const kernels::cuda::DenseKernel* kernel : kernels::cuda::all_dense_kernels()) {
+    for (const bool batch_invariant : {false, true}) {
+      SCOPED_TRACE(cat(kernel->info.name, batch_invariant ? ", batch-invariant" : ""));
+      const std::vector<std::byte> own = bits(*kernel, c.rows, batch_invariant);
+      if (own.empty()) continue;
+      const auto [first, fresh] = first_of.try_emplace(kernel->info.arithmetic.name, own);
+      EXPECT_TRUE(first->second == own) << "other bits than another kernel of its arithmetic";
+      if (!kernel->batch_invariant) continue;
+      for (const std::int64_t more : {std::int64_t{16}, max_rows}) {
+        const std::vector<std::byte> among = bits(*kernel, more, batch_invariant);
+        if (more < c.rows || among.empty()) continue;
+        EXPECT_TRUE(std::equal(own.begin(), own.end(), among.begin())) << "among " << more;
+      }
+    }
+  }
+  EXPECT_TRUE(first_of.contains(kernels::cuda::exact_kernel.info.arithmetic.name));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, DenseKernelBits, testing::ValuesIn(bits_cases()),
+                         [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace motley::gpu_tests

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace motley::score_tests {
 namespace {

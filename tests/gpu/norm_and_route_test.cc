@@ -92,10 +92,10 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
     p.route.weights = to.routed.weights.device();
     return p;
   };
-  device_table().norm_and_route(call(together), {});
+  device_table().norm_and_route(call(together), default_stream());
   const kernels::NormAndRoute p = call(apart);
-  device_table().add_and_norm(p.rows, {});
-  device_table().linear(p.router, {});
+  device_table().add_and_norm(p.rows, default_stream());
+  device_table().linear(p.router, default_stream());
   if (c.bias) {
     device_table().round_to({.rows = c.rows,
                              .width = experts,
@@ -104,11 +104,11 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
                              .bias = p.bias,
                              .out = p.router.y,
                              .out_stride = experts},
-                            {});
+                            default_stream());
   }
-  device_table().route(p.route, {});
+  device_table().route(p.route, default_stream());
   finish();
-  ASSERT_TRUE(kernels::cuda_launches().ok());
+  ASSERT_TRUE(launches().ok());
   ASSERT_TRUE(together.sum.read_device() == apart.sum.read_device());
   ASSERT_TRUE(together.normed.read_device() == apart.normed.read_device());
   // Two orders of a float32 sum of `width` products differ by what the roundings of each may.

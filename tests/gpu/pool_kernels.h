@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/stream_handle.h"
+#include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
 
 namespace motley::gpu_tests {

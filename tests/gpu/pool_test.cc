@@ -1,4 +1,4 @@
-#include "lora/pool.h"
+#include "lora/pages/pool.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,7 +13,7 @@
 #include "base/cat.h"
 #include "gpu/device_memory.h"
 #include "gpu/pool_kernels.h"
-#include "lora/step_table.h"
+#include "lora/apply/step_table.h"
 
 // Adapters in the GPU's memory, loaded and evicted under running steps.
 namespace motley::gpu_tests {
@@ -46,7 +46,7 @@ Adapter make_adapter(int rank, unsigned seed, int columns = in, int rows = out) 
 
 // What read_table() adds for an adapter: of its bytes as a pool in the host's memory has them.
 std::uint32_t sum_of(const lora::Resident& resident) {
-  const lora::FactorView& q = resident.find({0, lora::Projection::q})->factors[0];
+  const kernels::FactorEntry& q = resident.find({0, lora::Projection::q})->factors[0];
   std::uint32_t sum = std::uint32_t(q.rank);
   const auto add = [&](const void* blob, std::size_t words) {
     for (std::size_t i = 0; i < words; ++i) {
@@ -55,8 +55,8 @@ std::uint32_t sum_of(const lora::Resident& resident) {
       sum += word_sum(word, std::uint32_t(i));
     }
   };
-  add(q.a, std::size_t(q.padded) * in);
-  add(q.b, std::size_t(q.padded) * out);
+  add(q.a, std::size_t(q.split) * in);
+  add(q.b, std::size_t(q.split) * out);
   return sum;
 }
 
@@ -237,8 +237,8 @@ TEST_F(DevicePool, HoldsTheBytesOfRunsThatCrossPieces) {
   const Handle source = host->load("a", make_adapter(40, 6, 120'000, 90'000)).value();
   EXPECT_GT(host->usage().committed_bytes, std::uint64_t{32} << 20);
   const Handle copied = pool->load("a", source).value();
-  const lora::FactorView& from = source->find({0, lora::Projection::q})->factors[0];
-  const lora::FactorView& to = copied->find({0, lora::Projection::q})->factors[0];
+  const kernels::FactorEntry& from = source->find({0, lora::Projection::q})->factors[0];
+  const kernels::FactorEntry& to = copied->find({0, lora::Projection::q})->factors[0];
   const auto same = [&](const void* here, const void* there, std::size_t numbers) {
     std::vector<float> back(numbers);
     stream_->copy(back.data(), there, numbers * sizeof(float)).value();

@@ -1,4 +1,4 @@
-#include "kernels/cuda/router.h"
+#include "kernels/cuda/elementary/router.h"
 
 #include <cmath>
 #include <limits>
@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
+#include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
-#include "kernels/cuda/status.h"
 #include "moe/router.h"
 
 // The device's router against the host's.
@@ -35,9 +35,11 @@ Routed on_host(const RouterSpec& spec, const std::vector<float>& logits,
   const auto bytes = [](auto& numbers) { return reinterpret_cast<std::byte*>(numbers.data()); };
   const tensor::ConstTensor view(reinterpret_cast<const std::byte*>(logits.data()), DType::f32,
                                  {tokens, spec.experts});
-  moe::route(spec, view, bias.empty() ? nullptr : bias.data(),
-             {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
-             {bytes(routed.weights), DType::f32, {tokens, spec.top_k}},
+  moe::route({.spec = spec,
+              .logits = view,
+              .correction_bias = bias.empty() ? nullptr : bias.data(),
+              .ids = {bytes(routed.ids), DType::i32, {tokens, spec.top_k}},
+              .weights = {bytes(routed.weights), DType::f32, {tokens, spec.top_k}}},
              {.kernels = &kernels::cpu_table(), .stream = {&pool}});
   return routed;
 }
@@ -51,12 +53,13 @@ Routed on_device(const RouterSpec& spec, const std::vector<float>& logits,
   const DeviceArray<std::int32_t> ids(pairs);
   const DeviceArray<float> weights(pairs);
   const auto bytes = [](const auto& array) { return reinterpret_cast<std::byte*>(array.data()); };
-  const kernels::ElementaryTable table{.route = kernels::cuda::route};
-  moe::route(spec, {bytes(device_logits), DType::f32, {tokens, spec.experts}},
-             bias.empty() ? nullptr : device_bias.data(),
-             {bytes(ids), DType::i32, {tokens, spec.top_k}},
-             {bytes(weights), DType::f32, {tokens, spec.top_k}}, {.kernels = &table});
-  EXPECT_TRUE(kernels::cuda::kept_error().ok());
+  moe::route({.spec = spec,
+              .logits = {bytes(device_logits), DType::f32, {tokens, spec.experts}},
+              .correction_bias = bias.empty() ? nullptr : device_bias.data(),
+              .ids = {bytes(ids), DType::i32, {tokens, spec.top_k}},
+              .weights = {bytes(weights), DType::f32, {tokens, spec.top_k}}},
+             {.kernels = &device_table(), .stream = default_stream()});
+  EXPECT_TRUE(launches().ok());
   finish();
   return {ids.read(), weights.read()};
 }

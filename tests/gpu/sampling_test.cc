@@ -1,4 +1,4 @@
-#include "kernels/cuda/sampling.h"
+#include "kernels/cuda/sampling/sampling.h"
 
 #include <bit>
 #include <limits>
@@ -10,7 +10,8 @@
 
 #include "base/cat.h"
 #include "base/number_types.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
+#include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
 #include "kernels/elementary.h"
 
@@ -24,10 +25,18 @@ using kernels::SampleChoice;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t tops = 6;
 
-enum class Logits : std::uint8_t { normal, many_equal, all_equal, odd_numbers, far_apart };
+enum class Logits : std::uint8_t {
+  normal,
+  many_equal,
+  all_equal,
+  odd_numbers,
+  far_apart,
+  not_finite
+};
 
 std::string name(Logits kind) {
-  constexpr const char* names[] = {"normal", "many_equal", "all_equal", "odd_numbers", "far_apart"};
+  constexpr const char* names[] = {"normal",      "many_equal", "all_equal",
+                                   "odd_numbers", "far_apart",  "not_finite"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -50,10 +59,13 @@ struct Step {
         if (kind == Logits::all_equal) logit = -1.25F;
         if (kind == Logits::far_apart) logit *= 40;
         if (kind == Logits::odd_numbers && unit(random) < 0.3F) {
-          const float odd[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
-                               -0.0F,    3e38F,     1e-40F};
-          logit = odd[random() % 6];
+          const float odd[] = {-infinity, -0.0F, 3e38F, 1e-40F};
+          logit = odd[random() % 4];
         }
+        // Two rows of three, in one number of the row; of a third all are minus infinity.
+        if (kind == Logits::not_finite && row % 3 > 0 && i == row * 7919 % width)
+          logit = row % 3 == 1 ? infinity : std::numeric_limits<float>::quiet_NaN();
+        if (kind == Logits::not_finite && row % 9 == 3) logit = -infinity;
         logits[static_cast<std::size_t>(row * logits_stride + i)] = logit;
       }
     }
@@ -159,8 +171,8 @@ Answer on_device(const Step& step) {
   const DeviceArray<float> log_probabilities(std::vector<float>(rows, 9));
   const DeviceArray<std::int32_t> top_ids(std::vector<std::int32_t>(rows * tops, -9));
   const DeviceArray<float> top_log_probabilities(std::vector<float>(rows * tops, 9));
-  const DeviceArray<std::byte> scratch(
-      static_cast<std::size_t>(kernels::cuda::sample_scratch_bytes(step.rows, step.width, {})));
+  const DeviceArray<std::byte> scratch(static_cast<std::size_t>(
+      kernels::cuda::sample_scratch_bytes(step.rows, step.width, default_stream())));
   Sample params = sizes_of(step);
   params.logits = logits.data();
   params.choices = choices.data();
@@ -173,7 +185,7 @@ Answer on_device(const Step& step) {
   params.top_ids = top_ids.data();
   params.top_log_probabilities = top_log_probabilities.data();
   params.scratch = scratch.data();
-  kernels::cuda::sample(params, {});
+  kernels::cuda::sample(params, default_stream());
   finish();
   return {ids.read(), log_probabilities.read(), top_ids.read(), top_log_probabilities.read(),
           counts.read()};
@@ -205,7 +217,7 @@ TEST(GpuSample, ChoosesWhatTheHostChooses) {
   std::uint32_t seed = 1;
   for (const std::int64_t width : {1, 31, 1000, 32'003, 151'936}) {
     for (const Logits kind : {Logits::normal, Logits::many_equal, Logits::all_equal,
-                              Logits::odd_numbers, Logits::far_apart}) {
+                              Logits::odd_numbers, Logits::far_apart, Logits::not_finite}) {
       SCOPED_TRACE(cat(name(kind), ", width ", width));
       expect_equal(Step(24, width, kind, seed++));
     }
@@ -222,7 +234,7 @@ TEST(GpuSample, ChoosesTheSameInClustersOfAnySize) {
 
 TEST(GpuSample, TakesScratchWhereRowsOutgrowSharedMemory) {
   const Step step(3, 700'001, Logits::many_equal, 5);
-  EXPECT_GT(kernels::cuda::sample_scratch_bytes(step.rows, step.width, {}), 0);
+  EXPECT_GT(kernels::cuda::sample_scratch_bytes(step.rows, step.width, default_stream()), 0);
   expect_equal(step);
 }
 
@@ -243,7 +255,7 @@ TEST(GpuSample, CountsPromptAndAnswer) {
     const DeviceArray<std::int32_t> device_tokens(tokens);
     params.counts = counts.data();
     params.tokens = device_tokens.data();
-    kernels::cuda::count_tokens(params, {});
+    kernels::cuda::count_tokens(params, default_stream());
     finish();
     EXPECT_EQ(counts.read(), host) << prompt;
   }

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gpu/device_kernels.h"
 #include "gpu/device_memory.h"
 #include "kernels/cpu/test_numbers.h"
 #include "kernels/elementary.h"
@@ -130,20 +131,15 @@ struct OnDevice {
   }
 };
 
-inline const kernels::ElementaryTable& device_table() {
-  static const auto table = kernels::cuda_table();
-  return *table.value();
-}
-
 // Makes the call on both devices; `make` builds its params from addresses of one side.
 template <class Params, class Make>
 void call_both(void (*kernels::ElementaryTable::*entry)(const Params&, StreamHandle),
                const Make& make) {
   (kernels::cpu_table().*entry)(make(OnHost{}), {});
-  (device_table().*entry)(make(OnDevice{}), {});
+  (device_table().*entry)(make(OnDevice{}), default_stream());
   finish();
-  const Result<void> launches = kernels::cuda_launches();
-  ASSERT_TRUE(launches.ok()) << launches.error().message();
+  const Result<void> launched = launches();
+  ASSERT_TRUE(launched.ok()) << launched.error().message();
 }
 
 }  // namespace motley::gpu_tests

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "tensor/safetensors.h"
+#include "tensor/safetensors/safetensors.h"
 
 int main(int argc, char** argv) {
   using motley::tensor::NamedTensor;

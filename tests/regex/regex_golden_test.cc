@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "base/utf8.h"
 #include "text/regex/regex.h"
 #include "text/unicode/property.h"

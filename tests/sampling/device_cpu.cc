@@ -1,3 +1,4 @@
+#include "kernels/elementary.h"
 #include "sampling/draws.h"
 
 namespace motley::sampling_tests {
@@ -7,5 +8,7 @@ tensor::Device& device() {
       tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 2}).value();
   return *cpu;
 }
+
+const kernels::ElementaryTable& device_kernels() { return kernels::cpu_table(); }
 
 }  // namespace motley::sampling_tests

@@ -5,18 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/grammar/local_cursor.h"
 #include "kernels/elementary.h"
 #include "ops/sample.h"
 
 namespace motley::sampling_tests {
-namespace {
-
-const kernels::ElementaryTable& kernels_of(const tensor::Device& device) {
-  if (device.id().kind == tensor::DeviceKind::cpu) return kernels::cpu_table();
-  return *kernels::cuda_table().value();
-}
-
-}  // namespace
 
 Draws::Draws(const std::vector<float>& logits)
     : logits_(logits), stream_(device().create_stream().value()) {
@@ -24,7 +17,7 @@ Draws::Draws(const std::vector<float>& logits)
   device_logits_ = device().allocate(rows * row).value();
   for (std::size_t i = 0; i < rows; ++i)
     stream_->copy(device_logits_.data() + i * row, logits_.data(), row).value();
-  context_ = {.kernels = &kernels_of(device()), .stream = stream_->handle()};
+  context_ = {.kernels = &device_kernels(), .stream = device_kernels().on(stream_->handle())};
   const std::int64_t scratch =
       ops::sample_scratch_bytes(context_, static_cast<std::int64_t>(rows), vocabulary());
   scratch_.emplace(device().allocate(static_cast<std::size_t>(scratch)).value());
@@ -48,7 +41,7 @@ std::vector<std::int32_t> Draws::step(std::span<engine::SamplingState* const> st
       .value();
   batch_->collect(*stream_).value();
   stream_->synchronize().value();
-  if (device().id().kind != tensor::DeviceKind::cpu) kernels::cuda_launches().value();
+  kernels::cuda_launches(device_kernels()).value();
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i) {
     tokens.push_back(batch_->drawn(i).token);
@@ -85,7 +78,11 @@ engine::SamplingState state_in(const Setting& setting, std::uint64_t seed) {
                           .end_ids = setting.end_ids,
                           .stop_ids = setting.stop_ids};
   request.sampling.seed = seed;
-  engine::SamplingState state(request, setting.grammar, 0);
+  std::unique_ptr<engine::GrammarCursor> grammar;
+  if (setting.grammar)
+    grammar = std::make_unique<engine::LocalCursor>(
+        engine::GrammarState(*setting.grammar, setting.end_ids));
+  engine::SamplingState state(request, std::move(grammar), 0);
   for (const std::int32_t token : setting.answer) state.accept(token);
   return state;
 }

@@ -6,17 +6,18 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampling_batch.h"
-#include "engine/sampling_state.h"
+#include "engine/sampling/sampling_batch.h"
+#include "engine/sampling/sampling_state.h"
 #include "sampling/statistics.h"
 #include "tensor/arena.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 // Draws as the engine makes them, on the device that the program tests.
 namespace motley::sampling_tests {
 
 // The one whose sampler is tested: a file for each program says which.
 tensor::Device& device();
+const kernels::ElementaryTable& device_kernels();
 
 // Every draw is fixed by its seed: what follows the expectation once does so always. One in ten
 // thousand right samplers would fall below.

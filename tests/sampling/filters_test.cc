@@ -18,7 +18,6 @@ using engine::SamplingParams;
 using testing::ElementsAre;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 // Logits of these probabilities.
 std::vector<float> logits_of(const std::vector<double>& probabilities) {
@@ -153,15 +152,15 @@ TEST(SamplingFilters, WithoutTemperatureTheLikeliestIsTaken) {
     const SamplingParams params{.temperature = temperature, .top_k = 3, .top_p = 0.5F};
     EXPECT_THAT(greedy({1, 3, 2, 3}, params), ElementsAre(1)) << "the lower id among equals";
     EXPECT_THAT(greedy({-1, -0.0F, 0.0F}, params), ElementsAre(1));
-    EXPECT_THAT(greedy({nan, -infinity, -7, -7}, params), ElementsAre(2));
+    EXPECT_THAT(greedy({-infinity, -infinity, -7, -7}, params), ElementsAre(2));
   }
-  // The least temperature that draws: equal tokens share, others are out of reach.
+  // The least temperature that draws: equal tokens share, others are never drawn.
   EXPECT_THAT(drawn_tokens({1, 3, 2, 3}, {.params = {.temperature = 1e-5F}}), ElementsAre(1, 3));
 }
 
 TEST(SamplingFilters, MinusInfinityIsNeverDrawn) {
   std::vector<float> logits = random_logits(77, 17, 1);
-  for (std::size_t i = 0; i < logits.size(); i += 3) logits[i] = i % 2 == 0 ? -infinity : nan;
+  for (std::size_t i = 0; i < logits.size(); i += 3) logits[i] = -infinity;
   for (const SamplingParams& params :
        {SamplingParams{.temperature = 2}, SamplingParams{.top_k = 70},
         SamplingParams{.top_p = 0.999F}, SamplingParams{.min_p = 1e-9F}}) {
@@ -170,8 +169,28 @@ TEST(SamplingFilters, MinusInfinityIsNeverDrawn) {
   }
 }
 
+TEST(SamplingFilters, LogitsThatAreNotFiniteAreSaid) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 2},
+        SamplingParams{.top_k = 3}, SamplingParams{.logit_bias = {{.token = 5, .bias = -infinity}}},
+        SamplingParams{.frequency_penalty = 1}}) {
+    for (const float odd : {nan, infinity}) {
+      std::vector<float> logits = random_logits(5000, 18, 1);
+      logits[4321] = odd;
+      engine::SamplingState state = state_in({.params = params}, 1);
+      engine::SamplingState* const states[] = {&state};
+      EXPECT_THAT(Draws(logits).step(states), ElementsAre(kernels::logits_not_finite));
+    }
+    engine::SamplingState state = state_in({.params = params}, 1);
+    engine::SamplingState* const states[] = {&state};
+    EXPECT_THAT(Draws(std::vector<float>(5000, -infinity)).step(states),
+                ElementsAre(kernels::logits_not_finite));
+  }
+}
+
 TEST(SamplingFilters, OneTokenThatIsLeftIsDrawn) {
-  const std::vector<float> logits = {-infinity, nan, -30, -infinity, nan};
+  const std::vector<float> logits = {-infinity, -infinity, -30, -infinity};
   for (const SamplingParams& params :
        {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 2},
         SamplingParams{.top_k = 3}, SamplingParams{.top_p = 0.5F}, SamplingParams{.min_p = 1}})
@@ -181,7 +200,7 @@ TEST(SamplingFilters, OneTokenThatIsLeftIsDrawn) {
 // Tokens less probable than 2^-43 of the likeliest one are never drawn.
 TEST(SamplingFilters, KeepFarApartLogitsApart) {
   EXPECT_THAT(drawn_tokens({0, 100, 99, -3e38F, 60}, {}), ElementsAre(1, 2));
-  EXPECT_THAT(drawn_tokens({0, 3e38F, infinity}, {.params = {.top_p = 0.9F}}), ElementsAre(2));
+  EXPECT_THAT(drawn_tokens({0, 1e38F, 3e38F}, {.params = {.top_p = 0.9F}}), ElementsAre(2));
 }
 
 }  // namespace

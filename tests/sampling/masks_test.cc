@@ -96,6 +96,21 @@ TEST(SamplingMasks, BiasShiftsAndRulesOut) {
               Not(Contains(33)));
 }
 
+TEST(SamplingMasks, AllowedTokensAndBannedSequences) {
+  const std::vector<float> logits = random_logits(77, 33, 1);
+  Setting setting{
+      .params = {.allowed_tokens = {0, 31, 32, 33, 64, 76}, .banned = {{32}, {5, 33}}},
+      .answer = {5},
+      .allowed = [](std::int32_t id) { return id == 0 || id == 31 || id == 64 || id == 76; }};
+  expect_draws(logits, setting);
+  setting.params.allowed_tokens = {};
+  setting.allowed = [](std::int32_t id) { return id != 32 && id != 33; };
+  expect_draws(logits, setting);
+  setting.answer = {5, 5, 4};
+  setting.allowed = [](std::int32_t id) { return id != 32; };
+  expect_draws(logits, setting);
+}
+
 TEST(SamplingMasks, EndsAreRuledOutBeforeMinTokens) {
   std::vector<float> logits = random_logits(77, 32, 1);
   logits[70] = logits[71] = logits[72] = 3;
@@ -126,7 +141,8 @@ class SamplingGrammars : public testing::Test {
       std::vector<std::string> tokens;
       for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
       tokens.emplace_back();
-      return engine::GrammarVocabulary::create(tokens, 300, {end}).value();
+      return engine::GrammarVocabulary::create({.bytes = tokens, .width = 300, .end_ids = {end}})
+          .value();
     }();
     return {.answer = {so_far.begin(), so_far.end()},
             .end_ids = {end},

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "engine/sampler_maker.h"
+#include "engine/sampling/sampler_maker.h"
 #include "sampling/draws.h"
 
 namespace motley::sampling_tests {

@@ -50,9 +50,6 @@ std::vector<std::size_t> falling(const std::vector<double>& logits) {
 
 std::vector<double> expected_probabilities(const std::vector<float>& raw, const Setting& setting) {
   std::vector<double> logits(raw.begin(), raw.end());
-  for (double& logit : logits) {
-    if (std::isnan(logit)) logit = nothing;
-  }
   apply_mask_and_biases(logits, setting);
   apply_penalties(logits, setting);
   const std::vector<std::size_t> order = falling(logits);

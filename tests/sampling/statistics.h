@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/grammar/grammar.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 
 // What sampling should draw, computed from its definitions in float64 and with a sort, and whether
 // draws follow it.

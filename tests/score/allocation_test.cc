@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "score/counted_allocations.h"
 #include "score/golden_model.h"
+#include "support/allocations.h"
 
 namespace motley::score_tests {
 namespace {
@@ -44,9 +44,9 @@ TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
       chunk.length += static_cast<std::int64_t>(chunk.tokens.size());
   };
   for (int i = 0; i < 3; ++i) step();
-  const std::int64_t before = counted_allocations();
+  const std::int64_t before = test::counted_allocations();
   for (int i = 0; i < 3; ++i) step();
-  EXPECT_EQ(counted_allocations() - before, 0);
+  EXPECT_EQ(test::counted_allocations() - before, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Allocations, testing::ValuesIn(golden_models()),

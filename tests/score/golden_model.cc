@@ -1,8 +1,8 @@
 #include "score/golden_model.h"
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "lora/load.h"
+#include "base/system/files.h"
+#include "lora/files/load.h"
 
 namespace motley::score_tests {
 namespace {
@@ -59,7 +59,8 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
     : folder_(goldens_folder() / name), golden_(read_json(folder_ / "golden.json")) {
   device_ = std::make_unique<tensor::MeteredDevice>(
       tensor::open_device(options.device, {.threads = options.threads}).value());
-  model::LoadOptions load{.exact = options.exact, .batch_invariant = options.batch_invariant};
+  model::LoadOptions load{
+      .exact = options.exact, .batch_invariant = options.batch_invariant, .fusion = options.fusion};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   model_ =
       model::Model::load(options.folder.empty() ? folder_ : options.folder, *device_, load).value();

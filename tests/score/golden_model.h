@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
-#include "lora/load.h"
-#include "lora/pool.h"
+#include "base/json/json.h"
+#include "lora/files/load.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
 #include "runner/score.h"
-#include "tensor/metered_device.h"
+#include "tensor/device/metered_device.h"
 
 // A model of tests/goldens, ready to score, with the adapters that a test asks for.
 namespace motley::score_tests {
@@ -32,6 +32,7 @@ class GoldenModel {
     tensor::DeviceChoice device = {.kind = tensor::DeviceChoice::Kind::cpu};
     bool graphs = true;
     bool batch_invariant = false;
+    bool fusion = true;
     int adapter_rank = 64;
   };
 

@@ -59,6 +59,26 @@ TEST_P(GoldenScore, EqualsTheReferenceInFloat32) {
   }
 }
 
+// What runs together has the bits of its ops one after the other, in f32 and in bf16.
+TEST_P(GoldenScore, WithoutFusionEveryCaseHasTheSameBits) {
+  for (const bool exact : {true, false}) {
+    GoldenModel fused(GetParam(), {.exact = exact});
+    GoldenModel plain(GetParam(), {.exact = exact, .fusion = false});
+    for (const json::Value& each : cases_of(fused.golden())) {
+      const std::vector<runner::ScoreLine> lines = fused.lines_of(each);
+      const auto score = [&](GoldenModel& golden) {
+        return golden.score(lines, std::vector<lora::Mix>(lines.size(), golden.mix_of(each)));
+      };
+      const auto wanted = score(plain);
+      const auto got = score(fused);
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        EXPECT_EQ(got[i].token_logprobs, wanted[i].token_logprobs)
+            << *at(each, "name").if_string() << (exact ? ", f32" : ", bf16") << ", line " << i;
+      }
+    }
+  }
+}
+
 TEST_P(GoldenScore, AllCasesAsOneMixedBatchGiveTheSameBits) {
   GoldenModel golden(GetParam(), {});
   std::vector<runner::ScoreLine> lines;

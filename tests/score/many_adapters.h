@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "lora/adapter.h"
-#include "lora/pool.h"
+#include "lora/files/adapter.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t rows = 512;
 
-float most_apart(const ManyAdapters::Answer& a, const ManyAdapters::Answer& b) {
+float max_apart(const ManyAdapters::Answer& a, const ManyAdapters::Answer& b) {
   float most = a.size() == b.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const float apart = std::abs(a[i] - b[i]);
@@ -40,7 +40,7 @@ TEST_P(LiveAdapters, Of512AtOnceAnswerAsEachAlone) {
     ASSERT_EQ(many.alone(row), together[row]) << "row " << row;
   // Each adapter says something of its own.
   for (const std::size_t row : {0, 100, 511})
-    EXPECT_GT(most_apart(many.of_base(row), together[row]), 0.05) << "row " << row;
+    EXPECT_GT(max_apart(many.of_base(row), together[row]), 0.05) << "row " << row;
   EXPECT_EQ(std::set<ManyAdapters::Answer>(together.begin(), together.end()).size(), rows);
 }
 
@@ -66,7 +66,7 @@ TEST(MergedAdapters, AnswerAsAmong512Live) {
         numbered_adapter(golden.model().base_view(), static_cast<std::uint32_t>(row));
     const auto merged = load_merged(golden.folder(), {{.adapter = &adapter}}, golden.device());
     ManyAdapters base(*merged, golden.device(), {.rows = 1});
-    EXPECT_LE(most_apart(base.of_base(row), together[row]), 1e-4) << "row " << row;
+    EXPECT_LE(max_apart(base.of_base(row), together[row]), 1e-4) << "row " << row;
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lora/load.h"
+#include "lora/files/load.h"
 #include "score/golden_model.h"
 #include "score/merged_weights.h"
 

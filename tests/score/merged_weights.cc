@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/cat.h"
-#include "base/temporary_folder.h"
-#include "tensor/checkpoint.h"
+#include "base/system/temporary_folder.h"
 #include "tensor/convert.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley::score_tests {
 namespace {

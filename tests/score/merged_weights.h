@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "lora/adapter.h"
+#include "lora/files/adapter.h"
 #include "model/model.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 
 namespace motley::score_tests {
 

@@ -10,12 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/files.h"
 #include "base/number_types.h"
-#include "base/temporary_folder.h"
+#include "base/system/files.h"
+#include "base/system/temporary_folder.h"
 #include "score/golden_model.h"
-#include "tensor/checkpoint.h"
 #include "tensor/convert.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley::score_tests {
 namespace {

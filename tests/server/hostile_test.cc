@@ -21,7 +21,7 @@ std::string nested(int depth) { return std::string(depth, '[') + std::string(dep
 
 TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
   TestServer server;
-  server.backend().say("x");
+  server.engine().say("x");
   struct Case {
     std::string body;
     int status;
@@ -53,7 +53,6 @@ TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
       {prompt + R"("temperature": "hot"})", 400, "temperature"},
       {prompt + R"("max_tokens": 1e300})", 400, "max_tokens"},
       {prompt + R"("max_tokens": -1})", 400, "max_tokens"},
-      {prompt + R"("max_tokens": 0})", 400, "max_tokens"},
       {prompt + R"("max_tokens": 1.5})", 400, "max_tokens"},
       {prompt + R"("n": 0})", 400, "n"},
       {prompt + R"("n": 1000000000})", 400, "n"},
@@ -61,15 +60,18 @@ TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
       {prompt + R"("logprobs": 21})", 400, "logprobs"},
       {prompt + R"("logit_bias": {"x": 1}})", 400, "logit_bias"},
       {prompt + R"("logit_bias": {"7": 1, "07": 1}})", 400, "logit_bias"},
-      {prompt + R"("logit_bias": {"7": 101}})", 400, "logit_bias.7"},
+      {prompt + R"("logit_bias": {"7": "a"}})", 400, "logit_bias.7"},
       {prompt + R"("logit_bias": [1]})", 400, "logit_bias"},
       {prompt + R"("stop": [""]})", 400, "stop"},
       {prompt + R"("stop": [1]})", 400, "stop[0]"},
       {prompt + R"("stop_token_ids": [-5]})", 400, "stop_token_ids[0]"},
       {prompt + R"("stream": 1})", 400, "stream"},
-      {prompt + R"("stream_options": {}})", 400, "stream_options"},
+      {prompt + R"("stream": true, "stream_options": 3})", 400, "stream_options"},
+      {prompt + R"("request_id": "a b"})", 400, "request_id"},
+      {prompt + R"("request_id": ""})", 400, "request_id"},
+      {prompt + R"("request_id": 7})", 400, "request_id"},
+      {cat(prompt, R"("cache_salt": ")", std::string(257, 's'), "\"}"), 400, "cache_salt"},
       {prompt + R"("suffix": "end"})", 400, "suffix"},
-      {prompt + R"("temprature": 1})", 400, "temprature"},
       {prompt + R"("model": "base:"})", 404, "model"},
       {prompt + R"("model": "../../etc/passwd"})", 404, "model"},
       {prompt + R"("model": 3})", 400, "model"},
@@ -91,7 +93,7 @@ TEST(HostileBodies, GetTheStatusAndTheFieldAtFault) {
 
 TEST(HostileBodies, OfChatsLikewise) {
   TestServer server;
-  server.backend().say("x");
+  server.engine().say("x");
   const std::string user = R"("messages": [{"role": "user", "content": "x"}])";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({})", "messages"},
@@ -112,12 +114,11 @@ TEST(HostileBodies, OfChatsLikewise) {
       {cat("{", user, R"(, "documents": ["x"]})"), "documents[0]"},
       {cat("{", user, R"(, "top_logprobs": 3})"), "top_logprobs"},
       {cat("{", user, R"(, "logprobs": 3})"), "logprobs"},
-      {cat("{", user, R"(, "max_tokens": 0})"), "max_tokens"},
+      {cat("{", user, R"(, "max_tokens": -1})"), "max_tokens"},
       {cat("{", user, R"(, "tools": [{}]})"), "tools[0].function"},
       {cat("{", user, R"(, "tools": [{"function": {}}]})"), "tools[0].function.name"},
       {cat("{", user, R"(, "tools": 1})"), "tools"},
       {cat("{", user, R"(, "parallel_tool_calls": 1})"), "parallel_tool_calls"},
-      {cat("{", user, R"(, "message": []})"), "message"},
       {cat("{", user, R"(, "tool_choice": "required"})"), "tool_choice"},
       {cat("{", user, R"(, "tool_choice": "sometimes"})"), "tool_choice"},
       {cat("{", user, R"(, "tool_choice": {"function": {"name": "no"}}})"),
@@ -137,7 +138,7 @@ TEST(HostileBodies, ThatAreTooLongAreRefusedBeforeTheyCome) {
   declares.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
   EXPECT_EQ(declares.receive().status, 413);
 
-  // A hundred megabytes that nobody has announced. The server may stop listening on the way.
+  // A hundred megabytes that no header has announced. The server may stop listening on the way.
   Client pours(server.port());
   pours.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = cat("100000\r\n", std::string(0x100000, 'a'), "\r\n");
@@ -154,24 +155,23 @@ TEST(HostileBodies, TogetherAreBounded) {
   TestServer server({.limits = limits});
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
-  server.backend().say("x");
-  server.backend().hold_after(0);
-  // The first holds its bytes while it is answered, so the second finds too little room.
+  server.engine().say("x");
+  // The first holds its bytes until it is read, so the second finds too little memory.
   Client first(server.port());
   const std::string body = R"({"prompt": "x"})";
-  first.send(cat(head, body, std::string(1000 - body.size(), ' ')));
-  server.backend().wait_for_submitted(1);
+  first.send(cat(head, body, std::string(999 - body.size(), ' ')));
+  ASSERT_TRUE(eventually([&] { return server.http().stats().body_bytes > 0; }));
   Client second(server.port());
   second.send(cat(head, std::string(1000, ' ')));
   EXPECT_EQ(second.receive().status, 429);
-  server.backend().release();
+  first.send(" ");
   EXPECT_EQ(first.receive().status, 200);
   EXPECT_EQ(server.ask(post("/v1/completions", R"({"prompt": "x"})")).status, 200);
 }
 
 TEST(HostileBodies, ThatWaitToBeAskedAreAsked) {
   TestServer server;
-  server.backend().say("x");
+  server.engine().say("x");
   Client client(server.port());
   const std::string body = R"({"prompt": "x"})";
   client.send(
@@ -198,7 +198,17 @@ TEST(HostileHeads, GetTheirStatusAndNothingElse) {
       {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
        400},
       {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
-      {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+       "0\r\n\r\n",
+       501},
+      {"POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+      {"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2"
+       "\r\n\r\n{}",
+       400},
+      {"GET /health HTTP/1.1\nHost: a\n\n", 400},
+      {"GET /health HTTP/1.1\r\nHost: a\r\nX: b\r\n c\r\n\r\n", 400},
+      {"\x16\x03\x01", 400},
       {cat("GET / HTTP/1.1\r\nHost: a\r\nX: ", std::string(100'000, 'x'), "\r\n\r\n"), 413},
       {cat("GET /", std::string(40'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 414},
       {cat("GET /", std::string(100'000, 'x'), " HTTP/1.1\r\nHost: a\r\n\r\n"), 414},
@@ -236,11 +246,11 @@ TEST(HostileConnections, SlowSendersAreCut) {
   expect_unharmed(server);
 }
 
-// A side that says nothing more has gone, wherever it stopped; no timer is waited for.
+// A side that sends nothing more has gone, wherever it stopped; no timer is waited for.
 TEST(HostileConnections, HalfOpenOnesEnd) {
   TestServer server;
-  server.backend().say("x");
-  server.backend().hold_after(0);
+  server.engine().say("x");
+  server.engine().hold_after(0);
   const std::string whole = post("/v1/completions", R"({"prompt": "x"})");
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}, whole.size() - 3}) {
     Client client(server.port());
@@ -251,10 +261,10 @@ TEST(HostileConnections, HalfOpenOnesEnd) {
   }
   Client asked(server.port());
   asked.send(whole);
-  server.backend().wait_for_submitted(1);
+  server.engine().wait_for_submitted(1);
   asked.half_close();
-  server.backend().wait_for_ended(1);
-  EXPECT_EQ(server.backend().cancelled(), 1);
+  server.engine().wait_for_ended(1);
+  EXPECT_EQ(server.engine().cancelled(), 1);
   expect_unharmed(server);
 }
 
@@ -263,14 +273,14 @@ TEST(HostileConnections, ReadersThatStopAreCut) {
   limits.write_time = std::chrono::milliseconds(50);
   TestServer server({.limits = limits});
   // More than the buffers between the two take.
-  server.backend().say(std::vector<std::int32_t>(900, 100));
+  server.engine().say(std::vector<std::int32_t>(900, 100));
   Client client(server.port());
   client.send(post("/v1/completions",
                    R"({"prompt": "x", "stream": true, "n": 128, "logprobs": 20,
                        "max_tokens": 900})"));
-  server.backend().wait_for_ended(1);
+  server.engine().wait_for_ended(1);
   // The client still holds its end: only the server can end this connection.
-  server.http().drain();
+  EXPECT_TRUE(server.http().drain(std::chrono::seconds(30)));
   EXPECT_EQ(server.http().connections(), 0);
   expect_unharmed(server);
 }
@@ -281,7 +291,7 @@ TEST(HostileConnections, AThousandThatSaySoNothingHurtNobody) {
   files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);
   ::setrlimit(RLIMIT_NOFILE, &files);
   TestServer server;
-  server.backend().say("x");
+  server.engine().say("x");
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < 1000; ++i) {
     silent.push_back(std::make_unique<Client>(server.port()));
@@ -345,7 +355,20 @@ TEST(HostilePaths, OfAdaptersStayInsideTheRoot) {
     body.add("load_inplace", true);
     return server.ask(post("/v1/load_lora_adapter", json::write(body))).status;
   };
+  const auto message = [&](std::string_view path) {
+    json::Object body;
+    body.add("lora_name", "y");
+    body.add("lora_path", path);
+    return server.ask(post("/v1/load_lora_adapter", json::write(body))).error("message");
+  };
+  for (const std::string_view path : {"missing", "../outside", "link", "leaks", "loop"}) {
+    EXPECT_EQ(message(path).find(folder.path().string()), std::string::npos) << message(path);
+    EXPECT_NE(message(path).find(path), std::string::npos) << message(path);
+  }
   EXPECT_EQ(status("good"), 200);
+  EXPECT_EQ(
+      server.ask("GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n").body.find(folder.path().string()),
+      std::string::npos);
   EXPECT_EQ(status((root / "good").string()), 200);
   EXPECT_EQ(status("good/../good/."), 200);
   EXPECT_EQ(status("missing"), 404);
@@ -360,6 +383,9 @@ TEST(HostilePaths, OfAdaptersStayInsideTheRoot) {
   EXPECT_EQ(status(""), 400);
   EXPECT_EQ(status(std::string("good\0x", 6)), 400);
   EXPECT_EQ(status(std::string(5000, 'a')), 400);
+  server.engine().refuse_adapters(
+      {ErrorCode::bad_file, "no tensor", cat("adapter 'y', ", (root / "good").string(), ", x")});
+  EXPECT_EQ(message("good"), "adapter 'y', good, x: no tensor (lora_path)");
 }
 
 }  // namespace

@@ -36,15 +36,24 @@ std::vector<json::Value> Received::events() const {
   return list;
 }
 
-Client::Client(std::uint16_t port) {
+Client::Client(std::uint16_t port, const std::string& from, int receive_buffer_bytes) {
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (receive_buffer_bytes > 0)
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
+                 sizeof receive_buffer_bytes);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  if (!from.empty())
+    MOTLEY_CHECK(::inet_pton(AF_INET, from.c_str(), &own.sin_addr) == 1 &&
+                     ::bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0,
+                 "an address of this machine");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   MOTLEY_CHECK(socket_ >= 0 &&
                    ::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
-               "a server that nobody can connect to");
+               "a server that no client can connect to");
 }
 
 bool Client::send(std::string_view bytes) {

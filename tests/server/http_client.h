@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace motley::server {
 
@@ -25,10 +25,14 @@ struct Received {
   bool done() const { return body.ends_with("data: [DONE]\n\n"); }
 };
 
-// A connection that says exactly what it is told to: for well-behaved and for hostile clients.
+// A connection that sends exactly the given bytes: for well-behaved and for hostile clients.
 class Client {
  public:
-  explicit Client(std::uint16_t port);
+  explicit Client(std::uint16_t port) : Client(port, {}, 0) {}
+  // From that address of this machine.
+  Client(std::uint16_t port, const std::string& from) : Client(port, from, 0) {}
+  // Whose system takes only about so many bytes that are not received yet; 0: as many as it likes.
+  Client(std::uint16_t port, int receive_buffer_bytes) : Client(port, {}, receive_buffer_bytes) {}
   ~Client() { close(); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -47,6 +51,8 @@ class Client {
   void reset();
 
  private:
+  Client(std::uint16_t port, const std::string& from, int receive_buffer_bytes);
+
   bool fill();
 
   int socket_ = -1;

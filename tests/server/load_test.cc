@@ -1,10 +1,10 @@
-// motley bench --url against a server whose engine says what it is told to.
+// motley bench --url against a server whose engine gives set tokens.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "cli/run_motley.h"
 #include "server/test_server.h"
 
@@ -29,7 +29,7 @@ Outcome bench(const server::TestServer& server, const std::vector<std::string>& 
 
 TEST(BenchUrl, CountsWhatTheServerStreams) {
   server::TestServer server;
-  server.backend().say("one two three four five six");
+  server.engine().say("one two three four five six");
   const Outcome outcome = bench(server, {"--concurrency", "1,8", "--rate", "5000", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.errors;
   const std::vector<json::Value> cases = lines(outcome.output);
@@ -40,13 +40,13 @@ TEST(BenchUrl, CountsWhatTheServerStreams) {
     // Three tokens of each request, whatever pieces they came in.
     EXPECT_NEAR(number(each, "tokens_per_second") / number(each, "requests_per_second"), 3, 1e-9);
   }
-  EXPECT_EQ(server.backend().last_request().max_tokens, 3);
-  EXPECT_TRUE(server.backend().last_request().sampling.ignore_eos);
+  EXPECT_EQ(server.engine().last_request().max_tokens, 3);
+  EXPECT_TRUE(server.engine().last_request().sampling.ignore_eos);
 }
 
 TEST(BenchUrl, SaysWhatTheServerRefuses) {
   server::TestServer server;
-  server.backend().refuse(Error(ErrorCode::busy, "the queue is full"));
+  server.engine().refuse(Error(ErrorCode::busy, "the queue is full"));
   const Outcome outcome = bench(server, {});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_THAT(outcome.errors, HasSubstr("40 of 40 requests failed"));
@@ -59,7 +59,7 @@ TEST(BenchUrl, SendsTheKey) {
   const std::string keys = (folder.path() / "keys").string();
   std::ofstream(keys) << "secret\n";
   server::TestServer server({.keys = {"secret"}});
-  server.backend().say("one two three");
+  server.engine().say("one two three");
   EXPECT_THAT(bench(server, {}).errors, HasSubstr("401"));
   const Outcome outcome = bench(server, {"--api-key-file", keys});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

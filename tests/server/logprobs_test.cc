@@ -88,7 +88,7 @@ TEST(Logprobs, HoldTheTokenThatEndedTheAnswer) {
   const text::Tokenizer& tokenizer = server.text().tokenizer();
   auto said = tokenizer.encode("bye bye").value();
   said.push_back(*tokenizer.id_of("<|im_end|>"));
-  server.backend().say(said);
+  server.engine().say(said);
   for (const std::string_view more : {"", R"(, "include_stop_str_in_output": true)"}) {
     const std::string fields = cat(R"("prompt": "x", "logprobs": 1)", more);
     const Lists whole = whole_completion(server, fields);
@@ -106,7 +106,7 @@ TEST(Logprobs, HoldAStopTokenWhoseTextIsShownIfAskedFor) {
   TestServer server;
   const text::Tokenizer& tokenizer = server.text().tokenizer();
   const auto said = letters(tokenizer, "abc");
-  server.backend().say(said);
+  server.engine().say(said);
   const std::string fields =
       cat(R"("prompt": "x", "logprobs": 0, "stop_token_ids": [)", said.back(), "]");
   const Lists hidden = whole_completion(server, fields);
@@ -126,7 +126,7 @@ TEST(Logprobs, HoldTheTokensOfAStopStringAndNoneAfterIt) {
   TestServer server;
   const text::Tokenizer& tokenizer = server.text().tokenizer();
   const auto said = letters(tokenizer, "abcd");
-  server.backend().say(said);
+  server.engine().say(said);
   const auto listed = pieces_of(tokenizer, std::span(said).first(said.size() - 1));
   for (const bool include : {false, true}) {
     const std::string fields =
@@ -146,7 +146,7 @@ TEST(Logprobs, OfChatsHoldTheEndWholeAndStreamed) {
   const text::Tokenizer& tokenizer = server.text().tokenizer();
   auto said = tokenizer.encode("fine").value();
   said.push_back(*tokenizer.id_of("<|im_end|>"));
-  server.backend().say(said);
+  server.engine().say(said);
   const std::string fields =
       R"("messages": [{"role": "user", "content": "hello"}], "logprobs": true, "top_logprobs": 1)";
   std::vector<std::string> tokens;
@@ -186,7 +186,7 @@ TEST(Logprobs, OffsetsOfAnEchoCountTheSpecialTokensOfThePrompt) {
   const text::Tokenizer& tokenizer = server.text().tokenizer();
   auto said = letters(tokenizer, "xy");
   said.push_back(*tokenizer.id_of("<|eot_id|>"));
-  server.backend().say(said);
+  server.engine().say(said);
   const auto prompt = tokenizer.encode("a<|start_header_id|>b").value();
   ASSERT_EQ(prompt.size(), 4U);
   const std::string fields = R"("prompt": "a<|start_header_id|>b", "echo": true, "logprobs": 1)";
@@ -207,7 +207,7 @@ TEST(Logprobs, OffsetsOfAnEchoCountTheSpecialTokensOfThePrompt) {
 
 TEST(Logprobs, StopStringsWaitForMinTokens) {
   TestServer server;
-  server.backend().say(letters(server.text().tokenizer(), "abcabcabc"));
+  server.engine().say(letters(server.text().tokenizer(), "abcabcabc"));
   const auto text = [&](int min_tokens) {
     const std::string fields =
         cat(R"("prompt": "x", "stop": "bc", "logprobs": 0, "min_tokens": )", min_tokens);

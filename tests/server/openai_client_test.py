@@ -1,12 +1,14 @@
 """`motley serve` as OpenAI's own client and Prometheus' own parser see it: openai_client_test.py MOTLEY GOLDEN"""
 
 import concurrent.futures
+import gzip
 import json
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.request
 from pathlib import Path
@@ -15,24 +17,17 @@ import openai
 from prometheus_client.parser import text_string_to_metric_families
 
 import tiny_model
+from server_process import SMALL, ServerProcess
 
 MOTLEY, GOLDEN = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
 PROMPT = "the rain in"
 CHAT = [{"role": "user", "content": "hello"}]
 
 
-class Server:
-    """The program on a port of the kernel's choice, over the golden with a tokenizer."""
-
+class Server(ServerProcess):
     def __init__(self, folder: Path, *options: str):
-        self.process = subprocess.Popen(
-            [MOTLEY, "serve", folder, "--port", "0", "--device", "cpu", "--compute", "f32",
-             "--kv-memory", "16M", "--adapter-memory", "16M", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        line = self.process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server did not start: {line!r}")
-        self.url = line.rsplit(" at ", 1)[1].strip()
+        super().__init__(MOTLEY, folder, *SMALL, *options)
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path) as response:
@@ -46,6 +41,12 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def tokens(self, body: dict) -> list[int]:
+        status, answer = self.post("/tokenize", body)
+        if status != 200:
+            raise RuntimeError(answer)
+        return json.loads(answer)["tokens"]
+
     def samples(self) -> dict:
         return {(s.name, tuple(sorted(s.labels.items()))): s.value
                 for family in text_string_to_metric_families(self.get("/metrics"))
@@ -54,7 +55,7 @@ class Server:
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(timeout=30)
-        self.process.stdout.close()
+        self.close()
         return status
 
 
@@ -127,6 +128,65 @@ class OpenAiClient(unittest.TestCase):
         for told in (whole.logprobs.token_logprobs, streamed):
             for one, other in zip(told, wanted, strict=True):
                 self.assertAlmostEqual(one, other, delta=2e-7 * abs(other))
+
+    def test_token_ids_and_scores_of_the_prompt_are_those_of_an_echo(self):
+        asked = self.server.tokens({"prompt": PROMPT})
+        extra = {"return_token_ids": True, "prompt_logprobs": 3}
+        whole = self.complete(echo=True, logprobs=3, extra_body=extra).choices[0]
+        self.assertEqual(whole.prompt_token_ids, asked)
+        self.assertEqual(len(whole.prompt_logprobs), len(asked))
+        self.assertIsNone(whole.prompt_logprobs[0])
+        told = whole.logprobs.token_logprobs
+        self.assertEqual(len(told), len(asked) + len(whole.token_ids))
+        for token, entry, logprob in zip(asked[1:], whole.prompt_logprobs[1:], told[1:]):
+            self.assertEqual(entry[str(token)]["logprob"], logprob)
+            ranks = [each["rank"] for each in entry.values() if each["rank"] is not None]
+            self.assertEqual(sorted(ranks), [1, 2, 3])
+            self.assertIn(len(entry), (3, 4))
+        alone = self.complete(extra_body=extra | {"prompt_logprobs": 0}).choices[0]
+        self.assertEqual([entry and entry[str(token)]["logprob"]
+                          for token, entry in zip(asked, alone.prompt_logprobs)], told[:len(asked)])
+        ids, first = [], None
+        for chunk in self.complete(stream=True, extra_body={"return_token_ids": True}):
+            ids += chunk.choices[0].token_ids
+            first = first or getattr(chunk.choices[0], "prompt_token_ids", None)
+        self.assertEqual((first, ids), (asked, whole.token_ids))
+
+    def test_token_ids_and_scores_of_a_chat(self):
+        fields = {"model": "tiny", "messages": CHAT, "temperature": 0, "max_tokens": 8}
+        extra = {"return_token_ids": True, "skip_special_tokens": False}
+        whole = self.client.chat.completions.create(
+            **fields, logprobs=True,
+            extra_body=extra | {"prompt_logprobs": 1, "return_tokens_as_token_ids": True})
+        asked = self.server.tokens({"messages": CHAT})
+        self.assertEqual(whole.prompt_token_ids, asked)
+        self.assertEqual(len(whole.prompt_logprobs), len(asked))
+        ids = whole.choices[0].token_ids
+        self.assertEqual([token.token for token in whole.choices[0].logprobs.content],
+                         [f"token_id:{id}" for id in ids])
+        streamed, first = [], None
+        for chunk in self.client.chat.completions.create(**fields, stream=True, extra_body=extra):
+            streamed += getattr(chunk.choices[0], "token_ids", None) or []
+            first = first or getattr(chunk, "prompt_token_ids", None)
+        self.assertEqual((first, streamed), (asked, ids))
+
+    def test_tokens_become_the_text_that_they_came_from(self):
+        for text in (PROMPT, "he said \"no\"\n{}"):
+            ids = self.server.tokens({"prompt": text, "add_special_tokens": False})
+            status, answer = self.server.post("/detokenize", {"model": "all", "tokens": ids})
+            self.assertEqual((status, json.loads(answer)["prompt"]), (200, text))
+        info = json.loads(self.server.get("/tokenizer_info"))
+        self.assertIn("tokenizer_class", info)
+        self.assertNotIn("name_or_path", info)
+
+    def test_a_compressed_body_is_read(self):
+        body = {"model": "tiny", "prompt": PROMPT, "temperature": 0, "max_tokens": 12}
+        request = urllib.request.Request(
+            self.server.url + "/v1/completions/", gzip.compress(json.dumps(body).encode()),
+            headers={"Content-Encoding": "gzip"})
+        with urllib.request.urlopen(request) as response:
+            text = json.load(response)["choices"][0]["text"]
+        self.assertEqual(text, self.complete().choices[0].text)
 
     def test_adapters_by_name_answer_as_they_do_in_a_list(self):
         named = self.complete(model="attention").choices[0].text
@@ -325,9 +385,10 @@ class OpenAiClient(unittest.TestCase):
         stream = self.complete(max_tokens=50, stream=True)
         next(iter(stream))
         stream.close()
-        while self.server.samples()[("vllm:num_requests_running", ())] > 0:
-            pass
-        self.assertEqual(self.server.samples()[("motley_kv_pages_used", ())], 0)
+        names = ("vllm:num_requests_running", "motley_kv_pages_used")
+        deadline = time.monotonic() + 30
+        while any(left := [self.server.samples()[(name, ())] for name in names]):
+            self.assertLess(time.monotonic(), deadline, left)
 
     def test_metrics_parse_and_gateways_find_theirs(self):
         self.complete(model="attention")

@@ -1,7 +1,7 @@
-"""Load of every kind on `motley serve`, on room that is too small: each answer that is finished
+"""Load of every kind on `motley serve`, with memory that is too small: each answer that is finished
 equals the one that its request gets alone, and nothing is left behind.
 
-soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--batch-invariant] [--sanitized] ...
+soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--batch-invariant] [--attacks] [--sanitized] ...
 """
 
 import argparse
@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import soak_attacks
 import tiny_model
 
 # Adapters of all kinds: on attention, experts, embeddings, the head; ragged, shared, rsLoRA.
@@ -27,6 +28,13 @@ CONTENTS = ["v4_fused", "up_only"]
 WORDS = "the rain in spain stays mainly on a plain of hills and old stones near some sea".split()
 LEAST_KV = "500K"  # one sequence of the longest, or a dozen short ones
 LEAST_ADAPTERS = "2M"
+KEY = "soak"
+# What numbers say of requests and adapters that have gone, a moment after the last answer.
+NOTHING_LEFT = ["kv_pages_used", "adapters", "adapter_memory_pages_pinned", "sequences_running", "sequences_waiting"]
+MAX_ATTACK_SECONDS = 120
+MAX_MEMORY_LEFT = 100 << 20
+MAX_TRIES = 50  # of a request that is refused for the moment
+PROGRESS = 2000  # requests between two lines about it
 
 
 def request_body(rng: random.Random, index: int) -> dict:
@@ -76,8 +84,8 @@ class Connection:
         text = json.dumps(body).encode()
         if self.writer is None:
             self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: soak\r\nContent-Length: {len(text)}\r\n\r\n"
-                          .encode() + text)
+        self.writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+                          f"Content-Length: {len(text)}\r\n\r\n".encode() + text)
         await self.writer.drain()
 
     async def head(self) -> tuple[int, dict]:
@@ -147,11 +155,14 @@ class Server:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, processors[-2:])
         self.log = tempfile.TemporaryFile("w+")
+        keys = folder / "keys"
+        keys.write_text(KEY + "\n")
         self.process = subprocess.Popen(
             [options.motley, "serve", folder, "--port", "0", "--device", options.device,
              "--compute", options.compute, "--kv-memory", kv, "--adapter-memory", adapter_memory,
              "--allow-adapter-loading", "--adapter-root", f"{folder}/adapters",
              *(["--batch-invariant"] if options.batch_invariant else []),
+             *(["--api-key-file", keys] if options.attacks else []),
              *(word for name in names for word in ("--adapter", name))],
             stdout=subprocess.PIPE, stderr=self.log, text=True)
         os.sched_setaffinity(0, processors)
@@ -167,7 +178,7 @@ class Server:
 
     async def metrics(self) -> dict:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer soak\r\nConnection: close\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
@@ -230,9 +241,18 @@ class Soak:
                 connection.close()
                 self.count("cut")
             else:
-                status, answer = await connection.complete(body)
-                self.judge(which, body, status, answer)
+                self.judge(which, body, *await self.answer(connection, body))
         connection.close()
+
+    async def answer(self, connection: Connection, body: dict) -> tuple[int, list | dict]:
+        """Asks again where an attack has taken the memory, as the server says."""
+        for _ in range(MAX_TRIES if self.options.attacks else 1):
+            status, answer = await connection.complete(body)
+            if status != 429:
+                break
+            self.count("told to come again")
+            await asyncio.sleep(0.2)
+        return status, answer
 
     def judge(self, which: int, body: dict, status: int, answer) -> None:
         names = [body["model"]] + [each["name"] for each in body.get("adapters", [])]
@@ -262,7 +282,7 @@ class Soak:
             await must("/v1/load_lora_adapter", {
                 "lora_name": REPLACED, "lora_path": CONTENTS[turn % 2], "load_inplace": True})
             name = rng.choice(ADAPTERS)
-            # Whoever asks for it until it is there again may hear that it is not.
+            # Requests for it may fail until it is there again.
             self.gone.add(name)
             await must("/v1/unload_lora_adapter", {"lora_name": name})
             await must("/v1/load_lora_adapter", {"lora_name": name, "lora_path": name})
@@ -271,22 +291,41 @@ class Soak:
             await must("/v1/unload_lora_adapter", {"lora_name": name})
         connection.close()
 
+    async def attacker(self, seed: int) -> None:
+        """One attack after the other, from another address than the clients'."""
+        rng = random.Random(f"attacker {seed}")
+        while self.left > 0:
+            attack = rng.choice(soak_attacks.ATTACKS)
+            try:
+                outcome = await asyncio.wait_for(attack(rng, self.server.port, KEY), MAX_ATTACK_SECONDS)
+            except TimeoutError:
+                self.wrong.append((attack.__name__, "no answer and no end"))
+                outcome = "hung"
+            self.count(f"{attack.__name__} {outcome}")
+
     async def run(self) -> None:
         threads, resident = self.server.count("task"), []
+        self.start_bytes = self.server.resident()
 
         async def watch():
+            begin, told = time.monotonic(), 0
             while self.left > 0:
+                asked = self.options.requests - self.left
+                if asked >= told + PROGRESS:
+                    told = asked - asked % PROGRESS
+                    print(f"{asked} of {self.options.requests} requests after {time.monotonic() - begin:.0f} s,",
+                          f"{len(self.wrong)} wrong, resident {self.server.resident() >> 20} MiB", flush=True)
                 if self.left < self.options.requests * 2 // 3:
                     resident.append(self.server.resident())
                 await asyncio.sleep(0.2)
 
-        await asyncio.gather(self.loader(), watch(),
+        attackers = [self.attacker(seed) for seed in range(self.options.attackers)] if self.options.attacks else []
+        await asyncio.gather(self.loader(), watch(), *attackers,
                              *(self.client(seed) for seed in range(self.options.clients)))
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        metrics = await self.server.metrics()
+        while any(metrics["motley_" + name] for name in NOTHING_LEFT) and time.monotonic() < deadline:
             metrics = await self.server.metrics()
-            if metrics["motley_sequences_running"] == metrics["motley_sequences_waiting"] == 0:
-                break
         self.report(metrics, threads, resident)
 
     def report(self, metrics: dict, threads: int, resident: list) -> None:
@@ -299,17 +338,28 @@ class Soak:
         print(f"resident {self.server.resident() >> 20} MiB, last third {growth >> 10} KiB more;",
               f"{self.server.count('task')} threads, {threads} before")
         assert not self.wrong, f"{len(self.wrong)} answers are not what they are alone"
-        for name in ("kv_pages_used", "adapters", "adapter_memory_pages_pinned",
-                     "sequences_running", "sequences_waiting", "broken_invariants_total"):
+        for name in NOTHING_LEFT + ["broken_invariants_total"]:
             assert metrics["motley_" + name] == 0, (name, metrics["motley_" + name])
         assert metrics["motley_adapter_evictions_total"] > 0, "adapters had too much room"
         assert self.server.count("task") == threads, "threads were left"
-        if not self.options.sanitized:
+        if self.options.attacks:
+            self.wait_for_memory()
+        elif not self.options.sanitized:
             assert growth <= 8 << 20, f"{growth} bytes more than before"
+
+    def wait_for_memory(self) -> None:
+        """What attacks took comes back."""
+        end = time.monotonic() + 20
+        while not self.options.sanitized:
+            more = self.server.resident() - self.start_bytes
+            if more <= MAX_MEMORY_LEFT:
+                break
+            assert time.monotonic() < end, f"{more} bytes more than at the start"
+            time.sleep(0.1)
 
 
 async def answers_alone(options, folder: Path, bodies: list) -> list:
-    """Each request's answers, one after the other, with room for everything; several where the
+    """Each request's answers, one after the other, with memory for everything; several where the
     content of its adapter changes."""
     server = Server(options, folder, "16M", "64M")
     connection, alone = Connection(server.port), [[] for _ in bodies]
@@ -338,6 +388,8 @@ def main() -> None:
     parser.add_argument("--compute", default="f32")
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--tolerance", type=float, default=0, help="of log-probabilities")
+    parser.add_argument("--attacks", action="store_true", help="hostile requests beside and between")
+    parser.add_argument("--attackers", type=int, default=2, help="that attack at once")
     parser.add_argument("--sanitized", action="store_true", help="memory is not expected to be flat")
     options = parser.parse_args()
     rng = random.Random(1)

@@ -1,13 +1,15 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "base/cat.h"
-#include "base/temporary_folder.h"
-#include "server/fake_backend.h"
+#include "base/system/temporary_folder.h"
+#include "server/fake_engine.h"
 #include "server/http/http_server.h"
 #include "server/http_client.h"
 #include "server/service.h"
@@ -27,13 +29,8 @@ inline TestTokenizer qwen_tokenizer() { return {.name = "qwen2", .end = "<|im_en
 // Its post-processor begins each text with <|begin_of_text|>.
 inline TestTokenizer llama_tokenizer() { return {.name = "llama3", .end = "<|eot_id|>"}; }
 
-// A tokenizer, and a template of Qwen3's kind, shortened.
-inline text::ModelText make_model_text(const std::filesystem::path& folder,
-                                       const TestTokenizer& tokenizer) {
-  std::filesystem::copy_file(cat(MOTLEY_TOKENIZERS "/", tokenizer.name, "/tokenizer.json"),
-                             folder / "tokenizer.json");
-  std::ofstream(folder / "tokenizer_config.json") << R"({"eos_token": ")" << tokenizer.end << "\"}";
-  std::ofstream(folder / "chat_template.jinja") << R"({%- if tools %}<|im_start|>system
+// Of Qwen3's kind, shortened.
+inline constexpr std::string_view qwen_template = R"({%- if tools %}<|im_start|>system
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
 {% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}
@@ -47,34 +44,72 @@ inline text::ModelText make_model_text(const std::filesystem::path& folder,
 </tool_call>{% endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %})";
+
+// A tokenizer and a template.
+inline text::ModelText make_model_text(const std::filesystem::path& folder,
+                                       const TestTokenizer& tokenizer,
+                                       std::string_view chat_template = qwen_template) {
+  std::filesystem::copy_file(cat(MOTLEY_TOKENIZERS "/", tokenizer.name, "/tokenizer.json"),
+                             folder / "tokenizer.json");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"eos_token": ")" << tokenizer.end << "\"}";
+  std::ofstream(folder / "chat_template.jinja") << chat_template;
   return text::ModelText::load(folder).value();
 }
 
 struct TestServerOptions {
   TestTokenizer tokenizer = qwen_tokenizer();
+  std::string chat_template = std::string(qwen_template);
+  FormNames forms = {};
   std::vector<std::string> keys = {};
   bool adapter_loading = false;
   std::optional<std::filesystem::path> adapter_root = {};
+  OriginPolicy::Options origins = {};
   HttpLimits limits = {};
+  Watchdog* watchdog = nullptr;
+  std::size_t request_memory_bytes = std::size_t{2} << 30;
+  std::int64_t max_sequence_tokens = 1000;
+  bool strict_fields = false;
+  bool request_templates = false;
 };
+
+// Whether it comes true within half a minute.
+template <class Condition>
+bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // A whole server over a fake engine, on a port that the kernel picks.
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options = {})
-      : text_(make_model_text(folder_.path(), options.tokenizer)), backend_(text_.tokenizer()) {
+      : text_(make_model_text(folder_.path(), options.tokenizer, options.chat_template)),
+        engine_(text_.tokenizer()) {
     service_ = std::make_unique<Service>(
-        text_, backend_,
+        text_, engine_,
         Service::Options{.planner = {.base = "base",
                                      .vocabulary = text_.tokenizer().size(),
-                                     .max_sequence_tokens = backend_.max_sequence_tokens()},
+                                     .max_sequence_tokens = options.max_sequence_tokens,
+                                     .strict_fields = options.strict_fields,
+                                     .request_templates = options.request_templates,
+                                     .forms = options.forms},
                          .keys = ApiKeys(options.keys),
+                         .origins = options.origins,
+                         .http_stats = [this] { return http_->stats(); },
+                         .watchdog = options.watchdog,
                          .adapter_loading = options.adapter_loading,
-                         .adapter_root = options.adapter_root});
+                         .adapter_root = options.adapter_root,
+                         .request_memory_bytes = options.request_memory_bytes});
     http_ = HttpServer::listen(
                 {.limits = options.limits},
-                [this](Exchange& exchange) { return service_->answer(exchange); },
-                [this](const Error& error) { return service_->refuse(error); })
+                {.handler = [this](Exchange& exchange) { return service_->answer(exchange); },
+                 .admit = [this](const HttpHead& head) { return service_->admit(head); },
+                 .refuse = [this](const Error& error,
+                                  const HttpHead& head) { return service_->refuse(error, head); }})
                 .value();
     http_->start();
   }
@@ -82,18 +117,24 @@ class TestServer {
   ~TestServer() { http_->stop(); }
 
   std::uint16_t port() const { return http_->port(); }
-  FakeBackend& backend() { return backend_; }
+  FakeEngine& engine() { return engine_; }
   Service& service() { return *service_; }
   HttpServer& http() { return *http_; }
   const text::ModelText& text() const { return text_; }
 
   Received ask(std::string_view request) const { return server::ask(port(), request); }
+  // Whether /metrics comes to have that line. A request is counted, and what it was charged given
+  // back, when its answer has been sent: a moment after its client may have it.
+  bool comes_to_show(std::string_view line) const {
+    return eventually(
+        [&] { return ask(get("/metrics")).body.find(cat("\n", line, "\n")) != std::string::npos; });
+  }
 
  private:
   TemporaryFolder folder_;
   text::ModelText text_;
   std::unique_ptr<HttpServer> http_;  // outlives what posts to it
-  FakeBackend backend_;
+  FakeEngine engine_;
   std::unique_ptr<Service> service_;
 };
 

@@ -46,7 +46,7 @@ def make(golden: Path, folder: Path) -> None:
     """Copies what stands beside the weights, too: the golden's adapters."""
     shutil.copytree(golden, folder)
     config = json.loads((folder / "config.json").read_text())
-    config["max_position_embeddings"] = 512  # room for a conversation with tools
+    config["max_position_embeddings"] = 512  # enough for a conversation with tools
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(config["vocab_size"])))
     (folder / "tokenizer_config.json").write_text(

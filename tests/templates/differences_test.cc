@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/files.h"
+#include "base/system/files.h"
 #include "templates/render.h"
 
 namespace motley::text {

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "templates/render.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 
 namespace motley::text {
 namespace {

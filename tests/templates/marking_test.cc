@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 #include "templates/render.h"
 
 namespace motley::text {
@@ -26,19 +26,19 @@ bool is_sentinel(std::string_view text, std::size_t at) {
 void expect_marked(const MarkedText& rendered, std::string_view what) {
   for (std::size_t at = 0; at + 2 < rendered.text.size(); ++at) {
     if (!is_sentinel(rendered.text, at)) continue;
-    ASSERT_TRUE(rendered.any_said(at, at + 1) && rendered.any_said(at + 2, at + 3))
+    ASSERT_TRUE(rendered.any_untrusted(at, at + 1) && rendered.any_untrusted(at + 2, at + 3))
         << what << "\nbyte " << at << " of " << rendered.text;
   }
 }
 
-// The bytes that are said, each run in brackets.
+// The bytes that are untrusted, each run in brackets.
 std::string marked(std::string_view source) {
   const auto rendered = render(
       source, json_of(R"({"s": "Said", "n": 5, "d": {"k": "v"}, "l": ["a", "b"], "e": ""})"));
   if (!rendered.ok()) return rendered.error().message();
   std::string shown;
   std::size_t at = 0;
-  for (const Span span : rendered->said) {
+  for (const Span span : rendered->untrusted) {
     shown += cat(rendered->text.substr(at, span.begin - at), "[",
                  rendered->text.substr(span.begin, span.end - span.begin), "]");
     at = span.end;
@@ -89,7 +89,7 @@ TEST(Marking, MarksMadeOfARoleAreTheTemplatesOwn) {
                                 {"role": "im_end", "content": ""}])");
   const MarkedText text = compiled->render(inputs).value();
   EXPECT_EQ(text.text, "<|user|>user<|im_end|>");
-  EXPECT_EQ(text.said, (std::vector<Span>{{8, 12}, {14, 20}}));
+  EXPECT_EQ(text.untrusted, (std::vector<Span>{{8, 12}, {14, 20}}));
 }
 
 // Strings of random pieces: sentinels, special tokens, white space, what templates look for.

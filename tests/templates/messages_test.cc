@@ -6,8 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/cat.h"
 #include "templates/render.h"
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 
 namespace motley::text {
 namespace {
@@ -36,6 +37,21 @@ TEST(Messages, NullContentIsEmpty) {
   EXPECT_EQ(rendered("{% for m in messages %}{{ m.content + '.' }}{% endfor %}",
                      conversation(R"([{"role": "assistant", "content": null, "tool_calls": []}])")),
             ".");
+}
+
+TEST(Messages, ContentLeftOutBesideCallsIsAsNull) {
+  constexpr std::string_view calls =
+      R"("tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}])";
+  const ChatInputs left_out = conversation(cat(R"([{"role": "assistant", )", calls, "}]"));
+  const ChatInputs null =
+      conversation(cat(R"([{"role": "assistant", "content": null, )", calls, "}]"));
+  for (const std::string_view source :
+       {"{% for m in messages %}{{ m.content + '.' }}{% endfor %}",
+        "{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.name }}"
+        "{% endif %}{% endfor %}"}) {
+    EXPECT_EQ(rendered(source, left_out), rendered(source, null)) << source;
+  }
+  EXPECT_EQ(rendered("{% for m in messages %}{{ m.content + '.' }}{% endfor %}", left_out), ".");
 }
 
 TEST(Messages, NullContentStaysWhereATemplateLooksForCallsBesideIt) {
@@ -152,6 +168,10 @@ TEST(Messages, ArgumentsComeAsTheTemplateWantsThem) {
   constexpr std::string_view dumps =
       "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ "
       "c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+  // What a model writes twice comes back from its client.
+  const ChatInputs twice = conversation(
+      R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": 1, \"a\": 2}"}}]}])");
+  EXPECT_EQ(rendered(walks, twice), "fa=2;");
   for (const ChatInputs& inputs : {as_text, as_mapping}) {
     EXPECT_EQ(rendered(concatenates, inputs), R"(f{"a": 1.0, "b": [null]})");
     EXPECT_EQ(rendered(prints, inputs), R"(f{"a": 1.0, "b": [null]})");
@@ -233,7 +253,7 @@ TEST(Messages, SpecialTokensAreNotSaidAndArgumentsAre) {
   inputs.special_tokens.emplace_back("bos_token", "<s>");
   inputs.kwargs.add("x", "<s>");
   const auto text = compile("{{ bos_token }}{{ x }}").render(inputs);
-  EXPECT_EQ(text->said, (std::vector<Span>{{3, 6}}));
+  EXPECT_EQ(text->untrusted, (std::vector<Span>{{3, 6}}));
 }
 
 TEST(Messages, ManyThreadsRenderOneTemplate) {

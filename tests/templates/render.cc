@@ -1,6 +1,6 @@
 #include "templates/render.h"
 
-#include "text/jinja/globals.h"
+#include "text/jinja/builtins/globals.h"
 #include "text/jinja/template.h"
 
 namespace motley::text {

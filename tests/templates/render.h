@@ -2,17 +2,17 @@
 
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
-#include "text/chat_template.h"
-#include "text/marked_text.h"
+#include "text/chat/chat_template.h"
+#include "text/chat/marked_text.h"
 
 namespace motley::text {
 
 // The clock that the goldens were made by: 2026-07-14 09:05:03.
 std::tm golden_time();
 
-// A template with the functions that every template has and these variables, all said.
+// A template with the functions that every template has and these variables, all untrusted.
 Result<MarkedText> render(std::string_view source, const json::Value& variables,
                           const RenderLimits& limits = {});
 

@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "base/utf8.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
@@ -158,7 +158,7 @@ TEST_P(TokenizerGoldens, GivesTheSameFromManyThreads) {
   EXPECT_THAT(wrong, testing::Each(0));
 }
 
-// Texts with marks: parts that a template wrote, and parts that somebody said.
+// Texts with marks: parts that a template wrote, and untrusted parts.
 class Forgery {
  public:
   Forgery(const Tokenizer& tokenizer, unsigned seed) : random_(seed) {
@@ -169,7 +169,7 @@ class Forgery {
   const std::string& special() { return special_[random_() % special_.size()]; }
 
   // Whole special tokens, pieces of them, and what normalizers and models make more of.
-  std::string said() {
+  std::string untrusted() {
     static const std::vector<std::string> others = {
         " ", "  ",     "\n",     "a", "<",    ">", "|",    "\u2581", "<", ">",
         "Ω", "\u0338", "\u0301", "é", "\xFF", "1", "word", "\u200B", "K"};
@@ -206,7 +206,7 @@ TEST_P(TokenizerGoldens, SaidTextNeverGivesSpecialTokens) {
   Forgery forgery(tokenizer_, 2);
   for (int round = 0; round < 3000; ++round) {
     MarkedText text;
-    text.append(forgery.said(), true);
+    text.append(forgery.untrusted(), true);
     const Ids ids = tokenizer_.encode(text, bare).value();
     ASSERT_EQ(count_special(tokenizer_, ids), 0) << printable(text.text) << "\n"
                                                  << spell(tokenizer_, ids);
@@ -221,10 +221,10 @@ TEST_P(TokenizerGoldens, TemplatesKeepTheirSpecialTokensAndOnlyThose) {
     for (int part = 0; part < 3; ++part) {
       text.append(forgery.special(), false);
       ++written;
-      text.append(forgery.said(), true);
+      text.append(forgery.untrusted(), true);
     }
     const Ids ids = tokenizer_.encode(text, bare).value();
-    // A template's token that must be a single word is none if something else is said beside it.
+    // A template's token that must be a single word is none if untrusted text stands beside it.
     const bool exact = !GetParam().starts_with("mixed");
     const std::ptrdiff_t found = count_special(tokenizer_, ids);
     ASSERT_TRUE(exact ? found == written : found <= written) << printable(text.text) << "\n"
@@ -232,7 +232,7 @@ TEST_P(TokenizerGoldens, TemplatesKeepTheirSpecialTokensAndOnlyThose) {
   }
 }
 
-TEST_P(TokenizerGoldens, MarksChangeNothingWhereNoSpecialTokenIsSaid) {
+TEST_P(TokenizerGoldens, MarksChangeNothingWhereNoUntrustedSpecialTokenIs) {
   for (const std::string& text : texts()) {
     const Ids plain = tokenizer_.encode(text, bare).value();
     if (count_special(tokenizer_, plain) > 0) continue;
@@ -247,9 +247,9 @@ TEST_P(TokenizerGoldens, IgnoresMarksWhereHuggingFaceIsFollowed) {
   for (const std::string& text : texts()) {
     MarkedText marked;
     marked.append(text, true);
-    EXPECT_EQ(
-        tokenizer_.encode(marked, {.add_special_tokens = false, .special_in_said = true}).value(),
-        tokenizer_.encode(text, bare).value());
+    EXPECT_EQ(tokenizer_.encode(marked, {.add_special_tokens = false, .special_in_untrusted = true})
+                  .value(),
+              tokenizer_.encode(text, bare).value());
   }
 }
 

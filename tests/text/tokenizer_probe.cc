@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "text/tokenizer.h"
 
 namespace {

@@ -15,13 +15,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/temporary_folder.h"
-#include "lora/load.h"
-#include "lora/pool.h"
+#include "base/system/temporary_folder.h"
+#include "lora/files/load.h"
+#include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
 #include "score/golden_model.h"
-#include "tensor/device.h"
+#include "tensor/device/device.h"
 #include "wide/wide_golden.h"
 
 namespace motley::wide_tests {

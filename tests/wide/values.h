@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "tensor/shape.h"
 
 // Numbers that follow from a key and an index alone, the same as tools/wide/values.py makes, bit

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 #include "score/golden_model.h"
-#include "tensor/checkpoint.h"
+#include "tensor/safetensors/checkpoint.h"
 
 namespace motley::wide_tests {
 namespace {

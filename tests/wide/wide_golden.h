@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
-#include "base/thread_pool.h"
+#include "base/json/json.h"
+#include "base/system/thread_pool.h"
 #include "wide/values.h"
 
 // Goldens of production widths: tests/wide_goldens has recipes and answers, not weights.

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from . import texts
 
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "<|end|>"
-# Marks are written out: put together from a message's role they would be text that somebody said.
+# Marks are written out: put together from a message's role they would be untrusted text.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}<|user|>"

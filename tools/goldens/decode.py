@@ -89,7 +89,7 @@ def _flat(spec: ModelSpec, config: dict[str, Any], load: dict[str, str], sides: 
 
 
 def _is_swapped(spec: ModelSpec, config: dict, load: dict, named: dict, shapes: dict) -> bool:
-    """2.3: by the shapes of any projection that is not square, else by what is told, else by PEFT's version."""
+    """2.3: by the shapes of any projection that is not square, else by what the file says, else by PEFT's version."""
     for (_, projection), pair in named.items():
         out_size, in_size = shapes[projection]
         if out_size != in_size:

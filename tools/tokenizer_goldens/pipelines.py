@@ -31,7 +31,7 @@ DEEPSEEK = [
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 ]
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -240,7 +240,7 @@ def _with_few_characters(texts: Iterable[str]) -> list[str]:
     """The texts without their rarer characters, so that a vocabulary of characters lacks some."""
     texts = list(texts)
     counts = Counter(character for text in texts for character in text)
-    kept = set(sorted(counts, key=lambda character: (-counts[character], character))[:MOST_CHARACTERS])
+    kept = set(sorted(counts, key=lambda character: (-counts[character], character))[:MAX_CHARACTERS])
     return ["".join(character for character in text if character in kept) for text in texts]
 
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 namespace motley::cli {
@@ -22,7 +22,7 @@ class EventReader {
   Result<void> read(std::string_view piece);
 
   bool done() const { return done_; }
-  // Tokens of the answer, if the server told.
+  // Tokens of the answer, if the server counts them.
   std::optional<std::int64_t> tokens() const { return tokens_; }
 
  private:

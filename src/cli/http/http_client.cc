@@ -19,7 +19,7 @@
 #include <boost/beast/http/write.hpp>
 
 #include "base/cat.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/version.h"
 
 namespace motley::cli {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <limits>
 #include <optional>
+#include <stdexcept>
 #include <support/logging.h>
 #include <utility>
 #include <variant>
@@ -10,15 +11,18 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "engine/grammar/character_budget.h"
+#include "base/json/json.h"
+#include "engine/grammar/check/character_budget.h"
+#include "engine/grammar/json_text.h"
+#include "engine/grammar/schema/schema.h"
 
 namespace motley::engine {
 namespace {
 
-// What the library said while it compiled on this thread.
+// What the library reported while it compiled on this thread.
 thread_local std::string warning;  // NOLINT(cert-err58-cpp)
 
-// The library's messages begin with words that mean nothing to who sent the grammar.
+// The library's messages begin with words that mean nothing to the grammar's sender.
 Error refused(std::string_view message, const GrammarSpec& spec) {
   constexpr std::string_view ours = "is false: ";
   constexpr std::string_view source = ".cc:";  // "[time] file.cc:line: "
@@ -35,36 +39,74 @@ Error refused(std::string_view message, const GrammarSpec& spec) {
           names[static_cast<std::size_t>(spec.kind)], "change it, or leave that part out"};
 }
 
-// Lengths of strings are counted while the text is followed, which a grammar that is compiled from
-// its own text can say.
-std::optional<std::string> counting_text(const GrammarSpec& spec,
-                                         const xgrammar::TokenizerInfo& tokens) {
-  if (spec.text.find("maxLength") == std::string::npos) return std::nullopt;
-  std::string text;
-  if (spec.kind == GrammarSpec::Kind::json_schema) {
-    text = xgrammar::Grammar::FromJSONSchema(spec.text).ToString();
-  } else if (spec.kind == GrammarSpec::Kind::structural_tag) {
-    const auto read = xgrammar::Grammar::FromStructuralTag(spec.text, tokens);
-    if (const auto* const grammar = std::get_if<xgrammar::Grammar>(&read))
-      text = grammar->ToString();
-  }
-  std::string counting = with_character_budgets(text);
-  if (counting == text) return std::nullopt;
-  return counting;
+// What the library prints of a grammar of JSON, with the bounds that it has no words for.
+std::string bounded(const xgrammar::Grammar& grammar) {
+  return with_bounded_json(with_character_budgets(grammar.ToString()));
 }
 
-xgrammar::CompiledGrammar compile_with(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec,
-                                       const xgrammar::TokenizerInfo& tokens) {
-  if (const auto counting = counting_text(spec, tokens)) return compiler.CompileGrammar(*counting);
+std::string json_grammar(const std::string& schema, bool any_whitespace) {
+  return bounded(xgrammar::Grammar::FromJSONSchema(
+      schema, any_whitespace, std::nullopt, std::nullopt, true,
+      any_whitespace ? std::optional(whitespace_mark) : std::nullopt));
+}
+
+// A format of a structural tag that holds a schema, in any of its styles.
+std::string format_grammar(const json::Object& format, bool any_whitespace) {
+  const json::Value* const style = format.find("style");
+  const bool is_json =
+      style == nullptr || style->if_string() == nullptr || *style->if_string() == "json";
+  if (is_json && !any_whitespace)
+    return json_grammar(json::write(*format.find("json_schema")), false);
+  std::vector<json::Member> members;
+  for (const json::Member& member : format.members()) {
+    if (member.key != "max_whitespace_cnt") members.push_back(member);
+  }
+  members.push_back({"max_whitespace_cnt", whitespace_mark});
+  const json::Value tag(
+      json::Object::make(
+          {{"type", "structural_tag"}, {"format", json::Object::make(std::move(members)).value()}})
+          .value());
+  auto read = xgrammar::Grammar::FromStructuralTag(json::write(tag));
+  if (const auto* const grammar = std::get_if<xgrammar::Grammar>(&read)) return bounded(*grammar);
+  throw std::runtime_error(std::visit(
+      [](const auto& problem) -> std::string {
+        if constexpr (requires { problem.what(); }) return problem.what();
+        return {};
+      },
+      read));
+}
+
+// The same tag, with the grammars of its schemas in their places.
+json::Value with_grammars(const json::Value& format, bool any_whitespace) {
+  if (const json::Array* const list = format.if_array()) {
+    json::Array each;
+    for (const json::Value& value : *list) each.push_back(with_grammars(value, any_whitespace));
+    return each;
+  }
+  const json::Object* const object = format.if_object();
+  if (object == nullptr) return format;
+  std::vector<json::Member> members;
+  if (object->contains("json_schema")) {
+    members = {{"type", "grammar"}, {"grammar", format_grammar(*object, any_whitespace)}};
+  } else {
+    for (const json::Member& member : object->members())
+      members.push_back({member.key, with_grammars(member.value, any_whitespace)});
+  }
+  return json::Object::make(std::move(members)).value();
+}
+
+xgrammar::CompiledGrammar compile_with(xgrammar::GrammarCompiler& compiler,
+                                       const GrammarSpec& spec) {
   switch (spec.kind) {
     case GrammarSpec::Kind::json_object:
-      return compiler.CompileJSONSchema(R"({"type": "object"})");
+      return compiler.CompileGrammar(json_grammar(R"({"type": "object"})", spec.any_whitespace));
     case GrammarSpec::Kind::json_schema:
-      return compiler.CompileJSONSchema(spec.text);
+      return compiler.CompileGrammar(json_grammar(spec.text, spec.any_whitespace));
     case GrammarSpec::Kind::regex:
       return compiler.CompileRegex(spec.text);
     case GrammarSpec::Kind::structural_tag:
-      return compiler.CompileStructuralTag(spec.text);
+      return compiler.CompileStructuralTag(json::write(with_grammars(
+          json::parse(spec.text, "tools", {.depth = 1000}).value(), spec.any_whitespace)));
     case GrammarSpec::Kind::ebnf:
       break;
   }
@@ -75,22 +117,22 @@ std::vector<int> ids_of(const std::vector<std::int32_t>& ids) { return {ids.begi
 
 }  // namespace
 
-Result<GrammarVocabulary> GrammarVocabulary::create(const std::vector<std::string>& bytes,
-                                                    std::int64_t width,
-                                                    const std::vector<std::int32_t>& end_ids) {
-  if (width > std::numeric_limits<std::int32_t>::max() ||
-      static_cast<std::int64_t>(bytes.size()) > width) {
-    return Error(ErrorCode::bad_file,
-                 cat("the tokenizer has ", bytes.size(), " tokens, the model ", width),
-                 "tokenizer.json", "use the tokenizer of this model");
+Result<GrammarVocabulary> GrammarVocabulary::create(const GrammarTokens& tokens) {
+  if (tokens.width > std::numeric_limits<std::int32_t>::max() ||
+      static_cast<std::int64_t>(tokens.bytes.size()) > tokens.width) {
+    return Error(
+        ErrorCode::bad_file,
+        cat("the tokenizer has ", tokens.bytes.size(), " tokens, the model ", tokens.width),
+        "tokenizer.json", "use the tokenizer of this model");
   }
   try {
     // More than what check_grammar() lets pass ever needs, and nothing that the environment
     // changes.
     xgrammar::SetMaxRecursionDepth(10'000);
-    auto tokens = std::make_shared<xgrammar::TokenizerInfo>(
-        bytes, xgrammar::VocabType::RAW, static_cast<int>(width), ids_of(end_ids));
-    return GrammarVocabulary(std::move(tokens), width);
+    auto known = std::make_shared<xgrammar::TokenizerInfo>(tokens.bytes, xgrammar::VocabType::RAW,
+                                                           static_cast<int>(tokens.width),
+                                                           ids_of(tokens.end_ids));
+    return GrammarVocabulary(std::move(known), tokens.width);
   } catch (const std::exception& problem) {
     return Error(ErrorCode::bad_file, cat("no grammar can use its tokens: ", problem.what()),
                  "tokenizer.json", "serve the model without grammars");
@@ -98,12 +140,13 @@ Result<GrammarVocabulary> GrammarVocabulary::create(const std::vector<std::strin
 }
 
 Result<Grammar> Grammar::compile(const GrammarSpec& spec, const GrammarVocabulary& vocabulary) {
+  MOTLEY_TRY(const ReadableSpec readable, read_schemas(spec));
   warning.clear();
   try {
     // On this thread alone, and without the library's own cache.
     xgrammar::GrammarCompiler compiler(*vocabulary.tokens_, 1, false);
-    auto compiled = std::make_shared<xgrammar::CompiledGrammar>(
-        compile_with(compiler, spec, *vocabulary.tokens_));
+    auto compiled =
+        std::make_shared<xgrammar::CompiledGrammar>(compile_with(compiler, readable.spec));
     if (!warning.empty()) return refused(warning, spec);
     const std::size_t bytes = compiled->MemorySizeBytes();
     return Grammar(std::move(compiled), bytes);
@@ -139,7 +182,6 @@ bool GrammarState::accept(std::int32_t token) { return matcher_->AcceptToken(tok
 void GrammarState::rollback(int tokens) { matcher_->Rollback(tokens); }
 bool GrammarState::ended() const { return matcher_->IsTerminated(); }
 bool GrammarState::may_end() const { return matcher_->IsCompleted(); }
-std::string GrammarState::forced_text() { return matcher_->FindJumpForwardString(); }
 
 GrammarState GrammarState::fork() const {
   return GrammarState(std::make_unique<xgrammar::GrammarMatcher>(matcher_->Fork()));

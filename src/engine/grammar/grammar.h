@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/sampling_params.h"
 
 namespace xgrammar {
 class CompiledGrammar;
@@ -17,16 +16,24 @@ class TokenizerInfo;
 }  // namespace xgrammar
 
 // The edge to XGrammar: grammars compiled for a vocabulary, and where a text stands in one. What
-// the library throws ends here; nothing else in the house sees it.
+// the library throws ends here; no other file sees it.
 namespace motley::engine {
 
-// What the tokens of a model say, for all grammars of it.
+// What the tokens of a model say: bytes[id] is what token id adds to a text; empty for what no
+// grammar may use, such as tokens of control. `width` is that of the logits; `end_ids` may end a
+// text where its grammar may end.
+struct GrammarTokens {
+  std::vector<std::string> bytes;
+  std::int64_t width = 0;
+  std::vector<std::int32_t> end_ids;
+
+  std::int64_t mask_words() const { return (width + 31) / 32; }
+};
+
+// The same, ready for compiling all grammars of a model.
 class GrammarVocabulary {
  public:
-  // bytes[id] is what token id adds to a text; empty for what no grammar may use, such as tokens of
-  // control. `width` is that of the logits; `end_ids` may end a text where its grammar may end.
-  static Result<GrammarVocabulary> create(const std::vector<std::string>& bytes, std::int64_t width,
-                                          const std::vector<std::int32_t>& end_ids);
+  static Result<GrammarVocabulary> create(const GrammarTokens& tokens);
 
   std::int64_t width() const { return width_; }
   std::int64_t mask_words() const { return (width_ + 31) / 32; }
@@ -40,7 +47,7 @@ class GrammarVocabulary {
   std::int64_t width_ = 0;
 };
 
-// A compiled grammar: never changes, shared by whoever follows it.
+// A compiled grammar: never changes, shared by all that follow it.
 class Grammar {
  public:
   // Takes from a millisecond to many seconds. The spec has passed check_grammar(). What the library
@@ -79,8 +86,6 @@ class GrammarState {
   bool ended() const;
   // The text is whole as it stands.
   bool may_end() const;
-  // What must come next, whatever tokens say it: empty where there is a choice.
-  std::string forced_text();
 
   GrammarState fork() const;
 

@@ -27,13 +27,16 @@ GrammarVocabulary vocabulary() {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
   bytes.insert(bytes.end(), {"", "", "{\"", "\":", "true", "ab", "\xC3", "}"});
-  return GrammarVocabulary::create(bytes, width, {end_id}).value();
+  return GrammarVocabulary::create({.bytes = bytes, .width = width, .end_ids = {end_id}}).value();
 }
 
 class Following {
  public:
-  Following(Kind kind, std::string text)
-      : state_(Grammar::compile({.kind = kind, .text = std::move(text)}, vocabulary()).value(),
+  Following(Kind kind, std::string text, bool any_whitespace = true)
+      : state_(Grammar::compile(
+                   {.kind = kind, .text = std::move(text), .any_whitespace = any_whitespace},
+                   vocabulary())
+                   .value(),
                {}) {}
 
   bool may(std::int32_t token) {
@@ -119,6 +122,112 @@ TEST(Grammar, FollowsAnyJsonObject) {
   EXPECT_TRUE(following.may(end_id));
 }
 
+// Pretty-printed as usual, but no blanks without end.
+TEST(Grammar, BoundsWhiteSpace) {
+  constexpr std::string_view schema = R"({"type": "object", "properties": {"a": {"type": "array",
+      "items": {"type": "integer"}}, "b": {}}, "required": ["a", "b"]})";
+  const std::string tag = cat(R"({"type": "structural_tag", "format": {"type": "json_schema",
+      "json_schema": )",
+                              schema, "}}");
+  for (const auto& [kind, text] :
+       {std::pair(Kind::json_schema, std::string(schema)), std::pair(Kind::structural_tag, tag),
+        std::pair(Kind::json_object, std::string())}) {
+    Following pretty(kind, text);
+    EXPECT_TRUE(
+        pretty.take("{\n    \"a\": [\r\n                    1,\n\t\t2\n  ],\n\n  \"b\": {\n"));
+    EXPECT_TRUE(pretty.take("  \"c\" : null }\n}"));
+    EXPECT_TRUE(pretty.may(end_id));
+    for (const std::string_view run :
+         {"  ", "\n\n\n", "\n                     ", " \n", "\"a\"\n", "\"a\"  ", "\"a\":  ", "\t",
+          "\"a\": [1 \n", "\"a\": [1,  "}) {
+      Following running(kind, text);
+      EXPECT_TRUE(running.take("{"));
+      EXPECT_TRUE(running.take(run.substr(0, run.size() - 1)));
+      EXPECT_FALSE(running.take(run.substr(run.size() - 1))) << run;
+    }
+    Following compact(kind, text, false);
+    EXPECT_FALSE(compact.may(' '));
+    EXPECT_TRUE(compact.take(R"({"a": [1, 2], "b": {"c": null}})"));
+    EXPECT_TRUE(compact.may(end_id));
+  }
+}
+
+TEST(Grammar, BoundsWhiteSpaceOfParameters) {
+  for (const std::string_view style : {"qwen_xml", "glm_xml"}) {
+    Following following(Kind::structural_tag,
+                        cat(R"({"type": "structural_tag", "format": {"type":
+        "json_schema", "style": ")",
+                            style, R"(", "json_schema": {"type": "object", "properties":
+        {"a": {"type": "integer"}}, "required": ["a"]}}})"));
+    const bool qwen = style == "qwen_xml";
+    EXPECT_TRUE(following.take(qwen ? "<parameter=a>\n" : "<arg_key>a</arg_key>\n<arg_value>"));
+    EXPECT_TRUE(following.take("12"));
+    EXPECT_TRUE(following.take("\n                    "));
+    EXPECT_FALSE(following.may(' '));
+    EXPECT_TRUE(following.take(qwen ? "</parameter>" : "</arg_value>"));
+  }
+}
+
+// Values that stand bare, where the compiler writes patterns out in another way.
+TEST(Grammar, FollowsFormatsInParameters) {
+  constexpr std::string_view tag = R"({"type": "structural_tag", "format": {"type": "json_schema",
+      "style": "qwen_xml", "json_schema": {"type": "object", "properties": {
+        "a": {"type": "string", "format": "date-time"},
+        "b": {"type": "array", "items": {"type": "string", "format": "date-time"}, "minItems": 1}},
+      "required": ["a", "b"]}}})";
+  constexpr std::string_view begin = "<parameter=a>\n";
+  constexpr std::string_view between = "\n</parameter>\n<parameter=b>\n[\"";
+  Following right(Kind::structural_tag, std::string(tag));
+  EXPECT_TRUE(right.take(cat(begin, "2024-02-29T23:59:59.5Z", between, "0001-12-31T00:00:00+01:00",
+                             "\"]\n</parameter>")));
+  EXPECT_TRUE(right.may(end_id));
+  for (const std::string_view wrong : {"2023-02-29T00:00:00Z", "2024-01-01T00:00:005"}) {
+    EXPECT_FALSE(Following(Kind::structural_tag, std::string(tag)).take(cat(begin, wrong)))
+        << wrong;
+    Following inside(Kind::structural_tag, std::string(tag));
+    EXPECT_TRUE(inside.take(cat(begin, "2024-02-29T23:59:59Z", between)));
+    EXPECT_FALSE(inside.take(wrong)) << wrong;
+  }
+}
+
+TEST(Grammar, BoundsDigits) {
+  const auto digits = [](int count) { return std::string(static_cast<std::size_t>(count), '7'); };
+  for (const std::string_view schema :
+       {R"({"type": "integer"})", R"({"type": "integer", "minimum": 5})", R"({"type": "number"})",
+        R"({"type": "number", "minimum": 5})", "{}"}) {
+    Following following(Kind::json_schema, std::string(schema));
+    EXPECT_TRUE(following.take(digits(20))) << schema;
+    EXPECT_FALSE(following.take(digits(10))) << schema;
+    EXPECT_TRUE(following.may(end_id));
+  }
+  Following number(Kind::json_schema, R"({"type": "number"})");
+  EXPECT_TRUE(number.take(cat("-1.", digits(24))));
+  EXPECT_FALSE(number.may('7'));
+  EXPECT_TRUE(number.take("e-308"));
+  EXPECT_FALSE(number.may('7'));
+  EXPECT_TRUE(number.may(end_id));
+  Following time(Kind::json_schema, R"({"type": "string", "format": "date-time"})");
+  EXPECT_TRUE(time.take(cat("\"2026-01-02T03:04:05.", digits(9))));
+  EXPECT_FALSE(time.take(digits(30)));
+}
+
+TEST(Grammar, LeavesPatternsOfClientsAlone) {
+  Following following(Kind::json_schema,
+                      R"({"type": "string", "pattern": "^[ \\n\\r\\t]*[0-9]+$"})");
+  EXPECT_TRUE(following.take(cat('"', std::string(30, ' '), std::string(30, '7'), '"')));
+}
+
+TEST(Grammar, WritesWhatAParserReads) {
+  Following text(Kind::json_schema, R"({"type": "string", "maxLength": 9})");
+  EXPECT_TRUE(text.take("\""));
+  EXPECT_FALSE(text.may('\t')) << "no raw control character";
+  Following number(Kind::json_schema, R"({"enum": [0.1, "0.10000000000000001"]})");
+  EXPECT_TRUE(number.take("0.1"));
+  EXPECT_TRUE(number.may(end_id));
+  Following string(Kind::json_schema, R"({"enum": [0.1, "0.10000000000000001"]})");
+  EXPECT_TRUE(string.take(R"("0.10000000000000001")"));
+}
+
 TEST(Grammar, FollowsRegexAndGrammar) {
   Following regex(Kind::regex, "(ab|cd){2}[0-9]+");
   EXPECT_TRUE(regex.take("abcd7"));
@@ -155,7 +264,6 @@ TEST(Grammar, GoesBackAndForksWithoutTouchingTheOther) {
   EXPECT_FALSE(following.state().may_end());
   following.state().rollback(1);
   EXPECT_FALSE(following.may('c'));
-  EXPECT_EQ(following.state().forced_text(), "b");
   EXPECT_TRUE(following.take("bbc"));
 }
 
@@ -173,11 +281,9 @@ TEST(Grammar, RefusesWhatItCouldNotFollow) {
     const auto grammar = Grammar::compile({.kind = kind, .text = std::move(text)}, vocabulary());
     return grammar.ok() ? "compiled" : grammar.error().message();
   };
-  EXPECT_THAT(error(Kind::json_schema, R"({"type": "string", "pattern": "a+", "maxLength": 3})"),
-              HasSubstr("ignoring minLength/maxLength"));
   EXPECT_THAT(error(Kind::regex, "a^b"), HasSubstr("ignored"));
   EXPECT_THAT(error(Kind::json_schema, R"({"type": "integer", "minimum": 3, "maximum": 2})"),
-              HasSubstr("can't follow it"));
+              HasSubstr("no value satisfies"));
   EXPECT_THAT(error(Kind::regex, "(?=a)b"), HasSubstr("ookahead"));
   EXPECT_THAT(error(Kind::regex, "(a"), HasSubstr("can't follow it"));
   EXPECT_THAT(error(Kind::regex, "(a"), Not(HasSubstr(".cc")));
@@ -194,7 +300,8 @@ TEST(Grammar, ReadsTokensOfAModel) {
           "vocab": {"Ġa": 0, "b": 1, "c": 2}, "merges": []}})",
                              "tokenizer.json")
           .value();
-  const GrammarVocabulary tokens = grammar_vocabulary(tokenizer, 40, {2}).value();
+  const GrammarVocabulary tokens =
+      GrammarVocabulary::create(grammar_tokens(tokenizer, 40, {2})).value();
   GrammarState state(Grammar::compile({.kind = Kind::regex, .text = " a[a-z]+"}, tokens).value(),
                      {});
   std::array<std::uint32_t, 2> mask{};
@@ -223,7 +330,8 @@ TEST(Grammar, ReadsTokensOfAModel) {
 }
 
 TEST(Grammar, RefusesATokenizerLargerThanTheModel) {
-  EXPECT_FALSE(GrammarVocabulary::create({"a", "b", "c"}, 2, {}).ok());
+  EXPECT_FALSE(
+      GrammarVocabulary::create({.bytes = {"a", "b", "c"}, .width = 2, .end_ids = {}}).ok());
 }
 
 }  // namespace

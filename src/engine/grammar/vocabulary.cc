@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/cat.h"
 
 namespace motley::engine {
 
-Result<GrammarVocabulary> grammar_vocabulary(const text::Tokenizer& tokenizer, std::int64_t width,
-                                             const std::vector<std::int32_t>& end_ids) {
+GrammarTokens grammar_tokens(const text::Tokenizer& tokenizer, std::int64_t width,
+                             const std::vector<std::int32_t>& end_ids) {
   // In no text, so that what a grammar says of text never leads to a special token.
   constexpr std::string_view outside = "\xFF";
   const auto known = static_cast<std::int32_t>(std::min<std::int64_t>(tokenizer.size(), width));
@@ -20,7 +21,7 @@ Result<GrammarVocabulary> grammar_vocabulary(const text::Tokenizer& tokenizer, s
   for (const std::int32_t id : end_ids) {
     if (id >= 0 && id < known) bytes[static_cast<std::size_t>(id)].clear();
   }
-  return GrammarVocabulary::create(bytes, width, end_ids);
+  return {.bytes = std::move(bytes), .width = width, .end_ids = end_ids};
 }
 
 }  // namespace motley::engine

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/result.h"
 #include "engine/grammar/grammar.h"
 #include "text/tokenizer.h"
 
@@ -13,7 +12,7 @@ namespace motley::engine {
 // grammar writes one only where it names its id (a structural tag's format "token"), or where text
 // between tags is free. `width` is that of the model's logits, `end_ids` are the tokens that end
 // its answers.
-Result<GrammarVocabulary> grammar_vocabulary(const text::Tokenizer& tokenizer, std::int64_t width,
-                                             const std::vector<std::int32_t>& end_ids);
+GrammarTokens grammar_tokens(const text::Tokenizer& tokenizer, std::int64_t width,
+                             const std::vector<std::int32_t>& end_ids);
 
 }  // namespace motley::engine

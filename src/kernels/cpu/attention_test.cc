@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/test_numbers.h"
 #include "kernels/elementary.h"
@@ -79,16 +79,17 @@ class World {
                               positions.data()};
     const BlockTable block_table{pages.data(), table_stride_, shape_.page_tokens};
     const auto store = [&](const TestRows& from, const Pages& to) {
-      table.store_paged({.sequences = sequences,
-                         .table = block_table,
-                         .pages = to,
-                         .heads = shape_.kv_heads,
-                         .width = from.width(),
-                         .x = from.row(0),
-                         .x_type = from.type(),
-                         .x_stride = shape_.kv_heads * from.stride(),
-                         .x_head_stride = from.stride()},
-                        stream);
+      TestRows x = from;
+      const Heads heads{.heads = shape_.kv_heads,
+                        .width = x.width(),
+                        .x = x.data(),
+                        .x_type = x.type(),
+                        .x_stride = shape_.kv_heads * x.stride(),
+                        .x_head_stride = x.stride(),
+                        .pages = to};
+      table.prepare_heads(
+          {.rows = rows, .all = &heads, .count = 1, .sequences = sequences, .table = block_table},
+          stream);
     };
     store(k, pages_of(*k_));
     if (!shape_.values_in_keys) store(v, pages_of(*v_));

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "base/cpu.h"
+#include "base/system/cpu.h"
 #include "kernels/cpu/instruction_set.h"
 
 namespace motley::kernels::cpu {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/number_types.h"
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/adapters.h"
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/gemm.h"
@@ -181,12 +181,6 @@ void linears(const Linears& p, StreamHandle stream) {
 }
 
 template <InstructionSet set>
-void norm_and_linears(const NormAndLinears& p, StreamHandle stream) {
-  add_and_norm<set>(p.rows, stream);
-  linears<set>(p.products, stream);
-}
-
-template <InstructionSet set>
 void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
   add_and_norm<set>(p.rows, stream);
   linear<set>(p.router, stream);
@@ -266,6 +260,19 @@ void embed(const Embed& p, StreamHandle stream) {
     }
   });
 }
+
+// Writes each row's keys or values, rounded, to its position's place.
+struct StorePaged {
+  Sequences sequences{};
+  BlockTable table{};
+  Pages pages{};
+  std::int64_t heads = 0;
+  std::int64_t width = 0;
+  const void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  std::int64_t x_head_stride = 0;
+};
 
 void store_paged(const StorePaged& p, StreamHandle stream) {
   const Sequences& sequences = p.sequences;
@@ -474,21 +481,18 @@ constexpr ElementaryTable table() {
       .add_scaled = add_scaled<set>,
       .round_to = round_to<set>,
       .rope_table = rope_table,
-      .rope = rope<set>,
       .embed = embed,
       .activate_and_multiply = activate_and_multiply<set>,
       .linear = linear<set>,
       .linears = linears<set>,
-      .norm_and_linears = norm_and_linears<set>,
-      .linear_transposed = linear_transposed<set>,
       .linear_per_head = linear_per_head<set>,
-      .store_paged = store_paged,
       .gather_paged = gather_paged,
       .prepare_heads = prepare_heads<set>,
       .prepare_latent = prepare_latent<set>,
       .attention = attention<set>,
       .attention_queries = [](const Attention&) { return DType::f32; },
-      .attention_scratch = [](const AttentionShape&) { return AttentionScratchSize(); },
+      .attention_scratch = [](const AttentionShape&,
+                              StreamHandle) { return AttentionScratchSize(); },
       .combine = combine<set>,
       .log_probabilities = log_probabilities<set>,
       .top_k = top_k,

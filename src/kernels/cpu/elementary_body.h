@@ -202,7 +202,15 @@ void log_probabilities(const LogProbabilities& p, std::int64_t begin, std::int64
     const float* logits = p.logits + row * p.logits_stride;
     const float lowest = -__builtin_huge_valf();
     float most = lowest;
-    for (std::int64_t i = 0; i < p.width; ++i) most = logits[i] > most ? logits[i] : most;
+    for (std::int64_t i = 0; i < p.width; ++i) {
+      const float logit = logits[i] == logits[i] ? logits[i] : -lowest;
+      most = logit > most ? logit : most;
+    }
+    // A row that holds NaN or infinity, or nothing else than minus infinity, has no distribution.
+    if (most == lowest || most == -lowest) {
+      for (std::int64_t i = 0; i < p.chosen; ++i) p.out[row * p.chosen + i] = __builtin_nanf("");
+      continue;
+    }
     // Lanes sum runs of 1024; the runs meet in float64.
     double total = 0;
     for (std::int64_t first = 0; first < p.width; first += 1024) {

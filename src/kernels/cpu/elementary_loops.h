@@ -9,6 +9,20 @@
 // and nothing is fused.
 namespace motley::kernels::cpu {
 
+// Rotates pairs of each head's elements [0, 2 * pairs) in place, in float32, rounded once. Pair i
+// is (i, i + pairs), or (2i, 2i + 1) where interleaved.
+struct Rope {
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t pairs = 0;
+  bool interleaved = false;
+  void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  std::int64_t x_head_stride = 0;
+  const float* cos_sin = nullptr;  // [rows, 2 * pairs]
+};
+
 // Query heads of one key head that one task does together.
 inline constexpr std::int64_t heads_a_task = 8;
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -11,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/test_numbers.h"
 
@@ -41,8 +42,9 @@ INSTANTIATE_TEST_SUITE_P(EverySet, Elementary, testing::ValuesIn(available_instr
 
 TEST_P(Elementary, EveryEntryIsFilled) {
   using Entry = void (*)();
-  static_assert(sizeof(ElementaryTable) % sizeof(Entry) == 0);
-  constexpr std::size_t count = sizeof(ElementaryTable) / sizeof(Entry);
+  // All but the last, which only devices with something to keep have.
+  static_assert(offsetof(ElementaryTable, device) + sizeof(void*) == sizeof(ElementaryTable));
+  constexpr std::size_t count = offsetof(ElementaryTable, device) / sizeof(Entry);
   std::array<Entry, count> entries{};
   std::memcpy(static_cast<void*>(entries.data()), &table(), sizeof entries);
   for (std::size_t i = 0; i < count; ++i) EXPECT_NE(entries[i], nullptr) << "entry " << i;
@@ -246,16 +248,20 @@ TEST_P(Elementary, RopeTurnsPairsOfBothKinds) {
                            stream());
         TestRows x(numbers, type, rows * heads, pairs * 2 + 3);
         const TestRows before = x;
-        table().rope({.rows = rows,
-                      .heads = heads,
-                      .pairs = pairs,
-                      .interleaved = interleaved,
-                      .x = x.data(),
-                      .x_type = type,
-                      .x_stride = heads * x.stride(),
-                      .x_head_stride = x.stride(),
-                      .cos_sin = cos_sin.data()},
-                     stream());
+        const Heads all{.heads = heads,
+                        .width = 2 * pairs,
+                        .x = x.data(),
+                        .x_type = type,
+                        .x_stride = heads * x.stride(),
+                        .x_head_stride = x.stride(),
+                        .cos_sin = cos_sin.data(),
+                        .pairs = pairs,
+                        .interleaved = interleaved,
+                        .out = x.data(),
+                        .out_type = type,
+                        .out_stride = heads * x.stride(),
+                        .out_head_stride = x.stride()};
+        table().prepare_heads({.rows = rows, .all = &all, .count = 1}, stream());
         for (std::int64_t row = 0; row < rows * heads; ++row) {
           const auto token = static_cast<std::size_t>(row / heads);
           for (std::int64_t i = 0; i < pairs; ++i) {
@@ -402,7 +408,7 @@ TEST_P(Elementary, LinearServesHeadsOfOneWeight) {
     call.y = z.floats();
     call.y_stride = heads * z.stride();
     call.y_head_stride = z.stride();
-    table().linear_transposed(call, stream());
+    table().linear_per_head({.product = call, .transposed = true}, stream());
     for (std::int64_t row = 0; row < rows * heads; ++row) {
       for (std::int64_t k = 0; k < in; ++k) {
         double expected = 0;
@@ -471,6 +477,32 @@ TEST_P(Elementary, LogProbabilitiesOfChosenIds) {
       for (std::int64_t j = 0; j < width; ++j) total += std::exp(logits.at(row, j) - 30);
       ASSERT_NEAR(out[i], logits.at(row, ids[i]) - 30 - std::log(total), 5e-6);
     }
+  }
+}
+
+TEST_P(Elementary, LogProbabilitiesOfWhatHasOverflowedAreNoNumbers) {
+  for (const std::int64_t width : {2, 37, 3000}) {
+    Numbers numbers(12);
+    TestRows logits(numbers, DType::f32, 5, width, -3, 3);
+    const std::int64_t last = width - 1;
+    logits.set(0, last, poison);
+    logits.set(1, 0, INFINITY);
+    for (std::int64_t i = 0; i < width; ++i) logits.set(2, i, -INFINITY);
+    logits.set(3, last, -INFINITY);
+    const auto end = static_cast<std::int32_t>(last);
+    const std::vector<std::int32_t> ids = {0, end, 0, end, 0, end, 0, end, 0, end};
+    std::vector<float> out(ids.size(), 7);
+    table().log_probabilities({.rows = 5,
+                               .width = width,
+                               .logits = logits.floats(),
+                               .logits_stride = logits.stride(),
+                               .chosen = 2,
+                               .ids = ids.data(),
+                               .out = out.data()},
+                              stream());
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_TRUE(std::isnan(out[i])) << "row " << i / 2;
+    EXPECT_EQ(out[7], -INFINITY) << "ruled out, in a row that is whole";
+    for (const std::size_t i : {6U, 8U, 9U}) EXPECT_TRUE(std::isfinite(out[i])) << i;
   }
 }
 

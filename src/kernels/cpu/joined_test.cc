@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/test_numbers.h"
 #include "kernels/elementary.h"
@@ -82,22 +82,6 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
                            .out = out.data(),
                            .out_type = DType::bf16,
                            .out_stride = out.stride()}};
-  const std::vector<float> map = numbers.floats(3 * 70, -1, 1);
-  TestRows y(DType::f32, 5, 3);
-  TestRows y_apart(DType::f32, 5, 3);
-  Linear product{.rows = 5,
-                 .x = out.data(),
-                 .x_type = DType::bf16,
-                 .x_stride = out.stride(),
-                 .w = {.data = map.data(), .out = 3, .in = 70},
-                 .w_rows_per_head = 3,
-                 .out = 3,
-                 .y = y.floats(),
-                 .y_stride = y.stride()};
-  table().norm_and_linears({.rows = both, .products = {.all = &product, .count = 1}}, stream());
-  product.y = y_apart.floats();
-  table().linear(product, stream());
-  expect_same(y, y_apart);
   table().add_and_norm(both, stream());
   both.add.out = sum_apart.data();
   both.norm.x = sum_apart.data();
@@ -218,23 +202,23 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
                     .out_stride = heads * apart.stride(),
                     .out_part_stride = apart.stride()},
                    stream());
-  table().rope({.rows = rows,
-                .heads = heads,
-                .pairs = pairs,
-                .x = apart.data(),
-                .x_stride = heads * apart.stride(),
-                .x_head_stride = apart.stride(),
-                .cos_sin = cos_sin.data()},
-               stream());
-  table().store_paged({.sequences = sequences,
-                       .table = blocks,
-                       .pages = pages_of(stored_apart),
-                       .heads = heads,
-                       .width = width,
-                       .x = apart.data(),
-                       .x_stride = heads * apart.stride(),
-                       .x_head_stride = apart.stride()},
-                      stream());
+  const Heads plain{.heads = heads,
+                    .width = width,
+                    .x = apart.data(),
+                    .x_stride = heads * apart.stride(),
+                    .x_head_stride = apart.stride()};
+  Heads rotated = plain;
+  rotated.cos_sin = cos_sin.data();
+  rotated.pairs = pairs;
+  rotated.out = apart.data();
+  rotated.out_stride = plain.x_stride;
+  rotated.out_head_stride = plain.x_head_stride;
+  table().prepare_heads({.rows = rows, .all = &rotated, .count = 1}, stream());
+  Heads placed = plain;
+  placed.pages = pages_of(stored_apart);
+  table().prepare_heads(
+      {.rows = rows, .all = &placed, .count = 1, .sequences = sequences, .table = blocks},
+      stream());
   table().round_to({.rows = rows * heads,
                     .width = width,
                     .x = apart.data(),

@@ -2,7 +2,7 @@
 
 #include <emmintrin.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 
 namespace motley::kernels::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 
 namespace motley::kernels::cpu {
 namespace {

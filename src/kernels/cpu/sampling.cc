@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/sampling_arithmetic.h"
 
 namespace motley::kernels::sampling {
@@ -140,7 +140,16 @@ std::int32_t draw(const Row& row, float largest) {
 
 void sample_row(const Row& row) {
   const Sample& p = row.params;
-  for (std::size_t i = 0; i < row.values.size(); ++i) row.values[i] = usable(row.logits[i]);
+  // Without a branch, so that the compiler makes vectors of it.
+  std::uint32_t odd = 0;
+  std::uint32_t chances = 0;
+  for (std::size_t i = 0; i < row.values.size(); ++i) {
+    const float logit = row.logits[i];
+    odd |= is_logit(logit) ? 0U : 1U;
+    chances |= logit > no_logit ? 1U : 0U;
+    row.values[i] = usable(logit);
+  }
+  const bool finite = odd == 0 && chances != 0;
   Distribution own;
   if (row.choice.top_log_probabilities >= 0) {
     own = own_distribution(row);
@@ -149,8 +158,8 @@ void sample_row(const Row& row) {
   adjust(row);
   const std::uint64_t best = best_rank(row.values);
   const float largest = logit_of_rank(best);
-  std::int32_t id = -1;
-  if (largest != no_logit) {
+  std::int32_t id = finite ? no_token_left : logits_not_finite;
+  if (finite && largest != no_logit) {
     id = row.choice.inverse_temperature == 0 ? static_cast<std::int32_t>(id_of_rank(best))
                                              : draw(row, largest);
   }

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/thread_pool.h"
+#include "base/system/thread_pool.h"
 #include "kernels/elementary.h"
 #include "kernels/sampling_arithmetic.h"
 
@@ -200,10 +200,46 @@ TEST(Sample, TakesTheLowestIdAmongTheGreatest) {
   EXPECT_THAT(step_of({-5, -3, -4}).run().ids, ElementsAre(1));
 }
 
-TEST(Sample, NeverChoosesWhatIsNoNumber) {
-  EXPECT_THAT(step_of({nan, 1, nan, 2}).run().ids, ElementsAre(3));
-  EXPECT_THAT(step_of({nan, infinity, infinity, 2}).run().ids, ElementsAre(1));
-  Step step = step_of({nan, 1, -nan, -infinity}, {.inverse_temperature = 1e-3F, .seed = 1});
+TEST(Sample, SaysThatLogitsAreNotFinite) {
+  for (const SampleChoice& choice :
+       {SampleChoice{}, SampleChoice{.inverse_temperature = 1, .top_p = 0.5F, .seed = 1},
+        SampleChoice{.mask_row = 0}, SampleChoice{.bias_begin = 0, .bias_end = 1},
+        SampleChoice{.repetition = 2, .counts_row = 0}}) {
+    for (const std::vector<float>& logits :
+         std::vector<std::vector<float>>{{nan, 1, 3, 2},
+                                         {0, 1, 2, -nan},
+                                         {0, infinity, 1, 2},
+                                         {-infinity, infinity, 1, 2},
+                                         {nan, nan, nan, nan},
+                                         {-infinity, -infinity, -infinity, -infinity}}) {
+      Step step = step_of(logits, choice);
+      step.masks = {0b0100};  // leaves a number where there is one
+      step.bias_ids = {1};
+      step.biases = {-infinity};
+      step.counts = {1, 2, 3, 4};
+      EXPECT_THAT(step.run().ids, ElementsAre(logits_not_finite));
+      EXPECT_THAT(step.counts, ElementsAre(1, 2, 3, 4)) << "nothing was drawn";
+    }
+  }
+}
+
+TEST(Sample, ARowThatIsNotFiniteLeavesTheOthersAlone) {
+  constexpr std::size_t width = 37;
+  Step step = step_of(random_logits(width, 3));
+  step.choices = {{.inverse_temperature = 1, .seed = 4}, {}, {.inverse_temperature = 1, .seed = 9}};
+  for (const std::uint32_t seed : {5U, 6U}) {
+    const std::vector<float> more = random_logits(width, seed);
+    step.logits.insert(step.logits.end(), more.begin(), more.end());
+  }
+  const std::vector<std::int32_t> before = step.run().ids;
+  step.logits[width + 7] = nan;
+  EXPECT_THAT(step.run().ids, ElementsAre(before[0], logits_not_finite, before[2]));
+}
+
+TEST(Sample, NeverChoosesWhatIsRuledOut) {
+  EXPECT_THAT(step_of({-infinity, 1, -infinity, 2}).run().ids, ElementsAre(3));
+  Step step =
+      step_of({-infinity, 1, -infinity, -infinity}, {.inverse_temperature = 1e-3F, .seed = 1});
   for (std::uint64_t draw = 0; draw < 100; ++draw) {
     step.choices[0].draw = draw;
     ASSERT_EQ(step.run().ids[0], 1);
@@ -212,14 +248,20 @@ TEST(Sample, NeverChoosesWhatIsNoNumber) {
 
 TEST(Sample, SaysThatNoTokenIsLeft) {
   for (const float inverse_temperature : {0.0F, 1.0F}) {
-    Step step = step_of({nan, -infinity, nan},
-                        {.inverse_temperature = inverse_temperature, .top_log_probabilities = 2});
-    const Answer answer = step.run();
-    EXPECT_EQ(answer.ids[0], -1);
-    EXPECT_EQ(answer.log_probabilities[0], -infinity);
-    Step masked = step_of({1, 2, 3}, {.inverse_temperature = inverse_temperature, .mask_row = 0});
-    masked.masks = {0};
-    EXPECT_EQ(masked.run().ids[0], -1);
+    Step masked = step_of(
+        {1, -infinity, 3},
+        {.inverse_temperature = inverse_temperature, .mask_row = 0, .top_log_probabilities = 2});
+    for (const std::uint32_t mask : {0U, 0b010U}) {
+      masked.masks = {mask};
+      const Answer answer = masked.run();
+      EXPECT_EQ(answer.ids[0], no_token_left);
+      EXPECT_EQ(answer.log_probabilities[0], -infinity);
+    }
+    Step biased = step_of(
+        {1, 2}, {.inverse_temperature = inverse_temperature, .bias_begin = 0, .bias_end = 2});
+    biased.bias_ids = {0, 1};
+    biased.biases = {-infinity, -infinity};
+    EXPECT_EQ(biased.run().ids[0], no_token_left);
   }
 }
 
@@ -271,12 +313,11 @@ TEST(Sample, CountsWhatItChooses) {
 
 TEST(Sample, GivesTheModelsOwnLogProbabilities) {
   std::vector<float> logits = random_logits(5000, 4);
-  logits[77] = nan;
+  logits[77] = -infinity;
   logits[80] = logits[81] = 9;
   double largest = 9;
   double total = 0;
-  for (const float logit : logits)
-    if (!std::isnan(logit)) total += std::exp(double{logit} - largest);
+  for (const float logit : logits) total += std::exp(double{logit} - largest);
   Step step = step_of(logits, {.inverse_temperature = 5,
                                .repetition = 1.5F,
                                .counts_row = 0,
@@ -290,9 +331,7 @@ TEST(Sample, GivesTheModelsOwnLogProbabilities) {
   const Answer answer = step.run();
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto rank = [&](std::size_t id) {
-    return std::pair(std::isnan(logits[id]) ? infinity : -logits[id], id);
-  };
+  const auto rank = [&](std::size_t id) { return std::pair(-logits[id], id); };
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
   const auto expected = [&](std::size_t id) {

@@ -4,9 +4,11 @@
 #include <system_error>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "server/api/fields.h"
-#include "server/api/generation_fields.h"
+#include "base/log.h"
+#include "base/system/files.h"
+#include "server/api/fields/fields.h"
+#include "server/api/fields/generation_fields.h"
+#include "server/api/server_paths.h"
 
 namespace motley::server {
 namespace {
@@ -39,15 +41,16 @@ Result<T> at(std::string_view field, Result<T> read) {
   return read;
 }
 
-Result<fs::path> follow(const fs::path& path) {
+// `sent` is what the client calls it.
+Result<fs::path> follow(const fs::path& path, const fs::path& sent) {
   std::error_code failure;
   fs::path found = fs::canonical(path, failure);
   if (failure == std::errc::no_such_file_or_directory || failure == std::errc::not_a_directory)
-    return Error(ErrorCode::not_found, cat("no such folder ", quote(path.string())),
+    return Error(ErrorCode::not_found, cat("no such folder ", quote(sent.string())),
                  std::string(path_field), "give the path of an adapter's folder");
   if (failure)
     return Error(ErrorCode::invalid_argument,
-                 cat("can't follow ", quote(path.string()), ": ", failure.message()),
+                 cat("can't follow ", quote(sent.string()), ": ", failure.message()),
                  std::string(path_field), "give the path of an adapter's folder");
   return found;
 }
@@ -91,7 +94,7 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
                at("orientation", lora::parse_orientation(*orientation)));
   }
   fields.accept({"lora_int_id", "base_model_name"});  // which vLLM's clients send
-  MOTLEY_TRY_VOID(fields.refuse_others());
+  MOTLEY_TRY_VOID(fields.finish());
   return request;
 }
 
@@ -100,24 +103,35 @@ Result<std::string> read_unload_adapter_request(const json::Value& body) {
   Fields fields(*object);
   MOTLEY_TRY(std::string name, read_name(fields));
   fields.accept({"lora_int_id"});
-  MOTLEY_TRY_VOID(fields.refuse_others());
+  MOTLEY_TRY_VOID(fields.finish());
   return name;
 }
 
 Result<fs::path> resolve_adapter_path(const fs::path& path, const std::optional<fs::path>& root) {
-  if (!root) return follow(path);
-  MOTLEY_TRY(const fs::path base, follow(*root));
+  if (!root) return follow(path, path);
+  std::error_code failure;
+  const fs::path base = fs::canonical(*root, failure);
+  if (failure) {
+    log::error("serve.adapter_root", {{"path", root->native()}, {"reason", failure.message()}});
+    return Error(ErrorCode::unavailable, "the folder of --adapter-root can't be read", "",
+                 "the server's log says why");
+  }
   // An absolute path replaces the root here. What climbs out is refused whether it exists or not.
   const fs::path wanted = base / path;
   std::error_code ignored;
   if (!lies_in(fs::weakly_canonical(wanted, ignored), base)) return outside(path);
-  MOTLEY_TRY(const fs::path folder, follow(wanted));
+  MOTLEY_TRY(const fs::path folder, follow(wanted, path));
   if (!lies_in(folder, base)) return outside(path);
-  MOTLEY_TRY(const PathKind kind, path_kind(folder));
-  if (kind != PathKind::folder) return folder;
-  MOTLEY_TRY(const auto names, list_folder(folder));
-  for (const std::string& name : names) {
-    MOTLEY_TRY(const fs::path file, follow(folder / name));
+  const auto as_sent = [&](const Error& error) {
+    return without_server_paths(error, folder, path);
+  };
+  const auto kind = path_kind(folder);
+  if (!kind.ok()) return as_sent(kind.error());
+  if (*kind != PathKind::folder) return folder;
+  const auto names = list_folder(folder);
+  if (!names.ok()) return as_sent(names.error());
+  for (const std::string& name : *names) {
+    MOTLEY_TRY(const fs::path file, follow(folder / name, path / name));
     if (!lies_in(file, base)) return outside(path / name);
   }
   return folder;

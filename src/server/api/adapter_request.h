@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "engine/engine.h"
 

@@ -1,6 +1,6 @@
 #include "server/api/api_error.h"
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace motley::server {
 namespace {
@@ -24,8 +24,8 @@ bool is_target_too_long(const Error& error) {
 
 bool is_prompt_too_long(const Error& error) {
   const std::string_view field = error.where();
-  return error.code() == ErrorCode::too_long &&
-         (field == "messages" || field == "prompt" || field.starts_with("prompt["));
+  return error.code() == ErrorCode::too_long && (field == "messages" || field == "input" ||
+                                                 field == "prompt" || field.starts_with("prompt["));
 }
 
 int status_of(const Error& error) {
@@ -44,27 +44,28 @@ std::string_view code_of(const Error& error) {
 }  // namespace
 
 std::string error_body(const Error& error) {
-  json::Object fields;
-  fields.add("message", error.message());
-  fields.add("type", type_of(error.code()));
+  json::Object fields{{"message", error.message()}, {"type", type_of(error.code())}};
   const bool at_fault =
       (http_status(error.code()) < 500 || error.code() == ErrorCode::not_implemented) &&
       !is_target_too_long(error);
   fields.add("param",
              at_fault && !error.where().empty() ? json::Value(error.where()) : json::Value());
   fields.add("code", code_of(error));
-  json::Object body;
-  body.add("error", std::move(fields));
-  return json::write(body);
+  return json::write(json::Object{{"error", std::move(fields)}});
 }
 
 HttpResponse error_response(const Error& error) {
   HttpResponse response{.status = status_of(error), .body = error_body(error)};
-  if (error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable)
+  if (error.code() == ErrorCode::busy || error.code() == ErrorCode::unavailable ||
+      error.code() == ErrorCode::out_of_memory)
     response.headers.emplace_back("Retry-After", "1");
   if (error.code() == ErrorCode::unauthorized)
     response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
+}
+
+HttpResponse openai_error(const Error& error, std::string_view /*request_id*/) {
+  return error_response(error);
 }
 
 }  // namespace motley::server

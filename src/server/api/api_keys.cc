@@ -4,12 +4,12 @@
 #include <cctype>
 
 #include "base/cat.h"
-#include "base/files.h"
+#include "base/system/files.h"
 
 namespace motley::server {
 namespace {
 
-constexpr std::size_t most_bytes = 1 << 20;
+constexpr std::size_t max_bytes = 1 << 20;
 constexpr std::string_view scheme = "bearer ";
 
 // Looks at all of the given text, whatever it is.
@@ -24,12 +24,12 @@ bool equal_in_constant_time(std::string_view key, std::string_view given) {
 }  // namespace
 
 Result<ApiKeys> ApiKeys::load(const std::filesystem::path& file) {
-  MOTLEY_TRY(const std::string text, read_text(file, most_bytes));
+  MOTLEY_TRY(const std::string text, read_text(file, max_bytes));
   ApiKeys keys;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
-    // Headers end without blanks, so a key with one behind it would fit nobody.
+    // Headers end without blanks, so a key that ends with one would never match.
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
     if (!line.empty() && !line.starts_with('#')) keys.keys_.emplace_back(line);
     begin = end + 1;
@@ -40,19 +40,21 @@ Result<ApiKeys> ApiKeys::load(const std::filesystem::path& file) {
   return keys;
 }
 
-bool ApiKeys::allow(std::string_view authorization) const {
-  if (!required()) return true;
+bool ApiKeys::holds(std::string_view given) const {
+  bool found = false;
+  for (const std::string& key : keys_) found |= equal_in_constant_time(key, given);
+  return found;
+}
+
+bool ApiKeys::allow(std::string_view authorization, std::string_view api_key) const {
+  if (!required() || holds(api_key)) return true;
   const bool bearer =
       authorization.size() >= scheme.size() &&
       std::ranges::equal(authorization.substr(0, scheme.size()), scheme,
                          [](char given, char wanted) {
                            return std::tolower(static_cast<unsigned char>(given)) == wanted;
                          });
-  if (!bearer) return false;
-  const std::string_view given = authorization.substr(scheme.size());
-  bool found = false;
-  for (const std::string& key : keys_) found |= equal_in_constant_time(key, given);
-  return found;
+  return bearer && holds(authorization.substr(scheme.size()));
 }
 
 }  // namespace motley::server

@@ -20,11 +20,13 @@ class ApiKeys {
   static Result<ApiKeys> load(const std::filesystem::path& file);
 
   bool required() const { return !keys_.empty(); }
-  // Of an Authorization header, "Bearer KEY". The time it takes says nothing of how much of a key
-  // was right.
-  bool allow(std::string_view authorization) const;
+  // By an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty. The time
+  // it takes does not depend on how much of a key was right.
+  bool allow(std::string_view authorization, std::string_view api_key = {}) const;
 
  private:
+  bool holds(std::string_view given) const;
+
   std::vector<std::string> keys_;
 };
 

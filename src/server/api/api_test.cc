@@ -2,17 +2,21 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/temporary_folder.h"
+#include "base/log.h"
+#include "base/system/temporary_folder.h"
 #include "server/api/api_error.h"
 #include "server/api/api_keys.h"
-#include "server/api/fields.h"
-#include "server/http/body_budget.h"
+#include "server/api/fields/fields.h"
+#include "server/api/fields/generation_fields.h"
+#include "server/api/fields/notices.h"
+#include "server/api/messages/error.h"
 #include "server/http/message.h"
 #include "server/metrics.h"
 
 namespace motley::server {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -35,7 +39,90 @@ TEST(Fields, ErrorsStandAtThePath) {
   Fields fields(body, "outer");
   EXPECT_EQ(fields.strings("list", 9).error().where(), "outer.list[1]");
   EXPECT_EQ(fields.strings("list", 1).error().where(), "outer.list");
-  EXPECT_EQ(fields.refuse_others().error().where(), "outer.odd");
+  EXPECT_EQ(fields.finish().error().where(), "outer.odd");
+}
+
+json::Object of_odd_fields(int count, std::string_view value) {
+  std::string text = R"({"known": 1)";
+  for (int i = 0; i < count; ++i) text += cat(", \"odd", i, "\": ", value);
+  return object(text + "}");
+}
+
+TEST(Fields, ThatAreIgnoredAreNotedUntilTheListIsFull) {
+  std::vector<std::string> ignored;
+  const auto finish = [&](const json::Object& body, std::vector<std::string>* list) {
+    Fields fields(body, "", list);
+    fields.take("known");
+    return fields.finish();
+  };
+  EXPECT_TRUE(finish(of_odd_fields(100, "null"), nullptr).ok());
+  EXPECT_TRUE(finish(of_odd_fields(31, "1"), &ignored).ok());
+  EXPECT_EQ(ignored.size(), 31U);
+  EXPECT_TRUE(finish(of_odd_fields(100, "1"), &ignored).ok());
+  EXPECT_EQ(ignored.size(), 33U) << "those of the header and one more";
+  EXPECT_TRUE(notices_full(ignored));
+  EXPECT_EQ(ignored.back(), "odd1");
+  // Where nothing is ignored every one is looked at.
+  EXPECT_EQ(finish(of_odd_fields(100, "1"), nullptr).error().where(), "odd0");
+}
+
+TEST(Notices, SayInTheHeaderWhereTheirListIsCut) {
+  for (const bool unenforced : {false, true}) {
+    const auto header = [&](int places) {
+      Notices notices;
+      for (int i = 0; i < places; ++i)
+        add_notice(cat("p", i), unenforced ? notices.unenforced : notices.ignored);
+      return notice_headers(notices).at(0);
+    };
+    EXPECT_EQ(header(32).first, unenforced ? "x-motley-unenforced" : "x-motley-ignored");
+    EXPECT_THAT(header(32).second, EndsWith(", p30, p31"));
+    EXPECT_THAT(header(33).second, EndsWith(", p31, ..."));
+    EXPECT_THAT(header(1000).second, EndsWith(", p31, ..."));
+  }
+  Notices longer;
+  for (int i = 0; i < 20; ++i) add_notice(std::string(100, 'p'), longer.ignored);
+  EXPECT_THAT(notice_headers(longer).at(0).second, EndsWith("p, ..."));
+}
+
+// What is logged while this lives.
+class LogLines {
+ public:
+  LogLines() {
+    log::configure({.level = log::Level::info,
+                    .format = log::Format::text,
+                    .sink = [this](std::string_view line) { lines_.emplace_back(line); }});
+  }
+  LogLines(const LogLines&) = delete;
+  LogLines& operator=(const LogLines&) = delete;
+  ~LogLines() { log::configure({}); }
+
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+TEST(IgnoredFieldsLog, SaysEachFieldOnceInWhicheverEntryOfAList) {
+  const LogLines log;
+  const std::vector<std::string>& lines = log.lines();
+  IgnoredFieldsLog ignored;
+  ignored.say({"messages[0].odd", "messages[17].odd", "odd"});
+  ignored.say({"odd", "messages[3].odd"});
+  EXPECT_THAT(lines,
+              ::testing::ElementsAre(HasSubstr("field=messages[].odd"), HasSubstr("field=odd")));
+}
+
+TEST(IgnoredFieldsLog, SaysOnceThatItIsFull) {
+  const LogLines log;
+  const std::vector<std::string>& lines = log.lines();
+  IgnoredFieldsLog ignored;
+  for (int i = 0; i < 256; ++i) ignored.say({cat("odd", i)});
+  ignored.say({"odd0", "odd255"});
+  ASSERT_EQ(lines.size(), 256U);
+  EXPECT_THAT(lines.back(), HasSubstr("request.ignored field=odd255"));
+  for (int i = 0; i < 300; ++i) ignored.say({cat("more", i), "odd3"});
+  ASSERT_EQ(lines.size(), 257U);
+  EXPECT_THAT(lines.back(), HasSubstr("request.ignored_full fields=256"));
 }
 
 TEST(ApiError, SaysParamOnlyWhereTheRequestIsAtFault) {
@@ -61,6 +148,30 @@ TEST(ApiError, WhatIsTooLongDecidesStatusAndCode) {
   EXPECT_THAT(of("guided_regex").body, HasSubstr(R"("code":"too_long")"));
 }
 
+TEST(MessagesError, TypesFollowFromTheStatus) {
+  for (const auto& [code, status, type] :
+       std::initializer_list<std::tuple<ErrorCode, int, std::string_view>>{
+           {ErrorCode::invalid_argument, 400, "invalid_request_error"},
+           {ErrorCode::unauthorized, 401, "authentication_error"},
+           {ErrorCode::forbidden, 403, "permission_error"},
+           {ErrorCode::not_found, 404, "not_found_error"},
+           {ErrorCode::timed_out, 408, "timeout_error"},
+           {ErrorCode::too_long, 413, "request_too_large"},
+           {ErrorCode::busy, 429, "rate_limit_error"},
+           {ErrorCode::internal, 500, "api_error"},
+           {ErrorCode::unavailable, 503, "overloaded_error"}}) {
+    const HttpResponse response = messages_error({code, "what"}, "id-1");
+    EXPECT_EQ(response.status, status);
+    EXPECT_EQ(response.body, cat(R"({"type":"error","error":{"type":")", type,
+                                 R"(","message":"what"},"request_id":"id-1"})"));
+    EXPECT_EQ(response.headers, error_response({code, "what"}).headers);
+  }
+  // Anthropic's words for it, by which clients know to shorten the conversation.
+  const HttpResponse response = messages_error(prompt_too_long(5, "6", "messages"), "id-1");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_THAT(response.body, HasSubstr("prompt is too long"));
+}
+
 TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   const TemporaryFolder folder;
   const auto keys = ApiKeys::load(folder.file("keys", "# ours\nalpha\r\n\nbeta \t\n")).value();
@@ -69,23 +180,12 @@ TEST(ApiKeys, ComeFromAFileThatHoldsSome) {
   EXPECT_FALSE(keys.allow("Bearer "));
   EXPECT_FALSE(keys.allow("Bearer # ours"));
   EXPECT_FALSE(keys.allow("Bearer alphabeta"));
+  EXPECT_TRUE(keys.allow("", "beta"));
+  EXPECT_TRUE(keys.allow("Bearer theirs", "beta"));
+  EXPECT_FALSE(keys.allow("Basic alpha", "Bearer beta"));
+  EXPECT_FALSE(keys.allow("", ""));
   EXPECT_FALSE(ApiKeys::load(folder.file("none", "# nobody\n")).ok());
   EXPECT_TRUE(ApiKeys().allow(""));
-}
-
-TEST(BodyBudget, SharesAreGivenBack) {
-  BodyBudget budget(10);
-  {
-    BodyBudget::Share one(budget);
-    EXPECT_TRUE(one.grow(6));
-    BodyBudget::Share other(budget);
-    EXPECT_FALSE(other.grow(5));
-    EXPECT_TRUE(other.grow(4));
-    other = {};
-    EXPECT_TRUE(one.grow(4));
-  }
-  BodyBudget::Share again(budget);
-  EXPECT_TRUE(again.grow(10));
 }
 
 TEST(RequestId, IsRepeatedOnlyIfItIsFit) {

@@ -1,17 +1,30 @@
 #include "server/api/generation_plan.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
 #include "base/cat.h"
-#include "server/api/chat_reply.h"
-#include "server/api/completion_reply.h"
-#include "server/api/forced_calls.h"
+#include "server/api/calls/forced_calls.h"
+#include "server/api/calls/unenforced.h"
+#include "server/api/chat/chat_reply.h"
+#include "server/api/completions/completion_reply.h"
+#include "server/api/messages/reply.h"
+#include "server/api/messages/request.h"
+#include "server/api/responses/reply.h"
+#include "server/api/responses/request.h"
+#include "server/api/server_paths.h"
 #include "server/http/message.h"
-#include "server/output/call_reader.h"
+#include "server/output/call_ids.h"
 
 namespace motley::server {
 namespace {
+
+// A request that brings a template may have its rendering take less than the model's own.
+constexpr text::RenderLimits request_template_limits{.steps = 5'000'000,
+                                                     .depth = 400,
+                                                     .output_bytes = std::size_t{16} << 20,
+                                                     .memory_bytes = std::size_t{128} << 20};
 
 std::tm local_time() {
   const std::time_t now = std::time(nullptr);
@@ -20,17 +33,61 @@ std::tm local_time() {
   return local;
 }
 
+// Calls that a conversation has already.
+std::size_t count_calls(const json::Value& messages) {
+  std::size_t calls = 0;
+  for (const json::Value& message : *messages.if_array()) {
+    const json::Value* const made = message.if_object()->find("tool_calls");
+    if (made != nullptr && made->if_array() != nullptr) calls += made->if_array()->size();
+  }
+  return calls;
+}
+
+bool has_developer(const json::Value& messages) {
+  return std::ranges::any_of(*messages.if_array(), [](const json::Value& message) {
+    const json::Value* const role = message.if_object()->find("role");
+    return role != nullptr && role->if_string() != nullptr && *role->if_string() == "developer";
+  });
+}
+
 ReplyHead head_for(std::string_view prefix, const GenerationFields& fields) {
-  return {.id = cat(prefix, new_request_id()),
+  return {.id = cat(prefix, fields.request_id.empty() ? new_request_id() : fields.request_id),
           .model = fields.model,
           .created = std::time(nullptr),
-          .include_usage = fields.include_usage};
+          .include_usage = fields.include_usage,
+          .continuous_usage = fields.continuous_usage};
+}
+
+// A body in Anthropic's form has messages, and no field that says to go on with the last.
+Error at_messages(const Error& error) {
+  const bool other = error.where() == "continue_final_message";
+  return other ? Error(error.code(), error.what(), "messages", error.fix()) : error;
 }
 
 }  // namespace
 
 GenerationPlanner::GenerationPlanner(const text::ModelText& text, Options options)
-    : text_(text), options_(std::move(options)), format_(find_chat_format(text)) {}
+    : text_(text),
+      options_(std::move(options)),
+      format_(find_chat_format(text, options_.forms)),
+      special_(special_tokens(text.tokenizer())) {
+  const text::Tokenizer& tokenizer = text.tokenizer();
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    longest_token_bytes_ = std::max(longest_token_bytes_, tokenizer.bytes_of(id).size());
+}
+
+ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notices& notices) const {
+  return {.base = options_.base,
+          .vocabulary = options_.vocabulary,
+          .defaults = &text_.generation(),
+          .max_sequence_tokens = options_.max_sequence_tokens,
+          .longest_token_bytes = longest_token_bytes_,
+          .tokenizer = &text_.tokenizer(),
+          .cancelled = cancelled,
+          .notices = &notices,
+          .strict_fields = options_.strict_fields,
+          .request_templates = options_.request_templates};
+}
 
 Result<void> GenerationPlanner::check_length(std::size_t prompt_tokens,
                                              const GenerationFields& fields,
@@ -38,53 +95,72 @@ Result<void> GenerationPlanner::check_length(std::size_t prompt_tokens,
   // Room for a token, where one is asked for.
   const std::int64_t answer = fields.max_tokens == 0 ? 0 : 1;
   if (static_cast<std::int64_t>(prompt_tokens) + answer <= options_.max_sequence_tokens) return {};
-  // OpenAI's words begin so, and some clients look for them.
-  return Error(ErrorCode::too_long,
-               cat("This model's maximum context length is ", options_.max_sequence_tokens,
-                   " tokens. The prompt has ", prompt_tokens,
-                   answer == 0 ? "" : ", and the answer needs at least one"),
-               std::string(place), "send a shorter prompt");
+  return prompt_too_long(
+      options_.max_sequence_tokens,
+      cat(prompt_tokens, answer == 0 ? "" : ", and the answer needs at least one"), place);
 }
 
 engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
                                                const GenerationFields& fields) const {
   const auto room = options_.max_sequence_tokens - static_cast<std::int64_t>(tokens.size());
+  engine::SamplingParams sampling = fields.sampling;
+  // The engine has one width for both; replies take what was asked for.
+  sampling.top_logprobs = std::max(sampling.top_logprobs, fields.tokens.prompt_top.value_or(0));
   return {.tokens = std::move(tokens),
           .adapters = fields.adapters,
-          .sampling = fields.sampling,
+          .sampling = std::move(sampling),
           .max_tokens = fields.max_tokens.value_or(room),
           .end_ids = text_.generation().end_tokens,
           .stop_ids = fields.stop_ids,
           .choices = fields.choices,
-          .priority = fields.priority};
+          .priority = fields.priority,
+          .cache_salt = fields.cache_salt,
+          .prompt_logprobs = fields.tokens.prompt_top.has_value()};
 }
 
 TextRules GenerationPlanner::rules_for(const GenerationFields& fields) const {
   TextRules rules{.tokenizer = &text_.tokenizer(),
                   .stop = fields.stop,
                   .include_stop = fields.include_stop,
-                  .min_tokens = fields.sampling.min_tokens};
+                  .min_tokens = fields.sampling.min_tokens,
+                  .skip_special = fields.tokens.skip_special,
+                  .spaces_between_special = fields.tokens.spaces_between_special};
   rules.ends.insert(fields.stop_ids.begin(), fields.stop_ids.end());
   const auto& ends = text_.generation().end_tokens;
   if (!fields.sampling.ignore_eos) rules.ends.insert(ends.begin(), ends.end());
   return rules;
 }
 
-Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body) const {
+Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
+                                                     const std::atomic<bool>* cancelled) const {
   const auto request = std::make_shared<CompletionRequest>();
-  MOTLEY_TRY(*request, read_completion_request(body, context(), text_.tokenizer()));
+  Notices notices;
+  MOTLEY_TRY(*request,
+             read_completion_request(body, context(cancelled, notices), text_.tokenizer()));
+  MOTLEY_TRY_VOID(note_unenforced(request->fields, notices));
   GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
                       .stream = request->fields.stream,
                       .rules = rules_for(request->fields),
                       .grammar_field = request->fields.grammar_field,
-                      .source = request};
+                      .source = request,
+                      .notices = std::move(notices)};
+  RequestSize size{.prompts = request->prompts.size(), .echo = request->echo};
   for (std::size_t i = 0; i < request->prompts.size(); ++i) {
-    const auto& tokens = request->prompts[i].tokens;
+    const CompletionRequest::Prompt& prompt = request->prompts[i];
     MOTLEY_TRY_VOID(check_length(
-        tokens.size(), request->fields,
+        prompt.tokens.size(), request->fields,
         request->prompts.size() == 1 ? std::string("prompt") : cat("prompt[", i, "]")));
-    engine::Request each = request_for(tokens, request->fields);
-    each.prompt_logprobs = request->echo && request->fields.sampling.logprobs;
+    size.prompt_tokens += prompt.tokens.size();
+    size.prompt_bytes += prompt.text.size();
+    const std::int64_t used = static_cast<std::int64_t>(prompt.tokens.size());
+    size.room_tokens = std::max(size.room_tokens, options_.max_sequence_tokens - used);
+  }
+  plan.charge = charge_for(request->fields, size);
+  // Each of the engine's requests copies what all prompts have in common, a grammar for one.
+  if (!check_charge(plan.charge, options_.limits).ok()) return plan;
+  for (const CompletionRequest::Prompt& prompt : request->prompts) {
+    engine::Request each = request_for(prompt.tokens, request->fields);
+    each.prompt_logprobs |= request->echo && request->fields.sampling.logprobs;
     plan.requests.push_back(std::move(each));
   }
   plan.reply = std::make_unique<CompletionReply>(head_for("cmpl-", request->fields), *request,
@@ -92,66 +168,226 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body) co
   return plan;
 }
 
-Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body) const {
-  const auto request = std::make_shared<ChatCompletionRequest>();
-  MOTLEY_TRY(*request, read_chat_completion_request(body, context()));
-  request->inputs.now = local_time();
-  auto rendered = text_.chat(request->inputs, options_.special_in_said);
-  if (!rendered.ok()) {
+Result<text::MarkedText> GenerationPlanner::write(text::ChatInputs inputs,
+                                                  const ChatCompletionRequest& request,
+                                                  ChatFormat& format) const {
+  const auto adapt = [&] {
+    if (format.lacks_developer && has_developer(inputs.messages))
+      inputs.messages = developer_as_system(inputs.messages);
+  };
+  if (!request.chat_template) {
+    adapt();
+    return text_.render(std::move(inputs));
+  }
+  auto own = text::ChatTemplate::compile(*request.chat_template, "chat_template");
+  if (!own.ok()) return Error(ErrorCode::invalid_argument, own.error().message(), "chat_template");
+  format = find_chat_format(text_, *own);
+  adapt();
+  return text_.render(std::move(inputs), *own, request_template_limits);
+}
+
+Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs inputs,
+                                                              const ChatCompletionRequest& request,
+                                                              const ApiContext& context) const {
+  Rendered rendered{.format = format_};
+  if (request.continue_final) {
+    MOTLEY_TRY(rendered.open, OpenMessage::begin(inputs));
+  }
+  inputs.now = local_time();
+  auto text = write(std::move(inputs), request, rendered.format);
+  if (!text.ok()) {
+    text = without_server_paths(text.error());
     // What the template refuses is wrong with the messages, wherever it says so.
     // So are limits of a rendering, which are not the model's.
-    const ErrorCode code = rendered.error().code() == ErrorCode::too_long
-                               ? ErrorCode::invalid_argument
-                               : rendered.error().code();
+    const ErrorCode code = text.error().code() == ErrorCode::too_long ? ErrorCode::invalid_argument
+                                                                      : text.error().code();
     const bool wrong = http_status(code) < 500;
-    const bool placed = rendered.error().where().starts_with("messages");
-    return wrong && !placed ? Error(code, rendered.error().message(), "messages")
-                            : std::move(rendered).error().as(code);
+    const bool placed =
+        text.error().where().starts_with("messages") || text.error().where() == "chat_template";
+    return wrong && !placed ? Error(code, text.error().message(), "messages")
+                            : std::move(text).error().as(code);
   }
-  std::vector<std::int32_t> tokens = std::move(rendered->ids);
-  const std::string& prompt = rendered->text.text;
-  const bool constrained = request->fields.sampling.grammar.has_value();
-  std::optional<ForcedCalls> forced;
+  rendered.format = format_for_prompt(rendered.format, text->text);
+  if (rendered.open) MOTLEY_TRY_VOID(rendered.open->cut(*text, rendered.format.reasoning));
+  const GenerationFields& fields = request.fields;
+  MOTLEY_TRY_VOID(check_prompt_bytes(text->text.size(), fields, context, "messages"));
+  auto ids = text_.tokenizer().encode(
+      *text, {.add_special_tokens = fields.add_special_tokens.value_or(false),
+              .special_in_untrusted = options_.special_in_said,
+              .bounds = encode_bounds(fields, context)});
+  if (!ids.ok() && ids.error().code() == ErrorCode::too_long)
+    return prompt_too_long(context.max_sequence_tokens, ids.error().what(), "messages");
+  if (!ids.ok()) return std::move(ids).error();
+  rendered.text = *std::move(text);
+  rendered.ids = *std::move(ids);
+  return rendered;
+}
+
+Result<GenerationPlanner::ChatPrompt> GenerationPlanner::make_prompt(
+    ChatCompletionRequest& request, const ApiContext& context) const {
+  text::ChatInputs inputs = std::exchange(request.inputs, {});
+  request.inputs.tools = inputs.tools;
+  request.calls_before = count_calls(inputs.messages);
+  ChatPrompt prompt;
+  MOTLEY_TRY(prompt.rendered, render(std::move(inputs), request, context));
+  const Rendered& rendered = prompt.rendered;
+  const ChatFormat& format = rendered.format;
+  const std::string& text = rendered.text.text;
+  auto& grammar = request.fields.sampling.grammar;
+  if (!request.must_call()) MOTLEY_TRY_VOID(note_unenforced(request.fields, *context.notices));
+  if (request.must_call()) {
+    prompt.forced = force_calls(request, format, special_, text);
+  } else if (!rendered.open) {
+    MOTLEY_TRY(prompt.forced, calls_or_form(request, format, special_, text));
+    if (prompt.forced) prompt.forced->grammar.any_whitespace = grammar->any_whitespace;
+  }
+  prompt.constrained = !prompt.forced && grammar;
   std::string opening;
-  if (constrained) {
-    opening = opening_of_content(format_, prompt);
-  } else if (request->must_call()) {
-    forced = force_calls(*request, format_, text_.tokenizer(), prompt);
-    opening = forced->opening;
-    request->fields.sampling.grammar = forced->grammar;
-  } else if (auto strict = strict_calls(*request, format_, text_.tokenizer())) {
-    request->fields.sampling.grammar = *std::move(strict);
-    request->fields.grammar_field = "tools";
+  if (prompt.forced) {
+    opening = prompt.forced->opening;
+    grammar = prompt.forced->grammar;
+  } else if (prompt.constrained) {
+    opening =
+        rendered.open ? rendered.open->opening_of_content() : opening_of_content(format, text);
+  } else if (auto strict = strict_calls(request, format, special_)) {
+    grammar = *std::move(strict);
+    request.fields.grammar_field = "tools";
   }
+  if (prompt.forced || request.fields.grammar_field == "tools")
+    MOTLEY_TRY_VOID(note_unenforced_arguments(request, *context.notices));
+  else
+    note_free_calls(request, *context.notices);
   MOTLEY_TRY(const auto opened, text_.tokenizer().encode(opening, {.add_special_tokens = false}));
+  std::vector<std::int32_t>& tokens = prompt.rendered.ids;
+  truncate_prompt(tokens, opened.size(), request.fields, context);
   tokens.insert(tokens.end(), opened.begin(), opened.end());
   if (tokens.empty())
     return Error(ErrorCode::invalid_argument, "a conversation without tokens", "messages",
                  "say something");
-  MOTLEY_TRY_VOID(check_length(tokens.size(), request->fields, "messages"));
+  return prompt;
+}
 
-  GenerationPlan plan{.choices = static_cast<std::size_t>(request->fields.choices),
-                      .stream = request->fields.stream,
-                      .rules = rules_for(request->fields),
-                      .grammar_field = request->fields.grammar_field,
-                      .source = request};
+std::unique_ptr<OutputParser> GenerationPlanner::make_parser(
+    const ChatPrompt& prompt, const ChatCompletionRequest& request) const {
+  const Rendered& rendered = prompt.rendered;
+  const ChatFormat& format = rendered.format;
+  if (prompt.constrained) return make_plain_parser();
+  const AnswerParts parts{.tools = request.inputs.tools ? &*request.inputs.tools : nullptr,
+                          .one_call = !request.parallel_calls};
+  std::unique_ptr<OutputParser> parser;
+  if (prompt.forced)
+    parser = make_forced_parser(*prompt.forced, request, format);
+  else if (rendered.open)
+    parser = make_continuing_parser(format, rendered.open->in_reasoning(),
+                                    rendered.open->is_blank(), parts);
+  else
+    parser = make_output_parser(format, rendered.text.text, parts);
+  if (format.calls == nullptr || format.calls->ids == CallIds::any) return parser;
+  return std::make_unique<CallIdParser>(std::move(parser), format.calls->ids, request.calls_before);
+}
+
+Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionRequest& request,
+                                                                 const ApiContext& context) const {
+  MOTLEY_TRY(ChatPrompt prompt, make_prompt(request, context));
+  const ChatFormat& format = prompt.rendered.format;
+  std::vector<std::int32_t>& tokens = prompt.rendered.ids;
+  MOTLEY_TRY_VOID(check_length(tokens.size(), request.fields, "messages"));
+
+  GenerationPlan plan{.choices = static_cast<std::size_t>(request.fields.choices),
+                      .stream = request.fields.stream,
+                      .rules = rules_for(request.fields),
+                      .grammar_field = request.fields.grammar_field};
   std::vector<std::unique_ptr<OutputParser>> parsers;
-  const json::Value* const tools = request->inputs.tools ? &*request->inputs.tools : nullptr;
-  for (std::size_t i = 0; i < plan.choices; ++i)
-    parsers.push_back(forced        ? make_forced_parser(*forced, *request, format_)
-                      : constrained ? make_plain_parser()
-                                    : make_output_parser(format_, prompt, tools));
+  for (std::size_t i = 0; i < plan.choices; ++i) parsers.push_back(make_parser(prompt, request));
   // The first call is the last: its end ends the answer.
-  if (tools != nullptr && !request->parallel_calls && format_.calls)
-    plan.rules.stop.emplace_back(call_end);
-  if (!constrained) {
-    for (const std::string_view mark : format_.marks()) {
-      if (const auto id = text_.tokenizer().id_of(mark)) plan.rules.visible.insert(*id);
-    }
+  const json::Value* const tools = request.inputs.tools ? &*request.inputs.tools : nullptr;
+  if (tools != nullptr && !request.parallel_calls && format.calls != nullptr) {
+    const std::string_view end = format.calls->mark_behind_call();
+    if (!end.empty()) plan.rules.stop.emplace_back(end);
   }
-  plan.requests.push_back(request_for(std::move(tokens), request->fields));
-  plan.reply = std::make_unique<ChatReply>(head_for("chatcmpl-", request->fields), *request,
-                                           text_.tokenizer(), std::move(parsers));
+  if (!prompt.constrained) {
+    const auto visible = format.visible_tokens(special_);
+    plan.rules.visible.insert(visible.begin(), visible.end());
+    // Calls in a form that is not known go to the client as they are written.
+    if (tools != nullptr && format.calls == nullptr) plan.rules.skip_special = false;
+  }
+  const std::int64_t used = static_cast<std::int64_t>(tokens.size());
+  const RequestSize size{.prompt_tokens = tokens.size(),
+                         .prompt_bytes = request.echoed.size(),
+                         .tools_bytes = tools == nullptr ? 0 : json::write(*tools).size(),
+                         .room_tokens = options_.max_sequence_tokens - used,
+                         .echo = !request.echoed.empty(),
+                         .chat = true};
+  plan.charge = charge_for(request.fields, size);
+  plan.requests.push_back(request_for(std::move(tokens), request.fields));
+  return ChatPlan{.plan = std::move(plan), .parsers = std::move(parsers), .size = size};
+}
+
+Result<GenerationPlan> GenerationPlanner::chat(const json::Value& body,
+                                               const std::atomic<bool>* cancelled) const {
+  const auto request = std::make_shared<ChatCompletionRequest>();
+  Notices notices;
+  const ApiContext context = this->context(cancelled, notices);
+  MOTLEY_TRY(*request, read_chat_completion_request(body, context));
+  MOTLEY_TRY(ChatPlan chat, plan_chat(*request, context));
+  GenerationPlan plan = std::move(chat.plan);
+  plan.notices = std::move(notices);
+  const TokenFields& tokens = request->fields.tokens;
+  if (tokens.return_ids || tokens.prompt_top) request->prompt_tokens = plan.requests[0].tokens;
+  plan.source = request;
+  ReplyHead head = head_for("chatcmpl-", request->fields);
+  head.prompt_tokens = static_cast<std::int64_t>(plan.requests.front().tokens.size());
+  plan.reply = std::make_unique<ChatReply>(std::move(head), *request, text_.tokenizer(),
+                                           std::move(chat.parsers));
+  return plan;
+}
+
+Result<GenerationPlan> GenerationPlanner::responses(const json::Value& body,
+                                                    const std::atomic<bool>* cancelled) const {
+  const auto request = std::make_shared<ResponsesRequest>();
+  Notices notices;
+  const ApiContext context = this->context(cancelled, notices);
+  MOTLEY_TRY(*request, read_responses_request(body, context));
+  auto chat = plan_chat(request->chat, context);
+  if (!chat.ok()) return request->conversation.at_input(chat.error());
+  chat->size.response = true;
+  chat->size.repeated_bytes = request->repeated.size();
+  GenerationPlan plan = std::move(chat->plan);
+  plan.charge = charge_for(request->chat.fields, chat->size);
+  plan.notices = std::move(notices);
+  plan.source = request;
+  plan.reply = std::make_unique<ResponsesReply>(*request, text_.tokenizer(),
+                                                std::move(chat->parsers.front()));
+  return plan;
+}
+
+Result<GenerationPlan> GenerationPlanner::messages(const json::Value& body,
+                                                   const std::atomic<bool>* cancelled) const {
+  const auto request = std::make_shared<MessagesRequest>();
+  Notices notices;
+  const ApiContext context = this->context(cancelled, notices);
+  MOTLEY_TRY(*request, read_messages_request(body, context, MessagesUse::answer));
+  auto planned = plan_chat(request->chat, context);
+  if (!planned.ok()) return at_messages(planned.error());
+  ChatPlan& chat = *planned;
+  GenerationPlan plan = std::move(chat.plan);
+  plan.notices = std::move(notices);
+  plan.source = request;
+  plan.reply = std::make_unique<MessagesReply>(cat("msg_", new_request_id()), *request,
+                                               std::move(chat.parsers.front()));
+  return plan;
+}
+
+Result<TokenizePlan> GenerationPlanner::count_tokens(const json::Value& body,
+                                                     const std::atomic<bool>* cancelled) const {
+  TokenizePlan plan;
+  const ApiContext context = this->context(cancelled, plan.notices);
+  MOTLEY_TRY(MessagesRequest request, read_messages_request(body, context, MessagesUse::count));
+  plan.model = request.chat.fields.model;
+  plan.adapters = request.chat.fields.adapters;
+  auto prompt = make_prompt(request.chat, context);
+  if (!prompt.ok()) return at_messages(prompt.error());
+  plan.ids = std::move(prompt->rendered.ids);
   return plan;
 }
 

@@ -1,15 +1,22 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "engine/request.h"
-#include "server/api/generation_fields.h"
+#include "server/api/api_error.h"
+#include "server/api/calls/forced_calls.h"
+#include "server/api/chat/chat_completion_request.h"
+#include "server/api/fields/generation_fields.h"
+#include "server/api/open_message.h"
 #include "server/api/reply.h"
+#include "server/api/request_charge.h"
 #include "server/output/chat_format.h"
 #include "text/model_text.h"
 
@@ -17,13 +24,28 @@ namespace motley::server {
 
 // What a body is turned into before the engine hears of it.
 struct GenerationPlan {
-  std::vector<engine::Request> requests;  // one a prompt
-  std::size_t choices = 1;                // of each
+  std::vector<engine::Request>
+      requests;             // one a prompt; none where the charge is beyond the limits
+  std::size_t choices = 1;  // of each
   bool stream = false;
   TextRules rules;
   std::string_view grammar_field;      // of the body, where that fixes the output's form
   std::shared_ptr<const void> source;  // what the reply refers to
-  std::unique_ptr<Reply> reply;
+  std::unique_ptr<Reply> reply;        // null where there are no requests
+  RequestCharge charge;
+  std::size_t max_memory_bytes = 0;  // of the request
+  Notices notices;
+  ErrorWriter write_error = openai_error;
+};
+
+// Text that has become tokens, or tokens that become text, without an engine.
+struct TokenizePlan {
+  std::string model;
+  std::vector<engine::ScaledAdapter> adapters;  // that it names
+  std::vector<std::int32_t> ids;
+  bool with_strings = false;  // as the tokenizer's file writes them
+  bool skip_special = false;
+  Notices notices;
 };
 
 // Bodies to plans: checks, renders and tokenises. Used from many threads at once.
@@ -33,19 +55,73 @@ class GenerationPlanner {
     std::string base;  // the id of the base model
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
-    bool special_in_said = false;  // special tokens in messages are what they look like
+    bool special_in_said = false;    // special tokens in messages are what they look like
+    bool strict_fields = false;      // unknown fields are refused
+    bool request_templates = false;  // conversations may bring their own
+    FormNames forms = {};            // of answers, where they are not left to the template
+    RequestLimits limits = {};       // of one request
   };
 
   // The model's text must outlive the planner.
   GenerationPlanner(const text::ModelText& text, Options options);
 
-  Result<GenerationPlan> completion(const json::Value& body) const;
-  Result<GenerationPlan> chat(const json::Value& body) const;
+  // `cancelled` may be set meanwhile, by any thread: the plan is not needed any more.
+  Result<GenerationPlan> completion(const json::Value& body,
+                                    const std::atomic<bool>* cancelled = nullptr) const;
+  Result<GenerationPlan> chat(const json::Value& body,
+                              const std::atomic<bool>* cancelled = nullptr) const;
+
+  Result<GenerationPlan> responses(const json::Value& body,
+                                   const std::atomic<bool>* cancelled = nullptr) const;
+  Result<GenerationPlan> messages(const json::Value& body,
+                                  const std::atomic<bool>* cancelled = nullptr) const;
+  // Of the prompt that messages() would make.
+  Result<TokenizePlan> count_tokens(const json::Value& body,
+                                    const std::atomic<bool>* cancelled = nullptr) const;
+  // Tokens are those that a completion or a chat of the same fields would have.
+  Result<TokenizePlan> tokenize(const json::Value& body, const std::atomic<bool>* cancelled) const;
+  Result<TokenizePlan> detokenize(const json::Value& body,
+                                  const std::atomic<bool>* cancelled) const;
 
   const Options& options() const { return options_; }
+  // Of answers by the model's own template.
+  const ChatFormat& format() const { return format_; }
 
  private:
-  ApiContext context() const { return {options_.base, options_.vocabulary, &text_.generation()}; }
+  // A conversation's prompt.
+  struct Rendered {
+    text::MarkedText text;
+    std::vector<std::int32_t> ids;
+    ChatFormat format;                // of answers
+    std::optional<OpenMessage> open;  // the last message, where that goes on
+  };
+
+  // A prompt, and how its answer is written and read.
+  struct ChatPrompt {
+    Rendered rendered;
+    std::optional<ForcedCalls> forced;
+    bool constrained = false;  // content alone, in a form
+  };
+  // Of the request's inputs the tools alone are left.
+  Result<ChatPrompt> make_prompt(ChatCompletionRequest& request, const ApiContext& context) const;
+  std::unique_ptr<OutputParser> make_parser(const ChatPrompt& prompt,
+                                            const ChatCompletionRequest& request) const;
+
+  // A conversation's plan, but for what its route writes: `source` and `reply`.
+  struct ChatPlan {
+    GenerationPlan plan;
+    std::vector<std::unique_ptr<OutputParser>> parsers;  // one for each choice
+    RequestSize size;                                    // that it is charged for
+  };
+  // Of the request's inputs the tools alone are left.
+  Result<ChatPlan> plan_chat(ChatCompletionRequest& request, const ApiContext& context) const;
+
+  ApiContext context(const std::atomic<bool>* cancelled, Notices& notices) const;
+  ApiContext tokenize_context(const std::atomic<bool>* cancelled, Notices& notices) const;
+  Result<text::MarkedText> write(text::ChatInputs inputs, const ChatCompletionRequest& request,
+                                 ChatFormat& format) const;
+  Result<Rendered> render(text::ChatInputs inputs, const ChatCompletionRequest& request,
+                          const ApiContext& context) const;
   Result<void> check_length(std::size_t prompt_tokens, const GenerationFields& fields,
                             std::string_view place) const;
   engine::Request request_for(std::vector<std::int32_t> tokens,
@@ -55,6 +131,8 @@ class GenerationPlanner {
   const text::ModelText& text_;
   Options options_;
   ChatFormat format_;
+  std::vector<SpecialToken> special_;
+  std::size_t longest_token_bytes_ = 0;
 };
 
 }  // namespace motley::server

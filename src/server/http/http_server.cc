@@ -1,6 +1,8 @@
 #include "server/http/http_server.h"
 
 #include <algorithm>
+#include <new>
+#include <sys/resource.h>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +15,7 @@
 
 #include "base/cat.h"
 #include "base/log.h"
+#include "base/system/out_of_memory.h"
 
 namespace motley::server {
 namespace {
@@ -24,24 +27,76 @@ constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
 // Descriptors or memory have run out: others may close theirs meanwhile.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
+// Descriptors that are left for files, such as those of adapters: a quarter, but no more than this.
+constexpr std::size_t reserved_descriptors = 1024;
+
+// As many as wanted, or as the system lets us have.
+std::size_t connections_that_fit(std::size_t wanted) {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
+  const auto limit = static_cast<std::size_t>(files.rlim_cur);
+  const std::size_t fit = limit - std::min(reserved_descriptors, limit / 4);
+  if (fit < wanted)
+    log::warning("http.fewer_connections",
+                 {{"connections", fit},
+                  {"descriptors", limit},
+                  {"advice", "raise the limit on open files (ulimit -n) for more"}});
+  return std::min(wanted, fit);
+}
+
+// The end of a connection, however it comes: where memory ends, Asio may lose the coroutine and
+// what was to be called behind it.
+class Departure {
+ public:
+  Departure(ConnectionTable& table, std::shared_ptr<Connection> connection)
+      : table_(table), connection_(std::move(connection)) {}
+  ~Departure() {
+    if (!ended_) {
+      std::ignore = within_memory([] { throw std::bad_alloc(); });  // it is counted
+      connection_->end_without_memory();
+    }
+    table_.remove(*connection_);
+  }
+  Departure(const Departure&) = delete;
+  Departure& operator=(const Departure&) = delete;
+
+  void ended() { ended_ = true; }
+
+ private:
+  ConnectionTable& table_;
+  std::shared_ptr<Connection> connection_;
+  bool ended_ = false;
+};
+
 }  // namespace
 
-HttpServer::HttpServer(const Options& options, HttpHandler handler,
-                       std::function<HttpResponse(const Error&)> refuse)
+// Held by the coroutine that accepts, from before its beginning to its end.
+class HttpServer::Accepting {
+ public:
+  explicit Accepting(std::atomic<bool>& flag) : flag_(flag) {}
+  ~Accepting() { flag_ = false; }
+  Accepting(const Accepting&) = delete;
+  Accepting& operator=(const Accepting&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+HttpServer::HttpServer(const Options& options, HttpHooks hooks)
     : context_(options.threads),
+      work_(context_.get_executor()),
       acceptor_(asio::make_strand(context_)),
       pause_(acceptor_.get_executor()),
       thread_count_(options.threads),
-      bodies_(options.limits.all_bodies_bytes),
+      bodies_(options.limits.all_bodies_bytes, options.limits.address_bodies_bytes),
+      table_(connections_that_fit(options.limits.connections), options.limits.address_connections),
       shared_{.limits = options.limits,
-              .handler = std::move(handler),
-              .refuse = std::move(refuse),
-              .bodies = &bodies_} {}
+              .hooks = std::move(hooks),
+              .bodies = &bodies_,
+              .table = &table_} {}
 
-Result<std::unique_ptr<HttpServer>> HttpServer::listen(
-    const Options& options, HttpHandler handler, std::function<HttpResponse(const Error&)> refuse) {
-  std::unique_ptr<HttpServer> server(
-      new HttpServer(options, std::move(handler), std::move(refuse)));
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const Options& options, HttpHooks hooks) {
+  std::unique_ptr<HttpServer> server(new HttpServer(options, std::move(hooks)));
   MOTLEY_TRY_VOID(server->bind(options));
   return server;
 }
@@ -63,7 +118,9 @@ Result<void> HttpServer::bind(const Options& options) {
     return Error(ErrorCode::io,
                  cat("can't listen on ", options.host, ":", options.port, ": ", failure.message()),
                  "--port", "free the port, or choose another; 0 lets the system choose");
-  port_ = acceptor_.local_endpoint(failure).port();
+  const tcp::endpoint bound = acceptor_.local_endpoint(failure);
+  port_ = bound.port();
+  loopback_ = bound.address().is_loopback();
   return {};
 }
 
@@ -72,70 +129,105 @@ HttpServer::~HttpServer() { stop(); }
 
 void HttpServer::stop() {
   if (threads_.empty()) return;
+  stopping_ = true;
+  work_.reset();
   asio::post(acceptor_.get_executor(), [this] {
     boost::system::error_code ignored;
     std::ignore = acceptor_.close(ignored);
     pause_.cancel();
   });
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    for (const auto& connection : open_) connection->abort();
-  }
+  table_.close();
   // The last connection that closes lets the threads run out of work.
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
 void HttpServer::start() {
-  asio::co_spawn(acceptor_.get_executor(), accept(), asio::detached);
-  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { context_.run(); });
+  spawn_accept();
+  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { run(); });
 }
 
-std::size_t HttpServer::connections() const {
-  const std::lock_guard lock(mutex_);
-  return open_.size();
+void HttpServer::spawn_accept() {
+  if (stopping_ || accepting_.exchange(true)) return;
+  std::shared_ptr<Accepting> held;
+  try {
+    held = std::make_shared<Accepting>(accepting_);
+  } catch (const std::bad_alloc&) {
+    accepting_ = false;
+    throw;
+  }
+  asio::co_spawn(acceptor_.get_executor(), accept(std::move(held)), asio::detached);
 }
 
-asio::awaitable<void> HttpServer::accept() {
-  while (acceptor_.is_open()) {
-    auto [failure, socket] = co_await acceptor_.async_accept(asio::make_strand(context_), no_throw);
-    if (!failure) {
-      boost::system::error_code ignored;
-      std::ignore = socket.set_option(tcp::no_delay(true), ignored);
-      serve(std::move(socket));
-    } else if (acceptor_.is_open()) {
-      log::warning("http.accept_failed", {{"why", failure.message()}});
-      pause_.expires_after(accept_pause);
-      co_await pause_.async_wait(no_throw);
+// Nothing of ours throws, but the standard library does where the memory ends: here what hits an
+// operation that belongs to no connection's coroutine, or the coroutine that accepts.
+void HttpServer::run() {
+  while (true) {
+    try {
+      spawn_accept();
+      context_.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      log::error("http.out_of_memory");
+      std::this_thread::sleep_for(accept_pause);
     }
+  }
+}
+
+HttpStats HttpServer::stats() const {
+  HttpStats stats = table_.stats();
+  stats.body_bytes = bodies_.used();
+  return stats;
+}
+
+asio::awaitable<void> HttpServer::accept(std::shared_ptr<Accepting> /*held*/) {
+  bool out_of_memory = false;
+  while (acceptor_.is_open()) {
+    try {
+      if (std::exchange(out_of_memory, false)) {
+        pause_.expires_after(accept_pause);
+        co_await pause_.async_wait(no_throw);
+      }
+      co_await accept_one();
+    } catch (const std::bad_alloc&) {
+      out_of_memory = true;
+    }
+  }
+}
+
+asio::awaitable<void> HttpServer::accept_one() {
+  auto [failure, socket] = co_await acceptor_.async_accept(asio::make_strand(context_), no_throw);
+  if (!failure) {
+    boost::system::error_code ignored;
+    std::ignore = socket.set_option(tcp::no_delay(true), ignored);
+    serve(std::move(socket));
+  } else if (acceptor_.is_open()) {
+    log::warning("http.accept_failed", {{"why", failure.message()}});
+    pause_.expires_after(accept_pause);
+    co_await pause_.async_wait(no_throw);
   }
 }
 
 void HttpServer::serve(Connection::Socket socket) {
   const auto executor = socket.get_executor();
   const auto connection = std::make_shared<Connection>(std::move(socket), shared_);
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return;
-    open_.insert(connection);
+  if (const auto entry = table_.add(connection); entry != ConnectionTable::Entry::added) {
+    if (entry != ConnectionTable::Entry::closed)
+      connection->turn_away(entry == ConnectionTable::Entry::full
+                                ? "too many connections"
+                                : "too many connections from this address");
+    return;
   }
-  asio::co_spawn(executor, connection->run(), [this, connection](const std::exception_ptr& thrown) {
-    // Nothing of ours throws, but the standard library does where the memory ends.
-    if (thrown) log::error("http.connection_failed", {{"why", "out of memory"}});
-    const std::lock_guard lock(mutex_);
-    open_.erase(connection);
-    closed_.notify_all();
-  });
-}
-
-void HttpServer::drain() {
-  std::unique_lock lock(mutex_);
-  const std::vector<std::shared_ptr<Connection>> before(open_.begin(), open_.end());
-  for (const auto& connection : before) connection->finish();
-  closed_.wait(lock, [&] {
-    return std::ranges::none_of(before, [&](const auto& each) { return open_.contains(each); });
-  });
+  try {
+    const auto departure = std::make_shared<Departure>(table_, connection);
+    asio::co_spawn(executor, connection->run(), [departure](const std::exception_ptr& thrown) {
+      if (!thrown) departure->ended();
+      if (thrown) log::error("http.connection_failed", {{"why", "out of memory"}});
+    });
+  } catch (const std::bad_alloc&) {
+    log::error("http.connection_failed", {{"why", "out of memory"}});
+    table_.remove(*connection);
+  }
 }
 
 }  // namespace motley::server

@@ -1,21 +1,21 @@
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <vector>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "base/result.h"
 #include "server/http/connection.h"
+#include "server/http/connection_table.h"
 
 namespace motley::server {
 
@@ -30,44 +30,51 @@ class HttpServer {
   };
 
   // Listens from now on, and answers once start() is called.
-  static Result<std::unique_ptr<HttpServer>> listen(
-      const Options& options, HttpHandler handler,
-      std::function<HttpResponse(const Error&)> refuse);
-  // Whoever may still post to its executors (Mailbox) must be gone by then.
+  static Result<std::unique_ptr<HttpServer>> listen(const Options& options, HttpHooks hooks);
+  // All that may still post to its executors (Mailbox) must be gone by then.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   void start();
   std::uint16_t port() const { return port_; }
-  std::size_t connections() const;
+  // Only programs of this machine can connect.
+  bool is_loopback() const { return loopback_; }
+  std::size_t connections() const { return table_.stats().connections; }
+  HttpStats stats() const;
 
-  // Closes idle connections, and the others behind the answer that they wait for. Who comes later
-  // is still heard, so that the handler can say why nothing is served. Returns when no connection
-  // is left that was there before.
-  void drain();
+  // Closes idle connections at once, those whose request is half sent when it has not come soon,
+  // and the others behind the answer that they wait for. New connections are still heard, so that
+  // the hooks can say why nothing is served. Whether no connection is left that was there at the
+  // first call, after waiting at most so long; to be called until it is so.
+  bool drain(std::chrono::milliseconds wait) { return table_.drain(wait); }
   // Closes everything; no handler runs any more when it returns.
   void stop();
 
  private:
-  HttpServer(const Options& options, HttpHandler handler,
-             std::function<HttpResponse(const Error&)> refuse);
+  HttpServer(const Options& options, HttpHooks hooks);
   Result<void> bind(const Options& options);
-  boost::asio::awaitable<void> accept();
+  class Accepting;
+  boost::asio::awaitable<void> accept(std::shared_ptr<Accepting> held);
+  // Where nothing accepts.
+  void spawn_accept();
+  boost::asio::awaitable<void> accept_one();
   void serve(Connection::Socket socket);
+  void run();
 
   boost::asio::io_context context_;
+  // Until stop() the threads stay, whatever is lost.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::atomic<bool> accepting_{false};
+  std::atomic<bool> stopping_{false};
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer pause_;
   std::uint16_t port_ = 0;
+  bool loopback_ = false;
   int thread_count_;
   BodyBudget bodies_;
+  ConnectionTable table_;
   ConnectionContext shared_;
-
-  mutable std::mutex mutex_;
-  std::condition_variable closed_;
-  bool closing_ = false;
-  std::unordered_set<std::shared_ptr<Connection>> open_;
 
   std::vector<std::thread> threads_;
 };

@@ -1,41 +1,80 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "server/output/output_parser.h"
-#include "server/output/tool_call.h"
+#include "server/output/special_tokens.h"
+#include "server/output/tool_form.h"
 #include "text/model_text.h"
 
 namespace motley::server {
 
-// How a model's answers in chats mark reasoning and calls: the form in which its template writes
-// them back, found out by trying it.
+// How a model's answers in chats mark reasoning and calls.
 struct ChatFormat {
-  bool harmony = false;
-  bool think_tags = false;
-  std::optional<CallSyntax> calls = {};
+  const ToolForm* calls = nullptr;           // null: in no form that is known
+  const ReasoningForm* reasoning = nullptr;  // null: it shows none
+  // The template refuses messages of the role, or leaves them out, and takes those of the system.
+  bool lacks_developer = false;
 
   bool operator==(const ChatFormat&) const = default;
 
-  // Special tokens that the parser must see in the text.
+  bool is_harmony() const { return calls != nullptr && calls->body == CallBody::harmony; }
+  // All that the parser must see in the text.
   std::vector<std::string_view> marks() const;
+  // The special tokens that are marks, or parts of them.
+  std::vector<std::int32_t> visible_tokens(std::span<const SpecialToken> special) const;
 };
 
-ChatFormat find_chat_format(const text::ModelText& model);
+// Forms named by an operator; what they leave out is found in the template.
+struct FormNames {
+  std::string calls = {};
+  std::string reasoning = {};
 
-// For one answer to `prompt`, the rendered conversation. Calls are parsed where `tools` is given.
+  // "none" is the name of no form.
+  Result<void> check() const;
+};
+
+// The form in which the template writes calls and reasoning back, found by rendering it.
+ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names = {});
+// Of a template that is not the model's own.
+ChatFormat find_chat_format(const text::ModelText& model, const text::ChatTemplate& chat_template);
+
+// Whether the template tells the model of the tools that it has.
+bool shows_tools(const text::ModelText& model);
+
+// What an answer to `prompt`, the rendered conversation, is written in: a template may show its
+// reasoning under some of its variables only.
+ChatFormat format_for_prompt(ChatFormat format, std::string_view prompt);
+
+// What an answer may have besides content.
+struct AnswerParts {
+  const json::Value* tools = nullptr;  // calls of these are parsed
+  bool one_call = false;               // at most
+};
+
+// For one answer to `prompt`. The format is that of the prompt.
 std::unique_ptr<OutputParser> make_output_parser(const ChatFormat& format, std::string_view prompt,
-                                                 const json::Value* tools);
+                                                 const AnswerParts& parts);
+
+// For an answer that goes on with an open message: in its reasoning, or in its content. A blank one
+// has neither yet.
+std::unique_ptr<OutputParser> make_continuing_parser(const ChatFormat& format, bool in_reasoning,
+                                                     bool is_blank, const AnswerParts& parts);
 
 // For an answer whose form a grammar fixes: all of it is content.
 std::unique_ptr<OutputParser> make_plain_parser();
 
+// The same conversation with the system's role for the developer's.
+json::Value developer_as_system(const json::Value& messages);
+
 // What must stand behind the prompt so that such an answer begins where content stands: the end of
 // reasoning that the prompt has begun, or the head of the message.
-std::string_view opening_of_content(const ChatFormat& format, std::string_view prompt);
+std::string opening_of_content(const ChatFormat& format, std::string_view prompt);
 
 }  // namespace motley::server

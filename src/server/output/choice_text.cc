@@ -3,25 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace motley::server {
-namespace {
-
-std::int64_t count_characters(std::string_view utf8) {
-  return std::ranges::count_if(
-      utf8, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
-}
-
-}  // namespace
-
-Result<ChoiceText> ChoiceText::make(const TextRules& rules) {
-  MOTLEY_TRY(text::StopMatcher matcher, text::StopMatcher::make(rules.stop, rules.include_stop));
-  return ChoiceText(rules, std::move(matcher));
-}
 
 ChoiceText::Piece ChoiceText::push(SampledToken token) {
   Piece piece;
   if (held_) take(*std::exchange(held_, std::nullopt), true, piece);
-  if (stopped_) return piece;
+  if (stopped()) return piece;
   if (rules_->ends.contains(token.id))
     held_ = std::move(token);
   else
@@ -31,15 +20,15 @@ ChoiceText::Piece ChoiceText::push(SampledToken token) {
 
 ChoiceText::Piece ChoiceText::finish(bool by_token) {
   Piece piece;
-  if (stopped_) return piece;
+  if (stopped()) return piece;
   if (held_) {
-    const bool special = rules_->tokenizer->is_special(held_->id);
-    const bool shown = !by_token || (rules_->include_stop && !special);
+    const bool hidden = rules_->skip_special && rules_->tokenizer->is_special(held_->id);
+    const bool shown = !by_token || (rules_->include_stop && !hidden);
     take(*std::exchange(held_, std::nullopt), shown, piece);
   }
-  if (stopped_) return piece;
+  if (stopped()) return piece;
   take_text(decoder_.finish(), piece);
-  if (!stopped_) piece.text += matcher_.finish();
+  if (!stopped()) piece.text += matcher_.finish();
   return piece;
 }
 
@@ -49,18 +38,31 @@ void ChoiceText::take(SampledToken token, bool shown, Piece& piece) {
   piece.offsets.push_back(characters_);
   piece.tokens.push_back(std::move(token));
   if (!shown) return;
-  const text::Tokenizer& tokenizer = *rules_->tokenizer;
-  if (tokenizer.is_special(id) && !rules_->visible.contains(id))
-    characters_ += count_characters(tokenizer.decode(std::span(&id, 1), false));
+  if (shows(id))
+    take_text(decode(id), piece);
   else
-    take_text(decoder_.push(id), piece);
+    characters_ += utf8::count(rules_->tokenizer->decode(std::span(&id, 1), false));
+}
+
+bool ChoiceText::shows(std::int32_t id) const {
+  return !rules_->skip_special || !rules_->tokenizer->is_special(id) ||
+         rules_->visible.contains(id);
+}
+
+std::string ChoiceText::decode(std::int32_t id) {
+  std::string text = decoder_.push(id);
+  const bool special = rules_->tokenizer->is_special(id);
+  const bool after_special = std::exchange(after_special_, special);
+  if (!special || !after_special || rules_->skip_special || rules_->spaces_between_special)
+    return text;
+  return std::string(rules_->tokenizer->token_of(id).value_or(""));
 }
 
 void ChoiceText::take_text(std::string_view decoded, Piece& piece) {
-  characters_ += count_characters(decoded);
+  characters_ += utf8::count(decoded);
   text::StopMatcher::Output output = matcher_.push(decoded, tokens_ > rules_->min_tokens);
   piece.text += output.text;
-  stopped_ = output.stop.has_value();
+  stop_ = output.stop;
 }
 
 }  // namespace motley::server

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,8 +34,11 @@ struct TextRules {
   std::int64_t min_tokens = 0;
   // Tokens that may end a choice.
   std::unordered_set<std::int32_t> ends = {};
-  // Special tokens that stay in the text all the same.
+  // Special tokens are no part of the text, but for the visible ones.
+  bool skip_special = true;
   std::unordered_set<std::int32_t> visible = {};
+  // Without them a special token behind another adds what it is called and nothing else.
+  bool spaces_between_special = true;
 };
 
 // A choice's tokens as text: decoded as they come, up to the token or the stop string that ends it.
@@ -50,8 +55,11 @@ class ChoiceText {
     std::vector<std::int64_t> offsets;
   };
 
-  // Refuses an empty stop string.
-  static Result<ChoiceText> make(const TextRules& rules);
+  // `stops` are those of the rules, which must outlive the choice.
+  ChoiceText(const TextRules& rules, std::shared_ptr<const text::StopStrings> stops)
+      : rules_(&rules),
+        decoder_(*rules.tokenizer, false),
+        matcher_(std::move(stops), rules.include_stop) {}
 
   // Nothing may be pushed once stopped().
   Piece push(SampledToken token);
@@ -59,15 +67,16 @@ class ChoiceText {
   Piece finish(bool by_token);
 
   // A stop string is complete.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return stop_.has_value(); }
+  // Which of those of the rules.
+  std::optional<std::size_t> stop() const { return stop_; }
 
  private:
-  ChoiceText(const TextRules& rules, text::StopMatcher matcher)
-      : rules_(&rules), decoder_(*rules.tokenizer, false), matcher_(std::move(matcher)) {}
-
   // Adds a token to those of the answer, and its text unless it is the end that shows none.
   void take(SampledToken token, bool shown, Piece& piece);
   void take_text(std::string_view decoded, Piece& piece);
+  bool shows(std::int32_t id) const;
+  std::string decode(std::int32_t id);
 
   const TextRules* rules_;
   text::StreamDecoder decoder_;
@@ -75,7 +84,8 @@ class ChoiceText {
   std::optional<SampledToken> held_;  // may be the one that ends the choice
   std::int64_t tokens_ = 0;
   std::int64_t characters_ = 0;
-  bool stopped_ = false;
+  bool after_special_ = false;  // that is shown
+  std::optional<std::size_t> stop_;
 };
 
 }  // namespace motley::server

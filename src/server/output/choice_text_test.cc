@@ -30,6 +30,7 @@ struct Whole {
   std::vector<std::int64_t> offsets;
   std::vector<std::string> pieces;  // of text, by token; the last is what finish() gave
   bool stopped = false;
+  std::optional<std::size_t> stop = {};
 };
 
 void add(Whole& whole, const ChoiceText::Piece& piece) {
@@ -40,7 +41,7 @@ void add(Whole& whole, const ChoiceText::Piece& piece) {
 }
 
 Whole read(const TextRules& rules, const std::vector<std::int32_t>& tokens, bool by_token) {
-  ChoiceText text = ChoiceText::make(rules).value();
+  ChoiceText text(rules, text::StopStrings::make(rules.stop).value());
   Whole whole;
   for (const std::int32_t id : tokens) {
     add(whole, text.push({.id = id}));
@@ -48,6 +49,7 @@ Whole read(const TextRules& rules, const std::vector<std::int32_t>& tokens, bool
   }
   if (!text.stopped()) add(whole, text.finish(by_token));
   whole.stopped = text.stopped();
+  whole.stop = text.stop();
   return whole;
 }
 
@@ -69,6 +71,15 @@ TEST_F(ChoiceTexts, StopStringsCountOnlyAfterMinTokens) {
   EXPECT_EQ(read(rules, tokens, false).text, "x");
   rules.min_tokens = 6;
   EXPECT_EQ(read(rules, tokens, false).text, "x.x.x.");
+}
+
+TEST_F(ChoiceTexts, TheStopStringThatEndedItIsKnown) {
+  TextRules rules = this->rules();
+  rules.stop = {"z", "c", "bc"};
+  const Whole whole = read(rules, ids("a bc d"), false);
+  EXPECT_EQ(whole.text, "a ");
+  EXPECT_EQ(whole.stop, 2U);
+  EXPECT_EQ(read(rules, ids("a"), false).stop, std::nullopt);
 }
 
 TEST_F(ChoiceTexts, StopStringMayBeginBeforeMinTokensAndEndAfter) {
@@ -133,6 +144,26 @@ TEST_F(ChoiceTexts, OffsetsCountSpecialTokensAsTheyAreWritten) {
   EXPECT_EQ(whole.text, "xx");
   // <|start_header_id|> has 19 characters.
   EXPECT_THAT(whole.offsets, ElementsAre(0, 1, 20, 21));
+}
+
+TEST_F(ChoiceTexts, SpecialTokensAreShownWithAndWithoutTheDecodersSpaces) {
+  // Its decoder writes a space between any two tokens.
+  const auto tokenizer = text::Tokenizer::load(MOTLEY_TOKENIZERS "/mixed_words").value();
+  const std::int32_t left = *tokenizer.id_of("<left>");
+  const std::int32_t right = *tokenizer.id_of("<right>");
+  const std::int32_t line = *tokenizer.id_of("\n");
+  const std::vector<std::int32_t> tokens = {left, right, line, left, right};
+  TextRules rules{.tokenizer = &tokenizer};
+  EXPECT_EQ(read(rules, tokens, false).text, "\n");
+  rules.skip_special = false;
+  EXPECT_EQ(read(rules, tokens, false).text, "<left> <right> \n <left> <right>");
+  rules.spaces_between_special = false;
+  EXPECT_EQ(read(rules, tokens, false).text, "<left><right> \n <left><right>");
+  rules.ends = {right};
+  rules.include_stop = true;
+  EXPECT_EQ(read(rules, {left, right}, true).text, "<left><right>");
+  rules.skip_special = true;
+  EXPECT_EQ(read(rules, {left, right}, true).text, "");
 }
 
 // Tokens within a character stand where it begins.

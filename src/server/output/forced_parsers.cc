@@ -23,7 +23,7 @@ ParsedOutput CallListParser::push(std::string_view piece) {
       if (!head) break;
       output.begin_call(head->name);
       held_.erase(0, head->bytes);
-      arguments_ = {};
+      arguments_ = JsonExtent();
       at_ = At::arguments;
     } else if (at_ == At::arguments) {
       const std::size_t bytes = arguments_.take(held_);

@@ -17,6 +17,7 @@ class NamedCallParser final : public OutputParser {
 
   ParsedOutput push(std::string_view piece) override;
   ParsedOutput finish() override { return {}; }
+  OutputSection section() const override { return OutputSection::call; }
 
  private:
   std::string name_;
@@ -27,8 +28,9 @@ class NamedCallParser final : public OutputParser {
 class CallListParser final : public OutputParser {
  public:
   ParsedOutput push(std::string_view piece) override;
-  // What is cut short before a call begins is nobody's.
+  // What is cut short before a call begins is dropped.
   ParsedOutput finish() override { return {}; }
+  OutputSection section() const override { return OutputSection::call; }
 
  private:
   enum class At : std::uint8_t { head, arguments, behind };

@@ -1,33 +1,82 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include "server/output/output_parser.h"
 
 namespace motley::server {
 
 // gpt-oss's form: messages of a head and a body,
-//   [<|start|>assistant] [to=functions.NAME] <|channel|>CHANNEL [to=functions.NAME] ... <|message|>
+//   [<|start|>assistant] [to=NAME] <|channel|>CHANNEL [to=NAME] [[<|constrain|>]json] <|message|>
 //   BODY <|end|>
-// analysis is reasoning, final and commentary are content, a commentary to a function is a call of
-// it. The prompt ends behind "<|start|>assistant".
+// analysis is reasoning, every other channel is content, and a message to a function is a call of
+// it, in whichever channel. The prompt ends behind "<|start|>assistant".
+//
+// Models break the form, and no text is lost where they do. Each byte comes out in content, in
+// reasoning or in a call, but for marks, the form's own words and white space around them:
+// - Text where a head should begin is content, and so is a message of another role.
+// - A head that ends without <|message|> has its body behind the form's words.
+// - A head that says more than the form has words for says it as reasoning: content and arguments
+//   are often JSON, which further text would break.
+// - Arguments are the text as it was written, JSON or not; none are "{}".
 class HarmonyParser final : public OutputParser {
  public:
   ParsedOutput push(std::string_view piece) override;
   ParsedOutput finish() override;
+  OutputSection section() const override;
 
  private:
+  enum class At : std::uint8_t {
+    opening,  // behind the prompt or the end of a body: a mark must show that this is a head
+    head,
+    body,
+  };
+  enum class Channel : std::uint8_t { none, analysis, other };
   enum class Part : std::uint8_t { reasoning, content, call };
 
-  bool advance(ParsedOutput& output);
-  void read_head(std::string_view head);
+  // What a head holds so far.
+  struct Head {
+    std::string words;      // in an opening: as they were written, should they be content
+    std::string recipient;  // behind "to="
+    std::string rest;       // from the first word on that is not the form's
+    Channel channel = Channel::none;
+    bool in_rest = false;
+    bool has_mark = false;  // of a channel or a format
+    bool has_format = false;
+    bool allows_role = true;
+    bool allows_channel = true;
+    bool allows_format = false;
+  };
+
+  bool advance(std::string_view& text, ParsedOutput& output);
+  void take_mark(std::string_view mark, ParsedOutput& output);
+  // How many bytes of `text`, which has no mark, were taken. `ended` if no more of its last word
+  // will come.
+  std::size_t take_text(std::string_view text, bool ended, ParsedOutput& output);
+  void take_unknown(std::string_view word, ParsedOutput& output);
+  // Whether it is one of the form's here.
+  bool take_word(std::string_view word);
+  bool take_recipient(std::string_view name);
+  bool may_become_word(std::string_view begun) const;
+
+  void end_message(bool by_start, ParsedOutput& output);
+  void end_opening(ParsedOutput& output);
+  void take_leftover(ParsedOutput& output);
+  void begin_body(ParsedOutput& output);
   void take_body(std::string_view text, ParsedOutput& output);
   void take_arguments(std::string_view text, ParsedOutput& output);
-  void end_body(ParsedOutput& output);
+  void begin_call(ParsedOutput& output) const;
+  bool surely_calls() const;
 
-  std::string held_;
-  bool in_head_ = true;
+  std::string held_;  // not taken yet: a word or a mark whose rest has still to come
+  At at_ = At::opening;
+  bool seen_mark_ = false;
+  Head head_;
   Part part_ = Part::content;
-  std::string function_;
-  std::string arguments_;  // until they are known to be an object
+  std::string arguments_;  // until they are more than white space
   bool call_begun_ = false;
 };
 

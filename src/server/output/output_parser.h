@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace motley::server {
@@ -12,38 +15,97 @@ struct CallPiece {
   bool begins = false;
   std::string name = {};
   std::string arguments = {};
+  std::string id = {};  // that the model gave it
 
   bool operator==(const CallPiece&) const = default;
 };
 
+enum class OutputKind : std::uint8_t { reasoning, content, call };
+
 // A piece of an answer, taken apart.
 struct ParsedOutput {
+  // So many bytes of reasoning or content, or so many pieces of calls.
+  struct Run {
+    OutputKind kind = OutputKind::content;
+    std::size_t size = 0;
+
+    bool operator==(const Run&) const = default;
+  };
+
   std::string reasoning;
   std::string content;
   std::vector<CallPiece> calls;
+  std::vector<Run> order;  // in which the model wrote them
 
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
 
-  void begin_call(std::string_view name) {
-    calls.push_back({.begins = true, .name = std::string(name)});
+  void add_reasoning(std::string_view text) {
+    reasoning += text;
+    note(OutputKind::reasoning, text.size());
+  }
+  void add_content(std::string_view text) {
+    content += text;
+    note(OutputKind::content, text.size());
+  }
+  void begin_call(std::string_view name, std::string_view id = {}) {
+    add_piece({.begins = true, .name = std::string(name), .arguments = {}, .id = std::string(id)});
   }
   // To the call that was begun last.
   void add_arguments(std::string_view text) {
     if (text.empty()) return;
-    if (calls.empty()) calls.emplace_back();
+    if (calls.empty()) add_piece({});
     calls.back().arguments += text;
   }
-  void append(ParsedOutput more) {
-    reasoning += more.reasoning;
-    content += more.content;
-    for (CallPiece& piece : more.calls) {
-      if (piece.begins)
-        calls.push_back(std::move(piece));
-      else
-        add_arguments(piece.arguments);
+  void append(const ParsedOutput& more) {
+    more.for_each(
+        [&](OutputKind kind, std::string_view text) {
+          if (kind == OutputKind::content)
+            add_content(text);
+          else
+            add_reasoning(text);
+        },
+        [&](const CallPiece& piece) {
+          if (piece.begins)
+            add_piece(piece);
+          else
+            add_arguments(piece.arguments);
+        });
+  }
+
+  // The parts in their order: text(kind, bytes) of reasoning or content, call(piece) of a call.
+  template <class Text, class Call>
+  void for_each(const Text& text, const Call& call) const {
+    std::string_view unread_reasoning = reasoning;
+    std::string_view unread_content = content;
+    auto piece = calls.begin();
+    for (const Run& run : order) {
+      if (run.kind == OutputKind::call) {
+        for (std::size_t i = 0; i < run.size; ++i) call(*piece++);
+        continue;
+      }
+      auto& unread = run.kind == OutputKind::content ? unread_content : unread_reasoning;
+      text(run.kind, unread.substr(0, run.size));
+      unread.remove_prefix(run.size);
     }
   }
+
+ private:
+  void add_piece(CallPiece piece) {
+    calls.push_back(std::move(piece));
+    note(OutputKind::call, 1);
+  }
+  void note(OutputKind kind, std::size_t size) {
+    if (size == 0) return;
+    if (!order.empty() && order.back().kind == kind)
+      order.back().size += size;
+    else
+      order.push_back({.kind = kind, .size = size});
+  }
 };
+
+// What a text stands in, as far as it has been read: `form` is what marks the parts, or may still
+// become any of them.
+enum class OutputSection : std::uint8_t { form, reasoning, content, call };
 
 // Takes a model's text apart as it comes: reasoning, content and calls. However the text is cut
 // into pieces, the parts together are the same.
@@ -54,6 +116,7 @@ class OutputParser {
   virtual ParsedOutput push(std::string_view piece) = 0;
   // The rest, where the text ends. Nothing may be pushed after it.
   virtual ParsedOutput finish() = 0;
+  virtual OutputSection section() const = 0;
 };
 
 }  // namespace motley::server

@@ -1,5 +1,9 @@
 #include "server/output/tool_call.h"
 
+#include <algorithm>
+#include <array>
+
+#include "base/json/json.h"
 #include "server/output/tag_search.h"
 
 namespace motley::server {
@@ -48,13 +52,6 @@ class Cursor {
   std::size_t at_ = 0;
 };
 
-// Whether a schema says that its value is a string, and nothing else.
-bool says_string(const json::Value& schema) {
-  const json::Object* const object = schema.if_object();
-  const json::Value* const type = object == nullptr ? nullptr : object->find("type");
-  return type != nullptr && type->if_string() != nullptr && *type->if_string() == "string";
-}
-
 const json::Object* member_object(const json::Object* object, std::string_view key) {
   const json::Value* const value = object == nullptr ? nullptr : object->find(key);
   return value == nullptr ? nullptr : value->if_object();
@@ -62,29 +59,15 @@ const json::Object* member_object(const json::Object* object, std::string_view k
 
 }  // namespace
 
-ToolSchemas::ToolSchemas(const json::Value& tools) {
-  const json::Array* const list = tools.if_array();
-  if (list == nullptr) return;
-  for (const json::Value& tool : *list) {
-    const json::Object* const function = member_object(tool.if_object(), "function");
-    const json::Object* const properties =
-        member_object(member_object(function, "parameters"), "properties");
-    const json::Value* const name = function == nullptr ? nullptr : function->find("name");
-    if (properties == nullptr || name == nullptr || name->if_string() == nullptr) continue;
-    for (const json::Member& each : properties->members())
-      if (says_string(each.value)) strings_.emplace(*name->if_string(), each.key);
-  }
-}
-
-bool ToolSchemas::is_string(const std::string& function, const std::string& parameter) const {
-  return strings_.contains({function, parameter});
-}
-
 std::optional<ToolCall> parse_json_call(std::string_view text) {
   const auto value = json::parse(text, where);
-  const json::Object* const object = value.ok() ? value->if_object() : nullptr;
+  const json::Object* object = value.ok() ? value->if_object() : nullptr;
   if (object == nullptr) return std::nullopt;
-  const json::Value* const name = object->find("name");
+  // As a request's own tools are written.
+  if (const json::Object* const function = member_object(object, "function")) object = function;
+  const json::Value* name = object->find("name");
+  if (name == nullptr) name = object->find("tool_name");
+  if (name == nullptr) name = object->find("function");
   if (name == nullptr || name->if_string() == nullptr || name->if_string()->empty())
     return std::nullopt;
   const json::Value* const arguments = object->find("arguments");
@@ -104,19 +87,40 @@ std::optional<JsonCallHead> read_json_call_head(std::string_view text) {
   return JsonCallHead{*std::move(name), cursor.at() - 1};
 }
 
+bool may_be_json_call(std::string_view text) {
+  const std::size_t quote = 1 + leading_space(text.substr(1));
+  if (quote >= text.size()) return true;
+  const char mark = text[quote];
+  if (mark != '"' && mark != '\'') return false;
+  constexpr std::size_t longest_key = 16;
+  const std::string_view key = text.substr(quote + 1, longest_key);
+  const std::size_t end = key.find(mark);
+  constexpr std::array<std::string_view, 8> keys = {"name", "arguments", "parameters", "function",
+                                                    "type", "id",        "tool_name",  "index"};
+  return std::ranges::any_of(keys, [&](std::string_view each) {
+    return end == std::string_view::npos ? each.starts_with(key) : key.substr(0, end) == each;
+  });
+}
+
 std::size_t JsonExtent::take(std::string_view text) {
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char byte = text[at];
-    if (ended_) return at;
-    if (in_string_) {
-      in_string_ = escaped_ || byte != '"';
+    if (ended_ || broken_) return at;
+    if (quote_ != 0) {
+      if (!escaped_ && byte == quote_) quote_ = 0;
       escaped_ = !escaped_ && byte == '\\';
-    } else if (byte == '"') {
-      in_string_ = true;
+    } else if (byte == '"' || (byte == '\'' && quotes_ == Quotes::python)) {
+      quote_ = byte;
     } else if (byte == '{' || byte == '[') {
       ++depth_;
+      open_ += byte == '{' ? '}' : ']';
     } else if (byte == '}' || byte == ']') {
+      if (!open_.empty()) open_.pop_back();
       ended_ = --depth_ == 0;
+    } else if (byte == '<') {
+      // Nothing in JSON begins with it, and marks do.
+      broken_ = true;
+      return at;
     }
   }
   return text.size();

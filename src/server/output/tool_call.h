@@ -3,12 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
-
-#include "base/json.h"
 
 namespace motley::server {
 
@@ -18,27 +14,6 @@ struct ToolCall {
   std::string arguments;  // JSON, an object
 
   bool operator==(const ToolCall&) const = default;
-};
-
-// How a model writes calls between <tool_call> and </tool_call>.
-enum class CallSyntax : std::uint8_t {
-  json,        // {"name": NAME, "arguments": {...}}: Qwen3, Hermes
-  arg_tags,    // NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ...: GLM
-  parameters,  // <function=NAME> <parameter=KEY> VALUE </parameter> ... </function>: Qwen3-Coder
-};
-
-// Which parameters of which functions are strings, so that "5" stays one: in forms that write
-// values without quotes, only the tools' schemas tell.
-class ToolSchemas {
- public:
-  ToolSchemas() = default;
-  // From the `tools` of a request.
-  explicit ToolSchemas(const json::Value& tools);
-
-  bool is_string(const std::string& function, const std::string& parameter) const;
-
- private:
-  std::set<std::pair<std::string, std::string>> strings_;
 };
 
 // {"name": NAME, "arguments": {...}}, or with "parameters"; nothing where it is not well-formed.
@@ -52,19 +27,34 @@ struct JsonCallHead {
 // Nothing where the name does not come first, or more must come before all that is there.
 std::optional<JsonCallHead> read_json_call_head(std::string_view text);
 
-// Follows the text of a JSON object from its opening brace to the closing one, whatever stands in
-// between.
+// Whether a text that begins with a brace may become such a call, by its first key.
+bool may_be_json_call(std::string_view text);
+
+// Follows the text of a JSON object to its closing brace, whatever stands in between. The first
+// byte that it takes is the opening one, or stands inside `depth` open ones.
 class JsonExtent {
  public:
+  enum class Quotes : std::uint8_t { json, python };  // those of Python are ' too
+
+  explicit JsonExtent(std::int64_t depth = 0, Quotes quotes = Quotes::json)
+      : depth_(depth), quotes_(quotes) {}
+
   // How many bytes of `text` belong to it: all, or those up to its end.
   std::size_t take(std::string_view text);
   bool ended() const { return ended_; }
+  // The next byte would be the beginning of a mark, where the object goes on.
+  bool broken() const { return broken_; }
+  // What would end it here.
+  std::string closing() const { return {open_.rbegin(), open_.rend()}; }
 
  private:
-  std::int64_t depth_ = 0;
-  bool in_string_ = false;
+  std::int64_t depth_;
+  std::string open_;  // what closes each of them
+  Quotes quotes_;
+  char quote_ = 0;  // of the string that is open
   bool escaped_ = false;
   bool ended_ = false;
+  bool broken_ = false;
 };
 
 }  // namespace motley::server

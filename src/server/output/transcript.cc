@@ -4,10 +4,10 @@ namespace motley::server {
 
 Result<Transcript> Transcript::make(TextRules rules, std::size_t prompts, std::size_t choices) {
   Transcript transcript(std::make_unique<TextRules>(std::move(rules)), prompts, choices);
-  for (std::size_t i = 0; i < prompts * choices; ++i) {
-    MOTLEY_TRY(ChoiceText text, ChoiceText::make(*transcript.rules_));
-    transcript.choices_.push_back({.text = std::move(text)});
-  }
+  MOTLEY_TRY(const auto stops, text::StopStrings::make(transcript.rules_->stop));
+  transcript.choices_.reserve(prompts * choices);
+  for (std::size_t i = 0; i < prompts * choices; ++i)
+    transcript.choices_.push_back({.text = ChoiceText(*transcript.rules_, stops)});
   return transcript;
 }
 
@@ -18,6 +18,9 @@ std::optional<ChoiceUpdate> Transcript::take(EngineNews news) {
     return take_end(news.prompt, *end);
   if (auto* const scores = std::get_if<PromptScores>(&news.what)) {
     take_scores(news.prompt, std::move(*scores));
+  } else if (const auto* const start = std::get_if<engine::StartEvent>(&news.what)) {
+    counts_at_start_.prompt += start->prompt_tokens;
+    counts_at_start_.cached += start->cached_tokens;
   } else if (const auto* const usage = std::get_if<engine::Usage>(&news.what)) {
     counts_.prompt += usage->prompt_tokens;
     counts_.cached += usage->cached_tokens;
@@ -37,6 +40,7 @@ std::optional<ChoiceUpdate> Transcript::take_token(std::size_t prompt, ChoiceTok
   if (choice.text.stopped()) {
     choice.ended = true;
     update.end = EndOfChoice::stop;
+    update.stop = choice.text.stop();
     stopped_.emplace_back(prompt, token.choice);
   }
   return update;
@@ -58,6 +62,7 @@ std::optional<ChoiceUpdate> Transcript::take_end(std::size_t prompt,
   ChoiceUpdate update{.index = index, .piece = choice.text.finish(event.stop_token.has_value())};
   const bool stopped = choice.text.stopped() || event.reason == engine::FinishReason::stop;
   update.end = stopped ? EndOfChoice::stop : EndOfChoice::length;
+  update.stop = choice.text.stop();
   return update;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -11,11 +13,17 @@
 
 namespace motley::server {
 
-// What the engine says of a request, kept beyond the call that said it.
+// What the engine reports of a request, kept beyond the call that reports it.
 struct PromptScores {
   std::int64_t first = 0;  // token of the prompt that the first entry is of
   std::vector<float> logprobs;
   std::vector<engine::TopLogprob> top;  // [logprobs, top_logprobs]
+
+  // Of an entry, at most so many.
+  std::span<const engine::TopLogprob> likeliest(std::size_t entry, std::size_t most) const {
+    const std::size_t width = top.size() / logprobs.size();
+    return std::span(top).subspan(entry * width, std::min(width, most));
+  }
 };
 struct ChoiceToken {
   int choice = 0;
@@ -35,6 +43,7 @@ struct ChoiceUpdate {
   std::size_t index = 0;
   ChoiceText::Piece piece;
   std::optional<EndOfChoice> end;
+  std::optional<std::size_t> stop = {};  // which of the rules' stop strings has ended it
 };
 
 struct TokenCounts {
@@ -54,11 +63,19 @@ class Transcript {
   // works on them.
   std::vector<std::pair<std::size_t, int>> take_stopped() { return std::exchange(stopped_, {}); }
 
+  // No more news comes of any prompt.
+  void fail(Error error) {
+    failure_ = std::move(error);
+    prompts_done_ = prompts_;
+  }
+
   // Every prompt has had its last news.
   bool done() const { return prompts_done_ == prompts_; }
   const std::optional<Error>& failure() const { return failure_; }
   const TokenCounts& counts() const { return counts_; }
-  // What the engine said of a prompt's tokens so far.
+  // Of the prompts that have begun to run: known before counts() is whole.
+  const TokenCounts& counts_at_start() const { return counts_at_start_; }
+  // What the engine reported of a prompt's tokens so far.
   const std::vector<PromptScores>& prompt_scores() const { return scores_; }
 
  private:
@@ -84,6 +101,7 @@ class Transcript {
   std::size_t prompts_done_ = 0;
   std::optional<Error> failure_;
   TokenCounts counts_;
+  TokenCounts counts_at_start_;
 };
 
 }  // namespace motley::server

@@ -3,11 +3,11 @@
 #include <array>
 
 #include "base/cat.h"
+#include "text/jinja/builtins/methods.h"
 #include "text/jinja/loop.h"
-#include "text/jinja/methods.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/represent.h"
-#include "text/jinja/strings.h"
+#include "text/jinja/values/represent.h"
+#include "text/jinja/values/strings.h"
 
 namespace motley::text::jinja {
 namespace {

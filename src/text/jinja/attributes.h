@@ -4,9 +4,9 @@
 
 #include "base/result.h"
 #include "text/jinja/runtime.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
-// How templates reach into values. What is not there is undefined, and no error.
+// Attributes and items of values. What is not there is undefined, and no error.
 namespace motley::text::jinja {
 
 // value.name: a method or an attribute of Python's, or else the item of that name.

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "base/result.h"
+#include "text/chat/marked_text.h"
 #include "text/jinja/runtime.h"
 #include "text/jinja/scopes.h"
-#include "text/jinja/source.h"
-#include "text/jinja/syntax.h"
-#include "text/jinja/value.h"
-#include "text/marked_text.h"
+#include "text/jinja/syntax/source.h"
+#include "text/jinja/syntax/syntax.h"
+#include "text/jinja/values/value.h"
 
 namespace motley::text::jinja {
 

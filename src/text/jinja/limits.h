@@ -5,7 +5,7 @@
 
 namespace motley::text {
 
-// What one rendering may take before it ends in an error. The defaults leave room for conversations
+// What one rendering may take before it ends in an error. The defaults allow conversations
 // of millions of tokens, and none for templates that do not end.
 struct RenderLimits {
   std::int64_t steps = 20'000'000;  // nodes visited, values compared, 64-byte pieces of text read

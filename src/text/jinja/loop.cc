@@ -1,6 +1,6 @@
 #include "text/jinja/loop.h"
 
-#include "text/jinja/arguments.h"
+#include "text/jinja/builtins/arguments.h"
 #include "text/jinja/operators.h"
 
 namespace motley::text::jinja {

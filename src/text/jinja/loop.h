@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/jinja/cursor.h"
 #include "text/jinja/runtime.h"
-#include "text/jinja/value.h"
+#include "text/jinja/syntax/cursor.h"
+#include "text/jinja/values/value.h"
 
 namespace motley::text::jinja {
 

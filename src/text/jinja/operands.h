@@ -1,6 +1,6 @@
 #pragma once
 
-#include "text/jinja/syntax.h"
+#include "text/jinja/syntax/syntax.h"
 
 namespace motley::text::jinja {
 

@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "base/cat.h"
-#include "text/jinja/big_integer.h"
-#include "text/jinja/cursor.h"
-#include "text/jinja/format.h"
 #include "text/jinja/loop.h"
-#include "text/jinja/strings.h"
+#include "text/jinja/syntax/cursor.h"
+#include "text/jinja/values/big_integer.h"
+#include "text/jinja/values/format.h"
+#include "text/jinja/values/strings.h"
 
 namespace motley::text::jinja {
 namespace {

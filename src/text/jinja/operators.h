@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "text/jinja/runtime.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
 // Python's operators on values. Errors carry Python's words where templates' authors know them.
 namespace motley::text::jinja {

@@ -38,9 +38,9 @@ Result<Depth> Runtime::deeper() {
   return Depth(depth_);
 }
 
-Value Runtime::text(std::string_view text, bool said) {
+Value Runtime::text(std::string_view text, bool untrusted) {
   MarkedText marked;
-  marked.append(text, said);
+  marked.append(text, untrusted);
   return heap_.string(std::move(marked));
 }
 

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/result.h"
-#include "text/jinja/depth.h"
 #include "text/jinja/limits.h"
-#include "text/jinja/value.h"
+#include "text/jinja/syntax/depth.h"
+#include "text/jinja/values/value.h"
 
 namespace motley::text::jinja {
 
@@ -46,7 +46,7 @@ class Runtime {
   Result<Depth> deeper();
 
   // Values. Text of string_view is the template's own.
-  Value text(std::string_view text, bool said = false);
+  Value text(std::string_view text, bool untrusted = false);
   Value text(MarkedText marked, bool markup = false) {
     return heap_.string(std::move(marked), markup);
   }

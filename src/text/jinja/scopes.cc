@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "text/jinja/filters.h"
+#include "text/jinja/builtins/filters.h"
 #include "text/jinja/operands.h"
-#include "text/jinja/symbols.h"
-#include "text/jinja/undeclared.h"
+#include "text/jinja/syntax/symbols.h"
+#include "text/jinja/syntax/undeclared.h"
 
 namespace motley::text::jinja {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "text/jinja/source.h"
-#include "text/jinja/syntax.h"
+#include "text/jinja/syntax/source.h"
+#include "text/jinja/syntax/syntax.h"
 
 namespace motley::text::jinja {
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/cat.h"
-#include "text/jinja/arguments.h"
-#include "text/jinja/cursor.h"
+#include "text/jinja/builtins/arguments.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/loop.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/represent.h"
+#include "text/jinja/syntax/cursor.h"
+#include "text/jinja/values/represent.h"
 
 namespace motley::text::jinja {
 

@@ -1,9 +1,9 @@
 #include "text/jinja/template.h"
 
 #include "base/cat.h"
-#include "text/jinja/big_integer.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/parser.h"
+#include "text/jinja/syntax/parser.h"
+#include "text/jinja/values/big_integer.h"
 
 namespace motley::text::jinja {
 namespace {
@@ -37,7 +37,7 @@ Result<MarkedText> Template::render(Runtime& runtime, const Dict& context) const
   return text;
 }
 
-Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said) {
+Result<Value> from_json(Runtime& runtime, const json::Value& value, bool untrusted) {
   MOTLEY_TRY_VOID(runtime.step());
   MOTLEY_TRY(const auto level, runtime.deeper());
   switch (value.kind()) {
@@ -52,12 +52,12 @@ Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said) {
         return integer_of_digits(runtime, *digits);
       return Value::number(*value.as_number("a number"));
     case json::Kind::string:
-      return runtime.text(*value.if_string(), said);
+      return runtime.text(*value.if_string(), untrusted);
     case json::Kind::array: {
       std::vector<Value> items;
       items.reserve(value.if_array()->size());
       for (const json::Value& each : *value.if_array()) {
-        MOTLEY_TRY(const Value item, from_json(runtime, each, said));
+        MOTLEY_TRY(const Value item, from_json(runtime, each, untrusted));
         items.push_back(item);
       }
       return runtime.list(std::move(items));
@@ -65,8 +65,8 @@ Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said) {
     case json::Kind::object: {
       auto& dict = runtime.heap().make<Dict>();
       for (const auto& [key, each] : value.if_object()->members()) {
-        MOTLEY_TRY(const Value item, from_json(runtime, each, said));
-        MOTLEY_TRY_VOID(dict.set(runtime, runtime.text(key, said), item));
+        MOTLEY_TRY(const Value item, from_json(runtime, each, untrusted));
+        MOTLEY_TRY_VOID(dict.set(runtime, runtime.text(key, untrusted), item));
       }
       return Value::object(Kind::dict, &dict);
     }

@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
+#include "text/chat/marked_text.h"
 #include "text/jinja/runtime.h"
 #include "text/jinja/scopes.h"
-#include "text/jinja/source.h"
-#include "text/jinja/syntax.h"
-#include "text/marked_text.h"
+#include "text/jinja/syntax/source.h"
+#include "text/jinja/syntax/syntax.h"
 
 namespace motley::text::jinja {
 
@@ -36,7 +36,7 @@ class Template {
   Root root_;
 };
 
-// The value of JSON; its strings are said or not.
-Result<Value> from_json(Runtime& runtime, const json::Value& value, bool said);
+// The value of JSON; its strings are untrusted or not.
+Result<Value> from_json(Runtime& runtime, const json::Value& value, bool untrusted);
 
 }  // namespace motley::text::jinja

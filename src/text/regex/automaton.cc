@@ -10,8 +10,8 @@ namespace motley::text::regex {
 namespace {
 
 // Of the table, and of states while it is made.
-constexpr std::size_t most_entries = std::size_t{1} << 17;
-constexpr std::size_t most_visits = 4'000'000;
+constexpr std::size_t max_entries = std::size_t{1} << 17;
+constexpr std::size_t max_visits = 4'000'000;
 
 // Makes the table: a row is a list of states that wait for a character, the preferred first.
 class TableBuilder {
@@ -28,13 +28,13 @@ class TableBuilder {
     row_of({});  // row 0: nowhere
     row_of({first});
     for (std::size_t row = 1; row < rows_.size(); ++row) {
-      if (rows_.size() * row_length_ > most_entries) return false;
+      if (rows_.size() * row_length_ > max_entries) return false;
       for (std::uint32_t a_class = 0; a_class < row_length_; ++a_class) {
         const std::vector<std::uint32_t> waiting = rows_[row];
         const std::uint32_t entry = follow(waiting, a_class);
         table_.resize(rows_.size() * row_length_);
         table_[row * row_length_ + a_class] = entry;
-        if (visits_ > most_visits) return false;
+        if (visits_ > max_visits) return false;
       }
     }
     return true;
@@ -116,7 +116,7 @@ std::optional<Automaton> Automaton::build(const States& states, const Alphabet& 
 }
 
 Automaton::Found Automaton::find(const Alphabet& alphabet, std::string_view text, std::size_t from,
-                                 std::size_t most_steps) const {
+                                 std::size_t max_steps) const {
   const auto* const begin = reinterpret_cast<const unsigned char*>(text.data());
   const unsigned char* const end = begin + text.size();
   const std::uint32_t* const table = table_.data();
@@ -148,7 +148,7 @@ Automaton::Found Automaton::find(const Alphabet& alphabet, std::string_view text
     steps += place(at) - place(start) + 1;
     if (match != nullptr)
       return {.match = Span{.begin = place(start), .end = place(match)}, .steps = steps};
-    if (start == end || steps > most_steps) return {.steps = steps};
+    if (start == end || steps > max_steps) return {.steps = steps};
     start += character_at(start).length;
   }
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/marked_text.h"
+#include "text/chat/marked_text.h"
 #include "text/regex/alphabet.h"
 #include "text/regex/states.h"
 
@@ -25,7 +25,7 @@ class Automaton {
 
   // The leftmost match from byte `from` on, unless that takes more than so many steps.
   Found find(const Alphabet& alphabet, std::string_view text, std::size_t from,
-             std::size_t most_steps) const;
+             std::size_t max_steps) const;
 
  private:
   // An entry says in which row to go on (0: nowhere), and whether a match ends before the

@@ -30,7 +30,7 @@ struct Choice {
 };
 
 // Most choices at once: 96 MiB of them.
-constexpr std::size_t most_choices = std::size_t{1} << 22;
+constexpr std::size_t max_choices = std::size_t{1} << 22;
 
 // A stack whose first elements need no memory of their own.
 class ChoiceStack {
@@ -55,7 +55,7 @@ class ChoiceStack {
 
  private:
   bool grow() {
-    if (capacity_ >= most_choices) return false;
+    if (capacity_ >= max_choices) return false;
     std::vector<Choice> more(capacity_ * 2);
     std::copy_n(data_, size_, more.begin());
     many_ = std::move(more);
@@ -76,13 +76,13 @@ enum class Outcome : std::uint8_t { matched, failed, too_many_steps, too_many_ch
 class Backtracker {
  public:
   Backtracker(const Program& program, const Alphabet& alphabet, std::string_view text,
-              std::size_t from, std::size_t most_steps)
+              std::size_t from, std::size_t max_steps)
       : program_(program),
         alphabet_(alphabet),
         begin_(reinterpret_cast<Place>(text.data())),
         end_(begin_ + text.size()),
         search_begin_(begin_ + from),
-        most_steps_(most_steps) {
+        max_steps_(max_steps) {
     if (program.slots > few_slots_.size()) many_slots_.resize(program.slots);
     slots_ = many_slots_.empty() ? few_slots_.data() : many_slots_.data();
   }
@@ -137,7 +137,7 @@ class Backtracker {
     next_ = 0;
     choices_.cut(0);
     for (;;) {
-      if (++steps_ > most_steps_) [[unlikely]]
+      if (++steps_ > max_steps_) [[unlikely]]
         return Outcome::too_many_steps;
       const Instruction& instruction = program_.code[next_];
       if (instruction.op == Op::match) return Outcome::matched;
@@ -153,7 +153,7 @@ class Backtracker {
     }
   }
 
-  // What an instruction comes to: go on at next_, go back to a choice, or no room for one.
+  // What an instruction comes to: go on at next_, go back to a choice, or no memory for one.
   enum class Step : std::uint8_t { on, back, full };
 
   static Step on_if(bool pushed) { return pushed ? Step::on : Step::full; }
@@ -393,7 +393,7 @@ class Backtracker {
   const Place begin_;
   const Place end_;
   const Place search_begin_;
-  const std::size_t most_steps_;
+  const std::size_t max_steps_;
   std::size_t steps_ = 0;
   Place match_begin_ = nullptr;
   Place at_ = nullptr;
@@ -413,8 +413,8 @@ Error too_many_steps() {
 
 Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
                                       std::string_view text, std::size_t from,
-                                      std::size_t most_steps, std::size_t& steps) {
-  Backtracker backtracker(program, alphabet, text, from, most_steps);
+                                      std::size_t max_steps, std::size_t& steps) {
+  Backtracker backtracker(program, alphabet, text, from, max_steps);
   const Outcome outcome = backtracker.search();
   steps = backtracker.steps();
   switch (outcome) {

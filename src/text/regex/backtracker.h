@@ -5,17 +5,17 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/marked_text.h"
+#include "text/chat/marked_text.h"
 #include "text/regex/alphabet.h"
 #include "text/regex/program.h"
 
 namespace motley::text::regex {
 
 // The leftmost match from byte `from` on, in so many `steps`. An error if it takes more steps than
-// `most_steps`, or more memory than a sane pattern needs.
+// `max_steps`, or more memory than a sane pattern needs.
 Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
                                       std::string_view text, std::size_t from,
-                                      std::size_t most_steps, std::size_t& steps);
+                                      std::size_t max_steps, std::size_t& steps);
 
 // The error of a search that takes more steps than it may.
 Error too_many_steps();

@@ -16,7 +16,7 @@ namespace {
 using unicode::CodeSet;
 
 constexpr int deepest_group = 200;
-constexpr std::uint32_t most_repeats = 100'000;
+constexpr std::uint32_t max_repeats = 100'000;
 
 struct Options {
   bool ignore_case = false;
@@ -408,7 +408,7 @@ class Parser {
     std::optional<std::uint32_t> count;
     while (pattern_.peek() >= '0' && pattern_.peek() <= '9') {
       count = count.value_or(0) * 10 + (pattern_.take() - '0');
-      if (*count > most_repeats) {
+      if (*count > max_repeats) {
         return pattern_.malformed("repeats more than 100000 times",
                                   "write a smaller number, or none for no limit");
       }

@@ -18,7 +18,7 @@ constexpr std::size_t steps = 16'000'000;
 constexpr std::size_t steps_per_byte = 128;
 
 // More than a class can hold that is no attack: each character that a pattern names is a set.
-constexpr std::size_t most_sets = 2'000;
+constexpr std::size_t max_sets = 2'000;
 
 }  // namespace
 
@@ -38,7 +38,7 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where, E
   regex::SetList sets;
   MOTLEY_TRY(regex::Program code, regex::compile_program(tree, sets, where));
   const std::optional<regex::States> states = regex::states_of(tree, sets);
-  if (sets.sets().size() > most_sets) {
+  if (sets.sets().size() > max_sets) {
     return Error(ErrorCode::unsupported, "the regular expression has too many different characters",
                  std::string(where), "write ranges or properties instead");
   }

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/marked_text.h"
+#include "text/chat/marked_text.h"
 
 // The regular expressions of tokenizer files, read and matched as Oniguruma (Ruby syntax, UTF-8)
 // does it, which is what their makers ran.

@@ -6,7 +6,7 @@
 namespace motley::text::regex {
 namespace {
 
-constexpr std::size_t most_states = 4'000;
+constexpr std::size_t max_states = 4'000;
 
 // Builds the states of a tree from its end to its begin.
 class StateBuilder {
@@ -16,7 +16,7 @@ class StateBuilder {
   // The state that a node begins with if `next` comes after it; nothing if it asks for more than
   // states can do.
   std::optional<std::uint32_t> build(const Node& node, std::uint32_t next) {
-    if (states_.size() > most_states) return std::nullopt;
+    if (states_.size() > max_states) return std::nullopt;
     switch (node.kind) {
       case NodeKind::set:
         return add({.kind = StateKind::set, .set = sets_.number(node.set), .next = {next}});
@@ -75,7 +75,7 @@ class StateBuilder {
   std::optional<std::uint32_t> build_repeat(const Node& node, std::uint32_t next) {
     const Node& child = node.children.front();
     const bool endless = node.max == unlimited;
-    if (std::max(node.min, endless ? 0 : node.max) > most_states) return std::nullopt;
+    if (std::max(node.min, endless ? 0 : node.max) > max_states) return std::nullopt;
     // What an empty iteration does to an endless repeat is the backtracker's.
     if (endless && width(child).min == 0) return std::nullopt;
     std::uint32_t first = next;
@@ -116,7 +116,7 @@ class StateBuilder {
     const Node& set = child.children.front();
     const std::uint32_t end = add_peek(set.set, true, true, next);
     if (child.max == unlimited) return build_repeat(child, end);
-    if (child.max > most_states) return std::nullopt;
+    if (child.max > max_states) return std::nullopt;
     std::optional<std::uint32_t> first = next;
     for (std::uint32_t i = child.max; i > 0; --i) {
       first = build(set, *first);

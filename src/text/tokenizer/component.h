@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 // The parts of a tokenizer.json: objects with a "type" and its fields.

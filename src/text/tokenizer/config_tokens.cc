@@ -26,8 +26,7 @@ const std::string* content_of(const json::Value& token) {
 // One entry as tokenizer.json writes it; flags that it lacks are off, as in transformers.
 Result<json::Value> entry(std::int64_t id, const json::Value& token, std::string_view where) {
   MOTLEY_TRY(const json::Object* const object, token.as_object(where));
-  json::Object written;
-  written.add("id", id);
+  json::Object written{{"id", id}};
   const json::Value* const content = object->find("content");
   if (content == nullptr)
     return Error(ErrorCode::bad_file, "a token without content", std::string(where),

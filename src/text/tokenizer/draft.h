@@ -12,8 +12,9 @@ namespace motley::text {
 // A text on its way from its writers to the model: valid UTF-8 that normalizers rewrite.
 struct Draft {
   std::string text;
-  // One entry a byte: whether it comes from said text, in whole or in part. Empty if nothing does.
-  std::vector<std::uint8_t> said;
+  // One entry a byte: whether it comes from untrusted text, in whole or in part. Empty if nothing
+  // does.
+  std::vector<std::uint8_t> untrusted;
   // Whether the text still begins with what its writers began with.
   bool opens = true;
 };

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "text/tokenizer.h"
-#include "text/tokenizer/added_tokens.h"
-#include "text/tokenizer/bpe.h"
-#include "text/tokenizer/decoder.h"
-#include "text/tokenizer/normalizer.h"
-#include "text/tokenizer/post_processor.h"
-#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/steps/added_tokens.h"
+#include "text/tokenizer/steps/bpe.h"
+#include "text/tokenizer/steps/decoder.h"
+#include "text/tokenizer/steps/normalizer.h"
+#include "text/tokenizer/steps/post_processor.h"
+#include "text/tokenizer/steps/pre_tokenizer.h"
 
 namespace motley::text {
 
@@ -26,14 +26,14 @@ struct EncodeWorkspace {
   std::vector<AddedTokens::Stretch> normalized;
 };
 
-// Workspaces that nobody uses at the moment: as many as there were calls at once, up to a limit.
+// Workspaces that no call uses at the moment: as many as there were calls at once, up to a limit.
 class WorkspacePool {
  public:
   std::unique_ptr<EncodeWorkspace> take();
   void give_back(std::unique_ptr<EncodeWorkspace> workspace);
 
  private:
-  static constexpr std::size_t most_kept = 64;
+  static constexpr std::size_t max_kept = 64;
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<EncodeWorkspace>> idle_;
@@ -51,6 +51,7 @@ struct TokenizerParts {
   std::vector<bool> special;
   // Whether the model knows a special token, so that it might build one.
   bool model_has_special = false;
+  bool words_are_tokens = false;  // every word has one at least, and no byte is left out
   mutable WorkspacePool workspaces;
 
   const AddedToken* added_token(std::int32_t id) const;

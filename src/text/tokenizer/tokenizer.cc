@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/cat.h"
-#include "base/files.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/system/files.h"
 #include "text/json_file.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer/config_tokens.h"
@@ -49,7 +49,7 @@ std::unique_ptr<EncodeWorkspace> WorkspacePool::take() {
 
 void WorkspacePool::give_back(std::unique_ptr<EncodeWorkspace> workspace) {
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < most_kept) idle_.push_back(std::move(workspace));
+  if (idle_.size() < max_kept) idle_.push_back(std::move(workspace));
 }
 
 const AddedToken* TokenizerParts::added_token(std::int32_t id) const {
@@ -108,6 +108,7 @@ Result<Tokenizer> Tokenizer::read(const json::Object& file, const json::Value* a
         ErrorCode::bad_file,
         cat("adds the token ", parts->post_processor.largest_id(), ", and there are ", end),
         place("post_processor"), "add the token to added_tokens");
+  parts->words_are_tokens = parts->pre_tokenizer.keeps_all() && parts->model.knows_all_bytes();
   parts->added_by_id.assign(static_cast<std::size_t>(end), -1);
   parts->special.assign(static_cast<std::size_t>(end), false);
   for (std::size_t i = 0; i < parts->added.tokens().size(); ++i) {
@@ -130,7 +131,7 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   if (kind == PathKind::missing)
     return Error(ErrorCode::bad_file, "has no tokenizer.json", folder.string(),
                  "copy it from where the model came from, or save the tokenizer as a fast one");
-  MOTLEY_TRY(const MappedFile mapped, MappedFile::open(path));
+  MOTLEY_TRY(const MappedFile mapped, MappedFile::open(path, FileAccess::copied));
   const std::string where = printable(path.string());
   MOTLEY_TRY(const json::Value value, json::parse(mapped.text(), where));
   MOTLEY_TRY(const json::Object* file, value.as_object(where));

@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/temporary_folder.h"
+#include "base/system/temporary_folder.h"
 
 namespace motley::text {
 namespace {
@@ -58,8 +59,8 @@ std::vector<std::string> tokens(const File& file, std::string_view text) {
   return tokens(*tokenizer, {.text = std::string(text)});
 }
 
-// The same where somebody said all of it.
-std::vector<std::string> said_tokens(const File& file, std::string_view text) {
+// The same for text that is untrusted as a whole.
+std::vector<std::string> untrusted_tokens(const File& file, std::string_view text) {
   const auto tokenizer = file.parse();
   if (!tokenizer.ok()) return {tokenizer.error().message()};
   MarkedText marked;
@@ -130,6 +131,31 @@ TEST(Tokenizer, ReadsBrokenUtf8AsReplacementCharacters) {
       "a",
       true);
   EXPECT_THAT(tokens(file.parse().value(), marked), ElementsAre("a", "\uFFFD", "a"));
+}
+
+TEST(Tokenizer, EndsWhereThereAreTooManyTokens) {
+  const Tokenizer tokenizer = File().parse().value();
+  const EncodeOptions few{.bounds = {.max_tokens = 2}};
+  EXPECT_THAT(tokenizer.encode("abcab", few).value(), ElementsAre(4, 3));
+  const auto many = tokenizer.encode("abcabc" + std::string(100'000, 'b'), few);
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().code(), ErrorCode::too_long);
+  EXPECT_EQ(many.error().what(), "more than 2 tokens");
+}
+
+TEST(Tokenizer, EndsSoonOnceItIsCancelled) {
+  std::atomic<bool> cancelled = true;
+  // One long word, and many short ones.
+  for (const char* const pre_tokenizer : {"null", R"({"type":"WhitespaceSplit"})"}) {
+    const Tokenizer tokenizer = File{.pre_tokenizer = pre_tokenizer}.parse().value();
+    std::string text;
+    for (int i = 0; i < 20'000; ++i) text += "ab ";
+    const auto ended = tokenizer.encode(text, {.bounds = {.cancelled = &cancelled}});
+    ASSERT_FALSE(ended.ok()) << pre_tokenizer;
+    EXPECT_EQ(ended.error().code(), ErrorCode::cancelled);
+  }
+  cancelled = false;
+  EXPECT_TRUE(File().parse().value().encode("ab", {.bounds = {.cancelled = &cancelled}}).ok());
 }
 
 TEST(Tokenizer, FindsTheLongestAddedToken) {
@@ -207,45 +233,46 @@ TEST(Tokenizer, DecodesWithoutADecoderAsWordsWithSpaces) {
   EXPECT_EQ(tokenizer.decode({}, false), "");
 }
 
-// Said text, token by token of what the model and the file could make special of it.
+// Untrusted text, token by token of what the model and the file could make special of it.
 
 TEST(SaidText, SpecialTokensAreTextAndOthersStay) {
   const File file{
       .added = cat("[", added_token(5, "<ab>", "special"), ",", added_token(6, "<a"), "]"),
       .model = R"("vocab":{"a":0,"b":1,"<":2,">":3,"x":4},"merges":[])"};
   EXPECT_THAT(tokens(file, "<ab>"), ElementsAre("<ab>"));
-  EXPECT_THAT(said_tokens(file, "x<ab>"), ElementsAre("x", "<a", "b", ">"));
+  EXPECT_THAT(untrusted_tokens(file, "x<ab>"), ElementsAre("x", "<a", "b", ">"));
   MarkedText half;
   half.append("<a", false);
   half.append("b><ab>", true);
   half.append("<ab>", false);
   EXPECT_THAT(tokens(file.parse().value(), half),
               ElementsAre("<a", "b", ">", "<a", "b", ">", "<ab>"));
-  EXPECT_THAT(tokens(file.parse().value(), half, {.special_in_said = true}),
+  EXPECT_THAT(tokens(file.parse().value(), half, {.special_in_untrusted = true}),
               ElementsAre("<ab>", "<ab>", "<ab>"));
 }
 
 TEST(SaidText, ModelsDoNotBuildSpecialTokensOfIt) {
   const std::string added = cat("[", added_token(3, "ab", "special"), "]");
   const std::string model = R"("vocab":{"a":0,"b":1,"bab":2,"ab":3},"merges":["a b","b ab"])";
-  EXPECT_THAT(said_tokens(File{.added = added, .model = model}, "ab"), ElementsAre("a", "b"));
-  EXPECT_THAT(said_tokens(File{.added = added, .model = R"("ignore_merges":true,)" + model}, "ab"),
-              ElementsAre("a", "b"));
+  EXPECT_THAT(untrusted_tokens(File{.added = added, .model = model}, "ab"), ElementsAre("a", "b"));
+  EXPECT_THAT(
+      untrusted_tokens(File{.added = added, .model = R"("ignore_merges":true,)" + model}, "ab"),
+      ElementsAre("a", "b"));
   // On the way to another token it is no harm.
-  EXPECT_THAT(said_tokens(File{.added = added, .model = model}, "bab"), ElementsAre("bab"));
+  EXPECT_THAT(untrusted_tokens(File{.added = added, .model = model}, "bab"), ElementsAre("bab"));
 }
 
 TEST(SaidText, UnknownCharactersAndBytesAreNotSpecialTokens) {
   const File unknown{.added = cat("[", added_token(1, "<unk>", "special"), "]"),
                      .model = R"("unk_token":"<unk>","vocab":{"a":0,"<unk>":1},"merges":[])"};
   EXPECT_THAT(tokens(unknown, "axa"), ElementsAre("a", "<unk>", "a"));
-  EXPECT_THAT(said_tokens(unknown, "axa"), ElementsAre("a", "a"));
+  EXPECT_THAT(untrusted_tokens(unknown, "axa"), ElementsAre("a", "a"));
   const File bytes{
       .added = cat("[", added_token(2, "<0x78>", "special"), "]"),
       .model =
           R"("byte_fallback":true,"unk_token":"?","vocab":{"a":0,"?":1,"<0x78>":2},"merges":[])"};
   EXPECT_THAT(tokens(bytes, "ax"), ElementsAre("a", "<0x78>"));
-  EXPECT_THAT(said_tokens(bytes, "ax"), ElementsAre("a", "?"));
+  EXPECT_THAT(untrusted_tokens(bytes, "ax"), ElementsAre("a", "?"));
 }
 
 TEST(SaidText, MarksFollowBytesThroughNormalizers) {
@@ -253,13 +280,13 @@ TEST(SaidText, MarksFollowBytesThroughNormalizers) {
   const std::string model = R"("vocab":{"a":0,"b":1},"merges":[])";
   const File lower{.added = added, .normalizer = R"({"type":"Lowercase"})", .model = model};
   EXPECT_THAT(tokens(lower, "aB"), ElementsAre("AB"));
-  EXPECT_THAT(said_tokens(lower, "aB"), ElementsAre("a", "b"));
+  EXPECT_THAT(untrusted_tokens(lower, "aB"), ElementsAre("a", "b"));
   const File removed{.added = added,
                      .normalizer = R"({"type":"Sequence","normalizers":[{"type":"Lowercase"},
         {"type":"Replace","pattern":{"String":"-"},"content":""},
         {"type":"Replace","pattern":{"String":"x"},"content":"ab"}]})",
                      .model = model};
-  EXPECT_THAT(said_tokens(removed, "a--bx"), ElementsAre("a", "b", "a", "b"));
+  EXPECT_THAT(untrusted_tokens(removed, "a--bx"), ElementsAre("a", "b", "a", "b"));
   MarkedText text;
   text.append("--", true);
   text.append("ab", false);
@@ -268,8 +295,8 @@ TEST(SaidText, MarksFollowBytesThroughNormalizers) {
   EXPECT_THAT(tokens(removed.parse().value(), text), ElementsAre("AB", "a", "b", "AB"));
 }
 
-TEST(SaidText, CharactersThatComposeAreSaidIfAPartIs) {
-  // U+226E is "<" with a stroke through it, which somebody says.
+TEST(SaidText, CharactersThatComposeAreUntrustedIfAPartIs) {
+  // U+226E is "<" with a stroke through it, in untrusted text.
   const File file{.added = cat("[", added_token(2, "\u226E", "special normalized"), "]"),
                   .normalizer = R"({"type":"NFC"})",
                   .model = R"("vocab":{"a":0,"b":1},"merges":[])"};

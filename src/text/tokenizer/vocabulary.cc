@@ -17,9 +17,9 @@ Result<Vocabulary> Vocabulary::parse(const json::Value& section, std::string_vie
   for (const json::Member& member : object->members()) {
     const std::string& token = member.key;
     MOTLEY_TRY(const std::int64_t id, member.value.as_integer(cat(where, ", ", quote(token))));
-    if (id < 0 || id >= most_token_ids)
+    if (id < 0 || id >= max_token_ids)
       return Error(ErrorCode::bad_file, cat("the token ", quote(token), " has the id ", id),
-                   std::string(where), cat("ids are 0 to ", most_token_ids - 1));
+                   std::string(where), cat("ids are 0 to ", max_token_ids - 1));
     const auto at = static_cast<std::size_t>(id);
     if (at >= vocabulary.by_id_.size()) vocabulary.by_id_.resize(at + 1);
     Place& place = vocabulary.by_id_[at];

@@ -6,13 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 
 namespace motley::text {
 
 // Ids are below this, so that tables by id stay small however damaged a file is.
-inline constexpr std::int64_t most_token_ids = 1 << 22;
+inline constexpr std::int64_t max_token_ids = 1 << 22;
 
 // The tokens of a model, without those that were added to it.
 class Vocabulary {

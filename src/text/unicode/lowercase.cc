@@ -1,55 +1,42 @@
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
-#include "text/unicode/point_map.h"
+#include "text/unicode/case_map.h"
 #include "text/unicode/tables.h"
 #include "text/unicode/unicode.h"
 
 namespace motley::text::unicode {
-namespace {
-
-struct LowerCase {
-  // What characters become, as UTF-8; the first is that of those which stay.
-  std::vector<std::string> texts;
-  PointMap<std::uint16_t> indices;
-};
-
-LowerCase read_lowercase() {
-  LowerCase lower;
-  lower.texts.emplace_back();
+CaseMap::CaseMap(std::string_view numbers) {
   std::vector<std::uint16_t> indices(code_points);
-  tables::TableReader table(tables::lowercase);
+  tables::TableReader table(numbers);
   std::uint32_t point = 0;
   for (std::uint32_t left = table.number(); left > 0; --left) {
     point += table.number();
     std::string text;
     for (std::uint32_t length = table.number(); length > 0; --length)
       utf8::append(text, point + static_cast<std::uint32_t>(table.signed_number()));
-    indices[point] = static_cast<std::uint16_t>(lower.texts.size());
-    lower.texts.push_back(std::move(text));
+    texts_.push_back(std::move(text));
+    indices[point] = static_cast<std::uint16_t>(texts_.size());
   }
-  lower.indices = PointMap<std::uint16_t>(indices);
-  return lower;
+  indices_ = PointMap<std::uint16_t>(indices);
 }
 
-}  // namespace
-
 std::string lowercase(std::string_view text) {
-  static const LowerCase lower = read_lowercase();
+  static const CaseMap lower(tables::lowercase);
   std::string written;
   written.reserve(text.size());
   while (!text.empty()) {
-    const auto first = static_cast<unsigned char>(text[0]);
-    if (first < 0x80) {
-      const bool upper = first >= 'A' && first <= 'Z';
-      written += static_cast<char>(upper ? first + ('a' - 'A') : first);
+    if (static_cast<unsigned char>(text[0]) < 0x80) {
+      written += ascii::lower(text[0]);
       text.remove_prefix(1);
       continue;
     }
     const utf8::Decoded character = utf8::decode(text);
-    const std::uint16_t index = lower.indices[character.code_point];
-    written += index == 0 ? text.substr(0, character.length) : lower.texts[index];
+    const std::string* const mapped = lower.find(character.code_point);
+    written += mapped == nullptr ? text.substr(0, character.length) : *mapped;
     text.remove_prefix(character.length);
   }
   return written;

@@ -44,10 +44,9 @@ std::uint64_t pair_key(char32_t first, char32_t second) {
   return std::uint64_t{first} << 32 | second;
 }
 
-std::unordered_map<char32_t, std::u32string> read_decompositions(
-    std::span<const std::uint8_t> bytes) {
+std::unordered_map<char32_t, std::u32string> read_decompositions(std::string_view numbers) {
   std::unordered_map<char32_t, std::u32string> decompositions;
-  tables::TableReader table(bytes);
+  tables::TableReader table(numbers);
   char32_t point = 0;
   for (std::uint32_t left = table.number(); left > 0; --left) {
     point += table.number();

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "text/unicode/tables.h"
 
 namespace motley::text::unicode {
@@ -14,7 +15,7 @@ std::string plain(std::string_view name) {
   std::string written;
   for (const char c : name) {
     if (c == ' ' || c == '-' || c == '_') continue;
-    written += static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
+    written += ascii::lower(c);
   }
   return written;
 }

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-// The tables that tools/make_unicode_tables.py writes. All but the names are bytes to be read with
-// TableReader.
+// The tables that tools/make_unicode_tables.py writes. All but the names are numbers to be
+// read with TableReader.
 namespace motley::text::unicode::tables {
 
 // Bits of a character's flags.
@@ -15,10 +15,10 @@ inline constexpr std::uint8_t word_flag = 4;
 inline constexpr std::uint8_t mark_flag = 8;
 inline constexpr std::uint8_t white_space_flag = 16;
 
-// The distinct records: category, flags.
-extern const std::span<const std::uint8_t> character_records;
+// Number of distinct records; for each its category and flags.
+extern const std::string_view character_records;
 // Runs of characters from U+0000 on: length, index of a record.
-extern const std::span<const std::uint8_t> character_runs;
+extern const std::string_view character_runs;
 
 // Sorted by name, which is in lower case and without blanks, hyphens and underscores.
 struct PropertyName {
@@ -28,41 +28,41 @@ struct PropertyName {
 extern const std::span<const PropertyName> property_names;
 // Sets of characters, one after the other: number of ranges; for each the distance from the end of
 // the one before, and its length less one.
-extern const std::span<const std::uint8_t> property_sets;
+extern const std::string_view property_sets;
 
 // Number of classes of characters that fold together; for each its size, the folded character
 // (signed, from that of the class before) and the others (signed, from the folded one).
 // Then number of foldings to several characters; for each these, and the characters that fold to
 // them, both as a number and as many characters.
-extern const std::span<const std::uint8_t> foldings;
+extern const std::string_view foldings;
 
-// Number of characters that have a lower case; for each the distance from the one before, the
-// number of characters it becomes, and these (signed, from itself).
-extern const std::span<const std::uint8_t> lowercase;
+// To be read with CaseMap.
+extern const std::string_view lowercase;
 
 // Number of classes; for each its number, and a set as in property_sets.
-extern const std::span<const std::uint8_t> combining_classes;
+extern const std::string_view combining_classes;
 
 // Number of characters; for each the distance from the one before, and the full decomposition as a
 // number and as many characters. Without Hangul; the compatible ones only where they differ.
-extern const std::span<const std::uint8_t> canonical_decompositions;
-extern const std::span<const std::uint8_t> compatible_decompositions;
+extern const std::string_view canonical_decompositions;
+extern const std::string_view compatible_decompositions;
 
 // Number of pairs; for each the first character's distance from that of the pair before, the
 // second character, and what they compose to. Without Hangul.
-extern const std::span<const std::uint8_t> compositions;
+extern const std::string_view compositions;
 
-// Reads numbers of seven bits a byte, the low ones first; the last byte is below 0x80.
+// Reads numbers of five bits a character, the low ones first; the sixth bit says that more follow.
 class TableReader {
  public:
-  explicit TableReader(std::span<const std::uint8_t> bytes) : at_(bytes.data()) {}
+  explicit TableReader(std::string_view text) : at_(text.data()) {}
 
   std::uint32_t number() {
     std::uint32_t value = 0;
-    for (int shift = 0;; shift += 7) {
-      const std::uint8_t byte = *at_++;
-      value |= static_cast<std::uint32_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
+    for (int shift = 0;; shift += 5) {
+      while (*at_ == '\n') ++at_;
+      const auto digit = static_cast<std::uint32_t>(*at_++ - '0');
+      value |= (digit & 31) << shift;
+      if (digit < 32) return value;
     }
   }
 
@@ -74,7 +74,7 @@ class TableReader {
   }
 
  private:
-  const std::uint8_t* at_;
+  const char* at_;
 };
 
 }  // namespace motley::text::unicode::tables

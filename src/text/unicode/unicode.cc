@@ -24,9 +24,8 @@ struct Characters {
 
 Characters read_characters() {
   Characters characters;
-  const std::size_t record_bytes = tables::character_records.size();
   tables::TableReader records(tables::character_records);
-  for (std::size_t i = 0; i < record_bytes / 2; ++i) {
+  for (std::uint32_t left = records.number(); left > 0; --left) {
     const auto category = static_cast<Category>(records.number());
     characters.records.push_back(
         {.category = category, .flags = static_cast<std::uint8_t>(records.number())});

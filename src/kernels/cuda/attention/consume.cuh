@@ -37,8 +37,8 @@ __device__ inline void add_values(float (&sums)[S::own_values / 2],
   mma_fence();
 #pragma unroll
   for (int k = 0; k < count; ++k)
-    MmaTransposed<S::own_values>::template rs<swizzle_128>(sums, weights[k], v + k * (2048 >> 4),
-                                                           accumulate || k > 0);
+    Mma<S::own_values>::template rs<swizzle_128, 1>(sums, weights[k], v + k * (2048 >> 4),
+                                                    accumulate || k > 0);
 }
 
 template <class S>
@@ -53,7 +53,7 @@ template <class S>
 __device__ inline void join_rows(Sums<S>& sums, const Seen (&unit)[2], Join (&factors)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r)
-    factors[r] = join(sums.seen[r], {unit[r].most, over_quad(unit[r].total)});
+    factors[r] = join(sums.seen[r], {unit[r].largest, over_quad(unit[r].total)});
 }
 template <class S>
 __device__ inline void fold(Sums<S>& sums, const Join (&factors)[2]) {
@@ -103,7 +103,7 @@ __device__ inline void export_unit(const TileParams& p, const Sums<S>& sums, con
           make_float2(sums.own[4 * i + 2 * r], sums.own[4 * i + 2 * r + 1]);
     if (column == 0)
       *reinterpret_cast<float2*>(to + p.partial_rows * S::value_width + 2 * row) =
-          make_float2(unit[r].most, total);
+          make_float2(unit[r].largest, total);
   }
 }
 
@@ -148,8 +148,8 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
       const std::uint32_t words[4] = {
           pack(value(i, 0), value(i, 1)), pack(value(i + 1, 0), value(i + 1, 1)),
           pack(value(i + 2, 0), value(i + 2, 1)), pack(value(i + 3, 0), value(i + 3, 1))};
-      const uint4 eight = gather_columns(words);
-      if (rows.row[r] >= 0) *reinterpret_cast<uint4*>(out + 8 * i) = eight;
+      const uint4 vec8 = gather_columns(words);
+      if (rows.row[r] >= 0) *reinterpret_cast<uint4*>(out + 8 * i) = vec8;
     }
   }
 }

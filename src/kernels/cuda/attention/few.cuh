@@ -1,6 +1,6 @@
-// Few packed rows: positions on the tensor core's side of 64, rows on the other, 8 to 32 wide. Four
-// blocks at a time, so that a softmax waits once for all of them. Every sum has the order that
-// consume.cuh gives it where it keeps units apart.
+// Few packed rows: positions on the tensor core's side of 64, rows on the other, 8 to 32 wide. Up
+// to four blocks at a time, so that a softmax waits once for all of them. Every sum has the order
+// that consume.cuh gives it where it keeps units apart.
 #pragma once
 
 #include "kernels/cuda/attention/join.cuh"
@@ -20,7 +20,7 @@ struct FewShared {
     return weights(S::blocks_together) + ((block * 4 + warp) * 8 + place) * S::rows * 4;
   }
   // [block][warp][rows]: the largest score.
-  __device__ std::uint32_t most(int block, int warp) const {
+  __device__ std::uint32_t largest(int block, int warp) const {
     return sums(S::blocks_together, 0, 0) + (block * 4 + warp) * S::rows * 4;
   }
 };
@@ -134,13 +134,14 @@ struct AttendFew {
 #pragma unroll
       for (int c = 0; c < columns; c += 2) {
         const int i = 2 * c;
-        float2 most = make_float2(fmaxf(s[b][i], s[b][i + 2]), fmaxf(s[b][i + 1], s[b][i + 3]));
+        float2 largest = make_float2(fmaxf(s[b][i], s[b][i + 2]), fmaxf(s[b][i + 1], s[b][i + 3]));
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) {
-          most.x = fmaxf(most.x, __shfl_xor_sync(0xFFFFFFFF, most.x, d));
-          most.y = fmaxf(most.y, __shfl_xor_sync(0xFFFFFFFF, most.y, d));
+          largest.x = fmaxf(largest.x, __shfl_xor_sync(0xFFFFFFFF, largest.x, d));
+          largest.y = fmaxf(largest.y, __shfl_xor_sync(0xFFFFFFFF, largest.y, d));
         }
-        if (place == 0) store_shared_2(shared.most(b, warp) + row_of(c) * 4, most.x, most.y);
+        if (place == 0)
+          store_shared_8(shared.largest(b, warp) + row_of(c) * 4, largest.x, largest.y);
       }
     }
     consumers_meet<S>();
@@ -148,28 +149,28 @@ struct AttendFew {
     for (int b = 0; b < blocks; ++b) {
 #pragma unroll
       for (int c = 0; c < columns; c += 2) {
-        float2 most = load_shared_2(shared.most(b, 0) + row_of(c) * 4);
+        float2 largest = load_shared_8(shared.largest(b, 0) + row_of(c) * 4);
 #pragma unroll
         for (int w = 1; w < 4; ++w) {
-          const float2 other = load_shared_2(shared.most(b, w) + row_of(c) * 4);
-          most = make_float2(fmaxf(most.x, other.x), fmaxf(most.y, other.y));
+          const float2 other = load_shared_8(shared.largest(b, w) + row_of(c) * 4);
+          largest = make_float2(fmaxf(largest.x, other.x), fmaxf(largest.y, other.y));
         }
         const int i = 2 * c;
         const float2 sum =
-            make_float2(weigh(s[b], b, c, i, most.x), weigh(s[b], b, c + 1, i + 1, most.y));
-        store_shared_2(shared.sums(b, warp, place) + row_of(c) * 4, sum.x, sum.y);
+            make_float2(weigh(s[b], b, c, i, largest.x), weigh(s[b], b, c + 1, i + 1, largest.y));
+        store_shared_8(shared.sums(b, warp, place) + row_of(c) * 4, sum.x, sum.y);
       }
     }
     // Two columns of eight rows at a time, [block][eight].
-    constexpr int eights = S::rows / 8;
+    constexpr int vec8s = S::rows / 8;
 #pragma unroll
-    for (int u = 0; u < blocks * eights; u += 2) {
+    for (int u = 0; u < blocks * vec8s; u += 2) {
       const int lane = static_cast<int>(threadIdx.x) % 32;
       const int own = u + lane / 16;
-      const std::uint32_t to = shared.weights(own / eights) +
-                               swizzled(own % eights * 8 + lane % 8, 2 * warp + lane / 8 % 2, 128);
+      const std::uint32_t to = shared.weights(own / vec8s) +
+                               swizzled(own % vec8s * 8 + lane % 8, 2 * warp + lane / 8 % 2, 128);
       const auto two = [&](int which, int row) {
-        const float* const from = s[which / eights] + 4 * (which % eights) + 2 * row;
+        const float* const from = s[which / vec8s] + 4 * (which % vec8s) + 2 * row;
         return pack(from[0], from[1]);
       };
       store_matrix_x4_trans(to, {two(u, 0), two(u, 1), two(u + 1, 0), two(u + 1, 1)});
@@ -180,10 +181,10 @@ struct AttendFew {
 
   // Of column c: accumulators i and i + 2; the sum of their weights.
   __device__ float weigh(float (&s)[S::rows / 2], int b, int c, int i, float raw) {
-    const float most = fmaxf(seen[c].most, __fmul_rn(raw, p.scale));
-    const float least = most == -INFINITY ? 0.0F : most;
-    factor[b][c] = power_of_two(seen[c].most - least);
-    seen[c].most = most;
+    const float largest = fmaxf(seen[c].largest, __fmul_rn(raw, p.scale));
+    const float least = largest == -INFINITY ? 0.0F : largest;
+    factor[b][c] = power_of_two(seen[c].largest - least);
+    seen[c].largest = largest;
     s[i] = power_of_two(__fmaf_rn(s[i], p.scale, -least));
     s[i + 2] = power_of_two(__fmaf_rn(s[i + 2], p.scale, -least));
     return __fadd_rn(s[i], s[i + 2]);
@@ -197,7 +198,7 @@ struct AttendFew {
       for (int c = 0; c < columns; c += 2) {
         float2 w[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) w[i] = load_shared_2(shared.sums(b, i, place) + row_of(c) * 4);
+        for (int i = 0; i < 4; ++i) w[i] = load_shared_8(shared.sums(b, i, place) + row_of(c) * 4);
         const float x = __fadd_rn(__fadd_rn(w[0].x, w[1].x), __fadd_rn(w[2].x, w[3].x));
         const float y = __fadd_rn(__fadd_rn(w[0].y, w[1].y), __fadd_rn(w[2].y, w[3].y));
         seen[c].total =
@@ -226,9 +227,9 @@ struct AttendFew {
       for (int h = 0; h < halves; ++h) {
 #pragma unroll
         for (int k = 0; k < 4; ++k)
-          MmaFirstTransposed<S::rows>::template ss<swizzle_128>(
-              own[h], v + h * (S::panel_bytes >> 4) + k * (2048 >> 4), w + 2 * k,
-              accumulate || k > 0);
+          Mma<S::rows>::template ss<swizzle_128, 1>(own[h],
+                                                    v + h * (S::panel_bytes >> 4) + k * (2048 >> 4),
+                                                    w + 2 * k, accumulate || k > 0);
       }
       mma_commit();
       mma_wait<0>();
@@ -267,7 +268,7 @@ struct AttendFew {
       if (cut) {
         if (packed_of(c) < item.rows) export_column(to, c, total);
       } else {
-        const Join factors = join(all_seen[c], {seen[c].most, total});
+        const Join factors = join(all_seen[c], {seen[c].largest, total});
 #pragma unroll
         for (int h = 0; h < halves; ++h) {
 #pragma unroll
@@ -299,7 +300,7 @@ struct AttendFew {
     }
     if (warp == 0 && place == 0)
       *reinterpret_cast<float2*>(to + p.partial_rows * S::value_width + 2 * row) =
-          make_float2(seen[c].most, total);
+          make_float2(seen[c].largest, total);
   }
 
   __device__ void run() {

@@ -1,7 +1,5 @@
-// The instances of the tensor cores' attention kernel, one file for each pair of widths.
+// The instances of the tensor cores' attention kernels, one file for each pair of widths.
 #pragma once
-
-#include <array>
 
 namespace motley::kernels::cuda::tiles {
 
@@ -11,21 +9,35 @@ struct Instance {
   void (*kernel)(TileParams) = nullptr;
   int threads = 0;
   int shared_bytes = 0;
-  int rows = 0;       // packed rows of a tile
-  int most_rows = 0;  // packed rows of a sequence that it serves
-  int blocks_per_sm = 1;
+  int rows = 0;           // packed rows of a tile
+  int blocks_per_sm = 1;  // side by side
+  bool waits = false;     // blocks of a grid wait for each other
 };
 
-// For sequences of few packed rows, by rising bounds (some are missing, at the end), and of many;
-// where these have another order of sums than few, once more in theirs.
-struct Instances {
-  std::array<Instance, 3> few;
-  Instance many, many_in_units;
-};
+// Of sequences of at most `rows` packed rows.
+template <int key_width, int value_width, int rows>
+Instance few_instance();
+// Of sequences of any number of rows; in the order of sums of few rows where `in_units` says so.
+template <int key_width, int value_width, bool in_units>
+Instance many_instance();
 
-Instances widths_64();
-Instances widths_128();
-Instances widths_192_128();
-Instances latent_576_512();
+// Those that are compiled; others do not link.
+extern template Instance few_instance<64, 64, 8>();
+extern template Instance few_instance<64, 64, 16>();
+extern template Instance few_instance<64, 64, 32>();
+extern template Instance many_instance<64, 64, false>();
+extern template Instance many_instance<64, 64, true>();
+extern template Instance few_instance<128, 128, 8>();
+extern template Instance few_instance<128, 128, 16>();
+extern template Instance few_instance<128, 128, 32>();
+extern template Instance many_instance<128, 128, false>();
+extern template Instance many_instance<128, 128, true>();
+extern template Instance few_instance<192, 128, 8>();
+extern template Instance few_instance<192, 128, 16>();
+extern template Instance few_instance<192, 128, 32>();
+extern template Instance many_instance<192, 128, false>();
+extern template Instance many_instance<192, 128, true>();
+extern template Instance few_instance<576, 512, 16>();
+extern template Instance many_instance<576, 512, false>();
 
 }  // namespace motley::kernels::cuda::tiles

@@ -4,15 +4,15 @@
 #include "kernels/cuda/attention/consume.cuh"
 #include "kernels/cuda/attention/few.cuh"
 #include "kernels/cuda/attention/instances.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
 template <class S, int query_buffers>
 struct Shared {
   Schedule schedule;
-  Item items[dealt_ahead];
-  alignas(8) std::uint64_t bars[Rings<S>::bar_count + 2 * query_buffers + 2 * dealt_ahead];
+  Item items[scheduled_ahead];
+  alignas(8) std::uint64_t bars[Rings<S>::bar_count + 2 * query_buffers + 2 * scheduled_ahead];
   int verdict;
 };
 
@@ -37,15 +37,15 @@ __device__ inline void start_barriers(std::uint32_t bars) {
     bar_init(bars + (Rings<S>::bar_count + i) * 8, 32);
     bar_init(bars + (Rings<S>::bar_count + S::query_buffers + i) * 8, warps);
   }
-  const std::uint32_t deal = bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8;
-  for (int i = 0; i < dealt_ahead; ++i) {
-    bar_init(deal + i * 8, 1);
-    bar_init(deal + (dealt_ahead + i) * 8, S::items_taken);
+  const std::uint32_t schedule_bars = bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8;
+  for (int i = 0; i < scheduled_ahead; ++i) {
+    bar_init(schedule_bars + i * 8, 1);
+    bar_init(schedule_bars + (scheduled_ahead + i) * 8, S::items_taken);
   }
 }
 
 template <class S>
-__device__ inline void consume(const TileParams& p, Deal deal, std::uint32_t data,
+__device__ inline void consume(const TileParams& p, TileScheduler scheduler, std::uint32_t data,
                                std::uint32_t bars, int* verdict) {
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   QueryRing<S> queries{data, bars + Rings<S>::bar_count * 8};
@@ -55,12 +55,12 @@ __device__ inline void consume(const TileParams& p, Deal deal, std::uint32_t dat
                 .warpgroup = warpgroup,
                 .verdict = verdict};
   if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);  // the other's turn
-  for (Item item; deal.take(item);) {
+  for (Item item; scheduler.take(item);) {
     c.queries = queries.block() + (S::latent ? 0 : warpgroup * S::key_panels * query_panel_bytes);
     if constexpr (S::query_warp) {
       bar_wait(queries.full(), queries.parity);
     } else {
-      consumers_meet<S>();  // nobody reads the queries before
+      consumers_meet<S>();  // no warp reads the queries before
       load_queries<S, 64, S::consumers>(p, item, queries.block(), static_cast<int>(threadIdx.x));
       copies_commit();
       copies_wait<0>();
@@ -92,15 +92,15 @@ __global__ void __launch_bounds__(S::threads, 1)
   make_schedule<S>(p, shared.schedule);  // ends with all threads in step
   wait_for_previous_grid();
 
-  const Deal items{shared.items, bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8};
+  const TileScheduler items{shared.items, bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8};
   if (warp < S::consumers / 32) {
     grow_registers<S::consumer_registers>();
     return consume<S>(p, items, data, bars, &shared.verdict);
   }
   shrink_registers<S::producer_registers>();
   const int role = warp - S::consumers / 32;
-  if (role == 3) return deal<S>(p, shared.schedule, items);
-  Deal own = items;
+  if (role == 3) return schedule_tiles<S>(p, shared.schedule, items);
+  TileScheduler own = items;
   Rings<S> ring(data + S::query_buffers * S::query_bytes, bars);
   fence_async_all();  // what earlier grids wrote is read by the copies' own way
   if (role == 0) {
@@ -134,7 +134,7 @@ __device__ inline void consume_few(const TileParams& p, const Schedule& schedule
     } else {
       copies_wait<0>();
       fence_async_shared();
-      consumers_meet<S>();  // all queries are there, and nobody reads those of the item before
+      consumers_meet<S>();  // all queries are there, and no warp reads those of the item before
     }
     if (next)
       load_queries<S, S::rows, S::consumers>(p, item, shared.queries(buffer ^ 1),
@@ -188,33 +188,26 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
 }
 
 template <class S>
-Instance instance_of(void (*kernel)(TileParams)) {
+Instance instance_of(void (*kernel)(TileParams), bool waits) {
   return {.kernel = kernel,
           .threads = S::threads,
           .shared_bytes = S::shared_bytes,
           .rows = S::rows,
-          .most_rows = S::most_rows,
-          .blocks_per_sm = S::blocks_per_sm};
+          .blocks_per_sm = S::blocks_per_sm,
+          .waits = waits};
 }
 
+// Of a latent, chunks of a tile meet where no block has two of them (AttendFew::finish).
 template <int key_width, int value_width, int rows>
-Instance few() {
+Instance few_instance() {
   using S = FewShape<key_width, value_width, rows>;
-  return instance_of<S>(attend_few<S>);
+  return instance_of<S>(attend_few<S>, S::latent);
 }
 
 template <int key_width, int value_width, bool in_units>
-Instance many() {
+Instance many_instance() {
   using S = Shape<key_width, value_width, in_units>;
-  return instance_of<S>(attend_tiles<S>);
-}
-
-template <int key_width, int value_width>
-Instances few_and_many() {
-  return {.few = {few<key_width, value_width, 8>(), few<key_width, value_width, 16>(),
-                  few<key_width, value_width, 32>()},
-          .many = many<key_width, value_width, false>(),
-          .many_in_units = many<key_width, value_width, true>()};
+  return instance_of<S>(attend_tiles<S>, false);
 }
 
 }  // namespace motley::kernels::cuda::tiles

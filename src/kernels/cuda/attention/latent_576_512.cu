@@ -2,8 +2,7 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances latent_576_512() {
-  return {.few = {few<576, 512, 16>()}, .many = many<576, 512, false>(), .many_in_units = {}};
-}
+template Instance few_instance<576, 512, 16>();
+template Instance many_instance<576, 512, false>();
 
 }  // namespace motley::kernels::cuda::tiles

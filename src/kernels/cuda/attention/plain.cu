@@ -1,8 +1,9 @@
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/find_sequence.cuh"
-#include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/warp.cuh"
 
 // The definition as it stands: a block a row and head, blocks of 64 positions under a running
 // softmax, float32 throughout.
@@ -29,29 +30,29 @@ __device__ std::int64_t place(const BlockTable& table, const Pages& pages, int s
 struct PlainShared {
   float query[max_head_width];
   float scores[block_positions];
-  float most;
+  float largest;
   float total;
   float factor;
 };
 
-// One warp: scores become e^(score - most), what stands is to be scaled by `factor`.
+// One warp: scores become e^(score - largest), what stands is to be scaled by `factor`.
 __device__ void soften(PlainShared& s, int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float most = s.most;
-  for (int j = lane; j < count; j += 32) most = fmaxf(most, s.scores[j]);
-  for (int d = 16; d > 0; d /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, d));
+  float largest = s.largest;
+  for (int j = lane; j < count; j += 32) largest = fmaxf(largest, s.scores[j]);
+  largest = warp_max(largest);
   float total = 0;
   for (int j = lane; j < count; j += 32) {
-    const float weight = expf(s.scores[j] - most);
+    const float weight = expf(s.scores[j] - largest);
     s.scores[j] = weight;
     total += weight;
   }
-  for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(0xFFFFFFFF, total, d);
+  total = warp_sum(total);
   __syncwarp();
   if (lane == 0) {
-    s.factor = expf(s.most - most);
+    s.factor = expf(s.largest - largest);
     s.total = s.total * s.factor + total;
-    s.most = most;
+    s.largest = largest;
   }
 }
 
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
     s.query[i] = read(p.q, p.q_type == DType::f32,
                       row * p.q_stride + static_cast<std::int64_t>(head) * p.q_head_stride + i);
   if (t == 0) {
-    s.most = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
+    s.largest = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
     s.total = p.sinks != nullptr ? 1.0F : 0.0F;
   }
   float sums[columns_each] = {};
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
         for (int i = lane; i < p.shared_width; i += 32)
           dot = fmaf(s.query[own + i], read(p.shared_k.data, kv_f32, shared + i), dot);
       }
-      for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(0xFFFFFFFF, dot, d);
+      dot = warp_sum(dot);
       if (lane == 0) s.scores[j] = dot * p.scale;
     }
     __syncthreads();
@@ -132,11 +133,11 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
 }  // namespace
 
 void attention_plain(const Attention& params, StreamHandle stream) {
-  queue("attention_plain", attend_plain,
-        {.grid = static_cast<unsigned>(params.sequences.rows),
-         .grid_y = static_cast<unsigned>(params.heads),
-         .threads = plain_threads},
-        stream, params);
+  launch("attention_plain", attend_plain,
+         {.grid = static_cast<unsigned>(params.sequences.rows),
+          .grid_y = static_cast<unsigned>(params.heads),
+          .threads = plain_threads},
+         stream, params);
 }
 
 }  // namespace motley::kernels::cuda

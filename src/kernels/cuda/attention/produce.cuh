@@ -1,9 +1,9 @@
 // What brings queries, keys and values into shared memory.
 #pragma once
 
-#include "kernels/cuda/attention/deal.cuh"
-#include "kernels/cuda/attention/mma.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/attention/order.cuh"
+#include "kernels/cuda/attention/tile_scheduler.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
@@ -14,21 +14,17 @@ __device__ inline void release(std::uint32_t bar) {
 
 // Slots of blocks, each with barriers that say full and free.
 template <int slots, int bytes>
-struct Ring {
+struct Ring : PipelineState {
   std::uint32_t data;
   std::uint32_t bars;  // [2][slots]: full, free
-  int slot = 0;
-  std::uint32_t parity = 0;
+
+  __device__ Ring(std::uint32_t first_block, std::uint32_t barriers)
+      : data(first_block), bars(barriers) {}
 
   __device__ std::uint32_t block() const { return data + slot * bytes; }
   __device__ std::uint32_t full() const { return bars + slot * 8; }
   __device__ std::uint32_t free() const { return bars + (slots + slot) * 8; }
-  __device__ void next() {
-    if (++slot == slots) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
+  __device__ void next() { advance(slots); }
   // A warp has read it.
   __device__ void pass_on() {
     release(free());
@@ -53,7 +49,7 @@ struct Rings {
 constexpr int rows_together = 16;
 
 // Sixteen rows of one page to panels of a block: eight lanes a row of 128 bytes, four rows at once.
-// Rows outside [low, high) become zeros: they are somebody else's, and even a softmax weight of
+// Rows outside [low, high) become zeros: they are another sequence's, and even a softmax weight of
 // zero would keep their NaN.
 template <int panels, int panel_bytes, bool whole>
 __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, std::uint32_t to,
@@ -86,10 +82,10 @@ __device__ inline void fetch_rows_ahead(const Bf16* from, std::int64_t token_str
   const Bf16* const row = from + lane % rows_together * token_stride;
 #pragma unroll 1
   for (int panel = lane / rows_together; panel < panels; panel += 32 / rows_together)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + panel * 64) : "memory");
+    prefetch_l2(row + panel * 64);
 }
 
-// What a lane copied last, of which nobody knows yet. The tensor cores may read what was copied
+// What a lane copied last, of which no barrier tells yet. The tensor cores may read what was copied
 // once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
 // tells of a block when the next one is started, or when there is no slot for that.
 struct Landing {
@@ -179,16 +175,7 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& 
   }
 }
 
-__device__ inline void copy_box(std::uint32_t to, const CUtensorMap* map, int column, int token,
-                                int head, int page, std::uint32_t bar) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-      "{%2, %3, %4, %5}], [%6];" ::"r"(to),
-      "l"(map), "r"(column), "r"(token), "r"(head), "r"(page), "r"(bar)
-      : "memory");
-}
-
-// The same by one warp, a box of sixteen rows x 64 columns a lane. Rows that are somebody else's
+// The same by one warp, a box of sixteen rows x 64 columns a lane. Rows that are another sequence's
 // become zeros where they would meet a softmax weight; scores of such rows are hidden. A box
 // outside of its page is one of zeros.
 template <class S, bool keys, class R>
@@ -230,10 +217,12 @@ __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& r
       if (box >= boxes || part == cut) continue;
       const int panel = box % panels;
       const bool shared = keys && !S::latent && panel >= p.own_key_panels;
-      copy_box(ring.block() + panel * S::panel_bytes + part * rows_together * 128,
-               shared ? &p.shared_pages : map, (shared ? panel - p.own_key_panels : panel) * 64,
-               needed(position) ? position & page_mask : p.page_tokens, shared ? 0 : item.kv_head,
-               page[r], ring.full());
+      tma_4d(ring.block() + panel * S::panel_bytes + part * rows_together * 128,
+             shared ? &p.shared_pages : map,
+             {(shared ? panel - p.own_key_panels : panel) * 64,
+              needed(position) ? position & page_mask : p.page_tokens, shared ? 0 : item.kv_head,
+              page[r]},
+             ring.full());
     }
     if (cut >= 0 && cut < S::block / rows_together) {
       const int first = base + cut * rows_together;
@@ -241,10 +230,12 @@ __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& r
 #pragma unroll 1
       for (int box = lane; box < rows_together * panels; box += 32) {
         const int row = box / panels;
-        copy_box(ring.block() + box % panels * S::panel_bytes + (cut * rows_together + row) * 128,
-                 &p.last_tokens, box % panels * 64,
-                 first + row < item.end ? (first + row) & page_mask : p.page_tokens, item.kv_head,
-                 cut_page, ring.full());
+        tma_4d(
+            ring.block() + box % panels * S::panel_bytes + (cut * rows_together + row) * 128,
+            &p.last_tokens,
+            {box % panels * 64, first + row < item.end ? (first + row) & page_mask : p.page_tokens,
+             item.kv_head, cut_page},
+            ring.full());
       }
     }
     find_pages(base + S::block);
@@ -269,16 +260,16 @@ __device__ inline std::int64_t query_at(const TileParams& p, const Item& item, i
 template <class S, int rows, int threads>
 __device__ inline void load_queries(const TileParams& p, const Item& item, std::uint32_t to,
                                     int t) {
-  constexpr int eights = S::key_width / 8;
+  constexpr int vec8s = S::key_width / 8;
   constexpr int panel = rows * 128;
-  const int count = min(item.rows - item.row, S::rows) * eights;
+  const int count = min(item.rows - item.row, S::rows) * vec8s;
 #pragma unroll 1
   for (int i = t; i < count; i += threads) {
-    const int row = i / eights;
-    const int eight = i % eights;
-    const std::int64_t at = query_at(p, item, item.row + row) + eight * 8;
-    const std::uint32_t place = to + (row / rows * S::key_panels + eight / 8) * panel +
-                                swizzled(row % rows, eight % 8, 128);
+    const int row = i / vec8s;
+    const int vec8 = i % vec8s;
+    const std::int64_t at = query_at(p, item, item.row + row) + vec8 * 8;
+    const std::uint32_t place =
+        to + (row / rows * S::key_panels + vec8 / 8) * panel + swizzled(row % rows, vec8 % 8, 128);
     if (!p.q_f32) {
       copy_16(place, static_cast<const Bf16*>(p.q) + at);
       continue;

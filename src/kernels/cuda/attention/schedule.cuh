@@ -17,9 +17,9 @@ struct Work {
 };
 
 struct Schedule {
-  int item_begin[most_sequences + 1];
-  Work work[most_sequences];
-  // Aligned, so that what reads them in fours reads nothing else.
+  int item_begin[max_sequences + 1];
+  Work work[max_sequences];
+  // Aligned, so that what reads them in vec4s reads nothing else.
   alignas(16) int warp_sums[16];
   int cut;  // positions of an item; a multiple of cut_grain
   int items;
@@ -32,7 +32,7 @@ __device__ inline Work work_of(const TileParams& p, int sequence) {
   work.first_row = p.seq_begin[sequence];
   const int tokens = p.seq_begin[sequence + 1] - work.first_row;
   work.rows = tokens * p.group;
-  if (work.rows < p.least_rows || work.rows > p.most_rows) return work;
+  if (work.rows < p.least_rows || work.rows > p.max_rows) return work;
   work.first_position = p.positions[work.first_row];
   work.tiles = (work.rows + S::rows - 1) / S::rows;
   const int last = work.first_position + tokens - 1;
@@ -68,7 +68,7 @@ __device__ inline int sum_of_threads(int value, int* warp_sums, int& before) {
 // A thread has a sequence.
 template <class S>
 __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
-  static_assert(S::threads >= most_sequences);
+  static_assert(S::threads >= max_sequences);
   const int t = static_cast<int>(threadIdx.x);
   const Work work = work_of<S>(p, t);
   const int tiles = work.tiles * p.kv_heads;
@@ -83,7 +83,7 @@ __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
     if (cut == uncut) break;
     const std::int64_t parts =
         static_cast<std::int64_t>(items) * (S::folds ? cut / unit_positions : 1);
-    if (items < p.counter_count &&  // the last one deals out items
+    if (items < p.counter_count &&  // the last one hands out items
         parts * p.partial_rows * (S::value_width + 2) <= p.partial_count)
       break;
     cut = uncut;  // the scratch would not hold it

@@ -7,12 +7,12 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/primitives/ptx.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
-constexpr int most_sequences = 256;                         // of a launch
-constexpr int schedule_bytes = most_sequences * 24 + 1024;  // and barriers
+constexpr int max_sequences = 256;                         // of a launch
+constexpr int schedule_bytes = max_sequences * 24 + 1024;  // and barriers
 constexpr int query_panel_bytes = 64 * 128;
 
 // Units are what a softmax runs over on its own; they are put together in order. Their cuts depend
@@ -30,7 +30,6 @@ struct Shape {
   static constexpr bool latent = key_columns > 256;
   static constexpr int warpgroups = 2;
   static constexpr int rows = latent ? 64 : 128;
-  static constexpr int most_rows = 1 << 30;  // of a sequence
   static constexpr int blocks_per_sm = 1;
   static constexpr int own_values = latent ? value_columns / 2 : value_columns;
   // Queries of the next tile are fetched by a warp of their own.
@@ -50,7 +49,7 @@ struct Shape {
   static constexpr float slack = block == 128 ? 8 : 0;
   static constexpr int consumers = 128 * warpgroups;
   static constexpr int copiers = 1;  // that tell of a block
-  // Two that copy, one for queries and one that deals; consumers take their registers.
+  // Two that copy, one for queries and one that schedules; consumers take their registers.
   static constexpr int threads = consumers + 128;
   static constexpr int items_taken = consumers / 32 + (latent ? 1 : 3);  // warps
   static constexpr int consumer_registers = latent ? 232 : 224;
@@ -84,7 +83,6 @@ struct FewShape {
   static constexpr int cut_grain = latent ? block : unit_positions;
   static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
-  static constexpr int most_rows = packed_rows;
   // A softmax waits once for so many blocks. A latent's are large: one is copied beside another.
   static constexpr int blocks_together = latent                                         ? 1
                                          : rows > 16 || (key_columns > 128 && rows > 8) ? 2
@@ -137,7 +135,7 @@ struct TileParams {
   int page_shift;  // log2 of a page in positions
   int sequences;
   // Only sequences of least..most packed rows are this launch's.
-  int least_rows, most_rows;
+  int least_rows, max_rows;
   int kv_heads;
   int group;                    // query heads of a kv head
   std::uint32_t group_inverse;  // 2^32 / group, rounded up; for more than one

@@ -14,7 +14,7 @@ __device__ inline float power_of_two(float x) {
 
 // What a row's softmax has seen: the largest score (in powers of two) and the sum of weights.
 struct Seen {
-  float most, total;
+  float largest, total;
 };
 
 // How two stretches are put together: sums times `before` + the other's times `after`.
@@ -23,11 +23,11 @@ struct Join {
 };
 
 __device__ inline Join join(Seen& seen, const Seen& next) {
-  const float most = fmaxf(seen.most, next.most);
-  const float least = most == -INFINITY ? 0.0F : most;
-  const Join factors{power_of_two(seen.most - least), power_of_two(next.most - least)};
+  const float largest = fmaxf(seen.largest, next.largest);
+  const float least = largest == -INFINITY ? 0.0F : largest;
+  const Join factors{power_of_two(seen.largest - least), power_of_two(next.largest - least)};
   seen.total = __fmaf_rn(next.total, factors.after, __fmul_rn(seen.total, factors.before));
-  seen.most = most;
+  seen.largest = largest;
   return factors;
 }
 __device__ inline float joined(float sum, float next, const Join& factors) {
@@ -94,7 +94,7 @@ __device__ inline void hide_before(float (&s)[count], const ThreadRows& rows, in
 template <int count>
 __device__ inline void soften(float (&s)[count], ThreadRows& rows, float scale, float slack,
                               float (&factor)[2]) {
-  float most[2];
+  float largest[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float each[2] = {s[2 * r], s[2 * r + 1]};
@@ -103,22 +103,22 @@ __device__ inline void soften(float (&s)[count], ThreadRows& rows, float scale, 
       each[0] = fmaxf(each[0], s[i + 2 * r]);
       each[1] = fmaxf(each[1], s[i + 2 * r + 1]);
     }
-    most[r] = fmaxf(each[0], each[1]);
+    largest[r] = fmaxf(each[0], each[1]);
   }
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
 #pragma unroll
-    for (float& each : most) each = fmaxf(each, __shfl_xor_sync(0xFFFFFFFF, each, d));
+    for (float& each : largest) each = fmaxf(each, __shfl_xor_sync(0xFFFFFFFF, each, d));
   }
   float least[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float stands = rows.seen[r].most;
-    most[r] = __fmul_rn(most[r], scale);
-    most[r] = most[r] > stands + slack ? most[r] : stands;
-    least[r] = most[r] == -INFINITY ? 0.0F : most[r];
+    const float stands = rows.seen[r].largest;
+    largest[r] = __fmul_rn(largest[r], scale);
+    largest[r] = largest[r] > stands + slack ? largest[r] : stands;
+    least[r] = largest[r] == -INFINITY ? 0.0F : largest[r];
     factor[r] = power_of_two(stands - least[r]);
-    rows.seen[r].most = most[r];
+    rows.seen[r].largest = largest[r];
   }
 #pragma unroll
   for (int i = 0; i < count; ++i) s[i] = power_of_two(__fmaf_rn(s[i], scale, -least[i / 2 % 2]));

@@ -2,6 +2,10 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_128() { return few_and_many<128, 128>(); }
+template Instance few_instance<128, 128, 8>();
+template Instance few_instance<128, 128, 16>();
+template Instance few_instance<128, 128, 32>();
+template Instance many_instance<128, 128, false>();
+template Instance many_instance<128, 128, true>();
 
 }  // namespace motley::kernels::cuda::tiles

@@ -2,6 +2,10 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_192_128() { return few_and_many<192, 128>(); }
+template Instance few_instance<192, 128, 8>();
+template Instance few_instance<192, 128, 16>();
+template Instance few_instance<192, 128, 32>();
+template Instance many_instance<192, 128, false>();
+template Instance many_instance<192, 128, true>();
 
 }  // namespace motley::kernels::cuda::tiles

@@ -2,6 +2,10 @@
 
 namespace motley::kernels::cuda::tiles {
 
-Instances widths_64() { return few_and_many<64, 64>(); }
+template Instance few_instance<64, 64, 8>();
+template Instance few_instance<64, 64, 16>();
+template Instance few_instance<64, 64, 32>();
+template Instance many_instance<64, 64, false>();
+template Instance many_instance<64, 64, true>();
 
 }  // namespace motley::kernels::cuda::tiles

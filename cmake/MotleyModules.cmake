@@ -1,0 +1,68 @@
+# A module of the architecture is a folder of src/ and a library. It sees the headers of the modules that it
+# declares (and of theirs), because only their folders are on its include path:
+# <build>/architecture/MODULE holds nothing but a link named MODULE to src/MODULE, so "base/error.h" is found by
+# modules that depend on base, and by no others. Modules stand on levels; a module may only depend on
+# modules of lower levels. docs/design/architecture.md says why.
+
+# The plan of the architecture: every module and its level, also of modules that are not built yet.
+set(MOTLEY_LEVELS
+  base 1
+  tensor 2  kernels 2  text 2
+  quant 3  dist 3
+  ops 4  plan 4
+  lora 5
+  moe 6
+  model 7
+  runner 8
+  engine 9
+  server 10
+  cli 11)
+
+function(motley_level module result)
+  list(FIND MOTLEY_LEVELS ${module} at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "module ${module}: not in the plan of the architecture (cmake/MotleyModules.cmake)")
+  endif()
+  math(EXPR at "${at} + 1")
+  list(GET MOTLEY_LEVELS ${at} level)
+  set(${result} ${level} PARENT_SCOPE)
+endfunction()
+
+# motley_module(NAME [DEPENDS modules...] SOURCES files... [LIBRARIES targets...] [TESTS files...])
+function(motley_module name)
+  cmake_parse_arguments(MODULE "" "" "DEPENDS;SOURCES;LIBRARIES;TESTS" ${ARGN})
+  if(MODULE_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "motley_module(${name}): can't read: ${MODULE_UNPARSED_ARGUMENTS}")
+  endif()
+  motley_level(${name} level)
+
+  set(below "")
+  set(seen ${name})
+  foreach(dependency IN LISTS MODULE_DEPENDS)
+    motley_level(${dependency} dependency_level)
+    if(NOT dependency_level LESS level)
+      message(FATAL_ERROR "module ${name} (level ${level}) may not depend on ${dependency} (level "
+                          "${dependency_level}): a module sees lower levels only")
+    endif()
+    if(NOT TARGET motley_${dependency})
+      message(FATAL_ERROR "module ${name} depends on ${dependency}, which is not declared before it")
+    endif()
+    list(APPEND below motley_${dependency})
+    get_property(theirs GLOBAL PROPERTY motley_sees_${dependency})
+    list(APPEND seen ${theirs})
+  endforeach()
+  list(REMOVE_DUPLICATES seen)
+  set_property(GLOBAL PROPERTY motley_sees_${name} ${seen})
+  set_property(GLOBAL APPEND PROPERTY motley_modules ${name})
+
+  set(door ${CMAKE_BINARY_DIR}/architecture/${name})
+  file(MAKE_DIRECTORY ${door})
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${name} ${door}/${name} SYMBOLIC)
+
+  add_library(motley_${name} STATIC ${MODULE_SOURCES})
+  target_include_directories(motley_${name} PUBLIC ${door})
+  target_link_libraries(motley_${name} PUBLIC ${below} motley_options PRIVATE ${MODULE_LIBRARIES})
+  if(MODULE_TESTS AND MOTLEY_TESTS)
+    motley_test(${name}_tests SOURCES ${MODULE_TESTS} MODULES ${name} LABELS cpu)
+  endif()
+endfunction()

@@ -1,0 +1,365 @@
+#include "base/system/files.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/system/memory.h"
+#include "base/units.h"
+
+namespace motley {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+// A symbolic link whose target is missing. Anything else is null.
+std::optional<Error> dangling_link(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  if (error) return std::nullopt;
+  return Error(ErrorCode::bad_file, cat("a link to ", quote(target.native()), ", which is missing"),
+               printable(path.native()), "copy what it points to as well (cp -L follows links)");
+}
+
+// What errno says about a path, with what to do.
+Error system_error(std::string_view action, const std::filesystem::path& path, int error) {
+  const std::string where = printable(path.string());
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      if (auto dangling = dangling_link(path)) return *std::move(dangling);
+      return no_such_path(path);
+    case EACCES:
+    case EPERM:
+      return {ErrorCode::io, cat("not allowed to ", action), where,
+              "check who owns it and its permissions"};
+    case ELOOP:
+      return {ErrorCode::bad_file, "symbolic links go round in a circle", where,
+              "remove the link that points back"};
+    case ENAMETOOLONG:
+      return {ErrorCode::invalid_argument, "the path is too long", where, "use a shorter one"};
+    case ENOSPC:
+    case EDQUOT:
+      return {ErrorCode::out_of_memory, "the disk is full", where, "free some space"};
+    case EISDIR:
+      return {ErrorCode::invalid_argument, "this is a folder", where, "name a file"};
+    case EROFS:
+      return {ErrorCode::io, "the file system is read-only", where, "choose another folder"};
+    case EMFILE:
+    case ENFILE:
+      return {ErrorCode::io, "too many open files", where, "raise the limit (ulimit -n)"};
+    default:
+      return {ErrorCode::io, cat("can't ", action, ": ", std::strerror(error)), where,
+              "check the disk and try again"};
+  }
+}
+
+Error not_regular(const std::filesystem::path& path) {
+  return {ErrorCode::invalid_argument, "this is not a regular file", printable(path.string()),
+          "name a file on a disk"};
+}
+
+Result<struct stat> regular_file(int descriptor, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) return system_error("read", path, errno);
+  if (S_ISDIR(status.st_mode))
+    return Error(ErrorCode::invalid_argument, "this is a folder", printable(path.string()),
+                 "name a file");
+  if (!S_ISREG(status.st_mode)) return not_regular(path);
+  return status;
+}
+
+Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::path& path) {
+  MOTLEY_TRY(const struct stat status, regular_file(descriptor, path));
+  return static_cast<std::size_t>(status.st_size);
+}
+
+// The system's calls would take the text before the zero byte for the path, and so another file
+// than was checked.
+Result<void> without_zero_byte(const std::filesystem::path& path) {
+  if (path.native().find('\0') == std::string::npos) return {};
+  return Error(ErrorCode::invalid_argument, "the path holds a zero byte", printable(path.native()),
+               "check the path");
+}
+
+// Non-blocking, so that opening a named pipe does not wait for a writer.
+int open_for_reading(const std::filesystem::path& path) {
+  return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+Error too_large(std::string_view size, std::size_t max_bytes, const std::filesystem::path& path) {
+  return {
+      ErrorCode::bad_file,
+      cat("the file has ", size, " bytes, more than the ", max_bytes, " that such a file may have"),
+      printable(path.string()), "check that it is the right file"};
+}
+
+// Up to `size` bytes; fewer where the file ends before.
+Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path, char* data,
+                              std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(descriptor, data + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("read", path, errno);
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+// More than there is would be promised by the kernel, and the process killed when it is filled.
+Result<void> room_for_copy(std::size_t size, const std::filesystem::path& path) {
+  MOTLEY_TRY(const MachineMemory memory, machine_memory());
+  if (size <= memory.available) return {};
+  return Error(ErrorCode::out_of_memory,
+               cat("a file of ", format_bytes(size), " does not fit into the ",
+                   format_bytes(memory.available), " of memory that are free"),
+               printable(path.string()), "check that it is the right file, or free some memory");
+}
+
+// Everything up to the end of a file or a stream.
+Result<std::string> read_to_end(int descriptor, const std::filesystem::path& path,
+                                std::size_t max_bytes) {
+  constexpr std::size_t piece = std::size_t{1} << 16;
+  std::string text;
+  while (true) {
+    const std::size_t done = text.size();
+    text.resize(std::max(done + piece, done + done / 2));
+    const ssize_t got = ::read(descriptor, text.data() + done, text.size() - done);
+    const int error = errno;
+    text.resize(done + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && error == EINTR) continue;
+    if (got < 0) return system_error("read", path, error);
+    if (got == 0) return text;
+    if (text.size() > max_bytes) return too_large(cat("over ", done), max_bytes, path);
+  }
+}
+
+}  // namespace
+
+Error no_such_path(const std::filesystem::path& path) {
+  return {ErrorCode::not_found, "no such file or folder", printable(path.native()),
+          "check the path"};
+}
+
+Error inside_folder(Error error) {
+  const bool misplaced = error.code() == ErrorCode::invalid_argument;
+  if (!misplaced && error.code() != ErrorCode::not_found) return error;
+  return {misplaced ? ErrorCode::bad_file : error.code(), error.what(), error.where(),
+          "the folder is damaged; copy or download it again"};
+}
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path, FileAccess access) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  const Descriptor file(open_for_reading(path));
+  if (file.get() < 0) return system_error("read", path, errno);
+  MOTLEY_TRY(const struct stat status, regular_file(file.get(), path));
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return MappedFile(path, nullptr, 0);
+  const bool mapped = access == FileAccess::mapped;
+  if (!mapped) MOTLEY_TRY_VOID(room_for_copy(size, path));
+  void* const data =
+      mapped ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0)
+             : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return system_error(mapped ? "map" : "make room for", path, errno);
+  MappedFile opened(path, static_cast<const std::byte*>(data), size);
+  if (mapped) {
+    opened.range_ = MappedRange(path, data, size, status);
+    return opened;
+  }
+  ::madvise(data, size, MADV_HUGEPAGE);
+  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, static_cast<char*>(data), size));
+  if (got == size) return opened;
+  return Error(ErrorCode::bad_file,
+               cat("the file ended after ", got, " of its ", size, " bytes while it was read"),
+               printable(path.string()),
+               "someone writes to it; write under another name and rename, then try again");
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      range_(std::move(other.range_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(range_, other.range_);
+  return *this;
+}
+
+// The kernel visits every page that was read, 20 GB of them a second on one thread: a checkpoint
+// goes seconds sooner where some let go of it side by side.
+MappedFile::~MappedFile() {
+  if (data_ == nullptr) return;
+  // Others may get these addresses at once.
+  range_ = {};
+  auto* const data = const_cast<std::byte*>(data_);
+  constexpr std::size_t piece = std::size_t{256} << 20;
+  constexpr std::size_t max_threads = 8;
+  const std::size_t pieces = (size_ + piece - 1) / piece;
+  if (pieces > 1) {
+    std::atomic<std::size_t> next{0};
+    const auto let_go = [&] {
+      for (std::size_t i = next++; i < pieces; i = next++)
+        ::madvise(data + i * piece, std::min(piece, size_ - i * piece), MADV_DONTNEED);
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t i = 1; i < std::min(pieces, max_threads); ++i) {
+      try {
+        threads.emplace_back(let_go);
+      } catch (const std::system_error&) {
+        break;  // no thread is to be had: those that are there do it
+      }
+    }
+    let_go();
+    for (std::thread& thread : threads) thread.join();
+  }
+  ::munmap(data, size_);
+}
+
+void MappedFile::prefetch(std::size_t offset, std::size_t size) const {
+  MOTLEY_CHECK(offset <= size_ && size <= size_ - offset, "prefetch inside the file");
+  if (size == 0) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + begin, offset + size - begin, MADV_WILLNEED);
+}
+
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  const Descriptor file(open_for_reading(path));
+  if (file.get() < 0) return system_error("read", path, errno);
+  MOTLEY_TRY(const std::size_t size, regular_file_size(file.get(), path));
+  if (size > max_bytes) return too_large(cat(size), max_bytes, path);
+  std::string text(size, '\0');
+  MOTLEY_TRY(const std::size_t got, read_some(file.get(), path, text.data(), size));
+  text.resize(got);
+  return text;
+}
+
+Result<std::string> read_input(const std::filesystem::path& path, std::size_t max_bytes) {
+  if (path == "-") return read_to_end(STDIN_FILENO, "standard input", max_bytes);
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return system_error("read", path, errno);
+  return read_to_end(file.get(), path, max_bytes);
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  MOTLEY_TRY(const PathKind standing, path_kind(path));
+  if (standing == PathKind::folder) return system_error("write", path, EISDIR);
+  if (standing == PathKind::other) return not_regular(path);
+  static std::atomic<std::uint64_t> serial{0};
+  while (true) {
+    const std::filesystem::path temporary =
+        cat(path.native(), ".", ::getpid(), "-", serial.fetch_add(1), ".part");
+    // Not mkostemp(): its file is for the owner only, and the umask, which says what others may do
+    // with a new file, can't be read without changing it for every thread.
+    const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) return AtomicFile(path, temporary, descriptor);
+    // Left behind by a process of the same number that was killed.
+    if (errno != EEXIST) return system_error("write", path, errno);
+  }
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+Result<void> AtomicFile::write(std::span<const std::byte> bytes) {
+  MOTLEY_CHECK(descriptor_ >= 0, "no write after commit");
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor_, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return system_error("write", path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return {};
+}
+
+Result<void> AtomicFile::commit() {
+  MOTLEY_CHECK(descriptor_ >= 0, "commit once");
+  if (::fsync(descriptor_) != 0) return system_error("write", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("rename", path_, errno);
+  ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+Result<void> remove_file(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
+  return {};
+}
+
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder) {
+  MOTLEY_TRY_VOID(without_zero_byte(folder));
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(folder.c_str()), ::closedir);
+  if (!stream && errno == ENOTDIR)
+    return Error(ErrorCode::invalid_argument, "this is not a folder", printable(folder.string()),
+                 "name a folder");
+  if (!stream) return system_error("read", folder, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return system_error("read", folder, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<PathKind> path_kind(const std::filesystem::path& path) {
+  MOTLEY_TRY_VOID(without_zero_byte(path));
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) return system_error("read", path, error);
+    if (auto dangling = dangling_link(path)) return *std::move(dangling);
+    return PathKind::missing;
+  }
+  if (S_ISREG(status.st_mode)) return PathKind::file;
+  if (S_ISDIR(status.st_mode)) return PathKind::folder;
+  return PathKind::other;
+}
+
+}  // namespace motley

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/system/mapped_files.h"
+
+namespace motley {
+
+// The error of a path that is not there.
+Error no_such_path(const std::filesystem::path& path);
+
+// The same error where a folder or an index named the path, and not the user: that something else
+// stands there is then the folder's damage, not a wrong call.
+Error inside_folder(Error error);
+
+enum class FileAccess : std::uint8_t {
+  mapped,  // through the page cache: nothing is read before it is touched (mapped_files.h says what
+           // becomes of a file that changes meanwhile)
+  copied,  // read whole at once: nothing that happens to the file later matters
+};
+
+// A file in memory, read-only.
+class MappedFile {
+ public:
+  // Refuses what is not a regular file (symbolic links are followed).
+  static Result<MappedFile> open(const std::filesystem::path& path,
+                                 FileAccess access = FileAccess::mapped);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+  // Starts reading these bytes in the background.
+  void prefetch(std::size_t offset, std::size_t size) const;
+
+ private:
+  MappedFile(std::filesystem::path path, const std::byte* data, std::size_t size)
+      : path_(std::move(path)), data_(data), size_(size) {}
+
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  MappedRange range_;
+};
+
+// A whole small file; larger than `max_bytes` is an error.
+Result<std::string> read_text(const std::filesystem::path& path, std::size_t max_bytes);
+
+// What a user names as input of a command: a file, a pipe, or "-" for standard input, read to its
+// end.
+Result<std::string> read_input(const std::filesystem::path& path, std::size_t max_bytes);
+
+// Writes a file piece by piece under a temporary name and gives it its own name at commit(), so
+// that no reader ever sees half of it. Without commit() nothing is left behind.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  Result<void> write(std::span<const std::byte> bytes);
+  Result<void> write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
+
+  // Flushes to the disk and renames.
+  Result<void> commit();
+
+ private:
+  AtomicFile(std::filesystem::path path, std::filesystem::path temporary, int descriptor)
+      : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int descriptor_;
+};
+
+// Removes a file; that there is none is no error.
+Result<void> remove_file(const std::filesystem::path& path);
+
+// The names in a folder, sorted, without "." and "..".
+Result<std::vector<std::string>> list_folder(const std::filesystem::path& folder);
+
+enum class PathKind : std::uint8_t { missing, file, folder, other };
+
+// Follows symbolic links; a loop of them, and one that points nowhere, is an error.
+Result<PathKind> path_kind(const std::filesystem::path& path);
+
+}  // namespace motley

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/bench/load/run.h"
+#include "cli/http/server_url.h"
+
+namespace motley::cli {
+
+// A load's requests as streamed completions to a server that speaks OpenAI's protocol.
+class UrlTarget final : public LoadTarget {
+ public:
+  struct Options {
+    ServerUrl url;
+    std::string key;                   // sent as a bearer's token unless empty
+    std::optional<std::string> model;  // the base; none: the first that the server lists
+    // Prompts are lists of token ids below this, which any tokenizer has.
+    std::int64_t vocabulary = 256;
+  };
+
+  // Asks the server for its models. Those with a parent are adapters, of the base alone if the
+  // options name one.
+  static Result<std::unique_ptr<UrlTarget>> open(const Options& options);
+  ~UrlTarget() override;
+
+  const std::string& base() const;
+  std::size_t adapters() const override;
+  std::int64_t vocabulary() const override;
+  void send(PlannedRequest request, FlightObserver& observer) override;
+
+ private:
+  class Client;
+  explicit UrlTarget(std::unique_ptr<Client> client);
+
+  std::unique_ptr<Client> client_;
+};
+
+}  // namespace motley::cli

@@ -1,0 +1,96 @@
+#include "cli/bench/random_model.h"
+
+#include <utility>
+
+#include "base/cat.h"
+#include "base/system/clock.h"
+#include "base/units.h"
+#include "cli/bench/steps/step_cost.h"
+#include "cli/options/option_lists.h"
+#include "model/config/shapes.h"
+
+namespace motley::cli {
+namespace {
+
+using Experts = model::RandomWeights::Experts;
+
+// "16", "8,32", or "8-64": doubled from one to the other.
+Result<std::vector<int>> parse_ranks(std::string_view text) {
+  constexpr std::string_view option = "--ranks";
+  std::vector<int> ranks;
+  if (const std::size_t dash = text.find('-'); dash != text.npos) {
+    MOTLEY_TRY(std::int64_t rank, parse_number(text.substr(0, dash), option, 1, 256));
+    MOTLEY_TRY(const std::int64_t last, parse_number(text.substr(dash + 1), option, rank, 256));
+    for (; rank <= last; rank *= 2) ranks.push_back(static_cast<int>(rank));
+    return ranks;
+  }
+  MOTLEY_TRY(const std::vector<std::int64_t> numbers, parse_numbers(text, option, 1, 256));
+  if (numbers.empty()) return wrong_option("no rank", option, "use 1 to 256");
+  ranks.assign(numbers.begin(), numbers.end());
+  return ranks;
+}
+
+}  // namespace
+
+std::string_view RandomModelSettings::format() const {
+  return experts == Experts::bf16 ? "bf16" : "w4a16";
+}
+
+lora::RandomAdapter RandomModelSettings::adapter(std::size_t number) const {
+  return {.rank = ranks[number % ranks.size()], .shared_outer = shared_outer, .seed = number + 1};
+}
+
+std::vector<OptionSpec> random_model_option_specs() {
+  return {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
+          {"--layers", "N", "its first layers only"},
+          {"--format", "F", "of experts: bf16 or w4a16"},
+          {"--ranks", "LIST", "of random adapters, by turns (16); 8-64 is 8,16,32,64"},
+          {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
+}
+
+Result<RandomModelSettings> read_random_model_settings(const Arguments& arguments) {
+  RandomModelSettings settings{.shape = *arguments.value("--shape"),
+                               .shared_outer = arguments.has("--shared-outer")};
+  if (const std::string* const format = arguments.value("--format")) {
+    if (*format != "bf16" && *format != "w4a16")
+      return wrong_option(cat("unknown format ", quote(*format)), "--format", "use bf16 or w4a16");
+    settings.experts = *format == "bf16" ? Experts::bf16 : Experts::w4a16;
+  }
+  if (const std::string* const text = arguments.value("--layers")) {
+    MOTLEY_TRY(settings.layers, parse_number(*text, "--layers", 1, 1000));
+  }
+  if (const std::string* const text = arguments.value("--ranks")) {
+    MOTLEY_TRY(settings.ranks, parse_ranks(*text));
+  }
+  return settings;
+}
+
+Result<RandomModel> make_random_model(const RandomModelSettings& settings,
+                                      const ComputeSettings& compute, tensor::Device& device) {
+  MOTLEY_TRY(model::Config config, model::shape_config(settings.shape, settings.layers));
+  const std::uint64_t bytes = weight_bytes(config, settings.experts);
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
+  if (bytes > memory.available)
+    return Error(ErrorCode::out_of_memory,
+                 cat("the weights take ", format_bytes(bytes), ", and ",
+                     format_bytes(memory.available), " are left"),
+                 device.description(), "use --layers, or --format w4a16");
+  const bool exact = compute.exact.value_or(likes_float32(device));
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  RandomModel made;
+  MOTLEY_TRY(made.model, model::Model::random(std::move(config), settings.experts, device,
+                                              {.exact = exact,
+                                               .batch_invariant = compute.batch_invariant,
+                                               .experts_backend = compute.experts_backend,
+                                               .factors = compute.factors,
+                                               .fusion = compute.fusion}));
+  made.description =
+      cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
+          settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),
+          " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
+          device.description(), "; ", made.model->describe_backends());
+  return made;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/options/arguments.h"
+#include "cli/options/compute_settings.h"
+#include "lora/files/random_adapter.h"
+#include "model/model.h"
+
+namespace motley::cli {
+
+// What options say of a model in a released one's shape with random weights, and of random adapters
+// on it.
+struct RandomModelSettings {
+  std::string shape;
+  std::optional<std::int64_t> layers;
+  model::RandomWeights::Experts experts = model::RandomWeights::Experts::bf16;
+  std::vector<int> ranks = {16};  // adapter i has number i modulo these
+  bool shared_outer = false;
+
+  std::string_view format() const;  // of experts
+  lora::RandomAdapter adapter(std::size_t number) const;
+};
+
+// The options that fill them, --shape first.
+std::vector<OptionSpec> random_model_option_specs();
+
+Result<RandomModelSettings> read_random_model_settings(const Arguments& arguments);
+
+struct RandomModel {
+  std::unique_ptr<model::Model> model;
+  std::string description;
+};
+
+// Refuses weights that the device's memory does not hold before it makes them.
+Result<RandomModel> make_random_model(const RandomModelSettings& settings,
+                                      const ComputeSettings& compute, tensor::Device& device);
+
+}  // namespace motley::cli

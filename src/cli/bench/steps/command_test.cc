@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "base/json/json.h"
+#include "cli/bench/steps/peers.h"
+#include "cli/run_motley.h"
+#include "model/config/shapes.h"
+
+namespace motley::cli {
+namespace {
+
+using testing::HasSubstr;
+
+Outcome bench(const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"bench", "--shape",    "tiny", "--device",  "cpu", "--compute",
+                                    "f32",   "--batch",    "2,8",  "--context", "24",  "--prefill",
+                                    "4x16",  "--adapters", "0,2",  "--steps",   "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return motley(words);
+}
+
+TEST(Bench, EveryCaseIsALineOfJson) {
+  const Outcome outcome = bench({"--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const std::vector<json::Value> cases = lines(outcome.output);
+  ASSERT_EQ(cases.size(), 6U) << outcome.output;
+  for (const json::Value& each : cases) {
+    EXPECT_GT(number(each, "step_seconds"), 0);
+    // Random weights choose evenly; a few steps of few rows stray by some per cent.
+    EXPECT_NEAR(number(each, "experts_a_layer") / number(each, "experts_expected"), 1, 0.2);
+  }
+  // Adapters add what their rows read.
+  EXPECT_GT(number(cases[1], "bytes"), number(cases[0], "bytes"));
+  EXPECT_GT(number(cases[1], "operations"), number(cases[0], "operations"));
+
+  const Outcome shared = bench({"--json", "--shared-outer"});
+  EXPECT_EQ(shared.status, 0) << shared.errors;
+  EXPECT_LT(number(lines(shared.output)[5], "bytes"), number(cases[5], "bytes"));
+}
+
+// Rows of a long prompt attend to nearly the same, and yet choose as rows of many prompts do.
+TEST(Bench, RowsOfOnePromptChooseEvenly) {
+  const Outcome outcome =
+      motley({"bench", "--shape", "tiny", "--device", "cpu", "--compute", "f32", "--batch", "none",
+              "--prefill", "256", "--adapters", "0,1", "--steps", "1", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  const std::vector<json::Value> cases = lines(outcome.output);
+  ASSERT_EQ(cases.size(), 2U);
+  for (const json::Value& each : cases)
+    EXPECT_NEAR(number(each, "experts_a_layer") / number(each, "experts_expected"), 1, 0.02);
+}
+
+TEST(Bench, PrintsATable) {
+  const Outcome outcome = bench({"--ranks", "8-16", "--format", "w4a16"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  for (const char* text :
+       {"ceilings: reads", "2 adapters of rank 8, 16", "decode", "4x16", "vLLM+sampling"})
+    EXPECT_THAT(outcome.output, HasSubstr(text));
+}
+
+TEST(Bench, RefusesByName) {
+  EXPECT_THAT(motley({"bench"}).errors, HasSubstr("--shape"));
+  EXPECT_THAT(motley({"bench", "--shape", "nope"}).errors, HasSubstr("unknown shape 'nope'"));
+  EXPECT_THAT(bench({"--layers", "3"}).errors, HasSubstr("use 1 to 2"));
+  EXPECT_THAT(bench({"--adapter-dtype", "fp4"}).errors, HasSubstr("--adapter-dtype"));
+  EXPECT_THAT(bench({"--ranks", "0"}).errors, HasSubstr("--ranks"));
+}
+
+TEST(Bench, EveryShapeIsAModel) {
+  for (const model::NamedShape& shape : model::named_shapes()) {
+    const auto config = model::shape_config(shape.name, std::nullopt);
+    ASSERT_TRUE(config.ok()) << shape.name << ": " << config.error().message();
+    EXPECT_EQ(config->layers, shape.layers);
+    EXPECT_TRUE(config->has_experts());
+  }
+}
+
+TEST(Bench, KnowsWhatAPeerTook) {
+  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 64, 1, 4}), 24.91);
+  EXPECT_EQ(peer_ms({"qwen3-30b-a3b", "bf16", 48, 1, 1, 4}), std::nullopt);
+  EXPECT_EQ(peer_ms({"olmoe", "bf16", 16, 64, 1, 0}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace motley::cli

@@ -1,0 +1,185 @@
+#include "cli/bench/steps/step_timer.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+#include "base/number_types.h"
+#include "base/system/clock.h"
+#include "base/units.h"
+
+namespace motley::cli {
+namespace {
+
+constexpr int warm_up_steps = 3;
+constexpr std::size_t fill_bytes = std::size_t{8} << 20;
+
+// Even between -1 and 1, as `type` holds it.
+template <class T>
+std::vector<std::byte> random_block() {
+  std::vector<std::byte> block(fill_bytes);
+  auto* const numbers = reinterpret_cast<T*>(block.data());
+  std::uint32_t state = 1;
+  for (std::size_t i = 0; i < fill_bytes / sizeof(T); ++i) {
+    state = state * 1664525U + 1013904223U;
+    const float number = static_cast<float>(state >> 8) / 8388608.0F - 1.0F;
+    if constexpr (std::is_same_v<T, float>) {
+      numbers[i] = number;
+    } else {
+      numbers[i] = T::from(number);
+    }
+  }
+  return block;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
+                                                     tensor::Device& device,
+                                                     RandomAdapters* adapters,
+                                                     const Options& options) {
+  const std::int64_t longest = options.length + options.max_tokens;
+  // Rows of equal sequences: long ones are few.
+  const std::int64_t pages =
+      options.max_sequences * runner::KvMemory::pages_for(options.length) +
+      options.max_rows / options.max_tokens * runner::KvMemory::pages_for(options.max_tokens) +
+      2 * options.max_sequences;
+  const auto bytes = static_cast<std::uint64_t>(
+      pages * runner::KvMemory::page_bytes(model.cache_layouts(), model.activations()));
+  MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
+  if (bytes > memory.available)
+    return Error(ErrorCode::out_of_memory,
+                 cat("keys and values of ", options.max_sequences, " sequences take ",
+                     format_bytes(bytes), ", and ", format_bytes(memory.available), " are left"),
+                 device.description(), "use a smaller batch, --context or --layers");
+  // Graphs fill up their rows.
+  const std::int64_t sequences =
+      options.max_sequences <= 8 ? options.max_sequences : (options.max_sequences + 63) / 64 * 64;
+  const int rank = adapters == nullptr ? 1 : adapters->largest_rank();
+  MOTLEY_TRY(std::unique_ptr<runner::Runner> steps,
+             runner::Runner::create(model, device,
+                                    {.max_rows = std::max(options.max_rows, sequences),
+                                     .max_sequences = sequences,
+                                     .max_tokens = longest,
+                                     .pages = pages,
+                                     .logit_rows = sequences,
+                                     .adapters = adapters == nullptr ? nullptr : &adapters->pool(),
+                                     .adapter_rank = rank,
+                                     .mix_rank = rank,
+                                     .keep_choices = true,
+                                     .graphs = options.graphs}));
+  std::unique_ptr<StepTimer> timer(new StepTimer(model, adapters, std::move(steps)));
+  MOTLEY_TRY_VOID(timer->fill_pages());
+  return timer;
+}
+
+Result<void> StepTimer::fill_pages() {
+  const std::vector<std::byte> block =
+      model_->exact() ? random_block<float>() : random_block<bf16>();
+  tensor::Stream& stream = runner_->stream();
+  // The first copy is the source of the others: the device copies faster than the host sends.
+  const std::byte* from = block.data();
+  for (const model::LayerPages& layer : runner_->kv().layers()) {
+    for (const tensor::Tensor& pages : {layer.keys, layer.values}) {
+      // Values may lie inside the keys.
+      if (pages.bytes() == nullptr || !pages.is_contiguous()) continue;
+      const auto bytes = static_cast<std::size_t>(pages.byte_count());
+      for (std::size_t at = 0; at < bytes; at += block.size()) {
+        std::byte* const to = pages.bytes() + at;
+        MOTLEY_TRY_VOID(stream.copy(to, from, std::min(block.size(), bytes - at)));
+        if (from == block.data() && bytes >= block.size()) from = to;
+      }
+    }
+  }
+  return stream.synchronize();
+}
+
+Result<void> StepTimer::step(const StepShape& shape, std::span<runner::PageList> sequences) {
+  tokens_.resize(static_cast<std::size_t>(shape.rows()));
+  const auto vocabulary = static_cast<std::uint64_t>(model_->config().vocabulary);
+  for (std::int32_t& token : tokens_) {
+    random_ = random_ * 6364136223846793005U + 1442695040888963407U;
+    token = static_cast<std::int32_t>((random_ >> 33) % vocabulary);
+  }
+  const auto each = static_cast<std::size_t>(shape.tokens);
+  chunks_.clear();
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    runner::Chunk chunk{.pages = sequences[i].pages(),
+                        .length = shape.length,
+                        .tokens = std::span(tokens_).subspan(i * each, each)};
+    if (shape.adapters > 0)
+      chunk.mix = adapters_->mixes()[i % static_cast<std::size_t>(shape.adapters)];
+    chunks_.push_back(std::move(chunk));
+  }
+  return runner_->step(chunks_, [](const tensor::Tensor&, std::span<const runner::LogitRow>) {
+    return Result<void>();
+  });
+}
+
+Result<void> StepTimer::count_touched(const StepShape& shape, Touched& touched) {
+  const model::Config& config = model_->config();
+  const auto top_k = static_cast<std::size_t>(config.moe.router.top_k);
+  const auto rows = static_cast<std::size_t>(shape.rows());
+  const auto groups = static_cast<std::size_t>(std::max(shape.adapters, 1));
+  const auto experts = static_cast<std::size_t>(config.moe.router.experts);
+  std::vector<std::int32_t> ids(rows * top_k);
+  std::vector<char> met(experts);              // by any row
+  std::vector<char> met_by(experts * groups);  // by rows of an adapter
+  tensor::Stream& stream = runner_->stream();
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.moe_layers[static_cast<std::size_t>(layer)]) continue;
+    MOTLEY_TRY_VOID(stream.copy(ids.data(), runner_->choices().select(layer).bytes(),
+                                ids.size() * sizeof(std::int32_t)));
+    MOTLEY_TRY_VOID(stream.synchronize());
+    std::ranges::fill(met, 0);
+    std::ranges::fill(met_by, 0);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto expert = static_cast<std::size_t>(ids[i]);
+      const std::size_t sequence = i / top_k / static_cast<std::size_t>(shape.tokens);
+      met[expert] = 1;
+      met_by[sequence % groups * experts + expert] = 1;
+    }
+    touched.experts += static_cast<double>(std::ranges::count(met, 1)) / counted_steps;
+    if (shape.adapters == 0) continue;
+    for (std::size_t group = 0; group < groups; ++group)
+      touched.adapter_experts[group] +=
+          static_cast<double>(
+              std::ranges::count(std::span(met_by).subspan(group * experts, experts), 1)) /
+          counted_steps;
+  }
+  return {};
+}
+
+Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int steps_a_round) {
+  MOTLEY_CHECK(shape.adapters == 0 || adapters_ != nullptr, "adapters for a case that uses some");
+  std::vector<runner::PageList> sequences;
+  for (std::int64_t i = 0; i < shape.sequences; ++i) {
+    sequences.emplace_back(&runner_->kv());
+    sequences.back().grow_to(shape.length + shape.tokens);
+  }
+  for (int i = 0; i < warm_up_steps; ++i) MOTLEY_TRY_VOID(step(shape, sequences));
+  const std::uint64_t launches = runner_->graph_launches();
+  const SteadyClock clock;
+  std::vector<double> times;
+  for (int round = 0; round < rounds; ++round) {
+    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    const TimePoint start = clock.now();
+    for (int i = 0; i < steps_a_round; ++i) MOTLEY_TRY_VOID(step(shape, sequences));
+    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    times.push_back(seconds(clock.now() - start) / steps_a_round);
+  }
+  std::ranges::sort(times);
+  Timed timed{
+      .seconds = times[times.size() / 2],
+      .touched = {.experts = 0,
+                  .adapter_experts = std::vector<double>(static_cast<std::size_t>(shape.adapters))},
+      .by_graph = runner_->graph_launches() > launches};
+  for (int i = 0; model_->config().has_experts() && i < counted_steps; ++i) {
+    MOTLEY_TRY_VOID(step(shape, sequences));
+    MOTLEY_TRY_VOID(count_touched(shape, timed.touched));
+  }
+  MOTLEY_TRY_VOID(runner_->let_go());
+  MOTLEY_TRY_VOID(runner_->stream().synchronize());
+  return timed;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cli/bench/steps/random_adapters.h"
+#include "cli/bench/steps/step_cost.h"
+#include "runner/runner.h"
+
+namespace motley::cli {
+
+// Times steps of a model whose numbers may be random: sequences of equal length, random tokens,
+// random keys and values before them.
+class StepTimer {
+ public:
+  struct Options {
+    std::int64_t max_sequences = 1;
+    std::int64_t max_tokens = 1;  // of a sequence in a step
+    std::int64_t max_rows = 1;
+    std::int64_t length = 0;  // at most, before a step
+    bool graphs = true;
+  };
+  // Refuses what the device's memory does not hold. Null adapters: none. All must outlive it.
+  static Result<std::unique_ptr<StepTimer>> create(const model::Model& model,
+                                                   tensor::Device& device, RandomAdapters* adapters,
+                                                   const Options& options);
+
+  static constexpr int counted_steps = 4;
+
+  struct Timed {
+    double seconds = 0;  // of a step: the median of rounds
+    Touched touched;     // the mean of counted_steps steps
+    bool by_graph = false;
+  };
+  // A round is so many steps, queued one behind the other.
+  Result<Timed> run(const StepShape& shape, int rounds, int steps_a_round);
+
+ private:
+  StepTimer(const model::Model& model, RandomAdapters* adapters,
+            std::unique_ptr<runner::Runner> runner)
+      : model_(&model), adapters_(adapters), runner_(std::move(runner)) {}
+
+  Result<void> fill_pages();
+  Result<void> step(const StepShape& shape, std::span<runner::PageList> sequences);
+  // Adds what the last step's rows met.
+  Result<void> count_touched(const StepShape& shape, Touched& touched);
+
+  const model::Model* model_;
+  RandomAdapters* adapters_;
+  std::unique_ptr<runner::Runner> runner_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<runner::Chunk> chunks_;
+  std::uint64_t random_ = 88172645463325252U;
+};
+
+}  // namespace motley::cli

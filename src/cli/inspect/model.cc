@@ -1,0 +1,297 @@
+#include "cli/inspect/model.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/system/cpu.h"
+#include "base/units.h"
+#include "moe/select.h"
+#include "quant/config.h"
+#include "runner/kv_memory.h"
+#include "server/output/chat_format.h"
+#include "text/model_text.h"
+
+namespace motley::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+void add_experts(const model::Config& config, Findings& findings) {
+  const auto moe_layers = std::ranges::count(config.moe_layers, true);
+  if (moe_layers == 0) {
+    findings.add("experts", json::Value(nullptr), "none");
+    return;
+  }
+  const model::MoeConfig& moe = config.moe;
+  json::Object experts;
+  experts.add("count", std::int64_t{moe.router.experts});
+  experts.add("top_k", std::int64_t{moe.router.top_k});
+  experts.add("intermediate", moe.intermediate);
+  experts.add("layers", std::int64_t{moe_layers});
+  findings.add("experts", std::move(experts),
+               cat(moe.router.experts, " x top ", moe.router.top_k, ", intermediate ",
+                   moe.intermediate, ", in ", moe_layers, " of ", config.layers, " layers"));
+  if (moe.shared_intermediate == 0) {
+    findings.add("shared_experts", json::Value(nullptr), "none");
+    return;
+  }
+  json::Object shared;
+  shared.add("intermediate", moe.shared_intermediate);
+  shared.add("gate", moe.shared_gate);
+  findings.add(
+      "shared_experts", std::move(shared),
+      cat("intermediate ", moe.shared_intermediate, moe.shared_gate ? ", behind a gate" : ""));
+}
+
+void add_attention(const model::Config& config, Findings& findings) {
+  const model::AttentionConfig& grouped = config.attention;
+  json::Object attention;
+  attention.add("kind", config.latent_attention ? "latent" : "grouped");
+  attention.add("heads", grouped.heads);
+  if (config.latent_attention) {
+    const model::LatentConfig& latent = config.latent;
+    attention.add("q_rank", latent.q_rank);
+    attention.add("kv_rank", latent.kv_rank);
+    attention.add("rope_dim", latent.rope_dim);
+    findings.add("attention", std::move(attention),
+                 cat("latent, ", grouped.heads, " heads, ",
+                     latent.q_rank == 0 ? "" : cat("query rank ", latent.q_rank, ", "),
+                     "key and value rank ", latent.kv_rank, " + ", latent.rope_dim, " turned"));
+    return;
+  }
+  const auto windowed = std::ranges::count_if(grouped.windows, [](auto w) { return w > 0; });
+  attention.add("kv_heads", grouped.kv_heads);
+  attention.add("head_dim", grouped.head_dim);
+  attention.add("windowed_layers", std::int64_t{windowed});
+  attention.add("sinks", grouped.sinks);
+  findings.add(
+      "attention", std::move(attention),
+      cat("grouped, ", grouped.heads, " heads on ", grouped.kv_heads, ", head dimension ",
+          grouped.head_dim,
+          windowed == 0 ? "" : cat(", windows in ", windowed, windowed == 1 ? " layer" : " layers"),
+          grouped.sinks ? ", with sinks" : ""));
+}
+
+void add_config(const model::Config& config, Findings& findings) {
+  findings.add("family", config.model_type);
+  findings.add("layers", config.layers);
+  findings.add("hidden", config.hidden);
+  findings.add("vocabulary", config.vocabulary);
+  findings.add("max_positions", config.max_positions);
+  add_attention(config, findings);
+  add_experts(config, findings);
+}
+
+// What a model's weights are, counted as they are used: a tied head once.
+struct Weights {
+  std::int64_t parameters = 0;
+  std::int64_t bytes = 0;                                     // scales included
+  std::map<std::string_view, std::set<std::string>> formats;  // by part of the model
+
+  void add(std::string_view part, const quant::Weight& weight) {
+    const quant::Format& format = weight.format();
+    parameters += weight.out() * weight.in();
+    bytes += weight.out() * ((weight.in() * format.bits + 7) / 8);
+    if (format.scales != quant::Format::Scales::none)
+      bytes += ((weight.out() + format.block_rows - 1) / format.block_rows) *
+               ((weight.in() + format.block_columns - 1) / format.block_columns) *
+               static_cast<std::int64_t>(sizeof(float));
+    formats[part].insert(quant::to_string(format));
+  }
+  void add(std::span<const float> numbers) {
+    parameters += static_cast<std::int64_t>(numbers.size());
+    bytes += static_cast<std::int64_t>(numbers.size_bytes());
+  }
+  void add(const model::Vector& vector) {
+    add(std::span(vector.data(), std::size_t(vector.size())));
+  }
+  void add(std::string_view part, const model::Linear& linear) {
+    add(part, linear.host_weight());
+    add(linear.bias);
+  }
+  void add(std::string_view part, const model::DenseBlock& block) {
+    for (const model::Linear* const linear : {&block.gate, &block.up, &block.down})
+      add(part, *linear);
+  }
+  void add(const model::GroupedAttention& block) {
+    for (const model::Linear* const linear : {&block.q, &block.k, &block.v, &block.o})
+      add("attention", *linear);
+    add(block.q_norm.weight);
+    add(block.k_norm.weight);
+    add(block.sinks);
+  }
+  void add(const model::LatentAttention& block) {
+    for (const auto* const linear : {&block.q, &block.q_a, &block.q_b}) {
+      if (*linear) add("attention", **linear);
+    }
+    for (const model::Linear* const linear : {&block.kv_a, &block.kv_b, &block.o})
+      add("attention", *linear);
+    add(block.q_a_norm.weight);
+    add(block.kv_a_norm.weight);
+  }
+  void add(const model::DenseBlock& block) { add("dense layers", block); }
+  void add(const model::MoeBlock& block) {
+    add("router", block.router);
+    add(block.correction_bias);
+    const moe::ExpertWeights& experts = *block.experts;
+    for (const auto* const matrices : {&experts.gate, &experts.up, &experts.down}) {
+      for (const quant::Weight& weight : *matrices) add("experts", weight);
+    }
+    for (const auto* const biases : {&experts.gate_bias, &experts.up_bias, &experts.down_bias})
+      add(*biases);
+    if (block.shared) add("shared experts", *block.shared);
+    if (block.shared_gate) add("shared experts", *block.shared_gate);
+  }
+};
+
+Weights weights_of(const model::Model& model) {
+  Weights weights;
+  weights.add("embedding", model.embedding());
+  if (model.head().weight.view().data != model.embedding().weight.view().data)
+    weights.add("head", model.head());
+  for (const model::Layer& layer : model.layers()) {
+    weights.add(layer.input_norm.weight);
+    weights.add(layer.ffn_norm.weight);
+    std::visit([&](const auto& block) { weights.add(block); }, layer.attention);
+    std::visit([&](const auto& block) { weights.add(block); }, layer.ffn);
+  }
+  // The last norm.
+  weights.parameters += model.config().hidden;
+  weights.bytes += model.config().hidden * static_cast<std::int64_t>(sizeof(float));
+  return weights;
+}
+
+void add_weights(const model::Model& model, Findings& findings) {
+  const Weights weights = weights_of(model);
+  findings.add("parameters", weights.parameters);
+  json::Object formats;
+  std::vector<std::string> texts;
+  for (const auto& [part, names] : weights.formats) {
+    std::string format = join(names, " and ");
+    texts.push_back(cat(part, " ", format));
+    formats.add(std::string(part), std::move(format));
+  }
+  findings.add("weights", std::move(formats), join(texts, "; "));
+  findings.add_bytes("weight_bytes", weights.bytes);
+  findings.add_bytes("cache_bytes_a_token",
+                     runner::KvMemory::page_bytes(model.cache_layouts(), model.activations()) /
+                         runner::KvMemory::page_tokens);
+}
+
+// "0, 2-5"
+std::string ranges(const std::vector<std::int64_t>& ascending) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < ascending.size();) {
+    std::size_t last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    parts.push_back(last == i ? cat(ascending[i]) : cat(ascending[i], "-", ascending[last]));
+    i = last + 1;
+  }
+  return join(parts);
+}
+
+// Layers that one backend serves for one and the same reasons.
+struct Served {
+  std::string_view backend;
+  std::vector<moe::PassedOver> passed_over;
+
+  friend auto operator<=>(const Served&, const Served&) = default;
+};
+
+void add_backends(const model::Model& model, Findings& findings) {
+  std::map<Served, std::vector<std::int64_t>> layers_of;
+  std::int64_t index = 0;
+  for (const model::Layer& layer : model.layers()) {
+    if (const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn))
+      layers_of[{block->backend->name(), moe::passed_over(block->problem, *block->backend)}]
+          .push_back(index);
+    ++index;
+  }
+  if (layers_of.empty()) return;
+  json::Array backends;
+  std::vector<std::string> texts;
+  for (const auto& [served, layers] : layers_of) {
+    json::Array numbers;
+    for (const std::int64_t layer : layers) numbers.emplace_back(layer);
+    json::Object passed_over;
+    std::string text = cat(served.backend, " in layers ", ranges(layers));
+    for (const auto& [name, reason] : served.passed_over) {
+      passed_over.add(std::string(name), printable(reason));
+      text += cat(", passed over ", name, " (", printable(reason), ")");
+    }
+    texts.push_back(std::move(text));
+    json::Object backend;
+    backend.add("name", served.backend);
+    backend.add("layers", std::move(numbers));
+    backend.add("passed_over", std::move(passed_over));
+    backends.emplace_back(std::move(backend));
+  }
+  findings.add("compute", model.exact() ? "f32" : "bf16");
+  findings.add("experts_backend", std::move(backends), join(texts, "; "));
+}
+
+// How its template has it write calls and reasoning.
+void add_forms(const fs::path& folder, Findings& findings) {
+  const auto text = text::ModelText::load(folder);
+  if (!text.ok()) return;
+  const server::ChatFormat format = server::find_chat_format(*text);
+  findings.add("tool_form",
+               format.calls == nullptr ? json::Value() : json::Value(format.calls->name),
+               format.calls != nullptr ? std::string(format.calls->name)
+               : server::shows_tools(*text)
+                   ? "not known: calls of tools stay text (serve --tool-form names one)"
+                   : "none: its template shows no tools");
+  findings.add("reasoning_form",
+               format.reasoning == nullptr ? json::Value() : json::Value(format.reasoning->name),
+               format.reasoning == nullptr ? "none" : std::string(format.reasoning->name));
+}
+
+// What the config says of weights that did not load.
+void add_method(const json::Value& config, Findings& findings) {
+  const json::Object* const object = config.if_object();
+  if (object == nullptr) return;
+  const auto quantization = quant::Config::read(*object);
+  if (quantization.ok() && quantization->method() != quant::Config::Method::none)
+    findings.add("quantization", quantization->method_name());
+}
+
+}  // namespace
+
+Result<LoadedModel> load_to_inspect(const fs::path& folder) {
+  LoadedModel loaded;
+  MOTLEY_TRY(loaded.device,
+             tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 1}));
+  MOTLEY_TRY(loaded.model,
+             model::Model::load(
+                 folder, *loaded.device,
+                 {.exact = !cpu_features().avx512_bf16, .experts_backend = {}, .progress = {}}));
+  return loaded;
+}
+
+Result<Findings> inspect_model(const fs::path& folder, const json::Value& config) {
+  Findings findings;
+  const auto parsed = model::parse_config(config, printable((folder / "config.json").string()));
+  if (!parsed.ok()) {
+    add_method(config, findings);
+    findings.refusal = parsed.error().message();
+    return findings;
+  }
+  add_config(*parsed, findings);
+  const auto loaded = load_to_inspect(folder);
+  if (!loaded.ok()) {
+    // A machine that is too small says nothing about the folder.
+    if (loaded.error().code() == ErrorCode::out_of_memory) return loaded.error();
+    add_method(config, findings);
+    findings.refusal = loaded.error().message();
+    return findings;
+  }
+  add_weights(*loaded->model, findings);
+  add_backends(*loaded->model, findings);
+  add_forms(folder, findings);
+  return findings;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "base/json/json.h"
+#include "base/result.h"
+#include "cli/inspect/facts.h"
+#include "model/model.h"
+#include "tensor/device/device.h"
+
+namespace motley::cli {
+
+// A model loaded as score would on this machine, to be asked and not run.
+struct LoadedModel {
+  std::unique_ptr<tensor::Device> device;
+  std::unique_ptr<model::Model> model;  // goes before its device
+};
+
+Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);
+
+// `config` is the folder's config.json.
+Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config);
+
+}  // namespace motley::cli

@@ -1,0 +1,224 @@
+#include "cli/inspect/supported.h"
+
+#include <array>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/json/json.h"
+#include "model/config/config.h"
+#include "model/families.h"
+#include "moe/select.h"
+#include "quant/weight.h"
+
+namespace motley::cli {
+namespace {
+
+using quant::Format;
+
+// A config.json that every family reads, each what is its own: sizes as released models have them.
+constexpr std::string_view any_config = R"(
+    "hidden_size": 2048, "intermediate_size": 1024, "moe_intermediate_size": 1024,
+    "vocab_size": 32000, "num_hidden_layers": 2, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "head_dim": 128, "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "num_experts": 64, "num_local_experts": 64,
+    "n_routed_experts": 64, "num_experts_per_tok": 8, "shared_expert_intermediate_size": 1024,
+    "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1,
+    "norm_topk_prob": false, "routed_scaling_factor": 1.0, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"])";
+
+model::Config config_of(const model::Family& family) {
+  const auto value =
+      json::parse(cat("{\"model_type\": \"", family.model_type, "\",", any_config, "}"), "family");
+  MOTLEY_CHECK(value.ok(), "a config that is JSON");
+  auto config = model::parse_config(*value, family.model_type);
+  MOTLEY_CHECK(config.ok(), "a config that every family reads");
+  return *std::move(config);
+}
+
+Format plain(DType element, int bits) { return {.element = element, .bits = bits}; }
+Format int4(std::int64_t group) {
+  return {.element = DType::i8, .bits = 4, .scales = Format::Scales::group, .block_columns = group};
+}
+Format fp8() {
+  return {.element = DType::f8_e4m3,
+          .bits = 8,
+          .scales = Format::Scales::block,
+          .block_rows = 128,
+          .block_columns = 128};
+}
+
+std::vector<Format> formats() {
+  return {plain(DType::bf16, 16),
+          plain(DType::f16, 16),
+          plain(DType::f32, 32),
+          int4(32),
+          int4(64),
+          int4(128),
+          fp8()};
+}
+
+// The backend that serves experts of a family in a format with adapters on them, or "no".
+std::string_view backend_for(const model::Config& config, const Format& format,
+                             tensor::DeviceKind device, bool exact) {
+  // Such experts are turned around while they are loaded, which packed numbers can't be.
+  if (config.naming.experts_transposed && format.scales != Format::Scales::none) return "no";
+  const moe::Problem problem{.gate_up = format,
+                             .down = format,
+                             .hidden = config.hidden,
+                             .intermediate = config.moe.intermediate,
+                             .experts = config.moe.router.experts,
+                             .top_k = config.moe.router.top_k,
+                             .activation = config.moe.activation,
+                             .expert_biases = config.moe.expert_biases,
+                             .lora = true,
+                             .factors = exact ? DType::f32 : DType::bf16,
+                             .exact = exact,
+                             .device = device};
+  const auto backend = moe::select(problem, moe::backends_of(device));
+  return backend.ok() ? (*backend)->name() : "no";
+}
+
+std::string row(const std::vector<std::string>& cells) {
+  return cat("| ", join(cells, " | "), " |\n");
+}
+
+std::string ruler(std::size_t columns) {
+  std::string text = "|";
+  for (std::size_t i = 0; i < columns; ++i) text += "---|";
+  return text + "\n";
+}
+
+std::string experts_table(tensor::DeviceKind device) {
+  std::vector<std::string> head = {"family"};
+  for (const Format& format : formats()) head.push_back(quant::to_string(format));
+  head.emplace_back("in float32");
+  std::string text = row(head) + ruler(head.size());
+  for (const model::Family& family : model::families()) {
+    const model::Config config = config_of(family);
+    std::vector<std::string> cells = {std::string(family.model_type)};
+    std::set<std::string_view> exact;
+    for (const Format& format : formats()) {
+      if (!config.has_experts()) {
+        cells.emplace_back("no experts");
+        continue;
+      }
+      cells.emplace_back(backend_for(config, format, device, false));
+      if (cells.back() != "no") exact.insert(backend_for(config, format, device, true));
+    }
+    cells.push_back(exact.empty() ? "no experts" : join(exact));
+    text += row(cells);
+  }
+  return text;
+}
+
+// What loading takes, and what mixes and requests' scales may have in them.
+struct AdapterKind {
+  std::string_view kind;
+  std::string_view dense;  // attention, dense blocks, shared experts, router
+  std::string_view experts;
+  std::string_view embedding;
+  std::string_view head;
+  std::string_view mixed;
+};
+// A test loads an adapter for each cell.
+constexpr std::array adapter_kinds = {
+    AdapterKind{"LoRA, rsLoRA, ranks and alphas by pattern", "yes", "yes", "yes", "yes", "yes"},
+    AdapterKind{"started by EVA, MiCA, orthogonal or Gaussian", "yes", "yes", "yes", "yes", "yes"},
+    AdapterKind{"factors on parameters (target_parameters)", "yes", "yes", "no", "yes", "yes"},
+    AdapterKind{"factors that all experts share", "", "yes", "", "", "yes"},
+    AdapterKind{"a tied embedding and head (ensure_weight_tying)", "", "", "yes", "yes", "yes"},
+    AdapterKind{"VeLoRA", "yes", "yes", "", "yes", "yes"},
+    AdapterKind{"MonteCLoRA", "yes", "yes", "", "yes", "yes"},
+    AdapterKind{"a bias behind B (lora_bias)", "yes", "no", "no", "yes", "yes"},
+    AdapterKind{"DoRA", "yes", "no", "no", "yes", "no"},
+    AdapterKind{"the base's biases (bias=all, lora_only)", "yes", "no", "no", "yes", "no"},
+    AdapterKind{"whole weights (modules_to_save)", "no", "no", "yes", "yes", "no"},
+    AdapterKind{"rows of tables (trainable_token_indices)", "", "", "no", "no", "no"},
+    AdapterKind{"PiSSA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"OLoRA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"CorDA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"LoRA-GA, not converted when saved", "no", "no", "no", "no", "no"},
+    AdapterKind{"LoftQ", "no", "no", "no", "no", "no"},
+    AdapterKind{"activated LoRA (alora_invocation_tokens)", "no", "no", "no", "no", "no"},
+    AdapterKind{"QA-LoRA (use_qalora)", "no", "no", "no", "no", "no"},
+    AdapterKind{"BD-LoRA (use_bdlora)", "no", "no", "no", "no", "no"},
+    AdapterKind{"KaSA (kasa_config)", "no", "no", "no", "no", "no"},
+    AdapterKind{"Arrow (arrow_config)", "no", "no", "no", "no", "no"},
+    AdapterKind{"repeated layers (layer_replication)", "no", "no", "no", "no", "no"}};
+
+std::string adapters_table() {
+  std::string text = row({"kind", "attention, dense blocks, shared experts, router", "experts",
+                          "embedding", "head", "mixed with others, or scaled"}) +
+                     ruler(6);
+  for (const AdapterKind& each : adapter_kinds)
+    text += row({std::string(each.kind), std::string(each.dense), std::string(each.experts),
+                 std::string(each.embedding), std::string(each.head), std::string(each.mixed)});
+  for (const std::string_view type : other_peft_types())
+    text += row({cat("peft_type ", type), "no", "no", "no", "no", "no"});
+  return text;
+}
+
+}  // namespace
+
+std::span<const std::string_view> other_peft_types() {
+  static constexpr std::string_view types[] = {"ADALORA",
+                                               "ADAMSS",
+                                               "ADAPTION_PROMPT",
+                                               "BEFT",
+                                               "BOFT",
+                                               "C3A",
+                                               "CARTRIDGE",
+                                               "CPT",
+                                               "DEFT",
+                                               "DELORA",
+                                               "FOURIERFT",
+                                               "FROD",
+                                               "GLORA",
+                                               "GRALORA",
+                                               "HIRA",
+                                               "HRA",
+                                               "IA3",
+                                               "LILY",
+                                               "LN_TUNING",
+                                               "LOHA",
+                                               "LOKR",
+                                               "MISS",
+                                               "MULTITASK_PROMPT_TUNING",
+                                               "OFT",
+                                               "OSF",
+                                               "PEANUT",
+                                               "POLY",
+                                               "PREFIX_TUNING",
+                                               "PROMPT_TUNING",
+                                               "PSOFT",
+                                               "PVERA",
+                                               "P_TUNING",
+                                               "RANDLORA",
+                                               "ROAD",
+                                               "SHADOW",
+                                               "SHIRA",
+                                               "SUPERTUNING",
+                                               "TINYLORA",
+                                               "TRAINABLE_TOKENS",
+                                               "UNILORA",
+                                               "VBLORA",
+                                               "VERA",
+                                               "WAVEFT",
+                                               "XLORA"};
+  return types;
+}
+
+std::string supported_tables() {
+  using tensor::DeviceKind;
+  const bool has_gpu = !moe::backends_of(DeviceKind::cuda).empty();
+  return cat("### Experts on the CPU\n\n", experts_table(DeviceKind::cpu),
+             "\n### Experts on a GPU\n\n",
+             has_gpu ? experts_table(DeviceKind::cuda) : "This build has no CUDA.\n",
+             "\n### Adapters, on every device and over every format\n\n", adapters_table());
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,151 @@
+#include "cli/options/arguments.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/cat.h"
+
+namespace motley::cli {
+namespace {
+
+Error wrong_call(std::string what, const CommandSpec& command, std::string fix) {
+  return {ErrorCode::invalid_argument, std::move(what), cat("motley ", command.name),
+          std::move(fix)};
+}
+
+std::string see_help(const CommandSpec& command) {
+  return cat("see motley ", command.name, " --help");
+}
+
+const OptionSpec* find(const CommandSpec& command, std::string_view name) {
+  const auto at = std::ranges::find(command.options, name, &OptionSpec::name);
+  return at == command.options.end() ? nullptr : &*at;
+}
+
+Error unknown_option(const CommandSpec& command, std::string_view name) {
+  std::vector<std::string_view> names;
+  names.reserve(command.options.size());
+  for (const OptionSpec& option : command.options) names.push_back(option.name);
+  const auto meant = closest(name, names);
+  return wrong_call(cat("unknown option ", quote(name)), command,
+                    meant ? cat("did you mean ", *meant, "?") : see_help(command));
+}
+
+// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before_last(b.size() + 1);
+  std::vector<std::size_t> last(b.size() + 1);
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({row[j - 1] + 1, last[j] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    std::swap(before_last, last);
+    std::swap(last, row);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+Result<Arguments> Arguments::parse(const CommandSpec& command, std::span<const std::string> words) {
+  Arguments arguments;
+  const std::size_t most =
+      command.positionals.size() + (command.optional_positional.empty() ? 0 : 1);
+  bool only_positionals = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--" && !only_positionals) {
+      only_positionals = true;
+      continue;
+    }
+    if (only_positionals || !word.starts_with("-") || word == "-") {
+      if (arguments.positionals_.size() == most)
+        return wrong_call(cat("one argument too many, ", quote(word)), command, see_help(command));
+      arguments.positionals_.emplace_back(word);
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    const OptionSpec* const option = find(command, name);
+    if (option == nullptr) return unknown_option(command, name);
+    std::string value;
+    if (option->value.empty()) {
+      if (equals != std::string_view::npos)
+        return wrong_call(cat(name, " takes no value"), command, cat("write ", name, " alone"));
+    } else if (equals != std::string_view::npos) {
+      value = word.substr(equals + 1);
+    } else if (i + 1 < words.size()) {
+      value = words[++i];
+    } else {
+      return wrong_call(cat(name, " needs a value"), command,
+                        cat("write ", name, " ", option->value));
+    }
+    std::vector<std::string>& given = arguments.options_[std::string(name)];
+    if (!given.empty() && !option->repeated)
+      return wrong_call(cat(name, " is given twice"), command, "keep one of them");
+    given.push_back(std::move(value));
+  }
+  if (arguments.positionals_.size() < command.positionals.size())
+    return wrong_call(cat("no ", command.positionals[arguments.positionals_.size()]), command,
+                      see_help(command));
+  arguments.positionals_.resize(most);
+  return arguments;
+}
+
+const std::string* Arguments::value(std::string_view option) const {
+  const auto at = options_.find(option);
+  return at == options_.end() ? nullptr : &at->second.front();
+}
+
+std::span<const std::string> Arguments::values(std::string_view option) const {
+  const auto at = options_.find(option);
+  if (at == options_.end()) return {};
+  return at->second;
+}
+
+std::string usage(const CommandSpec& command) {
+  std::string text = cat("usage: motley ", command.name);
+  for (const std::string_view positional : command.positionals) text += cat(" ", positional);
+  if (!command.optional_positional.empty()) text += cat(" [", command.optional_positional, "]");
+  if (!command.options.empty()) text += " [options]";
+  text += cat("\n\n", command.summary, "\n");
+  if (command.options.empty()) return text;
+
+  text += "\noptions:\n";
+  std::size_t widest = 0;
+  const auto left_side = [](const OptionSpec& option) {
+    return option.value.empty() ? std::string(option.name) : cat(option.name, " ", option.value);
+  };
+  for (const OptionSpec& option : command.options)
+    widest = std::max(widest, left_side(option).size());
+  for (const OptionSpec& option : command.options) {
+    const std::string left = left_side(option);
+    text += cat("  ", left, std::string(widest - left.size() + 2, ' '), option.help, "\n");
+  }
+  if (!command.examples.empty()) text += "\nexamples:\n";
+  for (const std::string_view example : command.examples) text += cat("  ", example, "\n");
+  return text;
+}
+
+std::optional<std::string_view> closest(std::string_view word,
+                                        std::span<const std::string_view> candidates) {
+  // A third of the letters wrong is a slip; more is another word.
+  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::optional<std::string_view> best;
+  for (const std::string_view candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace motley::cli

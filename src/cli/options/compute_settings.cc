@@ -1,0 +1,101 @@
+#include "cli/options/compute_settings.h"
+
+#include <string_view>
+
+#include "base/cat.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/system/clock.h"
+#include "base/system/cpu.h"
+#include "cli/options/option_lists.h"
+
+namespace motley::cli {
+namespace {
+
+Result<std::optional<bool>> parse_compute(std::string_view text) {
+  if (text == "f32") return std::optional(true);
+  if (text == "bf16") return std::optional(false);
+  if (text == "auto") return std::optional<bool>();
+  return wrong_option(cat("unknown arithmetic ", quote(text)), "--compute",
+                      "use auto, f32 or bf16");
+}
+
+Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
+  if (text == "fp8") return std::optional(DType::f8_e4m3);
+  if (text == "auto") return std::optional<DType>();
+  return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
+}
+
+}  // namespace
+
+bool likes_float32(const tensor::Device& device) {
+  return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
+}
+
+std::vector<OptionSpec> compute_option_specs() {
+  return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
+          {"--compute", "C", "auto, f32 or bf16"},
+          {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
+          {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
+          {"--experts-backend", "NAME", "auto, or the backend to take"},
+          {"--no-graphs", "", "launches a GPU's steps one kernel at a time"},
+          {"--no-fusion", "", "runs every op of a model by itself; for comparing"},
+          {"--copy-weights", "", "reads the model's files into memory, so that they may change"}};
+}
+
+Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
+  ComputeSettings settings;
+  if (const std::string* const device = arguments.value("--device")) {
+    MOTLEY_TRY(settings.device, tensor::parse_device(*device));
+  }
+  if (const std::string* const compute = arguments.value("--compute")) {
+    MOTLEY_TRY(settings.exact, parse_compute(*compute));
+  }
+  if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
+    MOTLEY_TRY(settings.factors, parse_adapter_dtype(*dtype));
+  }
+  if (const std::string* const backend = arguments.value("--experts-backend")) {
+    if (*backend != "auto") settings.experts_backend = *backend;
+  }
+  settings.batch_invariant = arguments.has("--batch-invariant");
+  settings.graphs = !arguments.has("--no-graphs");
+  settings.fusion = !arguments.has("--no-fusion");
+  settings.copy_weights = arguments.has("--copy-weights");
+  return settings;
+}
+
+Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
+  return tensor::open_device(settings.device, {.owns_machine = true});
+}
+
+Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
+                                                 const ComputeSettings& settings,
+                                                 tensor::Device& device) {
+  std::optional<Progress> progress;
+  std::uint64_t bytes = 0;
+  const auto report = [&](std::uint64_t done, std::uint64_t total) {
+    bytes = total;
+    if (!progress)
+      progress.emplace(Progress::to_stderr("loading the model", total, Progress::Unit::bytes));
+    progress->set(done);
+  };
+  const SteadyClock clock;
+  const TimePoint start = clock.now();
+  auto model = model::Model::load(folder, device,
+                                  {.exact = settings.exact.value_or(likes_float32(device)),
+                                   .batch_invariant = settings.batch_invariant,
+                                   .experts_backend = settings.experts_backend,
+                                   .factors = settings.factors,
+                                   .copy_weights = settings.copy_weights,
+                                   .fusion = settings.fusion,
+                                   .progress = report});
+  if (model.ok() && progress) progress->finish();
+  if (model.ok()) {
+    log::info("model.loaded", {{"file_bytes", bytes},
+                               {"files", settings.copy_weights ? "copied" : "mapped"},
+                               {"seconds", seconds(clock.now() - start)}});
+  }
+  return model;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,32 @@
+#include "cli/options/log_options.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace motley::cli {
+
+std::vector<OptionSpec> log_option_specs() {
+  return {{"--log-level", "L", "debug, info, warning, error or off (info)"},
+          {"--log-format", "F", "text, or json: one object a line (text)"}};
+}
+
+Result<void> configure_log(const Arguments& arguments) {
+  log::Settings settings = log::settings();
+  settings.level = log::Level::info;
+  settings.format = log::Format::text;
+  if (const std::string* const name = arguments.value("--log-level")) {
+    auto level = log::parse_level(*name);
+    if (!level.ok()) return std::move(level).error().within("--log-level");
+    settings.level = *level;
+  }
+  if (const std::string* const name = arguments.value("--log-format")) {
+    auto format = log::parse_format(*name);
+    if (!format.ok()) return std::move(format).error().within("--log-format");
+    settings.format = *format;
+  }
+  log::configure(std::move(settings));
+  return {};
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <unistd.h>
+
+#include "engine/grammar/helper_process.h"
+
+// For tests: a helper that is not the program, but this process once more.
+namespace motley::engine {
+
+inline Result<pid_t> fork_grammar_helper(int socket, int input) {
+  // Of the copies that it gets it keeps no other: what ends here ends there.
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::dup2(socket, grammar_helper_socket + 100);
+    ::dup2(input, grammar_helper_input + 100);
+    ::close_range(3, grammar_helper_socket + 99, 0);
+    ::close_range(grammar_helper_input + 101, ~0U, 0);
+    ::_exit(run_grammar_helper(grammar_helper_socket + 100, grammar_helper_input + 100));
+  }
+  if (process < 0) return Error(ErrorCode::unavailable, "no process");
+  return process;
+}
+
+}  // namespace motley::engine

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/grammar/cursor.h"
+#include "engine/grammar/grammar.h"
+
+// For tests: a grammar that is followed in this process.
+namespace motley::engine {
+
+class LocalCursor final : public GrammarCursor {
+ public:
+  explicit LocalCursor(GrammarState state) : state_(std::move(state)) {}
+
+  std::unique_ptr<GrammarCursor> fork() const override {
+    return std::make_unique<LocalCursor>(state_.fork());
+  }
+  void request_mask() override {}
+  bool ready() const override { return true; }
+  void wait(TimePoint /*until*/) const override {}
+  std::optional<Error> failure() const override { return std::nullopt; }
+  void copy_mask(std::span<std::uint32_t> words) const override {
+    GrammarState state = state_.fork();
+    state.fill_mask(words);
+  }
+  bool accept(std::int32_t token) override {
+    MOTLEY_CHECK(state_.accept(token), "a token that the mask allows");
+    return state_.ended();
+  }
+
+ private:
+  GrammarState state_;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/system/clock.h"
+#include "engine/grammar/cursor.h"
+#include "engine/grammar/helper_process.h"
+#include "engine/grammar/wire.h"
+#include "engine/sampling/sampling_params.h"
+#include "engine/stats.h"
+
+namespace motley::engine {
+
+// Compiles grammars and follows texts through them, each grammar in a helper process of its own. A
+// helper that crashes, or takes more than GrammarLimits, ends the request that it worked for; other
+// requests with the same grammar go on in a new one. Outlives its grammars and cursors.
+class GrammarService {
+ public:
+  struct Options {
+    StartGrammarHelper start = start_own_program;
+    GrammarLimits limits = {};
+    // Compiled at once. What takes longer than `quick` leaves its place to the next grammar, and
+    // goes on beside at most `max_slow` others like it.
+    int max_quick = 2;
+    int max_slow = 4;
+    Duration quick = std::chrono::seconds(1);
+    std::size_t max_queued = 1024;
+    // Helpers, and the bytes of what they have compiled; where there is no room, those that have
+    // had nothing to do for `rest` make some, and are started again when they are asked.
+    std::size_t max_helpers = 256;
+    std::uint64_t max_bytes = std::uint64_t{4} << 30;
+    Duration rest = std::chrono::seconds(1);
+    // Kept for the next request with their grammar.
+    std::size_t idle_helpers = 16;
+    std::uint64_t idle_bytes = std::uint64_t{256} << 20;
+    Duration idle_time = std::chrono::seconds(60);
+    // Of one compilation or mask, whatever processor time it gets.
+    Duration wall_time = std::chrono::seconds(20);
+  };
+
+  // A compiled grammar. Its helper is kept while this lives.
+  class Use;
+  using Ref = std::shared_ptr<const Use>;
+  // Called once, from submit(), abandon() or the service's thread, with no lock held: it must not
+  // block.
+  using Done = std::function<void(Result<Ref>)>;
+  using Ticket = std::uint64_t;
+
+  GrammarService(GrammarTokens tokens, const Options& options);
+  // Requests that wait get `unavailable`.
+  ~GrammarService();
+  GrammarService(const GrammarService&) = delete;
+  GrammarService& operator=(const GrammarService&) = delete;
+
+  // Called on the service's thread when masks have come or will not come any more.
+  void set_wake(std::function<void()> wake);
+
+  // `invalid_argument` for what check_grammar() or the library refuses and for what exceeds a
+  // limit, `busy` where the queue is full. Clients take turns. From any thread.
+  Ticket submit(const GrammarSpec& spec, const std::string& client, Done done);
+  // The submission ends as `cancelled`, if it has not ended yet; what compiles for nothing else is
+  // stopped.
+  void abandon(Ticket ticket);
+
+  // `end_ids` may end the text where the grammar may; none: those of the vocabulary.
+  std::unique_ptr<GrammarCursor> begin_text(const Ref& grammar, std::vector<std::int32_t> end_ids);
+
+  GrammarStats stats() const;
+
+ private:
+  struct Entry;
+  struct Session;
+  class Cursor;
+  struct Waiter {
+    Ticket ticket = 0;
+    Done done;
+  };
+  // Calls that wait until no lock is held.
+  using Calls = std::vector<std::function<void()>>;
+
+  void run();
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  void handle_events(Lock& lock);
+  void handle(Entry& entry, bool happened, TimePoint now, Calls& calls);
+  void lose(std::uint64_t number);
+  static void make(Calls& calls, Lock& lock);
+  int timeout_ms() const;
+  void wake_thread();
+
+  // Queue and helpers.
+  void start_compiling(Calls& calls);
+  bool has_place_in_queue(const std::string& client) const;
+  Entry& enqueue(const GrammarSpec& spec, std::string key, const std::string& client);
+  Entry* next_queued();
+  Result<void> start_helper(Entry& entry);
+  bool make_room_for_helper(TimePoint now);
+  void put_to_rest(Entry& entry);
+  void note_slow(Entry& entry, TimePoint now, Calls& calls);
+  void trim_idle(TimePoint now);
+  void finish(Entry& entry, const Result<void>& outcome, Calls& calls);
+  void drop(const Entry& entry);
+  void release(Entry& entry);
+
+  // Frames.
+  void send(Entry& entry, wire::Kind kind, std::uint64_t session, std::string_view body);
+  void flush(Entry& entry);
+  void receive(Entry& entry, Calls& calls);
+  bool take(Entry& entry, const wire::Frame& frame, Calls& calls);
+  void died(Entry& entry, std::optional<wire::Limit> limit, Calls& calls);
+  Error failure_of(std::optional<wire::Limit> limit, bool compiling);
+
+  // Sessions.
+  void add(Session& session);
+  void open(Session& session);
+  void fail(Session& session, const Error& error);
+  void fail_pending(Entry& entry, const Error& error);
+
+  GrammarTokens tokens_;  // without their bytes
+  Options options_;
+  Descriptor event_;
+
+  // Held while wake_ is called, so that it is called no more once it was taken back.
+  std::mutex wake_lock_;
+  std::function<void()> wake_;
+  // What a Use or a Session gives back it gives back under the lock, wherever it ends.
+  mutable std::recursive_mutex lock_;
+  std::condition_variable_any arrived_;
+  std::condition_variable_any stopped_;
+  bool stopping_ = false;
+  bool masks_came_ = false;
+  GrammarHelperProcess process_;
+  std::map<std::uint64_t, std::unique_ptr<Entry>> entries_;
+  std::unordered_map<std::string_view, Entry*> by_key_;  // into the entries
+  std::map<std::string, std::deque<Entry*>> queues_;     // by client
+  std::size_t queued_ = 0;
+  std::string last_client_;
+  std::uint64_t numbers_ = 0;  // of entries
+  Ticket tickets_ = 0;
+  std::uint64_t sessions_ = 0;
+  GrammarStats stats_;
+  std::thread thread_;
+};
+
+}  // namespace motley::engine

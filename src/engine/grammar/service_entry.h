@@ -1,0 +1,84 @@
+#pragma once
+
+#include "engine/grammar/service.h"
+
+namespace motley::engine {
+
+// A grammar, and the helper that has it.
+struct GrammarService::Entry {
+  enum class State : std::uint8_t { queued, compiling, ready };
+  // What the helper has been asked and has not answered; it works on the first.
+  struct Asked {
+    wire::Kind kind = wire::Kind::compile;
+    std::uint64_t session = 0;
+  };
+
+  std::uint64_t number = 0;
+  GrammarSpec spec;
+  std::string key;
+  std::string client;  // that asked first
+  State state = State::queued;
+  bool slow = false;  // to compile
+  std::vector<Waiter> waiters = {};
+
+  Descriptor socket = {};
+  std::string out = {};  // not sent yet
+  std::string in = {};   // a frame that has come in part
+  std::deque<Asked> in_flight = {};
+  TimePoint began = {};         // the first of these, or the last that was answered
+  bool compiled_again = false;  // because the first helper ended for no reason
+  int restarts = 0;             // of the helper, for texts that it ended with; lately
+  int answered = 0;             // since the last of these
+
+  std::uint64_t bytes = 0;  // of the compiled grammar
+  int uses = 0;
+  TimePoint idle_since = {};
+  std::unordered_map<std::uint64_t, Session*> sessions = {};
+
+  bool idle() const { return state == State::ready && uses == 0; }
+  Ref use(GrammarService& service);
+};
+
+class GrammarService::Use {
+ public:
+  Use(GrammarService& service, Entry& entry) : service_(&service), entry_(&entry) {}
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  GrammarService& service() const { return *service_; }
+  Entry& entry() const { return *entry_; }
+
+ private:
+  GrammarService* service_;
+  Entry* entry_;
+};
+
+// With the lock held.
+inline GrammarService::Ref GrammarService::Entry::use(GrammarService& service) {
+  ++uses;
+  return std::make_shared<const Use>(service, *this);
+}
+
+// A place in a text, and the mask behind it. Cursors that stand at the same place share it until
+// they go on.
+struct GrammarService::Session {
+  enum class State : std::uint8_t { idle, asked, ready, failed };
+
+  Session(Ref held, std::shared_ptr<const std::vector<std::int32_t>> ends)
+      : grammar(std::move(held)), end_ids(std::move(ends)) {}
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Ref grammar;
+  std::shared_ptr<const std::vector<std::int32_t>> end_ids;
+  std::vector<std::int32_t> tokens;
+  std::uint64_t id = 0;
+  bool open = false;  // the helper has it
+  std::atomic<State> state = State::idle;
+  std::vector<std::uint32_t> mask;
+  std::optional<Error> error;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/system/clock.h"
+#include "engine/engine.h"
+#include "lora/files/adapter.h"
+#include "lora/pages/pool.h"
+
+namespace motley::engine {
+
+// An adapter as the engine knows it.
+struct AdapterEntry {
+  struct Absent {
+    std::optional<Error> error;  // why the last load failed, as long as there are claims
+    // The last load found no run of pages while this many were in use: again with fewer.
+    std::optional<std::uint64_t> retry_below;
+  };
+  struct Loading {
+    std::uint64_t job = 0;
+  };
+  struct Ready {
+    lora::Handle handle;
+    bool fresh = true;         // no sequence has begun with it since it came: it does not close
+    bool was_closing = false;  // before the last stop_making_room()
+  };
+  // Takes no new claims, so that it becomes idle.
+  struct Closing {
+    lora::Handle handle;
+  };
+  using State = std::variant<Absent, Loading, Ready, Closing>;
+
+  AdapterSpec spec;
+  lora::ContentVersion version;
+  std::uint64_t pages = 0;
+  int rank = 0;           // the largest of its factors
+  std::string exclusive;  // why it can't be mixed or scaled; empty where it can
+
+  State state;
+  std::uint64_t turn = 0;  // when it was loaded last
+  bool draining = false;   // unloaded: no request can name it any more
+  bool broken = false;     // its files could not be read as they were when it was loaded
+
+  std::int64_t claims = 0;   // that hold it ready, or wait until it is
+  std::int64_t begun = 0;    // of these, of sequences that have begun
+  std::int64_t named = 0;    // by requests that have not ended
+  std::int64_t running = 0;  // sequences, as last counted
+  std::int64_t waiting = 0;
+  std::int32_t want = -1;  // AdapterLine's
+
+  std::uint64_t non_finite_logits = 0;           // requests that failed by it
+  std::optional<TimePoint> non_finite_reported;  // in the log
+
+  template <class S>
+  bool is() const {
+    return std::holds_alternative<S>(state);
+  }
+  bool can_close() const {
+    const Ready* const ready = std::get_if<Ready>(&state);
+    return ready != nullptr && !ready->fresh && claims > 0 && !spec.pinned;
+  }
+  // Ready or closing; else null.
+  const lora::Handle* handle() const {
+    if (const auto* const ready = std::get_if<Ready>(&state)) return &ready->handle;
+    if (const auto* const closing = std::get_if<Closing>(&state)) return &closing->handle;
+    return nullptr;
+  }
+  const Error* error() const {
+    const auto* const absent = std::get_if<Absent>(&state);
+    return absent != nullptr && absent->error ? &*absent->error : nullptr;
+  }
+  // Absent, and a load waits until fewer pages are in use.
+  std::optional<std::uint64_t> retry_below() const {
+    const auto* const absent = std::get_if<Absent>(&state);
+    return absent != nullptr ? absent->retry_below : std::nullopt;
+  }
+};
+
+// The adapters that a request names, for its whole life: so long they are not forgotten.
+class NamedAdapters {
+ public:
+  NamedAdapters() = default;  // the base
+  explicit NamedAdapters(std::vector<AdapterEntry*> entries) : entries_(std::move(entries)) {
+    for (AdapterEntry* const entry : entries_) ++entry->named;
+  }
+  NamedAdapters(NamedAdapters&& other) noexcept : entries_(std::exchange(other.entries_, {})) {}
+  NamedAdapters& operator=(NamedAdapters&& other) noexcept {
+    std::swap(entries_, other.entries_);
+    return *this;
+  }
+  ~NamedAdapters() {
+    for (AdapterEntry* const entry : entries_) --entry->named;
+  }
+
+  std::span<AdapterEntry* const> entries() const { return entries_; }
+
+ private:
+  std::vector<AdapterEntry*> entries_;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,263 @@
+#include "engine/residency/pool_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/system/cpu.h"
+#include "base/system/out_of_memory.h"
+#include "lora/files/load.h"
+
+namespace motley::engine {
+namespace {
+
+// What is there under the name, if it is this content.
+lora::Handle acquire_from(lora::Pool& pool, const std::string& name, lora::ContentVersion version) {
+  auto handle = pool.acquire(name);
+  if (!handle.ok() || (*handle)->version() != version) return {};
+  return *std::move(handle);
+}
+
+// Few: with the steps' own threads they share the processors, and each takes memory of the host. At
+// least two, so that a large adapter on a slow disk does not hold up the others.
+int default_loaders() { return std::clamp(usable_cpus() / 2, 2, 8); }
+
+}  // namespace
+
+PoolStore::PoolStore(const Options& options) : options_(options), failed_reads_(options.clock) {
+  MOTLEY_CHECK(options.base != nullptr && options.pool != nullptr, "a store of a model's adapters");
+  MOTLEY_CHECK(options.host_pool == nullptr ||
+                   options.host_pool->options().page_bytes == options.pool->options().page_bytes,
+               "pools with pages of one size");
+  const int loaders = options.loaders > 0 ? options.loaders : default_loaders();
+  for (int i = 0; i < loaders; ++i) loaders_.emplace_back([this] { work(); });
+}
+
+PoolStore::~PoolStore() {
+  {
+    const std::lock_guard held(lock_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& loader : loaders_) loader.join();
+}
+
+void PoolStore::set_wake(std::function<void()> wake) {
+  const std::lock_guard held(lock_);
+  wake_ = std::move(wake);
+}
+
+void PoolStore::begin(Job job) {
+  std::list<Entry> entry;
+  entry.push_back({.job = std::move(job)});
+  {
+    const std::lock_guard held(lock_);
+    entries_.splice(entries_.end(), entry);
+  }
+  changed_.notify_all();
+}
+
+std::optional<AdapterStore::Done> PoolStore::take_done() {
+  const std::lock_guard held(lock_);
+  bool reads_before = false;
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    const bool is_read = entry->job.task == Task::read;
+    if (entry->state == Entry::State::done && !(is_read && reads_before)) {
+      Done done = std::move(entry->done);
+      entries_.erase(entry);
+      return done;
+    }
+    reads_before = reads_before || is_read;
+  }
+  return std::nullopt;
+}
+
+lora::Handle PoolStore::acquire(const std::string& name, lora::ContentVersion version) {
+  return acquire_from(*options_.pool, name, version);
+}
+
+AdapterStore::Usage PoolStore::usage() const {
+  const lora::Pool::Usage usage = options_.pool->usage();
+  Usage all{.pages = usage.pages,
+            .free_pages = usage.free_pages,
+            .pinned_pages = usage.pinned_pages,
+            .page_bytes = usage.page_bytes,
+            .evictions = usage.evictions};
+  if (options_.host_pool != nullptr) {
+    const lora::Pool::Usage host = options_.host_pool->usage();
+    all.host_bytes = host.committed_bytes;
+    all.host_limit_bytes = host.pages * host.page_bytes;
+  }
+  return all;
+}
+
+PoolStore::Entry* PoolStore::next_locked() {
+  for (Entry& entry : entries_) {
+    if (entry.state != Entry::State::queued) continue;
+    const bool is_loading = std::ranges::any_of(entries_, [&](const Entry& other) {
+      return other.state == Entry::State::working && other.job.spec.name == entry.job.spec.name;
+    });
+    if (!is_loading) return &entry;
+  }
+  return nullptr;
+}
+
+bool PoolStore::is_resident(const Job& job) const {
+  if (job.task == Task::read) return false;
+  for (lora::Pool* const pool : {options_.pool, options_.host_pool}) {
+    if (pool != nullptr && acquire_from(*pool, job.spec.name, job.version)) return true;
+  }
+  return false;
+}
+
+class PoolStore::Turn {
+ public:
+  enum class Kind : std::uint8_t { spare, claimed };
+
+  Turn(PoolStore& store, Kind kind)
+      : store_(store), count_(kind == Kind::spare ? store.spares_ : store.claimed_) {
+    std::unique_lock held(store_.lock_);
+    granted_ = kind == Kind::claimed || store_.claimed_ == 0;
+    if (!granted_) return;
+    ++count_;
+    if (kind == Kind::claimed) store_.changed_.wait(held, [&] { return store_.spares_ == 0; });
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  ~Turn() {
+    if (!granted_) return;
+    const std::lock_guard held(store_.lock_);
+    --count_;
+    store_.changed_.notify_all();
+  }
+
+  bool granted() const { return granted_; }
+
+ private:
+  PoolStore& store_;
+  int& count_;
+  bool granted_ = false;
+};
+
+std::optional<std::uint64_t> PoolStore::wait_for_memory(std::unique_lock<std::mutex>& held,
+                                                        const Job& job) {
+  held.unlock();
+  const Result<std::uint64_t> size = within_memory(
+      [&] { return is_resident(job) ? 0 : FailedReads::files_of(job.spec.path).bytes; });
+  // Without memory to find out, the load itself fails.
+  const std::uint64_t bytes = size.ok() ? *size : 0;
+  held.lock();
+  if (bytes > 0) {
+    const std::uint64_t ticket = next_ticket_++;
+    changed_.wait(held, [&] {
+      const bool fits = read_bytes_ == 0 || read_bytes_ + bytes <= options_.max_read_bytes;
+      return stopping_ || (ticket == current_ticket_ && fits);
+    });
+    ++current_ticket_;
+    read_bytes_ += bytes;
+    changed_.notify_all();
+  }
+  if (stopping_) return std::nullopt;
+  return bytes;
+}
+
+void PoolStore::work() {
+  std::unique_lock held(lock_);
+  for (;;) {
+    Entry* entry = nullptr;
+    changed_.wait(held, [&] { return stopping_ || (entry = next_locked()) != nullptr; });
+    if (stopping_) return;
+    entry->state = Entry::State::working;
+    const auto bytes = wait_for_memory(held, entry->job);
+    if (!bytes) return;
+    held.unlock();
+    Result<Done> result = within_memory([&] { return perform(entry->job); });
+    held.lock();
+    if (result.ok())
+      entry->done = *std::move(result);
+    else
+      entry->done.error = std::move(result).error();
+    entry->done.id = entry->job.id;
+    entry->state = Entry::State::done;
+    read_bytes_ -= *bytes;
+    changed_.notify_all();
+    // Under the lock: once the wake is taken away it is not being called.
+    if (wake_) wake_();
+  }
+}
+
+Result<AdapterStore::Done> PoolStore::perform(const Job& job) {
+  const auto details = [&] {
+    return cat("adapter ", quote(job.spec.name), ", ", printable(job.spec.path.string()));
+  };
+  const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::adapter_load, details);
+  return job.task == Task::read ? read(job) : place(job);
+}
+
+Result<lora::Adapter> PoolStore::from_disk(const Job& job) const {
+  if (options_.source) return options_.source(job.spec, *options_.base);
+  return lora::load_adapter(job.spec.path, job.spec.load, *options_.base);
+}
+
+Result<lora::Adapter> PoolStore::again_from_disk(const Job& job) {
+  const FailedReads::Files files = FailedReads::files_of(job.spec.path);
+  if (auto known = failed_reads_.find(job, files)) return *std::move(known);
+  Result<lora::Adapter> adapter = from_disk(job);
+  if (adapter.ok() && adapter->version != job.version)
+    adapter = Error(ErrorCode::bad_file, "its content is not what it was when it was loaded",
+                    printable(job.spec.path.string()), "load it again in place");
+  if (!adapter.ok()) failed_reads_.note(job, files, adapter.error());
+  return adapter;
+}
+
+// Where room is free it is used at once, so that the first request need not wait; no adapter has to
+// go for that.
+Result<AdapterStore::Done> PoolStore::read(const Job& job) {
+  MOTLEY_TRY(const lora::Adapter adapter, from_disk(job));
+  Done done{.version = adapter.version,
+            .pages = lora::Pool::pages_of(adapter, options_.pool->options()),
+            .rank = adapter.largest_rank,
+            .exclusive = std::string(lora::exclusive_reason(adapter)),
+            .sites = lora::SiteSet(adapter)};
+  constexpr auto spare = lora::Pool::Room::free;
+  lora::Handle in_host;
+  if (options_.host_pool != nullptr) {
+    if (auto handle = options_.host_pool->load(job.spec.name, adapter, spare); handle.ok())
+      in_host = *std::move(handle);
+  }
+  const Turn turn(*this, Turn::Kind::spare);
+  if (!turn.granted()) return done;
+  const auto handle = in_host ? options_.pool->load(job.spec.name, in_host, spare)
+                              : options_.pool->load(job.spec.name, adapter, spare);
+  // Without room to spare the adapter comes when it is asked for.
+  if (!handle.ok() && handle.error().code() != ErrorCode::out_of_memory) return handle.error();
+  return done;
+}
+
+Result<AdapterStore::Done> PoolStore::place(const Job& job) {
+  Done done{.version = job.version};
+  done.handle = acquire_from(*options_.pool, job.spec.name, job.version);
+  if (done.handle) return done;
+  lora::Handle in_host;
+  if (options_.host_pool != nullptr)
+    in_host = acquire_from(*options_.host_pool, job.spec.name, job.version);
+  std::optional<lora::Adapter> adapter;
+  if (!in_host) {
+    MOTLEY_TRY(adapter, again_from_disk(job));
+    if (options_.host_pool != nullptr) {
+      // Too large for the host's pool, it goes straight to the device.
+      if (auto handle = options_.host_pool->load(job.spec.name, *adapter); handle.ok())
+        in_host = *std::move(handle);
+    }
+  }
+  const Turn turn(*this, Turn::Kind::claimed);
+  if (in_host) {
+    MOTLEY_TRY(done.handle, options_.pool->load(job.spec.name, in_host));
+  } else {
+    MOTLEY_TRY(done.handle, options_.pool->load(job.spec.name, *adapter));
+  }
+  return done;
+}
+
+}  // namespace motley::engine

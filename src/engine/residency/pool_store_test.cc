@@ -1,0 +1,401 @@
+#include "engine/residency/pool_store.h"
+
+#include <atomic>
+#include <barrier>
+#include <condition_variable>
+#include <latch>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "base/system/out_of_memory.h"
+#include "base/system/temporary_folder.h"
+#include "engine/test_world.h"
+#include "lora/pages/test_pool.h"
+#include "lora/test_base.h"
+#include "tensor/device/scripted_device.h"
+
+// A store over a device's pool with the host's behind it, whose memory comes piece by piece.
+namespace motley::engine {
+namespace {
+
+constexpr std::size_t piece = 8192;
+constexpr std::uint64_t page = 1024;
+constexpr int first_small = 100;
+
+class PoolStoreTest : public testing::Test {
+ protected:
+  PoolStoreTest() { script_.set_pinned_pieces(piece); }
+  ~PoolStoreTest() override {
+    if (store_ != nullptr) store_->set_wake({});
+  }
+
+  // The device has room for one adapter with its directory, the host for sixteen.
+  void make(int loaders = 1, std::uint64_t max_read_bytes = 1 << 20) {
+    lora::Pool::Options options{
+        .bytes = 20 * page,
+        .page_bytes = page,
+        .directory = true,
+        .spare_bytes = 0,
+        .staging = {.piece_bytes = lora::PageWriter::max_bytes, .pieces = 2}};
+    pool_ = lora::Pool::create(script_, options).value();
+    options.bytes = 128 * page;
+    options.directory = false;
+    host_pool_ = lora::Pool::create(script_.pinned_memory(), options).value();
+    const auto source = [this](const AdapterSpec& spec,
+                               const lora::BaseView&) -> Result<lora::Adapter> {
+      ++reads_;
+      if (failure_) return *failure_;
+      if (spec.name.starts_with("-"))
+        return Error(ErrorCode::bad_file, cat("no adapter ", spec.name));
+      lora::Adapter made = adapter(std::stoi(spec.name));
+      if (on_read_) on_read_(std::stoi(spec.name));
+      return made;
+    };
+    store_ = std::make_unique<PoolStore>(PoolStore::Options{.base = &base_,
+                                                            .pool = pool_.get(),
+                                                            .host_pool = host_pool_.get(),
+                                                            .source = source,
+                                                            .loaders = loaders,
+                                                            .max_read_bytes = max_read_bytes,
+                                                            .clock = &clock_});
+    store_->set_wake([this] {
+      const std::lock_guard held(lock_);
+      ++done_;
+      changed_.notify_all();
+    });
+  }
+
+  // Eight pages, or one from `first_small` on.
+  static lora::Adapter adapter(int number) {
+    const bool small = number >= first_small;
+    const int width = small ? 8 : 100;
+    return lora::test::make_adapter(small ? 1 : 8, width, width,
+                                    static_cast<std::uint32_t>(number));
+  }
+  bool on_device(int number) { return pool_->acquire(cat(number)).ok(); }
+  // The first copy into the device waits, in the midst of its load, until let_go().
+  void hold_first_copy() {
+    script_.before_copies([this] {
+      if (held_first_.exchange(true)) return;
+      copying_.count_down();
+      go_on_.wait();
+    });
+  }
+  void wait_for_copy() { copying_.wait(); }
+  void let_go() { go_on_.count_down(); }
+
+  AdapterStore::Done run(AdapterStore::Task task, int number) {
+    AdapterStore::Done done = try_to(task, number);
+    EXPECT_FALSE(done.error.has_value()) << done.error->message();
+    return done;
+  }
+  void begin(AdapterStore::Task task, int number) {
+    store_->begin({.id = static_cast<std::uint64_t>(number),
+                   .task = task,
+                   .spec = {.name = cat(number), .path = folder_.path()},
+                   .version = adapter(number).version});
+  }
+  // Until so many jobs were done since the last try_to().
+  void wait_for_done(int count) {
+    std::unique_lock held(lock_);
+    changed_.wait(held, [&] { return done_ >= count; });
+  }
+  AdapterStore::Done try_to(AdapterStore::Task task, int number) {
+    {
+      const std::lock_guard held(lock_);
+      done_ = 0;
+    }
+    begin(task, number);
+    wait_for_done(1);
+    AdapterStore::Done done = store_->take_done().value();
+    EXPECT_EQ(done.id, static_cast<std::uint64_t>(number));
+    return done;
+  }
+  void read(int count) {
+    for (int i = 0; i < count; ++i) run(AdapterStore::Task::read, i);
+  }
+  void place(int number) {
+    const AdapterStore::Done done = run(AdapterStore::Task::place, number);
+    ASSERT_TRUE(done.handle);
+    EXPECT_TRUE(lora::test::holds(*done.handle, adapter(number))) << "adapter " << number;
+  }
+
+  tensor::test::ScriptedDevice script_{5};
+  lora::test::FakeBase base_;
+  std::unique_ptr<lora::Pool> pool_;
+  std::unique_ptr<lora::Pool> host_pool_;
+  TemporaryFolder folder_;  // of every adapter
+  test::ScriptedClock clock_;
+  std::atomic<int> reads_{0};
+  std::optional<Error> failure_;  // of reads, between jobs
+  std::function<void(int number)> on_read_;
+  std::atomic<bool> held_first_{false};
+  std::latch copying_{1};
+  std::latch go_on_{1};
+  std::mutex lock_;
+  std::condition_variable changed_;
+  int done_ = 0;
+  std::unique_ptr<PoolStore> store_;  // last: its thread uses all of the above
+};
+
+TEST_F(PoolStoreTest, TakesMemoryOfTheHostAsAdaptersCome) {
+  make();
+  EXPECT_EQ(store_->usage().host_bytes, 0);
+  EXPECT_EQ(store_->usage().host_limit_bytes, 128 * page);
+  read(4);
+  EXPECT_EQ(store_->usage().host_bytes, 4 * piece);
+  for (const int number : {0, 1, 2, 3, 0, 2}) place(number);
+  EXPECT_EQ(reads_, 4) << "what the host keeps is not read again";
+}
+
+TEST_F(PoolStoreTest, GoesOnWithLessWhereTheHostHasNoMoreMemory) {
+  script_.fail_after_pieces(2);
+  make();
+  read(4);
+  EXPECT_EQ(store_->usage().host_bytes, 2 * piece);
+  for (const int number : {0, 1, 2, 3, 0, 2}) place(number);
+  EXPECT_EQ(store_->usage().host_limit_bytes, 2 * piece);
+  EXPECT_GT(reads_, 4) << "what the host has no room for is read again";
+}
+
+TEST_F(PoolStoreTest, GoesOnWithoutMemoryOfTheHost) {
+  script_.fail_after_pieces(0);
+  make();
+  read(4);
+  for (const int number : {0, 1, 2, 3, 0}) place(number);
+  EXPECT_EQ(store_->usage().host_bytes, 0);
+  EXPECT_EQ(store_->usage().host_limit_bytes, 0);
+}
+
+// The host has no room to keep it, so that it is read each time it comes to the device.
+TEST_F(PoolStoreTest, ReadsABrokenAdapterAgainAfterAWhileOrWhenItsFilesChange) {
+  script_.fail_after_pieces(0);
+  make();
+  const auto file = folder_.file("adapter_model.safetensors", "as it was");
+  folder_.file("adapter_config.json", "{}");
+  read(3);
+  place(1);
+  place(2);  // 0 has to come from the disk
+  reads_ = 0;
+  const auto fail = [&] {
+    const auto error = try_to(AdapterStore::Task::place, 0).error;
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->what(), failure_->what());
+  };
+  failure_ = Error(ErrorCode::bad_file, "it is damaged");
+  for (int i = 0; i < 5; ++i) fail();
+  EXPECT_EQ(reads_, 1);
+  clock_.advance(FailedReads::pause - Duration(1));
+  fail();
+  EXPECT_EQ(reads_, 1);
+  clock_.advance(Duration(1));
+  fail();
+  EXPECT_EQ(reads_, 2) << "after a while";
+  fail();
+  EXPECT_EQ(reads_, 2);
+  folder_.file("other", "beside it");
+  fail();
+  EXPECT_EQ(reads_, 2);
+  std::filesystem::remove(file);
+  fail();
+  EXPECT_EQ(reads_, 3) << "files have changed";
+  fail();
+  EXPECT_EQ(reads_, 3);
+  folder_.file("adapter_model.safetensors", "as it was");
+  failure_.reset();
+  place(0);
+  EXPECT_EQ(reads_, 4);
+}
+
+TEST_F(PoolStoreTest, WantOfMemoryIsNoFaultOfTheFiles) {
+  script_.fail_after_pieces(0);
+  make();
+  read(3);
+  place(1);
+  place(2);
+  reads_ = 0;
+  failure_ = out_of_memory_error();
+  EXPECT_TRUE(try_to(AdapterStore::Task::place, 0).error.has_value());
+  failure_.reset();
+  place(0);
+  EXPECT_EQ(reads_, 2);
+}
+
+using Task = AdapterStore::Task;
+
+TEST_F(PoolStoreTest, LoadersReadSideBySide) {
+  std::barrier all_read(3);
+  on_read_ = [&](int) { all_read.arrive_and_wait(); };
+  make(3);
+  for (int i = 0; i < 6; ++i) begin(Task::read, i);
+  wait_for_done(6);
+  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(store_->take_done().value().id, i);
+}
+
+TEST_F(PoolStoreTest, ReadsAreReportedInTheOrderInWhichTheyBegan) {
+  std::latch go_on(1);
+  on_read_ = [&](int number) {
+    if (number == 0) go_on.wait();
+  };
+  make(2);
+  for (int i = 0; i < 4; ++i) begin(Task::read, i);
+  wait_for_done(3);
+  EXPECT_FALSE(store_->take_done().has_value());
+  go_on.count_down();
+  wait_for_done(4);
+  for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(store_->take_done().value().id, i);
+}
+
+TEST_F(PoolStoreTest, APlaceDoesNotWaitForTheReadsBeforeIt) {
+  std::latch begun(1);
+  std::latch go_on(1);
+  on_read_ = [&](int number) {
+    if (number != 0) return;
+    begun.count_down();
+    go_on.wait();
+  };
+  make(2);
+  run(Task::read, 1);
+  begin(Task::read, 0);
+  begun.wait();
+  place(1);
+  EXPECT_EQ(reads_, 2);
+  go_on.count_down();
+  wait_for_done(2);
+  EXPECT_EQ(store_->take_done().value().id, 0U);
+}
+
+TEST_F(PoolStoreTest, JobsOfOneNameFollowOneAnother) {
+  std::atomic<int> under_way{0};
+  on_read_ = [&](int number) {
+    if (number > 1) return;
+    EXPECT_EQ(++under_way, 1);
+    std::this_thread::yield();
+    --under_way;
+  };
+  script_.fail_after_pieces(0);
+  make(4);
+  constexpr int rounds = 20;
+  for (int i = 0; i < rounds; ++i) {
+    begin(i % 2 == 0 ? Task::read : Task::place, 1);
+    begin(Task::read, 2 + i);
+  }
+  wait_for_done(2 * rounds);
+}
+
+TEST_F(PoolStoreTest, ReadsNoMoreAtOnceThanMemoryAllows) {
+  folder_.file("adapter_model.safetensors", std::string(600, 'x'));
+  // Two of them at once; then one that is larger than all that is allowed goes alone.
+  for (const auto& [bytes, count] : {std::pair(1200, 2), std::pair(500, 1)}) {
+    std::atomic<int> under_way{0};
+    std::barrier all_there(count);
+    store_.reset();
+    done_ = 0;
+    on_read_ = [&](int) {
+      EXPECT_LE(++under_way, count);
+      all_there.arrive_and_wait();
+      // Others that could begin now have the time to.
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      EXPECT_LE(under_way, count);
+      all_there.arrive_and_wait();
+      --under_way;
+    };
+    make(4, static_cast<std::uint64_t>(bytes));
+    for (int i = 0; i < 16; ++i) begin(Task::read, i);
+    wait_for_done(16);
+  }
+}
+
+// The device has room for one adapter and a small one.
+TEST_F(PoolStoreTest, ClaimsWaitForSpareLoads) {
+  script_.fail_after_pieces(0);
+  hold_first_copy();
+  make(3);
+  begin(Task::read, 1);
+  wait_for_copy();  // it has its pages, which can't be evicted yet
+  begin(Task::place, 3);
+  // Spare loads are left out as soon as the claim waits.
+  int small = first_small;
+  for (bool loaded = true; loaded; ++small) {
+    begin(Task::read, small);
+    wait_for_done(small - first_small + 1);
+    // Reads are reported behind the one that is held, so only the claim's end is seen here.
+    if (const auto done = store_->take_done()) {
+      ADD_FAILURE() << "a claim beside a spare load: "
+                    << (done->error ? done->error->message() : "done");
+      break;
+    }
+    loaded = on_device(small);
+    if (loaded) {
+      EXPECT_TRUE(pool_->unload(cat(small)).ok());
+    }
+  }
+  let_go();
+  wait_for_done(small - first_small + 2);
+  while (const auto done = store_->take_done())
+    EXPECT_FALSE(done->error) << done->id << ": " << done->error->message();
+  EXPECT_TRUE(on_device(3));
+}
+
+TEST_F(PoolStoreTest, SpareLoadsAreLeftOutBesideClaims) {
+  script_.fail_after_pieces(0);
+  hold_first_copy();
+  make(2);
+  begin(Task::place, 3);
+  wait_for_copy();
+  begin(Task::read, first_small);
+  wait_for_done(1);
+  EXPECT_FALSE(on_device(first_small));
+  let_go();
+  wait_for_done(2);
+  while (const auto done = store_->take_done())
+    EXPECT_FALSE(done->error) << done->id << ": " << done->error->message();
+  run(Task::read, first_small + 1);
+  EXPECT_TRUE(on_device(first_small + 1)) << "there was room for it";
+}
+
+TEST_F(PoolStoreTest, EndsWithLoadsUnderWay) {
+  for (int round = 0; round < 20; ++round) {
+    make(4);
+    for (int i = 0; i < 10; ++i) begin(Task::read, i);
+    store_->set_wake({});
+    store_.reset();
+  }
+  EXPECT_LE(reads_, 200);
+}
+
+// A hundred at once, some of which fail: each has its own outcome, whatever the number of loaders.
+TEST_F(PoolStoreTest, OutcomesDoNotDependOnTheNumberOfLoaders) {
+  std::vector<std::string> before;
+  for (const int loaders : {1, 2, 5}) {
+    store_.reset();
+    done_ = 0;
+    make(loaders);
+    for (int i = 0; i < 100; ++i) {
+      store_->begin({.id = static_cast<std::uint64_t>(i),
+                     .task = Task::read,
+                     .spec = {.name = i % 7 == 3 ? cat(-i) : cat(i), .path = folder_.path()}});
+    }
+    wait_for_done(100);
+    std::vector<std::string> outcomes;
+    while (const auto done = store_->take_done()) {
+      outcomes.push_back(cat(done->id, " ", lora::to_string(done->version), " ", done->pages, " ",
+                             done->error ? done->error->message() : ""));
+    }
+    EXPECT_EQ(outcomes.size(), 100U);
+    if (!before.empty()) {
+      EXPECT_EQ(outcomes, before);
+    }
+    before = std::move(outcomes);
+    pool_->check_invariants();
+    host_pool_->check_invariants();
+  }
+}
+
+}  // namespace
+}  // namespace motley::engine

@@ -1,0 +1,480 @@
+#include "engine/residency/residency.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/system/out_of_memory.h"
+#include "base/units.h"
+
+namespace motley::engine {
+
+using Absent = AdapterEntry::Absent;
+using Loading = AdapterEntry::Loading;
+using Ready = AdapterEntry::Ready;
+using Closing = AdapterEntry::Closing;
+using Task = AdapterStore::Task;
+
+namespace {
+
+// An answer is always given: where memory does not suffice for the error, then that.
+void answer_with(const Residency::Answer& answer, const Error& error) {
+  std::optional<Result<void>> reply;
+  if (!within_memory([&] { reply = error; }).ok()) reply = out_of_memory_error();
+  answer(*std::move(reply));
+}
+
+}  // namespace
+
+Claim::Claim(Residency* residency, std::span<AdapterEntry* const> entries)
+    : residency_(residency), entries_(entries.begin(), entries.end()) {
+  for (AdapterEntry* const entry : entries_) ++entry->claims;
+}
+
+Claim::Claim(Claim&& other) noexcept
+    : residency_(other.residency_),
+      entries_(std::exchange(other.entries_, {})),
+      resolved_(other.resolved_),
+      begun_(other.begun_),
+      mix_(std::exchange(other.mix_, {})) {}
+
+Claim& Claim::operator=(Claim&& other) noexcept {
+  std::swap(residency_, other.residency_);
+  std::swap(entries_, other.entries_);
+  std::swap(resolved_, other.resolved_);
+  std::swap(begun_, other.begun_);
+  std::swap(mix_, other.mix_);
+  return *this;
+}
+
+Claim::~Claim() { let_go(); }
+
+void Claim::let_go() {
+  mix_ = {};
+  for (AdapterEntry* const entry : entries_) {
+    if (begun_) --entry->begun;
+    residency_->drop_claim(*entry);
+  }
+  entries_.clear();
+}
+
+bool Claim::ready() const {
+  return resolved_ || std::ranges::all_of(entries_, [](const AdapterEntry* entry) {
+           return entry->handle() != nullptr;
+         });
+}
+
+const Error* Claim::error() const {
+  if (resolved_) return nullptr;
+  for (const AdapterEntry* const entry : entries_) {
+    if (const Error* const error = entry->error(); error != nullptr) return error;
+  }
+  return nullptr;
+}
+
+Result<void> Claim::resolve(std::span<const ScaledAdapter> adapters) {
+  MOTLEY_CHECK(ready() && !resolved_ && adapters.size() == entries_.size(),
+               "a claim is resolved once, when its adapters are there");
+  std::vector<lora::Mix::Part> parts;
+  for (std::size_t i = 0; i < adapters.size(); ++i)
+    parts.push_back({.adapter = *entries_[i]->handle(), .scale = adapters[i].scale});
+  MOTLEY_TRY(mix_, lora::Mix::make(parts));
+  resolved_ = true;
+  return {};
+}
+
+void Claim::unresolve() {
+  mix_ = {};
+  resolved_ = false;
+}
+
+void Claim::begin() {
+  if (std::exchange(begun_, true)) return;
+  for (AdapterEntry* const entry : entries_) {
+    ++entry->begun;
+    if (auto* const ready = std::get_if<Ready>(&entry->state)) ready->fresh = false;
+  }
+}
+
+bool Claim::closing() const { return std::ranges::any_of(entries_, &AdapterEntry::is<Closing>); }
+
+Claim Claim::again() const {
+  Claim claim(residency_, entries_);
+  if (begun_) claim.begin();
+  claim.resolved_ = resolved_;
+  claim.mix_ = mix_;
+  return claim;
+}
+
+AdapterEntry* Residency::find(std::string_view name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() || found->second->draining ? nullptr : found->second.get();
+}
+
+Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVersion version) {
+  const std::uint64_t id = next_job_++;
+  const Result<void> begun = within_memory([&] {
+    AdapterStore::Job job{.id = id, .task = pending.task, .spec = pending.spec, .version = version};
+    jobs_.emplace(id, pending);
+    store_->begin(std::move(job));
+  });
+  if (begun.ok()) return id;
+  jobs_.erase(id);
+  return begun.error();
+}
+
+bool Residency::is_being_read(std::string_view name) const {
+  return std::ranges::any_of(jobs_, [&](const auto& job) {
+    return job.second.task == Task::read && job.second.spec.name == name;
+  });
+}
+
+void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer) {
+  const Result<void> begun = within_memory([&] { return try_load(spec, replace, answer); });
+  if (!begun.ok()) answer_with(answer, begun.error());
+}
+
+Result<void> Residency::try_load(const AdapterSpec& spec, bool replace, const Answer& answer) {
+  const std::string where = cat("adapter ", quote(spec.name));
+  const bool under_way = is_being_read(spec.name);
+  const auto known = entries_.find(spec.name);
+  if (under_way || (known != entries_.end() && known->second->draining))
+    return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
+                 "try again when that is done");
+  if (known != entries_.end() && !replace)
+    return Error(ErrorCode::invalid_argument, "it is loaded already", where,
+                 "unload it first, or replace it in place");
+  MOTLEY_TRY_VOID(start({.task = Task::read, .spec = spec, .replace = replace, .answer = answer}));
+  return {};
+}
+
+Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const {
+  const std::string where = cat("adapter ", quote(spec.name));
+  const auto known = entries_.find(spec.name);
+  if (known != entries_.end() && known->second->draining)
+    return Error(ErrorCode::busy, "it is being unloaded", where, "try again when that is done");
+  if (max_rank_ > 0 && done.rank > max_rank_)
+    return Error(ErrorCode::unsupported,
+                 cat("it has factors of rank ", done.rank, ", and steps have room for ", max_rank_),
+                 where, "use a smaller one, or serve it on the CPU");
+  const AdapterStore::Usage usage = store_->usage();
+  const bool was_pinned = known != entries_.end() && known->second->spec.pinned;
+  const std::uint64_t kept = pinned_pages() - (was_pinned ? known->second->pages : 0);
+  if (adapters_fit(done.pages, kept, usage.pages)) return {};
+  const std::string_view left = kept > 0 ? " that pinned adapters leave" : "";
+  return Error(
+      ErrorCode::unsupported,
+      cat("it takes ", format_bytes(done.pages * usage.page_bytes), ", and adapters have ",
+          format_bytes((usage.pages - std::min(kept, usage.pages)) * usage.page_bytes), left),
+      where, "give them more memory (--adapter-memory)");
+}
+
+Result<void> Residency::enter(const Pending& pending, AdapterStore::Done& done) {
+  AdapterSpec spec = pending.spec;
+  if (done.error) {
+    // Requests that waited for the new content get what can still be had.
+    if (AdapterEntry* const entry = find(spec.name);
+        entry != nullptr && entry->claims > 0 && entry->is<Absent>() && entry->error() == nullptr)
+      place(*entry);
+    return std::move(*done.error).within(cat("adapter ", quote(spec.name)));
+  }
+  MOTLEY_TRY_VOID(may_enter(spec, done));
+  // What can fail comes first.
+  sites_.include(done.sites);
+  auto known = entries_.find(spec.name);
+  if (known == entries_.end())
+    known = entries_.emplace(spec.name, std::make_unique<AdapterEntry>()).first;
+  AdapterEntry& entry = *known->second;
+  const bool pinned = spec.pinned;
+  const bool was_pinned = entry.spec.pinned;
+  if (entry.version != done.version) entry.state = Absent();
+  entry.spec = std::move(spec);
+  entry.version = done.version;
+  entry.broken = false;
+  entry.pages = done.pages;
+  entry.rank = done.rank;
+  entry.exclusive = std::move(done.exclusive);
+  if (pinned && !was_pinned) ++entry.claims;
+  if (!pinned && was_pinned) drop_claim(entry);
+  if (entry.claims > 0 && entry.is<Absent>()) place(entry);
+  return {};
+}
+
+void Residency::unload(std::string_view name, const Answer& answer) {
+  const Result<void> begun = within_memory([&] { return try_unload(name, answer); });
+  if (!begun.ok()) return answer_with(answer, begun.error());
+  sweep();
+}
+
+Result<void> Residency::try_unload(std::string_view name, const Answer& answer) {
+  AdapterEntry* const entry = find(name);
+  if (entry == nullptr)
+    return Error(ErrorCode::not_found, cat("no adapter ", quote(name)), {},
+                 "name one that is loaded");
+  unloading_.emplace(name, answer);
+  entry->draining = true;
+  if (std::exchange(entry->spec.pinned, false)) drop_claim(*entry);
+  return {};
+}
+
+void Residency::give_up(const Error& error) {
+  for (auto& [id, job] : jobs_) {
+    if (job.answer) answer_with(std::exchange(job.answer, nullptr), error);
+  }
+  for (const auto& [name, answer] : std::exchange(unloading_, {})) answer_with(answer, error);
+}
+
+void Residency::place(AdapterEntry& entry) {
+  const Result<std::uint64_t> job = within_memory(
+      [&] { return start({.task = Task::place, .spec = entry.spec}, entry.version); });
+  if (job.ok()) {
+    entry.state = Loading{.job = *job};
+  } else {
+    entry.state = Absent{.error = job.error()};
+  }
+}
+
+void Residency::drop_claim(AdapterEntry& entry) {
+  MOTLEY_CHECK(entry.claims > 0, "a claim is dropped once");
+  if (--entry.claims > 0) return;
+  // What is on its way arrives first.
+  if (!entry.is<Loading>()) entry.state = Absent();
+}
+
+bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return false;
+  AdapterEntry& entry = *found->second;
+  // Replaced since.
+  const Loading* const loading = std::get_if<Loading>(&entry.state);
+  if (loading == nullptr || loading->job != done.id) return false;
+  Absent& absent = entry.state.emplace<Absent>();
+  if (!done.error) {
+    ++loads_;
+    entry.turn = ++turns_;
+    if (entry.claims > 0) entry.state = Ready{.handle = std::move(done.handle)};
+    return std::exchange(entry.broken, false);
+  }
+  const std::uint64_t in_use = store_->usage().pinned_pages;
+  // Room in the pool, not memory of the host.
+  const bool no_room =
+      done.error->code() == ErrorCode::out_of_memory && !is_out_of_memory_error(*done.error);
+  if (no_room && in_use > pinned_pages()) {
+    absent.retry_below = in_use;
+    return false;
+  }
+  // Its files are being replaced: the content that comes is brought as soon as it is known.
+  if (entry.claims > 0 && is_being_read(name)) return false;
+  ++failures_;
+  const bool was_broken = entry.broken;
+  if (entry.claims == 0 && was_broken) return false;
+  const Result<void> noted = within_memory([&] {
+    Error failure = failure_of(entry, *done.error);
+    if (entry.claims > 0) absent.error = std::move(failure);
+  });
+  if (!noted.ok() && entry.claims > 0) absent.error = noted.error();
+  return entry.broken != was_broken;
+}
+
+// Missing memory and a failed device are reported as they are. Anything else is wrong with files
+// that were good when they were loaded: no request is to blame, and none may see their path.
+Error Residency::failure_of(AdapterEntry& entry, const Error& why) {
+  const std::string where = cat("adapter ", quote(entry.spec.name));
+  if (why.code() == ErrorCode::out_of_memory || why.code() == ErrorCode::internal)
+    return Error(why).within(where);
+  if (!std::exchange(entry.broken, true))
+    log::error("engine.adapter_broken", {{"adapter", entry.spec.name},
+                                         {"path", entry.spec.path.native()},
+                                         {"reason", why.message()},
+                                         {"advice", "put its files back, or load it again"}});
+  return {ErrorCode::unavailable, "its files can't be read as they were when it was loaded", where,
+          "the server's log says why; put them back, or load it again in place"};
+}
+
+bool Residency::collect() {
+  bool changed = false;
+  while (std::optional<AdapterStore::Done> done = store_->take_done()) {
+    const auto found = jobs_.find(done->id);
+    MOTLEY_CHECK(found != jobs_.end(), "the store does each job once");
+    Pending pending = std::move(found->second);
+    jobs_.erase(found);
+    switch (pending.task) {
+      case Task::read: {
+        Result<void> entered = within_memory([&] { return enter(pending, *done); });
+        changed = changed || entered.ok();
+        if (pending.answer) pending.answer(std::move(entered));
+        break;
+      }
+      case Task::place:
+        changed = take_placed(pending.spec.name, *std::move(done)) || changed;
+        break;
+    }
+  }
+  for (const auto& [name, entry] : entries_) try_again(*entry);
+  changed = sweep() || changed;
+  see_room();
+  return changed;
+}
+
+void Residency::try_again(AdapterEntry& entry) {
+  const auto below = entry.retry_below();
+  if (below && entry.claims > 0 && store_->usage().pinned_pages < *below) place(entry);
+}
+
+// The bytes stay where they are until their room is needed.
+bool Residency::sweep() {
+  bool any = false;
+  for (auto asked = unloading_.begin(); asked != unloading_.end();) {
+    const auto found = entries_.find(asked->first);
+    const AdapterEntry& entry = *found->second;
+    if (entry.named > 0 || entry.claims > 0 || entry.is<Loading>()) {
+      ++asked;
+      continue;
+    }
+    entries_.erase(found);
+    const Answer answer = std::move(asked->second);
+    asked = unloading_.erase(asked);
+    answer({});
+    any = true;
+  }
+  return any;
+}
+
+void Residency::see_room() {
+  const AdapterStore::Usage usage = store_->usage();
+  std::uint64_t committed = usage.pinned_pages;
+  for (const auto& [name, entry] : entries_) {
+    if (entry->is<Loading>() || entry->retry_below()) committed += entry->pages;
+  }
+  room_.see({.all = usage.pages, .committed = committed, .pinned = pinned_pages()});
+}
+
+std::uint64_t Residency::pinned_pages() const {
+  std::uint64_t pages = 0;
+  for (const auto& [name, entry] : entries_) {
+    if (entry->spec.pinned) pages += entry->pages;
+  }
+  return pages;
+}
+
+std::uint64_t Residency::pages_to_bring(std::span<AdapterEntry* const> adapters) const {
+  std::uint64_t pages = 0;
+  for (const AdapterEntry* const entry : adapters) {
+    if (entry->is<Absent>() && !entry->retry_below()) pages += entry->pages;
+  }
+  return pages;
+}
+
+std::optional<Claim> Residency::claim(std::span<AdapterEntry* const> adapters) {
+  if (std::ranges::any_of(adapters, &AdapterEntry::is<Closing>)) return std::nullopt;
+  const std::uint64_t bring = pages_to_bring(adapters);
+  if (bring > 0 && !room_.fits(bring)) return std::nullopt;
+  Claim claim(this, adapters);
+  room_.promise(bring);
+  for (AdapterEntry* const entry : adapters) {
+    if (!entry->is<Absent>() || entry->retry_below()) continue;
+    if (lora::Handle handle = store_->acquire(entry->spec.name, entry->version)) {
+      entry->state = Ready{.handle = std::move(handle)};
+    } else {
+      place(*entry);
+    }
+  }
+  return claim;
+}
+
+bool Residency::can_fit(std::span<AdapterEntry* const> adapters) const {
+  std::uint64_t pages = 0;
+  for (const AdapterEntry* const entry : adapters) {
+    if (!entry->spec.pinned) pages += entry->pages;
+  }
+  return room_.can_fit(pages);
+}
+
+void Residency::rank_in_use() {
+  room_.clear_in_use();
+  for (const auto& [name, entry] : entries_) {
+    if (!entry->can_close()) continue;
+    room_.add({.adapter = entry.get(),
+               .pages = entry->pages,
+               .was_closing = std::get<Ready>(entry->state).was_closing,
+               .begun = entry->begun,
+               .claims = entry->claims,
+               .turn = entry->turn});
+  }
+  room_.rank();
+}
+
+std::optional<std::int64_t> Residency::price_of_room(
+    std::span<AdapterEntry* const> adapters) const {
+  // Closing, they come when those are there for whom they close.
+  if (std::ranges::any_of(adapters, &AdapterEntry::is<Closing>)) return std::nullopt;
+  return room_.price({.pages = pages_to_bring(adapters), .adapters = adapters});
+}
+
+void Residency::make_room(std::span<AdapterEntry* const> adapters) {
+  room_.make_room({.pages = pages_to_bring(adapters), .adapters = adapters},
+                  [](AdapterEntry* entry) {
+                    lora::Handle handle = std::move(std::get<Ready>(entry->state).handle);
+                    entry->state = Closing{.handle = std::move(handle)};
+                  });
+}
+
+void Residency::stop_making_room() {
+  room_.stop();
+  for (const auto& [name, entry] : entries_) {
+    if (auto* const closing = std::get_if<Closing>(&entry->state)) {
+      lora::Handle handle = std::move(closing->handle);
+      entry->state = Ready{.handle = std::move(handle), .fresh = false, .was_closing = true};
+    } else if (auto* const ready = std::get_if<Ready>(&entry->state)) {
+      ready->was_closing = false;
+    }
+  }
+}
+
+std::vector<AdapterInfo> Residency::describe() const {
+  std::vector<AdapterInfo> infos;
+  infos.reserve(entries_.size());
+  for (const auto& [name, entry] : entries_) {
+    AdapterState state = AdapterState::stored;
+    if (entry->is<Loading>()) state = AdapterState::loading;
+    if (entry->handle() != nullptr) state = AdapterState::ready;
+    if (entry->draining) state = AdapterState::draining;
+    infos.push_back({.name = name,
+                     .path = entry->spec.path.string(),
+                     .version = lora::to_string(entry->version),
+                     .state = state,
+                     .pinned = entry->spec.pinned,
+                     .pages = entry->pages,
+                     .broken = entry->broken,
+                     .non_finite_logits = entry->non_finite_logits,
+                     .running = entry->running,
+                     .waiting = entry->waiting});
+  }
+  return infos;
+}
+
+Result<void> Residency::check() const {
+  for (const auto& [name, entry] : entries_) {
+    const auto broken = [&](std::string_view what) {
+      return Error(ErrorCode::internal, cat("adapter ", quote(name), " ", what));
+    };
+    if (const lora::Handle* const handle = entry->handle(); handle != nullptr) {
+      if (!*handle) return broken("is ready without bytes");
+      if (entry->claims == 0) return broken("is held without a claim");
+      if ((*handle)->version() != entry->version) return broken("has bytes of other content");
+    }
+    if (entry->is<Loading>() && !jobs_.contains(std::get<Loading>(entry->state).job))
+      return broken("is loading without a job");
+    if (entry->is<Closing>() && !room_.making_room()) return broken("is closing for no other");
+    if (entry->claims < 0 || entry->named < 0) return broken("counts less than none");
+    if (entry->begun < 0 || entry->begun > entry->claims)
+      return broken("counts other claims that have begun than there are");
+  }
+  if (store_->usage().pinned_pages > store_->usage().pages)
+    return Error(ErrorCode::internal, "more pages of adapters are in use than there are");
+  return {};
+}
+
+}  // namespace motley::engine

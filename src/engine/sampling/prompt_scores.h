@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/executor.h"
+#include "ops/context.h"
+#include "runner/runner.h"
+#include "tensor/buffer.h"
+#include "tensor/device/device.h"
+
+namespace motley::engine {
+
+// Log-probabilities of prompts' tokens in a step, computed where the logits are.
+class PromptScores {
+ public:
+  struct Options {
+    std::int64_t rows = 0;        // of a step
+    std::int64_t piece_rows = 0;  // of one read() call
+  };
+
+  static Result<std::unique_ptr<PromptScores>> create(tensor::Device& device,
+                                                      const Options& options);
+
+  void begin();
+  // Logits [n, vocabulary] of these rows of the step's chunks, in order of rows. Fills in the
+  // chunks' answers as far as they have come.
+  Result<void> read(std::span<ChunkOutput> outputs, const ops::Context& context,
+                    tensor::Stream& stream, const tensor::Tensor& logits,
+                    std::span<const runner::LogitRow> rows);
+
+ private:
+  PromptScores(const Options& options, tensor::Buffer device, tensor::Buffer host);
+
+  // Numbers of a piece of n rows, in one of the two memories.
+  struct Piece {
+    tensor::Tensor targets;             // [n, 1]
+    tensor::Tensor logprobs;            // [n, 1]
+    tensor::Tensor likeliest;           // [n, top]
+    tensor::Tensor likeliest_logprobs;  // [n, top]
+  };
+  static Piece piece_in(const tensor::Buffer& memory, std::int64_t rows, std::int64_t top);
+
+  tensor::Buffer device_;
+  tensor::Buffer host_;
+  std::vector<float> logprobs_;
+  std::vector<TopLogprob> tops_;
+};
+
+}  // namespace motley::engine

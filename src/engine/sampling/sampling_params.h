@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace motley::engine {
+
+struct LogitBias {
+  std::int32_t token = 0;
+  float bias = 0;  // added to the token's logit
+
+  friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
+
+// What a request's output must look like.
+struct GrammarSpec {
+  enum class Kind : std::uint8_t {
+    json_object,     // any JSON object; no text
+    json_schema,     // text is the schema
+    regex,           // text is the pattern, matched against the whole output
+    ebnf,            // text is a grammar whose root rule is `root`
+    structural_tag,  // text is XGrammar's JSON of that name: schemas between given strings
+  };
+
+  Kind kind = Kind::json_object;
+  std::string text;
+  // Of JSON: line breaks and blanks between tokens as a model likes them, within bounds; otherwise
+  // one line as Python writes it, with ", " and ": ".
+  bool any_whitespace = true;
+
+  friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
+};
+
+// How a request's tokens are drawn. The defaults change nothing: the model's own distribution.
+// Order: the masks of the grammar and of allowed and banned tokens, bias and the ban on ends before
+// min_tokens, repetition, frequency and presence penalties, temperature, then min_p, top_k and
+// top_p, each on what is left by the one before.
+struct SamplingParams {
+  float temperature = 1;   // 0: the likeliest token, the lowest id among equals
+  std::int32_t top_k = 0;  // this many likeliest tokens; 0: all
+  float top_p = 1;         // the likeliest tokens that together reach this share; (0, 1]
+  float min_p = 0;         // tokens of at least this share of the likeliest one's; [0, 1]
+
+  float repetition_penalty = 1;  // of tokens in prompt or output; above 0
+  float frequency_penalty = 0;   // times how often a token is in the output; [-2, 2]
+  float presence_penalty = 0;    // of tokens in the output; [-2, 2]
+  std::vector<LogitBias> logit_bias = {};
+  // None but these are drawn, ends included; without any, all are.
+  std::vector<std::int32_t> allowed_tokens = {};
+  // Sequences that no output holds: the last token of one is ruled out behind those before it.
+  std::vector<std::vector<std::int32_t>> banned = {};
+
+  // With a seed a choice has the same tokens whatever runs beside it; choice i draws from a
+  // sequence of its own.
+  std::optional<std::uint64_t> seed = {};
+
+  // Log-probabilities are the model's own, before all of the above.
+  bool logprobs = false;
+  std::int32_t top_logprobs = 0;  // of the likeliest tokens, beside the chosen one's
+
+  std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before
+  bool ignore_eos = false;      // the model's own end does not end a choice
+
+  std::optional<GrammarSpec> grammar = {};
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,92 @@
+#include "engine/scheduling/admission.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace motley::engine {
+namespace {
+
+TEST(Admission, AloneASequenceTakesEveryPage) {
+  EXPECT_TRUE(shortage({.pages = 10}, {.available = 10, .running = 0, .max_running = 4}).none());
+  EXPECT_EQ(shortage({.pages = 11}, {.available = 10, .running = 0, .max_running = 4}),
+            (Shortage{.pages = 1}));
+}
+
+TEST(Admission, BesideOthersEachKeepsAPageToGrow) {
+  const Room room{.available = 10, .growth = 3, .running = 2, .max_running = 4};
+  EXPECT_TRUE(shortage({.pages = 7}, room).none());
+  EXPECT_EQ(shortage({.pages = 8}, room), (Shortage{.pages = 1}));
+}
+
+TEST(Admission, ForesightGrowsWhereSequencesArePushedBackAndWanes) {
+  Foresight foresight;
+  EXPECT_EQ(foresight.growth(2, 100), 1);
+  foresight.learn(true);
+  foresight.learn(true);
+  EXPECT_EQ(foresight.growth(2, 100), 4);
+  EXPECT_EQ(foresight.growth(2, 5), 3);  // no more than it can take
+  EXPECT_EQ(foresight.growth(5, 5), 1);
+  for (int i = 0; i < 20; ++i) foresight.learn(true);
+  EXPECT_EQ(foresight.pages(), Foresight::most);
+  for (int i = 1; i < Foresight::calm_steps; ++i) foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), Foresight::most);
+  foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), Foresight::most / 2);
+  for (int i = 0; i < 10 * Foresight::calm_steps; ++i) foresight.learn(false);
+  EXPECT_EQ(foresight.pages(), 1);
+}
+
+// Pages that others own cost nothing; cached ones are no longer available once they are revived.
+TEST(Admission, FoundPagesCostWhatTheyTakeFromTheAvailable) {
+  const Room room{.available = 4, .running = 0, .max_running = 4};
+  EXPECT_TRUE(shortage({.pages = 9, .found = 5, .idle = 0}, room).none());
+  EXPECT_EQ(shortage({.pages = 9, .found = 5, .idle = 2}, room), (Shortage{.pages = 2}));
+}
+
+TEST(Admission, StepsHoldSoManySequences) {
+  EXPECT_EQ(shortage({.pages = 1}, {.available = 50, .running = 4, .max_running = 4}),
+            (Shortage{.sequences = 1}));
+}
+
+TEST(Admission, TheLongestSequenceIsWhatModelAndMemoryHold) {
+  EXPECT_EQ(longest_sequence(4096, 100, 16), 1600);
+  EXPECT_EQ(longest_sequence(4096, 1000, 16), 4096);
+}
+
+TEST(Admission, AdaptersFitBesideWhatIsInUse) {
+  EXPECT_TRUE(adapters_fit(3, 5, 8));
+  EXPECT_FALSE(adapters_fit(4, 5, 8));
+  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing comes
+}
+
+// Clients come one after the other, and each sends as much as it may: each gets its share, and all
+// together hold no more than is said.
+TEST(Admission, NoClientTakesTheQueueFromAnother) {
+  for (const std::int64_t places : {1, 2, 7, 1024}) {
+    std::vector<std::int64_t> held;
+    double most = 0;
+    for (std::int64_t clients = 1; clients <= 60; ++clients) {
+      held.push_back(0);
+      std::int64_t waiting = 0;
+      for (const std::int64_t each : held) waiting += each;
+      const auto accepts = [&] {
+        return has_place(
+            {.places = places, .waiting = waiting, .own = held.back(), .clients = clients});
+      };
+      for (int sent = 0; sent < 1300 && accepts(); ++sent, ++waiting) ++held.back();
+      EXPECT_GE(held.back(), std::max<std::int64_t>(1, places / clients)) << places;
+      most += std::max(1.0, static_cast<double>(places) / static_cast<double>(clients));
+      EXPECT_LE(static_cast<double>(waiting), most) << places;
+    }
+  }
+}
+
+TEST(Admission, AQueueForNobodyHoldsNobody) {
+  EXPECT_TRUE(has_place({.places = 0, .free = 2, .waiting = 1, .clients = 1}));
+  EXPECT_FALSE(has_place({.places = 0, .free = 2, .waiting = 2, .clients = 1}));
+}
+
+}  // namespace
+}  // namespace motley::engine

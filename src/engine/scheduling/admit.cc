@@ -1,0 +1,246 @@
+// Which sequences begin to run.
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/system/out_of_memory.h"
+#include "engine/scheduling/scheduler.h"
+
+namespace motley::engine {
+namespace {
+
+MixKey key_of(const WaitingSequence& waiting) {
+  const auto parts = waiting.claim->mix().key();
+  return {.parts = {parts.begin(), parts.end()}, .salt = waiting.sequence.job->request.cache_salt};
+}
+
+}  // namespace
+
+std::string Scheduler::flow_of(const Request& request) {
+  std::string flow;
+  for (const ScaledAdapter& each : request.adapters) flow += cat(each.name, ",");
+  return flow;
+}
+
+// A sequence that finds no memory to begin fails; the others stay as they are.
+void Scheduler::admit() {
+  const TimePoint now = clock_->now();
+  ++admission_;
+  // What found no memory is asked for again with the next step.
+  if (!within_memory([this] { order_waiting(); }).ok()) {
+    turns_.clear();
+    waiting_changed_ = true;
+  }
+  if (!within_memory([&] { give_adapters(now); }).ok()) line_.clear();
+  bool room = true;
+  bool some_began = false;
+  for (const Turn& turn : turns_) {
+    WaitingSequence& waiting = turn.at->second;
+    const Result<bool> now_begins = within_memory([&] { return begins(waiting, room, now); });
+    if (!now_begins.ok()) mark(*waiting.sequence.job, now_begins.error());
+    if (!now_begins.ok() || !*now_begins) continue;
+    const std::shared_ptr<Job> job = waiting.sequence.job;
+    Waiting::node_type place = waiting_.extract(turn.at);
+    waiting_changed_ = some_began = true;
+    const Result<void> begun = within_memory([&] { begin(std::move(place)); });
+    if (!begun.ok()) mark(*job, begun.error());
+  }
+  // Some would point to what has begun.
+  if (some_began) turns_.clear();
+  fail_marked();
+}
+
+Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint now) {
+  const Job& job = *waiting.sequence.job;
+  if (job.failure) return false;
+  if (!has_adapters(waiting, now)) {
+    if (waiting.claim && waiting.claim->error() != nullptr) return *waiting.claim->error();
+    if (!waiting.claim && !residency_.can_fit(job.adapters.entries()))
+      return Error(ErrorCode::unsupported,
+                   "the request's adapters don't fit the adapters' memory at once", "adapters",
+                   "use fewer, or give them more (--adapter-memory)");
+    return false;
+  }
+  if (!waiting.claim->resolved()) {
+    // Replaced content may need more room than what was there when the request came.
+    MOTLEY_TRY_VOID(waiting.claim->resolve(job.request.adapters));
+    MOTLEY_TRY_VOID(executor_->takes(waiting.claim->mix()));
+  }
+  // No sequence begins behind one that finds no room, but clients that run fewer than others.
+  room = (room || has_right_of_way(waiting, now)) && find_room(waiting, now);
+  // Others' adapters are asked for all the same, so that they are there when room is.
+  if (!room && !job.started) waiting.claim->unresolve();
+  return room;
+}
+
+// In the order of the line: claims as far as there is room, and room where it is worth while.
+void Scheduler::give_adapters(TimePoint now) {
+  residency_.stop_making_room();
+  for (auto& [order, waiting] : waiting_) {
+    if (!waiting.claim) waiting.sequence.job->client->sequences = 0;
+  }
+  bool one_client = true;
+  const Client* first = nullptr;
+  for (auto& [order, waiting] : waiting_) {
+    if (waiting.claim) continue;
+    const auto adapters = waiting.sequence.job->adapters.entries();
+    if (adapters.empty()) {
+      waiting.claim = residency_.claim(adapters);
+      continue;
+    }
+    if (!waiting.asked) waiting.asked = now;
+    ++waiting.sequence.job->client->sequences;
+    one_client = one_client && (first == nullptr || first == waiting.sequence.job->client);
+    first = waiting.sequence.job->client;
+  }
+  for (auto& [order, waiting] : waiting_) {
+    if (waiting.claim) continue;
+    const auto count = static_cast<double>(waiting.sequence.job->client->sequences);
+    line_.add(waiting, now, {.priority = one_client, .urgency = 1 / count});
+  }
+  const std::span<const Want> line = line_.sorted();
+  if (line.empty()) return;
+  residency_.rank_in_use();
+  for (const Want& want : line) {
+    want.first->claim = residency_.claim(want.adapters);
+    if (!want.first->claim) make_room_for(want);
+  }
+  line_.clear();
+  // What one has a claim on, all may have.
+  for (auto& [order, waiting] : waiting_) {
+    if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
+  }
+  if (residency_.making_room()) take_claims_back(now);
+}
+
+// Sequences that wait with a claim on an adapter that closes would keep it for as long as their
+// queue is. The first of them, a batch full, do, so that steps stay full. The others wait for when
+// it comes again.
+void Scheduler::take_claims_back(TimePoint now) {
+  std::int64_t kept = 0;
+  for (const Turn& turn : turns_) {
+    WaitingSequence& waiting = turn.at->second;
+    if (!waiting.claim || waiting.claim->begun() || !waiting.claim->closing()) continue;
+    if (kept++ < limits_.sequences) continue;
+    waiting.claim.reset();
+    waiting.asked = now;
+    waiting.in_line = false;
+  }
+}
+
+// An adapter makes room once those that wait for others have waited, all together, for the patience
+// times the sequences that have begun with it.
+void Scheduler::make_room_for(const Want& want) {
+  if (!residency_.can_fit(want.adapters)) return;
+  if (!want.in_line) {
+    const auto price = residency_.price_of_room(want.adapters);
+    if (!price || want.waited < *price * options_.adapter_patience) return;
+  }
+  want.first->in_line = true;
+  residency_.make_room(want.adapters);
+}
+
+bool Scheduler::has_adapters(WaitingSequence& waiting, TimePoint now) {
+  if (!waiting.claim || !waiting.claim->ready()) return false;
+  if (waiting.asked) waiting.without_adapters += now - *std::exchange(waiting.asked, {});
+  return true;
+}
+
+std::int64_t Scheduler::growth_of(const Sequence& sequence) const {
+  const Job& job = *sequence.job;
+  const std::int64_t most = std::min(longest_, job.prompt_tokens() + job.request.max_tokens);
+  return sequence.open() *
+         foresight_.growth(pages_.pages_for(sequence.length()), pages_.pages_for(most));
+}
+
+Shortage Scheduler::shortage_of(const WaitingSequence& waiting) const {
+  KvPages::Match match;
+  if (!waiting.sequence.job->scoring())
+    match = pages_.match(key_of(waiting), waiting.sequence.tokens);
+  std::int64_t growth = growth_of(waiting.sequence);
+  for (const auto& running : running_) growth += growth_of(running->sequence);
+  return shortage({.pages = pages_.pages_for(waiting.sequence.length()),
+                   .found = match.pages,
+                   .idle = match.idle},
+                  {.available = pages_.available(),
+                   .growth = growth,
+                   .running = static_cast<std::int64_t>(running_.size()),
+                   .max_running = limits_.sequences});
+}
+
+bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
+  while (!shortage_of(waiting).none()) {
+    if (!preempt_for(waiting, now)) return false;
+  }
+  return true;
+}
+
+// A client's sequence of lower priority makes way; else the last one of a client that runs more. So
+// a client that fills the batch with long answers keeps no other out for longer than the patience.
+bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
+  order_running();
+  const Job& job = *waiting.sequence.job;
+  for (std::size_t i = running_.size(); i-- > 0;) {
+    const Job& other = *running_[i]->sequence.job;
+    if (other.client != job.client || other.request.priority >= job.request.priority) continue;
+    preempt(i);
+    return true;
+  }
+  if (!has_right_of_way(waiting, now)) return false;
+  preempt_last();
+  return true;
+}
+
+void Scheduler::preempt_last() { preempt(running_.size() - 1); }
+
+void Scheduler::preempt(std::size_t at) {
+  std::unique_ptr<RunningSequence> preempted = std::move(running_[at]);
+  running_changed_ = true;
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(at));
+  ++stats_.preemptions;
+  wait(std::move(preempted->place),
+       {.sequence = std::move(preempted->sequence), .claim = std::move(preempted->claim)});
+}
+
+void Scheduler::begin(Waiting::node_type place) {
+  const TimePoint now = clock_->now();
+  WaitingSequence waiting = std::move(place.mapped());
+  place.mapped() = {};
+  const std::shared_ptr<Job> job = waiting.sequence.job;
+  if (!job->started) {
+    job->client->flows.begin(job->tag);
+    job->turn = clients_.begin(*job->client, job->cost);
+  }
+  waiting.claim->begin();
+  if (waiting.without_adapters > Duration{}) stats_.adapter_wait.observe(waiting.without_adapters);
+  SequencePages pages(pages_, key_of(waiting));
+  const std::vector<std::int32_t>& tokens = waiting.sequence.tokens;
+  pages.reserve(static_cast<std::int64_t>(tokens.capacity()));
+  std::int64_t computed = 0;
+  if (!job->scoring()) {
+    computed = pages.adopt(tokens);
+    stats_.prefix_lookup_tokens += tokens.size();
+    stats_.prefix_hit_tokens += static_cast<std::uint64_t>(computed);
+  }
+  const auto copy = pages.grow(computed, waiting.sequence.length());
+  MOTLEY_CHECK(!copy, "blocks are not written again");
+  insert_running(
+      std::make_unique<RunningSequence>(RunningSequence{.sequence = std::move(waiting.sequence),
+                                                        .claim = *std::move(waiting.claim),
+                                                        .pages = std::move(pages),
+                                                        .place = std::move(place),
+                                                        .computed = computed}));
+  if (std::exchange(job->started, true)) return;
+  job->cached_tokens = computed;
+  stats_.queue_time.observe(now - job->accepted);
+  job->sink->started({.prompt_tokens = job->prompt_tokens(), .cached_tokens = computed});
+}
+
+void Scheduler::insert_running(std::unique_ptr<RunningSequence> running) {
+  running_.push_back(std::move(running));
+  running_changed_ = true;
+}
+
+}  // namespace motley::engine

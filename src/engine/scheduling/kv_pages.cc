@@ -1,0 +1,312 @@
+#include "engine/scheduling/kv_pages.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/cat.h"
+#include "base/check.h"
+
+namespace motley::engine {
+namespace {
+
+// Finalizer of a 64-bit mix: every bit of the input reaches every bit of the result.
+std::uint64_t scramble(std::uint64_t value) {
+  value ^= value >> 32;
+  value *= 0xd6e8feb86659fd93ULL;
+  value ^= value >> 32;
+  value *= 0xd6e8feb86659fd93ULL;
+  return value ^ (value >> 32);
+}
+
+std::uint64_t hash_block(std::uint64_t parent, std::span<const std::int32_t> tokens) {
+  std::uint64_t hash = scramble(parent);
+  for (const std::int32_t token : tokens)
+    hash = scramble(hash ^ static_cast<std::uint32_t>(token)) + 0x9e3779b97f4a7c15ULL;
+  return hash;
+}
+
+}  // namespace
+
+KvPages::KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache)
+    : page_tokens_(page_tokens),
+      cache_(cache),
+      slots_(static_cast<std::size_t>(pages)),
+      tokens_(cache ? static_cast<std::size_t>(pages * page_tokens) : 0),
+      buckets_(std::bit_ceil(static_cast<std::size_t>(2 * pages)), none),
+      free_(pages) {
+  MOTLEY_CHECK(pages > 0 && page_tokens > 0, "pages that hold something");
+  free_list_.reserve(slots_.size());
+  for (std::int64_t page = pages - 1; page >= 0; --page)
+    free_list_.push_back(static_cast<std::int32_t>(page));
+}
+
+std::span<std::int32_t> KvPages::tokens_of(std::int32_t page) {
+  const auto width = static_cast<std::size_t>(page_tokens_);
+  return std::span(tokens_).subspan(static_cast<std::size_t>(page) * width, width);
+}
+
+std::span<const std::int32_t> KvPages::tokens_of(std::int32_t page) const {
+  const auto width = static_cast<std::size_t>(page_tokens_);
+  return std::span(tokens_).subspan(static_cast<std::size_t>(page) * width, width);
+}
+
+std::int32_t KvPages::take() {
+  std::int32_t page = none;
+  if (free_ > 0) {
+    page = free_list_.back();
+    free_list_.pop_back();
+    --free_;
+  } else {
+    MOTLEY_CHECK(cached_ > 0, "a page is taken only where one is available");
+    page = oldest_;
+    remove_idle(page);
+    unpublish(page);
+  }
+  slot(page).owners = 1;
+  return page;
+}
+
+void KvPages::share(std::int32_t page) {
+  if (slot(page).owners == 0) remove_idle(page);
+  ++slot(page).owners;
+}
+
+void KvPages::release(std::int32_t page) {
+  Slot& one = slot(page);
+  MOTLEY_CHECK(one.owners > 0, "a page is let go by an owner");
+  if (--one.owners > 0) return;
+  if (one.block != 0) {
+    append_idle(page);
+    return;
+  }
+  free_list_.push_back(page);
+  ++free_;
+}
+
+void KvPages::append_idle(std::int32_t page) {
+  Slot& one = slot(page);
+  one.listed = true;
+  one.older = newest_;
+  one.newer = none;
+  (newest_ == none ? oldest_ : slot(newest_).newer) = page;
+  newest_ = page;
+  ++cached_;
+}
+
+void KvPages::remove_idle(std::int32_t page) {
+  Slot& one = slot(page);
+  MOTLEY_CHECK(one.listed, "a page without an owner is free or cached");
+  (one.older == none ? oldest_ : slot(one.older).newer) = one.newer;
+  (one.newer == none ? newest_ : slot(one.newer).older) = one.older;
+  one.listed = false;
+  --cached_;
+}
+
+KvPages::Roots::iterator KvPages::hold_root(const MixKey& key) {
+  const auto [root, is_new] = roots_.try_emplace(key);
+  if (is_new) root->second.id = next_block_++;
+  ++root->second.holders;
+  return root;
+}
+
+void KvPages::let_go(Roots::iterator root) {
+  if (--root->second.holders == 0) roots_.erase(root);
+}
+
+std::int32_t KvPages::find(BlockId parent, std::span<const std::int32_t> tokens) const {
+  const std::uint64_t hash = hash_block(parent, tokens);
+  std::int32_t page = buckets_[hash & (buckets_.size() - 1)];
+  while (page != none) {
+    const Slot& one = slot(page);
+    if (one.hash == hash && one.parent == parent && std::ranges::equal(tokens_of(page), tokens))
+      break;
+    page = one.next;
+  }
+  return page;
+}
+
+std::int32_t KvPages::publish(Roots::iterator root, BlockId parent,
+                              std::span<const std::int32_t> tokens, std::int32_t page) {
+  if (const std::int32_t known = find(parent, tokens); known != none) return known;
+  Slot& one = slot(page);
+  MOTLEY_CHECK(one.block == 0, "a page is published once");
+  one.block = next_block_++;
+  one.parent = parent;
+  one.root = root;
+  ++root->second.holders;
+  one.hash = hash_block(parent, tokens);
+  std::int32_t& first = bucket(one.hash);
+  one.next = first;
+  first = page;
+  std::ranges::copy(tokens, tokens_of(page).begin());
+  return page;
+}
+
+void KvPages::unpublish(std::int32_t page) {
+  Slot& one = slot(page);
+  std::int32_t* link = &bucket(one.hash);
+  while (*link != page) link = &slot(*link).next;
+  *link = one.next;
+  let_go(one.root);
+  one.block = 0;
+  one.parent = 0;
+}
+
+void KvPages::forget(Roots::iterator root) {
+  for (std::int32_t page = 0; page < static_cast<std::int32_t>(slots_.size()); ++page) {
+    const Slot& one = slot(page);
+    if (one.block == 0 || one.root != root) continue;
+    const bool idle = one.listed;
+    if (idle) remove_idle(page);
+    unpublish(page);
+    if (!idle) continue;
+    free_list_.push_back(page);
+    ++free_;
+  }
+}
+
+KvPages::Match KvPages::match(const MixKey& key, std::span<const std::int32_t> tokens) const {
+  Match match;
+  const auto root = roots_.find(key);
+  if (!cache_ || root == roots_.end()) return match;
+  BlockId parent = root->second.id;
+  const auto width = static_cast<std::size_t>(page_tokens_);
+  for (std::size_t end = width; end < tokens.size(); end += width) {
+    const std::int32_t page = find(parent, tokens.subspan(end - width, width));
+    if (page == none) break;
+    ++match.pages;
+    if (slot(page).owners == 0) ++match.idle;
+    parent = slot(page).block;
+  }
+  return match;
+}
+
+std::int64_t KvPages::freed_by(std::span<std::int32_t> let_go) const {
+  std::ranges::sort(let_go);
+  std::int64_t freed = 0;
+  for (std::size_t begin = 0; begin < let_go.size();) {
+    std::size_t end = begin;
+    while (end < let_go.size() && let_go[end] == let_go[begin]) ++end;
+    freed += slot(let_go[begin]).owners == static_cast<std::int32_t>(end - begin) ? 1 : 0;
+    begin = end;
+  }
+  return freed;
+}
+
+Result<void> KvPages::check(std::span<const std::int32_t> owners) const {
+  const auto broken = [](std::string what) { return Error(ErrorCode::internal, std::move(what)); };
+  std::vector<BlockId> alive;
+  for (const Slot& one : slots_) {
+    if (one.block != 0) alive.push_back(one.block);
+  }
+  std::ranges::sort(alive);
+  std::int64_t idle = 0;
+  for (std::size_t page = 0; page < slots_.size(); ++page) {
+    const Slot& one = slots_[page];
+    if (one.owners != owners[page])
+      return broken(cat("page ", page, " counts ", one.owners, " owners and has ", owners[page]));
+    if (one.listed) ++idle;
+    if (one.listed && (one.owners > 0 || one.block == 0))
+      return broken(cat("page ", page, " is cached, and owned or without content"));
+    if (one.block == 0) continue;
+    if (find(one.parent, tokens_of(static_cast<std::int32_t>(page))) !=
+        static_cast<std::int32_t>(page))
+      return broken(cat("page ", page, " is published and can't be found"));
+    if (one.parent != one.root->second.id && !std::ranges::binary_search(alive, one.parent))
+      return broken(cat("page ", page, " is cached without its parent"));
+  }
+  if (idle != cached_) return broken(cat(idle, " pages are cached, and counted ", cached_));
+  const auto unowned = std::ranges::count(owners, 0);
+  if (unowned != available())
+    return broken(cat(unowned, " pages have no owner, and ", available(), " are available"));
+  auto holders = static_cast<std::int64_t>(alive.size());
+  for (const auto& [key, root] : roots_) holders -= root.holders;
+  if (holders > 0) return broken("a block's root counts too few holders");
+  return {};
+}
+
+SequencePages::SequencePages(KvPages& pages, const MixKey& key)
+    : owner_(&pages), root_(pages.hold_root(key)) {}
+
+SequencePages::SequencePages(SequencePages&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)),
+      root_(other.root_),
+      list_(std::exchange(other.list_, {})),
+      published_(other.published_) {}
+
+SequencePages::~SequencePages() {
+  if (owner_ == nullptr) return;
+  // Children before parents: what is given out again first is a sequence's end.
+  while (!list_.empty()) {
+    owner_->release(list_.back());
+    list_.pop_back();
+  }
+  owner_->let_go(root_);
+}
+
+std::int64_t SequencePages::adopt(std::span<const std::int32_t> tokens) {
+  MOTLEY_CHECK(list_.empty(), "a sequence adopts before it grows");
+  if (!owner_->cache_) return 0;
+  KvPages::BlockId parent = root_->second.id;
+  const auto width = static_cast<std::size_t>(owner_->page_tokens_);
+  for (std::size_t end = width; end < tokens.size(); end += width) {
+    const std::int32_t page = owner_->find(parent, tokens.subspan(end - width, width));
+    if (page == KvPages::none) break;
+    owner_->share(page);
+    list_.push_back(page);
+    parent = owner_->slot(page).block;
+  }
+  published_ = static_cast<std::int64_t>(list_.size());
+  return published_ * owner_->page_tokens_;
+}
+
+std::int64_t SequencePages::missing(std::int64_t computed, std::int64_t tokens) const {
+  const auto have = static_cast<std::int64_t>(list_.size());
+  const std::int64_t more = std::max<std::int64_t>(0, owner_->pages_for(tokens) - have);
+  const std::int64_t at = computed / owner_->page_tokens_;
+  const bool copies = at < have && owner_->slot(list_[static_cast<std::size_t>(at)]).owners > 1;
+  return more + (copies ? 1 : 0);
+}
+
+std::optional<SequencePages::Copy> SequencePages::grow(std::int64_t computed, std::int64_t tokens) {
+  std::optional<Copy> copy;
+  const auto at = static_cast<std::size_t>(computed / owner_->page_tokens_);
+  if (at < list_.size() && owner_->slot(list_[at]).owners > 1) {
+    MOTLEY_CHECK(published_ <= static_cast<std::int64_t>(at), "blocks are never written again");
+    copy = {.from = list_[at], .to = owner_->take()};
+    owner_->release(copy->from);
+    list_[at] = copy->to;
+  }
+  const auto wanted = static_cast<std::size_t>(owner_->pages_for(tokens));
+  while (list_.size() < wanted) list_.push_back(owner_->take());
+  return copy;
+}
+
+SequencePages SequencePages::fork() const {
+  SequencePages other(*owner_, root_->first);
+  other.list_.reserve(list_.capacity());
+  for (const std::int32_t page : list_) {
+    owner_->share(page);
+    other.list_.push_back(page);
+  }
+  other.published_ = published_;
+  return other;
+}
+
+void SequencePages::publish(std::span<const std::int32_t> tokens, std::int64_t computed) {
+  if (!owner_->cache_) return;
+  const auto width = static_cast<std::size_t>(owner_->page_tokens_);
+  for (; published_ < computed / owner_->page_tokens_; ++published_) {
+    const auto at = static_cast<std::size_t>(published_);
+    const KvPages::BlockId parent = at == 0 ? root_->second.id : owner_->slot(list_[at - 1]).block;
+    if (parent == 0) return;  // forgotten
+    const std::int32_t page =
+        owner_->publish(root_, parent, tokens.subspan(at * width, width), list_[at]);
+    if (page == list_[at]) continue;
+    owner_->share(page);
+    owner_->release(list_[at]);
+    list_[at] = page;
+  }
+}
+
+}  // namespace motley::engine

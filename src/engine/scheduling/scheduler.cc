@@ -1,0 +1,330 @@
+#include "engine/scheduling/scheduler.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/system/out_of_memory.h"
+
+namespace motley::engine {
+
+Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock,
+                     const Options& options)
+    : executor_(executor),
+      clock_(clock),
+      options_(options),
+      limits_(executor->limits()),
+      longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
+      pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
+      residency_(store, limits_.adapter_rank),
+      // A token, its choice's end and its request's.
+      outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
+  MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
+               "a step has a row for every sequence");
+  const auto sequences = static_cast<std::size_t>(limits_.sequences);
+  running_.reserve(2 * sequences);
+  planned_.reserve(sequences);
+  chunks_.reserve(sequences);
+  outputs_.reserve(sequences);
+  draws_.reserve(2 * sequences);
+  forked_samplers_.reserve(sequences);
+  prompting_.reserve(sequences);
+  residency_.collect();
+}
+
+void Scheduler::submit(Arrival arrival) {
+  const std::shared_ptr<RequestSink> sink = arrival.sink;
+  const Result<void> entered = within_memory([&] { return enter(std::move(arrival)); });
+  if (entered.ok()) return;
+  ++stats_.failed;
+  sink->failed(entered.error());
+}
+
+// All that can fail comes first.
+Result<void> Scheduler::enter(Arrival arrival) {
+  const Request& request = arrival.request;
+  std::vector<AdapterEntry*> adapters;
+  for (const ScaledAdapter& each : request.adapters) {
+    AdapterEntry* const entry = residency_.find(each.name);
+    if (entry == nullptr)
+      return Error(ErrorCode::not_found, cat("no adapter ", quote(each.name)), "adapters",
+                   "it has been unloaded; name one that is loaded");
+    adapters.push_back(entry);
+  }
+  auto job = std::make_shared<Job>();
+  job->id = arrival.id;
+  job->sink = std::move(arrival.sink);
+  job->accepted = arrival.accepted;
+  job->adapters = NamedAdapters(std::move(adapters));
+  job->open = request.choices;
+  job->closed.assign(static_cast<std::size_t>(request.choices), false);
+  job->cost =
+      static_cast<std::uint64_t>(request.tokens.size()) +
+      static_cast<std::uint64_t>(request.max_tokens) * static_cast<std::uint64_t>(request.choices);
+  job->client = &clients_.of(request.client);
+  job->tag = job->client->flows.arrive(flow_of(request), job->cost);
+  job->ends = request.stop_ids;
+  if (!request.sampling.ignore_eos)
+    job->ends.insert(job->ends.end(), request.end_ids.begin(), request.end_ids.end());
+  std::ranges::sort(job->ends);
+  job->request = std::move(arrival.request);
+
+  Sequence sequence{.job = job,
+                    .choices = job->request.choices,
+                    .forked = job->request.choices == 1,
+                    .tokens = job->request.tokens,
+                    .sampler = std::move(arrival.sampler)};
+  // Few answers are as long as they may be: vectors of longer ones grow.
+  const std::int64_t expected = std::clamp<std::int64_t>(job->request.max_tokens, 0, 4096);
+  sequence.tokens.reserve(
+      static_cast<std::size_t>(std::min(longest_, sequence.length() + expected)));
+  Waiting::node_type place = make_waiting_place();
+  std::size_t ends = static_cast<std::size_t>(job->open) + 1;
+  for (const auto& [id, other] : jobs_) ends += static_cast<std::size_t>(other->open) + 1;
+  outbox_.provide(ends);
+  jobs_.emplace(job->id, job);
+  ++stats_.requests;
+  ++job->client->requests;
+  wait(std::move(place), {.sequence = std::move(sequence)});
+  return {};
+}
+
+void Scheduler::wait(Waiting::node_type place, WaitingSequence waiting) {
+  place.key() = waiting.sequence.order();
+  place.mapped() = std::move(waiting);
+  const bool is_new = waiting_.insert(std::move(place)).inserted;
+  MOTLEY_CHECK(is_new, "a sequence waits once");
+  waiting_changed_ = true;
+}
+
+void Scheduler::cancel(RequestId request, std::optional<int> choice) {
+  const auto found = jobs_.find(request);
+  if (found == jobs_.end()) return;
+  const std::shared_ptr<Job> job = found->second;
+  const int first = choice.value_or(0);
+  const int last = choice.value_or(job->request.choices - 1);
+  if (first < 0 || last >= job->request.choices) return;
+  for (int i = first; i <= last; ++i) {
+    if (!job->closed[static_cast<std::size_t>(i)]) finish_choice(*job, i, FinishReason::cancelled);
+  }
+  waiting_changed_ = running_changed_ = true;
+  std::erase_if(running_, [&](const auto& each) {
+    return each->sequence.job == job && each->sequence.open() == 0;
+  });
+  std::erase_if(waiting_, [&](const auto& each) {
+    return each.second.sequence.job == job && each.second.sequence.open() == 0;
+  });
+  if (job->open == 0) forget(*job);
+  deliver();
+}
+
+void Scheduler::cancel_all() {
+  for (auto at = jobs_.begin(); at != jobs_.end();) cancel((at++)->first);
+}
+
+void Scheduler::fail_all(const Error& error) {
+  for (auto at = jobs_.begin(); at != jobs_.end();) fail((at++)->second, error);
+}
+
+void Scheduler::fail(std::shared_ptr<Job> job, const Error& error) {
+  if (jobs_.erase(job->id) == 0) return;
+  leave(*job);
+  waiting_changed_ = running_changed_ = true;
+  std::erase_if(running_, [&](const auto& each) { return each->sequence.job == job; });
+  std::erase_if(waiting_, [&](const auto& each) { return each.second.sequence.job == job; });
+  ++stats_.failed;
+  deliver();
+  job->sink->failed(error);
+}
+
+void Scheduler::mark(Job& job, Error error) {
+  if (!job.failure) job.failure = std::move(error);
+  marked_ = true;
+}
+
+void Scheduler::fail_marked() {
+  if (!std::exchange(marked_, false)) return;
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    const std::shared_ptr<Job> job = (at++)->second;
+    if (job->failure) fail(job, *job->failure);
+  }
+}
+
+int Scheduler::open_sequences(const Job& job) const {
+  int open = 0;
+  for (const auto& each : running_) {
+    if (each->sequence.job.get() == &job) open += each->sequence.open();
+  }
+  for (const auto& [order, each] : waiting_) {
+    if (each.sequence.job.get() == &job) open += each.sequence.open();
+  }
+  return open;
+}
+
+void Scheduler::fail_running(const Error& error) {
+  for (const auto& each : running_) mark(*each->sequence.job, error);
+  for (const auto& [id, job] : jobs_) {
+    if (job->open == 0 || job->open != open_sequences(*job)) mark(*job, error);
+  }
+  line_.clear();
+  chunks_.clear();
+  fail_marked();
+}
+
+void Scheduler::finish_choice(Job& job, int choice, FinishReason reason,
+                              std::optional<std::int32_t> stop_token) {
+  job.closed[static_cast<std::size_t>(choice)] = true;
+  --job.open;
+  switch (reason) {
+    case FinishReason::stop:
+      ++stats_.finished_stop;
+      break;
+    case FinishReason::length:
+      ++stats_.finished_length;
+      break;
+    case FinishReason::cancelled:
+      ++stats_.finished_cancelled;
+      break;
+  }
+  outbox_.add(job.sink, ChoiceEvent{.choice = choice, .reason = reason, .stop_token = stop_token});
+}
+
+void Scheduler::forget(const Job& job) {
+  if (jobs_.erase(job.id) == 0) return;
+  leave(job);
+  stats_.request_time.observe(clock_->now() - job.accepted);
+  outbox_.add(job.sink, Usage{.prompt_tokens = job.prompt_tokens(),
+                              .cached_tokens = job.cached_tokens,
+                              .completion_tokens = job.completion_tokens});
+}
+
+Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
+  std::optional<Result<Step>> done;
+  const Result<void> kept = within_memory([&] { done = try_step(meanwhile); });
+  if (kept.ok()) return *std::move(done);
+  fail_running(kept.error());
+  return Step::idle;
+}
+
+Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
+  if (residency_.collect()) {
+    adapters_changed_ = true;
+    // Without it steps make ready themselves what they need.
+    std::ignore = within_memory([this] { executor_->foresee(residency_.sites()); });
+  }
+  fail_undrawable();
+  admit();
+  if (running_.empty()) {
+    deliver();
+    if (!has_run_) return Step::idle;
+    const Result<void> rests = executor_->let_go();
+    has_run_ = false;
+    if (rests.ok()) return Step::idle;
+    fail_all(rests.error());
+    return rests.error();
+  }
+  has_run_ = true;
+  const TimePoint begin = clock_->now();
+  Result<void> done = lay_out();
+  const bool holds = std::ranges::any_of(running_, [](const auto& each) { return each->held; });
+  if (done.ok() && chunks_.empty() && holds) {
+    // All that runs waits to be drawn.
+    deliver();
+    return Step::idle;
+  }
+  if (done.ok() && !chunks_.empty()) done = compute(meanwhile);
+  if (!done.ok()) {
+    fail_all(done.error());
+    return std::move(done).error();
+  }
+  settle();
+  ++stats_.steps;
+  stats_.step_time.observe(clock_->now() - begin);
+  validate();
+  return Step::ran;
+}
+
+void Scheduler::validate() {
+  if (!options_.validate && stats_.steps % steps_between_checks != 0) return;
+  const Result<void> valid = within_memory([this] { return check(); });
+  if (valid.ok() || valid.error().code() == ErrorCode::out_of_memory) return;
+  MOTLEY_CHECK(!options_.validate, valid.error().message());
+  ++stats_.broken_invariants;
+  log::error("engine.broken_invariant", {{"what", valid.error().message()}});
+}
+
+void Scheduler::count_by_adapter() {
+  for (const auto& [name, entry] : residency_.entries()) entry->running = entry->waiting = 0;
+  for (const auto& each : running_) {
+    for (AdapterEntry* const entry : each->sequence.job->adapters.entries()) ++entry->running;
+  }
+  for (const auto& [order, each] : waiting_) {
+    for (AdapterEntry* const entry : each.sequence.job->adapters.entries()) ++entry->waiting;
+  }
+}
+
+void Scheduler::fill(Stats& stats) const {
+  std::vector<AdapterInfo> adapters = std::move(stats.adapters);
+  stats = stats_;
+  stats.adapters = std::move(adapters);
+  stats.taken = clock_->now();
+  stats.waiting = static_cast<std::int64_t>(waiting_.size());
+  stats.waiting_for_adapters = std::ranges::count_if(
+      waiting_, [](const auto& each) { return !each.second.claim || !each.second.claim->ready(); });
+  stats.running = static_cast<std::int64_t>(running_.size());
+  stats.page_tokens = pages_.page_tokens();
+  stats.kv_pages = pages_.pages();
+  stats.kv_pages_used = pages_.used();
+  stats.kv_pages_cached = pages_.cached();
+  const AdapterStore::Usage usage = residency_.usage();
+  stats.adapter_loads = residency_.loads();
+  stats.adapter_load_failures = residency_.failures();
+  stats.adapter_evictions = usage.evictions;
+  stats.adapter_pages = usage.pages;
+  stats.adapter_pages_free = usage.free_pages;
+  stats.adapter_pages_pinned = usage.pinned_pages;
+  stats.adapter_page_bytes = usage.page_bytes;
+  stats.adapter_host_bytes = usage.host_bytes;
+  stats.adapter_host_limit_bytes = usage.host_limit_bytes;
+}
+
+Result<void> Scheduler::check() const {
+  const auto broken = [](std::string what) { return Error(ErrorCode::internal, std::move(what)); };
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(pages_.pages()), 0);
+  std::map<RequestId, int> open;
+  for (const auto& each : running_) {
+    const Sequence& sequence = each->sequence;
+    const std::string who = cat("request ", sequence.job->id, ", choice ", sequence.choice);
+    for (const std::int32_t page : each->pages.pages()) ++owners[static_cast<std::size_t>(page)];
+    if (each->computed >= sequence.length()) return broken(cat(who, ": nothing left to compute"));
+    if (static_cast<std::int64_t>(each->pages.pages().size()) < pages_.pages_for(each->computed))
+      return broken(cat(who, ": fewer pages than computed tokens need"));
+    if (!each->claim.resolved()) return broken(cat(who, ": runs without its adapters"));
+    if (sequence.length() > longest_) return broken(cat(who, ": longer than what can run"));
+    open[sequence.job->id] += sequence.open();
+  }
+  if (static_cast<std::int64_t>(running_.size()) > limits_.sequences)
+    return broken(cat(running_.size(), " sequences run, and a step has ", limits_.sequences));
+  const auto stands_before_pointee = [](const auto& a, const auto& b) {
+    return stands_before(*a, *b);
+  };
+  if (!running_changed_ && !std::ranges::is_sorted(running_, stands_before_pointee))
+    return broken("what runs is out of order");
+  for (const auto& [order, each] : waiting_) {
+    if (order != each.sequence.order()) return broken("what waits is out of order");
+    open[each.sequence.job->id] += each.sequence.open();
+  }
+  for (const auto& [id, job] : jobs_) {
+    if (job->open == 0 || job->open != open[id])
+      return broken(
+          cat("request ", id, " has ", job->open, " open choices, and sequences for ", open[id]));
+  }
+  if (open.size() != jobs_.size()) return broken("a sequence of a request that has ended");
+  MOTLEY_TRY_VOID(residency_.check());
+  return pages_.check(owners);
+}
+
+}  // namespace motley::engine

@@ -1,0 +1,361 @@
+// Deltas of few rows in one launch: a cluster has some rows of one label and some outputs of one
+// linear map; its blocks share out K on the way into rank space and the outputs on the way back.
+
+#include <algorithm>
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/adapters/tiles.cuh"
+#include "kernels/cuda/primitives/occupancy.cuh"
+
+namespace motley::kernels::cuda {
+namespace adapter_tiles {
+namespace {
+
+constexpr int group_rows = max_group_rows(1);
+constexpr int at_once = 2;  // tiles of sixteen outputs that a warp has on their way
+constexpr int round_outputs = 16 * warps * at_once;
+
+struct Few {
+  AdaptLinears call;
+  int run = 0;
+  int block_outputs = 0;
+  Slots slots{};
+  int end_cluster[max_adapted_linears] = {};  // of a linear map, in a slot
+  bool with_base = false;
+};
+
+struct Memory {
+  union {
+    float runs[warps][group_rows][sums_pitch];
+    // Where the runs were, when their sums have been taken.
+    RankRows<group_rows> rank_rows;
+  };
+  float slice[group_rows][panel_ranks];  // of this block, read by all
+};
+
+// Which linear map and which outputs of it.
+struct Outputs {
+  int linear = 0;
+  int begin = 0;
+  int end = 0;
+};
+__device__ Outputs outputs_of(const Few& p, int cluster, int block, int blocks) {
+  Outputs outputs;
+  while (cluster >= p.end_cluster[outputs.linear]) ++outputs.linear;
+  const int own = cluster - (outputs.linear > 0 ? p.end_cluster[outputs.linear - 1] : 0);
+  const int first = own * blocks * p.block_outputs;
+  const int end =
+      min(first + blocks * p.block_outputs, static_cast<int>(p.call.linears[outputs.linear].out));
+  const int share = (end - first + blocks * 16 - 1) / (blocks * 16) * 16;
+  outputs.begin = min(first + block * share, end);
+  outputs.end = min(outputs.begin + share, end);
+  return outputs;
+}
+
+// Pages are as they are since before the step began, so they may be asked for at any time.
+template <class Pages>
+__device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, std::int64_t out,
+                               const Run& run, const Outputs& outputs) {
+  using Number = typename Pages::Number;
+  if (run.begin < run.end) {
+    for (int rank = static_cast<int>(threadIdx.x) % 32; rank < factor.rank; rank += 32)
+      prefetch_l2(static_cast<const Number*>(factor.a) + rank * in + run.begin);
+  }
+  const auto* const b = static_cast<const char*>(factor.b);
+  const auto row = static_cast<std::int64_t>(factor.split * sizeof(Number));
+  for (std::int64_t at = outputs.begin * row + std::int64_t{128} * threadIdx.x;
+       at < outputs.end * row; at += 128 * threads)
+    prefetch_l2(b + at);
+  if constexpr (Pages::scaled) {
+    if (threadIdx.x == 0) prefetch_l2(row_scales<Pages>(factor.a, factor.split, in));
+    const float* const scales = row_scales<Pages>(factor.b, out, factor.split);
+    for (int o = outputs.begin + 32 * static_cast<int>(threadIdx.x); o < outputs.end;
+         o += 32 * threads)
+      prefetch_l2(scales + o);
+  }
+}
+
+// Four ranks of a row, summed over the cluster's slices in their order.
+template <class Cluster>
+__device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
+  const int slices = static_cast<int>(cluster.num_blocks());
+  float4 sum;
+  constexpr int half = max_slices / 2;
+#pragma unroll
+  for (int begin = 0; begin < max_slices; begin += half) {
+    float4 each[half];
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i < slices)
+        each[i] = *reinterpret_cast<const float4*>(
+            cluster.map_shared_rank(slice, static_cast<unsigned>(begin + i)));
+    }
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      if (begin + i == 0) {
+        sum = each[0];
+      } else if (begin + i < slices) {
+        add(sum, each[i]);
+      }
+    }
+  }
+  return sum;
+}
+
+// This thread's four outputs of two rows in each of some tiles of sixteen. Whatever is done to a
+// row's outputs one after the other, the same thread does it.
+template <bool whole>
+struct Tiles {
+  const AdaptedLinear& linear;
+  const Outputs& outputs;
+  const GroupMemory& memory;
+  int rows;
+  float numbers[at_once][2][4];
+
+  __device__ int begin(int round, int i) const {
+    return outputs.begin + round * round_outputs +
+           16 * (static_cast<int>(threadIdx.x) / 32 + warps * i);
+  }
+  __device__ int output(int round, int i) const {
+    return begin(round, i) + 4 * static_cast<int>(threadIdx.x % 4);
+  }
+  __device__ int rounds() const {
+    return (outputs.end - outputs.begin + round_outputs - 1) / round_outputs;
+  }
+  // Of the rows g and g + 8.
+  __device__ int row(int half) const { return 8 * half + static_cast<int>(threadIdx.x) % 32 / 4; }
+  __device__ bool there(int round, int i, int half) const {
+    return row(half) < rows && output(round, i) < outputs.end;
+  }
+
+  __device__ void load(int round) {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          load_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void store(int round) const {
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (there(round, i, half))
+          store_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  __device__ void add_bias(const float* bias, float scale) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+        if (o >= outputs.end) continue;
+        const float4 more = load_floats<whole>(bias, o, static_cast<int>(linear.out));
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          add_scaled(numbers[i][half], more, scale, scale, scale, scale);
+      }
+      store(round);
+    }
+  }
+  __device__ void finish(const Finish& finishing) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      load(round);
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const int o = output(round, i);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (!there(round, i, half)) continue;
+          finishing.apply<whole>(o, static_cast<int>(linear.out), numbers[i][half]);
+          store_result<whole>(linear, memory.rows[row(half)], o, numbers[i][half]);
+        }
+      }
+    }
+  }
+};
+
+template <class Pages, bool whole>
+__global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_constant__ Few p) {
+  namespace groups = cooperative_groups;
+  __shared__ Memory memory;
+  __shared__ GroupMemory group_memory;
+  launch_dependents();
+  const groups::cluster_group cluster = groups::this_cluster();
+  const int blocks = static_cast<int>(cluster.num_blocks());
+  const int block = static_cast<int>(blockIdx.y) % blocks;
+  const int number = static_cast<int>(blockIdx.y) / blocks;
+  const int clusters = p.end_cluster[p.call.count - 1];
+  const Outputs outputs = outputs_of(p, number % clusters, block, blocks);
+  const AdapterRows& adapters = p.call.adapters;
+  const AdaptedLinear& linear = p.call.linears[outputs.linear];
+  const Run run = run_of(p.call.in, p.run, block);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  // Tables and pages were written before the step began: only x and results are waited for.
+  Groups<group_rows> all(adapters, p.slots, number / clusters, p.with_base, group_memory);
+  bool read = false;  // slices, and told so
+#pragma unroll 1
+  for (int g = all.begin(); g < all.end(); g += all.step()) {
+    const Group group = all.take(g);
+#pragma unroll 1
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
+      const AdapterTerm term = adapters.terms[i];
+      if (!has_site(adapters, term, linear.site)) continue;
+      const FactorEntry factor = term.sites[linear.site].factor;
+      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, linear.out, run, outputs);
+    }
+    wait_for_previous_grid();
+
+    Tiles<whole> tiles{linear, outputs, group_memory, group.rows, {}};
+    Finish finish{.bias = linear.bias};
+    bool alone = true;  // behind the base product
+#pragma unroll 1
+    for (int i = group.terms.begin; i < group.terms.end; ++i) {
+      const AdapterTerm term = adapters.terms[i];
+      if (!has_site(adapters, term, linear.site)) continue;
+      const SiteEntry* const entry = term.sites + linear.site;
+      finish.take(*entry);
+      const FactorEntry factor = entry->factor;
+      const float scale = factor.scale[0] * term.scale;
+#pragma unroll 1
+      for (int first = 0; first < factor.rank; first += panel_ranks) {
+        const int ranks = min(round_up_8(factor.rank) - first, panel_ranks);
+        {
+          XTiles<1> x;
+          x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
+          // Nobody reads rows of the panel before.
+          if (!alone) __syncthreads();
+          shrink_run<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
+                                  x, &memory.runs[warp][0][0]);
+        }
+        alone = false;
+        BTiles b[at_once];
+        const auto load_b = [&](int round, int rank) {
+#pragma unroll
+          for (int t = 0; t < at_once; ++t)
+            b[t].load<Pages>(factor, tiles.begin(round, t), outputs.end, rank);
+        };
+        // On their way while the cluster adds up.
+        load_b(0, first);
+        tiles.load(0);
+        __syncthreads();
+        // Nobody reads the panel before any more.
+        if (read) cluster.barrier_wait();
+        const int vec4s = ranks / 4;
+        for (int at = static_cast<int>(threadIdx.x); at < group_rows * vec4s; at += threads) {
+          const int row = at / vec4s;
+          const int rank = at % vec4s * 4;
+          *reinterpret_cast<float4*>(&memory.slice[row][rank]) =
+              sum_of_runs(&memory.runs[0][row][rank], group_rows * sums_pitch);
+        }
+        cluster.sync();
+        const int all_vec4 = (ranks + 15) / 16 * 4;
+#pragma unroll 1
+        for (int at = static_cast<int>(threadIdx.x); at < group_rows * all_vec4; at += threads) {
+          const int row = at / all_vec4;
+          const int rank = at % all_vec4 * 4;
+          float4 vec4{0, 0, 0, 0};
+          if (rank < ranks)
+            vec4 = scaled_ranks<Pages>(sum_of_slices(cluster, &memory.slice[row][rank]), factor,
+                                       p.call.in, scale, first + rank);
+          memory.rank_rows.store(row, rank, vec4);
+        }
+        cluster.barrier_arrive();
+        read = true;
+        __syncthreads();
+#pragma unroll 1
+        for (int round = 0; round < tiles.rounds(); ++round) {
+          if (round > 0) {
+            load_b(round, first);
+            tiles.load(round);
+          }
+          float4 by[at_once];
+#pragma unroll
+          for (int t = 0; t < at_once; ++t)
+            if (tiles.output(round, t) < outputs.end)
+              by[t] = b_scales<Pages, whole>(factor, tiles.output(round, t),
+                                             static_cast<int>(linear.out));
+          float sums[at_once][2][4] = {};
+#pragma unroll 1
+          for (int rank = 0; rank < ranks; rank += 16) {
+            if (rank > 0) load_b(round, first + rank);
+#pragma unroll
+            for (int t = 0; t < at_once; ++t) expand_step(memory.rank_rows, 0, rank, b[t], sums[t]);
+          }
+#pragma unroll
+          for (int t = 0; t < at_once; ++t) {
+            if (tiles.output(round, t) >= outputs.end) continue;
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              add_scaled(tiles.numbers[t][half], by[t], sums[t][0][2 * half],
+                         sums[t][0][2 * half + 1], sums[t][1][2 * half], sums[t][1][2 * half + 1]);
+          }
+          tiles.store(round);
+        }
+      }
+      if (entry->lora_bias != nullptr) tiles.add_bias(entry->lora_bias, scale);
+    }
+    if (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc)
+      tiles.finish(finish);
+    // Its rows' numbers are used no more.
+    __syncthreads();
+  }
+  wait_for_previous_grid();
+  if (read) cluster.barrier_wait();
+}
+
+template <class Pages>
+Result<void> require_largest_cluster() {
+  const LaunchShape shape{.threads = threads, .cluster_y = max_slices};
+  MOTLEY_TRY_VOID(
+      require_cluster("adapters' deltas of few rows", adapt_few_rows<Pages, true>, shape));
+  return require_cluster("adapters' deltas of few rows", adapt_few_rows<Pages, false>, shape);
+}
+
+}  // namespace
+}  // namespace adapter_tiles
+
+Result<void> prepare_delta_in_cluster() {
+  MOTLEY_TRY_VOID(adapter_tiles::require_largest_cluster<PagesBf16>());
+  return adapter_tiles::require_largest_cluster<PagesF8>();
+}
+
+void delta_in_cluster(const DeltaProblem& problem, const RankChunk& /*chunk*/,
+                      StreamHandle stream) {
+  using namespace adapter_tiles;
+  const AdaptLinears& call = problem.linears;
+  const Cut cut = cut_of(call.in);
+  const ResultLayout layout = layout_of(call);
+  const auto rows = static_cast<int>(call.adapters.rows);
+  // With many groups, fewer blocks that do more each.
+  const int rounds = rows <= 8 ? 1 : 2;
+  Few few{.call = call,
+          .run = cut.run,
+          .block_outputs = rounds * round_outputs,
+          .with_base = layout.with_base};
+  int clusters = 0;
+  for (int i = 0; i < call.count; ++i) {
+    const std::int64_t outputs = std::int64_t{cut.slices} * few.block_outputs;
+    clusters += static_cast<int>((call.linears[i].out + outputs - 1) / outputs);
+    few.end_cluster[i] = clusters;
+  }
+  // As many groups at once as there may be, unless that were far more blocks than a GPU holds.
+  constexpr int enough_blocks = 512;
+  const int slots = std::min(rows, std::max(enough_blocks / (clusters * cut.slices), 4));
+  few.slots = {.count = slots, .of_stretch = slots};
+  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
+    using Pages = decltype(pages);
+    launch("adapters' deltas of few rows",
+           layout.whole ? adapt_few_rows<Pages, true> : adapt_few_rows<Pages, false>,
+           {.grid_y = static_cast<unsigned>(slots * clusters * cut.slices),
+            .threads = threads,
+            .cluster_y = static_cast<unsigned>(cut.slices)},
+           stream, few);
+  });
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,106 @@
+// Kernels of paged attention, as values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "base/system/stream_handle.h"
+#include "kernels/cuda/attention/instances.h"
+#include "kernels/elementary.h"
+#include "kernels/kernel.h"
+
+namespace motley::kernels::cuda {
+
+// Packed rows, tokens times the query heads of a kv head, of the sequences that are a launch's.
+struct PackedRows {
+  int least = 1;
+  int max = std::numeric_limits<int>::max();
+};
+
+struct AttentionKernel {
+  KernelInfo info;
+  std::int64_t key_width = 0;  // 0: any width of keys and values
+  std::int64_t value_width = 0;
+  DType queries = DType::bf16;  // what it rounds them to
+  Support (*supports)(const AttentionKernel&, const Attention&) = nullptr;
+  void (*run)(const AttentionKernel&, const Attention&, const PackedRows&, StreamHandle) = nullptr;
+  tiles::Instance (*instance)() = nullptr;  // of the tensor cores' kernels
+};
+
+Support supports_plain(const AttentionKernel& kernel, const Attention& problem);
+Support supports_few(const AttentionKernel& kernel, const Attention& problem);
+Support supports_many(const AttentionKernel& kernel, const Attention& problem);
+void run_plain(const AttentionKernel& kernel, const Attention& problem, const PackedRows& rows,
+               StreamHandle stream);
+void run_tiles(const AttentionKernel& kernel, const Attention& problem, const PackedRows& rows,
+               StreamHandle stream);
+
+// Blocks of 64 positions under a running softmax, float32.
+inline constexpr Arithmetic attention_in_f32{"attention_in_f32"};
+// Units of positions, which are put together in order.
+inline constexpr Arithmetic attention_in_units{"attention_in_units"};
+// A running softmax over 128 positions at a time, cut where the load wants it.
+inline constexpr Arithmetic attention_in_tiles{"attention_in_tiles"};
+// 64 positions at a time; cut where the load wants it, unless batch_invariant forbids that.
+inline constexpr Arithmetic attention_of_latents{"attention_of_latents"};
+
+inline constexpr AttentionKernel plain_attention{
+    .info = {.name = "plain", .arithmetic = attention_in_f32, .tile = {.rows = 1, .k = 64}},
+    .queries = DType::f32,
+    .supports = supports_plain,
+    .run = run_plain};
+
+template <int key_columns, int value_columns, int rows>
+inline constexpr AttentionKernel few_attention{
+    .info = {.name = rows == 8    ? "few_8"
+                     : rows == 16 ? "few_16"
+                                  : "few_32",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
+             .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
+    .key_width = key_columns,
+    .value_width = value_columns,
+    .supports = supports_few,
+    .run = run_tiles,
+    .instance = tiles::few_instance<key_columns, value_columns, rows>};
+
+template <int key_columns, int value_columns, bool in_units>
+inline constexpr AttentionKernel many_attention{
+    .info = {.name = in_units ? "many_in_units" : "many",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = key_columns == 576 ? attention_of_latents
+                           : in_units         ? attention_in_units
+                                              : attention_in_tiles,
+             .tile = {.outputs = value_columns,
+                      .rows = key_columns == 576 ? 64 : 128,
+                      .k = key_columns == 576 || in_units ? 64 : 128}},
+    .key_width = key_columns,
+    .value_width = value_columns,
+    .supports = supports_many,
+    .run = run_tiles,
+    .instance = tiles::many_instance<key_columns, value_columns, in_units>};
+
+struct AttentionLaunch {
+  const AttentionKernel* kernel = nullptr;
+  PackedRows rows{};
+};
+
+// Sequences of many rows, and those of few: each is one launch's.
+struct AttentionLaunches {
+  std::array<AttentionLaunch, 2> all{};
+  int count = 0;
+
+  std::span<const AttentionLaunch> span() const {
+    return std::span(all).first(static_cast<std::size_t>(count));
+  }
+};
+
+// A function of the problem and of thresholds.h alone. None where no kernel fits.
+AttentionLaunches select_attention(const Attention& problem);
+// Every kernel, and why it can't.
+std::string refusals(const Attention& problem);
+
+}  // namespace motley::kernels::cuda

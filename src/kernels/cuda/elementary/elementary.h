@@ -1,0 +1,26 @@
+#pragma once
+
+#include "kernels/elementary.h"
+
+// The entries of the GPU's table. Sums of a row are in an order that its width fixes.
+namespace motley::kernels::cuda {
+
+void rms_norm(const RmsNorm& params, StreamHandle stream);
+void add(const Add& params, StreamHandle stream);
+void add_and_norm(const AddAndNorm& params, StreamHandle stream);
+void add_scaled(const AddScaled& params, StreamHandle stream);
+void round_to(const RoundTo& params, StreamHandle stream);
+void rope_table(const RopeTable& params, StreamHandle stream);
+void embed(const Embed& params, StreamHandle stream);
+void activate_and_multiply(const ActivateAndMultiply& params, StreamHandle stream);
+void linear(const Linear& params, StreamHandle stream);
+void linears(const Linears& params, StreamHandle stream);
+void linear_transposed(const LinearTransposed& params, StreamHandle stream);
+void linear_per_head(const LinearPerHead& params, StreamHandle stream);
+void prepare_latent(const PrepareLatent& params, StreamHandle stream);
+void prepare_heads(const PrepareHeads& params, StreamHandle stream);
+void combine(const Combine& params, StreamHandle stream);
+void log_probabilities(const LogProbabilities& params, StreamHandle stream);
+void top_k(const TopK& params, StreamHandle stream);
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,119 @@
+#include "base/check.h"
+#include "kernels/cuda/elementary/elementary.h"
+#include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/primitives/code_warm_up.cuh"
+#include "kernels/cuda/primitives/vec4.cuh"
+
+namespace motley::kernels::cuda {
+namespace {
+
+template <class X, class Out, bool whole>
+__global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam team) {
+  __shared__ float warp_sums[max_norm_threads / 32];
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t index =
+      std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
+  // Teams without a part stay for the barrier.
+  const bool mine = index < p.size.rows * p.size.parts;
+  const std::int64_t row = mine ? index / p.size.parts : 0;
+  const std::int64_t part = mine ? index % p.size.parts : 0;
+  const std::int64_t width = mine ? p.size.width : 0;
+  const X* const x = static_cast<const X*>(p.x) + row * p.x_stride + part * p.x_part_stride;
+  Out* const out = static_cast<Out*>(p.out) + row * p.out_stride + part * p.out_part_stride;
+  NormShare<whole> share(p.weight, width, team, thread);
+  wait_for_previous_grid();
+  const auto read = [&](std::int64_t at) { return load_vec4<whole>(x, at, width); };
+  share.template run<Out>(
+      p.size.width, p.eps, p.weight_in_f32, warp_sums, read, [](std::int64_t, const Vec4&) {}, read,
+      [&](std::int64_t at, const Vec4& vec4) { store_vec4<whole>(out, at, width, vec4); });
+}
+
+constexpr std::int64_t max_warm_up_rows = 16;
+
+// A team a row. What a thread reads back it has written itself.
+template <class A, class B, class X, class Out, bool whole>
+__global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
+  __shared__ float warp_sums[max_norm_threads / 32];
+  launch_dependents();
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const std::int64_t row =
+      std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
+  const std::int64_t width = row < p.add.rows ? p.add.width : 0;
+  const A* const a = static_cast<const A*>(p.add.a) + row * p.add.a_stride;
+  const B* const b = static_cast<const B*>(p.add.b) + row * p.add.b_stride;
+  X* const x = static_cast<X*>(p.add.out) + row * p.add.out_stride;
+  Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
+  NormShare<whole> share(p.norm.weight, width, team, thread);
+#pragma unroll 1
+  for (int pass = first_pass(p.add.rows <= max_warm_up_rows); pass < passes; ++pass) {
+    const bool keeps = counts(pass);
+    const A* const left = keeps ? a : reinterpret_cast<const A*>(p.norm.weight);
+    const B* const right = keeps ? b : reinterpret_cast<const B*>(p.norm.weight);
+    if (keeps) wait_for_previous_grid();
+    share.template run<Out>(
+        p.add.width, p.norm.eps, p.norm.weight_in_f32, warp_sums,
+        [&](std::int64_t at) { return sum_of_vec4s<X, whole>(left, right, at, width); },
+        [&](std::int64_t at, const Vec4& vec4) {
+          if (keeps) store_vec4<whole>(x, at, width, vec4);
+        },
+        [&](std::int64_t at) { return keeps ? load_vec4<whole>(x, at, width) : Vec4{}; },
+        [&](std::int64_t at, const Vec4& vec4) {
+          if (keeps) store_vec4<whole>(out, at, width, vec4);
+        });
+    __syncthreads();
+  }
+}
+
+bool norm_in_vec4(const RmsNorm& p) {
+  return p.size.width % 4 == 0 && vec4_aligned(p.x, p.x_type, p.x_stride) &&
+         p.x_part_stride % 4 == 0 && vec4_aligned(p.weight, DType::f32, 0) &&
+         vec4_aligned(p.out, p.out_type, p.out_stride) && p.out_part_stride % 4 == 0;
+}
+
+LaunchShape shape_of(const NormTeam& team, std::int64_t parts) {
+  return {.grid = static_cast<unsigned>((parts + team.parts - 1) / team.parts),
+          .threads = static_cast<unsigned>(team.threads * team.parts)};
+}
+
+}  // namespace
+
+void rms_norm(const RmsNorm& p, StreamHandle stream) {
+  const std::int64_t parts = p.size.rows * p.size.parts;
+  if (parts <= 0 || p.size.width <= 0) return;
+  const NormTeam team = norm_team(p.size.width);
+  with_type(p.x_type, [&](auto x) {
+    with_type(p.out_type, [&](auto out) {
+      with_flag(norm_in_vec4(p), [&](auto flag) {
+        launch("rms_norm", norm<decltype(x), decltype(out), flag.value>, shape_of(team, parts),
+               stream, p, team);
+      });
+    });
+  });
+}
+
+void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
+  MOTLEY_CHECK(p.norm.x == p.add.out && p.norm.x_type == p.add.out_type &&
+                   p.norm.x_stride == p.add.out_stride && p.norm.size.parts == 1 &&
+                   p.norm.size.rows == p.add.rows && p.norm.size.width == p.add.width,
+               "the norm of the sum");
+  if (p.add.rows <= 0 || p.add.width <= 0) return;
+  const bool whole = norm_in_vec4(p.norm) && vec4_aligned(p.add.a, p.add.a_type, p.add.a_stride) &&
+                     vec4_aligned(p.add.b, p.add.b_type, p.add.b_stride);
+  const NormTeam team = norm_team(p.add.width);
+  with_type(p.add.a_type, [&](auto a) {
+    with_type(p.add.b_type, [&](auto b) {
+      with_type(p.add.out_type, [&](auto x) {
+        with_type(p.norm.out_type, [&](auto out) {
+          with_flag(whole, [&](auto flag) {
+            launch("add_and_norm",
+                   sum_and_norm<decltype(a), decltype(b), decltype(x), decltype(out), flag.value>,
+                   shape_of(team, p.add.rows), stream, p, team);
+          });
+        });
+      });
+    });
+  });
+}
+
+}  // namespace motley::kernels::cuda

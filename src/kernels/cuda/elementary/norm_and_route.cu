@@ -1,0 +1,255 @@
+#include <cooperative_groups.h>
+
+#include "base/check.h"
+#include "kernels/adapters.h"
+#include "kernels/cuda/elementary/elementary.h"
+#include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/elementary/router.cuh"
+#include "kernels/cuda/elementary/router.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/primitives/cluster.cuh"
+#include "kernels/cuda/primitives/ptx.cuh"
+#include "kernels/cuda/primitives/tensor_core.cuh"
+
+// Sum, norm, the router's product and the choice in one launch, for batches whose launches cost
+// more than their bytes. A cluster of 8 blocks has 8 rows. Each block makes one of them and gives
+// it to all, multiplies all with its experts' weights, which stood in shared memory before the grid
+// ahead had ended, and routes its own row by the logits that it is given.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr int ranks = 8;  // blocks of a cluster, and rows
+constexpr int threads = max_norm_threads;
+constexpr int warps = threads / 32;
+constexpr int tile_experts = 16;
+constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
+// With more rows the product is cuda::linear's, as it is where deltas of attention's output are
+// fused with the norm (adapt_linear_and_norm): so one product serves the base rows of either step.
+constexpr std::int64_t max_rows = few_adapted_rows;
+constexpr std::size_t max_shared_bytes = std::size_t{226} << 10;
+
+// Who does what, and shared memory of a block, one part behind the other.
+struct Layout {
+  NormTeam team;
+  bool each_makes_all;  // rows: so few that no block needs another's
+  int experts;          // of a rank, in whole tiles
+  int pitch;            // bytes from one row of weights or x to the next
+
+  std::size_t row_bytes() const { return static_cast<std::size_t>(pitch); }
+  std::size_t bytes(const RouteTokens& p) const {
+    const auto own = static_cast<std::size_t>(experts);
+    return (own + ranks) * row_bytes() + sizeof(float) * warps * ranks * own +
+           sizeof(float) * static_cast<std::size_t>(routing::padded(p.experts)) +
+           routing::row_bytes(p);
+  }
+};
+
+Layout layout_of(const NormAndRoute& p) {
+  const int each = (p.route.experts + ranks - 1) / ranks;
+  const Add& add = p.rows.add;
+  const NormTeam team = norm_team(add.width);
+  const bool stands_apart = add.out != add.a && add.out != add.b;
+  return {.team = team,
+          .each_makes_all = stands_apart && add.rows <= ranks && add.rows * team.threads <= threads,
+          .experts = (each + tile_experts - 1) / tile_experts * tile_experts,
+          .pitch = bank_free_pitch(2 * p.router.w.in)};
+}
+
+struct Barriers {
+  std::uint64_t weights;
+  std::uint64_t rows;
+  std::uint64_t logits;
+};
+
+// A vec4 of a row to every block of the cluster, in bf16.
+__device__ void send_to_all(bf16* place, const Vec4& vec4, std::uint64_t* bar) {
+  uint2 value;
+  value.x = std::uint32_t{narrow<bf16>(vec4.at[0]).bits} |
+            std::uint32_t{narrow<bf16>(vec4.at[1]).bits} << 16;
+  value.y = std::uint32_t{narrow<bf16>(vec4.at[2]).bits} |
+            std::uint32_t{narrow<bf16>(vec4.at[3]).bits} << 16;
+#pragma unroll
+  for (int rank = 0; rank < ranks; ++rank)
+    send(address_in_rank(smem_addr(place), rank), address_in_rank(smem_addr(bar), rank), value);
+}
+
+__global__ void __launch_bounds__(threads, 1)
+    norm_and_route_rows(const __grid_constant__ NormAndRoute p, Layout layout) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ float warp_sums[warps];
+  __shared__ Barriers there;
+  launch_dependents();
+  const auto cluster = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(blockIdx.y);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int pitch = layout.pitch;
+  unsigned char* const weights = shared;
+  unsigned char* const x = weights + layout.experts * pitch;
+  auto* const sums = reinterpret_cast<float*>(x + ranks * pitch);  // [warps][rows][layout.experts]
+  float* const logits = sums + warps * ranks * layout.experts;     // of this rank's row
+  auto* const routing_words =
+      reinterpret_cast<std::uint32_t*>(logits + routing::padded(p.route.experts));
+
+  const std::int64_t in = p.router.w.in;
+  const int first_expert = rank * layout.experts;
+  const int experts = max(0, min(layout.experts, p.route.experts - first_expert));
+  const std::int64_t first_row = std::int64_t{blockIdx.x} * ranks;
+  const int rows_here = static_cast<int>(min(p.rows.add.rows - first_row, std::int64_t{ranks}));
+  if (warp == 0) {
+    const auto bytes = static_cast<uint32_t>(2 * in);
+    if (lane == 0) {
+      bar_init(smem_addr(&there.weights), 1);
+      bar_init(smem_addr(&there.rows), 1);
+      bar_init(smem_addr(&there.logits), 1);
+      fence_bar_init();
+      bar_expect(smem_addr(&there.weights), static_cast<uint32_t>(experts) * bytes);
+      bar_expect(smem_addr(&there.rows), static_cast<uint32_t>(rows_here) * bytes);
+      bar_expect(smem_addr(&there.logits), static_cast<uint32_t>(p.route.experts) * sizeof(float));
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int expert = lane; expert < experts; expert += 32) {
+      bulk_copy(smem_addr(weights + expert * pitch),
+                static_cast<const Bf16*>(p.router.w.data) + (first_expert + expert) * in, bytes,
+                smem_addr(&there.weights));
+    }
+  }
+
+  // A block makes its rank's row for all, with one team, or every row for itself, a team each.
+  const AddAndNorm& rows = p.rows;
+  const int team = static_cast<int>(threadIdx.x) / layout.team.threads;
+  const int made = layout.each_makes_all ? team : rank;  // which of the cluster's rows
+  const std::int64_t row = first_row + made;
+  const bool makes = made < rows_here && (layout.each_makes_all || team == 0);
+  const bool keeps = !layout.each_makes_all || rank == 0;
+  const std::int64_t width = makes ? in : 0;
+  const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
+  const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
+  auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
+  auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
+  auto* const x_row = reinterpret_cast<bf16*>(x + made * pitch);
+  const NormShare<true> share(rows.norm.weight, width, layout.team,
+                              static_cast<int>(threadIdx.x) % layout.team.threads);
+  // From here on every block's memory may be sent to.
+  cluster.sync();
+  wait_for_previous_grid();
+  const auto read = [&](std::int64_t at) { return sum_of_vec4s<float, true>(a, b, at, width); };
+  share.run<bf16>(
+      in, rows.norm.eps, rows.norm.weight_in_f32, warp_sums, read,
+      [&](std::int64_t at, const Vec4& vec4) {
+        if (keeps) store_vec4<true>(sum, at, width, vec4);
+      },
+      [&](std::int64_t at) {
+        return layout.each_makes_all ? read(at) : load_vec4<true>(sum, at, width);
+      },
+      [&](std::int64_t at, const Vec4& vec4) {
+        if (keeps) store_vec4<true>(out, at, width, vec4);
+        if (layout.each_makes_all) return store_vec4<true>(x_row, at, width, vec4);
+        send_to_all(x_row + at, vec4, &there.rows);
+      });
+  if (layout.each_makes_all) {
+    __syncthreads();
+  } else {
+    bar_wait(smem_addr(&there.rows), 0);
+  }
+  bar_wait(smem_addr(&there.weights), 0);
+  const int at_lane = lane / 4 * pitch + 16 * (lane % 4);
+#pragma unroll 1
+  for (int tile = 0; tile < experts; tile += tile_experts) {
+    float acc[4] = {};
+    const unsigned char* const w = weights + tile * pitch + at_lane;
+    for (int step = warp; step < in / step_inputs; step += warps) {
+      const int at = 2 * step_inputs * step;
+      const auto low = *reinterpret_cast<const uint4*>(w + at);
+      const auto high = *reinterpret_cast<const uint4*>(w + 8 * pitch + at);
+      const auto each = *reinterpret_cast<const uint4*>(x + at_lane + at);
+      multiply_add(acc, low.x, high.x, low.y, high.y, each.x, each.y);
+      multiply_add(acc, low.z, high.z, low.w, high.w, each.z, each.w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int of_row = 2 * (lane % 4) + i % 2;
+      sums[(warp * ranks + of_row) * layout.experts + tile + lane / 4 + 8 * (i / 2)] = acc[i];
+    }
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < ranks * layout.experts; i += threads) {
+    const int expert = i % layout.experts;
+    const int of_row = i / layout.experts;
+    if (expert >= experts || of_row >= rows_here) continue;
+    float logit = sums[i];
+#pragma unroll
+    for (int w = 1; w < warps; ++w) logit += sums[w * ranks * layout.experts + i];
+    if (p.logits_only) {
+      p.router.y[(first_row + of_row) * p.router.y_stride + first_expert + expert] = logit;
+      continue;
+    }
+    if (p.bias != nullptr) logit += p.bias[first_expert + expert];
+    send(address_in_rank(smem_addr(logits + first_expert + expert), of_row),
+         address_in_rank(smem_addr(&there.logits), of_row), __float_as_uint(logit));
+  }
+  // A block without a row is sent no logits and may end; so may all of them where none are sent.
+  if (rank >= rows_here || p.logits_only) return;
+  bar_wait(smem_addr(&there.logits), 0);
+  const std::int64_t place = (first_row + rank) * p.route.experts_per_token;
+  std::int32_t* const ids = p.route.ids + place;
+  float* const choice_weights = p.route.weights + place;
+  if (!routing::is_live(p.route, first_row + rank)) {
+    return routing::choose_none(p.route, ids, choice_weights, static_cast<int>(threadIdx.x),
+                                threads);
+  }
+  routing::route_row_by_block(p.route, logits, routing_words, ids, choice_weights);
+}
+
+bool suits_one_launch(const NormAndRoute& p) {
+  return p.rows.add.rows <= max_rows && !p.router.exact && !p.router.batch_invariant &&
+         p.router.w.kind == WeightKind::bf16 && norm_takes_vec4(p.rows) &&
+         p.router.w.in % step_inputs == 0 &&
+         reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
+         layout_of(p).bytes(p.route) <= max_shared_bytes;
+}
+
+}  // namespace
+
+Result<void> prepare_norm_and_route() {
+  return allow_shared_memory("norm_and_route", norm_and_route_rows, max_shared_bytes);
+}
+
+void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
+  check_routing(p.route);
+  MOTLEY_CHECK(p.router.x == p.rows.norm.out && p.router.w.in == p.rows.add.width &&
+                   p.router.rows == p.rows.add.rows && p.router.heads == 1 &&
+                   p.router.w_first == 0 && p.router.out == p.route.experts &&
+                   p.route.tokens == p.router.rows && p.route.logits == p.router.y &&
+                   p.router.y_stride == p.router.out,
+               "a router of the normed rows");
+  if (p.rows.add.rows <= 0) return;
+  if (!suits_one_launch(p)) {
+    add_and_norm(p.rows, stream);
+    linear(p.router, stream);
+    if (p.logits_only) return;
+    if (p.bias != nullptr) {
+      round_to({.rows = p.router.rows,
+                .width = p.router.out,
+                .x = p.router.y,
+                .x_stride = p.router.y_stride,
+                .bias = p.bias,
+                .out = p.router.y,
+                .out_stride = p.router.y_stride},
+               stream);
+    }
+    return route(p.route, stream);
+  }
+  const Layout layout = layout_of(p);
+  launch("norm_and_route", norm_and_route_rows,
+         {.grid = static_cast<unsigned>((p.rows.add.rows + ranks - 1) / ranks),
+          .grid_y = ranks,
+          .threads = threads,
+          .shared_bytes = layout.bytes(p.route),
+          .cluster_y = ranks},
+         stream, p, layout);
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "base/system/stream_handle.h"
+#include "kernels/adapter_tables.h"
+#include "kernels/cuda/experts/plan.h"
+#include "kernels/weight_view.h"
+
+// The expert layer in float32, plain and unhurried: what --compute f32 runs on a GPU, and what the
+// fast kernels are held against. Every sum has one order, fixed by the row's own length.
+namespace motley::kernels::cuda {
+
+enum class ExpertActivation : std::uint8_t {
+  silu_mul,        // silu(gate) up
+  clamped_swiglu,  // g = min(gate, limit), u = clamp(up, -limit, limit), (u + 1) g sigma(alpha g)
+};
+
+// The adapters of a step (lora::StepTable's arrays). Their pages hold experts' factors as rows: A
+// [padded, in], B [out, padded].
+struct ExactDeltas {
+  const std::int32_t* labels = nullptr;      // [tokens], -1: none
+  const std::int32_t* term_begin = nullptr;  // [labels + 1]
+  const AdapterTerm* terms = nullptr;
+  int layer = 0;
+  DType factor_type = DType::f32;  // f32, bf16 or f8_e4m3
+  int max_terms = 0;               // of one label
+  int max_rank = 0;                // of one factor
+};
+
+struct ExactExperts {
+  std::int64_t tokens = 0;
+  int experts_per_token = 0;
+  int experts = 0;
+  std::int64_t hidden = 0;        // H
+  std::int64_t intermediate = 0;  // I
+  // [experts] each, in device memory; gate and up [I, H], down [H, I].
+  const WeightView* gate = nullptr;
+  const WeightView* up = nullptr;
+  const WeightView* down = nullptr;
+  const float* gate_bias = nullptr;  // [experts, I] or null
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;  // [experts, H] or null
+  ExpertActivation activation = ExpertActivation::silu_mul;
+  float swiglu_limit = 7.0F;
+  float swiglu_alpha = 1.702F;
+  bool round_h = false;  // h to bf16 before down, as the fast kernels do
+
+  const void* x = nullptr;  // [T, H]
+  DType x_type = DType::f32;
+  const float* routing_weights = nullptr;  // [T, K]
+  ExpertPlan plan{};                       // with tile_places = exact_tile_places
+  ExactDeltas deltas{};
+  void* scratch = nullptr;  // exact_scratch_bytes()
+  float* out = nullptr;     // [T, H]; a token without any expert gets zeros
+};
+
+inline constexpr int exact_tile_places = 32;
+
+std::size_t exact_scratch_bytes(const ExactExperts& params);
+void run_exact_experts(const ExactExperts& params, StreamHandle stream);
+
+}  // namespace motley::kernels::cuda

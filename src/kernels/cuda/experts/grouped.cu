@@ -1,0 +1,252 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/experts/grouped.h"
+#include "kernels/cuda/experts/grouped/kernels.h"
+#include "kernels/cuda/experts/grouped/layer.cuh"
+#include "kernels/cuda/experts/grouped/shrinks.h"
+#include "kernels/cuda/experts/grouped/sum_experts.h"
+
+namespace motley::kernels::cuda {
+namespace grouped {
+namespace {
+
+// Cuts scratch into arrays, each on a boundary of 256 bytes.
+class Cutter {
+ public:
+  explicit Cutter(void* base) : base_(static_cast<unsigned char*>(base)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    auto* const at = reinterpret_cast<T*>(base_ + used_);
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    return at;
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  unsigned char* base_;
+  std::size_t used_ = 0;
+};
+
+struct Scratch {
+  LayerParams layer{};
+  std::size_t bytes = 0;
+};
+
+// All of it is laid out for max_tokens, so that addresses do not depend on the batch.
+Scratch cut_scratch(const GroupedExperts& g) {
+  Scratch s;
+  LayerParams& p = s.layer;
+  Cutter cut(g.scratch);
+  const std::int64_t tokens = g.max_tokens;
+  const std::int64_t pairs = tokens * g.experts_per_token;
+  const std::int64_t tiles = max_tiles(pairs, g.shape.experts, 8);
+  const std::int64_t column_blocks = (g.shape.hidden + 63) / 64;
+  const std::int64_t summed = std::min<std::int64_t>(tokens, summed_pairs);
+  const std::int64_t permuted = pairs / permute_block + 1;
+  const std::int64_t count = 4 + 3 * tiles + summed * column_blocks + permuted;
+  int* const both = cut.take<int>(2 * count);
+  int* next = both + g.turn % 2 * count;
+  p.counters.next_run = both + (g.turn + 1) % 2 * count;
+  p.counters.count = static_cast<int>(count);
+  p.counters.next_item = next;
+  p.counters.next_shrink = next + 2;
+  next += 4;
+  p.counters.tile_done = next;
+  next += tiles;
+  p.seam[0].done = next;
+  next += tiles;
+  p.seam[1].done = next;
+  next += tiles;
+  p.counters.token_done = next;
+  next += summed * column_blocks;
+  p.counters.permuted = next;
+
+  p.plan.order = cut.take<std::int32_t>(pairs);
+  p.plan.tokens = cut.take<std::int32_t>(pairs);
+  p.plan.places = cut.take<std::int32_t>(pairs);
+  p.plan.expert_begin = cut.take<std::int32_t>(g.shape.experts + 1);
+  p.plan.tile_begin = cut.take<std::int32_t>(g.shape.experts + 1);
+  p.plan.tiles = cut.take<ExpertTile>(tiles);
+  p.plan.block_counts = cut.take<std::int32_t>(plan_scratch_numbers(pairs, g.shape.experts));
+  p.h = cut.take<Bf16>(pairs * g.shape.intermediate);
+  p.partial = cut.take<Bf16>(pairs * g.shape.hidden);
+  p.x_sorted = cut.take<Bf16>(pairs * g.shape.hidden);
+  if (g.deltas.max_terms > 0) {
+    p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
+    p.plan.pieces = cut.take<ExpertPiece>(pairs);
+    const int ranks[2] = {g.deltas.max_gate_up_rank, g.deltas.max_down_rank};
+    for (int seam = 0; seam < 2; ++seam) {
+      p.deltas.entries[seam] = cut.take<DeltaEntry>(pairs * g.deltas.max_terms);
+      p.seam[seam].pitch = ranks[seam];
+      p.seam[seam].rank_rows = cut.take<Bf16>(pairs * ranks[seam]);
+    }
+  }
+  s.bytes = cut.used();
+  return s;
+}
+
+// Rows of bf16, in boxes of 64 columns.
+TensorBoxes<2> boxes_of(const void* base, std::int64_t rows, int columns, unsigned box_rows) {
+  return {.data = base, .sizes = {columns, rows}, .strides = {columns}, .box = {64, box_rows}};
+}
+
+Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
+                             const LayerParams& p, const GroupedKernel& kernel) {
+  const unsigned weight_box = count_rows(kernel.rows) < 128 ? 64 : 128;
+  const std::int64_t experts = g.shape.experts;
+  const auto make = [&](const void* base, std::int64_t rows, int columns, unsigned box_rows) {
+    return encode(encoder, boxes_of(base, rows, columns, box_rows));
+  };
+  KernelMaps maps{};
+  if (g.weights.format == ExpertFormat::bf16) {
+    MOTLEY_TRY(maps.gate_up, make(g.weights.gate_up, experts * 2 * p.inner, p.hidden, weight_box));
+    MOTLEY_TRY(maps.down, make(g.weights.down, experts * p.hidden, p.inner, weight_box));
+  }
+  MOTLEY_TRY(maps.x_row, make(p.x, p.tokens, p.hidden, 1));
+  for (int wide = 0; wide < 2; ++wide) {
+    const unsigned box = wide == 0 ? 8 : 64;
+    MOTLEY_TRY(maps.h[wide], make(p.h, p.pairs, p.inner, box));
+    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, p.hidden, box));
+  }
+  return maps;
+}
+
+LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
+  LayerParams p = cut_scratch(g).layer;
+  p.tokens = static_cast<int>(g.tokens);
+  p.top_k = g.experts_per_token;
+  p.pairs = p.tokens * p.top_k;
+  p.experts = g.shape.experts;
+  p.hidden = g.shape.hidden;
+  p.inner = g.shape.intermediate;
+  p.tile_places = tiles.width;
+  p.x = static_cast<const Bf16*>(g.x);
+  p.ids = g.ids;
+  p.routing_weights = g.routing_weights;
+  p.gate_up = static_cast<const unsigned char*>(g.weights.gate_up);
+  p.down = static_cast<const unsigned char*>(g.weights.down);
+  p.gate_bias = g.gate_bias;
+  p.up_bias = g.up_bias;
+  p.down_bias = g.down_bias;
+  p.activation = g.activation;
+  p.swiglu_limit = g.swiglu_limit;
+  p.swiglu_alpha = g.swiglu_alpha;
+  p.out = g.out;
+  p.out_f32 = g.out_type == DType::f32;
+  p.labels = g.deltas.labels;
+  p.deltas.term_begin = g.deltas.term_begin;
+  p.deltas.terms = g.deltas.terms;
+  p.deltas.layer = g.deltas.layer;
+  p.deltas.max_terms = g.deltas.max_terms;
+  p.deltas.unit = g.weights.format == ExpertFormat::int4 ? int4_unit : 1.0F;
+  return p;
+}
+
+void plan(const GroupedExperts& g, const LayerParams& p, StreamHandle stream) {
+  const bool lora = g.deltas.labels != nullptr;
+  plan_experts({.tokens = g.tokens,
+                .experts_per_token = g.experts_per_token,
+                .experts = g.shape.experts,
+                .ids = g.ids,
+                .labels = g.deltas.labels,
+                .tokens_by_label = lora ? g.deltas.tokens_by_label : nullptr,
+                .tile_places = p.tile_places,
+                .deltas = p.deltas,
+                .plan = p.plan},
+               stream);
+}
+
+// A shrink's products read 4 KB behind the rows that it has.
+int slack_of(const GroupedTiles& tiles, bool lora) { return lora && !tiles.tall() ? 4096 : 0; }
+
+// A ring of stages, on 1 KB, fills the shared memory that the kernel may have.
+LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
+                           const GroupedKernel& kernel, int ring_bytes) {
+  LaunchParams l{};
+  const int rows = count_rows(kernel.rows);
+  l.gather = tiles.gather;
+  l.inside = tiles.sort_inside;
+  l.round_robin = tiles.round_robin;
+  l.sum = tiles.sum_inside;
+  l.token_bytes = tiles.width * 2 * kernel.info.tile.k;
+  l.gate_up_tiles = (2 * p.inner + rows - 1) / rows;
+  l.down_tiles = (p.hidden + rows - 1) / rows;
+  const int stage = kernel.weight_bytes + l.token_bytes;
+  const int row = p.hidden * 2;
+  const bool permutes = tiles.gather == Gather::permuted;
+  l.depth = std::min((ring_bytes - (permutes ? 2 * row : 0)) / stage, max_stages);
+  MOTLEY_CHECK(l.depth >= min_stages, "room for the stages that the tiles need");
+  l.permute_lanes = permutes ? std::min((ring_bytes - l.depth * stage) / row, permute_lanes) : 0;
+  return l;
+}
+
+Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, StreamHandle stream) {
+  MOTLEY_CHECK(grouped_supports(tiles, params), "tiles that the problem supports");
+  const bool lora = params.deltas.labels != nullptr;
+  const Device& device = device_of(stream);
+  const GroupedKernel& kernel = *find_kernel(tiles, params);
+  LayerParams p = params_of(params, tiles);
+  const int slack = slack_of(tiles, lora);
+  LaunchParams l =
+      launch_params(tiles, p, kernel, device.experts().dynamic_bytes(kernel) - 1024 - slack);
+  const int ring = l.depth * (kernel.weight_bytes + l.token_bytes);
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>(device.multiprocessors() * kernel.blocks_per_sm),
+      .threads = static_cast<unsigned>(kernel.threads),
+      .shared_bytes =
+          static_cast<std::size_t>(ring + l.permute_lanes * p.hidden * 2 + 1024 + slack)};
+  MOTLEY_TRY(KernelMaps maps, make_maps(device.encode_tensor_map(), params, p, kernel));
+  if (!tiles.sort_inside) plan(params, p, stream);
+  const auto launch_phase = [&](Phase phase) {
+    l.phase = phase;
+    void* arguments[] = {&p, &l, &maps};
+    return try_launch("the experts", kernel.function, shape, stream, arguments);
+  };
+  if (lora && tiles.tall()) {
+    // Tall tiles find rows of rank space made.
+    const Pages pages = pages_of(params.deltas);
+    const int h_parts = l.gate_up_tiles * kernel.warpgroups;
+    shrink_pieces(p, {.seam = 0, .pages = pages, .h_parts = h_parts}, stream);
+    MOTLEY_TRY_VOID(launch_phase(Phase::gate_up));
+    shrink_pieces(p, {.seam = 1, .pages = pages, .h_parts = h_parts}, stream);
+    l.permute_lanes = 0;
+    MOTLEY_TRY_VOID(launch_phase(Phase::down));
+  } else {
+    MOTLEY_TRY_VOID(launch_phase(Phase::both));
+  }
+  if (tiles.sum_inside) return {};
+  params.next != nullptr ? sum_experts_and_norm(p, *params.next, stream) : sum_experts(p, stream);
+  return {};
+}
+
+}  // namespace
+}  // namespace grouped
+
+std::size_t grouped_scratch_bytes(const GroupedExperts& params) {
+  return grouped::cut_scratch(params).bytes;
+}
+
+void prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream) {
+  const grouped::Counters counters = grouped::cut_scratch(params).layer.counters;
+  device_of(stream).note_launch("the experts' counters");
+  device_of(stream).keep(launched(
+      cudaMemsetAsync(params.scratch, 0, 2 * static_cast<std::size_t>(counters.count) * sizeof(int),
+                      native(stream)),
+      "the experts' counters"));
+}
+
+bool grouped_sums_into(const AfterExperts& next, const GroupedTiles& tiles) {
+  const AddScaled& shared = next.shared;
+  return !tiles.sum_inside && norm_takes_vec4(next.rows) &&
+         (shared.x == nullptr ||
+          (shared.x_type == DType::f32 && vec4_aligned(shared.x, DType::f32, shared.x_stride)));
+}
+
+void run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
+                         StreamHandle stream) {
+  if (params.tokens > 0) device_of(stream).keep(grouped::run(params, tiles, stream));
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,275 @@
+// What adapters add to a consumer warpgroup's work: shrinks, which make rows of rank space, and the
+// k-steps of expands behind a tile's own.
+#pragma once
+
+#include "kernels/cuda/experts/grouped/ring.cuh"
+#include "kernels/cuda/experts/grouped/widen.cuh"
+#include "kernels/cuda/primitives/tensor_core.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+// All 128 threads of one warpgroup; constant ids, or ptxas reserves all 16 barriers.
+__device__ inline void consumer_barrier(int warpgroup) {
+  if (warpgroup == 0)
+    named_barrier(1, 128);
+  else
+    named_barrier(2, 128);
+}
+
+// FP8: one k16 step of 64 rows of B as an A fragment in bf16; its rows' scales lie behind the
+// numbers.
+__device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a)[4]) {
+  const int row = 16 * (t / 32) + t % 32 / 4;
+  const std::uint32_t at = tile + row * 16 + t % 4 * 2;
+  const std::uint32_t scales = tile + 1024 + row * 4;
+  const __nv_bfloat162 low = __float2bfloat162_rn(load_shared_f32(scales));
+  const __nv_bfloat162 high = __float2bfloat162_rn(load_shared_f32(scales + 32));
+  a[0] = widen_f8(load_shared_u16(at), low);
+  a[1] = widen_f8(load_shared_u16(at + 128), high);
+  a[2] = widen_f8(load_shared_u16(at + 8), low);
+  a[3] = widen_f8(load_shared_u16(at + 136), high);
+}
+
+// FP8: a stage's rows of A, which become bf16 where they stand, without their scales, by one
+// warpgroup.
+template <class S>
+struct StageOfA {
+  static constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // of 16 numbers, a thread
+  uint4 chunks[most];
+
+  __device__ void load(std::uint32_t stage, int rows) {
+    const int t = thread_here() % 128;
+#pragma unroll
+    for (int i = 0; i < most; ++i) {
+      const int chunk = t + 128 * i;
+      if (chunk < rows * 4 * S::shrink_atoms)
+        chunks[i] = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
+    }
+  }
+  // When all have loaded.
+  __device__ void store(std::uint32_t stage, int rows) const {
+    const int t = thread_here() % 128;
+    const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
+#pragma unroll
+    for (int i = 0; i < most; ++i) {
+      const int chunk = t + 128 * i;
+      if (chunk >= rows * 4 * S::shrink_atoms) break;
+      const uint4 v = chunks[i];
+      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2, 128),
+                      widen_f8_x8(make_uint2(v.x, v.y), one));
+      store_shared_16(stage + swizzled(chunk / 4, chunk % 4 * 2 + 1, 128),
+                      widen_f8_x8(make_uint2(v.z, v.w), one));
+    }
+    fence_async_shared();
+  }
+};
+
+// `count` k16 steps of FP8 from `step` on, decoded at a time.
+template <class S, int N, int count>
+__device__ inline void expand_f8(float (&acc)[S::blocks][N / 2], std::uint32_t tiles,
+                                 std::uint32_t b, int step) {
+  const int t = thread_here() % 128;
+  std::uint32_t a[count][S::blocks][4];
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      widen_b_step(tiles + (r * S::delta_steps + step + i) * 2048, t, a[i][r]);
+  mma_fence();
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      Mma<N>::template rs<swizzle_32>(acc[r], a[i][r], b + (step + i) * (N * 32 >> 4), 1);
+  mma_commit();
+  mma_wait<0>();
+}
+
+// The k-steps of a tile's adapters: A operand the images of B, B operand the rows of rank space,
+// zeros where a row is another's.
+template <class S, int N>
+__device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
+  for (bool last = false; !last;) {
+    bar_wait(ring.full_bar(), ring.parity);
+    last = ring.steps[ring.slot] >= last_steps;
+    const int steps = ring.steps[ring.slot] % last_steps;
+    fence_async_shared();  // rows of rank space come by cp.async
+    const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
+    const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
+    if constexpr (S::f8) {
+      int step = 0;
+      for (; step + 2 <= steps; step += 2) expand_f8<S, N, 2>(acc, tiles, b, step);
+      if (step < steps) expand_f8<S, N, 1>(acc, tiles, b, step);
+    } else {
+      const std::uint32_t a = descriptor_low(tiles);
+      for (int step = 0; step < steps; ++step) {
+        mma_fence();
+#pragma unroll
+        for (int r = 0; r < S::blocks; ++r)
+          Mma<N>::template ss<swizzle_32>(acc[r], a + (r * S::delta_steps + step) * (2048 >> 4),
+                                          b + step * (N * 32 >> 4), 1);
+        mma_commit();
+      }
+      mma_wait<0>();
+    }
+    ring.release_read(ring.slot);
+    ring.next();
+  }
+}
+
+// The same where warps multiply base weights for themselves (multiply_int4_few).
+template <class S, int N>
+__device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
+  const int t = thread_here() % 128;
+  const int lane = t % 32;
+  const std::uint32_t tiles = warpgroup * S::blocks * S::delta_steps * 2048;
+  const std::uint32_t own_a = tiles + swizzled(t / 32 * 16 + lane % 16, lane / 16, 32);
+  // N = 8: the last two blocks of 8 x 8 are the next step's
+  const std::uint32_t own_b =
+      S::weight_bytes + (N == 8 ? lane / 16 * 256 : 0) +
+      swizzled(N == 8 ? lane % 8 : lane % 8 + lane / 16 * 8, lane / 8 % 2, 32);
+  for (bool last = false; !last;) {
+    bar_wait(ring.full_bar(), ring.parity);
+    last = ring.steps[ring.slot] >= last_steps;
+    const int steps = ring.steps[ring.slot] % last_steps;
+    const std::uint32_t stage = ring.data();
+    std::uint32_t b[4];
+#pragma unroll
+    for (int step = 0; step < S::delta_steps; ++step) {
+      if (step >= steps) break;
+      if (N == 16 || step % 2 == 0) load_matrix_x4(b, stage + own_b + step * (N * 32));
+#pragma unroll
+      for (int r = 0; r < S::blocks; ++r) {
+        std::uint32_t a[4];
+        const int tile = (r * S::delta_steps + step) * 2048;
+        if constexpr (S::f8) {
+          widen_b_step(stage + tiles + tile, t, a);
+        } else {
+          load_matrix_x4(a, stage + own_a + tile);
+        }
+#pragma unroll
+        for (int n = 0; n < N / 8; ++n) {
+          const int at = N == 8 ? step % 2 * 2 : 2 * n;
+          multiply_add(*reinterpret_cast<float(*)[4]>(&acc[r][4 * n]), a[0], a[1], a[2], a[3],
+                       b[at], b[at + 1]);
+        }
+      }
+    }
+    ring.release_read(ring.slot);
+    ring.next();
+  }
+}
+
+// What the second warpgroup does while the first one shrinks: in FP8 it widens the stages.
+template <class S>
+__device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSignals& widened) {
+  StageOfA<S> ahead;
+  if constexpr (S::f8) {
+    bar_wait(ring.full_bar(), ring.parity);
+    ahead.load(ring.data(), rows);
+  }
+  for (int kb = 0; kb < steps; ++kb) {
+    if constexpr (S::f8) {
+      const StageOfA<S> here = ahead;
+      const std::uint32_t stage = ring.data();
+      const int slot = ring.slot;
+      ring.next();
+      if (kb + 1 < steps) {
+        bar_wait(ring.full_bar(), ring.parity);
+        ahead.load(ring.data(), rows);
+      }
+      consumer_barrier(1);
+      here.store(stage, rows);
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) widened.give(slot);
+      ring.release(slot);
+    } else {
+      bar_wait(ring.full_bar(), ring.parity);
+      ring.release(ring.slot);
+      ring.next();
+    }
+  }
+}
+
+// `rows` of A times the token rows of `steps` stages, k in order. D's rows behind them are
+// nobody's.
+template <class S, int N>
+__device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, int rows, bool fence,
+                                   SlotSignals& widened) {
+  for (int kb = 0; kb < steps; ++kb) {
+    bar_wait(ring.full_bar(), ring.parity);
+    if (fence) fence_async_shared();
+    if constexpr (S::f8 && S::warpgroups == 2) widened.wait(ring.slot);
+    if constexpr (S::f8 && S::warpgroups == 1) {
+      StageOfA<S> here;
+      here.load(ring.data(), rows);
+      consumer_barrier(0);
+      here.store(ring.data(), rows);
+      consumer_barrier(0);
+    }
+    const std::uint32_t a = descriptor_low(ring.data());
+    const std::uint32_t b = descriptor_low(ring.data() + S::shrink_tokens);
+    mma_fence();
+#pragma unroll
+    for (int atom = 0; atom < S::shrink_atoms; ++atom)
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        Mma<N>::template ss<swizzle_128>(acc, a + atom * rows * (128 >> 4) + 2 * k,
+                                         b + atom * (N * 128 >> 4) + 2 * k, kb + atom + k > 0);
+    mma_commit();
+    mma_wait<1>();
+    if (kb > 0) ring.release(ring.before());
+    ring.next();
+  }
+  mma_wait<0>();
+  ring.release(ring.before());
+}
+
+// One piece's rows of rank space, by the first warpgroup, rank_block columns at a time.
+template <class S, int N>
+__device__ inline void shrink(const LayerParams& p, const Tables& tables, const Item& item,
+                              Ring& ring, int warpgroup, bool fence, SlotSignals& widened) {
+  const SeamDeltas& seam = p.seam[item.seam()];
+  const int in = item.seam() == 0 ? p.hidden : p.inner;
+  const int steps = (in + S::shrink_k - 1) / S::shrink_k;
+  const DeltaEntry* const terms =
+      tables.entries[item.seam()] + static_cast<std::size_t>(item.first_piece) * p.deltas.max_terms;
+  for (int i = 0; i < p.deltas.max_terms; ++i) {
+    const int rank = terms[i].rank;
+    if (rank == 0) break;
+    for (int first = 0; first < rank; first += rank_block) {
+      const int rows = min(rank_block, rank - first);
+      if (warpgroup > 0) {
+        if constexpr (S::warpgroups == 2) pass_shrink<S>(ring, steps, rows, widened);
+        continue;
+      }
+      float acc[N / 2] = {};
+      shrink_pass<S, N>(acc, ring, steps, rows, fence, widened);
+      const int t = thread_here() % 128;
+      if (t / 32 * 16 >= rows) continue;
+      const DeltaEntry& term = terms[i];
+      Bf16* const to =
+          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + term.column + first;
+      float scale[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = first + 16 * (t / 32) + t % 32 / 4 + 8 * half;
+        scale[half] = row < term.split ? term.scale[0] : term.scale[1];
+        if (S::f8 && row < rank) scale[half] *= __ldcg(a_scales(term.a, in, rank) + row);
+      }
+#pragma unroll
+      for (int j = 0; j < N / 2; ++j) {
+        const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (j / 2 % 2);
+        const int col = 8 * (j / 4) + 2 * (t % 4) + j % 2;
+        if (row < rows && col < item.count)
+          to[static_cast<std::size_t>(col) * seam.pitch + row] =
+              __float2bfloat16(acc[j] * scale[j / 2 % 2]);
+      }
+    }
+  }
+  if (warpgroup > 0) return;
+  consumer_barrier(0);
+  if (thread_here() == 0) add_release(&seam.done[item.tile], 1);
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,284 @@
+// What a consumer warpgroup does with a tile: its K loops, then the epilogue of gate_up (biases and
+// activation in registers: the image's rows alternate by eights) or of down.
+#pragma once
+
+#include "kernels/cuda/experts/grouped/adapters.cuh"
+#include "kernels/cuda/experts/grouped/combine.cuh"
+#include "kernels/cuda/experts/grouped/multiply.cuh"
+#include "kernels/cuda/experts/grouped/multiply_int4.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+__device__ inline std::uint32_t pack(float a, float b) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const std::uint32_t*>(&two);
+}
+
+// Of shared memory, for a warpgroup on the way out: four warps' 16 tokens of 16 rows each, or, with
+// two blocks of rows, 32 tokens of 64 columns of h (16 of 128 rows take less).
+template <class S>
+inline constexpr int store_bytes = S::blocks == 1 ? 4 * 768 : 32 * (128 + 16);
+
+struct Activator {
+  bool clamped;
+  float limit, alpha;
+  float gate_bias, up_bias;
+
+  __device__ float operator()(float gate, float up) const {
+    gate += gate_bias;
+    up += up_bias;
+    if (!clamped) return __fdividef(gate, 1.0F + __expf(-gate)) * up;
+    // Written so that NaN stays NaN.
+    if (gate > limit) gate = limit;
+    if (up > limit) up = limit;
+    if (up < -limit) up = -limit;
+    return (up + 1.0F) * __fdividef(gate, 1.0F + __expf(-alpha * gate));
+  }
+};
+
+// h[place][inner]: this warpgroup's blocks of 64 image rows are 32 columns each from `col` on.
+// Wide tiles leave through the warpgroup's buffer, tokens of all its columns, so that memory gets
+// whole lines: pieces of them cost the second-level cache as much as lines do.
+template <class S, int N>
+__device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const LayerParams& p,
+                                     const Item& item, int col, std::uint32_t buffer,
+                                     int warpgroup) {
+  const int t = thread_here() % 128;
+  const int lane = t % 32;
+  const int own = col + t / 32 * 8;  // of the first block; inner is a multiple of 8
+  Activator activate[S::blocks];
+#pragma unroll
+  for (int b = 0; b < S::blocks; ++b) {
+    activate[b] = {p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit, p.swiglu_alpha,
+                   0.0F, 0.0F};
+    if (p.gate_bias == nullptr || own + 32 * b >= p.inner) continue;
+    const std::size_t at =
+        static_cast<std::size_t>(item.expert) * p.inner + own + 32 * b + lane / 4;
+    activate[b].gate_bias = __ldg(p.gate_bias + at);
+    activate[b].up_bias = __ldg(p.up_bias + at);
+  }
+  Bf16* const out = p.h + static_cast<std::size_t>(item.begin) * p.inner;
+  if constexpr (N < 32) {
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b) {
+      if (own + 32 * b >= p.inner) break;
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i) {
+        const int row = 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        const int at = 4 * (i / 2) + i % 2;
+        if (row < item.count)
+          out[static_cast<std::size_t>(row) * p.inner + own + 32 * b + lane / 4] =
+              __float2bfloat16(activate[b](d[b][at], d[b][at + 2]));
+      }
+    }
+  } else {
+    constexpr int chunks = S::blocks * 4;  // of 8 columns, a token
+    constexpr int pitch = chunks * 16 + 16;
+    const std::uint32_t to = buffer + lane * pitch + t / 32 * 16;
+    const std::uint32_t from = buffer + t / chunks * pitch + t % chunks * 16;
+    const bool mine = col + t % chunks * 8 < p.inner;
+#pragma unroll
+    for (int c = 0; c < N / 32; ++c) {
+      if (c * 32 >= item.count) break;
+      std::uint32_t r[S::blocks][4];
+#pragma unroll
+      for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+        for (int q = 0; q < 4; ++q) {
+          const float* const v = d[b] + 16 * c + 4 * q;
+          r[b][q] = pack(activate[b](v[0], v[2]), activate[b](v[1], v[3]));
+        }
+      consumer_barrier(warpgroup);
+#pragma unroll
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 64, r[b]);
+      consumer_barrier(warpgroup);
+#pragma unroll
+      for (int i = 0; i < 32 * chunks / 128; ++i) {
+        const int row = 32 * c + t / chunks + i * (128 / chunks);
+        const uint4 v = load_shared_16(from + i * (128 / chunks) * pitch);
+        if (row < item.count && mine)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.inner + col +
+                                    t % chunks * 8) = v;
+      }
+    }
+  }
+}
+
+// partial[place][hidden]: blocks of 64 rows of the image from `col` on. One block leaves by warps.
+template <class S, int N>
+__device__ inline void store_down(const float (&d)[S::blocks][N / 2], const LayerParams& p,
+                                  const Item& item, int col, std::uint32_t buffer, int warpgroup) {
+  const int t = thread_here() % 128;
+  const int lane = t % 32;
+  const int own = col + t / 32 * 16;  // of the first block
+  float bias[S::blocks][2] = {};
+  if (p.down_bias != nullptr) {
+    const float* const from =
+        p.down_bias + static_cast<std::size_t>(item.expert) * p.hidden + lane / 4;
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = own + 64 * b + 8 * half;
+        if (at < p.hidden) bias[b][half] = __ldg(from + at);
+      }
+  }
+  Bf16* const out = p.partial + static_cast<std::size_t>(item.begin) * p.hidden;
+  if constexpr (N < 16) {
+#pragma unroll
+    for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = 2 * (lane % 4) + i % 2;
+        const int at = own + 64 * b + 8 * (i / 2);
+        if (row < item.count && at < p.hidden)
+          out[static_cast<std::size_t>(row) * p.hidden + at + lane / 4] =
+              __float2bfloat16(d[b][i] + bias[b][i / 2]);
+      }
+  } else {
+    constexpr int warps = S::blocks == 1 ? 1 : 4;  // that store together
+    constexpr int threads = 32 * warps;
+    constexpr int chunks = S::blocks * warps * 2;  // of 8 rows, a token
+    constexpr int pitch = chunks * 16 + 16;
+    static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
+    const int of = t % threads;
+    const int begin = S::blocks == 1 ? own : col;
+    if constexpr (S::blocks == 1) buffer += t / 32 * 768;
+    const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16 +
+                             (S::blocks == 1 ? 0 : t / 32 * 32);
+    const std::uint32_t from = buffer + of / chunks * pitch + of % chunks * 16;
+    const bool mine = begin + of % chunks * 8 < p.hidden;
+    const auto meet = [&] {
+      if constexpr (S::blocks == 1)
+        __syncwarp();
+      else
+        consumer_barrier(warpgroup);
+    };
+#pragma unroll
+    for (int c = 0; c < N / 16; ++c) {
+      if (c * 16 >= item.count) break;
+      std::uint32_t r[S::blocks][4];
+#pragma unroll
+      for (int b = 0; b < S::blocks; ++b)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* const v = d[b] + 8 * c + 2 * i;
+          r[b][i] = pack(v[0] + bias[b][i % 2], v[1] + bias[b][i % 2]);
+        }
+      meet();
+#pragma unroll
+      for (int b = 0; b < S::blocks; ++b) store_matrix_x4_trans(to + b * 128, r[b]);
+      meet();
+#pragma unroll
+      for (int i = 0; i < 16 * chunks / threads; ++i) {
+        const int row = 16 * c + of / chunks + i * (threads / chunks);
+        const uint4 v = load_shared_16(from + i * (threads / chunks) * pitch);
+        if (row < item.count && mine)
+          *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(row) * p.hidden + begin +
+                                    of % chunks * 8) = v;
+      }
+    }
+  }
+}
+
+struct ConsumerState {
+  Ring ring;
+  std::uint32_t buffer;  // store_bytes of the warpgroup
+  unsigned char* last;   // [warpgroups][width] flags: a row's token falls to us to sum
+  int width;
+  int warpgroup;
+  bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
+  bool sum;
+  SlotSignals widened;  // FP8: a shrink's stage is bf16
+  // A tile of gate_up that is stored and not yet said to be, or -1. The release takes until all
+  // that the block has written is there.
+  int stored = -1;
+
+  __device__ void tell(const LayerParams& p) {
+    // one thread's, behind the warpgroup's barrier
+    if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
+    stored = -1;
+  }
+};
+
+// Sums the tokens of which this tile was the last to be stored, for this warpgroup's 64 columns.
+template <class S>
+__device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, const Item& item,
+                                  const ConsumerState& s, int col) {
+  const int t = thread_here() % 128;
+  unsigned char* const last = s.last + s.warpgroup * s.width;
+  consumer_barrier(s.warpgroup);
+  const int blocks = (p.hidden + 63) / 64;
+  for (int i = t; i < item.count; i += 128) {
+    const int token = tables.tokens[item.begin + i];
+    const int slots = tables.slots != nullptr ? tables.slots[token] : routed_slots(p, token);
+    const int before = fetch_add_acq_rel(&p.counters.token_done[token * blocks + col / 64], 1);
+    last[i] = before == slots - 1 ? 1 : 0;
+  }
+  consumer_barrier(s.warpgroup);
+  for (int i = t; i < item.count * 8; i += 128) {
+    const int column = col + i % 8 * 8;
+    if (last[i / 8] != 0 && column < p.hidden)
+      combine_chunk<S::sum_ahead>(p, tables.places, tables.routed,
+                                  tables.tokens[item.begin + i / 8], column);
+  }
+}
+
+template <class S, int N>
+__device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, const Tables& tables,
+                                const Item& item, ConsumerState& s) {
+  if constexpr (S::shrinks) {
+    if (item.shrinks()) {
+      shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0, s.widened);
+      return;
+    }
+  }
+  // zeros only so that no width's accumulators live from one item to the next: the first product
+  // ignores them
+  float acc[S::blocks][N / 2] = {};
+  const bool first = item.kind == ItemKind::gate_up;
+  const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
+  const bool fence = s.copied && first;
+  const auto tell = [&] {
+    if constexpr (S::tells_late) s.tell(p);
+  };
+  if (!first) tell();  // a down tile may wait for the one before it
+  if constexpr (S::bf16) {
+    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, tell);
+  } else if constexpr (S::by_warps) {
+    multiply_int4_few<S, N>(acc, s.ring, steps, s.warpgroup);
+  } else {
+    multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
+  }
+  if constexpr (S::lora) {
+    if (item.first_piece < item.last_piece) {
+      if constexpr (S::by_warps) {
+        expand_few<S, N>(acc, s.ring, s.warpgroup);
+      } else {
+        expand<S, N>(acc, s.ring, s.warpgroup);
+      }
+    }
+  }
+  if constexpr (!S::bf16) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / int4_unit;
+  }
+  const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
+  if (first) {
+    store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
+    if (!S::lora && l.phase != Phase::both) return;
+    tell();  // where there was no second step
+    consumer_barrier(s.warpgroup);
+    s.stored = item.tile;
+    if constexpr (!S::tells_late) s.tell(p);
+  } else {
+    store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
+    if constexpr (S::small) {
+      if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
+    }
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,191 @@
+// The expert layer's persistent kernel: one or two consumer warpgroups and one of producers. Small
+// batches may sort the pairs in every block; else the plan is a launch before.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/experts/grouped/epilogue.cuh"
+#include "kernels/cuda/experts/grouped/inside_plan.cuh"
+#include "kernels/cuda/experts/grouped/produce_tokens.cuh"
+#include "kernels/cuda/experts/grouped/produce_weights.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+// Registers of a producer's and a consumer's thread: together they must not exceed what the launch
+// got (setmaxnreg would wait for ever).
+template <int warpgroups, int blocks_per_sm, bool lora>
+struct Registers;
+template <bool lora>
+struct Registers<1, 4, lora> {  // 256 threads: 64 at entry
+  static constexpr int producer = 40, consumer = 88;
+};
+template <bool lora>
+struct Registers<1, 3, lora> {  // 80 at entry
+  static constexpr int producer = lora ? 64 : 56, consumer = lora ? 96 : 104;
+};
+template <bool lora>
+struct Registers<2, 2, lora> {  // 80 at entry
+  static constexpr int producer = lora ? 64 : 48, consumer = lora ? 88 : 96;
+};
+template <bool lora>
+struct Registers<2, 1, lora> {  // 168 at entry
+  static constexpr int producer = lora ? 72 : 56, consumer = lora ? 216 : 224;
+};
+
+template <class S, int max_width, int blocks_per_sm>
+__global__ void __launch_bounds__(S::threads, blocks_per_sm)
+    grouped_kernel(const __grid_constant__ LayerParams p, const __grid_constant__ LaunchParams l,
+                   const __grid_constant__ KernelMaps maps) {
+  constexpr int consumer_warps = 4 * S::warpgroups;
+  extern __shared__ unsigned char shared[];
+  __shared__ std::uint64_t bars[2 * max_stages + 2 * item_slots + permute_lanes +
+                                (S::lora ? max_stages : 0) + (S::f8 ? max_stages : 0)];
+  __shared__ Item items[item_slots];
+  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
+  __shared__ unsigned char last[S::warpgroups][max_width];
+  __shared__ int row_offset[max_width];
+  __shared__ int stage_steps[max_stages];
+  __shared__ std::conditional_t<
+      S::inside == 0, NoPlan,
+      std::conditional_t<S::lora, InsideLoraPlan<S::inside>, InsidePlan<S::inside>>>
+      plan;
+  __shared__ Tables tables;
+  const int t = static_cast<int>(threadIdx.x);
+  const int warp = t / 32;
+  const bool copied = l.gather == Gather::copies;
+  const int arrivals = copied ? 64 : S::lora ? 32 : 1;  // of a stage's token rows
+  Ring ring;
+  ring.stages = (smem_addr(shared) + 1023) & ~1023U;
+  ring.depth = l.depth;
+  ring.every_lane = S::every_lane;
+  ring.steps = stage_steps;
+  ring.stage_bytes = S::weight_bytes + l.token_bytes;
+  ring.full = smem_addr(bars);
+  ring.empty = ring.full + 8 * max_stages;
+  ItemQueue queue;
+  queue.items = items;
+  queue.full = ring.empty + 8 * max_stages;
+  queue.empty = queue.full + 8 * item_slots;
+  const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
+  SlotSignals grants{permute_bars + 8 * permute_lanes};  // a stage is free for rank rows
+  const SlotSignals widened{grants.bars + 8 * max_stages};
+  if (t == 0) {
+    // a stage is full with the weights' bytes and the token threads' arrivals
+    for (int i = 0; i < l.depth; ++i) {
+      bar_init(ring.full + 8 * i, 1 + arrivals);
+      bar_init(ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
+    }
+    for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
+    for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(widened.bars + 8 * i, 4);
+    for (int i = 0; i < item_slots; ++i) {
+      bar_init(queue.full + 8 * i, 1);
+      bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1) + (S::lora ? 1 : 0)));
+    }
+    for (int i = 0; i < permute_lanes; ++i) bar_init(permute_bars + 8 * i, 1);
+    fence_bar_init();
+    prefetch_map(&maps.gate_up);
+    prefetch_map(&maps.down);
+    prefetch_map(&maps.h[0]);
+  }
+  __syncthreads();
+  // In this order: the shrinks behind gate_up read the plan without a wait of their own.
+  wait_for_previous_grid();
+  launch_dependents();
+  for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
+       i += static_cast<int>(gridDim.x) * S::threads)
+    p.counters.next_run[i] = 0;
+  bool inside = false;
+  if constexpr (S::inside > 0) inside = l.inside;
+  if constexpr (S::inside > 0) {
+    if (inside)
+      make_inside_plan<S::lora>(
+          p, plan,
+          *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
+    // for the sum, where that is a launch of its own
+    if (inside && !l.sum && blockIdx.x == 0) {
+      if (t < p.pairs) p.plan.places[t] = plan.places[t];
+      if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
+    }
+  }
+  if (t == 0) {
+    if constexpr (S::inside > 0) {
+      if (inside)
+        tables = {.tiles = plan.tiles,
+                  .tokens = plan.tokens,
+                  .places = plan.places,
+                  .tile_count = plan.tile_count,
+                  .routed = plan.routed,
+                  .slots = plan.slots};
+      if constexpr (S::lora) {
+        if (inside) {
+          tables.piece_begin = plan.piece_begin;
+          tables.pieces = plan.pieces;
+          tables.entries[0] = plan.entries[0];
+          tables.entries[1] = plan.entries[1];
+        }
+      }
+    }
+    if (!inside) {
+      const int tiles = load_l2(&p.plan.tile_begin[p.experts]);
+      tables = {.tiles = p.plan.tiles,
+                .tokens = p.plan.tokens,
+                .places = p.plan.places,
+                .tile_count = tiles,
+                .routed = load_l2(&p.plan.expert_begin[p.experts]),
+                .piece_begin = p.plan.piece_begin,
+                .pieces = p.plan.pieces,
+                .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
+    }
+  }
+  __syncthreads();
+
+  using Budget = Registers<S::warpgroups, blocks_per_sm, S::lora>;
+  if (warp >= consumer_warps) {
+    shrink_registers<Budget::producer>();
+    ring.parity = 1;  // an empty ring: the first wait on "empty" must pass
+    const int role = warp - consumer_warps;
+    // Bulk copies and tensor maps read token rows that earlier grids wrote.
+    if (role > 0) fence_async_all();
+    if (role == 0) {
+      produce_weights<S>(p, l, tables, queue, ring, maps);
+    } else if (S::lora && role == (copied ? 1 : 3)) {
+      if constexpr (S::lora) produce_rank_rows<S>(p, tables, queue, ring, grants, arrivals);
+    } else if (role >= 2 && copied) {
+      if constexpr (S::warpgroups == 2)
+        produce_tokens_copied<S>(p, l, tables, queue, ring, grants, row_offset, maps);
+    } else if (role == 2) {
+      produce_tokens<S>(p, l, tables, queue, ring, grants, maps);
+    } else if (role == 1 && l.permute_lanes > 0) {
+      if constexpr (!S::small)
+        permute_rows(p, tables, l.permute_lanes, ring.stages + l.depth * ring.stage_bytes,
+                     permute_bars);
+    }
+    if (role == 1 && l.sum) clear_unrouted(p);
+  } else {
+    grow_registers<Budget::consumer>();
+    ConsumerState s{ring,        smem_addr(store_buffer) + warp / 4 * store_bytes<S>,
+                    &last[0][0], max_width,
+                    warp / 4,    copied,
+                    l.sum,       widened};
+    for (;;) {
+      const Item& item = queue.front();
+      if (item.kind == ItemKind::end) break;
+      const int width = item.width;
+      if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
+      if constexpr (max_width >= 16)
+        if (width == 16) run_tile<S, 16>(p, l, tables, item, s);
+      if constexpr (max_width >= 32)
+        if (width == 32) run_tile<S, 32>(p, l, tables, item, s);
+      if constexpr (max_width >= 64)
+        if (width == 64) run_tile<S, 64>(p, l, tables, item, s);
+      if constexpr (max_width >= 128)
+        if (width == 128) run_tile<S, 128>(p, l, tables, item, s);
+      if constexpr (max_width >= 160)
+        if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
+      queue.pop();
+    }
+    if constexpr (S::tells_late) s.tell(p);
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "kernels/cuda/experts/grouped/kernel.cuh"
+#include "kernels/cuda/experts/grouped/kernels.h"
+
+namespace motley::kernels::cuda::grouped {
+
+template <class S, int max_width, int blocks_per_sm>
+GroupedKernel describe(std::string_view name) {
+  return {.info = {.name = name,
+                   .architecture = Architecture::sm_90a,
+                   .layout = WeightLayout::packed,
+                   .arithmetic = grouped_arithmetic,
+                   .tile = {.outputs = S::rows, .rows = max_width, .k = S::stage_k}},
+          .rows = S::rows == 64    ? GroupedTiles::Rows::r64
+                  : S::rows == 128 ? GroupedTiles::Rows::r128
+                                   : GroupedTiles::Rows::r256,
+          .max_width = max_width,
+          .blocks_per_sm = blocks_per_sm,
+          .function = reinterpret_cast<const void*>(grouped_kernel<S, max_width, blocks_per_sm>),
+          .threads = S::threads,
+          .warpgroups = S::warpgroups,
+          .weight_bytes = S::weight_bytes,
+          .max_sorted_inside = S::inside};
+}
+
+template <PackedFormat Format, Pages pages>
+std::vector<GroupedKernel> describe_all() {
+  constexpr bool bf16 = Format::format == ExpertFormat::bf16;
+  constexpr bool adapters = pages != Pages::none;
+  std::vector<GroupedKernel> all;
+  if constexpr (!bf16) all.push_back(describe<TileShape<Format, 1, 1, pages>, 8, 3>("64x8"));
+  if constexpr (bf16 && !adapters)
+    all.push_back(describe<TileShape<Format, 1, 1, pages>, 8, 4>("64x8"));
+  all.push_back(describe<TileShape<Format, 2, 1, pages>, 16, 2>("128x16"));
+  if constexpr (!bf16)
+    all.push_back(describe<TileShape<Format, 2, 2, pages, true>, 16, 2>("256x16"));
+  all.push_back(describe<TileShape<Format, 2, 2, pages>, 128, 1>("256x128"));
+  if constexpr (bf16 && !adapters)
+    all.push_back(describe<TileShape<Format, 2, 2, pages>, 160, 1>("256x160"));
+  return all;
+}
+
+template <ExpertFormat format, int scales, Pages pages>
+std::span<const GroupedKernel> kernels_of() {
+  if constexpr (format == ExpertFormat::bf16) {
+    static const std::vector<GroupedKernel> all = describe_all<Bf16Weights, pages>();
+    return all;
+  } else {
+    static const std::vector<GroupedKernel> all = describe_all<Int4Weights<scales>, pages>();
+    return all;
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,60 @@
+// The grouped kernels as values: a list for each weight format and type of adapters' pages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/cuda/experts/grouped.h"
+#include "kernels/kernel.h"
+
+namespace motley::kernels::cuda::grouped {
+
+// What the adapters of a batch are kept in.
+enum class Pages : std::uint8_t { none, bf16, f8 };
+
+struct GroupedKernel {
+  KernelInfo info;
+  GroupedTiles::Rows rows{};
+  int max_width = 0;      // tokens of a tile
+  int blocks_per_sm = 0;  // which must be resident together: tiles wait for others' results
+  const void* function = nullptr;
+  int threads = 0;
+  int warpgroups = 0;         // of consumers
+  int weight_bytes = 0;       // of a stage
+  int max_sorted_inside = 0;  // pairs x terms of a label that a block can sort for itself
+
+  bool is_tall() const { return max_width > 16; }
+};
+
+// `scales`: of int4, in 128 k.
+template <ExpertFormat format, int scales, Pages pages>
+std::span<const GroupedKernel> kernels_of();
+
+// Of a weight's format.
+std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, Pages pages);
+
+Pages pages_of(const GroupedDeltas& deltas);
+// Null: the cut has none for these weights and adapters.
+const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& params);
+
+// The kernels of one device: attributes are set, and each has as many resident blocks as it needs.
+class PreparedKernels {
+ public:
+  // Of the current device.
+  static Result<std::unique_ptr<PreparedKernels>> prepare();
+
+  // Shared memory that a launch of the kernel may have beside its static part.
+  int dynamic_bytes(const GroupedKernel& kernel) const;
+
+ private:
+  struct Prepared {
+    const GroupedKernel* kernel;
+    int dynamic_bytes;
+  };
+  std::vector<Prepared> all_;
+};
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,176 @@
+// Parameters of the grouped expert kernels and the traits of their tiles. A pair is one (token,
+// expert) choice, a place its position in the plan's order, a tile a run of places of one expert
+// against some rows of its weights, a piece the places of a tile that share a label.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/cuda/experts/grouped/kernels.h"
+#include "kernels/cuda/experts/grouped/weight_formats.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/ptx.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+inline constexpr int permute_block = 128;  // places that one flag of the permutation covers
+inline constexpr int permute_lanes = 6;    // rows on their way in a block, at most
+inline constexpr int max_stages = 32;
+inline constexpr int min_stages = 3;
+// Most that a block sorts for itself; with adapters, times the terms of a label; in small blocks.
+inline constexpr int inside_pairs = 256;
+inline constexpr int inside_lora_pairs = 128;
+inline constexpr int inside_small_pairs = 64;
+inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
+
+// Adapters of a batch at one seam.
+struct SeamDeltas {
+  Bf16* rank_rows;  // [pairs, pitch] by place
+  int pitch;
+  int* done;  // [tiles] pieces whose rank rows are there
+};
+
+// int4 weights become bf16 times this, and rows of rank space beside them have the same unit: so
+// have the sums, until they are stored.
+inline constexpr float int4_unit = 0x1p-64F;
+
+// Counters of a run are zero when it begins; it makes those of the next run zero, which are the
+// ones that the run before it used.
+struct Counters {
+  int* next_item;    // [2] of gate_up and of down
+  int* next_shrink;  // [2] of seams
+  int* tile_done;    // [tiles] gate_up warpgroups that have stored their part of h
+  int* token_done;   // [tokens, ceil(hidden / 64)] down warpgroups that have
+  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are there
+  int* next_run;     // `count` numbers
+  int count;
+};
+
+struct LayerParams {
+  int tokens, pairs, top_k, experts, hidden, inner;
+  int tile_places;
+  const Bf16* x;  // [tokens, hidden]
+  const int* ids;
+  const float* routing_weights;
+  const unsigned char* gate_up;  // int4 images; bf16 goes by tensor map
+  const unsigned char* down;
+  const float *gate_bias, *up_bias, *down_bias;  // or null
+  ExpertActivation activation;
+  float swiglu_limit, swiglu_alpha;
+  Bf16* h;         // [pairs, inner] by place
+  Bf16* partial;   // [pairs, hidden] by place, rounded once, without the routing weight
+  Bf16* x_sorted;  // [pairs, hidden] by place
+  void* out;       // [tokens, hidden]
+  bool out_f32;
+  ExpertPlan plan;
+  Counters counters;
+  SeamDeltas seam[2];
+  const int* labels;  // [tokens]
+  PlanDeltas deltas;
+};
+
+// Which items a launch walks.
+enum class Phase : int { gate_up, down, both };
+
+using Gather = GroupedTiles::Gather;
+
+struct LaunchParams {
+  Phase phase;
+  Gather gather;
+  bool inside;       // every block sorts the pairs for itself
+  bool round_robin;  // items go to blocks in turn, without a counter
+  bool sum;          // the last down tile of a token sums its experts
+  int depth;         // stages of the ring
+  int token_bytes;
+  int permute_lanes;
+  int gate_up_tiles, down_tiles;  // row tiles of an expert
+};
+
+struct KernelMaps {
+  CUtensorMap gate_up, down;  // boxes of 128 or 64 rows
+  CUtensorMap x_row;          // boxes of one row of x
+  CUtensorMap h[2];           // boxes of 8 and of 64 rows
+  CUtensorMap x_sorted[2];
+};
+
+// A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
+// through k in one order, so that rows may move between them. `small`: against few tokens.
+template <PackedFormat Format, int warpgroups_, int blocks_, Pages pages_,
+          bool small_ = blocks_ == 1>
+struct TileShape {
+  static constexpr int scales = Format::scales_per_128;
+  static constexpr int warpgroups = warpgroups_;
+  static constexpr int blocks = blocks_;
+  static constexpr Pages pages = pages_;
+  static constexpr bool lora = pages != Pages::none;
+  static constexpr bool f8 = pages == Pages::f8;
+  static constexpr bool shrinks = lora && small_;  // others find rows of rank space made
+  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
+  static constexpr bool bf16 = Format::format == ExpertFormat::bf16;
+  static constexpr bool small = small_;             // decode: token rows may come by boxes
+  static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
+  // Lanes read weights themselves.
+  static constexpr bool every_lane = Format::source == OperandSource::registers;
+  // A tile of gate_up is said to be stored while the next one's products run.
+  static constexpr bool tells_late = bf16 && !small;
+  static constexpr int rows = warpgroups * blocks * 64;
+  static constexpr int threads = 128 * (warpgroups + 1);
+  static constexpr int atoms = Format::stage_k / 64;  // 64 k each, of a stage
+  // slots of a token that the sum loads at a time
+  static constexpr int sum_ahead = warpgroups == 1 ? 8 : 4;
+  // pairs that a block can sort for itself
+  static constexpr int inside = !small            ? 0
+                                : warpgroups == 1 ? inside_small_pairs
+                                : lora            ? inside_lora_pairs
+                                                  : inside_pairs;
+  static constexpr int stage_k = 64 * atoms;
+  static constexpr int block_bytes = Format::block_bytes;  // of 64 rows
+  static constexpr int weight_load = warpgroups * blocks * block_bytes;
+  // a shrink's stage has rank_block rows of A; its products read 64
+  static constexpr int delta_bytes = shrinks ? rank_block * 128 * atoms : 0;
+  static constexpr int weight_bytes =
+      (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
+  // A shrink's stage: more k than a tile's where the room of the weights allows, token rows behind
+  // A.
+  static constexpr int shrink_atoms = bf16 && rows >= 128 ? 2 : atoms;
+  static constexpr int shrink_k = 64 * shrink_atoms;
+  static constexpr int shrink_tokens =
+      shrink_atoms > atoms ? rank_block * 128 * shrink_atoms : weight_bytes;
+  static_assert(!shrinks || shrink_atoms == atoms ||
+                shrink_tokens + 16 * 2 * (shrink_k - stage_k) <= weight_bytes);
+  // k16 steps of an adapter that a stage holds
+  static constexpr int delta_steps = bf16 ? 4 : 2;
+  static_assert(rows * 32 * delta_steps <= weight_bytes);
+};
+
+// Widths that a tile's token side can take.
+__host__ __device__ inline int width_for(int count) {
+  return count <= 8     ? 8
+         : count <= 16  ? 16
+         : count <= 32  ? 32
+         : count <= 64  ? 64
+         : count <= 128 ? 128
+                        : 160;
+}
+
+// FP8: the scales of the rows of an image of A, behind all numbers.
+__device__ inline const float* a_scales(const unsigned char* a, int in, int rank) {
+  return reinterpret_cast<const float*>(a +
+                                        static_cast<std::size_t>((in + 127) / 128 * 128) * rank);
+}
+
+// Where a kernel finds the plan: global memory, or its block's own shared memory.
+struct Tables {
+  const ExpertTile* tiles;
+  const int* tokens;  // of a place
+  const int* places;  // of a pair; from `routed` on: no expert
+  int tile_count;
+  int routed;
+  const int* slots;  // of a token: its pairs that have an expert; or null
+  const int* piece_begin;
+  const ExpertPiece* pieces;
+  const DeltaEntry* entries[2];  // of a seam: [pieces, max_terms]
+};
+
+__device__ inline int load_l2(const int* p) { return __ldcg(p); }
+
+}  // namespace motley::kernels::cuda::grouped

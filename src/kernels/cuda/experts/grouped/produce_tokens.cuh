@@ -1,0 +1,317 @@
+// The producers of token rows, by boxes, by tensor map or by copies, and of the rows of rank space;
+// and the permutation of token rows that runs beside everything else in prefill.
+#pragma once
+
+#include "kernels/cuda/experts/grouped/ring.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+__device__ inline void wait_for_count(const int* flag, int count) {
+  while (load_acquire(flag) < count) {
+  }
+  fence_async_all();
+}
+
+// How often an item goes through k: once, but a shrink for each rank_block rows of its terms.
+__device__ inline int passes_of(EntryWalk walk) {
+  int passes = 0;
+  while (walk.next()) passes += (walk.rank() + rank_block - 1) / rank_block;
+  return passes;
+}
+
+// How token rows lie in a stage: of a tile, or of a shrink.
+template <class S, bool shrinks>
+struct TokenArea {
+  static constexpr int atoms = shrinks ? S::shrink_atoms : S::atoms;
+  static constexpr int k = 64 * atoms;
+  static constexpr int offset = shrinks ? S::shrink_tokens : S::weight_bytes;
+};
+
+// Rows that lie in place order, by the lanes of one warp.
+template <class Area>
+__device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
+                                   const CUtensorMap (&maps)[2], bool every_lane_arrives) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // boxes of 64 rows, or of 8 where the tile is no multiple of 64 wide
+  const bool wide = item.width % 64 == 0;
+  const int box_rows = wide ? 64 : 8;
+  const CUtensorMap* const map = wide ? &maps[1] : &maps[0];
+  const int boxes = (item.count + box_rows - 1) / box_rows * Area::atoms;
+  for (int k = 0; k < cols; k += Area::k) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (lane == 0) {
+      bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows) * 128);
+    } else if (every_lane_arrives) {
+      bar_arrive(ring.full_bar());
+    }
+    __syncwarp();
+    const std::uint32_t area = ring.data() + Area::offset;
+    for (int i = lane; i < boxes; i += 32) {
+      const int atom = i % Area::atoms;
+      const int rows = i / Area::atoms * box_rows;
+      tma_2d(area + (atom * item.width + rows) * 128, map, k + atom * 64, item.begin + rows,
+             ring.full_bar());
+    }
+    ring.next();
+  }
+}
+
+// Rows gathered from x: a box a row, a row a lane. The swizzle follows the absolute address, so
+// rows laid under each other are a tile; rows beyond the tile stay as they are, for columns of D
+// are independent. Good for few rows only.
+template <class Area>
+__device__ inline void gather_rows(const Item& item, int token, int cols, Ring& ring,
+                                   const CUtensorMap* map, bool every_lane_arrives) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int k = 0; k < cols; k += Area::k) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (lane == 0) {
+      bar_expect(ring.full_bar(), static_cast<unsigned>(item.count * Area::atoms) * 128);
+    } else if (every_lane_arrives) {
+      bar_arrive(ring.full_bar());
+    }
+    __syncwarp();
+    const std::uint32_t area = ring.data() + Area::offset + lane * 128;
+    if (lane < item.count) {
+#pragma unroll
+      for (int atom = 0; atom < Area::atoms; ++atom)
+        tma_2d(area + atom * item.width * 128, map, k + atom * 64, token, ring.full_bar());
+    }
+    ring.next();
+  }
+}
+
+// One stage's rows of rank space: [step][width rows of 32 bytes], zeros where a row is another
+// piece's. By one warp.
+template <class S>
+__device__ inline void copy_rank_rows(const SeamDeltas& seam, StepWalk& walk, const Item& item,
+                                      std::uint32_t area, int lane) {
+  const int chunk = lane % 2;
+  const Bf16* const rows =
+      seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + chunk * 8;
+  for (int step = 0; step < S::delta_steps && walk.next(); ++step, area += item.width * 32) {
+    const int begin = walk.entry().begin() - item.begin;
+    const int end = walk.entry().end() - item.begin;
+    const Bf16* const from = rows + walk.entry().column() + walk.step() * 16;
+    for (int row = lane / 2; row < item.count; row += 16) {
+      const bool mine = row >= begin && row < end;
+      copy_16_or_zero(area + swizzled(static_cast<std::uint32_t>(row), chunk, 32),
+                      mine ? from + static_cast<std::size_t>(row) * seam.pitch : from, mine);
+    }
+  }
+}
+
+// Stages of the ring that an item takes up: of its own k, times its passes ...
+template <class S>
+__device__ inline int base_stages(const LayerParams& p, const Item& item, const EntryWalk& terms) {
+  const int k = item.seam() == 0 ? p.hidden : p.inner;
+  if (!item.shrinks()) return (k + S::stage_k - 1) / S::stage_k;
+  return (k + S::shrink_k - 1) / S::shrink_k * passes_of(terms);
+}
+// ... and behind them, of its adapters.
+template <class S>
+__device__ inline int adapted_stages(const Item& item, EntryWalk terms) {
+  if (item.shrinks() || item.first_piece == item.last_piece) return 0;
+  return delta_stages<S>(terms.total_rank() / 16);
+}
+
+// The token side goes past stages that the warp of rank rows fills; `leads`: the thread that
+// grants.
+__device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int stages, bool leads) {
+  for (int i = 0; i < stages; ++i) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (leads) grants.give(ring.slot);
+    ring.next();
+  }
+}
+
+// The rows of rank space, by one warp. `arrivals`: of the token side, a stage; the copies make them
+// when they land, and whoever multiplies fences.
+template <class S>
+__device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
+                                         ItemQueue& queue, Ring& ring, SlotSignals& grants,
+                                         int arrivals) {
+  const int own = static_cast<int>(threadIdx.x) % 32;
+  for (;;) {
+    const Item item = queue.take();
+    if (item.kind == ItemKind::end) return;
+    StepWalk walk(p, tables, item);
+    ring.slot = (ring.slot + base_stages<S>(p, item, walk.entry())) % ring.depth;
+    const int stages = adapted_stages<S>(item, walk.entry());
+    if (stages == 0) continue;
+    const SeamDeltas& seam = p.seam[item.seam()];
+    if constexpr (S::shrinks)
+      wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
+    for (int i = 0; i < stages; ++i) {
+      grants.wait(ring.slot);
+      copy_rank_rows<S>(seam, walk, item, ring.data() + S::weight_bytes, own);
+      for (int j = 0; j < arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
+      ring.next();
+    }
+  }
+}
+
+// One pass of an item's token rows through k, by one warp.
+template <class S, bool shrinks>
+__device__ inline void produce_pass(const LayerParams& p, const Item& item, int token, Ring& ring,
+                                    const KernelMaps& maps) {
+  using Area = TokenArea<S, shrinks>;
+  if (item.seam() == 1) {
+    stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);
+  } else if (S::small) {
+    gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row, S::lora);
+  } else {
+    stream_rows<Area>(item, p.hidden, ring, maps.x_sorted, S::lora);
+  }
+}
+
+// One warp.
+template <class S>
+__device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& l,
+                                      const Tables& tables, ItemQueue& queue, Ring& ring,
+                                      const SlotSignals& grants, const KernelMaps& maps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (;;) {
+    const Item item = queue.take();
+    if (item.kind == ItemKind::end) return;
+    EntryWalk terms{};
+    if constexpr (S::lora) terms = EntryWalk(p, tables, item);
+    int token = 0;
+    if (item.seam() == 1) {
+      if (l.phase == Phase::both)
+        wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
+    } else if (S::small) {
+      token = tables.tokens[item.begin + min(lane, item.count - 1)];
+    } else {
+      // a flag a lane
+      const int b = item.begin / permute_block + lane;
+      const bool mine = b <= (item.begin + item.count - 1) / permute_block;
+      const int rows = min(permute_block, tables.routed - b * permute_block);
+      while (!__all_sync(0xFFFFFFFF, !mine || load_acquire(&p.counters.permuted[b]) >= rows)) {
+      }
+      fence_async_all();
+    }
+    if (S::shrinks && item.shrinks()) {
+      const int passes = passes_of(terms);
+      for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps);
+    } else {
+      produce_pass<S, false>(p, item, token, ring, maps);
+    }
+    if constexpr (S::lora) grant_stages(ring, grants, adapted_stages<S>(item, terms), lane == 0);
+  }
+}
+
+// gate_up's rows by 16-byte copies from x: 64 threads, of which this is number `t`.
+template <class Area>
+__device__ inline void copy_rows(const LayerParams& p, const Item& item, const int* row_offset,
+                                 Ring& ring, int t) {
+  const int chunk = t % 8;
+  // rows advance by 8: the swizzle stays
+  const std::uint32_t lane_offset = swizzled(t / 8, chunk, 128);
+  const Bf16* from = p.x + chunk * 8;
+  for (int k = 0; k < p.hidden; k += Area::k, from += Area::k) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    std::uint32_t to = ring.data() + Area::offset + lane_offset;
+    if (k + Area::k <= p.hidden) {
+#pragma unroll 4
+      for (int r = t / 8; r < item.count; r += 8, to += 1024)
+#pragma unroll
+        for (int atom = 0; atom < Area::atoms; ++atom)
+          copy_16(to + atom * item.width * 128, from + row_offset[r] + atom * 64);
+    } else {
+      for (int r = t / 8; r < item.count; r += 8, to += 1024)
+        for (int atom = 0; atom < Area::atoms; ++atom) {
+          const bool there = k + atom * 64 + chunk * 8 < p.hidden;
+          copy_16_or_zero(to + atom * item.width * 128,
+                          there ? from + row_offset[r] + atom * 64 : p.x, there);
+        }
+    }
+    bar_arrive_after_copies(ring.full_bar());
+    ring.next();
+  }
+}
+
+// One pass of an item's token rows through k, by two warps: 64 arrivals a stage.
+template <class S, bool shrinks>
+__device__ inline void produce_pass_copied(const LayerParams& p, const Item& item,
+                                           const int* row_offset, Ring& ring, int t,
+                                           const KernelMaps& maps) {
+  using Area = TokenArea<S, shrinks>;
+  if (item.seam() == 0) {
+    copy_rows<Area>(p, item, row_offset, ring, t);
+  } else if (t < 32) {
+    stream_rows<Area>(item, p.inner, ring, maps.h, true);
+  } else {
+    for (int k = 0; k < p.inner; k += Area::k) {
+      bar_wait(ring.empty_bar(), ring.parity);
+      bar_arrive(ring.full_bar());
+      ring.next();
+    }
+  }
+}
+
+// Two warps. For batches whose weights, not whose products, are the bound: a permuted copy of x
+// would be more to write and read.
+template <class S>
+__device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchParams& l,
+                                             const Tables& tables, ItemQueue& queue, Ring& ring,
+                                             const SlotSignals& grants, int* row_offset,
+                                             const KernelMaps& maps) {
+  const int t = static_cast<int>(threadIdx.x) % 64;
+  for (;;) {
+    const Item item = queue.take();
+    if (item.kind == ItemKind::end) return;
+    EntryWalk terms{};
+    if constexpr (S::lora) terms = EntryWalk(p, tables, item);
+    if (item.seam() == 0) {
+      named_barrier(3, 64);
+      for (int i = t; i < item.count; i += 64)
+        row_offset[i] = tables.tokens[item.begin + i] * p.hidden;
+      named_barrier(3, 64);
+    } else if (l.phase == Phase::both) {
+      wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
+    }
+    if (S::shrinks && item.shrinks()) {
+      const int passes = passes_of(terms);
+      for (int i = 0; i < passes; ++i)
+        produce_pass_copied<S, true>(p, item, row_offset, ring, t, maps);
+    } else {
+      produce_pass_copied<S, false>(p, item, row_offset, ring, t, maps);
+    }
+    if constexpr (!S::lora) continue;
+    const int adapted = adapted_stages<S>(item, terms);
+    if (adapted > 0) {
+      // the second warp follows when the first has seen all of them free
+      if (t < 32) grant_stages(ring, grants, adapted, t == 0);
+      named_barrier(3, 64);
+      for (int i = 0; t >= 32 && i < adapted; ++i) ring.next();
+    }
+  }
+}
+
+// x_sorted[place] = x[token of the place] by bulk copies through shared memory, a row a lane: it
+// needs no registers, and its traffic goes where a compute-bound kernel leaves room. One warp;
+// `buffer`: as many rows; a barrier a lane.
+__device__ inline void permute_rows(const LayerParams& p, const Tables& tables, int lanes,
+                                    std::uint32_t buffer, std::uint32_t bars) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane >= lanes) return;
+  const auto bytes = static_cast<unsigned>(p.hidden) * 2;
+  const std::uint32_t row = buffer + lane * bytes;
+  const std::uint32_t bar = bars + 8 * lane;
+  std::uint32_t parity = 0;
+  const int stride = static_cast<int>(gridDim.x) * lanes;
+  for (int i = static_cast<int>(blockIdx.x) * lanes + lane; i < tables.routed; i += stride) {
+    const Bf16* const from = p.x + static_cast<std::size_t>(__ldcg(&tables.tokens[i])) * p.hidden;
+    bar_expect(bar, bytes);
+    bulk_copy(row, from, bytes, bar);
+    bar_wait(bar, parity);
+    parity ^= 1;
+    bulk_store(p.x_sorted + static_cast<std::size_t>(i) * p.hidden, row, bytes);
+    bulk_store_wait();
+    fence_async_all();
+    add_release(&p.counters.permuted[i / permute_block], 1);
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

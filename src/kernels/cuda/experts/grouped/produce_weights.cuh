@@ -1,0 +1,166 @@
+// The producer of weights, which also chooses the items: one thread.
+#pragma once
+
+#include "kernels/cuda/experts/grouped/ring.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+// Rows of A of a piece's terms, a stage's k at a time, rank_block rows after rank_block rows.
+template <class S>
+__device__ inline void produce_shrink_weights(const LayerParams& p, const Tables& tables,
+                                              const Item& item, Ring& ring) {
+  const int in = item.seam() == 0 ? p.hidden : p.inner;
+  const int steps = (in + S::shrink_k - 1) / S::shrink_k;
+  const std::size_t row_bytes = static_cast<std::size_t>((in + 127) / 128) * 128 * S::factor_bytes;
+  const bool leads = threadIdx.x % 32 == 0;
+  EntryWalk walk(p, tables, item);
+  while (walk.next()) {
+    const int rank = walk.rank();
+    const unsigned char* const a = walk.a();
+    for (int first = 0; first < rank; first += rank_block) {
+      const unsigned bytes = static_cast<unsigned>(min(rank_block, rank - first)) * 64 *
+                             S::factor_bytes * S::shrink_atoms;
+      const unsigned char* from = a + first * row_bytes;
+      for (int kb = 0; kb < steps; ++kb, from += bytes) {
+        bar_wait(ring.empty_bar(), ring.parity);
+        if (leads) {
+          bar_expect(ring.full_bar(), bytes);
+          bulk_copy(ring.data(), from, bytes, ring.full_bar());
+        }
+        ring.next();
+      }
+    }
+  }
+}
+
+// Images of B of a tile's adapters, delta_steps k16 steps a stage. FP8: behind the numbers of 64
+// rows their scales.
+template <class S>
+__device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& walk,
+                                              const Item& item, Ring& ring) {
+  constexpr int row_blocks = S::rows / 64;
+  const int own = static_cast<int>(threadIdx.x) % 32;
+  constexpr unsigned tile_bytes = 64 * 16 * S::factor_bytes;
+  constexpr unsigned scale_bytes = S::f8 ? 64 * sizeof(float) : 0;
+  const int rows = item.kind == ItemKind::gate_up ? 2 * p.inner : p.hidden;
+  const int b_tiles = (rows + 255) / 256 * 4;
+  const std::size_t block = static_cast<std::size_t>(item.row_tile) * row_blocks + own % row_blocks;
+  for (int left = walk.count(), stages = delta_stages<S>(left); stages > 0; --stages) {
+    const int steps = min(left, S::delta_steps);
+    left -= steps;
+    const unsigned char* from = nullptr;
+    int scales = 0;  // bytes behind `from`
+    for (int step = 0; step < steps; ++step) {
+      walk.next();
+      const unsigned char* const b = walk.entry().b();
+      if (own / row_blocks != step) continue;
+      const int tile = static_cast<int>(block) * walk.steps() + walk.step();
+      from = b + tile * tile_bytes;
+      scales = (b_tiles * walk.steps() - tile) * 1024 + static_cast<int>(block) * 256;
+    }
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (own == 0) {
+      ring.steps[ring.slot] = steps + (stages == 1 ? last_steps : 0);
+      bar_expect(ring.full_bar(),
+                 static_cast<unsigned>(row_blocks * steps) * (tile_bytes + scale_bytes));
+    }
+    __syncwarp();
+    if (own < row_blocks * steps) {
+      const std::uint32_t to =
+          ring.data() + (own % row_blocks * S::delta_steps + own / row_blocks) * 2048;
+      bulk_copy(to, from, tile_bytes, ring.full_bar());
+      if constexpr (S::f8) bulk_copy(to + tile_bytes, from + scales, scale_bytes, ring.full_bar());
+    }
+    ring.next();
+  }
+}
+
+// A tile's base weights, by the leading lane. They wait for nothing but a free stage.
+template <class S>
+__device__ inline void produce_base_weights(const LayerParams& p, const Item& item, Ring& ring,
+                                            const KernelMaps& maps) {
+  const bool first = item.kind == ItemKind::gate_up;
+  const int rows = first ? 2 * p.inner : p.hidden;
+  const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
+  if constexpr (S::bf16) {
+    const CUtensorMap* const map = first ? &maps.gate_up : &maps.down;
+    const int row = item.expert * rows + item.row_tile * S::rows;
+    constexpr int box_rows = S::rows < 128 ? 64 : 128;
+    for (int kb = 0; kb < steps; ++kb) {
+      bar_wait(ring.empty_bar(), ring.parity);
+      bar_expect(ring.full_bar(), S::weight_load);
+#pragma unroll
+      for (int r = 0; r < S::rows; r += box_rows)
+        tma_2d(ring.data() + r * 128, map, kb * S::stage_k, row + r, ring.full_bar());
+      ring.next();
+    }
+  } else {
+    // blobs lie [expert][128 rows][128 k][half]; a tile that hangs over reads its last rows twice
+    const int row_pairs = (rows + 127) / 128;
+    const unsigned char* const image =
+        (first ? p.gate_up : p.down) +
+        static_cast<std::size_t>(item.expert) * row_pairs * steps * (2 * S::block_bytes);
+    for (int kb = 0; kb < steps; ++kb) {
+      bar_wait(ring.empty_bar(), ring.parity);
+      bar_expect(ring.full_bar(), S::weight_load);
+      if constexpr (S::rows < 128) {
+        const std::size_t pair = item.row_tile / 2;
+        bulk_copy(ring.data(),
+                  image + ((pair * steps + kb) * 2 + item.row_tile % 2) * S::block_bytes,
+                  S::block_bytes, ring.full_bar());
+      } else {
+#pragma unroll
+        for (int r = 0; r < S::rows / 128; ++r) {
+          const std::size_t pair = min(item.row_tile * (S::rows / 128) + r, row_pairs - 1);
+          bulk_copy(ring.data() + r * 2 * S::block_bytes,
+                    image + (pair * steps + kb) * (2 * S::block_bytes), 2 * S::block_bytes,
+                    ring.full_bar());
+        }
+      }
+      ring.next();
+    }
+  }
+}
+
+// One warp; without adapters one lane of it.
+template <class S>
+__device__ inline void produce_weights(const LayerParams& p, const LaunchParams& l,
+                                       const Tables& tables, ItemQueue& queue, Ring& ring,
+                                       const KernelMaps& maps) {
+  const bool leads = threadIdx.x % 32 == 0;
+  if (!S::lora && !leads) return;
+  const ItemList<S> items(tables, l);
+  int number = static_cast<int>(blockIdx.x);
+  for (;;) {
+    const Item item = items.at(number);
+    if (leads) queue.put(item);
+    if (item.kind == ItemKind::end) return;
+    if (l.round_robin) {
+      number += static_cast<int>(gridDim.x);
+    } else {
+      if (leads)
+        number = static_cast<int>(gridDim.x) +
+                 atomicAdd(&p.counters.next_item[l.phase == Phase::down ? 1 : 0], 1);
+      if constexpr (S::lora) number = __shfl_sync(0xFFFFFFFF, number, 0);
+    }
+    if constexpr (S::lora) {
+      if constexpr (S::shrinks) {
+        if (item.shrinks()) {
+          produce_shrink_weights<S>(p, tables, item, ring);
+          continue;
+        }
+      }
+      StepWalk walk(p, tables, item);
+      if (leads) produce_base_weights<S>(p, item, ring, maps);
+      // the other lanes follow in the ring
+      __syncwarp();
+      ring.slot = __shfl_sync(0xFFFFFFFF, ring.slot, 0);
+      ring.parity = __shfl_sync(0xFFFFFFFF, ring.parity, 0);
+      if (item.first_piece < item.last_piece) produce_expand_weights<S>(p, walk, item, ring);
+    } else {
+      produce_base_weights<S>(p, item, ring, maps);
+    }
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,139 @@
+// Which cut of the layer runs: a function of the problem and of the table of thresholds.
+
+#include <algorithm>
+#include <limits>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "kernels/cuda/experts/grouped.h"
+#include "kernels/cuda/experts/grouped/kernels.h"
+#include "kernels/cuda/thresholds.h"
+
+namespace motley::kernels::cuda {
+namespace grouped {
+namespace {
+
+template <ExpertFormat format, int scales>
+std::span<const GroupedKernel> kernels_of_format(Pages pages) {
+  switch (pages) {
+    case Pages::none:
+      return kernels_of<format, scales, Pages::none>();
+    case Pages::bf16:
+      return kernels_of<format, scales, Pages::bf16>();
+    case Pages::f8:
+      return kernels_of<format, scales, Pages::f8>();
+  }
+  return {};
+}
+
+bool holds(const ExpertThreshold& row, const GroupedExperts& g) {
+  const std::int64_t pairs = g.tokens * g.experts_per_token;
+  const std::int64_t experts = g.shape.experts;
+  const std::int64_t row_tiles = (2 * g.shape.intermediate + 127) / 128;
+  const std::int64_t items = std::min(pairs, experts) * row_tiles;
+  const bool int4 = g.weights.format == ExpertFormat::int4;
+  const bool adapted = g.deltas.labels != nullptr;
+  using Weights = ExpertThreshold::Weights;
+  using Adapters = ExpertThreshold::Adapters;
+  return (row.weights == Weights::any || (row.weights == Weights::int4) == int4) &&
+         (row.adapters == Adapters::any || (row.adapters == Adapters::some) == adapted) &&
+         row.pairs.holds(pairs) && row.pairs_per_expert.holds(pairs, experts) &&
+         items >= row.items_from * g.multiprocessors &&
+         (row.items_below == Range::none || items < row.items_below * g.multiprocessors);
+}
+
+// Places that a block needs to sort the pairs: adapters' entries take room too.
+std::int64_t places_to_sort(const GroupedExperts& g) {
+  const std::int64_t pairs = g.tokens * g.experts_per_token;
+  return g.deltas.labels != nullptr ? pairs * g.deltas.max_terms : pairs;
+}
+
+}  // namespace
+
+Pages pages_of(const GroupedDeltas& deltas) {
+  if (deltas.labels == nullptr) return Pages::none;
+  return deltas.factor_type == DType::bf16 ? Pages::bf16 : Pages::f8;
+}
+
+std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, Pages pages) {
+  if (weights.format == ExpertFormat::bf16) return kernels_of_format<ExpertFormat::bf16, 1>(pages);
+  return weights.scales_per_128 == 1 ? kernels_of_format<ExpertFormat::int4, 1>(pages)
+                                     : kernels_of_format<ExpertFormat::int4, 4>(pages);
+}
+
+const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
+  for (const GroupedKernel& kernel : kernels_of(g.weights, pages_of(g.deltas))) {
+    if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
+        kernel.max_width >= tiles.width)
+      return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace grouped
+
+Support grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
+                         int group) {
+  const auto no = [](std::string_view why, const auto& what) {
+    return Support::no(cat("it ", why, what));
+  };
+  if (kind != WeightKind::bf16 && kind != WeightKind::int4_group)
+    return no("reads bf16 and int4 weights only", "");
+  if (kind == WeightKind::int4_group && group != 32 && group != 64 && group != 128)
+    return no("reads int4 in groups of 32, 64 or 128, not ", group);
+  if (shape.hidden % 8 != 0) return no("needs a hidden size that 8 divides, not ", shape.hidden);
+  if (shape.intermediate % 8 != 0)
+    return no("needs an intermediate size that 8 divides, not ", shape.intermediate);
+  if (shape.experts > max_experts) return no("sorts at most 512 experts, not ", shape.experts);
+  if (shape.hidden > 16384) return no("holds rows of at most 16384 numbers, not ", shape.hidden);
+  if (experts_per_token < 1 || experts_per_token > 64)
+    return no("sums 1 to 64 experts of a token, not ", experts_per_token);
+  return Support::yes();
+}
+
+std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token) {
+  constexpr std::int64_t int32 = std::numeric_limits<std::int32_t>::max();
+  // Pairs, tokens x hidden, and pairs x the vec4 of a row of h, of gate and up, or of the result.
+  const std::int64_t widest = std::max(shape.hidden, 2 * shape.intermediate);
+  const std::int64_t pairs = int32 / std::max<std::int64_t>(widest / 4, 1);
+  return std::min(pairs / experts_per_token, int32 / shape.hidden);
+}
+
+Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& g) {
+  if (!can_run(tiles)) return Support::no("there is no code for such tiles");
+  const std::int64_t pairs = g.tokens * g.experts_per_token;
+  const std::int64_t max_tokens = grouped_max_tokens(g.shape, g.experts_per_token);
+  if (g.tokens > max_tokens)
+    return Support::no("it counts {} tokens in 32 bits, not {}", max_tokens, g.tokens);
+  const grouped::GroupedKernel* const kernel = grouped::find_kernel(tiles, g);
+  if (kernel == nullptr)
+    return Support::no("it has no tiles of {} x {} for these weights and adapters",
+                       count_rows(tiles.rows), tiles.width);
+  if (tiles.sort_inside && grouped::places_to_sort(g) > kernel->max_sorted_inside)
+    return Support::no("its blocks sort {} pairs, not {}", kernel->max_sorted_inside,
+                       grouped::places_to_sort(g));
+  if (tiles.sum_inside && pairs > grouped::summed_pairs)
+    return Support::no("its tiles sum {} pairs, not {}", grouped::summed_pairs, pairs);
+  return Support::yes();
+}
+
+const KernelInfo& grouped_kernel_of(const GroupedTiles& tiles, const GroupedExperts& params) {
+  const grouped::GroupedKernel* const kernel = grouped::find_kernel(tiles, params);
+  MOTLEY_CHECK(kernel != nullptr, "tiles that the problem supports");
+  return kernel->info;
+}
+
+GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
+  for (const ExpertThreshold& row : grouped::expert_thresholds) {
+    if (!grouped::holds(row, params)) continue;
+    GroupedTiles tiles = row.tiles;
+    for (const bool inside : {tiles.sort_inside, false}) {
+      tiles.sort_inside = inside;
+      if (grouped_supports(tiles, params)) return tiles;
+    }
+  }
+  MOTLEY_CHECK(false, "a last row without bounds, whose tiles support all that was packed");
+  return {};
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,163 @@
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "kernels/cuda/experts/grouped.h"
+#include "kernels/cuda/thresholds.h"
+
+// Which cut of the expert layer serves a problem: no GPU is needed to ask.
+namespace motley::kernels::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+enum class Weights { bf16, int4 };
+
+// Qwen3-30B-A3B's layer; adapters have one term a label.
+GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
+  static constexpr std::int32_t some_labels = 0;
+  GroupedExperts p;
+  p.shape = {.experts = 128, .hidden = 2048, .intermediate = 768};
+  p.experts_per_token = 8;
+  p.tokens = tokens;
+  p.weights.format = weights == Weights::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
+  p.deltas.max_terms = 1;
+  if (adapters) p.deltas.labels = &some_labels;
+  return p;
+}
+
+std::string name_of(const GroupedTiles& t) {
+  constexpr const char* gathers[] = {"boxes", "copies", "permuted"};
+  return cat(count_rows(t.rows), "x", t.width, " ", gathers[static_cast<int>(t.gather)],
+             t.sort_inside ? " sort" : "", t.round_robin ? " round" : "",
+             t.sum_inside ? " sum" : "");
+}
+
+struct Case {
+  std::int64_t tokens;
+  std::string_view bf16, bf16_adapters, int4, int4_adapters;
+};
+
+TEST(ExpertSelection, FollowsTheThresholds) {
+  const Case table[] = {
+      {1, "64x8 boxes sort round sum", "128x8 boxes sort sum", "64x8 boxes sort round sum",
+       "64x8 boxes sort round sum"},
+      {2, "128x8 boxes sort sum", "128x8 boxes sort sum", "64x8 boxes sort round",
+       "128x8 boxes sort"},
+      {8, "128x8 boxes sort sum", "128x8 boxes sort sum", "128x8 boxes sort", "128x8 boxes sort"},
+      {16, "128x8 boxes sort sum", "128x8 boxes sort sum", "256x16 boxes sort",
+       "256x16 boxes sort"},
+      {32, "128x16 boxes sort sum", "128x16 boxes sum", "256x16 boxes sort", "256x16 boxes"},
+      {64, "256x64 copies", "128x16 boxes sum", "256x16 boxes", "256x16 boxes"},
+      {96, "256x64 copies", "128x16 boxes", "256x16 boxes", "256x16 boxes"},
+      {128, "256x64 copies", "128x16 boxes", "256x16 copies", "256x16 boxes"},
+      {256, "256x64 copies", "256x64 copies", "256x64 copies", "256x64 copies"},
+      {1024, "256x128 copies", "256x128 copies", "256x128 copies", "256x128 copies"},
+      {2048, "256x160 copies", "256x128 copies", "256x128 permuted", "256x128 permuted"},
+      {2319, "256x128 copies", "256x128 copies", "256x128 permuted", "256x128 permuted"},
+      {8192, "256x128 permuted", "256x128 permuted", "256x128 permuted", "256x128 permuted"},
+  };
+  const auto choice = [](Weights weights, bool adapters, std::int64_t tokens) {
+    return name_of(choose_grouped_tiles(problem(weights, adapters, tokens)));
+  };
+  for (const Case& row : table) {
+    SCOPED_TRACE(cat(row.tokens, " tokens"));
+    EXPECT_EQ(choice(Weights::bf16, false, row.tokens), row.bf16);
+    EXPECT_EQ(choice(Weights::bf16, true, row.tokens), row.bf16_adapters);
+    EXPECT_EQ(choice(Weights::int4, false, row.tokens), row.int4);
+    EXPECT_EQ(choice(Weights::int4, true, row.tokens), row.int4_adapters);
+  }
+}
+
+// Every number of tokens has a kernel; whether rows have adapters never changes the arithmetic.
+TEST(ExpertSelection, AdaptersKeepTheArithmetic) {
+  for (const Weights weights : {Weights::bf16, Weights::int4}) {
+    for (const int experts : {1, 8, 128, 512}) {
+      for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+        GroupedExperts base = problem(weights, false, tokens);
+        base.shape.experts = experts;
+        GroupedExperts adapted = problem(weights, true, tokens);
+        adapted.shape.experts = experts;
+        adapted.deltas.max_terms = 3;
+        const GroupedTiles base_tiles = choose_grouped_tiles(base);
+        const GroupedTiles tiles = choose_grouped_tiles(adapted);
+        ASSERT_TRUE(grouped_supports(base_tiles, base));
+        ASSERT_TRUE(grouped_supports(tiles, adapted));
+        EXPECT_EQ(grouped_kernel_of(base_tiles, base).arithmetic,
+                  grouped_kernel_of(tiles, adapted).arithmetic);
+      }
+    }
+  }
+}
+
+TEST(ExpertSelection, EveryKernelIsWhole) {
+  std::set<std::string> chosen;
+  for (const GroupedTiles& tiles : all_grouped_tiles) {
+    EXPECT_TRUE(can_run(tiles)) << name_of(tiles);
+    for (const Weights weights : {Weights::bf16, Weights::int4}) {
+      const GroupedExperts one = problem(weights, false, 1);
+      if (!grouped_supports(tiles, one)) continue;
+      const KernelInfo& info = grouped_kernel_of(tiles, one);
+      EXPECT_FALSE(info.name.empty());
+      EXPECT_EQ(info.architecture, Architecture::sm_90a);
+      EXPECT_EQ(info.layout, WeightLayout::packed);
+      EXPECT_EQ(info.arithmetic, grouped_arithmetic);
+      EXPECT_EQ(info.tile.outputs, count_rows(tiles.rows));
+      EXPECT_GE(info.tile.rows, tiles.width);
+      EXPECT_GT(info.tile.k, 0);
+    }
+  }
+}
+
+TEST(ExpertSelection, RefusesWithAReason) {
+  const auto reason = [](const GroupedTiles& tiles, const GroupedExperts& p) {
+    const Support support = grouped_supports(tiles, p);
+    return support ? std::string("none") : support.reason();
+  };
+  using enum GroupedTiles::Rows;
+  EXPECT_THAT(reason({.rows = r64}, problem(Weights::bf16, true, 1)),
+              HasSubstr("no tiles of 64 x 8"));
+  EXPECT_THAT(reason({.rows = r256, .width = 16}, problem(Weights::bf16, false, 1)),
+              HasSubstr("no tiles of 256 x 16"));
+  EXPECT_THAT(reason({.sort_inside = true}, problem(Weights::bf16, true, 17)),
+              HasSubstr("its blocks sort 128 pairs, not 136"));
+  EXPECT_THAT(reason({.sum_inside = true}, problem(Weights::bf16, false, 65)),
+              HasSubstr("its tiles sum 512 pairs, not 520"));
+  EXPECT_THAT(reason({.rows = r64, .width = 64}, problem(Weights::bf16, false, 1)),
+              HasSubstr("no code for such tiles"));
+  GroupedExperts large = problem(Weights::bf16, false, 300'000);
+  large.shape = {.experts = 256, .hidden = 7168, .intermediate = 2048};
+  EXPECT_THAT(reason({.rows = r256, .width = 128, .gather = GroupedTiles::Gather::copies}, large),
+              HasSubstr("tokens in 32 bits, not 300000"));
+}
+
+// Each row of the table decides for some problem. Blocks sort where they have room: not the row's.
+TEST(ExpertSelection, EveryThresholdIsReached) {
+  const auto name = [](GroupedTiles tiles) {
+    tiles.sort_inside = false;
+    return name_of(tiles);
+  };
+  std::set<std::string> chosen;
+  for (const Weights weights : {Weights::bf16, Weights::int4}) {
+    for (const bool adapters : {false, true}) {
+      for (const int experts : {8, 128, 512}) {
+        for (std::int64_t tokens = 1; tokens < 4000; ++tokens) {
+          GroupedExperts p = problem(weights, adapters, tokens);
+          p.shape.experts = experts;
+          chosen.insert(name(choose_grouped_tiles(p)));
+        }
+      }
+    }
+  }
+  for (const ExpertThreshold& row : grouped::expert_thresholds)
+    EXPECT_TRUE(chosen.contains(name(row.tiles))) << name_of(row.tiles);
+  for (const ExpertThreshold& row : grouped::expert_thresholds)
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(MOTLEY_RECORDS) / row.record));
+}
+
+}  // namespace
+}  // namespace motley::kernels::cuda

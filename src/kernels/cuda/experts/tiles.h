@@ -1,0 +1,87 @@
+// How the grouped kernels cut an expert layer, as values. All cuts give the same bits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace motley::kernels::cuda {
+
+// A tile is some rows of an expert's weights against some of its tokens. Small tiles serve few
+// tokens an expert and keep several blocks on a multiprocessor; tall ones serve many, with one.
+struct GroupedTiles {
+  enum class Rows : std::uint8_t { r64, r128, r256 };
+  // How a tile's token rows reach shared memory.
+  enum class Gather : int {
+    boxes,     // a tensor copy a row
+    copies,    // 16-byte copies by two warps
+    permuted,  // rows that one warp of each block puts in order meanwhile
+  };
+
+  Rows rows = Rows::r128;
+  int width = 8;  // tokens, at most
+  Gather gather = Gather::boxes;
+  bool sort_inside = false;  // every block sorts the pairs for itself: no launch before
+  bool round_robin = false;  // items go to blocks in turn, without a counter
+  bool sum_inside = false;   // the last tile of a token sums its experts: no launch behind
+
+  constexpr bool tall() const { return width > 16; }
+
+  friend constexpr bool operator==(const GroupedTiles&, const GroupedTiles&) = default;
+};
+
+constexpr int count_rows(GroupedTiles::Rows rows) { return 64 << static_cast<int>(rows); }
+
+// Whether there is code for a cut, for some problem at least.
+constexpr bool can_run(const GroupedTiles& t) {
+  using Rows = GroupedTiles::Rows;
+  using Gather = GroupedTiles::Gather;
+  if (t.tall())
+    return (t.width == 64 || t.width == 128 || t.width == 160) && t.rows == Rows::r256 &&
+           t.gather != Gather::boxes && !t.sort_inside && !t.round_robin && !t.sum_inside;
+  if ((t.width != 8 && t.width != 16) || t.gather == Gather::permuted) return false;
+  if (t.rows == Rows::r64) return t.width == 8 && t.gather == Gather::boxes;
+  return !t.round_robin && !(t.rows == Rows::r256 && t.sum_inside);
+}
+
+namespace grouped {
+
+inline constexpr int summed_pairs = 512;  // whose sum the tiles can make, at most
+
+constexpr GroupedTiles numbered_tiles(int number) {
+  constexpr std::array<int, 5> widths{8, 16, 64, 128, 160};
+  const auto next = [&](int count) {
+    const int digit = number % count;
+    number /= count;
+    return digit;
+  };
+  GroupedTiles tiles;
+  tiles.rows = static_cast<GroupedTiles::Rows>(next(3));
+  tiles.width = widths[static_cast<std::size_t>(next(5))];
+  tiles.gather = static_cast<GroupedTiles::Gather>(next(3));
+  tiles.sort_inside = next(2) == 1;
+  tiles.round_robin = next(2) == 1;
+  tiles.sum_inside = next(2) == 1;
+  return tiles;
+}
+constexpr int numbered_count = 3 * 5 * 3 * 2 * 2 * 2;
+constexpr std::size_t count_tiles() {
+  std::size_t count = 0;
+  for (int i = 0; i < numbered_count; ++i) count += can_run(numbered_tiles(i)) ? 1 : 0;
+  return count;
+}
+
+}  // namespace grouped
+
+// Every cut that there is code for.
+inline constexpr auto all_grouped_tiles = [] {
+  std::array<GroupedTiles, grouped::count_tiles()> all{};
+  std::size_t count = 0;
+  for (int i = 0; i < grouped::numbered_count; ++i) {
+    const GroupedTiles tiles = grouped::numbered_tiles(i);
+    if (can_run(tiles)) all[count++] = tiles;
+  }
+  return all;
+}();
+
+}  // namespace motley::kernels::cuda

@@ -1,7 +1,0 @@
-#include "kernels/cuda/grouped/instances.cuh"
-
-namespace motley::kernels::cuda::grouped {
-
-template Instance find_instance<ExpertFormat::int4, 1, Pages::f8>(const GroupedTiles&);
-
-}  // namespace motley::kernels::cuda::grouped

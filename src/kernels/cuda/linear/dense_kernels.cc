@@ -1,0 +1,322 @@
+#include "kernels/cuda/linear/dense_kernels.h"
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/cat.h"
+#include "kernels/cuda/linear/library.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+std::string_view name(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::f32:
+      return "f32";
+    case WeightKind::f16:
+      return "f16";
+    case WeightKind::bf16:
+      return "bf16";
+    case WeightKind::f8_block:
+      return "fp8";
+    case WeightKind::int4_group:
+      return "int4";
+  }
+  return "";
+}
+
+bool begins_at(const void* data, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+}
+
+// Conditions of several kernels.
+
+constexpr DenseCondition not_exact = {
+    [](const DenseProblem&, const Linear& l) { return !l.exact; },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("is not exact: its sums are not in ascending k");
+    }};
+constexpr DenseCondition not_transposed = {
+    [](const DenseProblem& p, const Linear&) { return !p.transposed; },
+    [](const DenseProblem&, const Linear&) { return std::string("computes x W^T, not x W"); }};
+constexpr DenseCondition bf16_rows = {
+    [](const DenseProblem&, const Linear& l) { return l.x_type == DType::bf16; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads rows of bf16 only, not of ", motley::name(l.x_type));
+    }};
+constexpr DenseCondition bf16_weights = {
+    [](const DenseProblem&, const Linear& l) { return l.w.kind == WeightKind::bf16; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads weights of bf16 only, not of ", name(l.w.kind));
+    }};
+// Products of a launch share x and its tiles.
+constexpr DenseCondition like_the_first = {
+    [](const DenseProblem& p, const Linear& l) {
+      const Linear& first = p.products[0];
+      return l.rows == first.rows && l.w.in == first.w.in && l.w.kind == first.w.kind &&
+             l.w.block_columns == first.w.block_columns &&
+             l.batch_invariant == first.batch_invariant;
+    },
+    [](const DenseProblem& p, const Linear& l) {
+      const Linear& first = p.products[0];
+      return cat("has one number of rows and inputs and one format in a launch, not ", l.rows,
+                 " x ", l.w.in, " in ", name(l.w.kind), " beside ", first.rows, " x ", first.w.in,
+                 " in ", name(first.w.kind));
+    }};
+constexpr DenseCondition vec8_rows_of_x = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.x_stride % 8 == 0 && l.x_head_stride % 8 == 0 && begins_at(l.x, 16);
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads 16 bytes of x at once, which rows ", l.x_stride, " numbers apart, heads ",
+                 l.x_head_stride, " apart, or their address do not allow");
+    }};
+constexpr DenseCondition weights_at_16_bytes = {
+    [](const DenseProblem&, const Linear& l) { return begins_at(l.w.data, 16); },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("reads weights at addresses that 16 bytes divide only");
+    }};
+template <int unit>
+constexpr DenseCondition inputs_in = {
+    [](const DenseProblem&, const Linear& l) { return l.w.in > 0 && l.w.in % unit == 0; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads a number of inputs that ", unit, " divides, not ", l.w.in);
+    }};
+
+// Of the bulk-copied GEMV.
+
+constexpr DenseCondition one_head = {
+    [](const DenseProblem&, const Linear& l) { return l.heads == 1; },
+    [](const DenseProblem&, const Linear& l) { return cat("computes one head, not ", l.heads); }};
+constexpr DenseCondition bulk_rows = {
+    [](const DenseProblem&, const Linear& l) { return l.rows <= gemv_bulk_tile.rows; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("takes at most ", gemv_bulk_tile.rows, " rows, not ", l.rows);
+    }};
+// One head's rows: nothing is between heads.
+constexpr DenseCondition vec8_rows_of_one_head = {
+    [](const DenseProblem&, const Linear& l) { return l.x_stride % 8 == 0 && begins_at(l.x, 16); },
+    vec8_rows_of_x.refusal};
+
+constexpr std::array gemv_bulk_conditions = {bulk_rows,
+                                             bf16_rows,
+                                             bf16_weights,
+                                             not_exact,
+                                             not_transposed,
+                                             one_head,
+                                             inputs_in<gemv_bulk_step_inputs>,
+                                             vec8_rows_of_one_head,
+                                             weights_at_16_bytes,
+                                             like_the_first};
+
+// Of the streamed GEMVs.
+
+constexpr std::array gemv_streamed_conditions = {bf16_weights,        bf16_rows,     not_exact,
+                                                 not_transposed,      inputs_in<8>,  vec8_rows_of_x,
+                                                 weights_at_16_bytes, like_the_first};
+
+constexpr DenseCondition int4_weights = {
+    [](const DenseProblem&, const Linear& l) { return l.w.kind == WeightKind::int4_group; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads weights of int4 only, not of ", name(l.w.kind));
+    }};
+constexpr DenseCondition int4_groups = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.w.block_rows == 1 && l.w.block_columns > 0 &&
+             l.w.block_columns % gemv_streamed_int4_group == 0;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads int4 in groups of one row and a multiple of ", gemv_streamed_int4_group,
+                 " inputs, not of ", l.w.block_rows, " x ", l.w.block_columns);
+    }};
+constexpr std::array gemv_streamed_int4_conditions = {
+    int4_weights, int4_groups,    bf16_rows,           not_exact,     not_transposed,
+    inputs_in<8>, vec8_rows_of_x, weights_at_16_bytes, like_the_first};
+
+// Of latent attention's products per head.
+
+constexpr DenseCondition narrow_weights = {
+    [](const DenseProblem& p, const Linear&) {
+      return p.per_head != nullptr && p.per_head->narrow.data != nullptr &&
+             p.per_head->narrow.kind == WeightKind::bf16 && begins_at(p.per_head->narrow.data, 16);
+    },
+    [](const DenseProblem&, const Linear&) {
+      return std::string(
+          "computes products per head whose weights are there in bf16 too, at an address that 16 "
+          "bytes divide");
+    }};
+constexpr DenseCondition float32_rows = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.x_type == DType::f32 && begins_at(l.x, 16) && l.x_stride % 4 == 0 &&
+             l.x_head_stride % 4 == 0;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads rows of f32, 16 bytes at once, not of ", motley::name(l.x_type), ", rows ",
+                 l.x_stride, " and heads ", l.x_head_stride, " numbers apart");
+    }};
+constexpr DenseCondition latent_sizes = {
+    [](const DenseProblem& p, const Linear& l) {
+      return l.w.in == per_head_latent &&
+             (p.transposed ? l.out == per_head_width : l.out % per_head_tile.outputs == 0);
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("computes latents of ", per_head_latent, " numbers and heads of ", per_head_width,
+                 " (a multiple of ", per_head_tile.outputs, " if heads come out), not ", l.w.in,
+                 " and ", l.out);
+    }};
+constexpr DenseCondition results_in_pairs = {
+    [](const DenseProblem& p, const Linear& l) {
+      const LinearPerHead& h = *p.per_head;
+      return h.rounded == nullptr
+                 ? begins_at(l.y, 8) && l.y_stride % 2 == 0 && l.y_head_stride % 2 == 0
+                 : begins_at(h.rounded, 4) && h.rounded_stride % 2 == 0 &&
+                       h.rounded_head_stride % 2 == 0;
+    },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("writes two results at once, which their address or strides do not allow");
+    }};
+constexpr std::array per_head_conditions = {narrow_weights, not_exact, latent_sizes, float32_rows,
+                                            results_in_pairs};
+
+// Of cuBLASLt.
+
+constexpr DenseCondition rows_type_of_weights = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.x_type == DType::bf16 ? l.w.kind == WeightKind::bf16
+                                     : l.x_type == DType::f32 && l.w.kind == WeightKind::f32;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("multiplies bf16 with bf16 or f32 with f32, not ", motley::name(l.x_type),
+                 " with ", name(l.w.kind));
+    }};
+constexpr DenseCondition any_order = {
+    [](const DenseProblem&, const Linear& l) { return !l.batch_invariant; },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("is not batch-invariant: its order of sums depends on the rows");
+    }};
+constexpr DenseCondition one_order = {
+    [](const DenseProblem&, const Linear& l) { return l.batch_invariant; },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("computes products that must be batch-invariant only");
+    }};
+constexpr DenseCondition has_algorithm = {
+    [](const DenseProblem& p, const Linear& l) { return p.library->supports(l, p.transposed); },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("cuBLASLt has no algorithm without workspace for ", l.rows, " rows and weights [",
+                 l.out, ", ", l.w.in, "] at these addresses");
+    }};
+// The last one may search for an algorithm.
+constexpr std::array cublaslt_conditions = {not_exact, rows_type_of_weights, any_order,
+                                            has_algorithm};
+constexpr std::array cublaslt_batch_invariant_conditions = {not_exact, rows_type_of_weights,
+                                                            one_order, has_algorithm};
+
+void run_library(const DenseProblem& p, const Ahead&, StreamHandle stream) {
+  p.library->multiply(p.products[0], p.transposed, stream);
+}
+
+}  // namespace
+
+constinit const DenseKernel gemv_bulk_kernel = {
+    .info = {.name = "gemv_bulk",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"gemv_bulk: by inputs alone"},
+             .tile = gemv_bulk_tile},
+    .max_products = gemv_bulk_max_products,
+    .batch_invariant = true,
+    .conditions = gemv_bulk_conditions,
+    .prepare = prepare_gemv_bulk,
+    .run = [](const DenseProblem& p, const Ahead& ahead, StreamHandle stream) {
+      gemv_bulk(p.products, ahead, stream);
+    }};
+
+constinit const DenseKernel gemv_streamed_kernel = {
+    .info = {.name = "gemv_streamed",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"gemv_streamed: by the weights' shapes"},
+             .tile = gemv_streamed_tile},
+    .max_products = gemv_streamed_max_products,
+    .batch_invariant = true,
+    .conditions = gemv_streamed_conditions,
+    .prepare = prepare_gemv_streamed,
+    .run = [](const DenseProblem& p, const Ahead&, StreamHandle stream) {
+      gemv_streamed(p.products, stream);
+    }};
+
+constinit const DenseKernel gemv_streamed_int4_kernel = {
+    .info = {.name = "gemv_streamed_int4",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"gemv_streamed_int4: by the weights' shapes, scales on sums of groups"},
+             .tile = gemv_streamed_int4_tile},
+    .max_products = gemv_streamed_max_products,
+    .batch_invariant = true,
+    .conditions = gemv_streamed_int4_conditions,
+    .prepare = prepare_gemv_streamed_int4,
+    .run = [](const DenseProblem& p, const Ahead&, StreamHandle stream) {
+      gemv_streamed_int4(p.products, stream);
+    }};
+
+constinit const DenseKernel per_head_kernel = {
+    .info = {.name = "per_head",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"per_head: f32 rows as two bf16, by the weights' shape"},
+             .tile = per_head_tile},
+    .batch_invariant = true,
+    .rounds = true,
+    .conditions = per_head_conditions,
+    .run = [](const DenseProblem& p, const Ahead&, StreamHandle stream) {
+      per_head_product(*p.per_head, stream);
+    }};
+
+constinit const DenseKernel cublaslt_kernel = {
+    .info = {.name = "cublaslt", .arithmetic = {"cublaslt: by rows and shape"}},
+    .conditions = cublaslt_conditions,
+    .run = run_library};
+
+constinit const DenseKernel cublaslt_batch_invariant_kernel = {
+    .info = {.name = "cublaslt_batch_invariant",
+             .arithmetic = {"cublaslt: its algorithm for 64 rows"}},
+    .batch_invariant = true,
+    .conditions = cublaslt_batch_invariant_conditions,
+    .run = run_library};
+
+constinit const DenseKernel exact_kernel = {
+    .info = {.name = "exact", .arithmetic = {"f32, k ascending, fused"}, .tile = exact_tile},
+    .batch_invariant = true,
+    .run = [](const DenseProblem& p, const Ahead&, StreamHandle stream) {
+      (p.transposed ? linear_transposed_exact : linear_exact)(p.products[0], stream);
+    }};
+
+bool DenseKernel::can(const DenseProblem& problem, const Linear& product) const {
+  for (const DenseCondition& condition : conditions)
+    if (!condition.holds(problem, product)) return false;
+  return true;
+}
+
+Support DenseKernel::supports(const DenseProblem& problem) const {
+  if (problem.products.size() > max_products)
+    return Support::no(cat("takes at most ", max_products, " products in a launch, not ",
+                           problem.products.size()));
+  for (const Linear& product : problem.products)
+    for (const DenseCondition& condition : conditions)
+      if (!condition.holds(problem, product))
+        return Support::no(condition.refusal(problem, product));
+  return Support::yes();
+}
+
+std::span<const DenseKernel* const> all_dense_kernels() {
+  static constexpr std::array kernels = {
+      &gemv_bulk_kernel, &gemv_streamed_kernel, &gemv_streamed_int4_kernel,
+      &per_head_kernel,  &cublaslt_kernel,      &cublaslt_batch_invariant_kernel,
+      &exact_kernel};
+  return kernels;
+}
+
+Result<void> prepare_dense() {
+  for (const DenseKernel* kernel : all_dense_kernels())
+    if (kernel->prepare != nullptr) MOTLEY_TRY_VOID(kernel->prepare());
+  return {};
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "base/check.h"
+#include "base/number_types.h"
+#include "kernels/cuda/elementary/elementary.h"
+#include "kernels/cuda/linear/dense_select.h"
+#include "kernels/cuda/primitives/device.h"
+#include "kernels/cuda/thresholds.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+// Launches the problem's first products, by the kernel that the thresholds choose. `ahead` is what
+// comes behind all of them.
+DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHandle stream) {
+  const DenseChoice choice = select_dense(problem);
+  MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, dense_thresholds).message());
+  DenseProblem first = problem;
+  first.products = problem.products.first(choice.products);
+  const bool all = choice.products == problem.products.size();
+  choice.kernel->run(first, all ? ahead : Ahead{}, stream);
+  return choice;
+}
+
+MatmulLibrary* library_of(StreamHandle stream) { return &device_of(stream).matmuls(); }
+
+// Bytes of a row of a plain weight; 0 for the others.
+std::int64_t plain_row_bytes(const WeightView& w) {
+  switch (w.kind) {
+    case WeightKind::f32:
+      return 4 * w.in;
+    case WeightKind::f16:
+    case WeightKind::bf16:
+      return 2 * w.in;
+    default:
+      return 0;
+  }
+}
+
+// Whether both, of the same rows of x, are one product: weights and results lie side by side.
+bool continues(const Linear& a, const Linear& b) {
+  const auto whole = [](const Linear& p) {
+    return p.heads == 1 && p.w_first == 0 && p.out == p.w.out;
+  };
+  return whole(a) && whole(b) && plain_row_bytes(a.w) > 0 && a.w.kind == b.w.kind &&
+         a.w.in == b.w.in && a.y + a.out == b.y && a.y_stride == b.y_stride &&
+         static_cast<const std::byte*>(a.w.data) + a.out * plain_row_bytes(a.w) == b.w.data;
+}
+
+// The first products of one x, at most max_joined: neighbours in memory are one product.
+class Joined {
+ public:
+  static constexpr std::size_t max_joined = 8;
+
+  explicit Joined(std::span<const Linear> products) {
+    for (const Linear& next : products) {
+      if (count_ > 0 && continues(joined_[count_ - 1], next)) {
+        Linear& last = joined_[count_ - 1];
+        last.out += next.out;
+        last.w.out = last.w_rows_per_head = last.out;
+      } else {
+        joined_[count_++] = next;
+      }
+    }
+  }
+  std::span<const Linear> span() const { return {joined_.data(), count_}; }
+
+ private:
+  std::array<Linear, max_joined> joined_;
+  std::size_t count_ = 0;
+};
+
+// What a kernel that writes y alone leaves to do.
+void round_heads(const LinearPerHead& p, StreamHandle stream) {
+  const Linear& l = p.product;
+  RoundTo round{.rows = l.rows,
+                .width = p.transposed ? l.w.in : l.out,
+                .x = l.y,
+                .x_stride = l.y_stride,
+                .out = p.rounded,
+                .out_type = DType::bf16,
+                .out_stride = p.rounded_stride};
+  // One launch where heads of all rows are equally far apart.
+  if (l.y_stride == l.heads * l.y_head_stride &&
+      p.rounded_stride == l.heads * p.rounded_head_stride) {
+    round.rows = l.rows * l.heads;
+    round.x_stride = l.y_head_stride;
+    round.out_stride = p.rounded_head_stride;
+    return round_to(round, stream);
+  }
+  for (std::int64_t head = 0; head < l.heads; ++head) {
+    round.x = l.y + head * l.y_head_stride;
+    round.out = static_cast<motley::bf16*>(p.rounded) + head * p.rounded_head_stride;
+    round_to(round, stream);
+  }
+}
+
+}  // namespace
+
+void linear(const Linear& p, StreamHandle stream) {
+  run_first({.products = {&p, 1}, .library = library_of(stream)}, {}, stream);
+}
+
+void linears(const Linears& p, StreamHandle stream) {
+  const std::span all(p.all, static_cast<std::size_t>(p.count));
+  for (std::size_t begin = 0; begin < all.size(); begin += Joined::max_joined) {
+    const std::size_t count = std::min(all.size() - begin, Joined::max_joined);
+    const Ahead ahead = begin + count == all.size() ? p.ahead : Ahead{};
+    const Joined joined(all.subspan(begin, count));
+    std::span<const Linear> left = joined.span();
+    while (!left.empty())
+      left = left.subspan(
+          run_first({.products = left, .library = library_of(stream)}, ahead, stream).products);
+  }
+}
+
+void linear_transposed(const LinearTransposed& p, StreamHandle stream) {
+  run_first({.products = {&p, 1}, .library = library_of(stream), .transposed = true}, {}, stream);
+}
+
+void linear_per_head(const LinearPerHead& p, StreamHandle stream) {
+  if (p.product.rows <= 0 || p.product.heads <= 0) return;
+  const DenseChoice choice = run_first({.products = {&p.product, 1},
+                                        .library = library_of(stream),
+                                        .transposed = p.transposed,
+                                        .per_head = &p},
+                                       {}, stream);
+  if (p.rounded != nullptr && !choice.kernel->rounds) round_heads(p, stream);
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,75 @@
+// What kernels keep for one device. Nothing of it is shared with another one, nor is it the
+// process's: two of these on one GPU behave as two GPUs would.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "base/system/stream_handle.h"
+#include "kernels/cuda/primitives/tensor_map.h"
+
+namespace motley::kernels::cuda {
+
+// What the runtime says to a launch, or to a call that prepares one.
+Result<void> launched(cudaError_t status, std::string_view kernel);
+
+class MatmulLibrary;  // linear/library.h
+namespace grouped {
+class PreparedKernels;  // experts/grouped/kernels.h
+}
+
+// Calls that queue work on a stream return nothing: a launch fails only by errors that are final
+// for the device, and the first one is kept here until a step asks. Calls of the load return
+// theirs.
+class Device {
+ public:
+  // Opens libraries and sets the attributes of all kernels that need some; launches set none.
+  static Result<std::unique_ptr<Device>> open(int index);
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  int multiprocessors() const { return multiprocessors_; }
+  MatmulLibrary& matmuls() const { return *matmuls_; }
+  const grouped::PreparedKernels& experts() const { return *experts_; }
+  TensorMapEncoder encode_tensor_map() const { return encode_tensor_map_; }
+
+  // Names of launches go there too, until null is set: for one thread that traces a step.
+  void log_launches(std::vector<std::string>* log) { log_ = log; }
+  void note_launch(std::string_view name) {
+    if (log_ != nullptr) [[unlikely]]
+      log_->emplace_back(name);
+  }
+
+  // From any thread.
+  void keep(const Result<void>& launched);
+  // The first error that was kept, again and again.
+  Result<void> first_error() const;
+
+ private:
+  Device() = default;
+
+  int multiprocessors_ = 0;
+  std::unique_ptr<MatmulLibrary> matmuls_;
+  std::unique_ptr<grouped::PreparedKernels> experts_;
+  TensorMapEncoder encode_tensor_map_ = nullptr;
+  std::vector<std::string>* log_ = nullptr;
+  mutable std::mutex lock_;
+  std::optional<Error> error_;
+};
+
+// The device of a stream that ElementaryTable::on() made.
+inline Device& device_of(StreamHandle stream) {
+  MOTLEY_CHECK(stream.device != nullptr, "a stream of the device's kernels");
+  return *static_cast<Device*>(stream.device);
+}
+
+}  // namespace motley::kernels::cuda

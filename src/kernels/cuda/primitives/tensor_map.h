@@ -1,0 +1,30 @@
+// Tensor maps: how bulk copies find boxes of a tensor in global memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "base/result.h"
+
+namespace motley::kernels::cuda {
+
+// The driver's function.
+using TensorMapEncoder = PFN_cuTensorMapEncodeTiled_v12000;
+Result<TensorMapEncoder> find_tensor_map_encoder();
+
+// A tensor of bf16, innermost dimension first, in boxes whose rows are swizzled over 128 bytes.
+// What a box has outside of the tensor reads as zero.
+template <int dimensions>
+struct TensorBoxes {
+  const void* data = nullptr;
+  std::array<std::int64_t, dimensions> sizes{};
+  std::array<std::int64_t, dimensions - 1> strides{};  // of all but the innermost, in numbers
+  std::array<std::uint32_t, dimensions> box{};
+};
+Result<CUtensorMap> encode(TensorMapEncoder encoder, const TensorBoxes<2>& boxes);
+Result<CUtensorMap> encode(TensorMapEncoder encoder, const TensorBoxes<4>& boxes);
+
+}  // namespace motley::kernels::cuda

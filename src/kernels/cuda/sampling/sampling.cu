@@ -1,0 +1,377 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/sampling/cut.cuh"
+#include "kernels/cuda/sampling/part.cuh"
+#include "kernels/cuda/sampling/sampling.h"
+#include "kernels/sampling_arithmetic.h"
+
+namespace motley::kernels::sampling {
+namespace {
+
+// The greatest of a thread's numbers so far, the first among equals.
+struct Best {
+  float value = no_logit;
+  int place = 0;
+
+  __device__ void take(float next, int at) {
+    if (next > value) {
+      value = next;
+      place = at;
+    }
+  }
+  __device__ std::uint64_t rank(const Part& part) const {
+    return rank_of(value, static_cast<std::uint32_t>(part.begin + place));
+  }
+};
+
+__device__ std::uint64_t best_rank(const Part& part) {
+  Best best;
+  part.read([&](float value, int i) { best.take(value, i); });
+  return best.rank(part);
+}
+// Of those below `limit`.
+__device__ std::uint64_t best_rank_below(const Part& part, std::uint64_t limit) {
+  std::uint64_t best = 0;
+  part.read([&](float value, int i) {
+    const std::uint64_t rank = rank_of(value, static_cast<std::uint32_t>(part.begin + i));
+    if (rank < limit && rank > best) best = rank;
+  });
+  return best;
+}
+
+// What the model itself says of the row.
+struct Distribution {
+  float largest = no_logit;
+  std::uint64_t total = 1;
+};
+
+__device__ Distribution own_distribution(Part& part, const Sample& p, const SampleChoice& choice,
+                                         std::int64_t row) {
+  std::uint64_t mine = best_rank_below(part, ~std::uint64_t{0});
+  std::uint64_t best = fold_all(part, mine, Largest{});
+  Distribution own;
+  own.largest = logit_of_rank(best);
+  if (own.largest != no_logit) {
+    std::uint64_t weight = 0;
+    part.read([&](float value, int) { weight += weight_of(share_of(value, own.largest, 1)); });
+    own.total = fold_all(part, weight, Sum{});
+  }
+  for (int top = 0; top < choice.top_log_probabilities; ++top) {
+    if (top > 0) best = fold_all(part, mine, Largest{});
+    if (mine == best) {
+      const std::int64_t place = row * p.top_stride + top;
+      p.top_ids[place] = static_cast<std::int32_t>(id_of_rank(best));
+      p.top_log_probabilities[place] = log_probability(logit_of_rank(best), own.largest, own.total);
+      mine = best_rank_below(part, best);
+    }
+  }
+  return own;
+}
+
+// True if anything may have changed.
+__device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) {
+  if (choice.mask_row >= 0) {
+    // Words of the mask lie across vec4s, so one is read for each number; they come from the cache.
+    const std::uint32_t* const mask = p.masks + choice.mask_row * p.mask_stride;
+    part.rewrite([&](float value, int i) {
+      const std::int64_t id = min(part.begin + i, p.width - 1);
+      return ((mask[id / 32] >> (id % 32)) & 1U) != 0 ? value : no_logit;
+    });
+  }
+  if (choice.bias_begin < choice.bias_end) {
+    __syncthreads();
+    for (int i = choice.bias_begin + part.thread; i < choice.bias_end; i += threads) {
+      const std::int64_t at = p.bias_ids[i] - part.begin;
+      if (at >= 0 && at < part.count) part.values[at] = usable(part.values[at] + p.biases[i]);
+    }
+    __syncthreads();
+  }
+  if (choice.counts_row >= 0) {
+    const std::int32_t* const counts = p.counts + choice.counts_row * p.counts_stride;
+    part.rewrite([&](float value, int i) {
+      return penalised(value, counts[min(part.begin + i, p.width - 1)], choice.repetition,
+                       choice.presence, choice.frequency);
+    });
+  }
+  return choice.mask_row >= 0 || choice.bias_begin < choice.bias_end || choice.counts_row >= 0;
+}
+
+// Logits become shares; which of them stay, and their weight.
+struct Kept {
+  Cut cut;
+  std::uint64_t weight = 0;
+
+  // Without a number of ties where all of them stay: then nobody needs to count them.
+  __device__ void take(const Found& found) {
+    cut = found.cut;
+    if (found.all_ties) cut.ties = Cut{}.ties;
+  }
+};
+
+// Below it there is 0 only.
+constexpr float least_floor = 0x1p-43F;
+
+// The greatest `wanted` tokens are among those that are at least as great as this: so many warps,
+// or threads, of the cluster have one each.
+__device__ float floor_of_tokens(Part& part, std::int32_t wanted, float largest_share) {
+  std::uint32_t key = key_of(largest_share);
+  if (wanted <= warps * part.blocks()) {
+    key = __reduce_max_sync(everyone, key);
+  } else if (wanted > threads * part.blocks()) {
+    return least_floor;
+  }
+  // The least one is the largest of what is left of 2^32.
+  key = ~static_cast<std::uint32_t>(fold_all(part, ~key, Largest{}));
+  return key > 0 ? share_of_key(key) : least_floor;
+}
+
+// Tokens below this weigh less, all together, than what top_p leaves out: `rest`.
+__device__ float floor_of_weight(std::uint64_t rest, std::int64_t width) {
+  const std::uint64_t each = rest / static_cast<std::uint64_t>(width);
+  return max(__ull2float_rd(each) / weight_one, least_floor);
+}
+
+__device__ Kept keep(Part& part, const Sample& p, const SampleChoice& choice, float largest) {
+  std::uint64_t weight = 0;
+  float largest_share = 0;
+  part.rewrite([&](float value, int) {
+    const float share = share_of(value, largest, choice.inverse_temperature);
+    const float left = share >= choice.min_p ? share : 0.0F;
+    weight += weight_of(left);
+    largest_share = max(largest_share, left);
+    return left;
+  });
+  const std::uint64_t total = fold_all(part, weight, Sum{});
+  Kept kept{.weight = total};
+  if (choice.top_k > 0 && choice.top_k < p.width) {
+    const Found found = find_cut(part, Amount::tokens, static_cast<std::uint64_t>(choice.top_k),
+                                 floor_of_tokens(part, choice.top_k, largest_share));
+    if (found.cut.ties != Cut{}.ties) {
+      std::uint64_t above = 0;
+      part.read([&](float share, int) {
+        if (key_of(share) > found.cut.key) above += weight_of(share);
+      });
+      kept.weight = kept_by(found.cut, fold_all(part, above, Sum{}));
+      kept.take(found);
+    }
+  }
+  if (choice.top_p < 1) {
+    const std::uint64_t wanted = kept_weight(kept.weight, choice.top_p);
+    const Found found =
+        find_cut(part, Amount::weight, wanted, floor_of_weight(total - wanted, p.width));
+    if (found.cut.ties != Cut{}.ties) {
+      kept.weight = kept_by(found.cut, found.before);
+      kept.take(found);
+    }
+  }
+  return kept;
+}
+
+// The id that the draw points at in the one thread that has it, -1 in all others.
+__device__ std::int32_t draw(Part& part, const Cut& cut, std::uint64_t unit) {
+  // An odd distance of the runs spreads them over the banks of shared memory.
+  const int run = ((part.count + threads - 1) / threads) | 1;
+  const int begin = min(part.thread * run, part.count);
+  const int end = min(begin + run, part.count);
+  std::uint64_t ties = 0;
+  if (cut.ties != Cut{}.ties) {
+    std::uint64_t mine = 0;
+#pragma unroll 4
+    for (int i = begin; i < end; ++i) mine += key_of(part.values[i]) == cut.key ? 1 : 0;
+    ties = sum_before_in_cluster(part, mine);
+  }
+  const auto stays = [&](std::uint32_t key, std::uint64_t& seen) {
+    return key > cut.key || (key == cut.key && seen++ < cut.ties);
+  };
+  std::uint64_t mine = 0;
+  std::uint64_t seen = ties;
+#pragma unroll 4
+  for (int i = begin; i < end; ++i) {
+    if (stays(key_of(part.values[i]), seen)) mine += weight_of(part.values[i]);
+  }
+  const std::uint64_t before = sum_before_in_cluster(part, mine);
+  if (unit < before || unit >= before + mine) return -1;
+  std::uint64_t left = unit - before;
+  for (int i = begin; i < end; ++i) {
+    if (!stays(key_of(part.values[i]), ties)) continue;
+    const std::uint64_t weight = weight_of(part.values[i]);
+    if (left < weight) return static_cast<std::int32_t>(part.begin + i);
+    left -= weight;
+  }
+  return -1;
+}
+
+// Greater than any logit's rank.
+constexpr std::uint64_t not_finite = ~std::uint64_t{0};
+
+// Brings the row's part, and gives the best of this thread's own numbers, or `not_finite`.
+__device__ std::uint64_t load(Part& part, const float* logits) {
+  const bool whole_fours = reinterpret_cast<std::uintptr_t>(logits) % sizeof(float4) == 0;
+  Best best;
+  bool finite = true;
+#pragma unroll 5
+  for (int i = 4 * part.thread; i < part.count; i += 4 * threads) {
+    float4 vec4;
+    if (whole_fours && i + 4 <= part.count) {
+      vec4 = *reinterpret_cast<const float4*>(logits + i);
+    } else {
+      vec4.x = logits[i];
+      vec4.y = i + 1 < part.count ? logits[i + 1] : no_logit;
+      vec4.z = i + 2 < part.count ? logits[i + 2] : no_logit;
+      vec4.w = i + 3 < part.count ? logits[i + 3] : no_logit;
+    }
+    finite = finite && is_logit(vec4.x) && is_logit(vec4.y) && is_logit(vec4.z) && is_logit(vec4.w);
+    vec4 = {usable(vec4.x), usable(vec4.y), usable(vec4.z), usable(vec4.w)};
+    *reinterpret_cast<float4*>(part.values + i) = vec4;
+    best.take(vec4.x, i);
+    best.take(vec4.y, i + 1);
+    best.take(vec4.z, i + 2);
+    best.take(vec4.w, i + 3);
+  }
+  return finite ? best.rank(part) : not_finite;
+}
+
+// Block (row, rank); the blocks of a row are a cluster.
+template <bool in_shared>
+__global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const int part_width) {
+  extern __shared__ float4 held[];
+  __shared__ Shared shared;
+  const std::int64_t row = blockIdx.x;
+  const cg::cluster_group cluster = cg::this_cluster();
+  const std::int64_t begin = std::int64_t{cluster.block_rank()} * part_width;
+  float* values = reinterpret_cast<float*>(held);
+  if constexpr (!in_shared) {
+    values = static_cast<float*>(p.scratch) +
+             (row * cluster.num_blocks() + cluster.block_rank()) * part_width;
+  }
+  Part part{.cluster = cluster,
+            .shared = shared,
+            .values = values,
+            .begin = begin,
+            .count = static_cast<int>(
+                max(min(p.width - begin, std::int64_t{part_width}), std::int64_t{0})),
+            .thread = static_cast<int>(threadIdx.x)};
+  cuda::launch_dependents();
+  cuda::wait_for_previous_grid();
+
+  const SampleChoice choice = p.choices[row];
+  const float* const logits = p.logits + row * p.logits_stride;
+  const std::uint64_t raw = load(part, logits + begin);
+  std::uint64_t mine = raw;
+  Distribution own;
+  const bool asks = choice.top_log_probabilities >= 0;
+  if (asks) own = own_distribution(part, p, choice, row);
+  if (adjust(part, p, choice) && raw != not_finite) mine = best_rank(part);
+  const std::uint64_t best = fold_all(part, mine, Largest{});
+  const bool finite = best != not_finite;
+  const float largest = finite ? logit_of_rank(best) : no_logit;
+
+  // One thread of the cluster answers.
+  bool answers = part.thread == 0 && part.rank() == 0;
+  std::int32_t id = finite ? no_token_left : logits_not_finite;
+  if (finite && largest == no_logit) {
+    // Mask and biases may have ruled out what the model left, or the model left nothing.
+    if (logit_of_rank(fold_all(part, raw, Largest{})) == no_logit) id = logits_not_finite;
+  } else if (largest != no_logit && choice.inverse_temperature == 0) {
+    id = static_cast<std::int32_t>(id_of_rank(best));
+  } else if (largest != no_logit) {
+    const Kept kept = keep(part, p, choice, largest);
+    __syncthreads();
+    id = draw(part, kept.cut, drawn_unit(choice.seed, choice.draw, kept.weight));
+    answers = id >= 0;
+  }
+  if (answers) {
+    p.ids[row] = id;
+    if (asks) {
+      p.log_probabilities[row] =
+          log_probability(id < 0 ? no_logit : usable(logits[id]), own.largest, own.total);
+    }
+    if (id >= 0 && choice.counts_row >= 0) p.counts[choice.counts_row * p.counts_stride + id] += 2;
+  }
+  cluster.sync();  // others may still read this block's memory
+}
+
+__global__ void add_tokens(const CountTokens p) {
+  const std::int64_t total = p.prompt + p.generated;
+  const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < total;
+       i += stride) {
+    std::int32_t* const count = p.counts + p.tokens[i];
+    if (i < p.prompt) {
+      atomicOr(count, 1);
+    } else {
+      atomicAdd(count, 2);
+    }
+  }
+}
+
+// A row's blocks, and how many numbers each has.
+struct Cluster {
+  unsigned blocks = 1;
+  std::int64_t part_width = 0;
+
+  static constexpr std::int64_t max_part_bytes =
+      227 * 1024 - static_cast<int>(sizeof(Shared)) - 1024;
+
+  bool in_shared() const { return part_bytes() <= max_part_bytes; }
+  std::int64_t part_bytes() const { return part_width * static_cast<int>(sizeof(float)); }
+};
+
+Cluster cluster_for(std::int64_t width) {
+  constexpr std::int64_t least_part = 2048;  // less is not worth another block
+  Cluster cluster;
+  while (cluster.blocks < max_blocks && width > cluster.blocks * least_part) cluster.blocks *= 2;
+  const std::int64_t vec4s = (width + 4 * cluster.blocks - 1) / (4 * cluster.blocks);
+  cluster.part_width = 4 * vec4s;
+  return cluster;
+}
+
+template <bool in_shared>
+void launch_rows(const Sample& params, const Cluster& cluster, StreamHandle stream) {
+  const cuda::LaunchShape shape{
+      .grid = static_cast<unsigned>(params.rows),
+      .grid_y = cluster.blocks,
+      .threads = threads,
+      .shared_bytes = in_shared ? static_cast<std::size_t>(cluster.part_bytes()) : 0,
+      .cluster_y = cluster.blocks};
+  cuda::launch("sample", sample_rows<in_shared>, shape, stream, params,
+               static_cast<int>(cluster.part_width));
+}
+
+}  // namespace
+}  // namespace motley::kernels::sampling
+
+namespace motley::kernels::cuda {
+
+Result<void> prepare_sampling() {
+  using sampling::Cluster;
+  return allow_shared_memory("sample", sampling::sample_rows<true>, Cluster::max_part_bytes);
+}
+
+std::int64_t sample_scratch_bytes(std::int64_t rows, std::int64_t width, StreamHandle) {
+  const sampling::Cluster cluster = sampling::cluster_for(width);
+  return cluster.in_shared() ? 0 : rows * cluster.blocks * cluster.part_bytes();
+}
+
+void sample(const Sample& params, StreamHandle stream) {
+  const sampling::Cluster cluster = sampling::cluster_for(params.width);
+  if (cluster.in_shared()) return sampling::launch_rows<true>(params, cluster, stream);
+  MOTLEY_CHECK(params.scratch != nullptr, "scratch for a row that wide");
+  sampling::launch_rows<false>(params, cluster, stream);
+}
+
+void count_tokens(const CountTokens& params, StreamHandle stream) {
+  const auto bytes = static_cast<std::size_t>(params.width) * sizeof(std::int32_t);
+  device_of(stream).keep(
+      launched(cudaMemsetAsync(params.counts, 0, bytes, native(stream)), "count_tokens"));
+  const std::int64_t tokens = params.prompt + params.generated;
+  if (tokens == 0) return;
+  constexpr int block = 256;
+  const auto grid = static_cast<unsigned>(std::min<std::int64_t>((tokens + block - 1) / block, 64));
+  sampling::add_tokens<<<grid, block, 0, native(stream)>>>(params);
+  device_of(stream).keep(launched(cudaGetLastError(), "count_tokens"));
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,270 @@
+// Which kernel serves which problem, as measured. A row holds where all of its bounds do; the first
+// row that holds and whose kernel supports the problem decides. `record` is the file in
+// bench/results/ that shows the row's choice beside the others.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "kernels/cuda/adapters/delta_kernels.h"
+#include "kernels/cuda/attention/attention_kernels.h"
+#include "kernels/cuda/experts/tiles.h"
+#include "kernels/cuda/linear/dense_select.h"
+
+namespace motley::kernels::cuda {
+
+// Bounds of a number, each in units that the table's row says.
+struct Range {
+  static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  std::int64_t above = -1;  // it is more than that
+  std::int64_t from = 0;    // it is at least that
+  std::int64_t up_to = none;
+
+  constexpr bool holds(std::int64_t value, std::int64_t unit = 1) const {
+    return value > above * unit && value >= from * unit && (up_to == none || value <= up_to * unit);
+  }
+};
+
+// Experts
+
+struct ExpertThreshold {
+  enum class Weights : std::uint8_t { any, bf16, int4 };
+  enum class Adapters : std::uint8_t { any, none, some };
+
+  Weights weights = Weights::any;
+  Adapters adapters = Adapters::any;
+  Range pairs{};
+  Range pairs_per_expert{};
+  // Tiles of 128 rows of gate and up, a multiprocessor.
+  std::int64_t items_from = 0;
+  std::int64_t items_below = Range::none;
+  GroupedTiles tiles{};  // sort_inside: where a block has room for the pairs
+  std::string_view record{};
+};
+
+namespace grouped {
+
+inline constexpr auto expert_thresholds = [] {
+  using T = ExpertThreshold;
+  using enum GroupedTiles::Rows;
+  using enum GroupedTiles::Gather;
+  constexpr auto int4 = T::Weights::int4;
+  constexpr auto bf16 = T::Weights::bf16;
+  constexpr auto none = T::Adapters::none;
+  constexpr auto some = T::Adapters::some;
+  constexpr auto record = std::string_view("2026-11-21-expert-layer.md");
+  constexpr Range few{.up_to = 64};
+  constexpr Range summed{.up_to = summed_pairs};
+  return std::to_array<T>({
+      // Too few tiles of 128 rows for all multiprocessors.
+      {.weights = bf16,
+       .adapters = some,
+       .pairs = few,
+       .items_below = 1,
+       .tiles = {.sort_inside = true, .sum_inside = true},
+       .record = record},
+      {.pairs = few,
+       .items_below = 1,
+       .tiles = {.rows = r64, .sort_inside = true, .round_robin = true, .sum_inside = true},
+       .record = record},
+      {.weights = int4,
+       .adapters = none,
+       .pairs = few,
+       .items_below = 2,
+       .tiles = {.rows = r64, .sort_inside = true, .round_robin = true},
+       .record = record},
+      // int4 with tiles to spare: fewer, taller ones.
+      {.weights = int4,
+       .adapters = none,
+       .pairs_per_expert = {.above = 6, .up_to = 12},
+       .items_from = 8,
+       .tiles = {.rows = r256, .width = 16, .gather = copies, .sort_inside = true},
+       .record = record},
+      {.weights = int4,
+       .pairs_per_expert = {.up_to = 12},
+       .items_from = 8,
+       .tiles = {.rows = r256, .width = 16, .sort_inside = true},
+       .record = record},
+      // int4 keeps the warps busy that would sum: a launch of its own costs less.
+      {.weights = int4,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 1},
+       .tiles = {.sort_inside = true},
+       .record = record},
+      {.weights = int4,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 2},
+       .tiles = {.width = 16, .sort_inside = true},
+       .record = record},
+      {.weights = bf16,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 1},
+       .tiles = {.sort_inside = true, .sum_inside = true},
+       .record = record},
+      {.weights = bf16,
+       .adapters = none,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 2},
+       .tiles = {.width = 16, .sort_inside = true, .sum_inside = true},
+       .record = record},
+      {.weights = bf16,
+       .adapters = some,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 4},
+       .tiles = {.width = 16, .sort_inside = true, .sum_inside = true},
+       .record = record},
+      // The shrinks of tall tiles would be two launches more.
+      {.weights = bf16,
+       .adapters = some,
+       .pairs_per_expert = {.up_to = 4},
+       .tiles = {.width = 16, .gather = copies},
+       .record = record},
+      {.adapters = some,
+       .pairs_per_expert = {.up_to = 8},
+       .tiles = {.width = 16},
+       .record = record},
+      {.weights = int4,
+       .pairs_per_expert = {.up_to = 8},
+       .tiles = {.width = 16, .gather = copies},
+       .record = record},
+      // From here on few tiles read an expert's weights: tall ones, as wide as its tokens.
+      {.pairs_per_expert = {.up_to = 40},
+       .tiles = {.rows = r256, .width = 64, .gather = copies},
+       .record = record},
+      {.weights = bf16,
+       .adapters = none,
+       .pairs_per_expert = {.above = 96, .up_to = 144},
+       .tiles = {.rows = r256, .width = 160, .gather = copies},
+       .record = record},
+      {.weights = int4,
+       .pairs_per_expert = {.from = 128},
+       .tiles = {.rows = r256, .width = 128, .gather = permuted},
+       .record = record},
+      {.weights = bf16,
+       .pairs_per_expert = {.from = 145},
+       .tiles = {.rows = r256, .width = 128, .gather = permuted},
+       .record = record},
+      {.tiles = {.rows = r256, .width = 128, .gather = copies}, .record = record},
+  });
+}();
+
+static_assert(std::ranges::all_of(expert_thresholds, [](const ExpertThreshold& row) {
+  return can_run(row.tiles) && !row.record.empty();
+}));
+
+}  // namespace grouped
+
+// Dense products
+
+// Up to 16 rows the bulk-copied GEMV reads weights faster than the library does, for it begins
+// early; of large weights only up to 8 rows, and of larger ones never. Behind it, where weights are
+// so small that launches and their ends cost as much as the bytes, the streamed GEMV wins, and up
+// to more rows where several products save launches. Then the library's tiles are full.
+inline constexpr std::int64_t mi_numbers = std::int64_t{1} << 20;
+inline constexpr std::string_view dense_record = "2026-11-21-dense-linear.md";
+inline constexpr std::array dense_thresholds = {
+    DenseThreshold{
+        .kernel = &per_head_kernel, .record = "2026-11-21-attention.md", .max_rows = 256},
+    DenseThreshold{.kernel = &gemv_bulk_kernel,
+                   .record = dense_record,
+                   .max_rows = 8,
+                   .max_numbers = 32 * mi_numbers,
+                   .max_products = gemv_bulk_max_products},
+    DenseThreshold{.kernel = &gemv_bulk_kernel,
+                   .record = dense_record,
+                   .max_rows = 16,
+                   .max_numbers = 12 * mi_numbers,
+                   .max_products = gemv_bulk_max_products},
+    DenseThreshold{.kernel = &gemv_streamed_kernel,
+                   .record = dense_record,
+                   .max_rows = 32,
+                   .max_numbers_together = 12 * mi_numbers,
+                   .min_products = 2,
+                   .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &gemv_streamed_int4_kernel,
+                   .record = dense_record,
+                   .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &gemv_streamed_kernel,
+                   .record = dense_record,
+                   .max_rows = 8,
+                   .max_numbers = 8 * mi_numbers},
+    DenseThreshold{.kernel = &cublaslt_kernel, .record = dense_record},
+    DenseThreshold{.kernel = &cublaslt_batch_invariant_kernel, .record = dense_record},
+    DenseThreshold{.kernel = &gemv_streamed_kernel, .record = dense_record},
+    DenseThreshold{.kernel = &exact_kernel, .record = dense_record},
+};
+
+// Deltas
+
+struct DeltaThreshold {
+  Delta delta;
+  std::string_view record;
+  std::int64_t min_rows = 0;
+  std::int64_t max_rows = std::numeric_limits<std::int64_t>::max();
+  bool many_labels = false;  // only where more than few_labels are provided for
+};
+
+inline constexpr std::string_view delta_record = "2026-11-21-dense-deltas.md";
+inline constexpr DeltaThreshold delta_thresholds[] = {
+    {.delta = Delta(shrink_panels_kernel, expand_heads_kernel),
+     .record = delta_record,
+     .min_rows = few_adapted_rows + 1},
+    {.delta = Delta(shrink_panels_kernel, expand_norm_kernel),
+     .record = delta_record,
+     .min_rows = few_adapted_rows + 1},
+    {.delta = Delta(shrink_slices_kernel, expand_slices_kernel),
+     .record = delta_record,
+     .max_rows = few_adapted_rows,
+     .many_labels = true},
+    {.delta = Delta(delta_in_cluster_kernel), .record = delta_record, .max_rows = few_adapted_rows},
+    {.delta = Delta(shrink_panels_kernel, expand_panels_kernel),
+     .record = delta_record,
+     .min_rows = few_adapted_rows + 1},
+    {.delta = Delta(shrink_plain_1_kernel, expand_plain_1_kernel),
+     .record = delta_record,
+     .max_rows = 128},
+    {.delta = Delta(shrink_plain_8_kernel, expand_plain_8_kernel), .record = delta_record},
+};
+
+// Attention: sequences of few packed rows (tokens x query heads of a kv head) go apart from the
+// others of a step, to the least of the kernels that take theirs.
+
+inline constexpr std::int64_t any_packed_rows = std::numeric_limits<std::int64_t>::max();
+
+struct AttentionThreshold {
+  const AttentionKernel* kernel;
+  std::string_view record;
+  std::int64_t max_packed = any_packed_rows;
+  bool batch_invariant = false;  // only where that is asked for
+};
+
+inline constexpr std::string_view attention_record = "2026-11-21-attention.md";
+inline constexpr AttentionThreshold attention_thresholds[] = {
+    {.kernel = &few_attention<64, 64, 8>, .record = attention_record, .max_packed = 8},
+    {.kernel = &few_attention<64, 64, 16>, .record = attention_record, .max_packed = 16},
+    {.kernel = &few_attention<64, 64, 32>, .record = attention_record, .max_packed = 32},
+    {.kernel = &many_attention<64, 64, true>, .record = attention_record, .batch_invariant = true},
+    {.kernel = &many_attention<64, 64, false>, .record = attention_record},
+    {.kernel = &few_attention<128, 128, 8>, .record = attention_record, .max_packed = 8},
+    {.kernel = &few_attention<128, 128, 16>, .record = attention_record, .max_packed = 16},
+    {.kernel = &few_attention<128, 128, 32>, .record = attention_record, .max_packed = 32},
+    {.kernel = &many_attention<128, 128, true>,
+     .record = attention_record,
+     .batch_invariant = true},
+    {.kernel = &many_attention<128, 128, false>, .record = attention_record},
+    {.kernel = &few_attention<192, 128, 8>, .record = attention_record, .max_packed = 8},
+    {.kernel = &few_attention<192, 128, 16>, .record = attention_record, .max_packed = 16},
+    {.kernel = &few_attention<192, 128, 32>, .record = attention_record, .max_packed = 32},
+    {.kernel = &many_attention<192, 128, true>,
+     .record = attention_record,
+     .batch_invariant = true},
+    {.kernel = &many_attention<192, 128, false>, .record = attention_record},
+    {.kernel = &few_attention<576, 512, 16>, .record = attention_record, .max_packed = 16},
+    {.kernel = &many_attention<576, 512, false>, .record = attention_record},
+    {.kernel = &plain_attention, .record = attention_record},
+};
+
+}  // namespace motley::kernels::cuda

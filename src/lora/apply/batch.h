@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "lora/pages/pool.h"
+#include "lora/site.h"
+#include "lora/site_set.h"
+
+namespace motley::lora {
+
+// Most adapters on one request.
+inline constexpr int max_mix = 16;
+
+// The adapters of a request with their scales: immutable, shared by copies, and it pins what it
+// names. No adapters is the base.
+class Mix {
+ public:
+  struct Part {
+    Handle adapter;
+    float scale = 1;
+  };
+  // (content version, scale): what a cache of a request's results keys on.
+  struct KeyPart {
+    ContentVersion version;
+    float scale = 0;
+
+    friend auto operator<=>(const KeyPart&, const KeyPart&) = default;
+  };
+
+  Mix() = default;
+  // Refuses more than max_mix adapters, scales that are not finite, and adapters that can't be
+  // mixed (DoRA, replaced tensors) beside others or with a scale other than 1. Parts are put in
+  // order of content version and scale, so that the order of a request's list changes no bit.
+  static Result<Mix> make(std::span<const Part> parts);
+
+  bool is_base() const { return content_ == nullptr; }
+  std::span<const Part> parts() const;
+  std::span<const KeyPart> key() const;
+
+  // The same deltas at the same scales.
+  friend bool operator==(const Mix& a, const Mix& b);
+
+ private:
+  struct Content {
+    std::vector<Part> parts;
+    std::vector<KeyPart> key;
+  };
+  std::shared_ptr<const Content> content_;
+};
+
+// The mixes of one step: rows -> labels 0 and up (plan::no_label is the base), and for each label
+// what its adapters have at a site. Holds the mixes, so what it names stays pinned until the next
+// build() or clear(). Nothing is allocated once it has seen as many rows and labels.
+class Batch {
+ public:
+  struct Term {
+    const Resident* adapter;
+    float scale;
+  };
+
+  // Labels are given in order of first appearance.
+  void build(std::span<const Mix> rows);
+  void clear() { build({}); }
+
+  std::span<const std::int32_t> labels() const { return labels_; }
+  int label_count() const { return static_cast<int>(mixes_.size()); }
+  // No row has an adapter.
+  bool empty() const { return mixes_.empty(); }
+  // The dtype of all factors: batches of one pool only.
+  DType dtype() const { return dtype_; }
+  // And of whole weights that replace the base's.
+  DType table_dtype() const { return PageFormat{.dtype = dtype_}.table_dtype(); }
+
+  std::span<const Term> terms(std::int32_t label) const {
+    const auto at = static_cast<std::size_t>(label);
+    return std::span(terms_).subspan(begin_[at], begin_[at + 1] - begin_[at]);
+  }
+  const Mix& mix(std::int32_t label) const { return mixes_[static_cast<std::size_t>(label)]; }
+
+  // Whether any label has anything at the site.
+  bool touches(Site site) const;
+  // Of all labels together.
+  void add_sites(SiteSet& sites) const;
+  // Whether any label has factors on the layer's experts: else a backend gets no deltas.
+  bool touches_experts(std::int32_t layer) const;
+  // The only adapter of a mix that stands alone has a gain, a replaced weight or bias; null where
+  // the label has none at the site.
+  const SiteView* alone(std::int32_t label, Site site) const;
+
+ private:
+  std::vector<std::int32_t> labels_;
+  std::vector<Mix> mixes_;  // by label
+  std::vector<Term> terms_;
+  std::vector<std::size_t> begin_;
+  DType dtype_ = DType::f32;
+};
+
+}  // namespace motley::lora

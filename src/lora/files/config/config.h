@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "lora/files/config/pattern_list.h"
+#include "lora/files/config/targets.h"
+#include "lora/files/load.h"
+
+namespace motley::lora {
+
+// What adapter_config.json says that matters for inference. Which modules are adapted is what the
+// tensors of the file say; `targets` serves to notice what is missing.
+struct Config {
+  enum class Bias : std::uint8_t { none, all, lora_only };
+
+  std::int64_t rank = 0;
+  double alpha = 0;
+  bool rslora = false;
+  // In the order of the file: the first that matches wins.
+  PatternMap<std::int64_t> rank_pattern;
+  PatternMap<double> alpha_pattern;
+  Targets targets;
+  std::vector<std::string> target_parameters;
+  std::vector<std::string> modules_to_save;
+  Bias bias = Bias::none;
+  bool lora_bias = false;
+  bool dora = false;
+  bool ties_weights = false;                 // ensure_weight_tying
+  BColumns b_columns = BColumns::automatic;  // Unsloth's marker
+  // Of all that is asked of its patterns in a load; null where none was read.
+  std::shared_ptr<MatchBudget> budget;
+  std::string peft_version;  // empty where the file has none
+
+  std::int64_t rank_of(std::string_view module) const;
+  // An error where what was asked of the patterns has cost too much: what they answered means
+  // nothing then.
+  Result<void> within_budget() const;
+  // alpha / r, or alpha / sqrt(r), of a module.
+  float scale_of(std::string_view module) const;
+};
+
+// Whether a list of targets names a module: the whole name, or the end of it behind a dot.
+bool names_module(const std::vector<std::string>& targets, std::string_view module);
+
+// `where` is what messages call the text. Kinds of adapters that motley does not do are refused
+// here, as `unsupported`.
+Result<Config> parse_adapter_config(std::string_view text, std::string_view where);
+
+}  // namespace motley::lora

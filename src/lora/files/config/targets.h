@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json/json.h"
+#include "base/name_pattern.h"
+#include "base/result.h"
+
+namespace motley::lora {
+
+// Names of modules as PEFT's lists hold them: an entry names a module that bears it whole, or whose
+// name ends with it behind a dot.
+class NameList {
+ public:
+  NameList() = default;
+  explicit NameList(const std::vector<std::string>& names) : names_(names.begin(), names.end()) {}
+
+  bool empty() const { return names_.empty(); }
+  // Whether an entry is the whole of the name.
+  bool holds(std::string_view name) const { return names_.contains(name); }
+  bool names(std::string_view module) const;
+
+ private:
+  std::set<std::string, std::less<>> names_;
+};
+
+// A place of a module in the model, beside its name. Negative: the name has no such number.
+struct ModulePlace {
+  std::int32_t layer = -1;
+  std::int32_t expert = -1;
+};
+
+// The modules that adapter_config.json names, by PEFT's rules: target_modules, less exclude_modules
+// and modules_to_save, in the layers of layers_to_transform.
+class Targets {
+ public:
+  enum class Kind : std::uint8_t {
+    none,        // no list at all: a file of another tool, or one that adapts parameters alone
+    all_linear,  // "all-linear"
+    list,
+    pattern,
+    unknown,  // a regular expression that motley can't run: nothing can be said
+  };
+
+  // `members` is the configuration's object. What names() takes is counted in the budget, if there
+  // is one, which outlives the targets.
+  static Result<Targets> parse(const json::Object& members, std::string_view where,
+                               MatchBudget* budget = nullptr);
+
+  Kind kind() const { return kind_; }
+  bool names(std::string_view module, ModulePlace place) const;
+  // Whether the list names it by its last word alone, as it names every other module of that word.
+  bool names_by_last_word(std::string_view module) const;
+
+ private:
+  bool matches(const NamePattern& pattern, std::string_view name, std::string_view field) const;
+  Result<void> parse_modules(const json::Object& members, std::string_view where);
+  Result<void> parse_layers(const json::Object& members, std::string_view where);
+  bool excludes(std::string_view module) const;
+  bool in_layers(std::string_view module, ModulePlace place) const;
+
+  Kind kind_ = Kind::none;
+  NameList modules_;
+  std::optional<NamePattern> pattern_;
+  NameList excluded_;
+  std::optional<NamePattern> excluded_pattern_;
+  std::vector<std::string> saved_;
+  bool by_layer_ = false;
+  std::set<std::int64_t> layers_;
+  std::vector<NamePattern> layer_words_;  // what stands before a layer's number; empty: any word
+  MatchBudget* budget_ = nullptr;
+};
+
+}  // namespace motley::lora

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "lora/files/adapter.h"
+#include "lora/files/config/config.h"
+#include "lora/files/conventions/names.h"
+#include "lora/site.h"
+#include "tensor/safetensors/checkpoint.h"
+
+namespace motley::lora {
+
+inline constexpr std::size_t part_count = static_cast<std::size_t>(Part::trainable_tokens) + 1;
+
+// All tensors of one module, in one spelling.
+struct Unit {
+  using Item = tensor::Checkpoint::Item;
+
+  Module module;
+  std::string path;                             // as the file spells it
+  std::array<const Item*, part_count> parts{};  // by Part; null where the file has none
+  bool weight_in_base_layer = false;            // PEFT's copy of the base's tensor
+
+  const Item* part(Part part) const { return parts[static_cast<std::size_t>(part)]; }
+};
+
+using Units = std::map<Module, Unit>;
+
+// The sites of a base by their names.
+class SiteIndex {
+ public:
+  explicit SiteIndex(const BaseView& base);
+
+  const SiteSpec* find(Site site) const;
+  std::int32_t layers() const { return layers_; }
+
+ private:
+  std::map<Site, SiteSpec> sites_;
+  std::int32_t layers_ = 0;
+};
+
+// "tensor 'x'", where every message about a tensor points.
+std::string place_of(const Unit::Item& item);
+Error bad_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
+Error unsupported_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
+
+// What a file holds.
+struct Gathered {
+  Units units;
+  std::vector<std::string> ignored;  // what it is and where, of tensors that say nothing here
+  std::size_t copies = 0;            // whole tensors that equal the base's, which replace nothing
+  bool biases = false;               // whether there are biases in place of the base's, even equal
+};
+
+// Every tensor of the file in its unit, or known to say nothing. Names that mean nothing, modules
+// that the base lacks, parts that a module can't have, and tensors that are not floating-point
+// numbers are errors.
+Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
+                        const SiteIndex& sites);
+
+// All numbers of a tensor in its own order, as rows x columns; a number that is not finite is an
+// error.
+Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns);
+
+// Both factors, or the error that names the missing one.
+Result<void> require_both(const Unit::Item* a, const Unit::Item* b, std::string_view b_name,
+                          std::string_view a_name);
+
+// The rank of factors against that of the configuration.
+Result<void> check_rank(const Unit::Item& a, std::int64_t rank_of_a, const Unit::Item& b,
+                        std::int64_t rank_of_b, std::int64_t rank_of_config);
+
+}  // namespace motley::lora

@@ -1,0 +1,212 @@
+#include "lora/files/load.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/log.h"
+#include "base/system/files.h"
+#include "lora/files/config/config.h"
+#include "lora/files/conventions/builder.h"
+#include "lora/files/conventions/gather.h"
+#include "lora/files/missing.h"
+#include "tensor/safetensors/checkpoint.h"
+
+namespace motley::lora {
+
+namespace {
+
+constexpr std::string_view config_name = "adapter_config.json";
+constexpr std::size_t longest_config = 16 << 20;
+
+Result<Config> read_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / config_name;
+  MOTLEY_TRY(const PathKind kind, path_kind(path));
+  if (kind == PathKind::missing) {
+    return Error(ErrorCode::bad_file, cat("no ", config_name), {},
+                 "give a folder with an adapter as PEFT saves it");
+  }
+  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
+  return parse_adapter_config(text, config_name);
+}
+
+// Files that some trainers put beside an adapter and that say nothing about its numbers.
+void note_ignored_files(const std::filesystem::path& folder) {
+  const auto names = list_folder(folder);
+  if (!names.ok()) return;
+  std::vector<std::string> ignored;
+  for (const std::string& file : *names) {
+    for (const std::string_view word :
+         {"tokenizer", "chat_template", "special_tokens_map", "added_tokens", "vocab", "merges"}) {
+      if (!file.starts_with(word)) continue;
+      ignored.push_back(file);
+      break;
+    }
+  }
+  if (ignored.empty()) return;
+  log::info("adapter.files_ignored", {{"path", folder.string()}, {"files", join(ignored)}});
+}
+
+// The canonical form without what nothing refers to.
+void drop_unused(Adapter& adapter) {
+  std::vector<int> places(adapter.matrices.size(), -1);
+  const auto each_place = [&](auto&& visit) {
+    for (SiteDelta& delta : adapter.sites) {
+      for (Factors& factors : delta.factors) {
+        visit(factors.a);
+        visit(factors.b);
+      }
+      for (int* place : {&delta.lora_bias, &delta.gain, &delta.replaced, &delta.replaced_bias})
+        visit(*place);
+    }
+  };
+  each_place([&](int place) {
+    if (place >= 0) places[static_cast<std::size_t>(place)] = 0;
+  });
+  std::vector<Matrix> kept;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < 0) continue;
+    places[i] = static_cast<int>(kept.size());
+    kept.push_back(std::move(adapter.matrices[i]));
+  }
+  adapter.matrices = std::move(kept);
+  each_place([&](int& place) {
+    if (place >= 0) place = places[static_cast<std::size_t>(place)];
+  });
+}
+
+// Some of many names, and how many more there are.
+std::string shortened(const std::vector<std::string>& names) {
+  constexpr std::size_t shown = 8;
+  if (names.size() <= shown) return join(names);
+  return cat(join(std::vector(names.begin(), names.begin() + shown)), " and ", names.size() - shown,
+             " more");
+}
+
+void note_what_says_nothing(const std::filesystem::path& folder, const Gathered& gathered) {
+  if (gathered.copies > 0)
+    log::info("adapter.copies_of_base", {{"path", folder.string()}, {"tensors", gathered.copies}});
+  if (gathered.ignored.empty()) return;
+  log::info("adapter.tensors_ignored",
+            {{"path", folder.string()}, {"tensors", shortened(gathered.ignored)}});
+}
+
+// Whether biases of adapted modules were trained and the file has none.
+bool lost_biases(const Gathered& gathered, const Config& config, const BaseView& base) {
+  if (config.bias != Config::Bias::lora_only || gathered.biases) return false;
+  return std::ranges::any_of(gathered.units, [&](const auto& entry) {
+    const Unit& unit = entry.second;
+    return unit.part(Part::a) != nullptr && base.file_tensor(cat(unit.path, ".bias")).has_value();
+  });
+}
+
+// What the configuration names and the file lacks.
+Result<void> check_missing(const std::filesystem::path& folder, const Missing& missing,
+                           bool partial) {
+  if (!missing.kinds.empty()) {
+    log::info("adapter.kinds_absent",
+              {{"path", folder.string()}, {"modules", shortened(missing.kinds)}});
+  }
+  if (missing.modules.empty()) return {};
+  const std::string names = shortened(missing.modules);
+  if (!partial) {
+    return Error(ErrorCode::bad_file,
+                 cat("has no factors of ", names, ", which ", config_name, " names"),
+                 "adapter_model.safetensors",
+                 "save the adapter whole, or give partial with it (NAME=PATH,partial): what is "
+                 "missing is then taken as zero");
+  }
+  log::warning(
+      "adapter.partial",
+      {{"path", folder.string()}, {"missing", missing.modules.size()}, {"modules", names}});
+  return {};
+}
+
+Result<Adapter> assemble(const std::filesystem::path& folder, const Config& config,
+                         const LoadOptions& options, const BaseView& base) {
+  // Adapters come while others are served, from files that may be being written.
+  MOTLEY_TRY(const tensor::Checkpoint file,
+             tensor::Checkpoint::open(folder, "adapter_model", FileAccess::copied));
+  const SiteIndex sites(base);
+  MOTLEY_TRY(const Gathered gathered, gather(file, config, base, sites));
+  const Units& units = gathered.units;
+  Builder builder(config, options, base, sites);
+  MOTLEY_TRY_VOID(build_plain(builder, units));
+  MOTLEY_TRY_VOID(build_experts(builder, units));
+  MOTLEY_TRY_VOID(
+      check_missing(folder, find_missing(units, builder.deltas, config, base), options.partial));
+
+  Adapter& adapter = builder.adapter;
+  for (auto& [site, delta] : builder.deltas) {
+    for (const Factors& factors : delta.factors)
+      adapter.largest_rank = std::max(adapter.largest_rank, factors.rank);
+    adapter.sites.push_back(std::move(delta));
+  }
+  note_what_says_nothing(folder, gathered);
+  if (lost_biases(gathered, config, base)) {
+    log::warning("adapter.biases_lost",
+                 {{"path", folder.string()},
+                  {"bias", "lora_only"},
+                  {"note",
+                   "the file has no biases: PEFT up to 0.20 trains them and does not save "
+                   "them. The base's are taken; train with bias=none or PEFT 0.21"}});
+  }
+  drop_unused(adapter);
+  adapter.version = hash_content(adapter);
+  return std::move(adapter);
+}
+
+Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& options,
+                      const BaseView& base) {
+  MOTLEY_TRY(const Config config, read_config(folder));
+  auto adapter = assemble(folder, config, options, base);
+  // Whatever came of it, came of patterns that were not asked to the end.
+  MOTLEY_TRY_VOID(config.within_budget());
+  return adapter;
+}
+
+// Where the message itself does not say what to do, its kind does.
+Error advised(Error error) {
+  if (!error.fix().empty()) return error;
+  const bool damaged = error.code() == ErrorCode::bad_file;
+  return {error.code(), error.what(), error.where(),
+          damaged ? "the adapter is damaged or made for another base; save it again"
+                  : "use an adapter that is plain LoRA, or merge this one into its base"};
+}
+
+}  // namespace
+
+Matrix transposed(const Matrix& from) {
+  Matrix to{from.columns, from.rows, std::vector<float>(from.values.size())};
+  for (std::int64_t r = 0; r < from.rows; ++r) {
+    for (std::int64_t c = 0; c < from.columns; ++c)
+      to.values[static_cast<std::size_t>(c * from.rows + r)] = from.row(r)[c];
+  }
+  return to;
+}
+
+Result<BColumns> parse_b_columns(std::string_view text) {
+  if (text == "rank-major") return BColumns::rank_major;
+  if (text == "expert-major") return BColumns::expert_major;
+  return Error(ErrorCode::invalid_argument, cat("b-columns=", printable(text)), {},
+               "give rank-major or expert-major");
+}
+
+Result<Orientation> parse_orientation(std::string_view text) {
+  if (text == "standard") return Orientation::standard;
+  if (text == "swapped") return Orientation::swapped;
+  return Error(ErrorCode::invalid_argument, cat("orientation=", printable(text)), {},
+               "give standard or swapped");
+}
+
+Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
+                             const BaseView& base) {
+  auto adapter = build(folder, options, base);
+  if (!adapter.ok()) return advised(std::move(adapter).error()).within(printable(folder.string()));
+  note_ignored_files(folder);
+  return adapter;
+}
+
+}  // namespace motley::lora

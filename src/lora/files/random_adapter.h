@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "lora/files/adapter.h"
+#include "lora/site.h"
+
+namespace motley::lora {
+
+struct RandomAdapter {
+  int rank = 16;
+  // One A of gate and up, and one B of down, for all experts of a layer.
+  bool shared_outer = false;
+  std::uint64_t seed = 1;
+};
+
+// An adapter with random factors on attention's projections and on every routed expert's: for
+// measuring.
+Adapter random_adapter(const BaseView& base, const RandomAdapter& wanted);
+
+// How many numbers a step reads of an adapter's factors.
+struct FactorNumbers {
+  std::int64_t always = 0;       // by a row that uses the adapter
+  std::int64_t each_expert = 0;  // by a row that chooses an expert of a layer
+};
+FactorNumbers factor_numbers(const Adapter& adapter);
+
+}  // namespace motley::lora

@@ -1,0 +1,236 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "lora/files/adapter.h"
+#include "lora/pages/format.h"
+#include "lora/pages/memory.h"
+#include "lora/pages/placement.h"
+#include "lora/pages/readers.h"
+#include "lora/pages/resident.h"
+#include "lora/pages/writer.h"
+#include "tensor/buffer.h"
+#include "tensor/device/device.h"
+#include "tensor/device/staging.h"
+
+namespace motley::lora {
+
+class Pool;
+
+// Pins an adapter in its pool: as long as a handle lives, the bytes stay. Copies are cheap. It must
+// not outlive the pool.
+class Handle {
+ public:
+  Handle() = default;
+  Handle(const Handle& other);
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle other) noexcept;
+  ~Handle();
+
+  explicit operator bool() const { return resident_ != nullptr; }
+  const Resident& operator*() const { return *resident_; }
+  const Resident* operator->() const { return resident_; }
+  const Resident* get() const { return resident_; }
+
+ private:
+  friend class Pool;
+  explicit Handle(Resident* resident) : resident_(resident) {}
+
+  Resident* resident_ = nullptr;
+};
+
+enum class State : std::uint8_t { missing, loading, ready, unloading };
+std::string_view name(State state);
+
+// Adapters in equal pages of one arena, the host's or a device's. A blob (one factor, table or
+// vector) is contiguous and begins at a multiple of `blob_alignment`; small blobs of one adapter
+// share a page, a large one takes a run of pages. Ranks are rounded up with zeros, nothing else is
+// padded, nothing is moved. Idle adapters stay until their room is needed, and the one used longest
+// ago goes first.
+//
+// A device's pages are written by a stream of the pool's own, through pinned memory, and only
+// behind the marks of those who may read them (mark_readers). An adapter is ready, and seen, when
+// all its bytes are there.
+//
+// Safe to call from any thread; no call keeps the lock while bytes are copied.
+class Pool {
+ public:
+#ifdef MOTLEY_DEBUG
+  static constexpr bool debug = true;
+#else
+  static constexpr bool debug = false;
+#endif
+
+  struct Options {
+    std::uint64_t bytes = 0;  // rounded down to whole pages, at least one
+    std::uint64_t page_bytes = 256 << 10;
+    // Of factors: f32, bf16 or f8_e4m3. Whole tables are bf16 where factors are FP8, vectors are
+    // always f32.
+    DType dtype = DType::f32;
+    Layout experts = Layout::rows;
+    // With every adapter its directory, for kernels: what StepTable needs.
+    bool directory = false;
+    // Free pages hold NaN, so that reading them shows.
+    bool poison = debug;
+    // Of memory that is committed piece by piece: what stays committed beyond the pages in use.
+    std::uint64_t spare_bytes = 128 << 20;
+    tensor::Staging::Options staging{};  // of a device's arena
+
+    PageFormat format() const { return {dtype, experts}; }
+  };
+
+  // The arena is host memory; pinned, it may be the source of a device's loads, and its memory is
+  // committed as adapters need it, by a thread of the pool. The allocator must outlive the pool.
+  static Result<std::unique_ptr<Pool>> create(tensor::Allocator& allocator, const Options& options);
+  // The arena is the device's memory, whichever that is.
+  static Result<std::unique_ptr<Pool>> create(tensor::Device& device, const Options& options);
+  // Waits for readers and copies.
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Where pages of a load come from: free ones alone, or idle adapters go for it too.
+  enum class Room : std::uint8_t { free, evict };
+
+  // Places an adapter and pins it; returns when its bytes are there. Under a name that is taken,
+  // the same content is the adapter that is there; other content takes the name over, and the old
+  // bytes go when their last handle goes.
+  // `busy` while another thread loads or unloads the name; `out_of_memory` where everything that
+  // could make room is in use.
+  Result<Handle> load(std::string_view name, const Adapter& adapter, Room room = Room::evict);
+  // The same from the pages of a pool in the host's memory with the same format and page size: a
+  // copy of bytes.
+  Result<Handle> load(std::string_view name, const Handle& source, Room room = Room::evict);
+
+  // Pins an adapter that is ready; `not_found` where it is not here, `busy` while it loads or goes.
+  Result<Handle> acquire(std::string_view name);
+
+  // No caller can acquire the name from now on; returns when its last handle has gone and its pages
+  // are free. The caller must hold none itself.
+  Result<void> unload(std::string_view name);
+
+  // Work that may read pages has been queued on `reader`. A user of a device's pages calls
+  // this before the handles go that the work relies on; pages of a handle that goes earlier may be
+  // written under the work. Streams that were named here must outlive the pool, or have done their
+  // work when they go. StepTable does all this.
+  Result<void> mark_readers(tensor::Stream& reader);
+
+  State state(std::string_view name) const;
+
+  struct Usage {
+    std::uint64_t pages = 0;  // that the pool may have
+    std::uint64_t free_pages = 0;
+    std::uint64_t pinned_pages = 0;
+    std::uint64_t committed_bytes = 0;  // taken of the allocator
+    std::uint64_t page_bytes = 0;
+    std::uint64_t evictions = 0;
+    int adapters = 0;  // replaced ones that still have handles included
+    int pinned_adapters = 0;
+  };
+  Usage usage() const;
+
+  struct Entry {
+    std::string name;
+    State state = State::missing;
+    ContentVersion version;
+    std::uint64_t pages = 0;
+    int pins = 0;
+  };
+  // In ascending order of name; replaced adapters that still have handles are not among them.
+  std::vector<Entry> entries() const;
+
+  const Options& options() const { return options_; }
+  DType dtype() const { return options_.dtype; }
+  // What an adapter takes of a pool with these options, in whole pages.
+  static std::uint64_t pages_of(const Adapter& adapter, const Options& options);
+
+  // Aborts unless every page belongs to exactly one adapter or to none: for tests.
+  void check_invariants() const;
+
+ private:
+  friend class Handle;
+
+  struct Run {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  struct Slot;
+  // How bytes reach a device's arena.
+  struct Transport {
+    std::unique_ptr<tensor::Stream> stream;
+    std::unique_ptr<tensor::Staging> staging;
+  };
+
+  static Result<std::uint32_t> count_pages(const Options& options);
+  Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, std::uint32_t pages);
+
+  // Writes the blobs at the addresses of their runs.
+  using WriteBlobs = FunctionRef<Result<void>(std::span<std::byte* const> bases, PageWriter&)>;
+  struct Load {
+    std::string_view name;
+    ContentVersion version;
+    Room room = Room::evict;
+  };
+  Result<Handle> load_placed(const Load& load, std::shared_ptr<const Placement> placement,
+                             WriteBlobs write);
+  Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
+  void unpin(Resident* resident);
+  std::byte* address(Run run) const { return arena_.data() + run.first * options_.page_bytes; }
+  // Pages for a slot whose name and version stand. Or the adapter, if its content is there under
+  // its name. The lock is given up while memory is committed.
+  Result<Handle> make_room(std::unique_lock<std::mutex>& held, Slot& slot,
+                           std::span<const std::uint32_t> runs, Room room);
+
+  // All below: with the lock held.
+  Slot* find_locked(std::string_view name) const;
+  // The adapter under the slot's name, if its content is the slot's; an error while it loads or
+  // goes.
+  Result<Handle> find_content_locked(const Slot& slot);
+  // Pages whose memory is there now.
+  void see_memory_locked();
+  std::uint64_t max_pages_locked() const;
+  std::uint64_t free_pages_locked() const;
+  // All runs of these lengths, or none.
+  bool take_pages_locked(Slot& slot, std::span<const std::uint32_t> runs);
+  void give_pages_back_locked(Slot& slot);
+  // Until the pages of the slot may be written.
+  Result<void> hold_back_locked(const Slot& slot);
+  // The idle adapter used longest ago goes; whether there was one.
+  bool evict_one_locked();
+  void free_locked(Slot* slot);
+  void poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark);
+  Error no_room_locked(std::string_view name, std::uint64_t needed) const;
+  Handle pin_locked(Slot& slot);
+  std::optional<std::uint32_t> take_run_locked(std::uint32_t count);
+
+  Options options_;
+  PageMemory arena_;
+  Transport transport_;  // empty: the arena is the host's
+
+  mutable std::mutex lock_;
+  std::condition_variable changed_;
+  std::vector<bool> taken_;                // page -> whether an adapter has it
+  std::vector<std::uint64_t> last_marks_;  // page -> the mark at which it was let go
+  std::uint32_t usable_pages_ = 0;         // from the front: their memory is there
+  std::uint32_t free_pages_;               // of all, usable or not
+  std::uint32_t lowest_free_ = 0;          // no page below it is free
+  std::vector<std::unique_ptr<Slot>> slots_;
+  PageReaders readers_;
+  std::uint64_t next_id_ = 1;
+  std::uint64_t clock_ = 0;
+  std::uint64_t evictions_ = 0;
+};
+
+}  // namespace motley::lora

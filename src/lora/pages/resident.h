@@ -1,0 +1,103 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "kernels/adapter_tables.h"
+#include "lora/files/adapter.h"
+#include "lora/site.h"
+#include "lora/site_set.h"
+
+namespace motley::lora {
+
+class Pool;
+struct Placement;
+
+// The resident form of a SiteDelta: what pages hold at one site, at addresses of the pool's arena.
+// Null where the adapter has nothing of a kind.
+struct SiteView {
+  Site site;
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  // One for each expert, else one, in rows: A [padded, in] and B [out, padded], but the embedding's
+  // A is [vocabulary, padded], with zeros behind the true rank. None where they are packed.
+  std::span<const kernels::FactorEntry> factors;
+  const float* lora_bias = nullptr;      // [out]
+  const float* gain = nullptr;           // [out]
+  const void* replaced = nullptr;        // [out, in], embedding [vocabulary, hidden]
+  const float* replaced_bias = nullptr;  // [out]
+};
+
+// The packed factors of a layer's experts: of gate and up (seam 0) or of down (1).
+struct SeamView {
+  std::int32_t layer = 0;
+  std::int32_t seam = 0;
+  std::span<const kernels::FactorEntry> factors;  // one for each expert
+};
+
+// An adapter in the pages of a pool. Immutable while it is pinned.
+class Resident {
+ public:
+  std::uint64_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+  const Pool* pool() const { return pool_; }
+  ContentVersion version() const { return version_; }
+  // Of factors; whole tables are bf16 where this is FP8.
+  DType dtype() const { return dtype_; }
+  int largest_rank() const;
+  // Why it can't be mixed or scaled; empty where it can.
+  const std::string& exclusive() const;
+
+  // In ascending order of site.
+  std::span<const SiteView> sites() const { return sites_; }
+  const SiteSet& site_set() const { return site_set_; }
+  const SiteView* find(Site site) const {
+    const auto at = (static_cast<std::size_t>(site.layer + 1) * projection_count) +
+                    static_cast<std::size_t>(site.projection);
+    if (at >= place_.size() || place_[at] < 0) return nullptr;
+    return &sites_[static_cast<std::size_t>(place_[at])];
+  }
+  // Of a layer's experts, one entry each; none where the factors lie in rows.
+  std::span<const kernels::FactorEntry> seam(std::int32_t layer, int number) const;
+
+  // Where a run of the placement begins in the arena.
+  const std::byte* run(std::uint32_t index) const { return bases_[index]; }
+
+  // What kernels on the arena's device read, at scale 1; all null where the pool keeps none.
+  const kernels::AdapterTerm& directory() const { return directory_; }
+
+  // Fills in what stands at `bases`, the addresses of the placement's runs.
+  void describe(std::shared_ptr<const Placement> placement, std::vector<std::byte*> bases);
+
+  // The directory's bytes at an address: its sites, then the factors of experts.
+  static std::size_t directory_bytes(const Placement& placement);
+  std::vector<std::byte> write_directory(const std::byte* address);
+
+ private:
+  friend class Handle;
+  friend class Pool;
+
+  Pool* pool_ = nullptr;
+  std::uint64_t id_ = 0;
+  std::string name_;
+  ContentVersion version_;
+  DType dtype_ = DType::f32;
+  std::shared_ptr<const Placement> placement_;
+  std::vector<std::byte*> bases_;              // of the placement's runs
+  std::vector<kernels::FactorEntry> factors_;  // of sites, then of seams
+  std::vector<SiteView> sites_;
+  std::vector<SeamView> seams_;
+  SiteSet site_set_;
+  // (layer + 1, projection) -> place in sites_, or -1.
+  std::vector<std::int32_t> place_;
+  kernels::AdapterTerm directory_;
+  std::atomic<std::uint32_t> pins_{0};
+};
+
+}  // namespace motley::lora

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "tensor/device/device.h"
+#include "tensor/device/staging.h"
+
+namespace motley::lora {
+
+// Bytes on their way into pages: straight into the host's, or through staging and a stream into a
+// device's. What is asked for in ascending order travels together.
+class PageWriter {
+ public:
+  // The most that one call may ask for.
+  static constexpr std::size_t max_bytes = std::size_t{64} << 10;
+
+  PageWriter() = default;  // into the host's memory
+  PageWriter(tensor::Staging& ring, tensor::Stream& stream) : ring_(&ring), stream_(&stream) {}
+
+  // Memory to write what pages hold at `to`, until the next call.
+  Result<std::byte*> next(std::byte* to, std::size_t bytes);
+  // Queues what has not been queued yet.
+  Result<void> finish();
+
+ private:
+  tensor::Staging* ring_ = nullptr;
+  tensor::Stream* stream_ = nullptr;
+  tensor::Staging::Piece piece_;
+  std::byte* to_ = nullptr;
+  std::size_t used_ = 0;
+};
+
+}  // namespace motley::lora

@@ -1,0 +1,180 @@
+#include "model/config/config.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/cat.h"
+#include "base/system/files.h"
+#include "model/families.h"
+
+namespace motley::model {
+namespace {
+
+constexpr std::size_t longest_config = 16'000'000;
+constexpr std::int64_t most_layers = 10'000;
+
+constexpr std::array family_table = {Family{"qwen3_moe", read_qwen3_moe},
+                                     Family{"qwen2_moe", read_qwen2_moe},
+                                     Family{"mixtral", read_mixtral},
+                                     Family{"olmoe", read_olmoe},
+                                     Family{"deepseek_v2", read_deepseek_v2},
+                                     Family{"deepseek_v3", read_deepseek_v3},
+                                     Family{"kimi_k2", read_deepseek_v3},
+                                     Family{"gpt_oss", read_gpt_oss},
+                                     Family{"glm4_moe", read_glm4_moe},
+                                     Family{"qwen3", read_qwen3},
+                                     Family{"llama", read_llama}};
+
+// rope_parameters (transformers v5), or rope_theta with rope_scaling (v4), whose kind is rope_type
+// or type.
+void read_rope(ConfigReader& json, Config& config) {
+  ops::RopeSpec& rope = config.rope;
+  rope.base = json.number_or("rope_theta", 10000.0);
+  double partial = json.number_or("partial_rotary_factor", 1.0);
+
+  std::optional<ConfigReader> settings = json.inner("rope_parameters");
+  if (!settings) settings = json.inner("rope_scaling");
+  if (settings) {
+    ConfigReader& inner = *settings;
+    rope.base = inner.number_or("rope_theta", rope.base);
+    partial = inner.number_or("partial_rotary_factor", partial);
+    const std::string kind = inner.text_or("rope_type", inner.text_or("type", "default"));
+    if (kind == "default") {
+      rope.scaling = ops::RopeSpec::Scaling::none;
+    } else if (kind == "linear") {
+      rope.scaling = ops::RopeSpec::Scaling::linear;
+    } else if (kind == "llama3") {
+      rope.scaling = ops::RopeSpec::Scaling::llama3;
+      rope.low_freq_factor = inner.number("low_freq_factor");
+      rope.high_freq_factor = inner.number("high_freq_factor");
+    } else if (kind == "yarn") {
+      rope.scaling = ops::RopeSpec::Scaling::yarn;
+      rope.beta_fast = inner.number_or("beta_fast", 32.0);
+      rope.beta_slow = inner.number_or("beta_slow", 1.0);
+      rope.mscale = inner.number_or("mscale", 0.0);
+      rope.mscale_all_dim = inner.number_or("mscale_all_dim", 0.0);
+      rope.attention_factor = inner.number_or("attention_factor", 0.0);
+      rope.truncate = inner.boolean_or("truncate", true);
+    } else {
+      inner.refuse(ErrorCode::unsupported, cat("rope_type ", quote(kind)),
+                   "motley knows default, linear, llama3 and yarn");
+    }
+    if (rope.scaling != ops::RopeSpec::Scaling::none) {
+      rope.factor = inner.number("factor");
+      if (rope.scaling != ops::RopeSpec::Scaling::linear)
+        rope.original_max_positions = inner.number_or("original_max_position_embeddings",
+                                                      static_cast<double>(config.max_positions));
+    }
+    json.adopt(inner);
+  }
+  if (!(rope.base > 1) || !(rope.factor > 0) || !(partial > 0 && partial <= 1))
+    json.refuse(ErrorCode::bad_file, "rope settings out of range",
+                "rope_theta is above 1, factor above 0, partial_rotary_factor from 0 to 1");
+  rope.dims = static_cast<std::int64_t>(static_cast<double>(config.attention.head_dim) * partial);
+}
+
+void read_common(ConfigReader& json, Config& config) {
+  config.hidden = json.integer("hidden_size");
+  config.layers = json.integer("num_hidden_layers");
+  if (config.layers > most_layers) {
+    // Before anything is made for each of them.
+    json.refuse(ErrorCode::bad_file, cat("num_hidden_layers is ", config.layers),
+                cat("it must be at most ", most_layers));
+    return;
+  }
+  config.vocabulary = json.integer("vocab_size");
+  config.dense_intermediate = json.integer("intermediate_size");
+  config.max_positions = json.integer_or("max_position_embeddings", 4096, 1);
+  config.norm_eps = json.number("rms_norm_eps");
+  config.tied_embeddings = json.boolean_or("tie_word_embeddings", false);
+  if (const std::string kind = json.text_or("hidden_act", "silu"); kind != "silu")
+    json.refuse(ErrorCode::unsupported, cat("hidden_act is ", quote(kind)),
+                "motley knows silu (and gpt-oss's own)");
+
+  AttentionConfig& attention = config.attention;
+  attention.heads = json.integer("num_attention_heads");
+  attention.kv_heads = json.integer_or("num_key_value_heads", attention.heads, 1);
+  attention.head_dim = json.integer_or("head_dim", config.hidden / attention.heads, 1);
+  attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+  attention.windows.assign(static_cast<std::size_t>(config.layers), 0);
+  if (json.boolean_or("use_sliding_window", false))
+    json.refuse(ErrorCode::unsupported, "use_sliding_window is true",
+                "no released model of this family uses it");
+  config.moe_layers.assign(static_cast<std::size_t>(config.layers), false);
+}
+
+// What must hold whatever the family says, so that nothing behind this divides by zero or reads
+// outside.
+void check(ConfigReader& json, const Config& config) {
+  const AttentionConfig& attention = config.attention;
+  const auto require = [&](bool holds, std::string_view what) {
+    if (!holds)
+      json.refuse(ErrorCode::bad_file, std::string(what),
+                  "the config's sizes contradict each other");
+  };
+  require(attention.heads % attention.kv_heads == 0,
+          "num_attention_heads is no multiple of num_key_value_heads");
+  require(
+      config.rope.dims >= 2 && config.rope.dims % 2 == 0 && config.rope.dims <= attention.head_dim,
+      "an odd number of rotated dimensions");
+  require(config.norm_eps > 0 && std::isfinite(config.norm_eps), "rms_norm_eps is not positive");
+  if (!config.has_experts()) return;
+  if (const auto router = moe::validate(config.moe.router); !router.ok())
+    json.refuse(ErrorCode::bad_file, router.error().what(), router.error().fix());
+}
+
+}  // namespace
+
+bool Config::has_experts() const { return std::ranges::find(moe_layers, true) != moe_layers.end(); }
+
+std::span<const Family> families() { return family_table; }
+
+void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts) {
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    config.moe_layers[static_cast<std::size_t>(layer)] = has_experts(layer);
+}
+
+void mark_moe_layers_behind_dense(ConfigReader& json, Config& config) {
+  const std::int64_t dense = json.integer_or("first_k_dense_replace", 0);
+  const std::int64_t step = json.integer_or("moe_layer_freq", 1, 1);
+  mark_moe_layers(config, [&](std::int64_t layer) { return layer >= dense && layer % step == 0; });
+}
+
+Result<Config> parse_config(const json::Value& value, std::string_view where) {
+  auto object = value.as_object(where);
+  if (!object.ok()) return std::move(object).error().as(ErrorCode::bad_file);
+  ConfigReader json(**object, std::string(where));
+  Config config;
+  config.model_type = json.text_or("model_type", "");
+  const auto family =
+      std::ranges::find(family_table, std::string_view(config.model_type), &Family::model_type);
+  if (family == family_table.end()) {
+    std::vector<std::string_view> known;
+    for (const Family& each : family_table) known.push_back(each.model_type);
+    return Error(ErrorCode::unsupported, cat("model_type ", quote(config.model_type)),
+                 std::string(where), cat("motley knows ", join(known)));
+  }
+  read_common(json, config);
+  MOTLEY_TRY_VOID(json.result());
+  read_rope(json, config);
+  family->read(json, config);
+  check(json, config);
+  MOTLEY_TRY_VOID(json.result());
+  return config;
+}
+
+Result<json::Value> read_config_json(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  MOTLEY_TRY(const std::string text, read_text(path, longest_config));
+  auto value = json::parse(text, printable(path.string()));
+  if (!value.ok()) return std::move(value).error().as(ErrorCode::bad_file);
+  return value;
+}
+
+Result<Config> read_config(const std::filesystem::path& folder) {
+  MOTLEY_TRY(const json::Value value, read_config_json(folder));
+  return parse_config(value, printable((folder / "config.json").string()));
+}
+
+}  // namespace motley::model

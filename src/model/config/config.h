@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json/json.h"
+#include "base/result.h"
+#include "moe/experts.h"
+#include "moe/router.h"
+#include "ops/rope.h"
+
+namespace motley::model {
+
+// What a config.json says about the shape of a model, whatever the transformers version that wrote
+// it. A family (families/) fills it in; nothing after that asks which family it is.
+
+enum class QkNorm : std::uint8_t {
+  none,
+  per_head,   // over each head's dimensions
+  full_width  // over the whole projection
+};
+
+struct AttentionConfig {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  QkNorm qk_norm = QkNorm::none;
+  double clip = 0;  // q, k and v are cut to [-clip, clip] behind the norm; 0: not
+  bool sinks = false;
+  // Positions that each layer looks back on, itself included; 0: all.
+  std::vector<std::int64_t> windows;
+  double scale = 0;  // of the scores
+};
+
+// Multi-head latent attention: keys and values are kept as one latent row a token.
+struct LatentConfig {
+  std::int64_t q_rank = 0;  // 0: q_proj instead of q_a and q_b
+  std::int64_t kv_rank = 0;
+  std::int64_t nope_dim = 0;
+  std::int64_t rope_dim = 0;
+  std::int64_t value_dim = 0;
+  double inner_norm_eps = 1e-6;
+};
+
+struct MoeConfig {
+  moe::RouterSpec router;
+  bool router_bias = false;
+  bool correction_bias = false;
+  std::int64_t intermediate = 0;
+  bool expert_biases = false;
+  moe::ActivationKind activation = moe::ActivationKind::silu_mul;
+  double swiglu_limit = 7.0;
+  double swiglu_alpha = 1.702;
+  std::int64_t shared_intermediate = 0;  // 0: no shared expert
+  bool shared_gate = false;              // sigmoid(w x) weighs the shared expert
+};
+
+// How a family names and lays out what others name otherwise.
+struct Naming {
+  std::string_view moe_block = "mlp";  // model.layers.N.<moe_block>
+  std::string_view expert_gate = "gate_proj";
+  std::string_view expert_up = "up_proj";
+  std::string_view expert_down = "down_proj";
+  std::string_view router = "gate";
+  std::string_view shared_expert = "shared_experts";
+  // Fused experts are [E, in, out], with gate and up rows interleaved.
+  bool experts_transposed = false;
+};
+
+struct Config {
+  std::string model_type;
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t dense_intermediate = 0;
+  std::int64_t max_positions = 0;
+  double norm_eps = 0;
+  bool norm_weight_in_f32 = false;  // the norm's weight multiplies before rounding, not after
+  bool tied_embeddings = false;
+
+  bool latent_attention = false;
+  AttentionConfig attention;
+  LatentConfig latent;
+  ops::RopeSpec rope;
+
+  // For each layer, whether its feed-forward block has experts.
+  std::vector<bool> moe_layers;
+  MoeConfig moe;
+  Naming naming;
+
+  bool has_experts() const;
+};
+
+// Reads a config.json. `where` is what messages call it.
+Result<Config> parse_config(const json::Value& value, std::string_view where);
+Result<Config> read_config(const std::filesystem::path& folder);
+
+// The whole of a folder's config.json.
+Result<json::Value> read_config_json(const std::filesystem::path& folder);
+
+}  // namespace motley::model

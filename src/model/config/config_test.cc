@@ -1,0 +1,108 @@
+#include "model/config/config.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+
+namespace motley::model {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Result<Config> parse(const std::string& text) {
+  return parse_config(json::parse(text, "config.json").value(), "config.json");
+}
+
+// A whole qwen3_moe config with one more setting, or another value of one.
+std::string qwen3_moe(std::string_view setting = "") {
+  return cat(
+      R"({"model_type":"qwen3_moe","hidden_size":64,"num_hidden_layers":4,"vocab_size":100,)",
+      R"("intermediate_size":96,"rms_norm_eps":1e-6,"num_attention_heads":4,)",
+      R"("num_key_value_heads":2,"head_dim":32,"num_experts_per_tok":2,)",
+      R"("moe_intermediate_size":48,"norm_topk_prob":true)", setting, "}");
+}
+
+std::string refusal(const std::string& text, ErrorCode code = ErrorCode::bad_file) {
+  const auto config = parse(text);
+  if (config.ok()) return "accepted";
+  EXPECT_EQ(config.error().code(), code) << config.error().message();
+  return config.error().message();
+}
+
+TEST(Config, ReadsTheExpertCountUnderBothNames) {
+  EXPECT_EQ(parse(qwen3_moe(R"(,"num_experts":8)"))->moe.router.experts, 8);
+  EXPECT_EQ(parse(qwen3_moe(R"(,"num_local_experts":8)"))->moe.router.experts, 8);
+}
+
+TEST(Config, ReadsRopeOfBothGenerations) {
+  const auto v4 = parse(
+      qwen3_moe(R"(,"num_experts":8,"rope_theta":1e6,"rope_scaling":{"type":"yarn","factor":4.0,)"
+                R"("original_max_position_embeddings":2048})"));
+  const auto v5 = parse(qwen3_moe(
+      R"(,"num_experts":8,"rope_parameters":{"rope_type":"yarn","rope_theta":1e6,"factor":4.0,)"
+      R"("original_max_position_embeddings":2048})"));
+  ASSERT_TRUE(v4.ok()) << v4.error().message();
+  ASSERT_TRUE(v5.ok()) << v5.error().message();
+  for (const Config& config : {*v4, *v5}) {
+    EXPECT_EQ(config.rope.scaling, ops::RopeSpec::Scaling::yarn);
+    EXPECT_EQ(config.rope.base, 1e6);
+    EXPECT_EQ(config.rope.factor, 4.0);
+    EXPECT_EQ(config.rope.original_max_positions, 2048.0);
+    EXPECT_EQ(config.rope.dims, 32);
+  }
+}
+
+TEST(Config, KnowsWhichLayersHaveExperts) {
+  const auto config =
+      parse(qwen3_moe(R"(,"num_experts":8,"mlp_only_layers":[2],"decoder_sparse_step":1)"));
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->moe_layers, (std::vector<bool>{true, true, false, true}));
+  const auto every_other = parse(qwen3_moe(R"(,"num_experts":8,"decoder_sparse_step":2)"));
+  EXPECT_EQ(every_other->moe_layers, (std::vector<bool>{false, true, false, true}));
+}
+
+TEST(Config, NamesAnUnknownFamilyAndTheKnownOnes) {
+  EXPECT_THAT(refusal(R"({"model_type":"mamba"})", ErrorCode::unsupported),
+              AllOf(HasSubstr("model_type 'mamba' (config.json)"), HasSubstr("qwen3_moe")));
+  EXPECT_THAT(refusal("{}", ErrorCode::unsupported), HasSubstr("model_type ''"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("expected an object"));
+}
+
+TEST(Config, NamesTheSettingThatIsMissingOrWrong) {
+  EXPECT_THAT(refusal(qwen3_moe()), HasSubstr("no num_experts (config.json)"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":"8")")), HasSubstr("config.json, num_experts"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":0)")), HasSubstr("num_experts is 0"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":-8)")), HasSubstr("num_experts is -8"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":9223372036854775807)")),
+              HasSubstr("num_experts is 9223372036854775807"));
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":8,"num_hidden_layers":1000000000})"),
+              HasSubstr("num_hidden_layers is 1000000000"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":8,"rope_parameters":7)")),
+              HasSubstr("rope_parameters"));
+}
+
+TEST(Config, RefusesSizesThatContradictEachOther) {
+  EXPECT_NE(refusal(qwen3_moe(R"(,"num_experts":1)")), "accepted");  // top 2 of 1
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":64,"num_hidden_layers":1,)"
+                      R"("vocab_size":9,"intermediate_size":8,"rms_norm_eps":1e-6,)"
+                      R"("num_attention_heads":3,"num_key_value_heads":2,"head_dim":8})"),
+              HasSubstr("no multiple"));
+}
+
+TEST(Config, RefusesWhatItWouldGetWrong) {
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":8,"hidden_act":"gelu")"), ErrorCode::unsupported),
+              HasSubstr("hidden_act is 'gelu'"));
+  EXPECT_THAT(refusal(qwen3_moe(R"(,"num_experts":8,"rope_scaling":{"type":"dynamic","factor":2})"),
+                      ErrorCode::unsupported),
+              HasSubstr("rope_type 'dynamic'"));
+  EXPECT_THAT(
+      refusal(qwen3_moe(R"(,"num_experts":8,"use_sliding_window":true)"), ErrorCode::unsupported),
+      HasSubstr("use_sliding_window"));
+}
+
+}  // namespace
+}  // namespace motley::model

@@ -1,0 +1,117 @@
+#include "model/forward/builder.h"
+
+namespace motley::model {
+
+using ops::bit;
+
+ValueId Builder::value(std::string_view name, DType type, std::int64_t width, ops::RowsOf rows) {
+  return list_.add_value({.name = name, .rows = rows, .type = type, .width = width});
+}
+
+ValueId Builder::embed(const Linear& table) {
+  const ValueId out = value("hidden", DType::f32, table.in());
+  list_.append({.writes = {out}}, EmbedOp{table, out});
+  list_.append({.reads = {out}, .writes = {out}, .may_vanish = true},
+               AdaptEmbeddingOp{table.out(), out});
+  return out;
+}
+
+ValueId Builder::rope_table(const Vector& frequencies, const float& attention_factor,
+                            std::int64_t dims) {
+  cos_sin = value("cos_sin", DType::f32, dims);
+  list_.append({.writes = {cos_sin}}, RopeTableOp{frequencies, attention_factor, cos_sin});
+  return cos_sin;
+}
+
+ValueId Builder::add(ValueId a, ValueId b) {
+  const ValueId sum = value("hidden", DType::f32, list_.value(a).width);
+  list_.append({.reads = {a, b}, .writes = {sum}}, AddOp{a, b, sum});
+  return sum;
+}
+
+void Builder::add_in_place(ValueId x, ValueId y) {
+  list_.append({.reads = {y, x}, .writes = {y}}, AddOp{y, x, y});
+}
+
+void Builder::add_scaled(ValueId x, ValueId scale, ValueId y) {
+  list_.append({.reads = {x, scale, y}, .writes = {y}}, AddScaledOp{x, scale, y});
+}
+
+ValueId Builder::norm(const Norm& norm, ValueId x) {
+  const ValueId out = value("normed", activations_, list_.value(x).width);
+  list_.append({.reads = {x}, .writes = {out}}, NormOp{norm, x, out});
+  return out;
+}
+
+void Builder::norm_in_place(const Norm& norm, ValueId x) {
+  list_.append({.reads = {x}, .writes = {x}}, NormOp{norm, x, x});
+}
+
+Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, ValueId x,
+                                 std::string_view name) {
+  std::int64_t width = 0;
+  for (const Linear* const map : maps) width += map->out();
+  Joined joined{.all = value(name, DType::f32, width), .each = {}};
+  std::int64_t first = 0;
+  for (const Linear* const map : maps) {
+    joined.each.push_back(list_.columns(joined.all, first, map->out()));
+    first += map->out();
+    append_linear(*map, x, joined.each.back(), nullptr);
+  }
+  std::size_t i = 0;
+  for (const Linear* const map : maps) append_adapt(*map, x, joined.each[i++]);
+  return joined;
+}
+
+ValueId Builder::linear(const Linear& map, ValueId x, std::string_view name) {
+  const ValueId y = value(name, DType::f32, map.out());
+  append_linear(map, x, y, nullptr);
+  append_adapt(map, x, y);
+  return y;
+}
+
+ValueId Builder::logits(const Linear& router, const moe::RouterSpec& spec, ValueId x) {
+  const ValueId y = value("router_logits", DType::f32, router.out());
+  append_linear(router, x, y, &spec);
+  append_adapt(router, x, y);
+  return y;
+}
+
+void Builder::append_linear(const Linear& map, ValueId x, ValueId y,
+                            const moe::RouterSpec* router) {
+  list_.append({.reads = {x}, .writes = {y}}, LinearOp{map, x, y, router});
+}
+
+void Builder::append_adapt(const Linear& map, ValueId x, ValueId y) {
+  const bool has_bias = map.bias.data() != nullptr;
+  list_.append({.reads = {x, y},
+                .writes = {y},
+                .live_kinds = has_bias ? bit(OpKind::bias) : 0,
+                .may_vanish = !has_bias},
+               AdaptOp{map, x, y});
+}
+
+void Builder::clip(ValueId x, float limit) {
+  list_.append({.reads = {x}, .writes = {x}}, ClipOp{limit, x});
+}
+
+void Builder::rotate(ValueId heads, bool interleaved) {
+  list_.append({.reads = {heads, cos_sin}, .writes = {heads}},
+               RotateOp{interleaved, cos_sin, heads});
+}
+
+void Builder::store(ValueId heads, std::int32_t layer, PageHalf half) {
+  list_.append({.reads = {heads}}, StoreOp{layer, half, heads});
+}
+
+void Builder::round(ValueId x, ValueId out) {
+  list_.append({.reads = {x}, .writes = {out}}, RoundOp{x, out});
+}
+
+ValueId Builder::activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up) {
+  const ValueId out = value("activated", activations_, list_.value(gate).width);
+  list_.append({.reads = {gate, up}, .writes = {out}}, ActivateOp{spec, gate, up, out});
+  return out;
+}
+
+}  // namespace motley::model

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "model/forward/op_params.h"
+#include "model/linear.h"
+#include "ops/context.h"
+#include "ops/list/op_list.h"
+
+namespace motley::model {
+
+// What blocks append to the list with: one call for each op, which makes the value that it writes.
+class Builder {
+ public:
+  Builder(ops::OpList& list, const ops::Context& device, DType activations)
+      : list_(list), device_(device), activations_(activations) {}
+
+  ops::OpList& list() { return list_; }
+  // The kernels that will run, and how: no stream, no scratch.
+  const ops::Context& device() const { return device_; }
+  DType activations() const { return activations_; }
+  // cos and sin of the rows' positions.
+  ValueId cos_sin = ops::no_value;
+
+  ValueId value(std::string_view name, DType type, std::int64_t width,
+                ops::RowsOf rows = ops::RowsOf::tokens);
+  ValueId embed(const Linear& table);
+  ValueId rope_table(const Vector& frequencies, const float& attention_factor, std::int64_t dims);
+  ValueId add(ValueId a, ValueId b);
+  void add_in_place(ValueId x, ValueId y);  // y += x
+  void add_scaled(ValueId x, ValueId scale, ValueId y);
+  // Into a value of the activations' type.
+  ValueId norm(const Norm& norm, ValueId x);
+  void norm_in_place(const Norm& norm, ValueId x);
+  // Maps of one x with all that stands behind their products; results side by side, in float32.
+  struct Joined {
+    ValueId all;
+    std::vector<ValueId> each;
+  };
+  Joined linears(std::initializer_list<const Linear*> maps, ValueId x, std::string_view name);
+  ValueId linear(const Linear& map, ValueId x, std::string_view name);
+  ValueId logits(const Linear& router, const moe::RouterSpec& spec, ValueId x);
+  void clip(ValueId x, float limit);
+  void rotate(ValueId heads, bool interleaved);
+  void store(ValueId heads, std::int32_t layer, PageHalf half);
+  void round(ValueId x, ValueId out);
+  ValueId activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up);
+
+ private:
+  void append_linear(const Linear& map, ValueId x, ValueId y, const moe::RouterSpec* router);
+  void append_adapt(const Linear& map, ValueId x, ValueId y);
+
+  ops::OpList& list_;
+  ops::Context device_;
+  DType activations_;
+};
+
+}  // namespace motley::model

@@ -1,0 +1,195 @@
+// Ops that run together against the same ops one by one, on lists that no family has.
+
+#include "model/forward/forward.h"
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <list>
+#include <map>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/elementary.h"
+#include "lora/test_world.h"
+#include "model/forward/builder.h"
+#include "tensor/device/cpu_device.h"
+
+namespace motley::model {
+namespace {
+
+using tensor::Tensor;
+using testing::Contains;
+using testing::Not;
+
+constexpr std::int64_t rows = 5;
+constexpr std::int64_t width = 16;
+constexpr std::int64_t head_dim = 8;
+
+Tensor view(std::vector<float>& numbers, const tensor::Shape& shape) {
+  return Tensor(reinterpret_cast<std::byte*>(numbers.data()), DType::f32, shape);
+}
+
+class ForwardLists : public testing::Test {
+ protected:
+  ForwardLists() {
+    norm.weight =
+        Vector::create(lora::test::random_numbers(random, width), world.device, nullptr).value();
+    head_norm.weight =
+        Vector::create(lora::test::random_numbers(random, head_dim), world.device, nullptr).value();
+    for (Linear* const each : {&first, &second}) {
+      std::vector<float>& numbers =
+          weights.emplace_back(lora::test::random_numbers(random, width * width));
+      each->weight = quant::Weight::borrow(view(numbers, {width, width}));
+    }
+    frequencies = Vector::create(std::array{1.0F, 0.1F}, world.device, nullptr).value();
+  }
+
+  struct Ran {
+    std::map<int, std::vector<float>> out;  // by number of external value
+    std::vector<float> pages;
+    std::vector<std::string> launches;
+  };
+  // The list that `appends` makes of x, external value 0; the others are its results [rows, width].
+  Ran run(bool fuses, const std::function<void(Builder&, ValueId x)>& appends) {
+    ops::OpList list;
+    Builder pass(list, world.context, DType::f32);
+    pass.rope_table(frequencies, factor, 4);
+    const ValueId x = pass.value("x", DType::f32, width);
+    list.set_external(x, 0);
+    appends(pass, x);
+    Forward forward(list, {.bounds = {rows, 0}, .fuses = fuses});
+    const tensor::Buffer memory = world.device.allocate(forward.bytes()).value();
+
+    Ran ran{.out = {}, .pages = std::vector<float>(4 * page_tokens * width, 0), .launches = {}};
+    const tensor::Shape pages{2, page_tokens, 2, head_dim};
+    const std::array layers{
+        LayerPages{.keys = view(ran.pages, pages),
+                   .values = Tensor(reinterpret_cast<std::byte*>(ran.pages.data()) +
+                                        2 * page_tokens * width * sizeof(float),
+                                    DType::f32, pages)}};
+    const std::array<std::int32_t, 2> seq_begin{0, rows};
+    const std::array<std::int32_t, rows> positions{0, 1, 2, 3, 4};
+    const std::array<std::int32_t, 1> table{1};
+    const std::array<std::int32_t, rows> labels{-1, -1, -1, -1, -1};
+    const Batch batch{
+        .count = rows,
+        .rows = {.sequences = 1,
+                 .seq_begin = seq_begin.data(),
+                 .positions = positions.data(),
+                 .block_table = tensor::ConstTensor(
+                     reinterpret_cast<const std::byte*>(table.data()), DType::i32, {1, 1})},
+        .pages = layers,
+        .mixes = {.labels = labels.data()}};
+    std::array<Tensor, 3> externals{view(input, {rows, width}), {}, {}};
+    for (const int number : {1, 2}) {
+      ran.out[number].assign(rows * width, NAN);
+      externals[static_cast<std::size_t>(number)] = view(ran.out[number], {rows, width});
+    }
+    const Forward::Call call{.batch = batch,
+                             .context = world.context,
+                             .experts = {},
+                             .memory = memory,
+                             .externals = externals};
+    ran.launches = forward.describe(call);
+    forward.run(call);
+    return ran;
+  }
+  // Both ways; the launches of the fused one.
+  std::vector<std::string> expect_equal(const std::function<void(Builder&, ValueId)>& appends) {
+    const Ran plain = run(false, appends);
+    Ran fused = run(true, appends);
+    for (const int number : {1, 2}) {
+      for (std::size_t i = 0; i < plain.out.at(number).size(); ++i) {
+        const float wanted = plain.out.at(number)[i];
+        const float got = fused.out.at(number)[i];
+        EXPECT_TRUE(got == wanted || (std::isnan(got) && std::isnan(wanted)))
+            << "value " << number << " at " << i << ": " << got << ", alone " << wanted;
+      }
+    }
+    EXPECT_EQ(fused.pages, plain.pages);
+    return std::move(fused.launches);
+  }
+
+  std::mt19937 random{5};
+  lora::test::World world{DType::f32};
+  Norm norm, head_norm;
+  Linear first, second;
+  std::list<std::vector<float>> weights;
+  Vector frequencies;
+  float factor = 1;
+  std::vector<float> input = lora::test::random_numbers(random, rows* width);
+};
+
+TEST_F(ForwardLists, ASumAndItsNormRunTogether) {
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId sum = pass.add(x, pass.linear(first, x, "y"));
+    pass.list().set_external(sum, 1);
+    pass.list().set_external(pass.norm(norm, sum), 2);
+  });
+  EXPECT_THAT(launches, Contains("add_norm"));
+}
+
+TEST_F(ForwardLists, AnOpPutBetweenThemKeepsThemApart) {
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId sum = pass.add(x, pass.linear(first, x, "y"));
+    pass.clip(sum, 0.25F);
+    pass.list().set_external(pass.norm(norm, sum), 2);
+  });
+  EXPECT_THAT(launches, Not(Contains("add_norm")));
+}
+
+TEST_F(ForwardLists, ANormOfAnotherValueIsNotTheSums) {
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    pass.list().set_external(pass.add(x, pass.linear(first, x, "y")), 1);
+    pass.list().set_external(pass.norm(norm, x), 2);
+  });
+  EXPECT_THAT(launches, Not(Contains("add_norm")));
+}
+
+TEST_F(ForwardLists, ProductsOfTwoInputsAreNotOne) {
+  const auto two = [&](bool same) {
+    return expect_equal([&, same](Builder& pass, ValueId x) {
+      const ValueId other = pass.norm(norm, x);
+      const ValueId y = pass.value("y", DType::f32, width);
+      const ValueId z = pass.value("z", DType::f32, width);
+      pass.list().append({.reads = {x}, .writes = {y}}, LinearOp{first, x, y});
+      const ValueId from = same ? x : other;
+      pass.list().append({.reads = {from}, .writes = {z}}, LinearOp{second, from, z});
+      pass.list().set_external(y, 1);
+      pass.list().set_external(z, 2);
+    });
+  };
+  EXPECT_THAT(two(true), Contains("linears"));
+  EXPECT_THAT(two(false), Not(Contains("linears")));
+}
+
+// Heads together leave nothing of keys and values but in the pages.
+TEST_F(ForwardLists, KeysWithASecondReaderSurvive) {
+  const auto heads = [&](bool read_again) {
+    return expect_equal([&, read_again](Builder& pass, ValueId x) {
+      ops::OpList& list = pass.list();
+      const auto maps = pass.linears({&first, &second}, x, "qk").each;
+      const ValueId q = list.split_heads(maps[0], 2);
+      const ValueId k = list.split_heads(maps[1], 2);
+      for (const ValueId each : {q, k}) pass.norm_in_place(head_norm, each);
+      for (const ValueId each : {q, k}) pass.rotate(each, false);
+      pass.store(k, 0, PageHalf::keys);
+      const ValueId queries = pass.value("queries", DType::f32, width);
+      pass.round(q, list.split_heads(queries, 2));
+      list.set_external(queries, 1);
+      if (!read_again) return;
+      const ValueId keys = pass.value("keys", DType::f32, width);
+      pass.round(k, list.split_heads(keys, 2));
+      list.set_external(keys, 2);
+    });
+  };
+  EXPECT_THAT(heads(false), Contains("heads"));
+  EXPECT_THAT(heads(true), Not(Contains("heads")));
+}
+
+}  // namespace
+}  // namespace motley::model

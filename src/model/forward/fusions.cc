@@ -1,0 +1,486 @@
+#include "model/forward/fusions.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/adapters.h"
+#include "model/forward/op_params.h"
+#include "model/forward/run_op.h"
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+// What is fused where, longest first:
+//
+// - add norm linear bias? route: a router with all that precedes it
+// - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and the heads that they are
+// - norm rotate store rotate round: latent attention's rows on their way to pages and queries
+// - norm* rotate+ store+ round?: heads alone
+// - experts add|add_scaled add norm: a token's experts with its shared one, into the next sum
+// - add norm linear: a router whose logits an adapter changes
+// - experts add norm, adapt add norm: a sum made where its second part is
+// - add norm
+// - adapt adapt+, linear linear+: maps of one x
+// - product_per_head round, adapt_per_head round
+//
+// A launch has the bits of its ops one after the other but for the order of a product's sums.
+namespace motley::model {
+
+using ops::bit;
+using ops::LiveOp;
+using ops::one;
+using ops::OpList;
+using ops::optional;
+using ops::some;
+using tensor::Tensor;
+
+using Ops = std::span<const LiveOp>;
+
+namespace {
+
+template <class Params>
+const Params& params(const LiveOp& live) {
+  return live.op->as<Params>();
+}
+
+bool keeps_none_but_rounded(const OpList& /*list*/, Ops ops, ValueId value) {
+  return value == params<RoundOp>(ops.back()).out;
+}
+
+// A sum with its norm.
+
+kernels::AddAndNorm sum_call(const AddOp& add, const NormOp& norm, const Frame& frame) {
+  return ops::add_and_norm_call(frame.context, frame.at(add.a), frame.at(add.b), frame.at(add.sum),
+                                norm.norm.weight.view(), norm.norm.options(), frame.at(norm.out));
+}
+
+bool is_normed_sum(const LiveOp& add, const LiveOp& norm) {
+  return params<NormOp>(norm).x == params<AddOp>(add).sum;
+}
+
+bool fits_add_norm(Ops ops, const Frame&) { return is_normed_sum(ops[0], ops[1]); }
+
+void run_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const kernels::AddAndNorm call = sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame);
+  frame.context.kernels->add_and_norm(call, frame.context.stream);
+}
+
+// A router: [add, norm, linear], and then [bias?, route] where no adapter changes its logits. The
+// product is the same either way.
+
+bool is_router_of_sum(Ops ops) {
+  const auto& linear = params<LinearOp>(ops[2]);
+  return is_normed_sum(ops[0], ops[1]) && linear.router != nullptr &&
+         linear.x == params<NormOp>(ops[1]).out;
+}
+
+bool fits_add_norm_router(Ops ops, const Frame&) {
+  return is_router_of_sum(ops) && params<RouteOp>(ops.back()).logits == params<LinearOp>(ops[2]).y;
+}
+
+template <class Body>
+void with_router_input(Ops ops, const Frame& frame, const Body& body) {
+  const auto& linear = params<LinearOp>(ops[2]);
+  const kernels::AddAndNorm rows = sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame);
+  body(moe::RouterInput{.rows = rows,
+                        .x = frame.at(linear.x),
+                        .weight = linear.linear.weight,
+                        .bias = linear.linear.bias.data(),
+                        .logits = frame.at(linear.y)});
+}
+
+void run_add_norm_route(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  with_router_input(ops, frame, [&](const moe::RouterInput& input) {
+    moe::norm_and_route(input, routing(params<RouteOp>(ops.back()), frame), frame.context);
+  });
+}
+
+bool keeps_all_but_logits(const OpList& list, Ops ops, ValueId value) {
+  return !list.overlap(value, params<LinearOp>(ops[2]).y);
+}
+
+bool fits_add_norm_logits(Ops ops, const Frame&) { return is_router_of_sum(ops); }
+
+void run_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  with_router_input(ops, frame, [&](const moe::RouterInput& input) {
+    moe::norm_and_logits(input, *params<LinearOp>(ops[2]).router, frame.context);
+  });
+}
+
+// Experts, whose result is the second part of a sum.
+
+bool keeps_all_but_first(const OpList& list, Ops ops, ValueId value) {
+  return !list.overlap(value, ops.front().op->writes[0]);
+}
+
+// [experts, (add | add_scaled)?, add, norm]
+kernels::AfterExperts after_experts(Ops ops, const Frame& frame) {
+  const std::size_t last = ops.size() - 1;
+  kernels::AfterExperts after{
+      .rows = sum_call(params<AddOp>(ops[last - 1]), params<NormOp>(ops[last]), frame)};
+  if (last == 2) return after;
+  if (ops[1].kind == OpKind::add_scaled) {
+    after.shared = add_scaled_call(params<AddScaledOp>(ops[1]), frame);
+  } else {
+    const Tensor shared = frame.at(params<AddOp>(ops[1]).b);
+    after.shared = {.rows = shared.dim(0),
+                    .width = shared.dim(1),
+                    .x = shared.bytes(),
+                    .x_type = shared.dtype(),
+                    .x_stride = shared.stride(0)};
+  }
+  return after;
+}
+
+// Whether the op between the experts and the sum adds to the experts' rows.
+bool adds_to(const LiveOp& live, ValueId out) {
+  if (live.kind == OpKind::add_scaled) return params<AddScaledOp>(live).y == out;
+  const auto& add = params<AddOp>(live);
+  return add.a == out && add.sum == out;
+}
+
+bool fits_experts_add_norm(Ops ops, const Frame& frame) {
+  const auto& experts = params<ExpertsOp>(ops[0]);
+  const LiveOp& add = ops[ops.size() - 2];
+  if (!is_normed_sum(add, ops.back()) || params<AddOp>(add).b != experts.out) return false;
+  if (ops.size() > 3 && !adds_to(ops[1], experts.out)) return false;
+  const kernels::AfterExperts next = after_experts(ops, frame);
+  const lora::ExpertDeltas deltas = deltas_of(experts, frame);
+  return moe::sums_into(experts.backend, expert_call(experts, &next, deltas, frame));
+}
+
+void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const auto& experts = params<ExpertsOp>(ops[0]);
+  const kernels::AfterExperts next = after_experts(ops, frame);
+  const lora::ExpertDeltas deltas = deltas_of(experts, frame);
+  moe::run_experts(experts.backend, expert_call(experts, &next, deltas, frame));
+}
+
+// A map's deltas, whose result is the second part of a sum.
+
+bool fits_adapt_add_norm(Ops ops, const Frame& frame) {
+  const auto& adapt = params<AdaptOp>(ops[0]);
+  const auto& add = params<AddOp>(ops[1]);
+  return is_normed_sum(ops[1], ops[2]) && add.b == adapt.y &&
+         lora::takes_norm(frame.mixes, frame.at(adapt.x), adapted(adapt, frame),
+                          sum_call(add, params<NormOp>(ops[2]), frame), frame.context);
+}
+
+void run_adapt_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const auto& adapt = params<AdaptOp>(ops[0]);
+  lora::finish_linear_and_norm(frame.mixes, frame.at(adapt.x), adapted(adapt, frame),
+                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
+                               frame.context);
+}
+
+// Deltas of maps that share x; some may have a bias only.
+
+struct AdaptedMaps {
+  std::array<lora::AdaptedLinear, ops::most_products> all;
+  std::size_t count = 0;
+
+  AdaptedMaps(Ops ops, const Frame& frame) {
+    for (const LiveOp& each : ops) all[count++] = adapted(params<AdaptOp>(each), frame);
+  }
+  std::span<const lora::AdaptedLinear> span() const { return std::span(all).first(count); }
+};
+
+bool share_x(Ops ops) {
+  return std::ranges::all_of(
+      ops, [&](const LiveOp& each) { return each.op->reads[0] == ops.front().op->reads[0]; });
+}
+
+bool fits_adapts(Ops ops, const Frame&) { return share_x(ops); }
+
+void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x),
+                       AdaptedMaps(ops, frame).span(), frame.context);
+}
+
+// Heads on their way to pages and to attention: each value's norm, rope, place in pages and
+// rounding, as far as the ops say.
+
+struct Head {
+  ValueId x = ops::no_value;
+  const NormOp* norm = nullptr;
+  const RotateOp* rotate = nullptr;
+  const StoreOp* store = nullptr;
+  const RoundOp* round = nullptr;
+};
+
+struct HeadOps {
+  std::array<Head, ops::most_prepared_heads> all{};
+  std::size_t count = 0;
+  bool fits = true;
+
+  explicit HeadOps(Ops ops) {
+    for (const LiveOp& each : ops) {
+      switch (each.kind) {
+        case OpKind::norm: {
+          const auto& norm = params<NormOp>(each);
+          of(norm.x).norm = &norm;
+          fits = fits && norm.out == norm.x;
+          break;
+        }
+        case OpKind::rotate:
+          of(params<RotateOp>(each).x).rotate = &params<RotateOp>(each);
+          break;
+        case OpKind::store:
+          of(params<StoreOp>(each).x).store = &params<StoreOp>(each);
+          break;
+        default:
+          of(params<RoundOp>(each).x).round = &params<RoundOp>(each);
+      }
+    }
+  }
+  std::span<const Head> span() const { return std::span(all).first(count); }
+
+ private:
+  Head& of(ValueId x) {
+    for (std::size_t i = 0; i < count; ++i)
+      if (all[i].x == x) return all[i];
+    fits = fits && count < all.size();
+    Head& head = all[std::min(count, all.size() - 1)];
+    count = std::min(count + 1, all.size());
+    head.x = x;
+    return head;
+  }
+};
+
+Ops adapts_of(Ops ops) {
+  const auto other = std::ranges::find_if(ops, [](const LiveOp& each) {
+    return each.kind != OpKind::adapt && each.kind != OpKind::bias;
+  });
+  return ops.first(static_cast<std::size_t>(other - ops.begin()));
+}
+Ops heads_of(Ops ops) { return ops.subspan(adapts_of(ops).size()); }
+
+bool fits_heads(Ops ops, const Frame& frame) {
+  const HeadOps heads(heads_of(ops));
+  const RotateOp* rotated = nullptr;
+  for (const Head& head : heads.span()) {
+    if (frame.list.value(head.x).heads == 0) return false;
+    if (head.rotate == nullptr) continue;
+    if (rotated != nullptr && rotated->interleaved != head.rotate->interleaved) return false;
+    rotated = head.rotate;
+  }
+  return heads.fits && rotated != nullptr;
+}
+
+// What attention reads afterwards: rounded heads, or those that are neither stored nor rounded.
+bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
+  const HeadOps heads(heads_of(ops));
+  return std::ranges::any_of(heads.span(), [&](const Head& head) {
+    if (head.round != nullptr) return list.overlap(value, head.round->out);
+    return head.store == nullptr && list.overlap(value, head.x);
+  });
+}
+
+ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
+  const HeadOps heads(ops);
+  std::array<ops::PreparedHeads, ops::most_prepared_heads> all{};
+  ops::PreparedRope rope;
+  for (std::size_t i = 0; i < heads.count; ++i) {
+    const Head& head = heads.all[i];
+    all[i].x = frame.whole(head.x);
+    if (head.norm != nullptr)
+      all[i].norm = {.weight = head.norm->norm.weight.data(), .options = head.norm->norm.options()};
+    if (head.rotate != nullptr) {
+      all[i].turned = true;
+      rope = {.cos_sin = frame.whole(head.rotate->cos_sin),
+              .interleaved = head.rotate->interleaved};
+    }
+    if (head.store != nullptr) all[i].pages = pages_of(*head.store, frame);
+    if (head.round != nullptr) {
+      all[i].out = frame.whole(head.round->out);
+    } else if (head.store == nullptr) {
+      all[i].out = all[i].x;
+    }
+  }
+  return {frame.context, frame.rows(), rope, std::span(all).first(heads.count)};
+}
+
+void run_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  ops::prepare_heads(frame.context, heads_call(ops, frame));
+}
+
+bool fits_adapted_heads(Ops ops, const Frame& frame) {
+  return share_x(adapts_of(ops)) && fits_heads(ops, frame);
+}
+
+void run_adapted_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const Ops adapts = adapts_of(ops);
+  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x),
+                     AdaptedMaps(adapts, frame).span(), heads_call(heads_of(ops), frame),
+                     frame.context);
+}
+
+// Latent attention's rows: [norm latent, rotate key, store both, rotate queries, round them].
+
+bool fits_latent_rows(Ops ops, const Frame& frame) {
+  const auto& norm = params<NormOp>(ops[0]);
+  const auto& key = params<RotateOp>(ops[1]);
+  const auto& store = params<StoreOp>(ops[2]);
+  const auto& queries = params<RotateOp>(ops[3]);
+  const auto& round = params<RoundOp>(ops[4]);
+  const OpList& list = frame.list;
+  return norm.out == norm.x && list.overlap(norm.x, store.x) && list.overlap(key.x, store.x) &&
+         list.overlap(queries.x, round.x) && key.interleaved == queries.interleaved &&
+         list.value(store.x).heads == 1 && list.value(norm.x).heads == 0;
+}
+
+void run_latent_rows(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const auto& norm = params<NormOp>(ops[0]);
+  const auto& rotate = params<RotateOp>(ops[1]);
+  const auto& store = params<StoreOp>(ops[2]);
+  const auto& round = params<RoundOp>(ops[4]);
+  const Tensor kv = frame.whole(store.x).merge(1);
+  ops::prepare_latent(frame.context, frame.rows(),
+                      {.cos_sin = frame.whole(rotate.cos_sin), .interleaved = rotate.interleaved},
+                      {.first_row = frame.part.first_row,
+                       .count = frame.part.rows,
+                       .kv = kv,
+                       .norm = {.weight = norm.norm.weight.data(), .options = norm.norm.options()},
+                       .q = frame.whole(round.x),
+                       .out = frame.whole(round.out)},
+                      pages_of(store, frame));
+}
+
+// Products of one x.
+
+bool fits_linears(Ops ops, const Frame&) {
+  return share_x(ops) && std::ranges::none_of(ops, [](const LiveOp& each) {
+           return params<LinearOp>(each).router != nullptr;
+         });
+}
+
+void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  std::array<ops::Product, ops::most_products> products;
+  std::size_t count = 0;
+  for (const LiveOp& each : ops) {
+    const auto& op = params<LinearOp>(each);
+    products[count++] = {&op.linear.weight, frame.at(op.y)};
+  }
+  ops::linears(frame.context, frame.at(params<LinearOp>(ops[0]).x),
+               std::span(products).first(count), ahead);
+}
+
+// Results that are rounded where they are made.
+
+bool fits_per_head_round(Ops ops, const Frame& frame) {
+  const auto& round = params<RoundOp>(ops[1]);
+  return round.x == params<PerHeadOp>(ops[0]).y && frame.list.value(round.out).type == DType::bf16;
+}
+
+void run_per_head_round(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const auto& op = params<PerHeadOp>(ops[0]);
+  const auto product = op.transposed ? ops::linear_per_head_transposed : ops::linear_per_head;
+  product(frame.context, frame.at(op.x), op.weight, op.rows, frame.at(op.y),
+          {.narrow = op.narrow, .rounded = frame.at(params<RoundOp>(ops[1]).out)});
+}
+
+bool fits_adapt_per_head_round(Ops ops, const Frame& frame) {
+  const auto& round = params<RoundOp>(ops[1]);
+  return frame.mixes.table != nullptr && round.x == params<AdaptPerHeadOp>(ops[0]).y &&
+         frame.list.value(round.out).type == DType::bf16;
+}
+
+void run_adapt_per_head_round(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  const auto& op = params<AdaptPerHeadOp>(ops[0]);
+  const auto adapt = op.keys ? lora::kv_b_key_delta : lora::kv_b_value_delta;
+  adapt(frame.mixes, {op.kv_b.site.layer, op.rows_per_head}, frame.at(op.x), frame.at(op.y),
+        frame.context, frame.at(params<RoundOp>(ops[1]).out));
+}
+
+struct Fusion {
+  ops::Pattern pattern;
+  bool (*fits)(Ops ops, const Frame& frame) = nullptr;
+  void (*run)(Ops ops, const Frame& frame, const kernels::Ahead& ahead) = nullptr;
+};
+
+constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
+constexpr int most_maps = static_cast<int>(ops::most_products);
+
+constexpr std::array fusions{
+    Fusion{{"add_norm_route",
+            {one(OpKind::add), one(OpKind::norm), one(OpKind::linear), optional(OpKind::bias),
+             one(OpKind::route)},
+            keeps_all_but_logits},
+           fits_add_norm_router,
+           run_add_norm_route},
+    Fusion{
+        {"adapt_heads",
+         {some(adapt_or_bias, 1, most_maps), some(bit(OpKind::norm), 0, 2),
+          some(bit(OpKind::rotate), 1, 2), some(bit(OpKind::store), 1, 2), optional(OpKind::round)},
+         keeps_queries},
+        fits_adapted_heads,
+        run_adapted_heads},
+    Fusion{{"latent_rows",
+            {one(OpKind::norm), one(OpKind::rotate), one(OpKind::store), one(OpKind::rotate),
+             one(OpKind::round)},
+            keeps_none_but_rounded},
+           fits_latent_rows,
+           run_latent_rows},
+    Fusion{{"heads",
+            {some(bit(OpKind::norm), 0, 2), some(bit(OpKind::rotate), 1, 2),
+             some(bit(OpKind::store), 1, 2), optional(OpKind::round)},
+            keeps_queries},
+           fits_heads,
+           run_heads},
+    Fusion{{"add_norm_logits", {one(OpKind::add), one(OpKind::norm), one(OpKind::linear)}, nullptr},
+           fits_add_norm_logits,
+           run_add_norm_logits},
+    Fusion{{"experts_shared_add_norm",
+            {one(OpKind::experts), some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1),
+             one(OpKind::add), one(OpKind::norm)},
+            keeps_all_but_first},
+           fits_experts_add_norm,
+           run_experts_add_norm},
+    Fusion{{"experts_add_norm",
+            {one(OpKind::experts), one(OpKind::add), one(OpKind::norm)},
+            keeps_all_but_first},
+           fits_experts_add_norm,
+           run_experts_add_norm},
+    Fusion{{"adapt_add_norm",
+            {one(OpKind::adapt), one(OpKind::add), one(OpKind::norm)},
+            keeps_all_but_first},
+           fits_adapt_add_norm,
+           run_adapt_add_norm},
+    Fusion{
+        {"add_norm", {one(OpKind::add), one(OpKind::norm)}, nullptr}, fits_add_norm, run_add_norm},
+    Fusion{{"adapts", {some(adapt_or_bias, 2, most_maps)}, nullptr}, fits_adapts, run_adapts},
+    Fusion{
+        {"linears", {some(bit(OpKind::linear), 2, most_maps)}, nullptr}, fits_linears, run_linears},
+    Fusion{{"per_head_round",
+            {one(OpKind::product_per_head), one(OpKind::round)},
+            keeps_none_but_rounded},
+           fits_per_head_round,
+           run_per_head_round},
+    Fusion{{"adapt_per_head_round",
+            {one(OpKind::adapt_per_head), one(OpKind::round)},
+            keeps_none_but_rounded},
+           fits_adapt_per_head_round,
+           run_adapt_per_head_round},
+};
+
+constexpr auto patterns = [] {
+  std::array<ops::Pattern, fusions.size()> all;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = fusions[i].pattern;
+  return all;
+}();
+
+const Fusion& fusion(int pattern) { return fusions[static_cast<std::size_t>(pattern)]; }
+
+}  // namespace
+
+std::span<const ops::Pattern> fusion_patterns() { return patterns; }
+
+bool fusion_fits(int pattern, Ops ops, const Frame& frame) {
+  return fusion(pattern).fits(ops, frame);
+}
+
+void run_fusion(int pattern, Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  fusion(pattern).run(ops, frame, ahead);
+}
+
+}  // namespace motley::model

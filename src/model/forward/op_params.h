@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/linear.h"
+#include "moe/backend.h"
+#include "moe/router.h"
+#include "ops/activation.h"
+#include "ops/linear.h"
+#include "ops/list/op_list.h"
+
+// What each kind of op needs beside the rows of a step. Values are in the list; weights are the
+// model's, which outlives it.
+namespace motley::model {
+
+using ops::OpKind;
+using ops::ValueId;
+
+// out = the tokens' rows of the table.
+struct EmbedOp {
+  static constexpr OpKind kind = OpKind::embed;
+  const Linear& table;
+  ValueId out = ops::no_value;
+};
+// + what adapters change of them.
+struct AdaptEmbeddingOp {
+  static constexpr OpKind kind = OpKind::adapt_embedding;
+  std::int64_t vocabulary = 0;
+  ValueId x = ops::no_value;
+};
+struct RopeTableOp {
+  static constexpr OpKind kind = OpKind::rope_table;
+  const Vector& frequencies;
+  const float& attention_factor;
+  ValueId out = ops::no_value;
+};
+// sum = a + b
+struct AddOp {
+  static constexpr OpKind kind = OpKind::add;
+  ValueId a = ops::no_value, b = ops::no_value, sum = ops::no_value;
+};
+// Over rows, or over the heads of rows; out may be x.
+struct NormOp {
+  static constexpr OpKind kind = OpKind::norm;
+  const Norm& norm;
+  ValueId x = ops::no_value, out = ops::no_value;
+};
+// y = x W^T, in float32.
+struct LinearOp {
+  static constexpr OpKind kind = OpKind::linear;
+  const Linear& linear;
+  ValueId x = ops::no_value, y = ops::no_value;
+  const moe::RouterSpec* router = nullptr;  // whose logits y is; null: none's
+};
+// Behind it: y += deltas of the rows' adapters, x gain, + bias. Live as a bias alone where no
+// adapter touches the map.
+struct AdaptOp {
+  static constexpr OpKind kind = OpKind::adapt;
+  const Linear& linear;
+  ValueId x = ops::no_value, y = ops::no_value;
+};
+// x = clamp(x, -limit, limit)
+struct ClipOp {
+  static constexpr OpKind kind = OpKind::clip;
+  float limit = 0;
+  ValueId x = ops::no_value;
+};
+// Rope over the first columns of every head, in place.
+struct RotateOp {
+  static constexpr OpKind kind = OpKind::rotate;
+  bool interleaved = false;
+  ValueId cos_sin = ops::no_value, x = ops::no_value;
+};
+enum class PageHalf : std::uint8_t { keys, values };
+// Heads into the layer's pages.
+struct StoreOp {
+  static constexpr OpKind kind = OpKind::store;
+  std::int32_t layer = 0;
+  PageHalf half = PageHalf::keys;
+  ValueId x = ops::no_value;
+};
+// out = x, in out's type.
+struct RoundOp {
+  static constexpr OpKind kind = OpKind::round;
+  ValueId x = ops::no_value, out = ops::no_value;
+};
+// Causal attention over the layer's pages. Latent attention's values are the keys' first columns.
+struct AttendOp {
+  static constexpr OpKind kind = OpKind::attend;
+  std::int32_t layer = 0;
+  float scale = 1;
+  std::int64_t window = 0;
+  const float* sinks = nullptr;
+  std::int64_t values_in_keys = 0;  // so many columns; 0: values have pages of their own
+  ValueId queries = ops::no_value, out = ops::no_value;
+};
+// Rows of a weight that belong to each head: out of `rows_per_head` those from `first` on. x
+// [heads, in] -> y [heads, n], or transposed x [heads, n] -> y [heads, in].
+struct PerHeadOp {
+  static constexpr OpKind kind = OpKind::product_per_head;
+  const quant::Weight& weight;
+  const quant::Weight* narrow = nullptr;  // the same for bf16 products, or null
+  ops::HeadRows rows{};
+  bool transposed = false;
+  ValueId x = ops::no_value, y = ops::no_value;
+};
+// Queries x the gains of kv_b's key rows, in place.
+struct ScaleQueriesOp {
+  static constexpr OpKind kind = OpKind::scale_queries;
+  const Linear& kv_b;
+  std::int64_t rows_per_head = 0;
+  ValueId queries = ops::no_value;
+};
+// y += the delta of kv_b's key rows (queries into latent space), or of its value rows with their
+// gains (latents into values).
+struct AdaptPerHeadOp {
+  static constexpr OpKind kind = OpKind::adapt_per_head;
+  const Linear& kv_b;
+  std::int64_t rows_per_head = 0;
+  bool keys = false;
+  ValueId x = ops::no_value, y = ops::no_value;
+};
+// The latents of all positions of the part's sequences, side by side, with their rows' labels.
+struct GatherOp {
+  static constexpr OpKind kind = OpKind::gather;
+  std::int32_t layer = 0;
+  ValueId latents = ops::no_value, labels = ops::no_value;
+};
+// Latents through kv_b, deltas included, some positions at a time.
+struct ExpandLatentsOp {
+  static constexpr OpKind kind = OpKind::expand_latents;
+  const Linear& kv_b;
+  const quant::Weight& weight;
+  ValueId latents = ops::no_value, labels = ops::no_value, expanded = ops::no_value;
+};
+struct AttendExpandedOp {
+  static constexpr OpKind kind = OpKind::attend_expanded;
+  float scale = 1;
+  std::int64_t key_width = 0, value_width = 0;  // of a head, without what all heads share
+  std::int64_t shared_width = 0;
+  ValueId queries = ops::no_value, latents = ops::no_value, expanded = ops::no_value,
+          out = ops::no_value;
+};
+struct RouteOp {
+  static constexpr OpKind kind = OpKind::route;
+  const moe::RouterSpec& spec;
+  const Vector& correction_bias;
+  std::int32_t layer = 0;
+  ValueId logits = ops::no_value, ids = ops::no_value, weights = ops::no_value;
+};
+struct ExpertsOp {
+  static constexpr OpKind kind = OpKind::experts;
+  const moe::Backend& backend;
+  const moe::Problem& problem;
+  const moe::PreparedExperts& experts;
+  std::int32_t layer = 0;
+  ValueId x = ops::no_value, ids = ops::no_value, weights = ops::no_value, out = ops::no_value;
+};
+struct ActivateOp {
+  static constexpr OpKind kind = OpKind::activate;
+  ops::ActivationSpec spec{};
+  ValueId gate = ops::no_value, up = ops::no_value, out = ops::no_value;
+};
+// y += sigmoid(scale) * x
+struct AddScaledOp {
+  static constexpr OpKind kind = OpKind::add_scaled;
+  ValueId x = ops::no_value, scale = ops::no_value, y = ops::no_value;
+};
+
+}  // namespace motley::model

@@ -1,0 +1,121 @@
+#include "model/weights/load_experts.h"
+
+#include "base/cat.h"
+
+namespace motley::model {
+namespace {
+
+Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& config,
+                                           const std::string& module) {
+  const std::int64_t hidden = config.hidden;
+  const std::int64_t width = config.moe.intermediate;
+  // Files of this family have the family's own names, or those that all others have.
+  const bool own_names = source.has_module(cat(module, ".experts.0.", config.naming.expert_gate));
+  const std::string_view gate = own_names ? config.naming.expert_gate : "gate_proj";
+  const std::string_view up = own_names ? config.naming.expert_up : "up_proj";
+  const std::string_view down = own_names ? config.naming.expert_down : "down_proj";
+  moe::ExpertWeights experts;
+  for (int e = 0; e < config.moe.router.experts; ++e) {
+    const std::string expert = cat(module, ".experts.", e, ".");
+    MOTLEY_TRY(quant::Weight gate_weight, source.matrix(cat(expert, gate), {width, hidden}));
+    MOTLEY_TRY(quant::Weight up_weight, source.matrix(cat(expert, up), {width, hidden}));
+    MOTLEY_TRY(quant::Weight down_weight, source.matrix(cat(expert, down), {hidden, width}));
+    experts.gate.push_back(std::move(gate_weight));
+    experts.up.push_back(std::move(up_weight));
+    experts.down.push_back(std::move(down_weight));
+  }
+  return experts;
+}
+
+// gate_up_proj [E, 2I, H], gate's rows above up's, and down_proj [E, H, I]: used in place.
+Result<moe::ExpertWeights> load_fused(WeightSource& source, const Config& config,
+                                      const std::string& module) {
+  const std::int64_t hidden = config.hidden;
+  const std::int64_t width = config.moe.intermediate;
+  const std::int64_t count = config.moe.router.experts;
+  MOTLEY_TRY(const tensor::ConstTensor gate_up,
+             source.tensor(cat(module, ".experts.gate_up_proj"), {count, 2 * width, hidden}));
+  MOTLEY_TRY(const tensor::ConstTensor down,
+             source.tensor(cat(module, ".experts.down_proj"), {count, hidden, width}));
+  moe::ExpertWeights experts;
+  for (std::int64_t e = 0; e < count; ++e) {
+    const tensor::ConstTensor both = gate_up.select(e);
+    experts.gate.push_back(quant::Weight::borrow(both.slice(0, 0, width)));
+    experts.up.push_back(quant::Weight::borrow(both.slice(0, width, 2 * width)));
+    experts.down.push_back(quant::Weight::borrow(down.select(e)));
+  }
+  return experts;
+}
+
+// gpt-oss: [E, H, 2I] with gate in the even columns and up in the odd ones, and [E, I, H].
+Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& config,
+                                           const std::string& module) {
+  const std::int64_t hidden = config.hidden;
+  const std::int64_t width = config.moe.intermediate;
+  const std::int64_t count = config.moe.router.experts;
+  MOTLEY_TRY(const tensor::ConstTensor gate_up,
+             source.tensor(cat(module, ".experts.gate_up_proj"), {count, hidden, 2 * width}));
+  MOTLEY_TRY(const tensor::ConstTensor down,
+             source.tensor(cat(module, ".experts.down_proj"), {count, width, hidden}));
+  moe::ExpertWeights experts;
+  for (std::int64_t e = 0; e < count; ++e) {
+    tensor::Allocator& memory = source.memory().host;
+    MOTLEY_TRY(quant::Weight gate, transposed_rows(gate_up.select(e), 0, 2, memory));
+    MOTLEY_TRY(quant::Weight up, transposed_rows(gate_up.select(e), 1, 2, memory));
+    MOTLEY_TRY(quant::Weight turned, transposed_rows(down.select(e), 0, 1, memory));
+    experts.gate.push_back(std::move(gate));
+    experts.up.push_back(std::move(up));
+    experts.down.push_back(std::move(turned));
+  }
+  return experts;
+}
+
+// gate_up_proj_bias [E, 2I], interleaved as its weight is, and down_proj_bias [E, H].
+Result<void> load_biases(WeightSource& source, const Config& config, const std::string& module,
+                         moe::ExpertWeights& experts) {
+  const std::int64_t width = config.moe.intermediate;
+  const std::int64_t count = config.moe.router.experts;
+  MOTLEY_TRY(const std::vector<float> gate_up,
+             source.numbers(cat(module, ".experts.gate_up_proj_bias"), {count, 2 * width}));
+  for (std::size_t i = 0; i < gate_up.size(); i += 2) {
+    experts.gate_bias.push_back(gate_up[i]);
+    experts.up_bias.push_back(gate_up[i + 1]);
+  }
+  MOTLEY_TRY(experts.down_bias,
+             source.numbers(cat(module, ".experts.down_proj_bias"), {count, config.hidden}));
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> moe_module(const WeightSource& source, const Config& config,
+                               std::int32_t layer) {
+  const std::string prefix = cat("model.layers.", layer, ".");
+  const std::string own = cat(prefix, config.naming.moe_block);
+  if (source.has_module(cat(own, ".", config.naming.router))) return own;
+  return prefix + "mlp";
+}
+
+Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& config,
+                                        const std::string& module) {
+  const bool fused = source.has(cat(module, ".experts.gate_up_proj"));
+  auto loaded = config.naming.experts_transposed ? load_transposed(source, config, module)
+                : fused                          ? load_fused(source, config, module)
+                                                 : load_per_expert(source, config, module);
+  if (!loaded.ok()) return loaded;
+  moe::ExpertWeights& experts = *loaded;
+  experts.experts = config.moe.router.experts;
+  experts.hidden = config.hidden;
+  experts.intermediate = config.moe.intermediate;
+  experts.activation = config.moe.activation;
+  experts.swiglu_limit = static_cast<float>(config.moe.swiglu_limit);
+  experts.swiglu_alpha = static_cast<float>(config.moe.swiglu_alpha);
+  if (config.moe.expert_biases) {
+    MOTLEY_TRY_VOID(load_biases(source, config, module, experts));
+  }
+  if (auto valid = moe::validate(experts); !valid.ok())
+    return std::move(valid).error().within(module);
+  return loaded;
+}
+
+}  // namespace motley::model

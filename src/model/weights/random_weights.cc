@@ -1,0 +1,143 @@
+#include "model/weights/random_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace motley::model {
+namespace {
+
+constexpr std::size_t least_block = std::size_t{1} << 20;  // numbers
+// Pieces begin where vector loads find them.
+constexpr std::size_t alignment = 16;
+constexpr std::size_t longest_run = std::size_t{1} << 16;  // bytes that are copied side by side
+constexpr float deviation = 0.02F;
+constexpr float output_deviation = 0.002F;
+
+// Mixes a counter into 64 random bits.
+std::uint64_t mixed(std::uint64_t counter) {
+  counter = (counter + 0x9e3779b97f4a7c15U) * 0xbf58476d1ce4e5b9U;
+  counter = (counter ^ (counter >> 29)) * 0x94d049bb133111ebU;
+  return counter ^ (counter >> 32);
+}
+
+std::uint64_t seed_of(std::string_view name) {
+  std::uint64_t seed = 14695981039346656037U;
+  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return seed;
+}
+
+// Even between -1 and 1.
+float number(std::uint64_t bits) {
+  return static_cast<float>(bits >> 40) / static_cast<float>(std::uint64_t{1} << 23) - 1.0F;
+}
+
+std::vector<bf16> even_block(std::uint64_t seed, float size, std::size_t count) {
+  // Even numbers up to a have a deviation of a / sqrt(3).
+  const float most = size * std::sqrt(3.0F);
+  std::vector<bf16> block(count);
+  for (std::size_t i = 0; i < block.size(); ++i)
+    block[i] = bf16::from(most * number(mixed(seed + i)));
+  return block;
+}
+
+std::vector<bf16> code_block(std::uint64_t seed, std::size_t count) {
+  std::vector<bf16> block(count);
+  auto* const bytes = reinterpret_cast<unsigned char*>(block.data());
+  for (std::size_t i = 0; i < block.size() * sizeof(bf16); ++i) {
+    const std::uint64_t bits = mixed(seed + i);
+    bytes[i] = static_cast<unsigned char>((1 + (bits & 0xFFFFU) % 15) |
+                                          (1 + (bits >> 16 & 0xFFFFU) % 15) << 4);
+  }
+  return block;
+}
+
+// A place in a block from which so many bytes follow; of small pieces the same in blocks of any
+// size, so that a small model has the same numbers on every device.
+std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<bf16>& block) {
+  constexpr std::size_t least_bytes = least_block * sizeof(bf16);
+  const std::size_t all = block.size() * sizeof(bf16);
+  const std::size_t room = (bytes <= longest_run ? std::min(all, least_bytes) : all) - bytes;
+  return mixed(seed) % (room / alignment + 1) * alignment;
+}
+
+bool is_expert(std::string_view module) { return module.find(".experts.") != module.npos; }
+
+}  // namespace
+
+RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
+    : experts_(experts), shared_numbers_(shared_numbers) {
+  // Room for the largest to begin anywhere.
+  const std::size_t count = least_block + static_cast<std::size_t>(shared_numbers);
+  weights_ = even_block(std::uint64_t{1} << 40, deviation, count);
+  embeddings_ = even_block(std::uint64_t{2} << 40, 1.0F, least_block);
+  outputs_ = even_block(std::uint64_t{4} << 40, output_deviation, least_block);
+  if (experts == Experts::w4a16) codes_ = code_block(std::uint64_t{3} << 40, count);
+}
+
+quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
+  if (experts == Experts::bf16) return {.element = DType::bf16, .bits = 16};
+  return {.element = DType::i8,
+          .bits = 4,
+          .scales = quant::Format::Scales::group,
+          .block_columns = in % 128 == 0 ? 128 : 32};
+}
+
+Result<tensor::ConstTensor> RandomWeights::tensor(std::string_view name,
+                                                  const tensor::Shape& shape) const {
+  const auto bytes = static_cast<std::size_t>(shape.elements()) * sizeof(bf16);
+  MOTLEY_CHECK(bytes <= weights_.size() * sizeof(bf16), "a tensor of at most a block");
+  const auto* const block = reinterpret_cast<const std::byte*>(weights_.data());
+  return tensor::ConstTensor(block + place_for(seed_of(name), bytes, weights_), DType::bf16, shape);
+}
+
+std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t count) const {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  if (name.ends_with("norm.weight")) {
+    std::ranges::fill(values, 1.0F);
+  } else if (!name.ends_with("e_score_correction_bias")) {
+    const std::uint64_t seed = seed_of(name);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = deviation * number(mixed(seed + i));
+  }
+  return values;
+}
+
+Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::TrueSize size,
+                                            tensor::Allocator& allocator) const {
+  if (!is_expert(module) || experts_ == Experts::bf16) {
+    const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
+                                     : module.ends_with(".o_proj")  ? outputs_
+                                                                    : weights_;
+    return place(module, {.element = DType::bf16, .bits = 16}, size, block, allocator);
+  }
+  return place(module, expert_format(experts_, size.in), size, codes_, allocator);
+}
+
+Result<quant::Weight> RandomWeights::place(std::string_view module, const quant::Format& format,
+                                           quant::TrueSize size, const std::vector<bf16>& block,
+                                           tensor::Allocator& allocator) const {
+  const auto bytes = static_cast<std::size_t>(size.out * ((size.in * format.bits + 7) / 8));
+  tensor::Buffer scales;
+  if (format.scales != quant::Format::Scales::none) {
+    const std::int64_t groups = (size.in + format.block_columns - 1) / format.block_columns;
+    const auto count = static_cast<std::size_t>(size.out * groups);
+    MOTLEY_TRY(scales, allocator.allocate(count * sizeof(float)));
+    // Codes from -7 to 7 have a deviation of sqrt(56 / 3).
+    std::fill_n(reinterpret_cast<float*>(scales.data()), count, deviation / std::sqrt(56.0F / 3));
+  }
+  const auto* const source = reinterpret_cast<const std::byte*>(block.data());
+  const std::uint64_t seed = seed_of(module);
+  if (size.out * size.in <= shared_numbers_ && bytes <= block.size() * sizeof(bf16))
+    return quant::Weight::borrow(format, size, source + place_for(seed, bytes, block),
+                                 std::move(scales));
+  MOTLEY_TRY(tensor::Buffer data, allocator.allocate(bytes));
+  for (std::size_t at = 0; at < bytes; at += longest_run) {
+    const std::size_t run = std::min(longest_run, bytes - at);
+    std::memcpy(data.data() + at, source + place_for(seed + at, run, block), run);
+  }
+  return quant::Weight::own(format, size, std::move(data), std::move(scales));
+}
+
+}  // namespace motley::model

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/weights/random_weights.h"
+#include "model/weights/vector.h"
+#include "quant/config.h"
+#include "quant/load.h"
+#include "quant/weight.h"
+#include "tensor/device/device.h"
+#include "tensor/safetensors/checkpoint.h"
+
+namespace motley::model {
+
+// Hands out a checkpoint's tensors by name and keeps count: what nobody took in the end is an
+// error. The checkpoint stays mapped as long as weights made here live. Random weights stand in for
+// one, and have whatever is asked for.
+class WeightSource {
+ public:
+  struct Memory {
+    tensor::Allocator& host;              // of what is made of tensors there
+    tensor::Device& device;               // that the model runs on
+    quant::Uploader* uploader = nullptr;  // null: the device is the CPU
+    bool exact = true;                    // what has no form of its own on a device: f32, else bf16
+  };
+
+  WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
+               const Memory& memory)
+      : checkpoint_(&checkpoint), quantization_(&quantization), memory_(memory) {}
+  WeightSource(const RandomWeights& random, const Memory& memory)
+      : random_(&random), memory_(memory) {}
+
+  // Random weights have no tensor that a checkpoint may do without.
+  bool has(std::string_view name) const {
+    return random_ == nullptr && checkpoint_->find(name) != nullptr;
+  }
+  // Whether any tensor's name begins with "<module>.".
+  bool has_module(std::string_view module) const;
+
+  // A tensor of that name and shape, as it is stored: F32, F16 or BF16.
+  Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape);
+  // A tensor's numbers as float32.
+  Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
+  // The same in the memory of the model's device.
+  Result<Vector> vector(std::string_view name, std::int64_t length);
+  // <module>.weight, plain or quantised, in the host's memory.
+  Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
+
+  // A weight of the host's memory where the device's products read it; there when the uploader has
+  // finished. FP8 blocks are decoded. Not for the CPU, which reads weights where they are.
+  Result<quant::Weight> resident(const quant::Weight& weight);
+  // For rows that stay float32: so do the numbers, unless products are exact with any format.
+  Result<quant::Weight> resident_for_float32(const quant::Weight& weight);
+
+  const Memory& memory() const { return memory_; }
+
+  // A source of the same checkpoint for another thread, with an uploader of its own. What that one
+  // took counts here when it comes back.
+  WeightSource beside(quant::Uploader* uploader) const;
+  void merge(WeightSource&& other);
+  // How many weights were decoded.
+  std::int64_t decoded() const { return decoded_; }
+
+  // Every tensor that was not taken and that `skipped` does not allow is an error that names it.
+  Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
+
+ private:
+  const RandomWeights* random_ = nullptr;  // or the two below
+  const tensor::Checkpoint* checkpoint_ = nullptr;
+  const quant::Config* quantization_ = nullptr;
+  Memory memory_;
+  std::set<std::string, std::less<>> taken_;
+  std::int64_t decoded_ = 0;
+};
+
+// Plain [out, in] matrix out of a fused [.., in, out] one: rows first, first + step, ... of the
+// transpose. The allocator is the host's.
+Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::int64_t first,
+                                      std::int64_t step, tensor::Allocator& allocator);
+
+}  // namespace motley::model

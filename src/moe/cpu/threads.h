@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/function_ref.h"
+#include "base/system/thread_pool.h"
+#include "ops/context.h"
+
+namespace motley::moe {
+
+// As ThreadPool::for_tasks; a context without a pool works on the calling thread.
+inline void for_tasks(const ops::Context& context, std::int64_t tasks,
+                      FunctionRef<void(std::int64_t task)> body) {
+  if (auto* const pool = static_cast<ThreadPool*>(context.stream.native)) {
+    pool->for_tasks(tasks, body);
+    return;
+  }
+  for (std::int64_t task = 0; task < tasks; ++task) body(task);
+}
+
+}  // namespace motley::moe

@@ -1,0 +1,18 @@
+#include "moe/cuda/cuda_backends.h"
+
+#include <array>
+
+#include "moe/cuda/cuda_exact.h"
+#include "moe/cuda/cuda_grouped.h"
+
+namespace motley::moe {
+
+std::span<const Backend* const> cuda_backends() {
+  static const CudaGrouped grouped(CudaGrouped::Images::native);
+  static const CudaGrouped decoded(CudaGrouped::Images::decoded);
+  static const CudaExact exact;
+  static const std::array<const Backend*, 3> backends{&grouped, &decoded, &exact};
+  return backends;
+}
+
+}  // namespace motley::moe

@@ -1,0 +1,283 @@
+#include "moe/cuda/cuda_grouped.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/cat.h"
+#include "kernels/cuda/experts/grouped.h"
+#include "kernels/cuda/primitives/device.h"
+#include "lora/apply/step_table.h"
+#include "moe/formats.h"
+
+namespace motley::moe {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+using kernels::WeightKind;
+using kernels::cuda::ExpertFormat;
+using kernels::cuda::ExpertShape;
+using kernels::cuda::GroupedExperts;
+using kernels::cuda::GroupedTiles;
+using kernels::cuda::PackedExperts;
+
+ExpertShape shape_of(int experts, std::int64_t hidden, std::int64_t intermediate) {
+  return {.experts = experts,
+          .hidden = static_cast<int>(hidden),
+          .intermediate = static_cast<int>(intermediate)};
+}
+
+bool is_bf16(const quant::Format& format) {
+  return format.scales == quant::Format::Scales::none && format.element == DType::bf16;
+}
+bool is_int4(const quant::Format& format) {
+  return format.scales == quant::Format::Scales::group && format.bits == 4;
+}
+
+class GroupedWeights final : public PreparedExperts {
+ public:
+  static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source, bool int4,
+                                                         quant::Uploader& to) {
+    std::unique_ptr<GroupedWeights> made(new GroupedWeights(source));
+    PackedExperts& images = made->images_;
+    images.format = int4 ? ExpertFormat::int4 : ExpertFormat::bf16;
+    if (int4) {
+      images.scales_per_128 =
+          cuda::int4_scales_per_128(static_cast<int>(source.gate[0].format().block_columns));
+    }
+    const ExpertShape shape = shape_of(source.experts, source.hidden, source.intermediate);
+    const auto allocate = [&](int rows, int columns) {
+      return to.device().allocate(cuda::packed_expert_bytes(images.format, images.scales_per_128,
+                                                            shape.experts, rows, columns));
+    };
+    MOTLEY_TRY(made->gate_up_, allocate(2 * shape.intermediate, shape.hidden));
+    MOTLEY_TRY(made->down_, allocate(shape.hidden, shape.intermediate));
+    images.gate_up = made->gate_up_.data();
+    images.down = made->down_.data();
+    MOTLEY_TRY(made->biases_, place_biases(source, to));
+
+    // What lies as in the files is given back once the images are made.
+    MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));
+    MOTLEY_TRY_VOID(cuda::pack_experts({.shape = shape,
+                                        .format = images.format,
+                                        .scales_per_128 = images.scales_per_128,
+                                        .gate = placed.gate,
+                                        .up = placed.up,
+                                        .down = placed.down,
+                                        .packed_gate_up = made->gate_up_.data(),
+                                        .packed_down = made->down_.data()},
+                                       to.stream().handle()));
+    MOTLEY_TRY_VOID(to.finish());
+    return std::unique_ptr<PreparedExperts>(std::move(made));
+  }
+
+  void put(GroupedExperts& params) const {
+    params.weights = images_;
+    params.gate_bias = biases_.gate;
+    params.up_bias = biases_.up;
+    params.down_bias = biases_.down;
+  }
+
+ private:
+  explicit GroupedWeights(const ExpertWeights& source) : PreparedExperts(source) {}
+
+  PackedExperts images_;
+  tensor::Buffer gate_up_;
+  tensor::Buffer down_;
+  DeviceBiases biases_;
+};
+
+class GroupedWorkspace final : public Workspace {
+ public:
+  static Result<std::unique_ptr<Workspace>> create(const Problem& problem, std::int64_t most_tokens,
+                                                   const DeltaLimits& limits,
+                                                   tensor::Device& device) {
+    std::unique_ptr<GroupedWorkspace> made(new GroupedWorkspace());
+    made->label_count_ = limits.labels;
+    GroupedExperts& params = made->params_;
+    params.shape = shape_of(problem.experts, problem.hidden, problem.intermediate);
+    params.experts_per_token = problem.top_k;
+    params.max_tokens = most_tokens;
+    // An adapter's columns: its rank up to a multiple of 16, at seam 1 once for gate and once for
+    // up. So are those of a mix together, as the kernels' vector loads want it.
+    const int columns = (limits.rank_sum + 15 * limits.terms) / 16 * 16;
+    params.deltas.max_terms = limits.terms;
+    params.deltas.max_gate_up_rank = 2 * columns;
+    params.deltas.max_down_rank = columns;
+    MOTLEY_TRY(made->scratch_, device.allocate(cuda::grouped_scratch_bytes(params)));
+    params.scratch = made->scratch_.data();
+    if (limits.labels > 0) {
+      MOTLEY_TRY(made->tokens_by_label_,
+                 device.allocate(static_cast<std::size_t>(most_tokens) * sizeof(std::int32_t)));
+    }
+    return std::unique_ptr<Workspace>(std::move(made));
+  }
+
+  void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream) override {
+    MOTLEY_CHECK(tokens <= params_.max_tokens, "a step that the workspace was made for");
+    params_.turn = 0;
+    params_.multiprocessors = cuda::device_of(stream).multiprocessors();
+    cuda::prepare_grouped_scratch(params_, stream);
+    labels_ = labels;
+    if (labels == nullptr) return;
+    MOTLEY_CHECK(label_count_ > 0, "labels where the limits foresee some");
+    cuda::sort_tokens_by_label(labels, tokens, label_count_, tokens_by_label(), stream);
+  }
+
+  // The next layer of the step has scratch of its own.
+  void advance() { ++params_.turn; }
+  // What the layer at hand runs with.
+  GroupedExperts params_for(const ExpertCall& call) const {
+    GroupedExperts params = params_;
+    if (call.deltas == nullptr) return params;
+    MOTLEY_CHECK(labels_ != nullptr, "a step that began with labels");
+    const lora::StepTable& table = *call.deltas->table;
+    params.deltas.labels = labels_;
+    params.deltas.tokens_by_label = tokens_by_label();
+    params.deltas.term_begin = table.term_begin();
+    params.deltas.terms = table.terms();
+    // Kernels keep entries for as many terms as the step provides for, so that small batches are
+    // sorted inside; within the scratch's bound.
+    params.deltas.max_terms = std::min(params.deltas.max_terms, table.scope().max_terms);
+    params.deltas.layer = call.deltas->layer;
+    params.deltas.factor_type = table.format().dtype;
+    return params;
+  }
+
+ private:
+  GroupedWorkspace() = default;
+
+  std::int32_t* tokens_by_label() const {
+    return reinterpret_cast<std::int32_t*>(tokens_by_label_.data());
+  }
+
+  GroupedExperts params_;
+  int label_count_ = 0;
+  tensor::Buffer scratch_;
+  tensor::Buffer tokens_by_label_;
+  const std::int32_t* labels_ = nullptr;
+};
+
+}  // namespace
+
+Support CudaGrouped::supports(const Problem& problem) const {
+  Support support = supports_on_gpu(problem);
+  if (!support) return support;
+  if (problem.exact) return Support::no("it computes in bf16, not in f32");
+  if (problem.lora && problem.factors != DType::bf16 && problem.factors != DType::f8_e4m3) {
+    return Support::no(
+        cat("it reads adapters in bf16 or FP8, not in ", motley::name(problem.factors)));
+  }
+  const quant::Format& format = problem.gate_up;
+  WeightKind kind = WeightKind::bf16;
+  int group = 0;
+  if (images_ == Images::native) {
+    for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
+      if (!is_bf16(*each) && !is_int4(*each))
+        return Support::no(cat("it has no images of weights in ", to_string(*each)));
+    }
+    if (!(format == problem.down))
+      return Support::no("its images are of one format, and gate_up and down have two");
+    if (is_int4(format)) {
+      kind = WeightKind::int4_group;
+      group = static_cast<int>(format.block_columns);
+    }
+  } else {
+    for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
+      if (!is_known_format(*each))
+        return Support::no(cat("it can't decode weights in ", to_string(*each)));
+    }
+  }
+  return cuda::grouped_supports(shape_of(problem.experts, problem.hidden, problem.intermediate),
+                                problem.top_k, kind, group);
+}
+
+Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
+                                                              quant::Uploader* uploader) const {
+  const bool int4 = images_ == Images::native && is_int4(weights.gate[0].format());
+  return GroupedWeights::create(weights, int4, *uploader);
+}
+
+Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& problem,
+                                                               std::int64_t most_tokens,
+                                                               const DeltaLimits& limits,
+                                                               tensor::Device& device) const {
+  MOTLEY_TRY_VOID(check_limits(limits));
+  const std::int64_t max_tokens = cuda::grouped_max_tokens(
+      shape_of(problem.experts, problem.hidden, problem.intermediate), problem.top_k);
+  if (most_tokens > max_tokens)
+    return Error(ErrorCode::invalid_argument,
+                 cat("steps of ", most_tokens, " tokens, where its kernels take ", max_tokens,
+                     " of this model"),
+                 std::string(name()), "use smaller steps (--max-batch-tokens)");
+  return GroupedWorkspace::create(problem, most_tokens, limits, device);
+}
+
+namespace {
+
+GroupedExperts params_of(const ExpertCall& call) {
+  const ExpertWeights& weights = call.experts.weights();
+  GroupedExperts params = own<GroupedWorkspace>(call.workspace).params_for(call);
+  own<const GroupedWeights>(call.experts).put(params);
+  params.tokens = call.x.dim(0);
+  params.activation = CudaBackend::activation_of(weights);
+  params.swiglu_limit = weights.swiglu_limit;
+  params.swiglu_alpha = weights.swiglu_alpha;
+  params.x = call.x.bytes();
+  params.ids = call.ids.data<std::int32_t>();
+  params.routing_weights = call.routing_weights.data<float>();
+  params.out = call.out.data<float>();
+  params.out_type = DType::f32;
+  params.next = call.next;
+  return params;
+}
+
+GroupedTiles tiles_of(const ExpertKernel& kernel) {
+  return cuda::all_grouped_tiles[static_cast<std::size_t>(kernel.number)];
+}
+
+Support takes(const ExpertCall& call, const ExpertKernel& kernel) {
+  return cuda::grouped_supports(tiles_of(kernel), params_of(call));
+}
+
+bool sums_next(const ExpertCall& call, const ExpertKernel& kernel) {
+  return cuda::grouped_sums_into(*call.next, tiles_of(kernel));
+}
+
+void run(const ExpertCall& call, const ExpertKernel& kernel) {
+  MOTLEY_CHECK(call.x.dtype() == DType::bf16, "x in bf16");
+  const GroupedExperts params = params_of(call);
+  own<GroupedWorkspace>(call.workspace).advance();
+  cuda::run_grouped_experts(params, tiles_of(kernel), call.context.stream);
+}
+
+constexpr auto all_kernels = [] {
+  std::array<ExpertKernel, cuda::all_grouped_tiles.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const GroupedTiles& tiles = cuda::all_grouped_tiles[i];
+    all[i] = {.info = {.name = "cuda_grouped",
+                       .architecture = kernels::Architecture::sm_90a,
+                       .layout = kernels::WeightLayout::packed,
+                       .arithmetic = cuda::grouped_arithmetic,
+                       .tile = {.outputs = cuda::count_rows(tiles.rows), .rows = tiles.width}},
+              .run = run,
+              .supports = takes,
+              .sums_into = sums_next,
+              .number = static_cast<int>(i)};
+  }
+  return all;
+}();
+
+}  // namespace
+
+std::span<const ExpertKernel> CudaGrouped::kernels() const { return all_kernels; }
+
+const ExpertKernel& CudaGrouped::choose(const ExpertCall& call) const {
+  const GroupedTiles tiles = cuda::choose_grouped_tiles(params_of(call));
+  const auto* const at = std::ranges::find(cuda::all_grouped_tiles, tiles);
+  MOTLEY_CHECK(at != cuda::all_grouped_tiles.end(), "tiles that there is a kernel for");
+  return all_kernels[static_cast<std::size_t>(at - cuda::all_grouped_tiles.begin())];
+}
+
+}  // namespace motley::moe

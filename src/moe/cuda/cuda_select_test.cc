@@ -1,0 +1,121 @@
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "moe/select.h"
+
+// What the backends of a GPU say that they can do: no GPU is needed to ask.
+namespace motley::moe {
+namespace {
+
+using testing::HasSubstr;
+using Scales = quant::Format::Scales;
+
+constexpr quant::Format bf16_format{.element = DType::bf16, .bits = 16};
+constexpr quant::Format f32_format{.element = DType::f32, .bits = 32};
+constexpr quant::Format int4_format{.element = DType::i8,
+                                    .bits = 4,
+                                    .scales = Scales::group,
+                                    .block_rows = 1,
+                                    .block_columns = 128};
+constexpr quant::Format fp8_format{.element = DType::f8_e4m3,
+                                   .bits = 8,
+                                   .scales = Scales::block,
+                                   .block_rows = 128,
+                                   .block_columns = 128};
+
+Problem qwen3(auto change) {
+  Problem problem{.gate_up = bf16_format,
+                  .down = bf16_format,
+                  .hidden = 2048,
+                  .intermediate = 768,
+                  .experts = 128,
+                  .top_k = 8,
+                  .lora = true,
+                  .factors = DType::bf16,
+                  .device = tensor::DeviceKind::cuda};
+  change(problem);
+  return problem;
+}
+
+TEST(SelectOnGpu, ChoosesByProblem) {
+  struct Row {
+    Problem problem;
+    std::string chosen;                // empty: none can
+    std::vector<std::string> reasons;  // of the backends before it, or of all
+  };
+  const std::string f32 = "it computes in bf16, not in f32";
+  const Row table[] = {
+      {qwen3([](Problem&) {}), "cuda_grouped", {}},
+      {qwen3([](Problem& p) { p.gate_up = p.down = int4_format; }), "cuda_grouped", {}},
+      {qwen3([](Problem& p) { p.factors = DType::f8_e4m3; }), "cuda_grouped", {}},
+      {qwen3([](Problem& p) {
+         p.activation = ActivationKind::clamped_swiglu;
+         p.expert_biases = true;
+         p.hidden = p.intermediate = 2880;
+       }),
+       "cuda_grouped",
+       {}},
+      {qwen3([](Problem& p) { p.gate_up = p.down = fp8_format; }),
+       "cuda_grouped_decoded",
+       {"it has no images of weights in fp8 block 128x128"}},
+      {qwen3([](Problem& p) { p.gate_up = f32_format; }),
+       "cuda_grouped_decoded",
+       {"it has no images of weights in f32"}},
+      {qwen3([](Problem& p) { p.down = int4_format; }),
+       "cuda_grouped_decoded",
+       {"its images are of one format"}},
+      {qwen3([](Problem& p) {
+         p.exact = true;
+         p.factors = DType::f32;
+       }),
+       "cuda_exact",
+       {f32, f32}},
+      {qwen3([](Problem& p) { p.factors = DType::f32; }),
+       "cuda_exact",
+       {"it reads adapters in bf16 or FP8, not in F32", "it reads adapters in bf16 or FP8"}},
+      {qwen3([](Problem& p) { p.hidden = 2052; }),
+       "cuda_exact",
+       {"needs a hidden size that 8 divides, not 2052", "needs a hidden size"}},
+      {qwen3([](Problem& p) { p.experts = 513; }),
+       "",
+       {"at most 512 experts", "at most 512 experts", "at most 512 experts"}},
+      {qwen3([](Problem& p) { p.device = tensor::DeviceKind::cpu; }),
+       "",
+       {"it runs on a GPU only", "it runs on a GPU only", "it runs on a GPU only"}},
+  };
+  for (const Row& row : table) {
+    SCOPED_TRACE(to_string(row.problem));
+    const auto backends = backends_of(tensor::DeviceKind::cuda);
+    const auto chosen = select(row.problem, backends);
+    ASSERT_EQ(chosen.ok(), !row.chosen.empty());
+    if (chosen.ok()) {
+      EXPECT_EQ((*chosen)->name(), row.chosen);
+    }
+    for (std::size_t i = 0; i < row.reasons.size(); ++i)
+      EXPECT_THAT(backends[i]->supports(row.problem).reason(), HasSubstr(row.reasons[i]));
+    if (chosen.ok()) {
+      EXPECT_EQ(passed_over(row.problem, **chosen).size(), row.reasons.size());
+    }
+  }
+}
+
+TEST(SelectOnGpu, ForcedTakesASlowerOne) {
+  const Problem problem = qwen3([](Problem&) {});
+  const auto backends = backends_of(tensor::DeviceKind::cuda);
+  EXPECT_EQ(select(problem, backends, "cuda_exact").value()->name(), "cuda_exact");
+  EXPECT_TRUE(passed_over(problem, *backends[2]).empty());
+}
+
+// Pages of one pool serve all layers of a model, whichever backend each has.
+TEST(SelectOnGpu, BackendsOfOneComputeTypeWantOneLayoutOfFactors) {
+  const auto backends = backends_of(tensor::DeviceKind::cuda);
+  EXPECT_EQ(backends[0]->factor_layout(), lora::Layout::packed);
+  EXPECT_EQ(backends[1]->factor_layout(), lora::Layout::packed);
+  EXPECT_EQ(backends[2]->factor_layout(), lora::Layout::rows);
+}
+
+}  // namespace
+}  // namespace motley::moe

@@ -1,0 +1,109 @@
+#include "ops/list/match.h"
+
+#include <algorithm>
+
+namespace motley::ops {
+namespace {
+
+// How many ops the elements cover, each as many as it can; 0: they do not match. kinds_of(i): what
+// op i may be; vanishes(i): whether it may be nothing.
+template <class Kinds, class Vanishes>
+std::size_t count_of(const Pattern& pattern, std::size_t size, const Kinds& kinds_of,
+                     const Vanishes& vanishes) {
+  std::size_t at = 0;
+  std::size_t covered = 0;
+  for (const PatternElement& element : pattern.elements) {
+    int found = 0;
+    for (; found < element.most && at < size; ++at) {
+      if ((kinds_of(at) & element.kinds) != 0) {
+        ++found;
+        covered = at + 1;
+      } else if (!vanishes(at)) {
+        break;
+      }
+    }
+    if (found < element.least) return 0;
+  }
+  return covered;
+}
+
+// The ops from the first on that serve the same parts.
+Alternative alternative_of(const Op& op) { return op.alternative; }
+Alternative alternative_of(const LiveOp& live) { return live.op->alternative; }
+template <class Each>
+std::span<const Each> alike(std::span<const Each> ops) {
+  const auto other = std::ranges::find_if(
+      ops, [&](const Each& each) { return alternative_of(each) != alternative_of(ops.front()); });
+  return ops.first(static_cast<std::size_t>(other - ops.begin()));
+}
+
+std::size_t count_live(const Pattern& pattern, std::span<const LiveOp> ops) {
+  return count_of(
+      pattern, ops.size(), [&](std::size_t i) { return bit(ops[i].kind); },
+      [](std::size_t) { return false; });
+}
+
+// Whether an op behind `last` reads numbers of the value. Other alternatives work on other rows.
+bool is_read_behind(const OpList& list, ValueId value, const Op& last) {
+  const std::span<const Op> ops = list.ops();
+  const auto other_rows = [&](const Op& op) {
+    return op.alternative != last.alternative && op.alternative != Alternative::all_rows &&
+           last.alternative != Alternative::all_rows;
+  };
+  const std::int64_t end = list.last_reader(list.root_of(value));
+  for (std::int64_t at = &last - ops.data() + 1; at <= end; ++at) {
+    const Op& op = ops[static_cast<std::size_t>(at)];
+    if (other_rows(op)) continue;
+    if (std::ranges::any_of(op.reads, [&](ValueId read) { return list.overlap(read, value); }))
+      return true;
+  }
+  return false;
+}
+
+// Whether no value is asked for of which the launch would not leave the numbers.
+bool loses_nothing(const OpList& list, const Pattern& pattern, std::span<const LiveOp> ops) {
+  if (pattern.keeps == nullptr) return true;
+  for (const LiveOp& each : ops) {
+    for (const ValueId written : each.op->writes) {
+      if (written == no_value || pattern.keeps(list, ops, written)) continue;
+      if (list.value(list.root_of(written)).external >= 0) return false;
+      if (is_read_behind(list, written, *ops.back().op)) return false;
+    }
+  }
+  return true;
+}
+
+// No pattern covers more ops.
+constexpr std::size_t longest_window = 32;
+
+}  // namespace
+
+std::size_t longest_match(const Pattern& pattern, std::span<const Op> ops) {
+  const std::span<const Op> same = alike(ops.first(std::min(longest_window, ops.size())));
+  return count_of(
+      pattern, same.size(), [&](std::size_t i) { return same[i].live_kinds; },
+      [&](std::size_t i) { return same[i].may_vanish; });
+}
+
+void match(const OpList& list, std::span<const Pattern> patterns, Fits fits, Schedule& schedule) {
+  schedule.launches.clear();
+  const std::span<const LiveOp> all = schedule.ops;
+  for (std::size_t at = 0; at < all.size();) {
+    Launch launch{.first = static_cast<std::int32_t>(at)};
+    const std::span<const LiveOp> same =
+        alike(all.subspan(at, std::min(longest_window, all.size() - at)));
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      const std::size_t count = count_live(patterns[i], same);
+      if (count == 0) continue;
+      const std::span<const LiveOp> ops = same.first(count);
+      if (!loses_nothing(list, patterns[i], ops) || !fits(static_cast<int>(i), ops)) continue;
+      launch.pattern = static_cast<int>(i);
+      launch.count = static_cast<std::int32_t>(count);
+      break;
+    }
+    schedule.launches.push_back(launch);
+    at += static_cast<std::size_t>(launch.count);
+  }
+}
+
+}  // namespace motley::ops

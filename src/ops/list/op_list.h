@@ -1,0 +1,147 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/dtype.h"
+
+// A forward pass as a list: what is computed from what, in order. Nothing here computes:
+// model/forward runs the ops, one by one or several by one launch (match.h).
+namespace motley::ops {
+
+enum class OpKind : std::uint8_t {
+  embed,
+  adapt_embedding,
+  rope_table,
+  add,
+  norm,
+  linear,
+  bias,
+  adapt,
+  clip,
+  rotate,
+  store,
+  round,
+  attend,
+  product_per_head,
+  scale_queries,
+  adapt_per_head,
+  gather,
+  expand_latents,
+  attend_expanded,
+  route,
+  experts,
+  activate,
+  add_scaled,
+};
+inline constexpr std::size_t op_kind_count = static_cast<std::size_t>(OpKind::add_scaled) + 1;
+std::string_view name(OpKind kind);
+
+// What a row of a value stands for.
+enum class RowsOf : std::uint8_t {
+  tokens,     // of the step
+  positions,  // of the sequences whose latents are expanded
+};
+inline constexpr std::size_t rows_of_count = 2;
+
+// A step's sequences come in parts; an op may serve some kinds of parts only. Neighbours in the
+// list that are not for all rows run part by part.
+enum class Alternative : std::uint8_t { all_rows, absorbed, expanded };
+
+constexpr std::uint32_t bit(OpKind kind) { return std::uint32_t{1} << static_cast<int>(kind); }
+static_assert(op_kind_count <= 32);
+
+using ValueId = std::int32_t;
+inline constexpr ValueId no_value = -1;
+
+// What ops read and write: for each row `width` numbers, or so many for each of some heads. A view
+// is columns of another value, its root; ops may write a value more than once.
+struct Value {
+  std::string_view name;
+  RowsOf rows = RowsOf::tokens;
+  DType type = DType::f32;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;        // 0: one row of numbers
+  ValueId root = no_value;       // no_value: it is a root itself
+  std::int64_t first = 0;        // in the root's row
+  std::int64_t head_stride = 0;  // of heads, in the root's row
+  std::int64_t in_head = 0;      // where its columns of a head begin
+  int external = -1;             // where the caller says where it lies, by number
+};
+
+struct Op {
+  static constexpr std::size_t max_values = 4;
+
+  OpKind kind = OpKind::embed;
+  // What a step may make of it: an adapter's op is a bias where no adapter is, or nothing at all.
+  std::uint32_t live_kinds = 0;
+  bool may_vanish = false;
+  Alternative alternative = Alternative::all_rows;
+  std::array<ValueId, max_values> reads{no_value, no_value, no_value, no_value};
+  std::array<ValueId, max_values> writes{no_value, no_value, no_value, no_value};
+  const void* params = nullptr;  // of the kind's own type, owned by the list
+
+  // `Params` names its kind, so that one op's parameters are not read as another's.
+  template <class Params>
+  const Params& as() const {
+    MOTLEY_CHECK(Params::kind == kind, "parameters of the op's kind");
+    return *static_cast<const Params*>(params);
+  }
+};
+
+struct OpUse {
+  std::initializer_list<ValueId> reads;
+  std::initializer_list<ValueId> writes;
+  std::uint32_t live_kinds = 0;  // beside its own
+  bool may_vanish = false;
+};
+
+class OpList {
+ public:
+  ValueId add_value(const Value& value);
+  // Columns [first, first + width) of a value without heads.
+  ValueId columns(ValueId of, std::int64_t first, std::int64_t width);
+  // A value's columns as heads of one width; then columns of each of them.
+  ValueId split_heads(ValueId of, std::int64_t heads);
+  ValueId head_columns(ValueId of, std::int64_t first, std::int64_t width);
+  // The caller will say where the value lies.
+  void set_external(ValueId value, int number) { values_[at(root_of(value))].external = number; }
+
+  // Ops from now on serve these parts.
+  void serve(Alternative alternative) { alternative_ = alternative; }
+  template <class Params>
+  void append(const OpUse& use, Params params) {
+    auto owned = std::make_shared<const Params>(std::move(params));
+    append(Params::kind, use, owned.get());
+    params_.push_back(std::move(owned));
+  }
+
+  std::span<const Op> ops() const { return ops_; }
+  std::span<const Value> values() const { return values_; }
+  const Value& value(ValueId id) const { return values_[at(id)]; }
+  ValueId root_of(ValueId id) const { return value(id).root == no_value ? id : value(id).root; }
+  // Whether the two have numbers in common.
+  bool overlap(ValueId a, ValueId b) const;
+  // The place in ops() of the last op that reads any of the root's numbers; -1: none does.
+  std::int32_t last_reader(ValueId root) const { return last_readers_[at(root)]; }
+
+ private:
+  static std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
+  void append(OpKind kind, const OpUse& use, const void* params);
+
+  ValueId add(const Value& value);
+
+  std::vector<Value> values_;
+  std::vector<std::int32_t> last_readers_;  // of each value, kept for roots
+  std::vector<Op> ops_;
+  std::vector<std::shared_ptr<const void>> params_;
+  Alternative alternative_ = Alternative::all_rows;
+};
+
+}  // namespace motley::ops

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/sampling/sampling_params.h"
+#include "server/api/fields/fields.h"
+
+namespace motley::server {
+
+struct GrammarField {
+  engine::GrammarSpec spec;
+  std::string_view name;  // of the field that asks for it
+  bool strict = false;    // its schema is to be held whole
+};
+
+// What the output must look like: response_format, one of guided_json, guided_regex,
+// guided_grammar and guided_choice, or one of structured_outputs. At most one of them may ask for
+// something.
+Result<std::optional<GrammarField>> read_grammar(Fields& fields);
+
+// The same of `text.format` of a response, {"type", "name", "schema", "strict"}.
+Result<std::optional<GrammarField>> read_text_format(Fields format);
+
+}  // namespace motley::server

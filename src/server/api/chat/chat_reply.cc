@@ -1,0 +1,234 @@
+#include "server/api/chat/chat_reply.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cat.h"
+#include "server/http/message.h"
+
+namespace motley::server {
+namespace {
+
+json::Object function_object(const CallPiece& piece) {
+  json::Object function;
+  if (piece.begins) function.add("name", piece.name);
+  function.add("arguments", piece.arguments);
+  return function;
+}
+
+json::Object call_object(const CallPiece& piece) {
+  json::Object function = function_object(piece);
+  json::Object object;
+  if (piece.begins) {
+    object.add("id", piece.id.empty() ? cat("call_", new_request_id().substr(0, 24)) : piece.id);
+    object.add("type", "function");
+  }
+  object.add("function", std::move(function));
+  return object;
+}
+
+}  // namespace
+
+ChatReply::ChatReply(ReplyHead head, const ChatCompletionRequest& request,
+                     const text::Tokenizer& tokenizer,
+                     std::vector<std::unique_ptr<OutputParser>> parsers)
+    : head_(std::move(head)), request_(request), tokenizer_(tokenizer) {
+  for (auto& parser : parsers) choices_.push_back({.parser = std::move(parser)});
+}
+
+ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) const {
+  ParsedOutput output = choice.parser->push(update.piece.text);
+  if (update.end) output.append(choice.parser->finish());
+  if (!request_.include_reasoning) output.reasoning.clear();
+  return output;
+}
+
+json::Array ChatReply::logprobs_of(const ChoiceUpdate& update) const {
+  json::Array list;
+  if (!with_logprobs()) return list;
+  for (const SampledToken& token : update.piece.tokens)
+    list.emplace_back(scored_token(tokenizer_, token.id, token.logprob,
+                                   std::span(token.top).first(std::min(token.top.size(), top())),
+                                   request_.fields.tokens.as_ids));
+  return list;
+}
+
+json::Value ChatReply::finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const {
+  if (!end) return nullptr;
+  // As OpenAI has it: a call that was asked for by name is no decision of the model's.
+  if (*end == EndOfChoice::stop && choice.calls > 0 && request_.tool_use != ToolUse::one_named)
+    return request_.old_functions ? "function_call" : "tool_calls";
+  return name(*end);
+}
+
+void ChatReply::keep(const ChoiceUpdate& update) {
+  Choice& choice = choices_[update.index];
+  kept_bytes_ -= choice.tokens.bytes();
+  ParsedOutput output = parse(choice, update);
+  kept_bytes_ += output.content.size() + output.reasoning.size() +
+                 output.order.size() * sizeof(ParsedOutput::Run);
+  for (const CallPiece& piece : output.calls) {
+    choice.calls += piece.begins ? 1 : 0;
+    kept_bytes_ += sizeof(CallPiece) + piece.name.size() + piece.arguments.size();
+  }
+  choice.output.append(output);
+  if (with_logprobs() || with_ids()) choice.tokens.append(update.piece, top());
+  if (update.end) choice.end = update.end;
+  kept_bytes_ += choice.tokens.bytes();
+}
+
+json::Object ChatReply::message_of(const Choice& choice) const {
+  json::Object message{{"role", "assistant"}};
+  std::string content = cat(request_.echoed, choice.output.content);
+  const bool only_calls = content.empty() && !choice.output.calls.empty();
+  message.add("content", only_calls ? json::Value() : json::Value(std::move(content)));
+  if (!choice.output.reasoning.empty()) message.add("reasoning_content", choice.output.reasoning);
+  if (choice.output.calls.empty()) return message;
+  if (request_.old_functions) {
+    message.add("function_call", function_object(choice.output.calls.front()));
+    return message;
+  }
+  json::Array calls;
+  for (const CallPiece& call : choice.output.calls) calls.emplace_back(call_object(call));
+  message.add("tool_calls", std::move(calls));
+  return message;
+}
+
+void ChatReply::open_choice(std::string& piece) {
+  piece += cat(choice_ > 0 ? "," : "", "{\"index\":", choice_,
+               ",\"message\":", json::write(message_of(choices_[choice_])),
+               ",\"logprobs\":", with_logprobs() ? "{\"content\":" : "null");
+  inside_ = true;
+  list_ = with_logprobs() ? 0 : 1;
+}
+
+bool ChatReply::write_choice_lists(std::string& piece) {
+  const KeptTokens& tokens = choices_[choice_].tokens;
+  if (list_ == 0) {
+    const auto append = [&](std::string& text, std::size_t at) {
+      text += json::write(scored_token(tokenizer_, tokens.id(at), tokens.logprob(at),
+                                       tokens.top(at), request_.fields.tokens.as_ids));
+    };
+    if (!write_list(piece, entry_, tokens.size(), append)) return false;
+    piece += '}';
+    ++list_;
+  }
+  if (!with_ids()) return true;
+  if (!entry_.open) piece += ",\"token_ids\":";
+  return write_list(piece, entry_, tokens.size(), [&](std::string& text, std::size_t at) {
+    text += std::to_string(tokens.id(at));
+  });
+}
+
+void ChatReply::close_choice(std::string& piece) {
+  Choice& choice = choices_[choice_];
+  piece += cat(",\"finish_reason\":", json::write(finish_reason(choice, choice.end)), "}");
+  choice = {};
+  inside_ = false;
+  ++choice_;
+  list_ = 0;
+}
+
+bool ChatReply::write_prompt_lists(std::string& piece, const Transcript& transcript) {
+  const auto& prompt = request_.prompt_tokens;
+  const TokenFields& fields = request_.fields.tokens;
+  if (list_ == 0 && with_ids()) {
+    if (!entry_.open) piece += ",\"prompt_token_ids\":";
+    if (!write_list(piece, entry_, prompt.size(),
+                    [&](std::string& text, std::size_t at) { text += std::to_string(prompt[at]); }))
+      return false;
+  }
+  list_ = 1;
+  if (!fields.prompt_top) return true;
+  if (!entry_.open) piece += ",\"prompt_logprobs\":";
+  return write_list(piece, entry_, prompt.size(), [&](std::string& text, std::size_t at) {
+    append_prompt_entry(text, prompt, at, transcript.prompt_scores()[0],
+                        static_cast<std::size_t>(*fields.prompt_top), tokenizer_);
+  });
+}
+
+std::string ChatReply::next_piece(const Transcript& transcript) {
+  std::string piece;
+  if (ended_) return piece;
+  if (!std::exchange(begun_, true)) piece = head_.open("chat.completion");
+  while (choice_ < choices_.size()) {
+    if (piece.size() >= piece_bytes) return piece;
+    if (!inside_) open_choice(piece);
+    if (!write_choice_lists(piece)) return piece;
+    close_choice(piece);
+    if (choice_ == choices_.size()) piece += ']';
+  }
+  if (!write_prompt_lists(piece, transcript)) return piece;
+  ended_ = true;
+  return piece += cat(",\"usage\":", json::write(usage_object(transcript.counts())), "}");
+}
+
+std::string ChatReply::chunk(std::size_t index, json::Object delta, json::Array logprobs,
+                             json::Value finish, std::optional<json::Array> ids) const {
+  json::Object choice{{"index", static_cast<std::int64_t>(index)}, {"delta", std::move(delta)}};
+  if (with_logprobs() && !logprobs.empty()) {
+    json::Object object{{"content", std::move(logprobs)}};
+    choice.add("logprobs", std::move(object));
+  } else {
+    choice.add("logprobs", nullptr);
+  }
+  choice.add("finish_reason", std::move(finish));
+  if (with_ids() && ids) choice.add("token_ids", *std::move(ids));
+  return head_.event("chat.completion.chunk", json::write(choice),
+                     {.prompt = head_.prompt_tokens, .completion = choices_[index].drawn});
+}
+
+std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
+  Choice& choice = choices_[update.index];
+  std::string events;
+  if (!choice.begun) {
+    choice.begun = true;
+    json::Object delta{{"role", "assistant"}, {"content", ""}};
+    events += chunk(update.index, std::move(delta), {}, nullptr, std::nullopt);
+    if (with_ids()) add_to_event(events, "prompt_token_ids", id_list(request_.prompt_tokens));
+    if (!request_.echoed.empty()) {
+      json::Object echo{{"content", request_.echoed}};
+      events += chunk(update.index, std::move(echo), {}, nullptr, std::nullopt);
+    }
+  }
+  choice.drawn += static_cast<std::int64_t>(update.piece.tokens.size());
+  const ParsedOutput output = parse(choice, update);
+  json::Array logprobs = logprobs_of(update);
+  json::Array ids;
+  if (with_ids()) {
+    for (const SampledToken& token : update.piece.tokens) ids.emplace_back(token.id);
+  }
+  json::Object delta;
+  if (!output.reasoning.empty()) delta.add("reasoning_content", output.reasoning);
+  if (!output.content.empty()) delta.add("content", output.content);
+  if (!output.calls.empty()) {
+    json::Array calls;
+    for (const CallPiece& piece : output.calls) {
+      choice.calls += piece.begins ? 1 : 0;
+      if (request_.old_functions) {
+        if (choice.calls == 1) delta.add("function_call", function_object(piece));
+        break;
+      }
+      json::Object call{{"index", static_cast<std::int64_t>(choice.calls) - 1}};
+      const json::Object body = call_object(piece);
+      for (const json::Member& member : body.members()) call.add(member.key, member.value);
+      calls.emplace_back(std::move(call));
+    }
+    if (!calls.empty()) delta.add("tool_calls", std::move(calls));
+  }
+  // What ends a choice has no text: its log-probability goes with the reason.
+  const bool with_end = delta.empty() && update.end;
+  if (!with_end && (!delta.empty() || !logprobs.empty() || !ids.empty()))
+    events += chunk(update.index, std::move(delta), std::exchange(logprobs, {}), nullptr,
+                    std::exchange(ids, {}));
+  if (update.end)
+    events += chunk(update.index, json::Object(), std::move(logprobs),
+                    finish_reason(choice, update.end), std::move(ids));
+  return events;
+}
+
+std::string ChatReply::last_events(const Transcript& transcript) {
+  return head_.last_events("chat.completion.chunk", transcript.counts());
+}
+
+}  // namespace motley::server

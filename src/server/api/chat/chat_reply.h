@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "server/api/chat/chat_completion_request.h"
+#include "server/api/fields/kept_tokens.h"
+#include "server/api/fields/token_lists.h"
+#include "server/api/reply.h"
+#include "server/api/reply_parts.h"
+#include "server/output/output_parser.h"
+
+namespace motley::server {
+
+class ChatReply final : public Reply {
+ public:
+  // One parser for each choice. Request and tokenizer must outlive the reply.
+  ChatReply(ReplyHead head, const ChatCompletionRequest& request, const text::Tokenizer& tokenizer,
+            std::vector<std::unique_ptr<OutputParser>> parsers);
+
+  void keep(const ChoiceUpdate& update) override;
+  std::size_t kept_bytes() const override { return kept_bytes_; }
+  std::string next_piece(const Transcript& transcript) override;
+  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
+  std::string more_events(const Transcript& /*transcript*/) override { return {}; }
+  std::string last_events(const Transcript& transcript) override;
+  std::string failure_events(const Error& error) override { return failure_event(error); }
+
+ private:
+  struct Choice {
+    std::unique_ptr<OutputParser> parser;
+    bool begun = false;
+    ParsedOutput output;     // all of it, for the body
+    std::size_t calls = 0;   // that have begun
+    std::int64_t drawn = 0;  // tokens
+    KeptTokens tokens;
+    std::optional<EndOfChoice> end;
+  };
+
+  bool with_logprobs() const { return request_.fields.sampling.logprobs; }
+  bool with_ids() const { return request_.fields.tokens.return_ids; }
+  std::size_t top() const {
+    return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
+  }
+
+  // What is new, taken apart.
+  ParsedOutput parse(Choice& choice, const ChoiceUpdate& update) const;
+  json::Array logprobs_of(const ChoiceUpdate& update) const;
+  json::Object message_of(const Choice& choice) const;
+  void open_choice(std::string& piece);
+  void close_choice(std::string& piece);
+  // The rest of the choice's lists, and of the prompt's, up to the size of a piece. True at their
+  // end.
+  bool write_choice_lists(std::string& piece);
+  bool write_prompt_lists(std::string& piece, const Transcript& transcript);
+  json::Value finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const;
+  // The tokens' ids are listed where they are asked for and there are any to be told.
+  std::string chunk(std::size_t index, json::Object delta, json::Array logprobs, json::Value finish,
+                    std::optional<json::Array> ids) const;
+
+  ReplyHead head_;
+  const ChatCompletionRequest& request_;
+  const text::Tokenizer& tokenizer_;
+  std::vector<Choice> choices_;
+  std::size_t kept_bytes_ = 0;
+
+  // Where the body goes on.
+  bool begun_ = false;
+  bool ended_ = false;
+  bool inside_ = false;  // the choice
+  std::size_t choice_ = 0;
+  std::size_t list_ = 0;  // of the choice, or of the prompt
+  ListPlace entry_;
+};
+
+}  // namespace motley::server

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/api/completions/completion_lists.h"
+#include "server/api/completions/completion_request.h"
+#include "server/api/fields/kept_tokens.h"
+#include "server/api/fields/token_lists.h"
+#include "server/api/reply.h"
+#include "server/api/reply_parts.h"
+
+namespace motley::server {
+
+class CompletionReply final : public Reply {
+ public:
+  // Request and tokenizer must outlive the reply.
+  CompletionReply(ReplyHead head, const CompletionRequest& request,
+                  const text::Tokenizer& tokenizer);
+
+  void keep(const ChoiceUpdate& update) override;
+  std::size_t kept_bytes() const override { return kept_bytes_; }
+  std::string next_piece(const Transcript& transcript) override;
+  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
+  std::string more_events(const Transcript& transcript) override;
+  std::string last_events(const Transcript& transcript) override;
+  std::string failure_events(const Error& error) override { return failure_event(error); }
+
+ private:
+  struct Choice {
+    bool begun = false;
+    std::int64_t drawn = 0;  // tokens
+    std::string text;
+    KeptTokens tokens;
+    std::optional<EndOfChoice> end;
+  };
+  // Where the body goes on.
+  struct Place {
+    std::size_t choice = 0;
+    bool inside = false;   // it has been opened
+    std::size_t list = 0;  // of log-probabilities; behind them those of ids and of the prompt
+    ListPlace entry;
+  };
+  // What is new of a choice. Where the prompt's tokens come before it and are many, it waits for
+  // the events of these.
+  struct News {
+    std::size_t index = 0;
+    std::string text;
+    KeptTokens tokens;
+    std::optional<EndOfChoice> end;
+    std::size_t next_echoed = 0;  // token of the prompt
+  };
+
+  // What a choice lists behind its log-probabilities.
+  enum class IdList : std::uint8_t { prompt_token_ids, token_ids, prompt_logprobs };
+  static std::string_view name(IdList list);
+
+  bool with_logprobs() const { return request_.fields.sampling.logprobs; }
+  bool echoes_logprobs() const { return request_.echo && with_logprobs(); }
+  bool keeps_tokens() const { return with_logprobs() || request_.fields.tokens.return_ids; }
+  std::size_t top() const {
+    return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
+  }
+  std::size_t prompt_of(std::size_t index) const {
+    return index / static_cast<std::size_t>(request_.fields.choices);
+  }
+  // Of the prompt that is written at present; prompts come one after the other.
+  PromptTokens& echoed(std::size_t prompt);
+  ScoredToken sampled(std::size_t index, const KeptTokens& tokens, std::size_t at) const;
+  std::string text_of(std::size_t index, std::string_view text) const;
+
+  void open_choice(std::string& piece);
+  void close_choice(std::string& piece);
+  // The rest of the lists of log-probabilities, or of the others, up to the size of a piece. True
+  // at their end.
+  bool write_logprobs(std::string& piece, const Transcript& transcript);
+  bool write_ids(std::string& piece, const Transcript& transcript);
+  // One event: the prompt's tokens [first, last), and the news.
+  std::string event(const News& news, std::size_t first, std::size_t last,
+                    const Transcript& transcript);
+
+  ReplyHead head_;
+  const CompletionRequest& request_;
+  const text::Tokenizer& tokenizer_;
+  // Of the tokens that an echo lists, special ones as they are written, by prompt.
+  std::vector<std::int64_t> prompt_characters_;
+  std::vector<IdList> id_lists_;
+  std::vector<Choice> choices_;
+  std::size_t kept_bytes_ = 0;
+  std::optional<std::size_t> echoed_prompt_;
+  std::optional<PromptTokens> echoed_;
+  bool begun_ = false;
+  bool ended_ = false;
+  Place place_;
+  std::optional<News> held_;
+};
+
+}  // namespace motley::server

@@ -1,0 +1,151 @@
+#include "server/api/completions/completion_request.h"
+
+#include <algorithm>
+
+#include "base/cat.h"
+
+namespace motley::server {
+namespace {
+
+using Prompt = CompletionRequest::Prompt;
+
+constexpr std::size_t max_prompts = 1024;
+constexpr std::size_t max_sequences = 4096;  // prompts times choices
+constexpr std::size_t max_all_tokens = 2'000'000;
+constexpr std::int64_t default_max_tokens = 16;
+
+class PromptReader {
+ public:
+  PromptReader(const text::Tokenizer& tokenizer, const ApiContext& context,
+               const GenerationFields& fields, bool echo)
+      : tokenizer_(tokenizer), context_(context), fields_(fields), echo_(echo) {}
+
+  Result<std::vector<Prompt>> read(const json::Value& value) const {
+    if (value.if_string() != nullptr) return one(from_text(value, "prompt"));
+    MOTLEY_TRY(const json::Array* const list, value.as_array("prompt"));
+    if (list->empty())
+      return Error(ErrorCode::invalid_argument, "an empty list", "prompt", "give a prompt");
+    if (list->front().if_string() == nullptr && list->front().if_array() == nullptr)
+      return one(from_ids(*list, "prompt"));
+    if (list->size() > max_prompts)
+      return Error(ErrorCode::invalid_argument, cat(list->size(), " prompts"), "prompt",
+                   cat("give at most ", max_prompts));
+    std::vector<Prompt> prompts;
+    std::size_t all_tokens = 0;
+    const bool texts = list->front().if_string() != nullptr;
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string place = cat("prompt[", i, "]");
+      if (texts) {
+        MOTLEY_TRY(Prompt prompt, from_text((*list)[i], place));
+        prompts.push_back(std::move(prompt));
+      } else {
+        MOTLEY_TRY(const json::Array* const ids, (*list)[i].as_array(place));
+        MOTLEY_TRY(Prompt prompt, from_ids(*ids, place));
+        prompts.push_back(std::move(prompt));
+      }
+      all_tokens += prompts.back().tokens.size();
+      if (all_tokens > max_all_tokens)
+        return Error(ErrorCode::invalid_argument,
+                     cat("prompts of more than ", max_all_tokens, " tokens together"), "prompt",
+                     "send them in several requests");
+    }
+    return prompts;
+  }
+
+ private:
+  static Result<std::vector<Prompt>> one(Result<Prompt> prompt) {
+    if (!prompt.ok()) return std::move(prompt).error();
+    std::vector<Prompt> list;
+    list.push_back(*std::move(prompt));
+    return list;
+  }
+
+  static Error empty(std::string_view place) {
+    return {ErrorCode::invalid_argument, "a prompt without tokens", std::string(place),
+            "give at least one"};
+  }
+
+  Result<Prompt> from_text(const json::Value& value, std::string_view place) const {
+    MOTLEY_TRY(const std::string* const text, value.as_string(place));
+    MOTLEY_TRY_VOID(check_prompt_bytes(text->size(), fields_, context_, place));
+    Prompt prompt;
+    auto tokens =
+        tokenizer_.encode(*text, {.add_special_tokens = fields_.add_special_tokens.value_or(true),
+                                  .bounds = encode_bounds(fields_, context_)});
+    if (!tokens.ok() && tokens.error().code() == ErrorCode::too_long)
+      return prompt_too_long(context_.max_sequence_tokens, tokens.error().what(), place);
+    MOTLEY_TRY(prompt.tokens, std::move(tokens));
+    if (prompt.tokens.empty()) return empty(place);
+    const bool cut = truncate_prompt(prompt.tokens, 0, fields_, context_);
+    if (echo_) prompt.text = cut ? tokenizer_.decode(prompt.tokens, true) : *text;
+    return prompt;
+  }
+
+  Result<Prompt> from_ids(const json::Array& ids, std::string_view place) const {
+    if (ids.empty()) return empty(place);
+    Prompt prompt;
+    prompt.tokens.reserve(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      MOTLEY_TRY(const std::int64_t id,
+                 read_integer(ids[i], cat(place, "[", i, "]"), 0, context_.vocabulary - 1));
+      prompt.tokens.push_back(static_cast<std::int32_t>(id));
+    }
+    truncate_prompt(prompt.tokens, 0, fields_, context_);
+    if (echo_) prompt.text = tokenizer_.decode(prompt.tokens, true);
+    return prompt;
+  }
+
+  const text::Tokenizer& tokenizer_;
+  const ApiContext& context_;
+  const GenerationFields& fields_;
+  bool echo_;
+};
+
+Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
+  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, engine::most_top_logprobs));
+  sampling.logprobs = logprobs.has_value();
+  sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
+  return {};
+}
+
+Result<void> refuse_suffix(Fields& fields) {
+  MOTLEY_TRY(const auto suffix, fields.string("suffix"));
+  if (suffix && !suffix->empty())
+    return Error(ErrorCode::unsupported, "text before a suffix is not something models here write",
+                 "suffix", "leave it out");
+  return {};
+}
+
+}  // namespace
+
+Result<CompletionRequest> read_completion_request(const json::Value& body,
+                                                  const ApiContext& context,
+                                                  const text::Tokenizer& tokenizer) {
+  MOTLEY_TRY(const json::Object* const object, body.as_object("body"));
+  Fields fields(*object, "", context.ignored());
+  CompletionRequest request;
+  MOTLEY_TRY(request.fields, read_generation_fields(fields, context));
+  MOTLEY_TRY_VOID(leave_prompt_of_stream(request.fields.tokens, request.fields.stream));
+  MOTLEY_TRY_VOID(read_logprobs(fields, request.fields.sampling));
+  MOTLEY_TRY(const auto echo, fields.boolean("echo"));
+  request.echo = echo.value_or(false);
+  MOTLEY_TRY_VOID(refuse_suffix(fields));
+  const json::Value* const prompt = fields.take("prompt");
+  MOTLEY_TRY_VOID(fields.finish());
+
+  if (!request.fields.max_tokens) request.fields.max_tokens = default_max_tokens;
+  if (prompt == nullptr)
+    return Error(ErrorCode::invalid_argument, "no prompt", "prompt",
+                 "give a text, a list of token ids, or a list of either");
+  // All fields are checked before the work that tokenising is.
+  MOTLEY_TRY(request.prompts,
+             PromptReader(tokenizer, context, request.fields, request.echo).read(*prompt));
+  if (request.prompts.size() * static_cast<std::size_t>(request.fields.choices) > max_sequences)
+    return Error(
+        ErrorCode::invalid_argument,
+        cat(request.prompts.size(), " prompts with ", request.fields.choices, " choices each"), "n",
+        cat("ask for at most ", max_sequences, " texts at once"));
+  return request;
+}
+
+}  // namespace motley::server

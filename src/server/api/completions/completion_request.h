@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json/json.h"
+#include "server/api/fields/generation_fields.h"
+#include "text/tokenizer.h"
+
+namespace motley::server {
+
+// The body of POST /v1/completions.
+struct CompletionRequest {
+  struct Prompt {
+    std::vector<std::int32_t> tokens;
+    std::string text;  // only where it is to be echoed
+  };
+
+  GenerationFields fields;
+  std::vector<Prompt> prompts;
+  bool echo = false;
+};
+
+// Prompts come as text or as ids, one or a list of them; texts are tokenised as the model's
+// post-processor says.
+Result<CompletionRequest> read_completion_request(const json::Value& body,
+                                                  const ApiContext& context,
+                                                  const text::Tokenizer& tokenizer);
+
+}  // namespace motley::server

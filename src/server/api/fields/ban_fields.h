@@ -1,0 +1,12 @@
+#pragma once
+
+#include "engine/sampling/sampling_params.h"
+#include "server/api/fields/fields.h"
+#include "server/api/fields/generation_fields.h"
+
+namespace motley::server {
+
+// Which tokens may be drawn at all: `allowed_token_ids` and `bad_words`.
+Result<void> read_bans(Fields& fields, const ApiContext& context, engine::SamplingParams& into);
+
+}  // namespace motley::server

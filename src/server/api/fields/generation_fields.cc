@@ -1,0 +1,294 @@
+#include "server/api/fields/generation_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "base/cat.h"
+#include "server/api/calls/grammar_fields.h"
+#include "server/api/fields/ban_fields.h"
+#include "server/api/fields/refused_fields.h"
+#include "server/http/message.h"
+
+namespace motley::server {
+namespace {
+
+constexpr std::size_t max_stops = 16;
+constexpr std::size_t longest_stop = 1000;  // bytes
+constexpr std::size_t max_biases = 1000;
+constexpr std::size_t max_adapters = 16;
+constexpr std::size_t longest_name = 200;
+constexpr double max_scale = 1000;
+constexpr double max_bias = 100;
+// Hotter is as good as this: every token is as likely as any other.
+constexpr double max_temperature = 10'000;
+constexpr std::size_t max_truncated = 2'000'000;  // tokens of a prompt, before
+constexpr std::size_t longest_salt = 256;         // bytes
+constexpr std::int64_t max_count = std::int64_t{1} << 31;
+
+constexpr double any_number = std::numeric_limits<double>::max();
+
+Result<float> number_or(Fields& fields, std::string_view key, double least, double most,
+                        double otherwise) {
+  MOTLEY_TRY(const auto given, fields.number(key, least, most));
+  return static_cast<float>(given.value_or(otherwise));
+}
+
+Result<std::vector<engine::LogitBias>> read_logit_bias(Fields& fields, std::int64_t vocabulary) {
+  std::vector<engine::LogitBias> list;
+  MOTLEY_TRY(const json::Object* const biases, fields.object("logit_bias"));
+  if (biases == nullptr) return list;
+  if (biases->size() > max_biases)
+    return wrong(cat(biases->size(), " biases"), "logit_bias", cat("give at most ", max_biases));
+  for (const auto& [key, value] : biases->members()) {
+    std::int32_t token = 0;
+    const char* const end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, token);
+    if (parsed.ec != std::errc() || parsed.ptr != end || token < 0 || token >= vocabulary)
+      return wrong(cat("not a token id: ", quote(key)), "logit_bias",
+                   cat("use ids from 0 to ", vocabulary - 1));
+    MOTLEY_TRY(const double bias,
+               read_number(value, cat("logit_bias.", token), -any_number, any_number));
+    list.push_back(
+        {.token = token, .bias = static_cast<float>(std::clamp(bias, -max_bias, max_bias))});
+  }
+  std::ranges::sort(list, {}, &engine::LogitBias::token);
+  const auto twice = std::ranges::adjacent_find(list, {}, &engine::LogitBias::token);
+  if (twice != list.end())
+    return wrong(cat("token ", twice->token, " twice"), "logit_bias", "give each id once");
+  return list;
+}
+
+Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& context) {
+  const text::GenerationConfig& defaults = *context.defaults;
+  engine::SamplingParams params;
+  MOTLEY_TRY(const auto temperature, fields.number("temperature", 0, any_number));
+  params.temperature = static_cast<float>(
+      std::min(temperature.value_or(defaults.temperature.value_or(1)), max_temperature));
+  MOTLEY_TRY(const float top_p, number_or(fields, "top_p", 0, 1, defaults.top_p.value_or(1)));
+  // 0 asks for the likeliest token, which the smallest share holds alone.
+  params.top_p = std::max(top_p, 1e-9F);
+  // More than there are is all of them.
+  MOTLEY_TRY(const auto top_k, fields.integer("top_k", -1, max_count));
+  params.top_k = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), 0, context.vocabulary));
+  MOTLEY_TRY(params.min_p, number_or(fields, "min_p", 0, 1, defaults.min_p.value_or(0)));
+  MOTLEY_TRY(params.repetition_penalty, number_or(fields, "repetition_penalty", 0.01, 100,
+                                                  defaults.repetition_penalty.value_or(1)));
+  MOTLEY_TRY(params.frequency_penalty, number_or(fields, "frequency_penalty", -2, 2, 0));
+  MOTLEY_TRY(params.presence_penalty, number_or(fields, "presence_penalty", -2, 2, 0));
+  MOTLEY_TRY(params.logit_bias, read_logit_bias(fields, context.vocabulary));
+  MOTLEY_TRY(const auto seed, fields.integer("seed"));
+  if (seed) params.seed = static_cast<std::uint64_t>(*seed);
+  MOTLEY_TRY(const auto min_tokens, fields.integer("min_tokens", 0, max_count));
+  params.min_tokens = min_tokens.value_or(0);
+  MOTLEY_TRY(const auto ignore_eos, fields.boolean("ignore_eos"));
+  params.ignore_eos = ignore_eos.value_or(false);
+  return params;
+}
+
+Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
+                                                         const json::Value& value) {
+  MOTLEY_TRY(const json::Array* const list, value.as_array("adapters"));
+  if (list->size() > max_adapters)
+    return wrong(cat(list->size(), " adapters"), "adapters", cat("give at most ", max_adapters));
+  std::vector<engine::ScaledAdapter> adapters;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const std::string place = cat("adapters[", i, "]");
+    MOTLEY_TRY(const json::Object* const object, (*list)[i].as_object(place));
+    Fields fields = body.inside(*object, place);
+    MOTLEY_TRY(auto name, fields.string("name"));
+    MOTLEY_TRY(const auto scale, fields.number("scale", -max_scale, max_scale));
+    MOTLEY_TRY_VOID(fields.finish());
+    if (!name || !is_adapter_name(*name))
+      return wrong(name ? cat("not an adapter's name: ", quote(*name)) : "an adapter without name",
+                   cat(place, ".name"), "name a loaded adapter; GET /v1/models lists them");
+    if (std::ranges::find(adapters, *name, &engine::ScaledAdapter::name) != adapters.end())
+      return wrong(cat("adapter ", quote(*name), " twice"), cat(place, ".name"),
+                   "give it once, with the sum of the scales");
+    adapters.push_back({.name = *std::move(name), .scale = static_cast<float>(scale.value_or(1))});
+  }
+  return adapters;
+}
+
+// The adapters that `model` names: none is the base.
+Result<std::optional<std::string>> adapter_of(std::string_view model, const std::string& base) {
+  if (model == base) return std::optional<std::string>();
+  const std::string_view adapter = adapter_part(model, base);
+  if (!is_adapter_name(adapter))
+    return Error(ErrorCode::not_found, cat("no model ", quote(model)), "model",
+                 "GET /v1/models lists those there are");
+  return std::optional(std::string(adapter));
+}
+
+Result<void> read_model(Fields& fields, const ApiContext& context, GenerationFields& into) {
+  MOTLEY_TRY(auto model, fields.string("model"));
+  into.model = model ? *std::move(model) : context.base;
+  MOTLEY_TRY(auto adapter, adapter_of(into.model, context.base));
+  if (const json::Value* const several = fields.take("adapters")) {
+    if (adapter)
+      return wrong("both an adapter as the model and a list of adapters", "adapters",
+                   cat("let model name the base, ", quote(context.base)));
+    MOTLEY_TRY(into.adapters, read_adapters(fields, *several));
+  } else if (adapter) {
+    into.adapters.push_back({.name = *std::move(adapter)});
+  }
+  return {};
+}
+
+Result<void> read_stop(Fields& fields, const ApiContext& context, GenerationFields& into) {
+  MOTLEY_TRY(into.stop, read_stop_strings(fields, "stop"));
+  MOTLEY_TRY(const auto include, fields.boolean("include_stop_str_in_output"));
+  into.include_stop = include.value_or(false);
+  MOTLEY_TRY(into.stop_ids, fields.token_ids("stop_token_ids", context.vocabulary));
+  return {};
+}
+
+// Whether any of them is set to something.
+bool asks_for_something(const json::Value* options) {
+  if (options == nullptr) return false;
+  if (options->if_object() == nullptr) return true;
+  return std::ranges::any_of(options->if_object()->members(), [](const json::Member& member) {
+    const bool* const flag = member.value.if_boolean();
+    return !member.value.is_null() && (flag == nullptr || *flag);
+  });
+}
+
+Result<void> read_stream(Fields& fields, GenerationFields& into) {
+  MOTLEY_TRY(const auto stream, fields.boolean("stream"));
+  into.stream = stream.value_or(false);
+  if (!into.stream) {
+    // Clients send them along; they do not concern an answer in one piece.
+    if (asks_for_something(fields.take("stream_options"))) fields.leave("stream_options");
+    return {};
+  }
+  MOTLEY_TRY(const json::Object* const options, fields.object("stream_options"));
+  if (options == nullptr) return {};
+  Fields inner = fields.inside(*options, "stream_options");
+  MOTLEY_TRY(const auto usage, inner.boolean("include_usage"));
+  into.include_usage = usage.value_or(false);
+  MOTLEY_TRY(const auto continuous, inner.boolean("continuous_usage_stats"));
+  into.continuous_usage = into.include_usage && continuous.value_or(false);
+  // Padding against observers of lengths, which we do not do.
+  inner.accept({"include_obfuscation"});
+  return inner.finish();
+}
+
+Result<void> read_names(Fields& fields, GenerationFields& into) {
+  MOTLEY_TRY(const auto id, fields.string("request_id"));
+  if (id && !is_request_id(*id))
+    return wrong(cat("not an id: ", quote(id->substr(0, longest_name))), "request_id",
+                 "use 1 to 128 letters, digits, '-', '_', '.' and ':'");
+  into.request_id = id.value_or("");
+  MOTLEY_TRY(const auto salt, fields.string("cache_salt"));
+  into.cache_salt = salt.value_or("");
+  if (into.cache_salt.size() > longest_salt)
+    return wrong(cat("a salt of ", into.cache_salt.size(), " bytes"), "cache_salt",
+                 cat("use at most ", longest_salt));
+  return {};
+}
+
+}  // namespace
+
+Error prompt_too_long(std::int64_t max_sequence_tokens, std::string_view has,
+                      std::string_view place) {
+  return {ErrorCode::too_long,
+          cat("This model's maximum context length is ", max_sequence_tokens,
+              " tokens. The prompt is too long: it has ", has),
+          std::string(place), "send a shorter prompt"};
+}
+
+Result<void> check_prompt_bytes(std::size_t bytes, const GenerationFields& fields,
+                                const ApiContext& context, std::string_view place) {
+  if (fields.truncate) return {};
+  const std::size_t longest =
+      static_cast<std::size_t>(context.max_sequence_tokens) * context.longest_token_bytes;
+  if (longest == 0 || bytes <= longest) return {};
+  return prompt_too_long(context.max_sequence_tokens, cat(bytes, " bytes, which are more"), place);
+}
+
+text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContext& context) {
+  // Texts that are a little too long are counted to their end, so that clients hear by how much.
+  const std::size_t twice = 2 * static_cast<std::size_t>(context.max_sequence_tokens);
+  const bool bounded = context.max_sequence_tokens > 0;
+  return {.max_tokens = fields.truncate && bounded ? std::max(twice, max_truncated) : twice,
+          .cancelled = context.cancelled};
+}
+
+Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_view key) {
+  MOTLEY_TRY(std::vector<std::string> stops, fields.strings(key, max_stops));
+  for (const std::string& stop : stops) {
+    if (stop.empty() || stop.size() > longest_stop)
+      return wrong(stop.empty() ? std::string("an empty stop string")
+                                : cat("a stop string of ", stop.size(), " bytes"),
+                   std::string(key), cat("give strings of 1 to ", longest_stop, " bytes"));
+  }
+  return stops;
+}
+
+bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
+                     const GenerationFields& fields, const ApiContext& context) {
+  if (!fields.truncate) return false;
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  std::int64_t kept = *fields.truncate;
+  if (kept < 0) {
+    if (context.max_sequence_tokens == 0) return false;
+    // Where the answer may be longer than the context, it takes what the prompt leaves.
+    const std::int64_t wanted = fields.max_tokens.value_or(1);
+    const std::int64_t answer = wanted < context.max_sequence_tokens ? wanted : 1;
+    kept = context.max_sequence_tokens - answer - static_cast<std::int64_t>(more);
+    kept = std::max<std::int64_t>(kept, 1);
+  }
+  if (kept >= length) return false;
+  tokens.erase(tokens.begin(), tokens.end() - kept);
+  return true;
+}
+
+bool is_adapter_name(std::string_view name) {
+  return !name.empty() && name.size() <= longest_name && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '/' || c == '-';
+  });
+}
+
+std::string_view adapter_part(std::string_view model, std::string_view base) {
+  const bool prefixed =
+      model.size() > base.size() && model.starts_with(base) && model[base.size()] == ':';
+  return prefixed ? model.substr(base.size() + 1) : model;
+}
+
+Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context) {
+  GenerationFields read;
+  MOTLEY_TRY_VOID(read_model(fields, context, read));
+  MOTLEY_TRY(read.sampling, read_sampling(fields, context));
+  MOTLEY_TRY(auto grammar, read_grammar(fields));
+  if (grammar) {
+    read.sampling.grammar = std::move(grammar->spec);
+    read.grammar_field = grammar->name;
+    read.strict_form = grammar->strict;
+  }
+  MOTLEY_TRY_VOID(read_bans(fields, context, read.sampling));
+  MOTLEY_TRY(read.max_tokens, fields.integer("max_tokens", 0, max_count));
+  MOTLEY_TRY(read.truncate, fields.integer("truncate_prompt_tokens", -1, max_count));
+  if (read.truncate == 0)
+    return wrong("a prompt without tokens", "truncate_prompt_tokens",
+                 "keep one at least, or -1 for as many as fit");
+  MOTLEY_TRY(read.add_special_tokens, fields.boolean("add_special_tokens"));
+  MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::most_choices));
+  read.choices = static_cast<int>(choices.value_or(1));
+  MOTLEY_TRY(const auto priority, fields.integer("priority", -1000, 1000));
+  read.priority = static_cast<int>(priority.value_or(0));
+  MOTLEY_TRY_VOID(read_stop(fields, context, read));
+  MOTLEY_TRY_VOID(read_stream(fields, read));
+  MOTLEY_TRY(read.tokens, read_token_fields(fields));
+  MOTLEY_TRY_VOID(read_names(fields, read));
+  MOTLEY_TRY_VOID(refuse_unsupported(fields, read.choices));
+  // What clients send along for OpenAI's accounts, storage and routing, or to make an answer come
+  // faster.
+  fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention", "verbosity", "prediction",
+                 "guided_decoding_backend"});
+  return read;
+}
+
+}  // namespace motley::server

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/output/choice_text.h"
+
+namespace motley::server {
+
+// The sampled tokens of a choice as numbers, until they are written: a tenth of their JSON.
+class KeptTokens {
+ public:
+  // With at most so many of the likeliest of each.
+  void append(const ChoiceText::Piece& piece, std::size_t max_top = engine::most_top_logprobs) {
+    for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
+      const SampledToken& token = piece.tokens[i];
+      ids_.push_back(token.id);
+      logprobs_.push_back(token.logprob);
+      offsets_.push_back(piece.offsets[i]);
+      const auto top = std::span(token.top).first(std::min(token.top.size(), max_top));
+      top_.insert(top_.end(), top.begin(), top.end());
+      top_ends_.push_back(top_.size());
+    }
+  }
+
+  std::size_t size() const { return ids_.size(); }
+  std::span<const std::int32_t> ids() const { return ids_; }
+  std::int32_t id(std::size_t at) const { return ids_[at]; }
+  float logprob(std::size_t at) const { return logprobs_[at]; }
+  std::int64_t offset(std::size_t at) const { return offsets_[at]; }
+  std::span<const engine::TopLogprob> top(std::size_t at) const {
+    const std::size_t begin = at == 0 ? 0 : top_ends_[at - 1];
+    return std::span(top_).subspan(begin, top_ends_[at] - begin);
+  }
+
+  std::size_t bytes() const {
+    return ids_.capacity() * sizeof(ids_[0]) + logprobs_.capacity() * sizeof(logprobs_[0]) +
+           offsets_.capacity() * sizeof(offsets_[0]) + top_.capacity() * sizeof(top_[0]) +
+           top_ends_.capacity() * sizeof(top_ends_[0]);
+  }
+
+ private:
+  std::vector<std::int32_t> ids_;
+  std::vector<float> logprobs_;
+  std::vector<std::int64_t> offsets_;
+  std::vector<engine::TopLogprob> top_;
+  std::vector<std::size_t> top_ends_;  // by token
+};
+
+}  // namespace motley::server

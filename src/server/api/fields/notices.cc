@@ -1,0 +1,78 @@
+#include "server/api/fields/notices.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/log.h"
+
+namespace motley::server {
+namespace {
+
+constexpr std::size_t max_said = 256;
+// Proxies bound their heads at some thousand bytes.
+constexpr std::size_t max_header_bytes = 1024;
+
+std::string header_value(const std::vector<std::string>& places) {
+  std::string value;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::string& place = places[i];
+    if (i == max_noticed || value.size() + place.size() > max_header_bytes) {
+      value += ", ...";
+      break;
+    }
+    if (!value.empty()) value += ", ";
+    const std::size_t begin = value.size();
+    value += place;
+    std::replace_if(
+        value.begin() + static_cast<std::ptrdiff_t>(begin), value.end(),
+        [](char c) { return c <= ' ' || c > '~' || c == ','; }, '?');
+  }
+  return value;
+}
+
+// One line for all entries of a list: "messages[].name".
+std::string without_numbers(std::string_view place) {
+  std::string name;
+  bool inside = false;
+  for (const char c : place) {
+    inside = c == '[' || (inside && c != ']');
+    if (!inside || c == '[') name += c;
+  }
+  return name;
+}
+
+}  // namespace
+
+void add_notice(std::string place, std::vector<std::string>& list) {
+  if (!notices_full(list)) list.push_back(std::move(place));
+}
+
+std::vector<std::pair<std::string, std::string>> notice_headers(const Notices& notices) {
+  std::vector<std::pair<std::string, std::string>> headers;
+  if (!notices.ignored.empty())
+    headers.emplace_back("x-motley-ignored", header_value(notices.ignored));
+  if (!notices.unenforced.empty())
+    headers.emplace_back("x-motley-unenforced", header_value(notices.unenforced));
+  return headers;
+}
+
+void IgnoredFieldsLog::say(const std::vector<std::string>& ignored) {
+  for (const std::string& each : ignored) {
+    const std::string field = without_numbers(each);
+    bool full = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (said_full_ || said_.contains(field)) continue;
+      full = said_full_ = said_.size() == max_said;
+      if (!full) said_.insert(field);
+    }
+    if (full) {
+      log::info("request.ignored_full",
+                {{"fields", max_said}, {"message", "further fields are not logged"}});
+    } else {
+      log::info("request.ignored", {{"field", field}});
+    }
+  }
+}
+
+}  // namespace motley::server

@@ -1,0 +1,228 @@
+#include "server/api/messages/reply.h"
+
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "server/api/messages/error.h"
+#include "server/http/message.h"
+#include "server/output/tag_search.h"
+
+namespace motley::server {
+namespace {
+
+// Input that was read from the cache is not part of `input_tokens`: the three are the prompt.
+json::Object usage_of(const TokenCounts& counts, std::int64_t output_tokens) {
+  return json::Object{{"input_tokens", counts.prompt - counts.cached},
+                      {"cache_creation_input_tokens", 0},
+                      {"cache_read_input_tokens", counts.cached},
+                      {"output_tokens", output_tokens}};
+}
+
+std::string_view type_of(OutputKind kind) {
+  switch (kind) {
+    case OutputKind::reasoning:
+      return "thinking";
+    case OutputKind::content:
+      return "text";
+    case OutputKind::call:
+      return "tool_use";
+  }
+  MOTLEY_CHECK(false, "a kind of output without a block");
+}
+
+// A whole block; the text of a call is JSON.
+std::string block_json(OutputKind kind, const CallPiece& call, std::string_view text) {
+  const std::string head = cat("{\"type\":\"", type_of(kind), "\",");
+  switch (kind) {
+    case OutputKind::reasoning:
+      return cat(head, "\"thinking\":", json::string_literal(text), ",\"signature\":\"\"}");
+    case OutputKind::content:
+      return cat(head, "\"text\":", json::string_literal(text), "}");
+    case OutputKind::call:
+      return cat(head, "\"id\":",
+                 json::string_literal(
+                     call.id.empty() ? cat("toolu_", new_request_id().substr(0, 24)) : call.id),
+                 ",\"name\":", json::string_literal(call.name), ",\"input\":", text, "}");
+  }
+  MOTLEY_CHECK(false, "a kind of output without a block");
+}
+
+// What stands before the content.
+std::string message_head(std::string_view id, const MessagesRequest& request) {
+  return cat("{\"id\":\"", id, "\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
+             json::string_literal(request.chat.fields.model), ",");
+}
+
+// `fields` are those of the event's object, without braces.
+std::string event(std::string_view type, std::string_view fields) {
+  return cat("event: ", type, "\ndata: {\"type\":\"", type, "\"", fields.empty() ? "" : ",", fields,
+             "}\n\n");
+}
+
+}  // namespace
+
+// Keeps blocks for the body.
+class MessagesReply::Keeper final : public BlockSink {
+ public:
+  explicit Keeper(MessagesReply& reply) : reply_(reply) {}
+
+  void begin(OutputKind kind, const CallPiece& call) override {
+    reply_.blocks_.push_back({.kind = kind, .call = {.name = call.name, .id = call.id}});
+    reply_.kept_bytes_ += sizeof(Block) + call.name.size() + call.id.size();
+  }
+  void add(OutputKind /*kind*/, std::string_view text) override {
+    reply_.blocks_.back().text += text;
+    reply_.kept_bytes_ += text.size();
+  }
+  void end(OutputKind kind) override {
+    std::string& text = reply_.blocks_.back().text;
+    if (kind == OutputKind::call) text = reply_.input_.whole(std::move(text));
+  }
+
+ private:
+  MessagesReply& reply_;
+};
+
+// Writes the events of a stream.
+class MessagesReply::EventWriter final : public BlockSink {
+ public:
+  EventWriter(std::size_t& index, std::string& events) : index_(index), events_(events) {}
+
+  void begin(OutputKind kind, const CallPiece& call) override {
+    const std::string block = block_json(kind, call, kind == OutputKind::call ? "{}" : "");
+    events_ +=
+        event("content_block_start", cat("\"index\":", index_, ",\"content_block\":", block));
+  }
+  void add(OutputKind kind, std::string_view text) override {
+    switch (kind) {
+      case OutputKind::reasoning:
+        return add_delta("thinking_delta", "thinking", text);
+      case OutputKind::content:
+        return add_delta("text_delta", "text", text);
+      case OutputKind::call:
+        return add_delta("input_json_delta", "partial_json", text);
+    }
+  }
+  void end(OutputKind kind) override {
+    // There is nothing to sign, but clients wait for it.
+    if (kind == OutputKind::reasoning) add_delta("signature_delta", "signature", "");
+    events_ += event("content_block_stop", cat("\"index\":", index_));
+    ++index_;
+  }
+
+ private:
+  void add_delta(std::string_view type, std::string_view field, std::string_view text) {
+    events_ +=
+        event("content_block_delta", cat("\"index\":", index_, ",\"delta\":{\"type\":\"", type,
+                                         "\",\"", field, "\":", json::string_literal(text), "}"));
+  }
+
+  std::size_t& index_;
+  std::string& events_;
+};
+
+MessagesReply::MessagesReply(std::string id, const MessagesRequest& request,
+                             std::unique_ptr<OutputParser> parser)
+    : id_(std::move(id)), request_(request), parser_(std::move(parser)) {}
+
+void MessagesReply::begin_block(OutputKind kind, const CallPiece& call, BlockSink& sink) {
+  end_block(sink);
+  open_ = kind;
+  input_ = {};
+  sink.begin(kind, call);
+}
+
+void MessagesReply::end_block(BlockSink& sink) {
+  if (open_) sink.end(*open_);
+  open_.reset();
+}
+
+void MessagesReply::take_text(OutputKind kind, std::string_view text, BlockSink& sink) {
+  if (open_ != kind) {
+    // White space behind a call joins words in one string, and nothing between blocks.
+    if (called_) text.remove_prefix(leading_space(text));
+    if (text.empty()) return;
+    begin_block(kind, {}, sink);
+  }
+  if (kind == OutputKind::content || request_.show_thinking) sink.add(kind, text);
+}
+
+void MessagesReply::take_call(const CallPiece& piece, BlockSink& sink) {
+  if (piece.begins) begin_block(OutputKind::call, piece, sink);
+  called_ = true;
+  const std::string text = input_.take(piece.arguments);
+  if (!text.empty()) sink.add(OutputKind::call, text);
+}
+
+void MessagesReply::take(const ChoiceUpdate& update, BlockSink& sink) {
+  ParsedOutput output = parser_->push(update.piece.text);
+  if (update.end) output.append(parser_->finish());
+  output.for_each([&](OutputKind kind, std::string_view text) { take_text(kind, text, sink); },
+                  [&](const CallPiece& piece) { take_call(piece, sink); });
+  if (!update.end) return;
+  end_block(sink);
+  end_ = update.end;
+  stop_ = update.stop;
+}
+
+std::string MessagesReply::ending() const {
+  const std::vector<std::string>& stops = request_.chat.fields.stop;
+  // Behind those of the request are our own.
+  if (stop_ && *stop_ < stops.size())
+    return cat("\"stop_reason\":\"stop_sequence\",\"stop_sequence\":",
+               json::string_literal(stops[*stop_]));
+  const std::string_view reason = end_ == EndOfChoice::length ? "max_tokens"
+                                  : called_                   ? "tool_use"
+                                                              : "end_turn";
+  return cat("\"stop_reason\":\"", reason, "\",\"stop_sequence\":null");
+}
+
+void MessagesReply::keep(const ChoiceUpdate& update) {
+  Keeper keeper(*this);
+  take(update, keeper);
+}
+
+std::string MessagesReply::next_piece(const Transcript& transcript) {
+  std::string piece;
+  if (ended_) return piece;
+  if (!std::exchange(begun_, true)) piece = cat(message_head(id_, request_), "\"content\":[");
+  for (; written_ < blocks_.size(); ++written_) {
+    if (piece.size() >= piece_bytes) return piece;
+    const Block block = std::move(blocks_[written_]);
+    piece += cat(written_ > 0 ? "," : "", block_json(block.kind, block.call, block.text));
+  }
+  ended_ = true;
+  const TokenCounts& counts = transcript.counts();
+  return piece +=
+         cat("],", ending(), ",\"usage\":", json::write(usage_of(counts, counts.completion)), "}");
+}
+
+std::string MessagesReply::begin_stream(const Transcript& transcript) {
+  if (std::exchange(begun_, true)) return {};
+  return event("message_start",
+               cat("\"message\":", message_head(id_, request_),
+                   "\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":",
+                   json::write(usage_of(transcript.counts_at_start(), 0)), "}"));
+}
+
+std::string MessagesReply::events(const ChoiceUpdate& update, const Transcript& transcript) {
+  std::string events = begin_stream(transcript);
+  EventWriter writer(index_, events);
+  take(update, writer);
+  return events;
+}
+
+std::string MessagesReply::last_events(const Transcript& transcript) {
+  const TokenCounts& counts = transcript.counts();
+  return cat(begin_stream(transcript),
+             event("message_delta", cat("\"delta\":{", ending(), "},\"usage\":",
+                                        json::write(usage_of(counts, counts.completion)))),
+             event("message_stop", {}));
+}
+
+std::string MessagesReply::failure_events(const Error& error) {
+  return messages_error_event(error);
+}
+
+}  // namespace motley::server

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/calls/call_input.h"
+#include "server/api/messages/request.h"
+#include "server/api/reply.h"
+#include "server/output/output_parser.h"
+
+namespace motley::server {
+
+// An answer as Anthropic's message: blocks of thinking, text and calls in the order in which the
+// model wrote them.
+class MessagesReply final : public Reply {
+ public:
+  // The request must outlive the reply.
+  MessagesReply(std::string id, const MessagesRequest& request,
+                std::unique_ptr<OutputParser> parser);
+
+  void keep(const ChoiceUpdate& update) override;
+  std::size_t kept_bytes() const override { return kept_bytes_; }
+  std::string next_piece(const Transcript& transcript) override;
+  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
+  std::string more_events(const Transcript& /*transcript*/) override { return {}; }
+  std::string last_events(const Transcript& transcript) override;
+  std::string failure_events(const Error& error) override;
+
+ private:
+  // Hears of blocks as the model writes them.
+  class BlockSink {
+   public:
+    virtual ~BlockSink() = default;
+    virtual void begin(OutputKind kind, const CallPiece& call) = 0;
+    // Of a call it is the beginning of a JSON object.
+    virtual void add(OutputKind kind, std::string_view text) = 0;
+    virtual void end(OutputKind kind) = 0;
+  };
+  struct Block {
+    OutputKind kind = OutputKind::content;
+    CallPiece call = {};    // its name and id
+    std::string text = {};  // of a call its input, as JSON
+  };
+  class Keeper;
+  class EventWriter;
+
+  void take(const ChoiceUpdate& update, BlockSink& sink);
+  void take_text(OutputKind kind, std::string_view text, BlockSink& sink);
+  void take_call(const CallPiece& piece, BlockSink& sink);
+  void begin_block(OutputKind kind, const CallPiece& call, BlockSink& sink);
+  void end_block(BlockSink& sink);
+  // {"stop_reason", "stop_sequence"} without its braces.
+  std::string ending() const;
+  std::string begin_stream(const Transcript& transcript);
+
+  std::string id_;
+  const MessagesRequest& request_;
+  std::unique_ptr<OutputParser> parser_;
+  std::optional<OutputKind> open_;  // the block that goes on
+  CallInput input_;                 // of the call that goes on
+  bool called_ = false;             // at least once
+  std::optional<EndOfChoice> end_;
+  std::optional<std::size_t> stop_;
+  bool begun_ = false;  // the body, or the stream
+  bool ended_ = false;
+
+  std::vector<Block> blocks_;  // for the body
+  std::size_t kept_bytes_ = 0;
+  std::size_t written_ = 0;  // blocks of the body
+  std::size_t index_ = 0;    // of the block in the stream
+};
+
+}  // namespace motley::server

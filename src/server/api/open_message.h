@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "server/output/tool_form.h"
+#include "text/chat/chat_template.h"
+#include "text/chat/marked_text.h"
+
+namespace motley::server {
+
+// A conversation whose last message stays open, so that the model goes on with it:
+// `continue_final_message`.
+class OpenMessage {
+ public:
+  // Marks the end of the last message's text in the inputs.
+  static Result<OpenMessage> begin(text::ChatInputs& inputs);
+
+  // Cuts the conversation, as the template has written it, at that mark. Refuses one in which the
+  // message's text does not stand before it. `reasoning`: how the template marks that, or null.
+  Result<void> cut(text::MarkedText& conversation, const ReasoningForm* reasoning);
+
+  // Of the conversation that was cut: the message has no text yet.
+  bool is_blank() const { return is_blank_; }
+  // It ends inside reasoning.
+  bool in_reasoning() const { return in_reasoning_; }
+  // What must stand behind it so that content begins.
+  const std::string& opening_of_content() const { return opening_; }
+
+ private:
+  explicit OpenMessage(std::string text) : text_(std::move(text)) {}
+
+  std::string text_;
+  bool is_blank_ = false;
+  bool in_reasoning_ = false;
+  std::string opening_;
+};
+
+}  // namespace motley::server

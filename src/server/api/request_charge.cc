@@ -1,0 +1,184 @@
+#include "server/api/request_charge.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/cat.h"
+#include "base/units.h"
+#include "engine/events.h"
+
+namespace motley::server {
+namespace {
+
+// Of each prompt: the engine's request and its copies of lists, beside what these hold.
+constexpr std::size_t prompt_state_bytes = 4096;
+// Of each choice: decoders, parsers, the sampler, what the answer keeps of it.
+constexpr std::size_t choice_state_bytes = 4096;
+// A prompt's ids: in the body's plan, in the request, in its sequence and its sampler.
+constexpr std::size_t prompt_token_bytes = 4 * sizeof(std::int32_t);
+// A list of an echoed prompt that is written once for all choices.
+constexpr std::size_t echo_lists_bytes = std::size_t{4} << 20;
+// An answer's text, a token; vectors and strings take up to twice what they hold.
+constexpr std::size_t text_bytes = 6;
+constexpr std::size_t growth = 2;
+// JSON of a token and of each of its alternatives, in completions and in chats.
+constexpr std::size_t entry_bytes = 48;
+constexpr std::size_t top_entry_bytes = 32;
+constexpr std::size_t chat_entry_bytes = 100;
+// Of a token in prompt_logprobs, "token_id:7" instead of a short text, and an id in a list.
+constexpr std::size_t prompt_entry_bytes = 96;
+constexpr std::size_t id_name_bytes = 10;
+constexpr std::size_t id_bytes = 8;
+
+// JSON of a token's log-probabilities, and of a prompt's that is echoed.
+std::size_t scores_sent(const GenerationFields& fields, bool chat) {
+  if (!fields.sampling.logprobs) return 0;
+  const auto top = static_cast<std::size_t>(fields.sampling.top_logprobs);
+  const std::size_t name = fields.tokens.as_ids ? id_name_bytes : 0;
+  return chat ? (chat_entry_bytes + name) * (top + 1)
+              : entry_bytes + name + (top_entry_bytes + name) * (top + 1);
+}
+// How often a response's stream says its text, and the object that repeats its request.
+constexpr std::size_t response_texts = 5;
+constexpr std::size_t response_objects = 3;
+
+struct Tokens {
+  std::size_t engine = 0;  // ids, for sequence and sampler
+  std::size_t kept = 0;    // until the answer is sent
+  std::size_t sent = 0;
+};
+
+Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
+  const engine::SamplingParams& sampling = fields.sampling;
+  const bool penalties = sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 ||
+                         sampling.frequency_penalty != 0;
+  const auto top = static_cast<std::size_t>(sampling.top_logprobs);
+  const std::size_t top_bytes = sizeof(engine::TopLogprob) * top;
+  Tokens bytes;
+  bytes.engine = growth * sizeof(std::int32_t) * (penalties ? 2 : 1);
+  const bool numbers = sampling.logprobs || fields.tokens.return_ids;
+  bytes.kept = growth * (text_bytes + (numbers ? 24 : 0) + (sampling.logprobs ? top_bytes : 0));
+  bytes.sent = text_bytes + (fields.tokens.return_ids ? id_bytes : 0) + scores_sent(fields, chat);
+  return bytes;
+}
+
+// Of a prompt's tokens, kept from the engine until the answer is sent.
+std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSize& size) {
+  const bool echoed = size.echo && !size.chat && fields.sampling.logprobs;
+  if (!echoed && !fields.tokens.prompt_top) return 0;
+  const auto top = static_cast<std::size_t>(
+      std::max(fields.sampling.top_logprobs, fields.tokens.prompt_top.value_or(0)));
+  const std::size_t each =
+      growth * (sizeof(float) + sizeof(engine::TopLogprob) * top) + sizeof(std::int64_t);
+  return size.prompt_tokens * each + (echoed && fields.choices > 1 ? echo_lists_bytes : 0);
+}
+
+// What is sent of the prompts for each choice, at most: a chat's body has its lists once.
+std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
+  std::size_t token = 0;
+  if (fields.tokens.return_ids) token += id_bytes;
+  if (fields.tokens.prompt_top)
+    token += prompt_entry_bytes * (static_cast<std::size_t>(*fields.tokens.prompt_top) + 1);
+  if (size.echo && !size.chat) token += scores_sent(fields, false);
+  return size.prompt_tokens * token + (size.echo ? size.prompt_bytes : 0);
+}
+
+std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
+  std::vector<std::string> list;
+  if (size.prompts > 1) list.push_back(cat(size.prompts, " prompts"));
+  if (fields.choices > 1) list.push_back(cat("n ", fields.choices));
+  if (size.echo) list.emplace_back("echo");
+  if (fields.sampling.logprobs)
+    list.push_back(cat(size.chat ? "top_logprobs " : "logprobs ", fields.sampling.top_logprobs));
+  if (fields.tokens.prompt_top) list.push_back(cat("prompt_logprobs ", *fields.tokens.prompt_top));
+  if (fields.tokens.return_ids) list.emplace_back("return_token_ids");
+  if (fields.max_tokens) list.push_back(cat("max_tokens ", *fields.max_tokens));
+  if (!fields.stop.empty()) list.push_back(cat(fields.stop.size(), " of stop"));
+  if (fields.sampling.grammar)
+    list.push_back(
+        cat(fields.grammar_field, " of ", fields.sampling.grammar->text.size(), " bytes"));
+  if (size.tools_bytes > 0) list.push_back(cat("tools of ", size.tools_bytes, " bytes"));
+  if (list.empty()) list.push_back(cat(size.prompt_tokens, " tokens of prompts"));
+  return join(list, ", ");
+}
+
+constexpr std::size_t list_bytes = sizeof(std::vector<std::int32_t>);
+
+// Lists in the request and in its copies; a mask up to the largest id.
+std::size_t bytes_of_bans(const engine::SamplingParams& sampling) {
+  std::size_t bytes = 6 * sizeof(std::int32_t) * sampling.allowed_tokens.size();
+  if (!sampling.allowed_tokens.empty())
+    bytes += static_cast<std::size_t>(sampling.allowed_tokens.back()) / 8;
+  for (const auto& banned : sampling.banned)
+    bytes += 6 * list_bytes + 12 * sizeof(std::int32_t) * banned.size();
+  return bytes;
+}
+
+// Without tokens that are generated.
+std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size) {
+  const engine::SamplingParams& sampling = fields.sampling;
+  std::size_t stop_bytes = 0;
+  for (const std::string& stop : fields.stop) stop_bytes += stop.size() + sizeof(std::string);
+  std::size_t each_prompt = prompt_state_bytes +
+                            6 * sizeof(engine::LogitBias) * sampling.logit_bias.size() +
+                            4 * sizeof(std::int32_t) * fields.stop_ids.size();
+  each_prompt += bytes_of_bans(sampling);
+  if (sampling.grammar) each_prompt += 2 * sampling.grammar->text.size();
+  const std::size_t each_choice =
+      choice_state_bytes + fields.stop.size() * sizeof(std::uint32_t) + size.tools_bytes;
+  std::size_t bytes = size.prompts * each_prompt + 8 * stop_bytes;
+  bytes += size.prompts * static_cast<std::size_t>(fields.choices) * each_choice;
+  bytes += prompt_token_bytes * size.prompt_tokens + size.prompt_bytes + size.repeated_bytes;
+  // An event holds all ids of a prompt.
+  if (fields.tokens.return_ids && fields.stream) bytes += growth * id_bytes * size.prompt_tokens;
+  return bytes + prompt_scores_bytes(fields, size);
+}
+
+}  // namespace
+
+RequestCharge charge_for(const GenerationFields& fields, const RequestSize& size) {
+  const auto choices = static_cast<std::size_t>(fields.choices);
+  const std::size_t sequences = size.prompts * choices;
+  const Tokens token = bytes_of_token(fields, size.chat);
+  const auto first = static_cast<std::size_t>(
+      std::min({fields.max_tokens.value_or(size.room_tokens), size.room_tokens, charged_tokens}));
+  const auto all = fields.max_tokens
+                       ? static_cast<std::size_t>(std::min(*fields.max_tokens, size.room_tokens))
+                       : first;
+  const std::size_t kept = fields.stream && !size.response ? 0 : token.kept;
+  const bool repeats = fields.stream && size.response;
+
+  RequestCharge charge;
+  charge.kept_bytes = sequences * first * kept;
+  std::size_t fixed = fixed_bytes(fields, size);
+  if (all > 0 && choices > 1) fixed += token.engine / growth * size.prompt_tokens * choices;
+  charge.admitted_bytes = fixed + sequences * first * token.engine + charge.kept_bytes;
+  charge.memory_bytes = fixed + sequences * all * (token.engine + kept);
+  charge.answer_bytes = sequences * (256 + all * token.sent * (repeats ? response_texts : 1)) +
+                        size.repeated_bytes * (repeats ? response_objects : 1);
+  charge.answer_bytes += choices * prompt_sent(fields, size);
+  charge.fields = fields_of(fields, size);
+  return charge;
+}
+
+Result<void> check_charge(const RequestCharge& charge, const RequestLimits& limits) {
+  const auto refused = [&](std::string_view what, std::size_t bytes, std::size_t limit) {
+    return Error(ErrorCode::too_long,
+                 cat("the request may ", what, " ", format_bytes(bytes), ", and one may ", what,
+                     " ", format_bytes(limit), " (", charge.fields, ")"),
+                 "", "ask for less of these, or send several requests");
+  };
+  if (charge.memory_bytes > limits.memory_bytes)
+    return refused("take", charge.memory_bytes, limits.memory_bytes);
+  if (charge.answer_bytes > limits.answer_bytes)
+    return refused("send", charge.answer_bytes, limits.answer_bytes);
+  return {};
+}
+
+RequestLimits limits_within(std::size_t client_bytes) {
+  RequestLimits limits;
+  limits.memory_bytes = std::min(limits.memory_bytes, client_bytes);
+  return limits;
+}
+
+}  // namespace motley::server

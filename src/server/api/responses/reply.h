@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api/reply.h"
+#include "server/api/responses/items.h"
+#include "server/api/responses/request.h"
+#include "server/output/output_parser.h"
+
+namespace motley::server {
+
+// Writes a response: what the model wrote as items, in its order. A stream tells each item as it
+// begins, grows and ends; since it repeats all of them at its end, it keeps them as a whole answer
+// does.
+class ResponsesReply final : public Reply {
+ public:
+  // Request and tokenizer must outlive the reply.
+  ResponsesReply(const ResponsesRequest& request, const text::Tokenizer& tokenizer,
+                 std::unique_ptr<OutputParser> parser);
+
+  void keep(const ChoiceUpdate& update) override { take(update); }
+  std::size_t kept_bytes() const override { return kept_bytes_; }
+  std::string next_piece(const Transcript& transcript) override;
+  std::string events(const ChoiceUpdate& update, const Transcript& transcript) override;
+  std::string more_events(const Transcript& /*transcript*/) override { return next(); }
+  std::string last_events(const Transcript& transcript) override;
+  std::string failure_events(const Error& error) override;
+
+ private:
+  // The fields of a response beside its items.
+  struct Outcome {
+    std::string_view status;
+    std::string error = "null";
+    std::string usage = "null";
+  };
+
+  void take(const ChoiceUpdate& update);
+  void take_parts(const ParsedOutput& output);
+  void add_text(ResponseItem::Kind kind, std::string_view text);
+  void add_call(const CallPiece& piece);
+  void grow(std::string_view text);
+  void open_item(ResponseItem::Kind kind, const CallPiece& call = {});
+  void close_item(ResponseItem::Status status);
+  void finish(EndOfChoice end);
+  void count(const ChoiceUpdate& update, OutputSection before);
+  // Tokens that wait for their text belong to the message that is open.
+  std::size_t place_tokens();
+
+  void begin_stream();
+  void begin_event(std::string_view name);
+  void begin_item_event(std::string_view name);
+  void end_event() { script_.add("}\n\n"); }
+  void say_response(std::string_view event, const Outcome& outcome);
+  void write_response(const Outcome& outcome);
+  Outcome outcome(const Transcript& transcript) const;
+  std::string usage(const TokenCounts& counts) const;
+  std::string next() { return script_.next(piece_bytes); }
+
+  ResponseItem& item() { return items_.back(); }
+
+  const ResponsesRequest& request_;
+  std::string id_;
+  std::time_t created_;
+  std::unique_ptr<OutputParser> parser_;
+  std::vector<ResponseItem> items_;
+  ResponseScript script_;
+  bool open_ = false;          // the last item
+  ChoiceText::Piece waiting_;  // tokens whose text has not come
+  std::int64_t reasoning_tokens_ = 0;
+  std::optional<EndOfChoice> end_;
+  std::size_t kept_bytes_ = 0;
+
+  bool streams_ = false;
+  bool written_ = false;  // the whole answer, into the script
+  std::int64_t events_ = 0;
+};
+
+}  // namespace motley::server

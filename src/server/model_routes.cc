@@ -1,0 +1,158 @@
+// What the server says of its models, and their tokenizer to clients.
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/version.h"
+#include "server/api/api_error.h"
+#include "server/api/messages/error.h"
+#include "server/api/tokenize_reply.h"
+#include "server/route_path.h"
+#include "server/service.h"
+
+namespace motley::server {
+namespace {
+
+namespace asio = boost::asio;
+
+std::string unescaped(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char lower = static_cast<char>(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    result += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (escape) i += 2;
+  }
+  return result;
+}
+
+Error unknown_model(std::string_view id) {
+  return {ErrorCode::not_found, cat("no model ", quote(id)), "model",
+          "GET /v1/models lists those there are"};
+}
+
+// Where files lie on the server, which no answer shows.
+constexpr std::array<std::string_view, 5> path_fields = {
+    "name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file"};
+
+// What tokenizer_config.json says, its added tokens included, and the template that is in use.
+json::Object tokenizer_object(const text::TokenizerConfig& config) {
+  json::Object object;
+  for (const auto& [key, value] : config.file.members()) {
+    if (key == "chat_template" || std::ranges::find(path_fields, key) != path_fields.end())
+      continue;
+    object.add(key, value);
+  }
+  for (const auto& [name, token] : config.special_tokens)
+    if (!object.contains(name)) object.add(name, token);
+  if (!object.contains("tokenizer_class")) object.add("tokenizer_class", "PreTrainedTokenizerFast");
+  if (const auto source = config.template_for(false); source.ok())
+    object.add("chat_template", (*source)->source);
+  return object;
+}
+
+}  // namespace
+
+json::Object Service::model_object(std::string_view id, const engine::AdapterInfo* adapter) const {
+  const std::string& base = options_.planner.base;
+  json::Object object{
+      {"id", id}, {"object", "model"}, {"created", started_}, {"owned_by", "motley"}};
+  // Where an adapter lies is the server's own.
+  object.add("root", id);
+  object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
+  object.add("max_model_len", options_.planner.max_sequence_tokens);
+  return object;
+}
+
+asio::awaitable<void> Service::list_models(Exchange& exchange) {
+  json::Array list{model_object(options_.planner.base, nullptr)};
+  for (const engine::AdapterInfo& each : engine_.adapters())
+    list.emplace_back(model_object(each.name, &each));
+  json::Object body{{"object", "list"}, {"data", std::move(list)}};
+  co_await exchange.send(json_response(json::write(body)));
+}
+
+asio::awaitable<void> Service::one_model(Exchange& exchange) {
+  const std::string id = unescaped(plain_path(exchange.request().path).substr(model_prefix.size()));
+  const std::string& base = options_.planner.base;
+  const auto adapters = engine_.adapters();
+  const auto adapter =
+      std::ranges::find(adapters, adapter_part(id, base), &engine::AdapterInfo::name);
+  if (id == base)
+    co_await exchange.send(json_response(json::write(model_object(id, nullptr))));
+  else if (adapter != adapters.end())
+    co_await exchange.send(json_response(json::write(model_object(adapter->name, &*adapter))));
+  else
+    co_await exchange.send(error_response(unknown_model(id)));
+}
+
+asio::awaitable<void> Service::version(Exchange& exchange) {
+  json::Object body{{"version", motley::version()}};
+  co_await exchange.send(json_response(json::write(body)));
+}
+
+asio::awaitable<void> Service::tokenizer_info(Exchange& exchange) {
+  co_await exchange.send(json_response(json::write(tokenizer_object(text_.config()))));
+}
+
+asio::awaitable<Result<TokenizePlan>> Service::tokens(Exchange& exchange,
+                                                      Planning<TokenizePlan> planning,
+                                                      RequestBudget::Share& share) {
+  auto planned = co_await plan(exchange, planning);
+  exchange.drop_body();
+  if (!planned.ok()) co_return planned;
+  const auto adapters = engine_.adapters();
+  for (const engine::ScaledAdapter& each : planned->adapters)
+    if (std::ranges::find(adapters, each.name, &engine::AdapterInfo::name) == adapters.end())
+      co_return unknown_model(planned->model);
+  const std::size_t bytes = sizeof(TokenizePlan) + planned->ids.capacity() * sizeof(std::int32_t);
+  if (share.grow(bytes) != RequestBudget::Refusal::none)
+    co_return Error(ErrorCode::busy, "the memory for requests is used up", "", "try again later");
+  say(planned->notices, exchange);
+  co_return planned;
+}
+
+asio::awaitable<void> Service::count_tokens(Exchange& exchange) {
+  RequestBudget::Share share(budget_, exchange.request().address);
+  const auto counted = co_await tokens(exchange, &GenerationPlanner::count_tokens, share);
+  if (!counted.ok()) {
+    co_await exchange.send(messages_error(counted.error(), exchange.request().id));
+    co_return;
+  }
+  co_await exchange.send(json_response(cat("{\"input_tokens\":", counted->ids.size(), "}")));
+}
+
+asio::awaitable<void> Service::tokenize(Exchange& exchange) {
+  RequestBudget::Share share(budget_, exchange.request().address);
+  auto plan = co_await tokens(exchange, &GenerationPlanner::tokenize, share);
+  if (!plan.ok()) {
+    co_await exchange.send(error_response(plan.error()));
+    co_return;
+  }
+  const auto reply = std::make_shared<TokenizeReply>(
+      *std::move(plan), options_.planner.max_sequence_tokens, text_.tokenizer());
+  PieceSource next = [reply] { return reply->next_piece(); };
+  co_await exchange.send_pieces(json_response({}), std::move(next));
+}
+
+asio::awaitable<void> Service::detokenize(Exchange& exchange) {
+  RequestBudget::Share share(budget_, exchange.request().address);
+  auto plan = co_await tokens(exchange, &GenerationPlanner::detokenize, share);
+  if (!plan.ok()) {
+    co_await exchange.send(error_response(plan.error()));
+    co_return;
+  }
+  const auto reply = std::make_shared<DetokenizeReply>(*std::move(plan), text_.tokenizer());
+  PieceSource next = [reply] { return reply->next_piece(); };
+  co_await exchange.send_pieces(json_response({}), std::move(next));
+}
+
+}  // namespace motley::server

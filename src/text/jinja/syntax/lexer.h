@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja/syntax/source.h"
+
+namespace motley::text::jinja {
+
+enum class TokenKind : std::uint8_t {
+  data,            // text between the tags, white space already trimmed
+  variable_begin,  // {{
+  variable_end,    // }}
+  block_begin,     // {%
+  block_end,       // %}
+  name,
+  string,
+  integer,
+  number,
+  symbol,  // an operator or bracket, itself in `text`
+  end,
+};
+
+struct Token {
+  TokenKind kind = TokenKind::end;
+  std::size_t at = 0;  // byte in the source
+  std::string text;    // of strings what they mean, not how they are written
+  std::int64_t integer = 0;
+  double number = 0;
+};
+
+// The template as tokens, the last of which is `end`. White space goes as Jinja's trim_blocks and
+// lstrip_blocks have it; comments are gone and raw blocks are data.
+Result<std::vector<Token>> tokenize(const Source& source);
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,261 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "text/jinja/operators.h"
+#include "text/jinja/syntax/source.h"
+#include "text/jinja/values/value.h"
+
+// A template as a tree. The parser makes it, scopes.h resolves its names, the interpreter walks it.
+namespace motley::text::jinja {
+
+struct Filter;
+struct Test;
+struct Expression;
+struct Statement;
+using ExpressionPtr = std::unique_ptr<Expression>;
+using Block = std::vector<Statement>;
+
+// Where a variable lives: a slot of the activation that many levels out.
+struct Reference {
+  std::uint32_t levels = 0;
+  std::uint32_t slot = 0;
+};
+
+// What happens to a variable when its scope is entered.
+struct Load {
+  enum class From : std::uint8_t { nothing, context, variable };
+  From from = From::nothing;
+  std::uint32_t slot = 0;
+  std::string name;      // of the context
+  Reference variable{};  // of an outer scope, whose value is copied
+};
+
+// The variables of a scope: of a loop's body, a macro, a block.
+struct Scope {
+  std::vector<Load> loads;
+  std::vector<std::uint32_t> slots;  // of its own, empty again behind it
+};
+
+// ------------------------------------------------------------------------------------ expressions
+
+struct Constant {
+  Value value;  // of the template's own heap
+};
+struct Name {
+  std::string name;
+  Reference variable;
+};
+struct ListLiteral {
+  std::vector<ExpressionPtr> items;
+};
+struct TupleLiteral {
+  std::vector<ExpressionPtr> items;
+};
+struct DictLiteral {
+  std::vector<std::pair<ExpressionPtr, ExpressionPtr>> items;
+};
+struct Conditional {
+  ExpressionPtr test;
+  ExpressionPtr yes;
+  ExpressionPtr no;  // null: undefined
+};
+struct Binary {
+  Arithmetic operation;
+  ExpressionPtr left;
+  ExpressionPtr right;
+};
+struct Logical {
+  bool is_and;
+  ExpressionPtr left;
+  ExpressionPtr right;
+};
+struct Not {
+  ExpressionPtr operand;
+};
+struct Sign {
+  bool minus;
+  ExpressionPtr operand;
+};
+struct Comparison {
+  enum class Operator : std::uint8_t {
+    equal,
+    not_equal,
+    less,
+    less_equal,
+    greater,
+    greater_equal,
+    in,
+    not_in,
+  };
+  ExpressionPtr first;
+  std::vector<std::pair<Operator, ExpressionPtr>> rest;
+};
+struct Concatenation {
+  std::vector<ExpressionPtr> parts;
+};
+struct Attribute {
+  ExpressionPtr object;
+  std::string name;
+};
+struct Item {
+  ExpressionPtr object;
+  ExpressionPtr key;
+};
+struct Slice {
+  ExpressionPtr object;
+  ExpressionPtr start;  // these three may be null
+  ExpressionPtr stop;
+  ExpressionPtr step;
+};
+struct CallArguments {
+  std::vector<ExpressionPtr> positional;
+  std::vector<std::pair<std::string, ExpressionPtr>> keyword;
+  ExpressionPtr spread;          // *args, or null
+  ExpressionPtr keyword_spread;  // **kwargs, or null
+};
+struct Call {
+  ExpressionPtr callee;
+  CallArguments arguments;
+};
+struct FilterCall {
+  ExpressionPtr operand;  // null: the output of a block
+  std::string name;
+  const Filter* filter = nullptr;  // null: unknown, an error where it is called
+  CallArguments arguments;
+};
+struct TestCall {
+  ExpressionPtr operand;
+  std::string name;
+  const Test* test = nullptr;  // as FilterCall::filter
+  CallArguments arguments;
+};
+
+struct Expression {
+  using Node = std::variant<Constant, Name, ListLiteral, TupleLiteral, DictLiteral, Conditional,
+                            Binary, Logical, Not, Sign, Comparison, Concatenation, Attribute, Item,
+                            Slice, Call, FilterCall, TestCall>;
+  Position at;
+  int depth = 1;  // levels of expressions, this one included
+  Node node;
+};
+
+// ------------------------------------------------------------------------------------- statements
+
+struct Target;
+struct NameTarget {
+  std::string name;
+  Reference variable;
+};
+struct AttributeTarget {  // of a namespace
+  std::string name;
+  Reference variable;
+  std::string attribute;
+};
+struct TupleTarget {
+  std::vector<Target> items;
+};
+struct Target {
+  Position at;
+  std::variant<NameTarget, AttributeTarget, TupleTarget> node;
+};
+
+// What a macro, a call block or a generation block runs when called.
+struct Function {
+  std::string name;
+  std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with defaults, or null
+  Block body;
+  Scope scope;
+  std::vector<Reference> parameter_variables;
+  std::uint32_t slots = 0;  // of its activation
+  bool has_caller = false;  // the body asks for `caller` without declaring it; so for the others
+  bool has_keywords = false;
+  bool has_positionals = false;
+  Reference caller{};
+  Reference keywords{};
+  Reference positionals{};
+};
+
+struct Data {
+  Value text;
+};
+struct Print {
+  ExpressionPtr value;
+};
+struct For {
+  Target target;
+  ExpressionPtr iterable;
+  ExpressionPtr filter;  // null: every item
+  Block body;
+  Block otherwise;
+  bool recursive = false;
+  Scope scope;
+  Scope otherwise_scope;
+  bool has_loop = false;  // the body asks for `loop`
+  Reference loop{};
+  // The filter has variables of its own, and so has the body of a recursive loop.
+  Target filter_target;
+  Scope filter_scope;
+  std::uint32_t filter_slots = 0;
+  std::uint32_t slots = 0;
+};
+struct If {
+  std::vector<std::pair<ExpressionPtr, Block>> branches;
+  Block otherwise;
+};
+struct Macro {
+  Reference variable;
+  Function function;
+};
+struct CallBlock {
+  ExpressionPtr call;  // a Call
+  Function function;
+};
+struct FilterBlock {
+  ExpressionPtr filter;
+  Block body;
+  Scope scope;
+};
+struct Set {
+  Target target;
+  ExpressionPtr value;
+};
+struct SetBlock {
+  Target target;
+  ExpressionPtr filter;  // null: the output as it is
+  Block body;
+  Scope scope;
+};
+struct With {
+  std::vector<std::pair<Target, ExpressionPtr>> bindings;
+  Block body;
+  Scope scope;
+};
+struct Generation {
+  Function function;
+};
+struct Do {
+  ExpressionPtr value;
+};
+struct Break {};
+struct Continue {};
+
+struct Statement {
+  using Node = std::variant<Data, Print, For, If, Macro, CallBlock, FilterBlock, Set, SetBlock,
+                            With, Generation, Do, Break, Continue>;
+  Position at;
+  Node node;
+};
+
+// Several functions as one, for std::visit.
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "text/jinja/builtins/arguments.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/values/value.h"
+
+// Values as text. What is untrusted in strings stays marked; what stands between them is the
+// template's own.
+namespace motley::text::jinja {
+
+// str(value): strings as they are.
+Result<MarkedText> to_text(Runtime& runtime, const Value& value);
+// The same as a value; a string is itself, markup or not.
+Result<Value> to_string(Runtime& runtime, const Value& value);
+
+// repr(value)
+Result<MarkedText> represent(Runtime& runtime, const Value& value);
+
+struct JsonStyle {
+  bool ascii = false;
+  bool sort_keys = false;
+  bool pretty = false;  // on several lines, each level indented once more
+  MarkedText indent;
+  MarkedText item_separator{.text = ", "};
+  MarkedText key_separator{.text = ": "};
+};
+
+// json.dumps(value)
+Result<MarkedText> to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
+
+}  // namespace motley::text::jinja

@@ -1,0 +1,67 @@
+#include "text/jinja/values/sorting.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "text/jinja/operators.h"
+
+namespace motley::text::jinja {
+namespace {
+
+// A merge sort of positions by their keys.
+class Sorter {
+ public:
+  Sorter(Runtime& runtime, const std::vector<Value>& keys, bool descending)
+      : runtime_(runtime),
+        keys_(keys),
+        descending_(descending),
+        order_(keys.size()),
+        merged_(keys.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+  }
+
+  Result<std::vector<std::size_t>> run() {
+    const std::size_t size = keys_.size();
+    for (std::size_t run = 1; run < size; run *= 2) {
+      for (std::size_t begin = 0; begin < size; begin += 2 * run)
+        MOTLEY_TRY_VOID(
+            merge(begin, std::min(begin + run, size), std::min(begin + (2 * run), size)));
+      order_.swap(merged_);
+    }
+    return std::move(order_);
+  }
+
+ private:
+  // Merges two neighbouring sorted runs. The right one goes first only where it must.
+  Result<void> merge(std::size_t begin, std::size_t middle, std::size_t end) {
+    std::size_t left = begin;
+    std::size_t right = middle;
+    for (std::size_t at = begin; at < end; ++at) {
+      bool takes_right = left == middle;
+      if (left < middle && right < end) {
+        const Value& ours = keys_[order_[left]];
+        const Value& theirs = keys_[order_[right]];
+        MOTLEY_TRY(takes_right, descending_ ? compare(runtime_, Order::less, ours, theirs)
+                                            : compare(runtime_, Order::less, theirs, ours));
+      }
+      merged_[at] = order_[takes_right ? right++ : left++];
+    }
+    return {};
+  }
+
+  Runtime& runtime_;
+  const std::vector<Value>& keys_;
+  bool descending_;
+  std::vector<std::size_t> order_;
+  std::vector<std::size_t> merged_;
+};
+
+}  // namespace
+
+// By hand: the comparison can fail, which std::stable_sort has no way to say.
+Result<std::vector<std::size_t>> sorted_order(Runtime& runtime, const std::vector<Value>& keys,
+                                              bool descending) {
+  return Sorter(runtime, keys, descending).run();
+}
+
+}  // namespace motley::text::jinja

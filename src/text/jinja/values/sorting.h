@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/values/value.h"
+
+namespace motley::text::jinja {
+
+// Positions in the order of ascending keys, or of descending ones; equal keys keep their order.
+// Keys that can't be compared are an error.
+Result<std::vector<std::size_t>> sorted_order(Runtime& runtime, const std::vector<Value>& keys,
+                                              bool descending);
+
+}  // namespace motley::text::jinja

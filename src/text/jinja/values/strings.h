@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja/runtime.h"
+#include "text/jinja/values/characters.h"
+#include "text/jinja/values/value.h"
+
+// What Python's str can do, on strings that know which of their bytes are untrusted. Results keep
+// the marks of the bytes they take over.
+namespace motley::text::jinja {
+
+std::size_t length_of(const String& string);
+
+// Characters [begin, end) of a string, in steps of 1.
+Value characters_of(Runtime& runtime, const String& string, std::size_t begin, std::size_t end);
+
+Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte, std::size_t end_byte);
+
+Result<Value> repeat_text(Runtime& runtime, const String& string, std::size_t times);
+Result<Value> add_texts(Runtime& runtime, const String& left, const String& right);
+
+// &, <, >, ' and " as HTML entities; markup stays as it is. The result is markup.
+MarkedText escaped(const String& string);
+Value escape_html(Runtime& runtime, const String& string);
+
+enum class Side : std::uint8_t { left, right, both };
+// Without characters of a set at the ends; no set is white space.
+Result<Value> strip(Runtime& runtime, const String& string, Side side, const String* set);
+
+// At most `most` splits, all of them if it is negative. No separator is runs of white space.
+Result<std::vector<Value>> split(Runtime& runtime, const String& string, const String* separator,
+                                 std::int64_t most);
+Result<std::vector<Value>> split_from_right(Runtime& runtime, const String& string,
+                                            const String* separator, std::int64_t most);
+Result<std::vector<Value>> split_lines(Runtime& runtime, const String& string, bool keep_ends);
+Result<Value> partition(Runtime& runtime, const String& string, const String& separator,
+                        bool from_right);
+
+// At most `most` replacements, all of them if it is negative.
+Result<Value> replace(Runtime& runtime, const String& string, const String& old,
+                      const String& replacement, std::int64_t most);
+
+Result<Value> in_case(Runtime& runtime, const String& string, Case wanted);
+Result<Value> capitalized(Runtime& runtime, const String& string);
+// str.title(): words begin after characters without case.
+Result<Value> titled(Runtime& runtime, const String& string);
+
+// Filled with a character on that side up to a width in characters; `both` centers.
+Result<Value> padded(Runtime& runtime, const String& string, std::int64_t width, const String* fill,
+                     Side side);
+
+// Every `step`th character from `start` to before `stop`, as Python's slices clamp them.
+struct SliceBounds {
+  std::int64_t start = 0;
+  std::int64_t step = 1;
+  std::size_t count = 0;
+};
+Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const Value& stop,
+                                 const Value& step);
+Result<Value> slice_text(Runtime& runtime, const String& string, const SliceBounds& bounds);
+
+}  // namespace motley::text::jinja

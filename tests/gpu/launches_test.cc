@@ -1,0 +1,91 @@
+// What runs together on a GPU, and what `inspect --kernels` says of it.
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "score/golden_model.h"
+
+namespace motley::score_tests {
+namespace {
+
+GoldenModel::Options on_gpu(bool exact, bool fusion) {
+  return {.exact = exact,
+          .device = {.kind = tensor::DeviceChoice::Kind::cuda},
+          .graphs = false,
+          .fusion = fusion};
+}
+
+class GpuLaunches : public testing::TestWithParam<std::string> {};
+
+// The plain list is the definition: fused launches differ by the order of a product's sums alone.
+TEST_P(GpuLaunches, WithoutFusionTheAnswersAreClose) {
+  for (const bool exact : {true, false}) {
+    GoldenModel fused(GetParam(), on_gpu(exact, true));
+    GoldenModel plain(GetParam(), on_gpu(exact, false));
+    double largest = 0;
+    double sum = 0;
+    std::int64_t count = 0;
+    for (const runner::ScoreLine& line : fused.read_lines("decided.jsonl")) {
+      const auto got = fused.score({line}, {fused.mix(line.adapters)});
+      const auto wanted = plain.score({line}, {plain.mix(line.adapters)});
+      for (std::size_t t = 1; t < line.tokens.size(); ++t) {
+        const double apart =
+            std::abs(double{got[0].token_logprobs[t]} - double{wanted[0].token_logprobs[t]});
+        largest = std::isnan(apart) ? INFINITY : std::max(largest, apart);
+        sum += apart;
+        ++count;
+      }
+    }
+    ASSERT_GT(count, 0);
+    // In float32 the goldens' own tolerance; in bf16 what two orders of sums may make of a token.
+    if (exact) {
+      EXPECT_LE(largest, 1e-3) << GetParam();
+    } else {
+      EXPECT_LE(sum / static_cast<double>(count), 2.5e-2) << GetParam();
+    }
+  }
+}
+
+// The launches that a traced step names are the nodes of its captured graph, one for one.
+TEST_P(GpuLaunches, ATracedStepNamesAllThatItsGraphHolds) {
+  for (const bool fusion : {true, false}) {
+    GoldenModel golden(GetParam(), on_gpu(false, fusion));
+    runner::Runner& runner = golden.runner();
+    const std::vector<std::int32_t> tokens(16, 1);
+    for (const json::Value& each : cases_of(golden.golden())) {
+      const lora::Mix mix = golden.mix_of(each);
+      for (const auto& [sequences, count] : {std::pair(1, 1), std::pair(5, 1), std::pair(2, 16)}) {
+        std::vector<runner::PageList> pages;
+        std::vector<runner::Chunk> chunks;
+        for (int i = 0; i < sequences; ++i) {
+          pages.emplace_back(&runner.kv());
+          pages.back().grow_to(count);
+        }
+        for (const runner::PageList& own : pages)
+          chunks.push_back({.pages = own.pages(),
+                            .length = 0,
+                            .tokens = std::span(tokens).first(static_cast<std::size_t>(count)),
+                            .mix = mix});
+        runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
+        const runner::Runner::Trace trace = runner.trace(chunks).value();
+        std::int64_t named = 0;
+        for (const model::TracedLaunch& launch : trace.launches)
+          named += static_cast<std::int64_t>(launch.kernels.size());
+        EXPECT_EQ(named, trace.captured)
+            << GetParam() << ", case " << *at(each, "name").if_string() << ", " << sequences
+            << " x " << count << (fusion ? "" : ", without fusion");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuLaunches, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+}  // namespace
+}  // namespace motley::score_tests

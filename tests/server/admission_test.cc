@@ -1,0 +1,245 @@
+// Who is let in, before anything that they send is kept: keys, limits, web pages and names.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "server/test_server.h"
+
+namespace motley::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::string_view small_body = R"({"prompt": "x"})";
+
+std::string head_of_post(std::string_view path, std::string_view fields) {
+  return cat("POST ", path, " HTTP/1.1\r\nHost: test\r\n", fields, "\r\n");
+}
+
+// The answer to a head whose body never comes.
+Received answer_to_head(const TestServer& server, std::string_view head) {
+  Client client(server.port());
+  client.send(head);
+  return client.receive();
+}
+
+TEST(Heads, AreAnsweredWithoutTheBodyWhereItIsNotWanted) {
+  TestServer server({.keys = {"secret"}});
+  const std::string_view big = "Content-Length: 10000000\r\n";
+  const std::string_view key = "Authorization: Bearer secret\r\n";
+  EXPECT_EQ(answer_to_head(server, head_of_post("/v1/completions", big)).status, 401);
+  EXPECT_EQ(answer_to_head(server, head_of_post("/v1/models", cat(big, key))).status, 405);
+  EXPECT_EQ(answer_to_head(server, head_of_post("/nothing", cat(big, key))).status, 404);
+  EXPECT_EQ(answer_to_head(server, head_of_post("/v1/load_lora_adapter", cat(big, key))).status,
+            403);
+  EXPECT_EQ(
+      answer_to_head(server, cat("GET /health HTTP/1.1\r\nHost: test\r\n", big, "\r\n")).status,
+      413);
+  server.service().shut_down();
+  EXPECT_EQ(answer_to_head(server, head_of_post("/v1/completions", cat(big, key))).status, 503);
+}
+
+TEST(Heads, AreHeardBeforeTheBodyIsAskedFor) {
+  TestServer server({.keys = {"secret"}});
+  const std::string_view asks = "Content-Length: 10\r\nExpect: 100-continue\r\n";
+  Client client(server.port());
+  client.send(head_of_post("/v1/completions", asks));
+  EXPECT_THAT(client.receive_some(), HasSubstr("HTTP/1.1 401"));
+  Client too_much(server.port());
+  too_much.send(
+      cat("GET /health HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n2000\r\n",
+          std::string(0x2000, 'x')));
+  EXPECT_EQ(too_much.receive().status, 413);
+}
+
+TEST(Heads, ThatAreRefusedLeaveNoBodyToBeReadAsARequest) {
+  TestServer server({.keys = {"secret"}});
+  Client client(server.port());
+  const std::string hidden = get("/health");
+  client.send(
+      cat(head_of_post("/v1/completions", cat("Content-Length: ", hidden.size(), "\r\n")), hidden));
+  EXPECT_EQ(client.receive().status, 401);
+  EXPECT_TRUE(client.at_end());
+  // Where there is no body, the connection goes on.
+  Client asks(server.port());
+  asks.send(cat(get("/v1/models"), get("/health")));
+  EXPECT_EQ(asks.receive().status, 401);
+  EXPECT_EQ(asks.receive().status, 200);
+}
+
+TEST(Bodies, OfOneAddressTakeOnlyTheirPart) {
+  HttpLimits limits;
+  limits.all_bodies_bytes = 4000;
+  limits.address_bodies_bytes = 1500;
+  // While a body of a kilobyte comes, another one fits where a key gives an address half of all.
+  const auto statuses = [&](const std::vector<std::string>& keys, std::size_t bytes) {
+    TestServer server({.keys = keys, .limits = limits});
+    server.engine().say("x");
+    const std::string request = post("/v1/completions", cat(small_body, std::string(bytes, ' ')),
+                                     keys.empty() ? "" : "Authorization: Bearer key\r\n");
+    Client first(server.port());
+    first.send(std::string_view(request).substr(0, request.size() - 1));
+    EXPECT_TRUE(eventually([&] { return server.http().stats().body_bytes > 0; }));
+    const Received answer = server.ask(request);
+    EXPECT_TRUE(answer.status == 200 ||
+                answer.error("message").find("127.0.0.1") != std::string::npos);
+    first.send(" ");
+    return std::pair(first.receive().status, answer.status);
+  };
+  EXPECT_EQ(statuses({}, 900), std::pair(200, 429));
+  EXPECT_EQ(statuses({"key"}, 900), std::pair(200, 200));
+  EXPECT_EQ(statuses({"key"}, 1100), std::pair(200, 429));
+}
+
+TEST(Bodies, AreGivenBackBeforeTheAnswer) {
+  TestServer server;
+  server.engine().say("x");
+  server.engine().hold_after(0);
+  Client client(server.port());
+  client.send(post("/v1/completions", small_body));
+  server.engine().wait_for_submitted(1);
+  EXPECT_EQ(server.http().stats().body_bytes, 0U);
+  server.engine().release();
+  EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST(Bodies, CostWhatHasComeOfThem) {
+  TestServer server;
+  Client client(server.port());
+  client.send(cat(head_of_post("/v1/completions", "Content-Length: 16000000\r\n"), "{"));
+  EXPECT_TRUE(eventually([&] { return server.http().stats().body_bytes > 0; }));
+  EXPECT_LE(server.http().stats().body_bytes, 64 << 10);
+  client.send(std::string(200'000, ' '));
+  EXPECT_TRUE(eventually([&] { return server.http().stats().body_bytes >= 200'000; }));
+  EXPECT_LE(server.http().stats().body_bytes, 400'000);
+  client.close();
+  EXPECT_TRUE(eventually([&] { return server.http().stats().body_bytes == 0; }));
+}
+
+TEST(Connections, BeyondTheLimitAreTurnedAwayAndCounted) {
+  const auto check = [](std::size_t all, std::size_t address, std::string_view counted) {
+    HttpLimits limits;
+    limits.connections = all;
+    limits.address_connections = address;
+    TestServer server({.limits = limits});
+    std::vector<std::unique_ptr<Client>> open;
+    for (int i = 0; i < 2; ++i) {
+      open.push_back(std::make_unique<Client>(server.port()));
+      open.back()->send(get("/health"));
+      EXPECT_EQ(open.back()->receive().status, 200);
+    }
+    Client late(server.port());
+    const Received refused = late.receive();
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_TRUE(refused.headers.contains("retry-after"));
+    EXPECT_TRUE(late.at_end());
+    open[0]->send(get("/metrics"));
+    const std::string metrics = open[0]->receive().body;
+    EXPECT_THAT(metrics, HasSubstr("\nmotley_http_connections 2\n"));
+    EXPECT_THAT(metrics, HasSubstr(cat("\nmotley_http_connections_refused_total{limit=\"", counted,
+                                       "\"} 1\n")));
+    open[1]->close();
+    EXPECT_TRUE(eventually([&] { return server.http().connections() == 1; }));
+    EXPECT_EQ(server.ask(get("/health")).status, 200);
+  };
+  check(2, 2, "address");
+  check(2, 3, "all");
+  check(3, 2, "address");
+}
+
+TEST(Connections, ThatNeverSpokeMakeRoom) {
+  HttpLimits limits;
+  limits.connections = 2;
+  TestServer server({.limits = limits});
+  Client oldest(server.port());
+  EXPECT_TRUE(eventually([&] { return server.http().connections() == 1; }));
+  Client older(server.port());
+  EXPECT_TRUE(eventually([&] { return server.http().connections() == 2; }));
+  Client speaks(server.port());
+  speaks.send(get("/health"));
+  EXPECT_EQ(speaks.receive().status, 200);
+  EXPECT_TRUE(oldest.at_end());
+  older.send(get("/health"));
+  EXPECT_EQ(older.receive().status, 200);
+  EXPECT_EQ(server.http().stats().evicted, 1);
+}
+
+TEST(WebPages, OfOtherServersAreNotLetIn) {
+  TestServer server;
+  server.engine().say("x");
+  const auto status = [&](std::string_view headers) {
+    const Received reply = server.ask(post("/v1/completions", small_body, headers));
+    EXPECT_FALSE(reply.headers.contains("access-control-allow-origin"));
+    return reply.status;
+  };
+  EXPECT_EQ(status(""), 200);
+  EXPECT_EQ(status("Origin: http://test\r\n"), 200) << "our own page";
+  EXPECT_EQ(status("Origin: http://evil.example\r\n"), 403);
+  EXPECT_EQ(status("Origin: http://evil.example\r\nContent-Type: text/plain\r\n"), 403);
+  EXPECT_EQ(status("Origin: null\r\n"), 403);
+  const Received preflight = server.ask(
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: test\r\nOrigin: http://evil.example\r\n"
+      "Access-Control-Request-Method: POST\r\n\r\n");
+  for (const auto& [name, value] : preflight.headers)
+    EXPECT_THAT(name, Not(HasSubstr("access-control")));
+  const Received models = server.ask(get("/v1/models", "Origin: http://evil.example\r\n"));
+  EXPECT_FALSE(models.headers.contains("access-control-allow-origin"));
+}
+
+TEST(WebPages, ThatSendAKeyAreLetInWhateverAGatewayCallsUs) {
+  TestServer server({.keys = {"key"}});
+  server.engine().say("x");
+  const std::string_view origin = "Origin: https://gateway.example\r\n";
+  EXPECT_EQ(
+      server.ask(post("/v1/completions", small_body, cat(origin, "Authorization: Bearer key\r\n")))
+          .status,
+      200);
+  EXPECT_EQ(server.ask(post("/v1/completions", small_body, origin)).status, 401);
+}
+
+TEST(WebPages, OfOriginsThatAreNamedAre) {
+  TestServer server({.adapter_loading = true, .origins = {.allowed = {"https://app.example"}}});
+  server.engine().say("x");
+  const std::string_view origin = "Origin: https://app.example\r\n";
+  const Received preflight =
+      server.ask(cat("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: test\r\n", origin, "\r\n"));
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_THAT(preflight.headers.at("access-control-allow-headers"), HasSubstr("Authorization"));
+  const Received reply = server.ask(post("/v1/completions", small_body, origin));
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_EQ(reply.headers.at("vary"), "Origin");
+  const Received wrong = server.ask(post("/nothing", small_body, origin));
+  EXPECT_EQ(wrong.status, 404);
+  const Received bad = server.ask(post("/v1/completions", "{}", origin));
+  EXPECT_EQ(bad.headers.at("access-control-allow-origin"), "https://app.example")
+      << "pages may read what was wrong";
+  EXPECT_EQ(server.ask(post("/v1/completions", small_body, "Origin: https://app.example.evil\r\n"))
+                .status,
+            403);
+  EXPECT_EQ(server.ask(post("/v1/load_lora_adapter", "{}", origin)).status, 403);
+}
+
+TEST(Names, OfALocalServerAreChecked) {
+  TestServer server({.origins = {.check_host = true}});
+  server.engine().say("x");
+  const auto status = [&](std::string_view host) {
+    return server
+        .ask(cat("POST /v1/completions HTTP/1.1\r\nHost: ", host, "\r\nOrigin: http://", host,
+                 "\r\nContent-Length: ", small_body.size(), "\r\n\r\n", small_body))
+        .status;
+  };
+  EXPECT_EQ(status("localhost:1234"), 200);
+  EXPECT_EQ(status("127.0.0.1:1234"), 200);
+  EXPECT_EQ(status("[::1]"), 200);
+  EXPECT_EQ(status("rebound.example:1234"), 403);
+  const Received page = server.ask("GET / HTTP/1.1\r\nHost: rebound.example\r\n\r\n");
+  EXPECT_EQ(page.status, 403);
+  EXPECT_THAT(page.error("message"), HasSubstr("--api-key-file"));
+}
+
+}  // namespace
+}  // namespace motley::server

@@ -1,0 +1,313 @@
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+namespace motley::server {
+
+// An engine without a model: gives the tokens that a test has set, one token a time, on a thread of
+// its own as engines do.
+class FakeEngine final : public engine::Engine {
+ public:
+  // What is said, and what a token's log-probability is: -(position + 1) / 8.
+  explicit FakeEngine(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+    thread_ = std::thread([this] { work(); });
+  }
+  ~FakeEngine() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // Every choice of every request says this, from its beginning.
+  void say(std::vector<std::int32_t> ids) {
+    const std::lock_guard lock(mutex_);
+    said_ = std::move(ids);
+  }
+  void say(std::string_view text) {
+    say(tokenizer_.encode(text, {.add_special_tokens = false}).value());
+  }
+  // Says this many tokens of each choice and then waits for release().
+  void hold_after(std::size_t tokens) {
+    const std::lock_guard lock(mutex_);
+    hold_after_ = tokens;
+  }
+  void release() {
+    {
+      const std::lock_guard lock(mutex_);
+      hold_after_ = static_cast<std::size_t>(-1);
+    }
+    changed_.notify_all();
+  }
+  void refuse(Error error) {
+    const std::lock_guard lock(mutex_);
+    refusal_ = std::move(error);
+  }
+  void refuse_adapters(Error error) {
+    const std::lock_guard lock(mutex_);
+    adapter_refusal_ = std::move(error);
+  }
+  void fail_running(Error error) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(error);
+    changed_.notify_all();
+  }
+
+  engine::Request last_request() const {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
+  // Returns when so many requests have ended, cancelled or not.
+  void wait_for_ended(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ >= count; });
+  }
+  void wait_for_submitted(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return last_id_ >= count; });
+  }
+  std::size_t cancelled() const {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+
+  Result<engine::RequestId> submit(engine::Request request,
+                                   std::shared_ptr<engine::RequestSink> sink) override {
+    const std::lock_guard lock(mutex_);
+    if (refusal_) return *refusal_;
+    for (const engine::ScaledAdapter& each : request.adapters) {
+      if (!adapters_.contains(each.name))
+        return Error(ErrorCode::not_found, "no adapter '" + each.name + "'");
+    }
+    last_ = request;
+    const engine::RequestId id = ++last_id_;
+    running_.push_back({.id = id,
+                        .request = std::move(request),
+                        .sink = std::move(sink),
+                        .said = said_,
+                        .done = {},
+                        .begun = false});
+    running_.back().done.resize(static_cast<std::size_t>(running_.back().request.choices));
+    changed_.notify_all();
+    return id;
+  }
+  void cancel(engine::RequestId request) override {
+    const std::lock_guard lock(mutex_);
+    cancels_.insert({request, -1});
+    changed_.notify_all();
+  }
+  void cancel(engine::RequestId request, int choice) override {
+    const std::lock_guard lock(mutex_);
+    cancels_.insert({request, choice});
+    changed_.notify_all();
+  }
+
+  void load_adapter(engine::AdapterSpec spec, bool replace, Done done) override {
+    const std::lock_guard lock(mutex_);
+    Result<void> result;
+    if (adapter_refusal_)
+      result = *adapter_refusal_;
+    else if (adapters_.contains(spec.name) && !replace)
+      result = Error(ErrorCode::invalid_argument, "adapter '" + spec.name + "' is already loaded");
+    else
+      adapters_[spec.name] = spec.path.string();
+    calls_.push_back([done = std::move(done), result] { done(result); });
+    changed_.notify_all();
+  }
+  void unload_adapter(std::string name, Done done) override {
+    const std::lock_guard lock(mutex_);
+    Result<void> result;
+    if (adapters_.erase(name) == 0)
+      result = Error(ErrorCode::not_found, "no adapter '" + name + "'", "lora_name");
+    calls_.push_back([done = std::move(done), result] { done(result); });
+    changed_.notify_all();
+  }
+  std::vector<engine::AdapterInfo> adapters() const override {
+    const std::lock_guard lock(mutex_);
+    std::vector<engine::AdapterInfo> list;
+    for (const auto& [name, path] : adapters_) list.push_back({.name = name, .path = path});
+    return list;
+  }
+  engine::Stats stats() const override {
+    engine::Stats stats{.waiting = 3, .running = 2, .page_tokens = 16, .kv_pages = 100};
+    stats.kv_pages_used = 25;
+    stats.adapters = adapters();
+    return stats;
+  }
+  std::int64_t max_sequence_tokens() const override { return 1000; }
+  // The server never ends its engine.
+  void shutdown(Drain) override {}
+  Result<void> health() const override { return {}; }
+
+ private:
+  struct Choice {
+    std::size_t said = 0;
+    bool ended = false;
+  };
+  struct Running {
+    engine::RequestId id;
+    engine::Request request;
+    std::shared_ptr<engine::RequestSink> sink;
+    std::vector<std::int32_t> said;
+    std::vector<Choice> done;
+    bool begun;
+  };
+
+  static bool ends(const engine::Request& request, std::int32_t id) {
+    const auto holds = [&](const std::vector<std::int32_t>& ids) {
+      return std::find(ids.begin(), ids.end(), id) != ids.end();
+    };
+    return holds(request.stop_ids) || (!request.sampling.ignore_eos && holds(request.end_ids));
+  }
+
+  // Sinks are called without the lock, as they may cancel. True where something was done.
+  bool advance(std::unique_lock<std::mutex>& lock, Running& running) {
+    std::vector<std::function<void(engine::RequestSink&)>> news;
+    const engine::Request& request = running.request;
+    if (!running.begun) {
+      running.begun = true;
+      const auto tokens = static_cast<std::int64_t>(request.tokens.size());
+      news.push_back([tokens](auto& sink) { sink.started({.prompt_tokens = tokens}); });
+      if (request.prompt_logprobs)
+        news.push_back([&request](auto& sink) { score_prompt(request, sink); });
+    }
+    bool all_ended = true;
+    for (std::size_t i = 0; i < running.done.size(); ++i) {
+      Choice& choice = running.done[i];
+      const int number = static_cast<int>(i);
+      if (choice.ended) continue;
+      const auto finish = [&](engine::FinishReason reason, std::optional<std::int32_t> token) {
+        choice.ended = true;
+        news.push_back([number, reason, token](auto& sink) {
+          sink.choice_finished({.choice = number, .reason = reason, .stop_token = token});
+        });
+      };
+      if (cancels_.contains({running.id, -1}) || cancels_.contains({running.id, number})) {
+        finish(engine::FinishReason::cancelled, {});
+      } else if (choice.said == running.said.size() ||
+                 static_cast<std::int64_t>(choice.said) == request.max_tokens) {
+        finish(engine::FinishReason::length, {});
+      } else if (choice.said < hold_after_) {
+        const std::int32_t id = running.said[choice.said];
+        const float logprob = -static_cast<float>(choice.said + 1) / 8;
+        ++choice.said;
+        news.push_back([number, id, logprob, &request](auto& sink) {
+          const std::vector<engine::TopLogprob> top(
+              static_cast<std::size_t>(request.sampling.top_logprobs), {id, logprob});
+          sink.token({.choice = number, .token = id, .logprob = logprob, .top = top});
+        });
+        if (ends(request, id)) finish(engine::FinishReason::stop, id);
+      }
+      all_ended = all_ended && choice.ended;
+    }
+    if (failing_) {
+      news.push_back([error = *failing_](auto& sink) { sink.failed(error); });
+      all_ended = true;
+    } else if (all_ended) {
+      engine::Usage usage{.prompt_tokens = static_cast<std::int64_t>(request.tokens.size())};
+      news.push_back([usage](auto& sink) { sink.finished(usage); });
+    }
+    if (news.empty()) return false;
+    lock.unlock();
+    for (const auto& each : news) each(*running.sink);
+    lock.lock();
+    if (all_ended) {
+      if (cancels_.contains({running.id, -1})) ++cancelled_;
+      running.sink.reset();
+    }
+    return true;
+  }
+
+  static void score_prompt(const engine::Request& request, engine::RequestSink& sink) {
+    // In two pieces, as chunked prompts are scored.
+    const auto width = static_cast<std::size_t>(request.sampling.top_logprobs);
+    const std::size_t half = 1 + (request.tokens.size() - 1) / 2;
+    const auto piece = [&](std::size_t begin, std::size_t end) {
+      std::vector<float> logprobs;
+      std::vector<engine::TopLogprob> top;
+      for (std::size_t i = begin; i < end; ++i) {
+        logprobs.push_back(-static_cast<float>(i));
+        // The token itself stands at the place i % 4, among the next ids.
+        const auto own = static_cast<int>(i % 4);
+        for (int k = 0; k < static_cast<int>(width); ++k)
+          top.push_back({.token = request.tokens[i] + k - own,
+                         .logprob = -static_cast<float>(i) + static_cast<float>(own - k) / 8});
+      }
+      if (begin < end)
+        sink.prompt_scored(
+            {.first = static_cast<std::int64_t>(begin), .logprobs = logprobs, .top = top});
+    };
+    piece(1, half);
+    piece(half, request.tokens.size());
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      bool busy = false;
+      // Taken before anything runs: one that comes while sinks are called is the next round's.
+      failing_ = std::exchange(failure_, std::nullopt);
+      while (!calls_.empty()) {
+        const auto call = std::move(calls_.front());
+        calls_.pop_front();
+        lock.unlock();
+        call();
+        lock.lock();
+        busy = true;
+      }
+      for (auto each = running_.begin(); each != running_.end();) {
+        busy |= advance(lock, *each);
+        if (each->sink == nullptr) {
+          each = running_.erase(each);
+          ++ended_;
+          changed_.notify_all();
+        } else {
+          ++each;
+        }
+      }
+      if (busy) continue;
+      if (ending_) return;
+      changed_.wait(lock);
+    }
+  }
+
+  const text::Tokenizer& tokenizer_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::vector<std::int32_t> said_;
+  std::size_t hold_after_ = static_cast<std::size_t>(-1);
+  std::optional<Error> refusal_;
+  std::optional<Error> adapter_refusal_;
+  std::optional<Error> failure_;
+  std::optional<Error> failing_;  // of the round at hand
+  std::map<std::string, std::string> adapters_;
+  engine::Request last_;
+  engine::RequestId last_id_ = 0;
+  std::deque<std::function<void()>> calls_;
+  std::list<Running> running_;
+  std::set<std::pair<engine::RequestId, int>> cancels_;
+  std::size_t ended_ = 0;
+  std::size_t cancelled_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace motley::server

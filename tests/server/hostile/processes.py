@@ -1,0 +1,169 @@
+"""The server under attack as a process: its start, its memory, its end."""
+
+import ctypes
+import fcntl
+import http.client
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MEGABYTE = 1 << 20
+SET_PIPE_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+PARENT_DIES = 1  # PR_SET_PDEATHSIG
+LIBC = ctypes.CDLL(None)
+
+
+@dataclass
+class Settings:
+    """What one run of the suite works with."""
+    motley: Path
+    model: Path
+    scratch: Path
+    sanitized: bool = False
+    quick: bool = False
+    known_options: frozenset = frozenset()
+    processors: tuple = ()
+
+    def __post_init__(self):
+        usage = subprocess.run([self.motley, "serve", "--help"], capture_output=True, text=True)
+        self.known_options = frozenset(
+            word for word in usage.stdout.split() if word.startswith("--"))
+        # The suite promises its limits on two processors.
+        self.processors = tuple(sorted(os.sched_getaffinity(0))[-2:])
+
+    def patience(self, seconds: float) -> float:
+        """A limit in seconds, longer for builds that sanitizers slow down."""
+        return seconds * 6 if self.sanitized else seconds
+
+
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon, what forked processes share counted in parts."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return int(rollup[rollup.index("Pss_Anon:"):].split(None, 2)[1]) << 10
+    except (OSError, ValueError):
+        return 0  # it has ended
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that it has started, and those have."""
+    found, tasks = [pid], Path(f"/proc/{pid}/task")
+    try:
+        lists = [(task / "children").read_text() for task in tasks.iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for child in {int(word) for text in lists for word in text.split()}:
+        found += descendants(child)
+    return found
+
+
+@dataclass
+class Launch:
+    """How a server is started for an attack."""
+    options: tuple = ()
+    optional: tuple = ()  # (option, value): given where the program knows the option
+    memory_limit: int = 0  # of address space, in bytes
+    log_pipe: bool = False  # standard error is a pipe that is read when the attack reads it
+    adapters: tuple = ("cynic", "jargon")
+    extra: dict = field(default_factory=dict)  # an option's value that depends on the scratch folder
+
+
+class Server:
+    def __init__(self, settings: Settings, launch: Launch, folder: Path):
+        self.settings, self.folder = settings, folder
+        self.log_reader = self.log_writer = None
+        self.log = tempfile.TemporaryFile("w+")
+        if launch.log_pipe:
+            self.log_reader, self.log_writer = os.pipe()
+            fcntl.fcntl(self.log_writer, SET_PIPE_SIZE, 8192)  # full after a few dozen lines
+        command = [settings.motley, "serve", folder / "model", "--port", "0", "--device", "cpu",
+                   "--compute", "f32", "--name", "base", *launch.options]
+        for name in launch.adapters:
+            command += ["--adapter", f"{name}={folder}/adapters/{name}"]
+        for option, value in launch.optional:
+            if option in settings.known_options:
+                command += [option] + ([value] if value else [])
+
+        def prepare():
+            LIBC.prctl(PARENT_DIES, signal.SIGKILL)
+            os.sched_setaffinity(0, settings.processors)
+            if launch.memory_limit:
+                resource.setrlimit(resource.RLIMIT_AS, (launch.memory_limit, launch.memory_limit))
+
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                                        stderr=self.log_writer or self.log, preexec_fn=prepare)
+        if self.log_writer is not None:
+            os.close(self.log_writer)
+        line = self.process.stdout.readline()
+        if " at " not in line:
+            raise RuntimeError(f"the server did not start: {line!r}\n{self.log_text()}")
+        self.pid, self.port = self.process.pid, int(line.rsplit(":", 1)[1])
+
+    def log_text(self) -> str:
+        if self.log_reader is not None:
+            return ""
+        self.log.seek(0)
+        return self.log.read()
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def memory(self) -> int:
+        """Anonymous memory of the server and of its helpers."""
+        return sum(anonymous_bytes(pid) for pid in descendants(self.pid))
+
+    def get(self, path: str, seconds: float = 10, headers: dict = {}) -> tuple[int, str]:
+        """The status, 0 where no answer came, and the body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds,
+                                                source_address=("127.0.0.3", 0))
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, f"{type(error).__name__}: {error}"
+        finally:
+            connection.close()
+
+    def end(self, seconds: float) -> tuple[float, str]:
+        """SIGTERM: the seconds that the exit took, and what was wrong with it."""
+        helpers, began = descendants(self.pid)[1:], time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return time.monotonic() - began, f"no exit in {seconds:.0f} s after SIGTERM"
+        took = time.monotonic() - began
+        # They look every few milliseconds whether the server is still there.
+        end, left = time.monotonic() + 2, helpers
+        while left and time.monotonic() < end:
+            left = [pid for pid in left if is_running(pid)]
+            time.sleep(0.01)
+        if status != 0:
+            return took, f"exit status {status} after SIGTERM"
+        return took, f"{len(left)} helper processes outlived the server" if left else ""
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.alive():
+            self.kill()
+        self.process.stdout.close()
+        self.log.close()
+        if self.log_reader is not None:
+            os.close(self.log_reader)

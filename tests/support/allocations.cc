@@ -1,0 +1,76 @@
+#include "support/allocations.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace {
+
+constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max() / 2;
+
+std::atomic<std::int64_t> left{never};  // until the first that fails; 1: it is the next
+std::atomic<std::int64_t> to_fail{0};
+std::atomic<std::int64_t> failed{0};
+std::atomic<std::int64_t> all{0};
+constinit thread_local bool taking_part = false;
+
+void count_or_fail() {
+  all.fetch_add(1, std::memory_order_relaxed);
+  if (!taking_part) return;
+  const std::int64_t place = left.fetch_sub(1, std::memory_order_relaxed);
+  if (place > 1 || place <= 1 - to_fail.load(std::memory_order_relaxed)) return;
+  failed.fetch_add(1, std::memory_order_relaxed);
+  throw std::bad_alloc();
+}
+
+void* allocate(std::size_t bytes) {
+  count_or_fail();
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+void* allocate(std::size_t bytes, std::align_val_t alignment) {
+  count_or_fail();
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes); }
+void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t unit) { return allocate(bytes, unit); }
+void* operator new[](std::size_t bytes, std::align_val_t unit) { return allocate(bytes, unit); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace motley::test {
+
+std::int64_t counted_allocations() { return all.load(); }
+
+void take_part(bool takes_part) { taking_part = takes_part; }
+
+void fail_allocations(std::int64_t nth, std::int64_t count) {
+  failed = 0;
+  to_fail = count;
+  left = nth;
+}
+
+std::int64_t stop_failing() {
+  left = never;
+  to_fail = 0;
+  return failed.exchange(0);
+}
+
+Spared::Spared() : before_(taking_part) { taking_part = false; }
+Spared::~Spared() { taking_part = before_; }
+
+}  // namespace motley::test
