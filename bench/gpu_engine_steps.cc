@@ -28,7 +28,7 @@ namespace {
 constexpr std::int64_t prompt_tokens = 64;
 constexpr int adapter_count = 4;     // of steps that are timed
 constexpr int traced_adapters = 20;  // more than kernels::few_labels
-constexpr std::int64_t most_sequences = 256;
+constexpr std::int64_t max_sequences = 256;
 constexpr int warm_up = 8;
 
 class NoSink final : public engine::RequestSink {
@@ -143,10 +143,10 @@ class Bench {
     const std::int64_t pages = runner::KvMemory::pages_for(prompt_tokens + warm_up + steps) + 3;
     MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_,
                                                {.max_rows = 1024,
-                                                .max_sequences = most_sequences,
+                                                .max_sequences = max_sequences,
                                                 .max_tokens = longest,
-                                                .pages = (most_sequences + 1) * pages,
-                                                .logit_rows = most_sequences,
+                                                .pages = (max_sequences + 1) * pages,
+                                                .logit_rows = max_sequences,
                                                 .adapters = &adapters_->pool(),
                                                 .capture_in_steps = false}));
     MOTLEY_TRY(executor_, engine::RunnerExecutor::create(*runner_, model_->config().vocabulary));

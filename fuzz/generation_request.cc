@@ -46,7 +46,7 @@ void check(const server::GenerationFields& fields) {
   MOTLEY_CHECK(params.min_p >= 0 && params.min_p <= 1, "a share");
   MOTLEY_CHECK(params.top_k >= 0 && params.top_k <= vocabulary, "a number of tokens");
   MOTLEY_CHECK(params.repetition_penalty > 0, "a factor");
-  MOTLEY_CHECK(fields.choices >= 1 && fields.choices <= motley::engine::most_choices, "choices");
+  MOTLEY_CHECK(fields.choices >= 1 && fields.choices <= motley::engine::max_choices, "choices");
   MOTLEY_CHECK(!fields.max_tokens || *fields.max_tokens >= 0, "a number of tokens");
   for (const auto& bias : params.logit_bias)
     MOTLEY_CHECK(bias.token >= 0 && bias.token < vocabulary, "a bias of a token");

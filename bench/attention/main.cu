@@ -168,7 +168,7 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                                     .seq_begin = device_begins.data<std::int32_t>(),
                                     .positions = device_positions.data<std::int32_t>(),
                                     .rows = rows,
-                                    .most_rows = load.rows,
+                                    .max_rows = load.rows,
                                     .least_rows = load.rows},
                       .table = {table.data<std::int32_t>(), table_stride, page_tokens},
                       .k = keys,

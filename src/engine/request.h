@@ -11,8 +11,8 @@ namespace motley::engine {
 // Unique for the life of an engine.
 using RequestId = std::uint64_t;
 
-inline constexpr int most_choices = 128;
-inline constexpr int most_top_logprobs = 20;
+inline constexpr int max_choices = 128;
+inline constexpr int max_top_logprobs = 20;
 
 // An adapter of a request and how much of it.
 struct ScaledAdapter {

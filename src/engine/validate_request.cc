@@ -85,7 +85,7 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
   MOTLEY_TRY_VOID(in_range("presence_penalty", double{sampling.presence_penalty}, -2, 2));
   MOTLEY_TRY_VOID(
       in_range("top_logprobs", sampling.top_logprobs, 0,
-               static_cast<double>(std::min<std::int64_t>(most_top_logprobs, bounds.vocabulary))));
+               static_cast<double>(std::min<std::int64_t>(max_top_logprobs, bounds.vocabulary))));
   if (sampling.min_tokens < 0 || sampling.min_tokens > request.max_tokens)
     return refused("min_tokens", cat(sampling.min_tokens, " is out of range"),
                    "use a number from 0 to max_tokens");
@@ -114,9 +114,9 @@ Result<void> validate_sampling(const Request& request, const RequestBounds& boun
 Result<void> validate(const Request& request, const RequestBounds& bounds) {
   if (request.max_tokens < 0)
     return refused("max_tokens", cat(request.max_tokens, " is negative"), "use 0 or more");
-  if (request.choices < 1 || request.choices > most_choices)
+  if (request.choices < 1 || request.choices > max_choices)
     return refused("n", cat(request.choices, " is out of range"),
-                   cat("use a number from 1 to ", most_choices));
+                   cat("use a number from 1 to ", max_choices));
   if (request.end_ids.size() + request.stop_ids.size() > max_stop_ids)
     return refused("stop_token_ids", cat(request.stop_ids.size(), " entries"),
                    cat("use at most ", max_stop_ids));

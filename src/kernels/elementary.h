@@ -221,7 +221,7 @@ struct Sequences {
   // Bounds for who launches without reading the arrays (they lie on a device, and a captured graph
   // outlives their contents). The CPU reads the arrays.
   std::int64_t rows = 0;        // no fewer than seq_begin[count]
-  std::int64_t most_rows = 0;   // no fewer than any sequence has; 0: rows
+  std::int64_t max_rows = 0;    // no fewer than any sequence has; 0: rows
   std::int64_t least_rows = 0;  // no more than any sequence has
 };
 

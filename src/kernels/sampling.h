@@ -7,7 +7,7 @@
 namespace motley::kernels {
 
 // The widest vocabulary: a row's weights are summed in 64 bits.
-inline constexpr std::int64_t most_sampled_width = std::int64_t{1} << 20;
+inline constexpr std::int64_t max_sampled_width = std::int64_t{1} << 20;
 
 // What stands for a token where there is none.
 inline constexpr std::int32_t no_token_left = -1;  // mask and biases rule every token out

@@ -85,7 +85,7 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t weight_of(float share) {
 
 // Shares as integers of the same order: 0 for 0, above 0 for what exp_of() gives.
 inline constexpr std::uint32_t least_share_bits = std::uint32_t{127 - weight_bits} << 23;
-inline constexpr std::uint32_t most_key = std::uint32_t{weight_bits} << 23;  // of 1
+inline constexpr std::uint32_t max_key = std::uint32_t{weight_bits} << 23;  // of 1
 constexpr MOTLEY_HOST_DEVICE std::uint32_t key_of(float share) {
   return share > 0 ? bits_of(share) - least_share_bits : 0;
 }

@@ -64,7 +64,7 @@ CacheLayout cache_layout(const LatentAttention& block) {
 namespace {
 
 // Of latents and of keys and values in a step's scratch, unless its own rows take more.
-constexpr std::int64_t most_expanded_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t max_expanded_bytes = std::int64_t{256} << 20;
 
 ops::ExpandedWidths expanded_widths(const LatentConfig& sizes) {
   return {
@@ -207,9 +207,9 @@ bool can_expand(const LatentAttention& block, const ops::Context& context) {
          ops::query_type(context, expanded_widths(block.sizes)) == DType::bf16;
 }
 
-std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens) {
+std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens) {
   const std::int64_t bytes = 2 * (latent_width(block.sizes) + block.kv_b.out());
-  return std::max(rows, std::min(rows + tokens, most_expanded_bytes / bytes));
+  return std::max(rows, std::min(rows + tokens, max_expanded_bytes / bytes));
 }
 
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass) {

@@ -45,7 +45,7 @@ CacheLayout cache_layout(const LatentAttention& block);
 
 // Whether steps may attend in expanded form too, and with how many positions at most.
 bool can_expand(const LatentAttention& block, const ops::Context& context);
-std::int64_t most_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
+std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
 
 // x [R, hidden] -> the layer's result [R, hidden]; `expands`: in either form.
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass);

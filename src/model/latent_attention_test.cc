@@ -260,7 +260,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     StepPart all{
         .sequences = std::ssize(seq_begin) - 1, .rows = rows, .positions = expanded_begin.back()};
     for (const std::int32_t position : positions)
-      all.most_positions = std::max<std::int64_t>(all.most_positions, position + 1);
+      all.max_positions = std::max<std::int64_t>(all.max_positions, position + 1);
     Forward forward(ops, {.bounds = {rows, all.positions + ops::rows_behind_expanded}});
     const tensor::Buffer memory = world.device.allocate(forward.bytes()).value();
     lora::Batch adapters;

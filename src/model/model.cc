@@ -274,12 +274,12 @@ Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& wor
   return {};
 }
 
-std::int64_t Model::most_expanded(std::int64_t rows, std::int64_t tokens) const {
+std::int64_t Model::max_expanded(std::int64_t rows, std::int64_t tokens) const {
   std::int64_t most = 0;
   for (const Layer& layer : layers_) {
     const auto* const latent = std::get_if<LatentAttention>(&layer.attention);
     if (latent == nullptr || !can_expand(*latent, context({}))) return 0;
-    const std::int64_t own = model::most_expanded(*latent, rows, tokens);
+    const std::int64_t own = model::max_expanded(*latent, rows, tokens);
     most = most == 0 ? own : std::min(most, own);
   }
   return most;

@@ -85,12 +85,12 @@ class Model {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
     std::int64_t logit_rows = 0;  // that get logits at once
-    std::int64_t expanded = 0;    // positions in expanded form; no more than most_expanded()
+    std::int64_t expanded = 0;    // positions in expanded form; no more than max_expanded()
     moe::DeltaLimits deltas{};
   };
   // Positions that steps of so many rows, with sequences of so many tokens, may have in expanded
   // form (StepPart); 0: they gain nothing by it.
-  std::int64_t most_expanded(std::int64_t rows, std::int64_t tokens) const;
+  std::int64_t max_expanded(std::int64_t rows, std::int64_t tokens) const;
   Result<Workspace> make_workspace(const StepLimits& limits) const;
 
   const kernels::ElementaryTable& kernels() const { return *kernels_; }

@@ -32,11 +32,11 @@ struct StepPart {
   std::int64_t sequences = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
-  std::int64_t most_rows = 0;  // of a sequence
+  std::int64_t max_rows = 0;  // of a sequence
   std::int64_t least_rows = 0;
   // In expanded form: positions of all its sequences. 0: in absorbed form.
   std::int64_t positions = 0;
-  std::int64_t most_positions = 0;  // of a sequence
+  std::int64_t max_positions = 0;  // of a sequence
 };
 
 // One step's rows: any mix of prompt pieces and single tokens, row by row. Arrays are in the memory
@@ -58,7 +58,7 @@ struct Batch {
   StepPart whole() const {
     return {.sequences = rows.sequences,
             .rows = count,
-            .most_rows = rows.most_rows,
+            .max_rows = rows.max_rows,
             .least_rows = rows.least_rows};
   }
   ops::PagedRows rows_of(const StepPart& part) const {
@@ -66,7 +66,7 @@ struct Batch {
     own.sequences = part.sequences;
     own.seq_begin += part.first_sequence;
     own.block_table = rows.block_table.slice(0, part.first_sequence, rows.block_table.dim(0));
-    own.most_rows = part.most_rows;
+    own.max_rows = part.max_rows;
     own.least_rows = part.least_rows;
     return own;
   }

@@ -134,7 +134,7 @@ class Backend {
                                                            quant::Uploader* uploader) const = 0;
   // For every layer of the problem's sizes, whatever its format.
   virtual Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem,
-                                                            std::int64_t most_tokens,
+                                                            std::int64_t max_tokens,
                                                             const DeltaLimits& limits,
                                                             tensor::Device& device) const = 0;
   // Scratch that its kernels take from the context for a batch of that many tokens; the seams take

@@ -69,9 +69,9 @@ std::size_t Reference::scratch_bytes(const Problem& problem, std::int64_t tokens
                                pairs * problem.hidden +
                                std::max(problem.hidden, problem.intermediate);
   const std::int64_t rounded = problem.exact ? 0 : pairs * problem.intermediate * 2;
-  constexpr std::size_t most_tensors = 7;
+  constexpr std::size_t max_tensors = 7;
   return static_cast<std::size_t>(numbers * 4 + rounded) +
-         most_tensors * tensor::Allocator::alignment;
+         max_tensors * tensor::Allocator::alignment;
 }
 
 namespace {

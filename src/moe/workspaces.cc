@@ -5,10 +5,10 @@
 namespace motley::moe {
 
 Result<void> Workspaces::add(const Backend& backend, const Problem& problem,
-                             std::int64_t most_tokens, const DeltaLimits& limits,
+                             std::int64_t max_tokens, const DeltaLimits& limits,
                              tensor::Device& device) {
   if (all_.contains(&backend)) return {};
-  MOTLEY_TRY(all_[&backend], backend.make_workspace(problem, most_tokens, limits, device));
+  MOTLEY_TRY(all_[&backend], backend.make_workspace(problem, max_tokens, limits, device));
   return {};
 }
 

@@ -13,7 +13,7 @@ namespace motley::moe {
 class Workspaces {
  public:
   // Nothing where the backend has one already.
-  Result<void> add(const Backend& backend, const Problem& problem, std::int64_t most_tokens,
+  Result<void> add(const Backend& backend, const Problem& problem, std::int64_t max_tokens,
                    const DeltaLimits& limits, tensor::Device& device);
   void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream);
   Workspace& of(const Backend& backend) const;

@@ -30,7 +30,7 @@ kernels::Sequences sequences_of(const PagedRows& rows, const tensor::ConstTensor
           .seq_begin = rows.seq_begin,
           .positions = rows.positions,
           .rows = x.dim(0),
-          .most_rows = rows.most_rows,
+          .max_rows = rows.max_rows,
           .least_rows = rows.least_rows};
 }
 
@@ -160,7 +160,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ExpandedKeys& expanded, const AttentionOptions& options,
                const tensor::Tensor& out) {
-  const auto& [begin, most_positions, keys, shared, values] = expanded;
+  const auto& [begin, max_positions, keys, shared, values] = expanded;
   kernels::Attention call = call_of(context, rows, q, options, out);
   // A sequence is one page, which begins at its first row.
   const auto pages = [](const tensor::ConstTensor& x, std::int64_t head_stride) -> kernels::Pages {
@@ -172,7 +172,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
             .head_stride = head_stride};
   };
   call.table = {
-      .pages = begin, .stride = 1, .page_tokens = std::max(most_positions, rows_behind_expanded)};
+      .pages = begin, .stride = 1, .page_tokens = std::max(max_positions, rows_behind_expanded)};
   call.k = pages(keys, keys.stride(1));
   call.v = pages(values, values.stride(1));
   call.shared_k = pages(shared, shared.dim(1));
@@ -193,7 +193,7 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
                      std::span<const PreparedHeads> all)
     : heads_{} {
   check_context(context);
-  MOTLEY_CHECK(!all.empty() && all.size() <= most_prepared_heads, "some projections of a layer");
+  MOTLEY_CHECK(!all.empty() && all.size() <= max_prepared_heads, "some projections of a layer");
   std::int64_t page_tokens = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto& [x, norm, turned, pages, out] = all[i];

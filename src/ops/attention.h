@@ -21,9 +21,9 @@ struct PagedRows {
   tensor::ConstTensor block_table;  // i32
   // Of a sequence, at most and at least: what a device's host must know to launch. The CPU looks
   // for itself.
-  std::int64_t most_rows = 0;
+  std::int64_t max_rows = 0;
   std::int64_t least_rows = 0;
-  std::int64_t most_positions = 0;
+  std::int64_t max_positions = 0;
 };
 
 // One layer's keys, or values: [pages, page_tokens, kv_heads, width], f32 or bf16, at any strides
@@ -60,7 +60,7 @@ struct PreparedRope {
   tensor::ConstTensor cos_sin;  // [R, dims]
   bool interleaved = false;
 };
-inline constexpr std::size_t most_prepared_heads = 3;
+inline constexpr std::size_t max_prepared_heads = 3;
 // Projections of a layer, with the bits of each stage by itself; as kernels take it. Rows of other
 // sequences than these are not stored.
 class HeadsCall {
@@ -74,7 +74,7 @@ class HeadsCall {
   }
 
  private:
-  std::array<kernels::Heads, most_prepared_heads> heads_;
+  std::array<kernels::Heads, max_prepared_heads> heads_;
   kernels::PrepareHeads params_;
 };
 void prepare_heads(const Context& context, const HeadsCall& call);
@@ -127,7 +127,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
 // last belong to them too: a device may read them, and what they hold is nobody's business.
 struct ExpandedKeys {
   const std::int32_t* begin = nullptr;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
-  std::int64_t most_positions = 0;      // of a sequence
+  std::int64_t max_positions = 0;       // of a sequence
   tensor::ConstTensor keys;             // [rows, kv_heads, width]
   tensor::ConstTensor shared;  // [rows, width]: the keys' last columns, for every head the same
   tensor::ConstTensor values;  // [rows, kv_heads, width]

@@ -20,7 +20,7 @@ struct Product {
   const quant::Weight* weight = nullptr;
   tensor::Tensor acc;
 };
-inline constexpr std::size_t most_products = 4;
+inline constexpr std::size_t max_products = 4;
 // `ahead`: what a later call reads.
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products, const kernels::Ahead& ahead = {});

@@ -41,7 +41,7 @@ void sample(const Context& context, const tensor::ConstTensor& logits, const Sam
   const std::int64_t rows = logits.dim(0);
   const std::int64_t width = logits.dim(1);
   if (rows == 0) return;
-  MOTLEY_CHECK(width >= 1 && width <= kernels::most_sampled_width, "a vocabulary of this size");
+  MOTLEY_CHECK(width >= 1 && width <= kernels::max_sampled_width, "a vocabulary of this size");
   MOTLEY_CHECK(tables.choices != nullptr && answers.ids != nullptr, "choices and their answers");
   check_integers(tables.masks, 2, (width + 31) / 32);
   check_integers(tables.counts, 2, width);

@@ -21,14 +21,14 @@ Plan::Plan(std::int64_t max_tokens, int experts_per_token, int experts)
   MOTLEY_CHECK(max_tokens >= 0 && experts_per_token > 0 && experts > 0, "sizes of a layer");
   MOTLEY_CHECK(max_tokens <= std::numeric_limits<std::int32_t>::max() / experts_per_token,
                "pair numbers fit 32 bits");
-  const auto most_tokens = static_cast<std::size_t>(max_tokens);
-  const auto most_pairs = most_tokens * static_cast<std::size_t>(experts_per_token);
-  tokens_by_label_.resize(most_tokens);
-  order_.resize(most_pairs);
-  order_tokens_.resize(most_pairs);
-  places_.resize(most_pairs);
+  const auto tokens = static_cast<std::size_t>(max_tokens);
+  const auto max_pairs = tokens * static_cast<std::size_t>(experts_per_token);
+  tokens_by_label_.resize(tokens);
+  order_.resize(max_pairs);
+  order_tokens_.resize(max_pairs);
+  places_.resize(max_pairs);
   expert_begin_.resize(static_cast<std::size_t>(experts) + 3);
-  segments_.resize(most_pairs);
+  segments_.resize(max_pairs);
   segment_begin_.resize(static_cast<std::size_t>(experts) + 1);
 }
 

@@ -42,7 +42,7 @@ moe::DeltaLimits delta_limits(const Runner::Options& options) {
 
 Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor::Device& device,
                                                const Options& options) {
-  const std::int64_t expanded = model.most_expanded(options.max_rows, options.max_tokens);
+  const std::int64_t expanded = model.max_expanded(options.max_rows, options.max_tokens);
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
                                                             .tokens = options.max_tokens,
@@ -305,9 +305,9 @@ void Runner::queue_forward(const model::HiddenStates& hidden) {
                                     .seq_begin = layout_.seq_begin(),
                                     .positions = layout_.positions(),
                                     .block_table = layout_.block_table(),
-                                    .most_rows = layout_.max_rows(),
+                                    .max_rows = layout_.max_rows(),
                                     .least_rows = layout_.least_rows(),
-                                    .most_positions = options_.max_tokens},
+                                    .max_positions = options_.max_tokens},
                            .pages = kv_.layers(),
                            .mixes = mixes(layout_.labels()),
                            .parts = layout_.parts(),

@@ -122,7 +122,7 @@ model::StepPart StepLayout::part_of(std::int64_t first_sequence, std::int64_t en
                        .rows = seq_begin_[static_cast<std::size_t>(end_sequence)] - first_row,
                        .least_rows = limits_.rows};
   for (std::int64_t s = first_sequence; s < end_sequence; ++s) {
-    part.most_rows = std::max(part.most_rows, rows_of(s));
+    part.max_rows = std::max(part.max_rows, rows_of(s));
     part.least_rows = std::min(part.least_rows, rows_of(s));
   }
   return part;
@@ -161,7 +161,7 @@ void StepLayout::choose_parts() {
   expanded.positions = best.positions;
   expanded_begin_.push_back(0);
   for (std::int64_t s = best.begin; s < best.end; ++s) {
-    expanded.most_positions = std::max(expanded.most_positions, positions_of(s));
+    expanded.max_positions = std::max(expanded.max_positions, positions_of(s));
     expanded_begin_.push_back(expanded_begin_.back() + static_cast<std::int32_t>(positions_of(s)));
   }
   parts_.push_back(expanded);

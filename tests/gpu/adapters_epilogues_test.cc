@@ -68,7 +68,7 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
                                  .seq_begin = seq_begin.data(),
                                  .positions = positions_there.data(),
                                  .block_table = view(table_there, {2, pages}),
-                                 .most_rows = rows};
+                                 .max_rows = rows};
 
       struct Results {
         DeviceArray<float> products;

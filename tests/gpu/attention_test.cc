@@ -253,7 +253,7 @@ TEST(GpuAttention, FewRowsKeepTheirBitsInAnyCompany) {
   const std::vector<float> all = world.run(together, {});
   EXPECT_TRUE(same_bits(all, world.run(together, {.scratch = false})));
   EXPECT_TRUE(same_bits(all, world.run(together, {.more_rows = 200})));
-  EXPECT_TRUE(same_bits(all, world.run(together, {.most_rows = 500})));
+  EXPECT_TRUE(same_bits(all, world.run(together, {.max_rows = 500})));
   std::vector<float> alone;
   for (const AttentionPiece& piece : together) {
     const std::vector<float> row = world.run({piece}, {});

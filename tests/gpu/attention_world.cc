@@ -234,7 +234,7 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
                     .seq_begin = begins.data() + skipped,
                     .positions = positions.data(),
                     .rows = count + how.more_rows,
-                    .most_rows = how.most_rows > 0 ? how.most_rows : rows.most,
+                    .max_rows = how.max_rows > 0 ? how.max_rows : rows.most,
                     .least_rows = rows.least},
       .table = {table.data() + skipped * table_stride_, table_stride_, shape_.page_tokens},
       .k = keys,

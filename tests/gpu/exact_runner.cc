@@ -94,7 +94,7 @@ std::vector<float> run_exact(const WorldLayer& layer, const WorldRows& rows,
                      .layer = adapted_layer,
                      .factor_type = factor_type,
                      .max_terms = pages.max_terms,
-                     .max_rank = pages.most_rank};
+                     .max_rank = pages.max_rank};
   }
   const DeviceArray<float> scratch(kernels::cuda::exact_scratch_bytes(params) / sizeof(float));
   params.scratch = scratch.data();

@@ -111,14 +111,14 @@ AdapterPages::AdapterPages(const WorldShape& shape, const std::vector<WorldAdapt
       const auto at = static_cast<std::size_t>(term.adapter);
       parts.push_back({handles[at], term.scale});
       const std::int32_t rank = loaded[at].largest_rank;
-      most_rank = std::max(most_rank, rank);
+      max_rank = std::max(max_rank, rank);
       columns[0] += lora::packed_columns(rank, rank);
       columns[1] += lora::packed_columns(rank, 0);
     }
     mixes_.push_back(Mix::make(parts).value());
     max_terms = std::max(max_terms, static_cast<int>(terms.size()));
     for (int seam = 0; seam < 2; ++seam)
-      most_columns[seam] = std::max(most_columns[seam], columns[seam]);
+      max_columns[seam] = std::max(max_columns[seam], columns[seam]);
   }
 }
 

@@ -32,8 +32,8 @@ class AdapterPages {
   // Of a label.
   int max_terms = 0;
   // Bounds, whatever the expert: of one factor, and of the columns of a label's images at a seam.
-  int most_rank = 0;
-  int most_columns[2] = {0, 0};
+  int max_rank = 0;
+  int max_columns[2] = {0, 0};
 
  private:
   std::unique_ptr<tensor::Stream> stream_;

@@ -76,8 +76,8 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
                      .layer = adapted_layer,
                      .factor_type = adapters->dtype(),
                      .max_terms = adapters->max_terms,
-                     .max_gate_up_rank = adapters->most_columns[0],
-                     .max_down_rank = adapters->most_columns[1]};
+                     .max_gate_up_rank = adapters->max_columns[0],
+                     .max_down_rank = adapters->max_columns[1]};
   }
   scratch_ = DeviceArray<std::uint8_t>(grouped_scratch_bytes(params));
   params.scratch = scratch_.data();

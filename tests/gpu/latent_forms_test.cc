@@ -197,11 +197,11 @@ class GpuLatentForms : public testing::Test {
         const Piece& piece = pieces[static_cast<std::size_t>(i)];
         const std::int64_t rows = piece.end - piece.begin;
         part.rows += rows;
-        part.most_rows = std::max(part.most_rows, rows);
+        part.max_rows = std::max(part.max_rows, rows);
         part.least_rows = std::min(part.least_rows, rows);
         if (!expands) continue;
         part.positions += piece.end;
-        part.most_positions = std::max(part.most_positions, piece.end);
+        part.max_positions = std::max(part.max_positions, piece.end);
         laid.expanded_begin.push_back(static_cast<std::int32_t>(part.positions));
       }
       laid.parts.push_back(part);
@@ -268,9 +268,9 @@ class GpuLatentForms : public testing::Test {
                                       .seq_begin = seq_begin.data(),
                                       .positions = positions.data(),
                                       .block_table = there(table, {std::ssize(pieces), pages_each}),
-                                      .most_rows = most,
+                                      .max_rows = most,
                                       .least_rows = least,
-                                      .most_positions = tokens},
+                                      .max_positions = tokens},
                              .pages = layers,
                              .mixes = {.batch = adapters.empty() ? nullptr : &adapters,
                                        .labels = step_table->labels(),

@@ -122,18 +122,18 @@ TEST(AdapterRoom, ClosesNoMoreThanIsNeeded) {
       if (!price) continue;
       std::uint64_t free = all - used;
       std::uint64_t last = 0;
-      std::int64_t most_begun = 1;
+      std::int64_t max_begun = 1;
       for (const int closed : closed_for(room, {.pages = pages})) {
         const auto at = std::ranges::find(in_use, closed, &Room::InUse::adapter);
         last = at->pages;
         free += last;
         used -= last;
-        most_begun = std::max(most_begun, at->begun);
+        max_begun = std::max(max_begun, at->begun);
         in_use.erase(at);
       }
       EXPECT_GE(free, pages);
       EXPECT_LT(free - last, last > 0 ? pages : free + 1);
-      EXPECT_EQ(*price, most_begun);
+      EXPECT_EQ(*price, max_begun);
       used += pages;  // kept
     }
   }

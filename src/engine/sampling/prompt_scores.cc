@@ -17,7 +17,7 @@ std::size_t piece_bytes(std::int64_t rows, std::int64_t top) {
 
 Result<std::unique_ptr<PromptScores>> PromptScores::create(tensor::Device& device,
                                                            const Options& options) {
-  const std::size_t bytes = piece_bytes(options.piece_rows, most_top_logprobs);
+  const std::size_t bytes = piece_bytes(options.piece_rows, max_top_logprobs);
   MOTLEY_TRY(tensor::Buffer on_device, device.allocate(bytes));
   MOTLEY_TRY(tensor::Buffer on_host, device.pinned_memory().allocate(bytes));
   return std::unique_ptr<PromptScores>(
@@ -28,7 +28,7 @@ PromptScores::PromptScores(const Options& options, tensor::Buffer device, tensor
     : device_(std::move(device)), host_(std::move(host)) {
   // Answers are spans of these, so they never move.
   logprobs_.reserve(static_cast<std::size_t>(options.rows));
-  tops_.reserve(static_cast<std::size_t>(options.rows * most_top_logprobs));
+  tops_.reserve(static_cast<std::size_t>(options.rows * max_top_logprobs));
 }
 
 void PromptScores::begin() {

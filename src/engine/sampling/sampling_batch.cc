@@ -32,7 +32,7 @@ Result<std::unique_ptr<SamplingBatch>> SamplingBatch::create(tensor::Device& dev
   constexpr std::int64_t number = 4;  // bytes of an i32, u32 or f32
   const std::int64_t words = (options.vocabulary + 31) / 32;
   const std::int64_t biases = rows * max_row_biases;
-  const std::int64_t tops = rows * most_top_logprobs;
+  const std::int64_t tops = rows * max_top_logprobs;
   constexpr auto choice = static_cast<std::int64_t>(sizeof(kernels::SampleChoice));
   MOTLEY_TRY(batch->choices_, make_table(device, rows * choice));
   MOTLEY_TRY(batch->masks_, make_table(device, rows * words * number));
@@ -161,7 +161,7 @@ Result<void> SamplingBatch::queue(const ops::Context& context, tensor::Stream& s
   MOTLEY_TRY_VOID(upload<std::int32_t>(bias_ids_, first_bias, bias_count_, stream));
   MOTLEY_TRY_VOID(upload<float>(biases_, first_bias, bias_count_, stream));
   const auto tops = [&](const Table& table, DType type) {
-    return table.device.view(type, {options_.rows, most_top_logprobs})
+    return table.device.view(type, {options_.rows, max_top_logprobs})
         .slice(0, rows_, rows_ + count);
   };
   ops::sample(
@@ -188,8 +188,8 @@ Result<void> SamplingBatch::collect(tensor::Stream& stream) {
   MOTLEY_TRY_VOID(download(ids_, rows_));
   if (!with_log_probabilities_) return {};
   MOTLEY_TRY_VOID(download(log_probabilities_, rows_));
-  MOTLEY_TRY_VOID(download(top_ids_, rows_ * most_top_logprobs));
-  return download(top_log_probabilities_, rows_ * most_top_logprobs);
+  MOTLEY_TRY_VOID(download(top_ids_, rows_ * max_top_logprobs));
+  return download(top_log_probabilities_, rows_ * max_top_logprobs);
 }
 
 SamplingBatch::Drawn SamplingBatch::drawn(std::int64_t row) {
@@ -199,7 +199,7 @@ SamplingBatch::Drawn SamplingBatch::drawn(std::int64_t row) {
   const std::int32_t asked = host<kernels::SampleChoice>(choices_)[row].top_log_probabilities;
   if (asked < 0) return drawn;
   drawn.logprob = host<float>(log_probabilities_)[row];
-  const std::int64_t first = row * most_top_logprobs;
+  const std::int64_t first = row * max_top_logprobs;
   for (std::int64_t i = first; i < first + asked; ++i) {
     tops_[static_cast<std::size_t>(i)] = {.token = host<std::int32_t>(top_ids_)[i],
                                           .logprob = host<float>(top_log_probabilities_)[i]};

@@ -109,7 +109,7 @@ class SamplingBatch {
   std::vector<char> waits_;  // by row: its mask has not come
   TimePoint began_;
   std::optional<TimePoint> masks_until_;
-  std::vector<TopLogprob> tops_;  // [rows, most_top_logprobs]
+  std::vector<TopLogprob> tops_;  // [rows, max_top_logprobs]
 
   std::int64_t rows_ = 0;  // of the step so far
   std::int64_t bias_count_ = 0;

@@ -14,7 +14,7 @@ namespace {
 // Of a group: as many as share what is read of a factor, few enough that groups make work for all.
 constexpr std::int64_t rows_a_group = 32;
 constexpr std::int64_t outputs_a_task = 256;
-constexpr std::int64_t most_groups = 4096;
+constexpr std::int64_t max_groups = 4096;
 
 template <class T>
 std::span<T> take(tensor::Arena& arena, std::int64_t count) {
@@ -121,7 +121,7 @@ GroupedDelta::GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
     widest = std::max(widest, ranks * static_cast<std::int64_t>(outputs.size()));
   }
   ranks_ = take<float>(arena, std::min(rows * widest, rank_space_numbers));
-  groups_ = take<Group>(arena, std::min(rows, most_groups));
+  groups_ = take<Group>(arena, std::min(rows, max_groups));
 }
 
 GroupedDelta::~GroupedDelta() {

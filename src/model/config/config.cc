@@ -12,7 +12,7 @@ namespace motley::model {
 namespace {
 
 constexpr std::size_t longest_config = 16'000'000;
-constexpr std::int64_t most_layers = 10'000;
+constexpr std::int64_t max_layers = 10'000;
 
 constexpr std::array family_table = {Family{"qwen3_moe", read_qwen3_moe},
                                      Family{"qwen2_moe", read_qwen2_moe},
@@ -77,10 +77,10 @@ void read_rope(ConfigReader& json, Config& config) {
 void read_common(ConfigReader& json, Config& config) {
   config.hidden = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
-  if (config.layers > most_layers) {
+  if (config.layers > max_layers) {
     // Before anything is made for each of them.
     json.refuse(ErrorCode::bad_file, cat("num_hidden_layers is ", config.layers),
-                cat("it must be at most ", most_layers));
+                cat("it must be at most ", max_layers));
     return;
   }
   config.vocabulary = json.integer("vocab_size");

@@ -176,7 +176,7 @@ void run_adapt_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
 // Deltas of maps that share x; some may have a bias only.
 
 struct AdaptedMaps {
-  std::array<lora::AdaptedLinear, ops::most_products> all;
+  std::array<lora::AdaptedLinear, ops::max_products> all;
   std::size_t count = 0;
 
   AdaptedMaps(Ops ops, const Frame& frame) {
@@ -209,7 +209,7 @@ struct Head {
 };
 
 struct HeadOps {
-  std::array<Head, ops::most_prepared_heads> all{};
+  std::array<Head, ops::max_prepared_heads> all{};
   std::size_t count = 0;
   bool fits = true;
 
@@ -278,7 +278,7 @@ bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
 
 ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
   const HeadOps heads(ops);
-  std::array<ops::PreparedHeads, ops::most_prepared_heads> all{};
+  std::array<ops::PreparedHeads, ops::max_prepared_heads> all{};
   ops::PreparedRope rope;
   for (std::size_t i = 0; i < heads.count; ++i) {
     const Head& head = heads.all[i];
@@ -355,7 +355,7 @@ bool fits_linears(Ops ops, const Frame&) {
 }
 
 void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  std::array<ops::Product, ops::most_products> products;
+  std::array<ops::Product, ops::max_products> products;
   std::size_t count = 0;
   for (const LiveOp& each : ops) {
     const auto& op = params<LinearOp>(each);
@@ -399,7 +399,7 @@ struct Fusion {
 };
 
 constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
-constexpr int most_maps = static_cast<int>(ops::most_products);
+constexpr int max_maps = static_cast<int>(ops::max_products);
 
 constexpr std::array fusions{
     Fusion{{"add_norm_route",
@@ -410,7 +410,7 @@ constexpr std::array fusions{
            run_add_norm_route},
     Fusion{
         {"adapt_heads",
-         {some(adapt_or_bias, 1, most_maps), some(bit(OpKind::norm), 0, 2),
+         {some(adapt_or_bias, 1, max_maps), some(bit(OpKind::norm), 0, 2),
           some(bit(OpKind::rotate), 1, 2), some(bit(OpKind::store), 1, 2), optional(OpKind::round)},
          keeps_queries},
         fits_adapted_heads,
@@ -448,9 +448,9 @@ constexpr std::array fusions{
            run_adapt_add_norm},
     Fusion{
         {"add_norm", {one(OpKind::add), one(OpKind::norm)}, nullptr}, fits_add_norm, run_add_norm},
-    Fusion{{"adapts", {some(adapt_or_bias, 2, most_maps)}, nullptr}, fits_adapts, run_adapts},
+    Fusion{{"adapts", {some(adapt_or_bias, 2, max_maps)}, nullptr}, fits_adapts, run_adapts},
     Fusion{
-        {"linears", {some(bit(OpKind::linear), 2, most_maps)}, nullptr}, fits_linears, run_linears},
+        {"linears", {some(bit(OpKind::linear), 2, max_maps)}, nullptr}, fits_linears, run_linears},
     Fusion{{"per_head_round",
             {one(OpKind::product_per_head), one(OpKind::round)},
             keeps_none_but_rounded},

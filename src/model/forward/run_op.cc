@@ -175,7 +175,7 @@ void run(const AttendExpandedOp& op, const Frame& frame) {
   const std::int64_t latent = latents.dim(1) - op.shared_width;
   ops::attention(frame.context, frame.rows(), frame.whole(op.queries),
                  {.begin = frame.batch.expanded_begin,
-                  .most_positions = frame.part.most_positions,
+                  .max_positions = frame.part.max_positions,
                   .keys = by_head.slice(2, 0, op.key_width),
                   .shared = latents.slice(1, latent, latents.dim(1)),
                   .values = by_head.slice(2, op.key_width, op.key_width + op.value_width)},

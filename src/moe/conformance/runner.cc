@@ -90,11 +90,11 @@ Prepared::Prepared(const Backend& backend, const Layer& layer)
 
 Workspace& Prepared::workspace(const Problem& problem, std::int64_t tokens) {
   Work& work = work_[{problem.exact, problem.lora}];
-  if (work.workspace == nullptr || work.most_tokens < tokens) {
-    work.most_tokens = tokens + 3;
+  if (work.workspace == nullptr || work.max_tokens < tokens) {
+    work.max_tokens = tokens + 3;
     work.workspace = nullptr;
     work.workspace = backend_
-                         .make_workspace(problem, work.most_tokens,
+                         .make_workspace(problem, work.max_tokens,
                                          problem.lora ? delta_limits : DeltaLimits{}, work_memory_)
                          .value();
   }

@@ -74,7 +74,7 @@ class Prepared {
 
  private:
   struct Work {
-    std::int64_t most_tokens = 0;
+    std::int64_t max_tokens = 0;
     std::unique_ptr<Workspace> workspace;
   };
   Workspace& workspace(const Problem& problem, std::int64_t tokens);

@@ -23,10 +23,10 @@ Result<std::unique_ptr<PreparedExperts>> CpuBackend::prepare(const ExpertWeights
 }
 
 Result<std::unique_ptr<Workspace>> CpuBackend::make_workspace(const Problem& problem,
-                                                              std::int64_t most_tokens,
+                                                              std::int64_t max_tokens,
                                                               const DeltaLimits&,
                                                               tensor::Device&) const {
-  return std::unique_ptr<Workspace>(std::make_unique<CpuWorkspace>(problem, most_tokens));
+  return std::unique_ptr<Workspace>(std::make_unique<CpuWorkspace>(problem, max_tokens));
 }
 
 }  // namespace motley::moe

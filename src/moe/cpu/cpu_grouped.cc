@@ -187,9 +187,9 @@ std::size_t CpuGrouped::scratch_bytes(const Problem& problem, std::int64_t token
   const std::int64_t gate_up = pairs * problem.intermediate * 2 * 4;
   const std::int64_t down = pairs * problem.hidden * 4;
   const std::int64_t row_blocks = (std::int64_t{problem.experts} + 1) * 4;
-  constexpr std::size_t most_tensors = 4;
+  constexpr std::size_t max_tensors = 4;
   return static_cast<std::size_t>(row_blocks + h + std::max(gate_up, down)) +
-         most_tensors * tensor::Allocator::alignment;
+         max_tensors * tensor::Allocator::alignment;
 }
 
 namespace {

@@ -14,9 +14,9 @@ namespace motley::moe {
 // The plan of the layer at hand. Scratch comes from the step's arena.
 class CpuWorkspace final : public Workspace {
  public:
-  CpuWorkspace(const Problem& problem, std::int64_t most_tokens)
-      : no_labels_(static_cast<std::size_t>(most_tokens), plan::no_label),
-        plan_(most_tokens, problem.top_k, problem.experts) {}
+  CpuWorkspace(const Problem& problem, std::int64_t max_tokens)
+      : no_labels_(static_cast<std::size_t>(max_tokens), plan::no_label),
+        plan_(max_tokens, problem.top_k, problem.experts) {}
 
   void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle) override {
     MOTLEY_CHECK(tokens <= static_cast<std::int64_t>(no_labels_.size()),

@@ -50,10 +50,10 @@ ExactExperts sizes_of(const Problem& problem, std::int64_t tokens, const DeltaLi
 
 class ExactWorkspace final : public Workspace {
  public:
-  static Result<std::unique_ptr<Workspace>> create(const Problem& problem, std::int64_t most_tokens,
+  static Result<std::unique_ptr<Workspace>> create(const Problem& problem, std::int64_t max_tokens,
                                                    const DeltaLimits& limits,
                                                    tensor::Device& device) {
-    const std::int64_t pairs = most_tokens * problem.top_k;
+    const std::int64_t pairs = max_tokens * problem.top_k;
     const int experts = problem.experts;
     const std::int64_t tiles = cuda::max_tiles(pairs, experts, cuda::exact_tile_places);
     std::unique_ptr<ExactWorkspace> made(new ExactWorkspace(limits));
@@ -75,9 +75,9 @@ class ExactWorkspace final : public Workspace {
     if (limits.labels > 0) {
       MOTLEY_TRY_VOID(take(plan.piece_begin, tiles + 1));
       MOTLEY_TRY_VOID(take(plan.pieces, pairs));
-      MOTLEY_TRY_VOID(take(made->tokens_by_label_, most_tokens));
+      MOTLEY_TRY_VOID(take(made->tokens_by_label_, max_tokens));
     }
-    const std::size_t bytes = cuda::exact_scratch_bytes(sizes_of(problem, most_tokens, limits));
+    const std::size_t bytes = cuda::exact_scratch_bytes(sizes_of(problem, max_tokens, limits));
     MOTLEY_TRY_VOID(take(made->scratch_, static_cast<std::int64_t>(bytes / sizeof(float))));
     return std::unique_ptr<Workspace>(std::move(made));
   }
@@ -143,11 +143,11 @@ Result<std::unique_ptr<PreparedExperts>> CudaExact::prepare(const ExpertWeights&
 }
 
 Result<std::unique_ptr<Workspace>> CudaExact::make_workspace(const Problem& problem,
-                                                             std::int64_t most_tokens,
+                                                             std::int64_t max_tokens,
                                                              const DeltaLimits& limits,
                                                              tensor::Device& device) const {
   MOTLEY_TRY_VOID(check_limits(limits));
-  return ExactWorkspace::create(problem, most_tokens, limits, device);
+  return ExactWorkspace::create(problem, max_tokens, limits, device);
 }
 
 namespace {

@@ -13,8 +13,7 @@ class CudaExact final : public CudaBackend {
   lora::Layout factor_layout() const override { return lora::Layout::rows; }
   Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights& weights,
                                                    quant::Uploader* uploader) const override;
-  Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem,
-                                                    std::int64_t most_tokens,
+  Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem, std::int64_t max_tokens,
                                                     const DeltaLimits& limits,
                                                     tensor::Device& device) const override;
   std::span<const ExpertKernel> kernels() const override;

@@ -90,7 +90,7 @@ class GroupedWeights final : public PreparedExperts {
 
 class GroupedWorkspace final : public Workspace {
  public:
-  static Result<std::unique_ptr<Workspace>> create(const Problem& problem, std::int64_t most_tokens,
+  static Result<std::unique_ptr<Workspace>> create(const Problem& problem, std::int64_t max_tokens,
                                                    const DeltaLimits& limits,
                                                    tensor::Device& device) {
     std::unique_ptr<GroupedWorkspace> made(new GroupedWorkspace());
@@ -98,7 +98,7 @@ class GroupedWorkspace final : public Workspace {
     GroupedExperts& params = made->params_;
     params.shape = shape_of(problem.experts, problem.hidden, problem.intermediate);
     params.experts_per_token = problem.top_k;
-    params.max_tokens = most_tokens;
+    params.max_tokens = max_tokens;
     // An adapter's columns: its rank up to a multiple of 16, at seam 1 once for gate and once for
     // up. So are those of a mix together, as the kernels' vector loads want it.
     const int columns = (limits.rank_sum + 15 * limits.terms) / 16 * 16;
@@ -109,7 +109,7 @@ class GroupedWorkspace final : public Workspace {
     params.scratch = made->scratch_.data();
     if (limits.labels > 0) {
       MOTLEY_TRY(made->tokens_by_label_,
-                 device.allocate(static_cast<std::size_t>(most_tokens) * sizeof(std::int32_t)));
+                 device.allocate(static_cast<std::size_t>(max_tokens) * sizeof(std::int32_t)));
     }
     return std::unique_ptr<Workspace>(std::move(made));
   }
@@ -200,18 +200,18 @@ Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeight
 }
 
 Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& problem,
-                                                               std::int64_t most_tokens,
+                                                               std::int64_t max_tokens,
                                                                const DeltaLimits& limits,
                                                                tensor::Device& device) const {
   MOTLEY_TRY_VOID(check_limits(limits));
-  const std::int64_t max_tokens = cuda::grouped_max_tokens(
+  const std::int64_t limit = cuda::grouped_max_tokens(
       shape_of(problem.experts, problem.hidden, problem.intermediate), problem.top_k);
-  if (most_tokens > max_tokens)
-    return Error(ErrorCode::invalid_argument,
-                 cat("steps of ", most_tokens, " tokens, where its kernels take ", max_tokens,
-                     " of this model"),
-                 std::string(name()), "use smaller steps (--max-batch-tokens)");
-  return GroupedWorkspace::create(problem, most_tokens, limits, device);
+  if (max_tokens > limit)
+    return Error(
+        ErrorCode::invalid_argument,
+        cat("steps of ", max_tokens, " tokens, where its kernels take ", limit, " of this model"),
+        std::string(name()), "use smaller steps (--max-batch-tokens)");
+  return GroupedWorkspace::create(problem, max_tokens, limits, device);
 }
 
 namespace {

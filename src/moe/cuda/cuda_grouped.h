@@ -21,8 +21,7 @@ class CudaGrouped final : public CudaBackend {
   lora::Layout factor_layout() const override { return lora::Layout::packed; }
   Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights& weights,
                                                    quant::Uploader* uploader) const override;
-  Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem,
-                                                    std::int64_t most_tokens,
+  Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem, std::int64_t max_tokens,
                                                     const DeltaLimits& limits,
                                                     tensor::Device& device) const override;
   // One for each cut of the layer.

@@ -131,7 +131,7 @@ void run_tiles(const AttentionKernel& kernel, const Attention& a, const PackedRo
   p.max_rows = rows.max;
   p.whole = a.batch_invariant && a.key_width == latent_width;
   if (kernel.supports == supports_many) add_boxes(device_of(stream), a, p);
-  const std::int64_t tokens = a.sequences.most_rows > 0 ? a.sequences.most_rows : a.sequences.rows;
+  const std::int64_t tokens = a.sequences.max_rows > 0 ? a.sequences.max_rows : a.sequences.rows;
   for (std::int64_t first = 0; first < a.sequences.count; first += max_sequences) {
     p.sequences =
         static_cast<int>(std::min<std::int64_t>(a.sequences.count - first, max_sequences));

@@ -96,7 +96,7 @@ AttentionLaunches select_attention(const Attention& p) {
     launches.all[static_cast<std::size_t>(launches.count++)] = {.kernel = row.kernel, .rows = rows};
   };
   const std::int64_t group = p.heads / p.kv_heads;
-  const std::int64_t rows = p.sequences.most_rows > 0 ? p.sequences.most_rows : p.sequences.rows;
+  const std::int64_t rows = p.sequences.max_rows > 0 ? p.sequences.max_rows : p.sequences.rows;
   const std::int64_t packed = rows * group;
   std::int64_t few = 0;  // packed rows of the sequences that kernels of few rows serve
   for (const AttentionThreshold& row : attention_thresholds)

@@ -41,7 +41,7 @@ Attention attention_of(const Case& shape) {
   };
   return {.sequences = {.count = 1,
                         .rows = shape.most,
-                        .most_rows = shape.most,
+                        .max_rows = shape.most,
                         .least_rows = shape.least},
           .table = {.pages = nullptr, .stride = 8, .page_tokens = 16},
           .k = pages(shape.key_width),

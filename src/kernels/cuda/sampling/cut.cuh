@@ -139,7 +139,7 @@ __device__ Found find_cut(Part& part, Amount amount, std::uint64_t wanted, float
   bool all_ties = false;
   KeyRange range;
   range.low = max(key_of(floor), range.low);
-  range.bits = lanes - __clz(static_cast<int>(most_key - range.low));
+  range.bits = lanes - __clz(static_cast<int>(max_key - range.low));
   while (range.bits > 0) {
     find_bin(part, amount, range, before, wanted);
     if (shared.found_bin == no_bin) return {};

@@ -185,7 +185,7 @@ std::string last_words(const json::Value& messages) {
 
 Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
   MOTLEY_TRY(const auto logprobs, fields.boolean("logprobs"));
-  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, engine::most_top_logprobs));
+  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, engine::max_top_logprobs));
   if (top && *top > 0 && !logprobs.value_or(false))
     return wrong("top_logprobs without logprobs", "top_logprobs", "set \"logprobs\": true");
   sampling.logprobs = logprobs.value_or(false);

@@ -102,7 +102,7 @@ class PromptReader {
 };
 
 Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
-  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, engine::most_top_logprobs));
+  MOTLEY_TRY(const auto logprobs, fields.integer("logprobs", 0, engine::max_top_logprobs));
   sampling.logprobs = logprobs.has_value();
   sampling.top_logprobs = static_cast<std::int32_t>(logprobs.value_or(0));
   return {};

@@ -274,7 +274,7 @@ Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext
     return wrong("a prompt without tokens", "truncate_prompt_tokens",
                  "keep one at least, or -1 for as many as fit");
   MOTLEY_TRY(read.add_special_tokens, fields.boolean("add_special_tokens"));
-  MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::most_choices));
+  MOTLEY_TRY(const auto choices, fields.integer("n", 1, engine::max_choices));
   read.choices = static_cast<int>(choices.value_or(1));
   MOTLEY_TRY(const auto priority, fields.integer("priority", -1000, 1000));
   read.priority = static_cast<int>(priority.value_or(0));

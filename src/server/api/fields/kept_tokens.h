@@ -14,7 +14,7 @@ namespace motley::server {
 class KeptTokens {
  public:
   // With at most so many of the likeliest of each.
-  void append(const ChoiceText::Piece& piece, std::size_t max_top = engine::most_top_logprobs) {
+  void append(const ChoiceText::Piece& piece, std::size_t max_top = engine::max_top_logprobs) {
     for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
       const SampledToken& token = piece.tokens[i];
       ids_.push_back(token.id);

@@ -16,7 +16,7 @@ Result<TokenFields> read_token_fields(Fields& fields) {
   read.return_ids = ids.value_or(false);
   MOTLEY_TRY(const auto as_ids, fields.boolean("return_tokens_as_token_ids"));
   read.as_ids = as_ids.value_or(false);
-  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, engine::most_top_logprobs));
+  MOTLEY_TRY(const auto top, fields.integer("prompt_logprobs", 0, engine::max_top_logprobs));
   if (top) read.prompt_top = static_cast<std::int32_t>(*top);
   return read;
 }

@@ -43,7 +43,7 @@ Result<void> read_length(Fields& fields, GenerationFields& into) {
 
 Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
   MOTLEY_TRY(const auto include, fields.strings("include", max_includes));
-  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, engine::most_top_logprobs));
+  MOTLEY_TRY(const auto top, fields.integer("top_logprobs", 0, engine::max_top_logprobs));
   sampling.top_logprobs = static_cast<std::int32_t>(top.value_or(0));
   sampling.logprobs = sampling.top_logprobs > 0 ||
                       std::ranges::find(include, "message.output_text.logprobs") != include.end();
