@@ -30,7 +30,7 @@ NO_SPILLS = [
 
 
 def short_name(mangled: str) -> str:
-    """`grouped_kernel<TileShape<ExpertFormat0, 1, 2, 1, Pages0>, 16, 2>`: no namespaces, no parameters."""
+    """`grouped_kernel<TileShape<ExpertFormat0, 1, 2, 1, FactorType0>, 16, 2>`: no namespaces, no parameters."""
     run = subprocess.run(["c++filt", "-p", mangled], capture_output=True, text=True)
     name = run.stdout.strip() or mangled
     name = re.sub(r"\((?:[\w ]+|\(anonymous namespace\))(?:::(?:[\w ]+|\(anonymous namespace\)))*\)(?=-?\d)",

@@ -45,8 +45,8 @@ struct AdapterRows {
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
   const AdapterTerm* terms = nullptr;
   std::int32_t sites_a_layer = 0;
-  RowGroups groups{};        // where they are known; else each kernel looks for itself
-  DType pages = DType::f32;  // of factors: f32, bf16 or f8_e4m3; whole weights are bf16 in FP8
+  RowGroups groups{};              // where they are known; else each kernel looks for itself
+  DType factor_type = DType::f32;  // f32, bf16 or f8_e4m3; whole weights are bf16 beside FP8
 };
 
 // A linear map behind its base product.

@@ -84,10 +84,10 @@ struct InputRows {
   std::int64_t count = 0;
 };
 
-// A factor's A [rank, in] in pages, and what it is scaled by.
+// A factor's A [rank, in] in adapter memory, and its scale.
 struct ScaledA {
   const kernels::FactorEntry& factor;
-  DType pages = DType::f32;
+  DType type = DType::f32;
   float scale = 1;
   std::int64_t in = 0;
 };
@@ -103,7 +103,7 @@ inline void shrink(const ScaledA& a, const InputRows& x, std::int64_t begin, std
                              .x_stride = x.stride,
                              .x_rows = x.rows,
                              .rows = x.count,
-                             .w = page_view(a.pages, a.factor.a, a.factor.split, a.in),
+                             .w = page_view(a.type, a.factor.a, a.factor.split, a.in),
                              .out_begin = begin,
                              .out_end = last,
                              .y = t + begin,

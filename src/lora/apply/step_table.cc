@@ -202,7 +202,7 @@ kernels::AdapterRows StepTable::rows(const std::int32_t* labels, std::int64_t co
                             .term_begin = term_begin(),
                             .terms = terms(),
                             .sites_a_layer = static_cast<std::int32_t>(projection_count),
-                            .pages = pool_.dtype()};
+                            .factor_type = pool_.dtype()};
   if (labels == this->labels() && count >= batch_rows_ &&
       kernels::max_group_rows(count) == kernels::max_group_rows(batch_rows_)) {
     rows.groups = {.counts = reinterpret_cast<const std::int32_t*>(table_.data() + counts_at_),

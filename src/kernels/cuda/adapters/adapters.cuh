@@ -1,4 +1,4 @@
-// What kernels of adapters share: finding a row's terms, and reading pages.
+// What adapter kernels share: finding the terms of a row, and reading factors.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,18 +10,18 @@
 
 namespace motley::kernels::cuda {
 
-// A type of pages: how many numbers a load takes, and what a number is.
-struct PagesF32 {
+// The data types of factors in adapter memory. `scaled`: each row has a float32 scale.
+struct FactorF32 {
   using Number = float;
   static constexpr bool scaled = false;
   __device__ static float widen(Number number) { return number; }
 };
-struct PagesBf16 {
+struct FactorBf16 {
   using Number = __nv_bfloat16;
   static constexpr bool scaled = false;
   __device__ static float widen(Number number) { return __bfloat162float(number); }
 };
-struct PagesF8 {
+struct FactorF8 {
   using Number = __nv_fp8_e4m3;
   static constexpr bool scaled = true;
   __device__ static float widen(Number number) { return static_cast<float>(number); }
@@ -33,32 +33,32 @@ struct alignas(8 * sizeof(Number)) Vec8 {
   Number numbers[8];
 };
 
-template <class Pages>
+template <class FactorType>
 __device__ void load_vec8(const void* from, std::int64_t index, float (&to)[8]) {
-  using Number = typename Pages::Number;
+  using Number = typename FactorType::Number;
   const auto vec8 =
       *reinterpret_cast<const Vec8<Number>*>(static_cast<const Number*>(from) + index);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) to[i] = Pages::widen(vec8.numbers[i]);
+  for (int i = 0; i < 8; ++i) to[i] = FactorType::widen(vec8.numbers[i]);
 }
 
-template <class Pages>
+template <class FactorType>
 __device__ float number_at(const void* from, std::int64_t index) {
-  return Pages::widen(static_cast<const typename Pages::Number*>(from)[index]);
+  return FactorType::widen(static_cast<const typename FactorType::Number*>(from)[index]);
 }
 
-// The scales of the rows of a factor [rows, columns], where its pages have some.
-template <class Pages>
+// The row scales of a factor [rows, columns] of a scaled type. They lie behind its numbers.
+template <class FactorType>
 __device__ const float* row_scales(const void* factor, std::int64_t rows, std::int64_t columns) {
-  static_assert(Pages::scaled);
+  static_assert(FactorType::scaled);
   const std::int64_t numbers = (rows * columns + 15) / 16 * 16;
   return reinterpret_cast<const float*>(static_cast<const char*>(factor) + numbers);
 }
-// A row's; 1 where there are none.
-template <class Pages>
+// The scale of one row; 1 for types without scales.
+template <class FactorType>
 __device__ float row_scale(const void* factor, std::int64_t rows, std::int64_t columns,
                            std::int64_t row) {
-  if constexpr (Pages::scaled) return row_scales<Pages>(factor, rows, columns)[row];
+  if constexpr (FactorType::scaled) return row_scales<FactorType>(factor, rows, columns)[row];
   return 1;
 }
 
@@ -94,22 +94,22 @@ __device__ inline bool has_site(const AdapterRows& adapters, const AdapterTerm& 
 
 __device__ inline int round_up_8(int ranks) { return (ranks + 7) / 8 * 8; }
 
-// Calls body(Pages()) for the pages' type.
+// Calls body(FactorType()) for the type of the factors.
 template <class Body>
-void with_pages(DType pages, Body body) {
-  switch (pages) {
+void with_factor_type(DType type, Body body) {
+  switch (type) {
     case DType::bf16:
-      return body(PagesBf16());
+      return body(FactorBf16());
     case DType::f8_e4m3:
-      return body(PagesF8());
+      return body(FactorF8());
     default:
-      return body(PagesF32());
+      return body(FactorF32());
   }
 }
-// The same of kernels that take no float32.
+// The same for kernels that do not take float32.
 template <class Body>
-void with_bf16_or_f8(DType pages, Body body) {
-  pages == DType::bf16 ? body(PagesBf16()) : body(PagesF8());
+void with_bf16_or_f8(DType type, Body body) {
+  type == DType::bf16 ? body(FactorBf16()) : body(FactorF8());
 }
 
 }  // namespace motley::kernels::cuda

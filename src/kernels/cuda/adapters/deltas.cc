@@ -18,7 +18,7 @@ bool begins_at(const void* data, std::uintptr_t bytes) {
 
 // All reasons are constants: a step asks for them, and has no use for the words.
 Support takes_pages(const AdaptLinears& call) {
-  if (call.adapters.pages == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
   return Support::yes();
 }
 

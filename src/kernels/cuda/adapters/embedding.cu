@@ -9,7 +9,7 @@ constexpr int threads = 128;
 
 // A block: a row; a thread: every 128th number of it. A column of A is a row of its table, so a row
 // in rank space is that row, scaled.
-template <class Pages, class Tables>
+template <class FactorType, class Tables>
 __global__ void __launch_bounds__(threads) adapt(AdaptEmbedding p) {
   wait_for_previous_grid();
   launch_dependents();
@@ -31,14 +31,14 @@ __global__ void __launch_bounds__(threads) adapt(AdaptEmbedding p) {
       for (int r = 0; r < factor.rank; r += 8) {
         float a[8];
         float b[8];
-        load_vec8<Pages>(factor.a, id * factor.split + r, a);
-        load_vec8<Pages>(factor.b, o * factor.split + r, b);
+        load_vec8<FactorType>(factor.a, id * factor.split + r, a);
+        load_vec8<FactorType>(factor.b, o * factor.split + r, b);
 #pragma unroll
         for (int e = 0; e < 8; ++e) delta = fmaf(a[e], b[e], delta);
       }
       const float scale = factor.scale[0] * term.scale *
-                          row_scale<Pages>(factor.a, p.vocabulary, factor.split, id) *
-                          row_scale<Pages>(factor.b, p.width, factor.split, o);
+                          row_scale<FactorType>(factor.a, p.vocabulary, factor.split, id) *
+                          row_scale<FactorType>(factor.b, p.width, factor.split, o);
       value = __fmaf_rn(scale, delta, value);
     }
     out[o] = value;
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(threads) adapt(AdaptEmbedding p) {
 
 void adapt_embedding(const AdaptEmbedding& params, StreamHandle stream) {
   if (params.adapters.rows == 0) return;
-  const auto kernel = params.adapters.pages == DType::f32    ? adapt<PagesF32, PagesF32>
-                      : params.adapters.pages == DType::bf16 ? adapt<PagesBf16, PagesBf16>
-                                                             : adapt<PagesF8, PagesBf16>;
+  const auto kernel = params.adapters.factor_type == DType::f32    ? adapt<FactorF32, FactorF32>
+                      : params.adapters.factor_type == DType::bf16 ? adapt<FactorBf16, FactorBf16>
+                                                                   : adapt<FactorF8, FactorBf16>;
   launch("adapters' embedding", kernel,
          {.grid = static_cast<unsigned>(params.adapters.rows), .threads = threads}, stream, params);
 }

@@ -45,19 +45,19 @@ struct BTile {
 
   // Where a panel ends in the middle of sixteen ranks, its last ones stand for those that are not
   // there: those are zeros in rank space.
-  template <class Pages>
+  template <class FactorType>
   __device__ void load(const FactorEntry& factor, int first_output, int rank) {
     const int own = rank + 4 * (static_cast<int>(threadIdx.x) % 4);
-    load_at<Pages>(factor.b,
-                   std::int64_t{first_output + lane_outputs()} * factor.split +
-                       (own < factor.split ? own : own - 8),
-                   factor.split);
+    load_at<FactorType>(factor.b,
+                        std::int64_t{first_output + lane_outputs()} * factor.split +
+                            (own < factor.split ? own : own - 8),
+                        factor.split);
   }
   // A row has `split` ranks, the lane's first of this one being number `at` of them all.
-  template <class Pages>
+  template <class FactorType>
   __device__ void load_at(const void* b, std::int64_t at, int split) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) numbers[i] = vec4_of<Pages>(b, at + i * split);
+    for (int i = 0; i < 4; ++i) numbers[i] = vec4_of<FactorType>(b, at + i * split);
   }
 };
 
@@ -105,23 +105,23 @@ struct WarpNumbers {
 
   // All that is done to rows of one label. `ranks` are those of the lane's own row in rank space,
   // if it is there, and `first` the first pass's first sixteen.
-  template <class Pages, class Output>
+  template <class FactorType, class Output>
   __device__ void adapt(const Passes& passes, const float* ranks, bool there, int out,
                         const Output& output, const RankTile& first) {
     if (passes.count == 1 && passes.all[0].ranks <= 16) {
       // As most adapters are.
       const Pass& pass = passes.all[0];
       if (pass.factor.split == 16) {
-        add_sixteen<Pages, 16>(pass.factor, out, output, first);
+        add_sixteen<FactorType, 16>(pass.factor, out, output, first);
       } else {
-        add_sixteen<Pages, 8>(pass.factor, out, output, first);
+        add_sixteen<FactorType, 8>(pass.factor, out, output, first);
       }
       if (pass.scale != 0) add_bias(pass, out, output);
     } else {
 #pragma unroll 1
       for (int i = 0; i < passes.count; ++i) {
         const Pass& pass = passes.all[i];
-        add_panel<Pages>(pass, ranks + pass.place, there, out, output);
+        add_panel<FactorType>(pass, ranks + pass.place, there, out, output);
         if (pass.scale != 0) add_bias(pass, out, output);
       }
     }
@@ -140,22 +140,22 @@ struct WarpNumbers {
   using Sums = float[2][4];
 
   // A factor of at most sixteen ranks, `split` with those that fill it up.
-  template <class Pages, int split, class Output>
+  template <class FactorType, int split, class Output>
   __device__ void add_sixteen(const FactorEntry& factor, int out, const Output& output,
                               const RankTile& ranks) {
     const int own = 4 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
     for (int j = 0; j < tiles; ++j) {
       BTile b;
-      b.template load_at<Pages>(
+      b.template load_at<FactorType>(
           factor.b,
           std::int64_t{output(j) + lane_outputs()} * split + (own < split ? own : own - 8), split);
       Sums sums = {};
       add_products(sums, b, ranks);
-      add_sums<Pages>(factor, output(j), out, sums, at[j]);
+      add_sums<FactorType>(factor, output(j), out, sums, at[j]);
     }
   }
-  template <class Pages, class Output>
+  template <class FactorType, class Output>
   __device__ void add_panel(const Pass& pass, const float* ranks, bool there, int out,
                             const Output& output) {
 #pragma unroll
@@ -166,16 +166,16 @@ struct WarpNumbers {
         RankTile more;
         more.load(ranks, there, rank, pass.ranks);
         BTile b;
-        b.template load<Pages>(pass.factor, output(j), pass.panel + rank);
+        b.template load<FactorType>(pass.factor, output(j), pass.panel + rank);
         add_products(sums, b, more);
       }
-      add_sums<Pages>(pass.factor, output(j), out, sums, at[j]);
+      add_sums<FactorType>(pass.factor, output(j), out, sums, at[j]);
     }
   }
-  template <class Pages>
+  template <class FactorType>
   static __device__ void add_sums(const FactorEntry& factor, int output, int out, const Sums& sums,
                                   Sums& to) {
-    const float4 by = b_scales<Pages, true>(factor, output + lane_outputs(), out);
+    const float4 by = b_scales<FactorType, true>(factor, output + lane_outputs(), out);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       add_scaled(to[half], by, sums[0][half], sums[0][2 + half], sums[1][half], sums[1][2 + half]);

@@ -52,11 +52,11 @@ __device__ Outputs outputs_of(const Few& p, int cluster, int block, int blocks) 
   return outputs;
 }
 
-// Pages are as they are since before the step began, so they may be asked for at any time.
-template <class Pages>
-__device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, std::int64_t out,
-                               const Run& run, const Outputs& outputs) {
-  using Number = typename Pages::Number;
+// Adapter memory was written before the step began, so it may be prefetched at any time.
+template <class FactorType>
+__device__ void prefetch_factor(const FactorEntry& factor, std::int64_t in, std::int64_t out,
+                                const Run& run, const Outputs& outputs) {
+  using Number = typename FactorType::Number;
   if (run.begin < run.end) {
     for (int rank = static_cast<int>(threadIdx.x) % 32; rank < factor.rank; rank += 32)
       prefetch_l2(static_cast<const Number*>(factor.a) + rank * in + run.begin);
@@ -66,9 +66,9 @@ __device__ void prefetch_pages(const FactorEntry& factor, std::int64_t in, std::
   for (std::int64_t at = outputs.begin * row + std::int64_t{128} * threadIdx.x;
        at < outputs.end * row; at += 128 * threads)
     prefetch_l2(b + at);
-  if constexpr (Pages::scaled) {
-    if (threadIdx.x == 0) prefetch_l2(row_scales<Pages>(factor.a, factor.split, in));
-    const float* const scales = row_scales<Pages>(factor.b, out, factor.split);
+  if constexpr (FactorType::scaled) {
+    if (threadIdx.x == 0) prefetch_l2(row_scales<FactorType>(factor.a, factor.split, in));
+    const float* const scales = row_scales<FactorType>(factor.b, out, factor.split);
     for (int o = outputs.begin + 32 * static_cast<int>(threadIdx.x); o < outputs.end;
          o += 32 * threads)
       prefetch_l2(scales + o);
@@ -178,7 +178,7 @@ struct Tiles {
   }
 };
 
-template <class Pages, bool whole>
+template <class FactorType, bool whole>
 __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_constant__ Few p) {
   namespace groups = cooperative_groups;
   __shared__ Memory memory;
@@ -195,7 +195,8 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
   const Run run = run_of(p.call.in, p.run, block);
   const int warp = static_cast<int>(threadIdx.x) / 32;
 
-  // Tables and pages were written before the step began: only x and results are waited for.
+  // Tables and adapter memory were written before the step began: only x and results are waited
+  // for.
   Groups<group_rows> all(adapters, p.slots, number / clusters, p.with_base, group_memory);
   bool read = false;  // slices, and told so
 #pragma unroll 1
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
       const AdapterTerm term = adapters.terms[i];
       if (!has_site(adapters, term, linear.site)) continue;
       const FactorEntry factor = term.sites[linear.site].factor;
-      if (factor.rank > 0) prefetch_pages<Pages>(factor, p.call.in, linear.out, run, outputs);
+      if (factor.rank > 0) prefetch_factor<FactorType>(factor, p.call.in, linear.out, run, outputs);
     }
     wait_for_previous_grid();
 
@@ -229,15 +230,15 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
           x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
           // Nobody reads rows of the panel before.
           if (!alone) __syncthreads();
-          shrink_run<Pages, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows, group.rows,
-                                  x, &memory.runs[warp][0][0]);
+          shrink_run<FactorType, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows,
+                                       group.rows, x, &memory.runs[warp][0][0]);
         }
         alone = false;
         BTiles b[at_once];
         const auto load_b = [&](int round, int rank) {
 #pragma unroll
           for (int t = 0; t < at_once; ++t)
-            b[t].load<Pages>(factor, tiles.begin(round, t), outputs.end, rank);
+            b[t].load<FactorType>(factor, tiles.begin(round, t), outputs.end, rank);
         };
         // On their way while the cluster adds up.
         load_b(0, first);
@@ -260,8 +261,8 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
           const int rank = at % all_vec4 * 4;
           float4 vec4{0, 0, 0, 0};
           if (rank < ranks)
-            vec4 = scaled_ranks<Pages>(sum_of_slices(cluster, &memory.slice[row][rank]), factor,
-                                       p.call.in, scale, first + rank);
+            vec4 = scaled_ranks<FactorType>(sum_of_slices(cluster, &memory.slice[row][rank]),
+                                            factor, p.call.in, scale, first + rank);
           memory.rank_rows.store(row, rank, vec4);
         }
         cluster.barrier_arrive();
@@ -277,8 +278,8 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 #pragma unroll
           for (int t = 0; t < at_once; ++t)
             if (tiles.output(round, t) < outputs.end)
-              by[t] = b_scales<Pages, whole>(factor, tiles.output(round, t),
-                                             static_cast<int>(linear.out));
+              by[t] = b_scales<FactorType, whole>(factor, tiles.output(round, t),
+                                                  static_cast<int>(linear.out));
           float sums[at_once][2][4] = {};
 #pragma unroll 1
           for (int rank = 0; rank < ranks; rank += 16) {
@@ -308,20 +309,20 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
   if (read) cluster.barrier_wait();
 }
 
-template <class Pages>
+template <class FactorType>
 Result<void> require_largest_cluster() {
   const LaunchShape shape{.threads = threads, .cluster_y = max_slices};
   MOTLEY_TRY_VOID(
-      require_cluster("adapters' deltas of few rows", adapt_few_rows<Pages, true>, shape));
-  return require_cluster("adapters' deltas of few rows", adapt_few_rows<Pages, false>, shape);
+      require_cluster("adapters' deltas of few rows", adapt_few_rows<FactorType, true>, shape));
+  return require_cluster("adapters' deltas of few rows", adapt_few_rows<FactorType, false>, shape);
 }
 
 }  // namespace
 }  // namespace adapter_tiles
 
 Result<void> prepare_delta_in_cluster() {
-  MOTLEY_TRY_VOID(adapter_tiles::require_largest_cluster<PagesBf16>());
-  return adapter_tiles::require_largest_cluster<PagesF8>();
+  MOTLEY_TRY_VOID(adapter_tiles::require_largest_cluster<FactorBf16>());
+  return adapter_tiles::require_largest_cluster<FactorF8>();
 }
 
 void delta_in_cluster(const DeltaProblem& problem, const RankChunk& /*chunk*/,
@@ -347,10 +348,10 @@ void delta_in_cluster(const DeltaProblem& problem, const RankChunk& /*chunk*/,
   constexpr int enough_blocks = 512;
   const int slots = std::min(rows, std::max(enough_blocks / (clusters * cut.slices), 4));
   few.slots = {.count = slots, .of_stretch = slots};
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    using Pages = decltype(pages);
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    using FactorType = decltype(type);
     launch("adapters' deltas of few rows",
-           layout.whole ? adapt_few_rows<Pages, true> : adapt_few_rows<Pages, false>,
+           layout.whole ? adapt_few_rows<FactorType, true> : adapt_few_rows<FactorType, false>,
            {.grid_y = static_cast<unsigned>(slots * clusters * cut.slices),
             .threads = threads,
             .cluster_y = static_cast<unsigned>(cut.slices)},

@@ -143,7 +143,7 @@ struct HeadsMemory {
   alignas(16) float cosines[many_group_rows][width + 4];  // lanes' rows meet no bank twice
 };
 
-template <class Pages, int width>
+template <class FactorType, int width>
 __global__ void __launch_bounds__(threads, 2)
     expand_head_rows(const __grid_constant__ ExpandHeads p) {
   using Rows = HeadRows<width>;
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(threads, 2)
       __syncwarp();
       copy(head + stages * heads_at_once, stage);
       stage = stage + 1 < stages ? stage + 1 : 0;
-      tile.numbers.template adapt<Pages>(passes, ranks, ranks_there, out, output,
-                                         memory.ranks[warp][lane]);
+      tile.numbers.template adapt<FactorType>(passes, ranks, ranks_there, out, output,
+                                              memory.ranks[warp][lane]);
       if (norms) tile.norm(memory.weights, heads.eps, heads.weight_in_f32);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -257,10 +257,10 @@ int linear_of(const AdaptLinears& call, const Heads& heads) {
   return -1;
 }
 
-template <class Pages, int width>
+template <class FactorType, int width>
 void launch_heads(const ExpandHeads& expand, int blocks, StreamHandle stream) {
   constexpr std::size_t bytes = sizeof(HeadsMemory<width>);
-  launch("adapters' heads", expand_head_rows<Pages, width>,
+  launch("adapters' heads", expand_head_rows<FactorType, width>,
          {.grid = static_cast<unsigned>(blocks),
           .grid_y = static_cast<unsigned>(expand.slots.count),
           .threads = threads,
@@ -268,9 +268,9 @@ void launch_heads(const ExpandHeads& expand, int blocks, StreamHandle stream) {
          stream, expand);
 }
 
-template <class Pages, int width>
+template <class FactorType, int width>
 Result<void> prepare_width() {
-  return allow_shared_memory("adapters' heads", expand_head_rows<Pages, width>,
+  return allow_shared_memory("adapters' heads", expand_head_rows<FactorType, width>,
                              sizeof(HeadsMemory<width>));
 }
 
@@ -285,17 +285,17 @@ bool maps_in_place(const AdaptedLinear& linear, const Heads& part) {
 
 Result<void> prepare_expand_heads() {
   using namespace adapter_tiles;
-  MOTLEY_TRY_VOID((prepare_width<PagesBf16, 64>()));
-  MOTLEY_TRY_VOID((prepare_width<PagesBf16, 128>()));
-  MOTLEY_TRY_VOID((prepare_width<PagesF8, 64>()));
-  return prepare_width<PagesF8, 128>();
+  MOTLEY_TRY_VOID((prepare_width<FactorBf16, 64>()));
+  MOTLEY_TRY_VOID((prepare_width<FactorBf16, 128>()));
+  MOTLEY_TRY_VOID((prepare_width<FactorF8, 64>()));
+  return prepare_width<FactorF8, 128>();
 }
 
 Support supports_heads(const DeltaProblem& problem) {
   using namespace adapter_tiles;
   const AdaptLinears& call = problem.linears;
   const PrepareHeads& heads = *problem.heads;
-  if (call.adapters.pages == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
   if (rank_chunks(RankLayout::panels, call.max_ranks) > 1)
     return Support::no("it takes ranks of one chunk");
   if (!layout_of(call).whole) return Support::no("it writes four outputs at a time");
@@ -335,10 +335,10 @@ void expand_heads(const DeltaProblem& problem, const RankChunk& /*chunk*/, Strea
     expand.end_block[i] = blocks;
   }
   const bool narrow = heads.all[0].width == 64;
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    using Pages = decltype(pages);
-    narrow ? launch_heads<Pages, 64>(expand, blocks, stream)
-           : launch_heads<Pages, 128>(expand, blocks, stream);
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    using FactorType = decltype(type);
+    narrow ? launch_heads<FactorType, 64>(expand, blocks, stream)
+           : launch_heads<FactorType, 128>(expand, blocks, stream);
   });
 }
 

@@ -14,8 +14,8 @@ namespace adapter_tiles {
 namespace {
 
 // Numbers of pages as they lie there, widened when they are used.
-template <class Pages>
-using Vec8Bits = std::conditional_t<Pages::scaled, uint2, uint4>;
+template <class FactorType>
+using Vec8Bits = std::conditional_t<FactorType::scaled, uint2, uint4>;
 __device__ uint4 widen(const uint4& vec8) { return vec8; }
 __device__ uint4 widen(const uint2& vec8) {
   return {widen_two(vec8.x), widen_two(vec8.x >> 16), widen_two(vec8.y), widen_two(vec8.y >> 16)};
@@ -62,15 +62,15 @@ struct SliceStep {
 };
 
 // Eight rows of A, or fewer, at some steps of a slice.
-template <class Pages, int steps>
+template <class FactorType, int steps>
 struct Vec8Rows {
-  Vec8Bits<Pages> numbers[steps][2];
+  Vec8Bits<FactorType> numbers[steps][2];
 
   // `a`: of the first rank; `at`: moves on.
   __device__ void load(const Slices& cut, const void* a, int ranks, int slice, SliceStep& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* const row =
-        static_cast<const typename Pages::Number*>(a) + std::int64_t{lane / 4} * cut.in;
+        static_cast<const typename FactorType::Number*>(a) + std::int64_t{lane / 4} * cut.in;
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
       const int run = slice * cut.inputs() + at.run * cut.run;
@@ -79,7 +79,7 @@ struct Vec8Rows {
       for (int half = 0; half < 2; ++half) {
         const int k = run + at.step * step_inputs + 32 * half + 8 * (lane % 4);
         numbers[i][half] = {};
-        if (k < end) numbers[i][half] = *reinterpret_cast<const Vec8Bits<Pages>*>(row + k);
+        if (k < end) numbers[i][half] = *reinterpret_cast<const Vec8Bits<FactorType>*>(row + k);
       }
       at.advance(cut.run_steps());
     }
@@ -175,10 +175,10 @@ struct XStep {
   }
 };
 
-// Pages are as they are since before the step began, so they may be asked for at any time.
-template <class Pages>
+// Adapter memory was written before the step began, so it may be prefetched at any time.
+template <class FactorType>
 __device__ void prefetch_slice(const Slices& cut, const void* a, int ranks, int slice) {
-  using Number = typename Pages::Number;
+  using Number = typename FactorType::Number;
   constexpr int line = 128 / sizeof(Number);
   const int rank = static_cast<int>(threadIdx.x) % 32 / 4;
   const auto* const row = static_cast<const Number*>(a) + std::int64_t{rank} * cut.in;
@@ -190,13 +190,13 @@ __device__ void prefetch_slice(const Slices& cut, const void* a, int ranks, int 
 }
 
 // Eight ranks of a factor at a slice, for a group's rows.
-template <class Pages>
+template <class FactorType>
 __device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice,
                             const LaneRows& of, int linear, int place) {
-  Vec8Rows<Pages, steps_at_once> rows;
+  Vec8Rows<FactorType, steps_at_once> rows;
   SliceStep ahead;
   rows.load(p.cut, a, ranks, slice, ahead);
-  prefetch_slice<Pages>(p.cut, a, ranks, slice);
+  prefetch_slice<FactorType>(p.cut, a, ranks, slice);
   wait_for_previous_grid();
   SliceSums sums;
   SliceStep at;
@@ -231,7 +231,7 @@ __device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice
   }
 }
 
-template <class Pages>
+template <class FactorType>
 __global__ void __launch_bounds__(threads, 2) shrink_labels(const __grid_constant__ Labels p) {
   launch_dependents();
   const AdapterRows& adapters = p.call.adapters;
@@ -254,10 +254,11 @@ __global__ void __launch_bounds__(threads, 2) shrink_labels(const __grid_constan
       const FactorEntry factor = term.sites[site].factor;
 #pragma unroll 1
       for (; 8 * next < factor.rank; next += p.vec8_apart)
-        shrink_vec8<Pages>(p,
-                           static_cast<const typename Pages::Number*>(factor.a) +
-                               std::int64_t{8} * next * p.cut.in,
-                           min(factor.rank - 8 * next, 8), slice, of, linear, place + 8 * next);
+        shrink_vec8<FactorType>(p,
+                                static_cast<const typename FactorType::Number*>(factor.a) +
+                                    std::int64_t{8} * next * p.cut.in,
+                                min(factor.rank - 8 * next, 8), slice, of, linear,
+                                place + 8 * next);
       next -= (factor.rank + 7) / 8;
       place += places_of(factor);
     }
@@ -266,7 +267,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_labels(const __grid_constan
 }
 
 // Outputs [begin, end) of a linear map for a group's rows. One warp's work.
-template <class Pages, bool whole>
+template <class FactorType, bool whole>
 class Expand {
  public:
   __device__ Expand(const Labels& p, const RowGroup& group, int linear, int begin, int end)
@@ -277,19 +278,20 @@ class Expand {
         end_(min(end, static_cast<int>(p.call.linears[linear].out))),
         of_(p.call.adapters, group) {}
 
-  __device__ void prefetch_pages() const {
+  __device__ void prefetch_factors() const {
     each_term([&](const AdapterTerm&, const SiteEntry& entry, int) {
       const FactorEntry& factor = entry.factor;
-      const auto* const b = static_cast<const typename Pages::Number*>(factor.b);
-      constexpr int line = 128 / sizeof(typename Pages::Number);
+      const auto* const b = static_cast<const typename FactorType::Number*>(factor.b);
+      constexpr int line = 128 / sizeof(typename FactorType::Number);
 #pragma unroll 1
       for (int at = begin_ * factor.split + line * lane(); at < end_ * factor.split;
            at += line * 32)
         prefetch_l2(b + at);
-      if constexpr (Pages::scaled) {
-        if (lane() == 0) prefetch_l2(row_scales<Pages>(factor.a, factor.split, p_.call.in));
+      if constexpr (FactorType::scaled) {
+        if (lane() == 0) prefetch_l2(row_scales<FactorType>(factor.a, factor.split, p_.call.in));
         const int scale = begin_ + 32 * lane();
-        if (scale < end_) prefetch_l2(row_scales<Pages>(factor.b, to().out, factor.split) + scale);
+        if (scale < end_)
+          prefetch_l2(row_scales<FactorType>(factor.b, to().out, factor.split) + scale);
       }
     });
   }
@@ -356,13 +358,13 @@ class Expand {
 #pragma unroll
     for (int tile = 0; tile < tiles_at_once; ++tile)
       if (output(tile) < end_)
-        by[tile] = b_scales<Pages, whole>(factor, output(tile), static_cast<int>(to().out));
+        by[tile] = b_scales<FactorType, whole>(factor, output(tile), static_cast<int>(to().out));
 #pragma unroll 1
     for (int rank = 0; rank < ranks; rank += 16) {
       BTiles b[tiles_at_once];
 #pragma unroll
       for (int tile = 0; tile < tiles_at_once; ++tile)
-        b[tile].load<Pages>(factor, first_ + 16 * tile, end_, begin + rank);
+        b[tile].load<FactorType>(factor, first_ + 16 * tile, end_, begin + rank);
       read_ranks(factor, scale, begin + rank, ranks - rank, place + rank);
 #pragma unroll
       for (int tile = 0; tile < tiles_at_once; ++tile)
@@ -388,10 +390,10 @@ class Expand {
     for (int half = 0; half < 2; ++half) {
       float4 vec4{0, 0, 0, 0};
       if (of_.rows[half] >= 0 && own < left)
-        vec4 =
-            scaled_ranks<Pages>(sum_of_slices(p_.rows, p_.cut.count,
-                                              p_.rows.row(of_.rows[half], linear_) + place + own),
-                                factor, p_.call.in, scale, rank + own);
+        vec4 = scaled_ranks<FactorType>(
+            sum_of_slices(p_.rows, p_.cut.count,
+                          p_.rows.row(of_.rows[half], linear_) + place + own),
+            factor, p_.call.in, scale, rank + own);
       split_in_three(vec4, ranks_[half]);
     }
   }
@@ -419,7 +421,7 @@ class Expand {
   int place_ = -1;  // of those ranks
 };
 
-template <class Pages, bool whole>
+template <class FactorType, bool whole>
 __global__ void __launch_bounds__(threads, 2) expand_labels(const __grid_constant__ Labels p) {
   launch_dependents();
   const RowGroups& groups = p.call.adapters.groups;
@@ -436,9 +438,9 @@ __global__ void __launch_bounds__(threads, 2) expand_labels(const __grid_constan
     while (tile >= p.end_tile[linear]) ++linear;
     const int before = linear > 0 ? p.end_tile[linear - 1] : 0;
     const int count = min(p.end_tile[linear] - tile, end - at);
-    Expand<Pages, whole> expand(p, groups.groups[group], linear, 16 * (tile - before),
-                                16 * (tile - before + count));
-    expand.prefetch_pages();
+    Expand<FactorType, whole> expand(p, groups.groups[group], linear, 16 * (tile - before),
+                                     16 * (tile - before + count));
+    expand.prefetch_factors();
     wait_for_previous_grid();
     expand.run();
     at += count;
@@ -475,8 +477,8 @@ LaunchShape shape_of(int tasks) {
 void shrink_slices(const AdaptLinears& call, int /*chunk*/, StreamHandle stream) {
   using namespace adapter_tiles;
   const Labels all = labels_of(call);
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    launch("adapters' shrink of many labels", shrink_labels<decltype(pages)>,
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    launch("adapters' shrink of many labels", shrink_labels<decltype(type)>,
            shape_of(all.rows.rows * call.count * all.cut.count * all.vec8_apart), stream, all);
   });
 }
@@ -486,10 +488,10 @@ void expand_slices(const DeltaProblem& problem, const RankChunk& /*chunk*/, Stre
   const AdaptLinears& call = problem.linears;
   const Labels all = labels_of(call);
   const bool whole = layout_of(call).whole;
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    using Pages = decltype(pages);
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    using FactorType = decltype(type);
     launch("adapters' expand of many labels",
-           whole ? expand_labels<Pages, true> : expand_labels<Pages, false>,
+           whole ? expand_labels<FactorType, true> : expand_labels<FactorType, false>,
            shape_of(all.rows.rows * all.tiles), stream, all);
   });
 }

@@ -62,24 +62,24 @@ template <class Number>
 struct alignas(4 * sizeof(Number)) Stored {
   Number numbers[4];
 };
-template <class Pages>
+template <class FactorType>
 __device__ void load_vec4_of(const void* from, std::int64_t index, bool whole, std::int64_t count,
                              float (&to)[4]) {
-  using Number = typename Pages::Number;
+  using Number = typename FactorType::Number;
   const Number* const numbers = static_cast<const Number*>(from) + index;
   if (whole) {
     const auto vec4 = *reinterpret_cast<const Stored<Number>*>(numbers);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) to[i] = Pages::widen(vec4.numbers[i]);
+    for (int i = 0; i < 4; ++i) to[i] = FactorType::widen(vec4.numbers[i]);
     return;
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) to[i] = i < count ? Pages::widen(numbers[i]) : 0;
+  for (int i = 0; i < 4; ++i) to[i] = i < count ? FactorType::widen(numbers[i]) : 0;
 }
 
 // Tables and factors were there before the step began: the first run's come nearer while the grid
 // ahead still works. B's rows are the head's from `first` on.
-template <class Pages, int tile_rows>
+template <class FactorType, int tile_rows>
 __device__ void fetch_ahead(const AdaptLatent& p, std::int64_t first) {
   const Run run = run_from<tile_rows>(p, std::int64_t{blockIdx.x} * tile_rows);
   if (run.range.begin == run.range.end) return;
@@ -87,7 +87,7 @@ __device__ void fetch_ahead(const AdaptLatent& p, std::int64_t first) {
   if (!has_site(p.adapters, term, p.site)) return;
   const FactorEntry factor = term.sites[p.site].factor;
   if (factor.rank == 0) return;
-  using Number = typename Pages::Number;
+  using Number = typename FactorType::Number;
   constexpr int line = 128 / sizeof(Number);
   const auto* const a = static_cast<const Number*>(factor.a);
   for (std::int64_t i = threadIdx.x * line; i < factor.rank * p.latent; i += threads * line)
@@ -155,12 +155,12 @@ __device__ bool latent_takes_vec4(const AdaptLatent& p) {
 }
 
 // latent += A^T (scale * B_keys^T q), a term and some of its ranks at a time.
-template <class Pages, int tile_rows>
+template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
   launch_dependents();
   const Shared shared = shared_of<tile_rows>(p.width);
   const std::int64_t first = blockIdx.y * p.rows_a_head;
-  fetch_ahead<Pages, tile_rows>(p, first);
+  fetch_ahead<FactorType, tile_rows>(p, first);
   wait_for_previous_grid();
   const std::int64_t out = p.heads * p.rows_a_head;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -183,9 +183,9 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
         for (int r = 4 * warp; r < count; r += 4 * warps) {
           float sums[tile_rows][4] = {};
           for (std::int64_t d = lane; d < p.width; d += 32) {
-            const float row = row_scale<Pages>(factor.b, out, factor.split, first + d);
+            const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
             float b[4];
-            load_vec4_of<Pages>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
+            load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
 #pragma unroll
             for (int n = 0; n < tile_rows; ++n) {
               if (n >= run.count) break;
@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
               const float sum = warp_sum(sums[n][j]);
               if (lane == 0 && r + j < count)
                 shared.ranks[n * ranks_at_once + r + j] =
-                    scale * sum * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r + j);
+                    scale * sum *
+                    row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r + j);
             }
           }
         }
@@ -211,11 +212,12 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
 #pragma unroll
           for (int n = 0; n < tile_rows; ++n) {
             if (n < run.count)
-              load_vec4_of<PagesF32>(latent_row(p, run.first + n), k, whole, p.latent - k, sums[n]);
+              load_vec4_of<FactorF32>(latent_row(p, run.first + n), k, whole, p.latent - k,
+                                      sums[n]);
           }
           for (int r = 0; r < count; ++r) {
             float a[4];
-            load_vec4_of<Pages>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
+            load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
 #pragma unroll
             for (int n = 0; n < tile_rows; ++n) {
 #pragma unroll
@@ -243,13 +245,13 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
 }
 
 // values = (values + scale * (B_values (A latent) + lora_bias)) x gain.
-template <class Pages, int tile_rows>
+template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
   launch_dependents();
   const Shared shared = shared_of<tile_rows>(p.latent);
   const std::int64_t out = p.heads * p.rows_a_head;
   const std::int64_t first = (blockIdx.y + 1) * p.rows_a_head - p.width;
-  fetch_ahead<Pages, tile_rows>(p, first);
+  fetch_ahead<FactorType, tile_rows>(p, first);
   wait_for_previous_grid();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -275,12 +277,12 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
           float sums[tile_rows] = {};
           for (std::int64_t k = 4 * lane; k < p.latent; k += 128) {
             float a[4];
-            load_vec4_of<Pages>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
+            load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
 #pragma unroll
             for (int n = 0; n < tile_rows; ++n) {
               if (n >= run.count) break;
               float x[4];
-              load_vec4_of<PagesF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
+              load_vec4_of<FactorF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
 #pragma unroll
               for (int j = 0; j < 4; ++j) sums[n] = fmaf(a[j], x[j], sums[n]);
             }
@@ -290,7 +292,7 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
             const float sum = warp_sum(sums[n]);
             if (lane == 0)
               shared.ranks[n * ranks_at_once + r] =
-                  scale * row_scale<Pages>(factor.a, factor.split, p.latent, begin + r) * sum;
+                  scale * row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r) * sum;
           }
         }
         __syncthreads();
@@ -298,7 +300,7 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
           float sums[tile_rows] = {};
           for (int r = 0; r < count; r += 4) {
             float b[4];
-            load_vec4_of<Pages>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
+            load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
               if (r + j >= count) break;
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
                 sums[n] = fmaf(b[j], shared.ranks[n * ranks_at_once + r + j], sums[n]);
             }
           }
-          const float row = row_scale<Pages>(factor.b, out, factor.split, first + d);
+          const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
 #pragma unroll
           for (int n = 0; n < tile_rows; ++n)
             if (n < run.count) values(n)[d] = __fmaf_rn(row, sums[n], values(n)[d]);
@@ -363,18 +365,18 @@ void scale_latent_queries(const AdaptLatent& params, StreamHandle stream) {
 }
 
 void adapt_latent_queries(const AdaptLatent& params, StreamHandle stream) {
-  with_pages(params.adapters.pages, [&](auto pages) {
+  with_factor_type(params.adapters.factor_type, [&](auto type) {
     with_tile(params, [&](auto rows) {
-      launch("adapters' latent queries", latent_queries<decltype(pages), rows>,
+      launch("adapters' latent queries", latent_queries<decltype(type), rows>,
              shape_of<rows>(params, shared_bytes<rows>(params.width)), stream, params);
     });
   });
 }
 
 void adapt_latent_values(const AdaptLatent& params, StreamHandle stream) {
-  with_pages(params.adapters.pages, [&](auto pages) {
+  with_factor_type(params.adapters.factor_type, [&](auto type) {
     with_tile(params, [&](auto rows) {
-      launch("adapters' latent values", latent_values<decltype(pages), rows>,
+      launch("adapters' latent values", latent_values<decltype(type), rows>,
              shape_of<rows>(params, shared_bytes<rows>(params.latent)), stream, params);
     });
   });

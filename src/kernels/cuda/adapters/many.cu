@@ -111,7 +111,7 @@ class UnitWalk {
   int place_ = 0;
 };
 
-template <class Pages>
+template <class FactorType>
 __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant__ Many p) {
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ GroupMemory group_memory;
@@ -150,9 +150,9 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
 #pragma unroll 1
         for (int u = 0; u < count; ++u) {
           const Unit& each = memory.units[u];
-          shrink_run<Pages, row_tiles, 2>(call, each.factor, each.first, each.ranks, run,
-                                          group_memory.rows, group.rows, x,
-                                          &memory.runs[warp][0][u * unit_ranks]);
+          shrink_run<FactorType, row_tiles, 2>(call, each.factor, each.first, each.ranks, run,
+                                               group_memory.rows, group.rows, x,
+                                               &memory.runs[warp][0][u * unit_ranks]);
         }
         if (slice + 1 < p.slices || more) load_x((slice + 1) % p.slices);
         __syncthreads();
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
         const int within = rank % unit_ranks;
         *reinterpret_cast<float4*>(
             rank_row(call, group_memory.rows[row + i * rows_apart], each.linear) + each.place +
-            within) =
-            scaled_ranks<Pages>(sums[i], each.factor, call.in, each.scale, each.first + within);
+            within) = scaled_ranks<FactorType>(sums[i], each.factor, call.in, each.scale,
+                                               each.first + within);
       }
       __syncthreads();
     }
@@ -237,7 +237,7 @@ struct OutputTiles {
 
   // A panel's product, whose rows in rank space stand in shared memory; the next tile's numbers are
   // on their way while one is worked on.
-  template <class Pages>
+  template <class FactorType>
   __device__ void add_panel(const RankRows<group_rows>& rank_rows, const Pass& pass,
                             const Finish& finish, bool last_pass) const {
     const FactorEntry& factor = pass.factor;
@@ -246,7 +246,7 @@ struct OutputTiles {
     Numbers next;
     BTiles b;
     load(begin, next);
-    b.load<Pages>(factor, begin, end, panel);
+    b.load<FactorType>(factor, begin, end, panel);
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += apart) {
       Numbers numbers = next;
@@ -256,12 +256,13 @@ struct OutputTiles {
       for (int rank = 0; rank < ranks; rank += 16) {
         const BTiles here = b;
         const bool last = rank + 16 >= ranks;
-        b.load<Pages>(factor, last ? tile + apart : tile, end, last ? panel : panel + rank + 16);
+        b.load<FactorType>(factor, last ? tile + apart : tile, end,
+                           last ? panel : panel + rank + 16);
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m) expand_step(rank_rows, m, rank, here, sums[m]);
       }
       if (own(tile) < end) {
-        const float4 by = b_scales<Pages, whole>(factor, own(tile), out());
+        const float4 by = b_scales<FactorType, whole>(factor, own(tile), out());
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
@@ -292,7 +293,7 @@ struct OutputTiles {
 };
 
 // A block: rows of one label, outputs of one linear map.
-template <class Pages, bool whole>
+template <class FactorType, bool whole>
 __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
   __shared__ __align__(16) RankRows<group_rows> rank_rows;
   __shared__ GroupMemory group_memory;
@@ -329,7 +330,7 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
       __syncthreads();
       store_rank_rows(call, group_memory, group.rows, index, pass.place, pass.ranks, rank_rows);
       __syncthreads();
-      tiles.template add_panel<Pages>(rank_rows, pass, finish, last && pass.scale == 0);
+      tiles.template add_panel<FactorType>(rank_rows, pass, finish, last && pass.scale == 0);
       if (pass.scale != 0) tiles.add_bias(pass.bias, pass.scale, finish, last);
     }
     __syncthreads();
@@ -354,15 +355,15 @@ Many many_of(const AdaptLinears& call, const RankChunk& chunk) {
 Result<void> prepare_panels() {
   using namespace adapter_tiles;
   constexpr auto name = "adapters' shrink";
-  MOTLEY_TRY_VOID(allow_shared_memory(name, shrink_rows<PagesBf16>, sizeof(ShrinkMemory)));
-  return allow_shared_memory(name, shrink_rows<PagesF8>, sizeof(ShrinkMemory));
+  MOTLEY_TRY_VOID(allow_shared_memory(name, shrink_rows<FactorBf16>, sizeof(ShrinkMemory)));
+  return allow_shared_memory(name, shrink_rows<FactorF8>, sizeof(ShrinkMemory));
 }
 
 void shrink_panels(const AdaptLinears& call, int chunk, StreamHandle stream) {
   using namespace adapter_tiles;
   const Many many = many_of(call, {.number = chunk});
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    launch("adapters' shrink", shrink_rows<decltype(pages)>,
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    launch("adapters' shrink", shrink_rows<decltype(type)>,
            {.grid = static_cast<unsigned>(many.slots.count),
             .threads = threads,
             .shared_bytes = sizeof(ShrinkMemory)},
@@ -380,9 +381,10 @@ void expand_panels(const DeltaProblem& problem, const RankChunk& chunk, StreamHa
     tiles += static_cast<int>((call.linears[i].out + block_outputs - 1) / block_outputs);
     many.end_tile[i] = tiles;
   }
-  with_bf16_or_f8(call.adapters.pages, [&](auto pages) {
-    using Pages = decltype(pages);
-    launch("adapters' expand", whole ? expand_rows<Pages, true> : expand_rows<Pages, false>,
+  with_bf16_or_f8(call.adapters.factor_type, [&](auto type) {
+    using FactorType = decltype(type);
+    launch("adapters' expand",
+           whole ? expand_rows<FactorType, true> : expand_rows<FactorType, false>,
            {.grid = static_cast<unsigned>(tiles),
             .grid_y = static_cast<unsigned>(many.slots.count),
             .threads = threads},

@@ -130,7 +130,7 @@ struct NormRows {
   }
 };
 
-template <class Pages, int team_warps>
+template <class FactorType, int team_warps>
 __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
     expand_and_norm_rows(const __grid_constant__ ExpandAndNorm p) {
   extern __shared__ __align__(16) unsigned char shared[];
@@ -171,7 +171,8 @@ __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
       const Pass& pass = memory.passes.all[0];
       first.load(ranks + pass.place, ranks_there, 0, pass.ranks);
     }
-    rows.numbers.template adapt<Pages>(memory.passes, ranks, ranks_there, rows.out, output, first);
+    rows.numbers.template adapt<FactorType>(memory.passes, ranks, ranks_there, rows.out, output,
+                                            first);
     rows.add_others(p.rows.add);
     rows.norm(p.rows.norm);
     __syncthreads();
@@ -179,13 +180,13 @@ __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
   wait_for_previous_grid();
 }
 
-template <class Pages, int team_warps>
+template <class FactorType, int team_warps>
 void launch_rows(const ExpandAndNorm& p, StreamHandle stream) {
   constexpr std::size_t bytes = sizeof(typename NormRows<team_warps>::Memory);
   // Some labels' last groups are not full.
   constexpr std::int64_t more_groups = 32;
   const std::int64_t groups = p.call.adapters.rows / many_group_rows + more_groups;
-  launch("adapters' norm", expand_and_norm_rows<Pages, team_warps>,
+  launch("adapters' norm", expand_and_norm_rows<FactorType, team_warps>,
          {.grid = row_tiles,
           .grid_y = static_cast<unsigned>(groups),
           .threads = 32 * team_warps,
@@ -193,9 +194,9 @@ void launch_rows(const ExpandAndNorm& p, StreamHandle stream) {
          stream, p);
 }
 
-template <class Pages, int team_warps>
+template <class FactorType, int team_warps>
 Result<void> prepare_team() {
-  return allow_shared_memory("adapters' norm", expand_and_norm_rows<Pages, team_warps>,
+  return allow_shared_memory("adapters' norm", expand_and_norm_rows<FactorType, team_warps>,
                              sizeof(typename NormRows<team_warps>::Memory));
 }
 
@@ -204,16 +205,16 @@ Result<void> prepare_team() {
 
 Result<void> prepare_expand_norm() {
   using namespace adapter_tiles;
-  MOTLEY_TRY_VOID((prepare_team<PagesBf16, 8>()));
-  MOTLEY_TRY_VOID((prepare_team<PagesBf16, 16>()));
-  MOTLEY_TRY_VOID((prepare_team<PagesF8, 8>()));
-  return prepare_team<PagesF8, 16>();
+  MOTLEY_TRY_VOID((prepare_team<FactorBf16, 8>()));
+  MOTLEY_TRY_VOID((prepare_team<FactorBf16, 16>()));
+  MOTLEY_TRY_VOID((prepare_team<FactorF8, 8>()));
+  return prepare_team<FactorF8, 16>();
 }
 
 Support supports_norm(const DeltaProblem& problem) {
   using namespace adapter_tiles;
   const AdaptLinears& call = problem.linears;
-  if (call.adapters.pages == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
   if (call.count != 1) return Support::no("it takes one map");
   if (call.adapters.groups.counts == nullptr)
     return Support::no("it takes rows whose groups are listed");
@@ -233,9 +234,9 @@ void expand_norm(const DeltaProblem& problem, const RankChunk& /*chunk*/, Stream
   using namespace adapter_tiles;
   const ExpandAndNorm p{.call = problem.linears, .rows = *problem.norm};
   const bool wide = norm_team(problem.norm->add.width).threads > 256;
-  with_bf16_or_f8(problem.linears.adapters.pages, [&](auto pages) {
-    using Pages = decltype(pages);
-    wide ? launch_rows<Pages, 16>(p, stream) : launch_rows<Pages, 8>(p, stream);
+  with_bf16_or_f8(problem.linears.adapters.factor_type, [&](auto type) {
+    using FactorType = decltype(type);
+    wide ? launch_rows<FactorType, 16>(p, stream) : launch_rows<FactorType, 8>(p, stream);
   });
 }
 

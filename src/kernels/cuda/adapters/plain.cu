@@ -37,18 +37,19 @@ __device__ void load_x(const X* row, std::int64_t in, std::int64_t k, bool align
   for (int i = 0; i < 8; ++i) to[i] = k + i < in ? static_cast<float>(row[k + i]) : 0.0F;
 }
 
-template <class Pages>
+template <class FactorType>
 __device__ void load_a(const void* a, std::int64_t in, std::int64_t rank, std::int64_t k,
                        bool aligned, float (&to)[8]) {
-  if (aligned) return load_vec8<Pages>(a, rank * in + k, to);
+  if (aligned) return load_vec8<FactorType>(a, rank * in + k, to);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) to[i] = k + i < in ? number_at<Pages>(a, rank * in + k + i) : 0.0F;
+  for (int i = 0; i < 8; ++i)
+    to[i] = k + i < in ? number_at<FactorType>(a, rank * in + k + i) : 0.0F;
 }
 
 // rank_rows[row][linear][r] = scale * A[r] . x[row] for the ranks of the chunk; behind a term's
 // true ranks, up to a multiple of eight, zeros. A block: some rows, one linear map; a warp: four
 // ranks of rows with one label. A lane takes eight columns of every 256.
-template <class X, class Pages, int tile_rows>
+template <class X, class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) shrink(Shrink p) {
   wait_for_previous_grid();
   launch_dependents();
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
 #pragma unroll
           for (int j = 0; j < warp_ranks; ++j) {
             if (r + j < factor.rank) {
-              load_a<Pages>(factor.a, call.in, r + j, k, aligned, a[j]);
+              load_a<FactorType>(factor.a, call.in, r + j, k, aligned, a[j]);
             } else {
 #pragma unroll
               for (int e = 0; e < 8; ++e) a[j][e] = 0;
@@ -114,7 +115,8 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
             // Behind the true rank nothing was summed; x may be infinite there all the same.
             const bool there = r + j < factor.rank;
             const float by =
-                there ? scale * row_scale<Pages>(factor.a, factor.split, call.in, r + j) : 0.0F;
+                there ? scale * row_scale<FactorType>(factor.a, factor.split, call.in, r + j)
+                      : 0.0F;
             call.rank_rows[((begin + m) * call.count + linear) * rank_chunk + base + r + j] =
                 there ? by * sum : 0.0F;
           }
@@ -134,7 +136,7 @@ struct Expand {
 };
 
 // A block: some rows, 128 outputs of one linear map; a thread: one output.
-template <class Pages, int tile_rows>
+template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) expand(Expand p) {
   wait_for_previous_grid();
   launch_dependents();
@@ -175,7 +177,7 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
         float delta[tile_rows] = {};
         for (int r = start; r < stop; r += 8) {
           float b[8];
-          load_vec8<Pages>(entry.factor.b, o * entry.factor.split + r, b);
+          load_vec8<FactorType>(entry.factor.b, o * entry.factor.split + r, b);
 #pragma unroll
           for (int m = 0; m < tile_rows; ++m) {
             if (m >= rows) break;
@@ -185,7 +187,8 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
             for (int e = 0; e < 8; ++e) delta[m] = fmaf(b[e], t[e], delta[m]);
           }
         }
-        const float scale = row_scale<Pages>(entry.factor.b, linear.out, entry.factor.split, o);
+        const float scale =
+            row_scale<FactorType>(entry.factor.b, linear.out, entry.factor.split, o);
 #pragma unroll
         for (int m = 0; m < tile_rows; ++m) acc[m] = __fmaf_rn(scale, delta[m], acc[m]);
       }
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
 }
 
 // acc[row][o] = W_own[o] . x[row] for rows whose adapter has a weight of its own. A warp an output.
-template <class Pages>
+template <class FactorType>
 __global__ void __launch_bounds__(threads) multiply_replaced(AdaptLinears p, int index) {
   wait_for_previous_grid();
   launch_dependents();
@@ -235,18 +238,18 @@ __global__ void __launch_bounds__(threads) multiply_replaced(AdaptLinears p, int
        o += std::int64_t{gridDim.y} * warps) {
     float sum = 0;
     for (std::int64_t k = lane; k < p.in; k += 32)
-      sum = fmaf(number_at<Pages>(replaced, o * p.in + k),
+      sum = fmaf(number_at<FactorType>(replaced, o * p.in + k),
                  activation_at(p.x, p.x_type, row * p.x_stride + k), sum);
     sum = warp_sum(sum);
     if (lane == 0) linear.acc[row * linear.acc_stride + o] = sum;
   }
 }
 
-// Of all combinations, f(x's number type, pages).
+// Calls body(number type of x, FactorType()) for every combination.
 template <class Body>
 void with_types(const AdaptLinears& call, Body body) {
-  with_pages(call.adapters.pages, [&](auto pages) {
-    call.x_type == DType::bf16 ? body(__nv_bfloat16(), pages) : body(float(), pages);
+  with_factor_type(call.adapters.factor_type, [&](auto type) {
+    call.x_type == DType::bf16 ? body(__nv_bfloat16(), type) : body(float(), type);
   });
 }
 
@@ -260,8 +263,8 @@ void launch_shrink(const AdaptLinears& call, int chunk, StreamHandle stream) {
   const int rank_blocks =
       std::clamp((std::min(call.max_ranks, rank_chunk) + ranks_a_block - 1) / ranks_a_block, 1,
                  max_rank_blocks);
-  with_types(call, [&](auto x, auto pages) {
-    launch("adapters' shrink", shrink<decltype(x), decltype(pages), tile_rows>,
+  with_types(call, [&](auto x, auto type) {
+    launch("adapters' shrink", shrink<decltype(x), decltype(type), tile_rows>,
            {.grid = row_tiles(call, tile_rows),
             .grid_y = static_cast<unsigned>(call.count * rank_blocks),
             .threads = threads},
@@ -277,8 +280,8 @@ void launch_expand(const AdaptLinears& call, const RankChunk& chunk, StreamHandl
         expanding.tile_begin[i] + static_cast<int>((call.linears[i].out + threads - 1) / threads);
   for (int i = call.count; i < max_adapted_linears; ++i)
     expanding.tile_begin[i + 1] = expanding.tile_begin[call.count];
-  with_pages(call.adapters.pages, [&](auto pages) {
-    launch("adapters' expand", expand<decltype(pages), tile_rows>,
+  with_factor_type(call.adapters.factor_type, [&](auto type) {
+    launch("adapters' expand", expand<decltype(type), tile_rows>,
            {.grid = row_tiles(call, tile_rows),
             .grid_y = static_cast<unsigned>(expanding.tile_begin[call.count]),
             .threads = threads},
@@ -289,8 +292,8 @@ void launch_expand(const AdaptLinears& call, const RankChunk& chunk, StreamHandl
 }  // namespace
 
 void multiply_own_weights(const AdaptLinears& call, StreamHandle stream) {
-  const auto multiply = call.adapters.pages == DType::f32 ? multiply_replaced<PagesF32>
-                                                          : multiply_replaced<PagesBf16>;
+  const auto multiply = call.adapters.factor_type == DType::f32 ? multiply_replaced<FactorF32>
+                                                                : multiply_replaced<FactorBf16>;
   for (int i = 0; i < call.count; ++i) {
     const std::int64_t blocks = std::min<std::int64_t>((call.linears[i].out + 31) / 32, 4096);
     launch("adapters' own weights", multiply,

@@ -18,14 +18,14 @@ using testing::HasSubstr;
 
 alignas(16) const std::int32_t memory[64] = {};
 
-// q, k and v of rows of bf16 in bf16 pages, of one adapter's rank, with groups listed.
+// q, k and v of rows of bf16 with factors of bf16, of one adapter's rank, with groups listed.
 struct Call {
   AdaptLinears linears;
 
   explicit Call(std::int64_t rows) {
     linears.adapters = {.rows = rows,
                         .groups = {.counts = memory, .groups = nullptr, .order = nullptr},
-                        .pages = DType::bf16};
+                        .factor_type = DType::bf16};
     linears.x = memory;
     linears.x_type = DType::bf16;
     linears.x_stride = linears.in = 2048;
@@ -42,7 +42,7 @@ std::string name_of(const Delta* delta) {
 // What the thresholds stand for, in words of one condition each.
 std::string expected(const AdaptLinears& call) {
   const bool tensor_cores = call.x_type == DType::bf16 && call.in > 0 && call.in % 8 == 0 &&
-                            call.x_stride % 8 == 0 && call.adapters.pages != DType::f32;
+                            call.x_stride % 8 == 0 && call.adapters.factor_type != DType::f32;
   if (!tensor_cores) return call.adapters.rows <= 128 ? "expand_plain_1" : "expand_plain_8";
   if (call.adapters.rows > 256) return "expand_panels";
   const bool slices = call.many_labels && call.adapters.groups.counts != nullptr &&
@@ -56,14 +56,14 @@ void sweep(const Body& body) {
   for (const std::int64_t rows : {1, 16, 128, 129, 256, 257, 8192})
     for (const std::int64_t in : {2048, 2052, 37})
       for (const DType x : {DType::bf16, DType::f32})
-        for (const DType pages : {DType::bf16, DType::f8_e4m3, DType::f32})
+        for (const DType type : {DType::bf16, DType::f8_e4m3, DType::f32})
           for (const std::int32_t ranks : {0, 16, 128, 129, 1024})
             for (const bool many_labels : {false, true})
               for (const bool listed : {false, true}) {
                 Call call(rows);
                 call.linears.in = call.linears.x_stride = in;
                 call.linears.x_type = x;
-                call.linears.adapters.pages = pages;
+                call.linears.adapters.factor_type = type;
                 call.linears.max_ranks = ranks;
                 call.linears.many_labels = many_labels;
                 if (!listed) call.linears.adapters.groups.counts = nullptr;
@@ -127,7 +127,7 @@ TEST(SelectDelta, RefusalsAreWords) {
   EXPECT_THAT(refusals({.linears = call.linears}),
               HasSubstr("shrink_panels and expand_panels: it reads rows of bf16"));
   call.linears.x_type = DType::bf16;
-  call.linears.adapters.pages = DType::f32;
+  call.linears.adapters.factor_type = DType::f32;
   EXPECT_THAT(refusals({.linears = call.linears}), HasSubstr("it reads pages of bf16 or FP8"));
 }
 

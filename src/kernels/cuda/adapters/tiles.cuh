@@ -43,18 +43,18 @@ __device__ inline std::uint32_t widen_two(std::uint32_t two) {
   return *reinterpret_cast<const std::uint32_t*>(&value);
 }
 
-// Numbers of pages as bf16, at a multiple of as many.
-template <class Pages>
+// 8 or 4 numbers of a factor as bf16. `index` is a multiple of as many.
+template <class FactorType>
 __device__ uint4 vec8_of(const void* from, std::int64_t index) {
-  const auto* const at = static_cast<const typename Pages::Number*>(from) + index;
-  if constexpr (!Pages::scaled) return *reinterpret_cast<const uint4*>(at);
+  const auto* const at = static_cast<const typename FactorType::Number*>(from) + index;
+  if constexpr (!FactorType::scaled) return *reinterpret_cast<const uint4*>(at);
   const uint2 vec8 = *reinterpret_cast<const uint2*>(at);
   return {widen_two(vec8.x), widen_two(vec8.x >> 16), widen_two(vec8.y), widen_two(vec8.y >> 16)};
 }
-template <class Pages>
+template <class FactorType>
 __device__ uint2 vec4_of(const void* from, std::int64_t index) {
-  const auto* const at = static_cast<const typename Pages::Number*>(from) + index;
-  if constexpr (!Pages::scaled) return *reinterpret_cast<const uint2*>(at);
+  const auto* const at = static_cast<const typename FactorType::Number*>(from) + index;
+  if constexpr (!FactorType::scaled) return *reinterpret_cast<const uint2*>(at);
   const std::uint32_t vec4 = *reinterpret_cast<const std::uint32_t*>(at);
   return {widen_two(vec4), widen_two(vec4 >> 16)};
 }
@@ -97,7 +97,7 @@ struct XTiles {
 };
 
 // Rows of A, eight a tile, at the same inputs; those behind the true rank are zeros.
-template <class Pages, int tiles>
+template <class FactorType, int tiles>
 struct ATiles {
   uint4 numbers[tiles][2];
 
@@ -110,8 +110,9 @@ struct ATiles {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         const std::int64_t k = from + 32 * step + 8 * (lane % 4);
-        numbers[n][step] = rank < factor.rank && k < end ? vec8_of<Pages>(factor.a, rank * in + k)
-                                                         : uint4{0, 0, 0, 0};
+        numbers[n][step] = rank < factor.rank && k < end
+                               ? vec8_of<FactorType>(factor.a, rank * in + k)
+                               : uint4{0, 0, 0, 0};
       }
     }
   }
@@ -122,7 +123,7 @@ inline constexpr int sums_pitch = panel_ranks + 8;
 
 // A warp's products for ranks [first, first + ranks) of a factor: x holds the rows at the run's
 // begin, `to` points at their first rank, rows sums_pitch apart.
-template <class Pages, int tiles, int at_once>
+template <class FactorType, int tiles, int at_once>
 __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, int first,
                            int ranks, const Run& run, const std::int32_t* rows, int count,
                            XTiles<tiles>& x, float* to) {
@@ -133,7 +134,7 @@ __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, 
     float sums[at_once][tiles][4] = {};
 #pragma unroll 1
     for (std::int64_t k = run.begin; k < run.end; k += step_inputs) {
-      ATiles<Pages, at_once> a;
+      ATiles<FactorType, at_once> a;
       a.load(factor, call.in, first + r, k, run.end);
       if (many_steps) x.load(call, rows, count, k, run.end);
 #pragma unroll
@@ -183,14 +184,15 @@ __device__ inline float4 sum_of_runs(const float* runs, int stride) {
 
 // Four ranks of a row times what the factor's scales are; zeros behind the true rank, where x may
 // have been infinite.
-template <class Pages>
+template <class FactorType>
 __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std::int64_t in,
                                float scale, int rank) {
   float vec4[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool there = rank + i < factor.rank;
-    const float by = there ? scale * row_scale<Pages>(factor.a, factor.split, in, rank + i) : 0.0F;
+    const float by =
+        there ? scale * row_scale<FactorType>(factor.a, factor.split, in, rank + i) : 0.0F;
     vec4[i] = there ? by * vec4[i] : 0.0F;
   }
   return {vec4[0], vec4[1], vec4[2], vec4[3]};
@@ -233,7 +235,7 @@ struct RankRows {
 struct BTiles {
   uint2 numbers[2];
 
-  template <class Pages>
+  template <class FactorType>
   __device__ void load(const FactorEntry& factor, int from, int end, int rank) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int column = lane / 4;
@@ -242,7 +244,7 @@ struct BTiles {
       const int o = from + 4 * (column / 2) + 2 * j + column % 2;
       const int r = rank + 4 * (lane % 4);
       numbers[j] = o < end && r < round_up_8(factor.rank)
-                       ? vec4_of<Pages>(factor.b, std::int64_t{o} * factor.split + r)
+                       ? vec4_of<FactorType>(factor.b, std::int64_t{o} * factor.split + r)
                        : uint2{0, 0};
     }
   }
@@ -367,9 +369,9 @@ __device__ inline void add_scaled(float (&acc)[4], const float4& by, float d0, f
 }
 
 // The scales of four rows of B.
-template <class Pages, bool whole>
+template <class FactorType, bool whole>
 __device__ float4 b_scales(const FactorEntry& factor, int o, int out) {
-  if constexpr (!Pages::scaled) return {1, 1, 1, 1};
+  if constexpr (!FactorType::scaled) return {1, 1, 1, 1};
   const std::int64_t numbers = (std::int64_t{out} * factor.split + 15) / 16 * 16;
   const auto* const scales =
       reinterpret_cast<const float*>(static_cast<const char*>(factor.b) + numbers);

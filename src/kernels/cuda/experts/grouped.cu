@@ -206,11 +206,11 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
   };
   if (lora && tiles.tall()) {
     // Tall tiles find rows of rank space made.
-    const Pages pages = pages_of(params.deltas);
+    const FactorType factors = factor_type_of(params.deltas);
     const int h_parts = l.gate_up_tiles * kernel.warpgroups;
-    shrink_pieces(p, {.seam = 0, .pages = pages, .h_parts = h_parts}, stream);
+    shrink_pieces(p, {.seam = 0, .factors = factors, .h_parts = h_parts}, stream);
     MOTLEY_TRY_VOID(launch_phase(Phase::gate_up));
-    shrink_pieces(p, {.seam = 1, .pages = pages, .h_parts = h_parts}, stream);
+    shrink_pieces(p, {.seam = 1, .factors = factors, .h_parts = h_parts}, stream);
     l.permute_lanes = 0;
     MOTLEY_TRY_VOID(launch_phase(Phase::down));
   } else {

@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, 1, Pages::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, 1, Pages::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, 1, FactorType::none>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::bf16, 1, FactorType::bf16>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,7 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, 4, Pages::none>();
-template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, 4, Pages::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, 4, FactorType::none>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::int4, 4, FactorType::bf16>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -24,30 +24,30 @@ GroupedKernel describe(std::string_view name) {
           .max_sorted_inside = S::inside};
 }
 
-template <PackedFormat Format, Pages pages>
+template <PackedFormat Format, FactorType factors>
 std::vector<GroupedKernel> describe_all() {
   constexpr bool bf16 = Format::format == ExpertFormat::bf16;
-  constexpr bool adapters = pages != Pages::none;
+  constexpr bool adapters = factors != FactorType::none;
   std::vector<GroupedKernel> all;
-  if constexpr (!bf16) all.push_back(describe<TileShape<Format, 1, 1, pages>, 8, 3>("64x8"));
+  if constexpr (!bf16) all.push_back(describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"));
   if constexpr (bf16 && !adapters)
-    all.push_back(describe<TileShape<Format, 1, 1, pages>, 8, 4>("64x8"));
-  all.push_back(describe<TileShape<Format, 2, 1, pages>, 16, 2>("128x16"));
+    all.push_back(describe<TileShape<Format, 1, 1, factors>, 8, 4>("64x8"));
+  all.push_back(describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"));
   if constexpr (!bf16)
-    all.push_back(describe<TileShape<Format, 2, 2, pages, true>, 16, 2>("256x16"));
-  all.push_back(describe<TileShape<Format, 2, 2, pages>, 128, 1>("256x128"));
+    all.push_back(describe<TileShape<Format, 2, 2, factors, true>, 16, 2>("256x16"));
+  all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
   if constexpr (bf16 && !adapters)
-    all.push_back(describe<TileShape<Format, 2, 2, pages>, 160, 1>("256x160"));
+    all.push_back(describe<TileShape<Format, 2, 2, factors>, 160, 1>("256x160"));
   return all;
 }
 
-template <ExpertFormat format, int scales, Pages pages>
+template <ExpertFormat format, int scales, FactorType factors>
 std::span<const GroupedKernel> kernels_of() {
   if constexpr (format == ExpertFormat::bf16) {
-    static const std::vector<GroupedKernel> all = describe_all<Bf16Weights, pages>();
+    static const std::vector<GroupedKernel> all = describe_all<Bf16Weights, factors>();
     return all;
   } else {
-    static const std::vector<GroupedKernel> all = describe_all<Int4Weights<scales>, pages>();
+    static const std::vector<GroupedKernel> all = describe_all<Int4Weights<scales>, factors>();
     return all;
   }
 }

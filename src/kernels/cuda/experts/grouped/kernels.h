@@ -1,4 +1,4 @@
-// The grouped kernels as values: a list for each weight format and type of adapters' pages.
+// The grouped kernels as values: a list for each weight format and type of adapters' factors.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// What the adapters of a batch are kept in.
-enum class Pages : std::uint8_t { none, bf16, f8 };
+// The data type of the factors in a batch; none: no adapters.
+enum class FactorType : std::uint8_t { none, bf16, f8 };
 
 struct GroupedKernel {
   KernelInfo info;
@@ -30,13 +30,13 @@ struct GroupedKernel {
 };
 
 // `scales`: of int4, in 128 k.
-template <ExpertFormat format, int scales, Pages pages>
+template <ExpertFormat format, int scales, FactorType factors>
 std::span<const GroupedKernel> kernels_of();
 
 // Of a weight's format.
-std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, Pages pages);
+std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, FactorType factors);
 
-Pages pages_of(const GroupedDeltas& deltas);
+FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: the cut has none for these weights and adapters.
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& params);
 

@@ -94,15 +94,15 @@ struct KernelMaps {
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
 // through k in one order, so that rows may move between them. `small`: against few tokens.
-template <PackedFormat Format, int warpgroups_, int blocks_, Pages pages_,
+template <PackedFormat Format, int warpgroups_, int blocks_, FactorType factors_,
           bool small_ = blocks_ == 1>
 struct TileShape {
   static constexpr int scales = Format::scales_per_128;
   static constexpr int warpgroups = warpgroups_;
   static constexpr int blocks = blocks_;
-  static constexpr Pages pages = pages_;
-  static constexpr bool lora = pages != Pages::none;
-  static constexpr bool f8 = pages == Pages::f8;
+  static constexpr FactorType factors = factors_;
+  static constexpr bool lora = factors != FactorType::none;
+  static constexpr bool f8 = factors == FactorType::f8;
   static constexpr bool shrinks = lora && small_;  // others find rows of rank space made
   static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
   static constexpr bool bf16 = Format::format == ExpertFormat::bf16;

@@ -43,9 +43,9 @@ Result<std::unique_ptr<PreparedKernels>> PreparedKernels::prepare() {
   for (const auto& [format, scales] :
        {std::pair(ExpertFormat::bf16, 1), std::pair(ExpertFormat::int4, 1),
         std::pair(ExpertFormat::int4, 4)}) {
-    for (const Pages pages : {Pages::none, Pages::bf16, Pages::f8}) {
+    for (const FactorType factors : {FactorType::none, FactorType::bf16, FactorType::f8}) {
       for (const GroupedKernel& kernel :
-           kernels_of({.format = format, .scales_per_128 = scales}, pages)) {
+           kernels_of({.format = format, .scales_per_128 = scales}, factors)) {
         MOTLEY_TRY(const int bytes, grouped::prepare(kernel));
         made->all_.push_back({.kernel = &kernel, .dynamic_bytes = bytes});
       }

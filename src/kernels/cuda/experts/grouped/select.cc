@@ -14,14 +14,14 @@ namespace grouped {
 namespace {
 
 template <ExpertFormat format, int scales>
-std::span<const GroupedKernel> kernels_of_format(Pages pages) {
-  switch (pages) {
-    case Pages::none:
-      return kernels_of<format, scales, Pages::none>();
-    case Pages::bf16:
-      return kernels_of<format, scales, Pages::bf16>();
-    case Pages::f8:
-      return kernels_of<format, scales, Pages::f8>();
+std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
+  switch (factors) {
+    case FactorType::none:
+      return kernels_of<format, scales, FactorType::none>();
+    case FactorType::bf16:
+      return kernels_of<format, scales, FactorType::bf16>();
+    case FactorType::f8:
+      return kernels_of<format, scales, FactorType::f8>();
   }
   return {};
 }
@@ -50,19 +50,20 @@ std::int64_t places_to_sort(const GroupedExperts& g) {
 
 }  // namespace
 
-Pages pages_of(const GroupedDeltas& deltas) {
-  if (deltas.labels == nullptr) return Pages::none;
-  return deltas.factor_type == DType::bf16 ? Pages::bf16 : Pages::f8;
+FactorType factor_type_of(const GroupedDeltas& deltas) {
+  if (deltas.labels == nullptr) return FactorType::none;
+  return deltas.factor_type == DType::bf16 ? FactorType::bf16 : FactorType::f8;
 }
 
-std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, Pages pages) {
-  if (weights.format == ExpertFormat::bf16) return kernels_of_format<ExpertFormat::bf16, 1>(pages);
-  return weights.scales_per_128 == 1 ? kernels_of_format<ExpertFormat::int4, 1>(pages)
-                                     : kernels_of_format<ExpertFormat::int4, 4>(pages);
+std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, FactorType factors) {
+  if (weights.format == ExpertFormat::bf16)
+    return kernels_of_format<ExpertFormat::bf16, 1>(factors);
+  return weights.scales_per_128 == 1 ? kernels_of_format<ExpertFormat::int4, 1>(factors)
+                                     : kernels_of_format<ExpertFormat::int4, 4>(factors);
 }
 
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
-  for (const GroupedKernel& kernel : kernels_of(g.weights, pages_of(g.deltas))) {
+  for (const GroupedKernel& kernel : kernels_of(g.weights, factor_type_of(g.deltas))) {
     if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
         kernel.max_width >= tiles.width)
       return &kernel;

@@ -11,7 +11,7 @@ namespace motley::kernels::cuda::grouped {
 // that makes h, while it drains: `h_parts` say by LayerParams' tile_done that a tile's h is there.
 struct ShrinkPieces {
   int seam;
-  Pages pages;
+  FactorType factors;
   int h_parts;
 };
 void shrink_pieces(const LayerParams& params, const ShrinkPieces& which, StreamHandle stream);
