@@ -58,10 +58,10 @@ void print_line(const Batch& batch, const std::vector<Weights>& sets, const Adap
   const double pairs = static_cast<double>(batch.tokens) * top_k;
   const double flop = pairs * 6.0 * qwen.hidden * qwen.intermediate;
   const double added = adapters != nullptr ? batch.adapter_bytes(*adapters) : 0;
-  const double bytes = live * bytes_of_expert(sets[0].images) + added +
+  const double bytes = live * bytes_of_expert(sets[0].packed) + added +
                        2.0 * static_cast<double>(batch.tokens) * qwen.hidden * 2;
   const double floor = std::max(bytes / bytes_per_us, flop / flop_per_us);
-  const bool bf16 = sets[0].images.format == ExpertFormat::bf16;
+  const bool bf16 = sets[0].packed.format == ExpertFormat::bf16;
   const int count = adapters != nullptr ? adapters->kind.count : 0;
   std::printf("%5lld %-24s %4d %5.1f %8.1f %8.1f %6.0f %6.1f %7.1f %5.2f %7.1f\n",
               static_cast<long long>(batch.tokens), name_of(tiles).c_str(), count, live, us, second,

@@ -57,8 +57,8 @@ void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed) {
 
 Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed) {
   Weights w;
-  w.images.format = format;
-  w.images.scales_per_128 = scales_per_128;
+  w.packed.format = format;
+  w.packed.scales_per_128 = scales_per_128;
   const auto make = [&](int rows, int columns, std::uint64_t own) {
     const std::size_t bytes =
         packed_expert_bytes(format, scales_per_128, qwen.experts, rows, columns);
@@ -74,15 +74,15 @@ Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed
   };
   w.gate_up = make(2 * qwen.intermediate, qwen.hidden, seed);
   w.down = make(qwen.hidden, qwen.intermediate, seed + 1);
-  w.images.gate_up = w.gate_up.data();
-  w.images.down = w.down.data();
+  w.packed.gate_up = w.gate_up.data();
+  w.packed.down = w.down.data();
   return w;
 }
 
-double bytes_of_expert(const PackedExperts& images) {
+double bytes_of_expert(const PackedExperts& packed) {
   const auto bytes = [&](int rows, int columns) {
     return static_cast<double>(
-        packed_expert_bytes(images.format, images.scales_per_128, 1, rows, columns));
+        packed_expert_bytes(packed.format, packed.scales_per_128, 1, rows, columns));
   };
   return bytes(2 * qwen.intermediate, qwen.hidden) + bytes(qwen.hidden, qwen.intermediate);
 }
@@ -127,16 +127,16 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
     a.deltas.max_gate_up_rank = std::max(a.deltas.max_gate_up_rank, both);
     a.deltas.max_down_rank = std::max(a.deltas.max_down_rank, one);
   }
-  a.images = Memory(used);
+  a.packed = Memory(used);
   if (kind.f8) {
-    fill_f8<<<1056, 256>>>(a.images.data<std::uint32_t>(), used / 4, seed);
+    fill_f8<<<1056, 256>>>(a.packed.data<std::uint32_t>(), used / 4, seed);
     CHECK_CUDA(cudaDeviceSynchronize());
   } else {
-    fill_random(a.images.data(), used / 2, 1.0F / 32, seed);
+    fill_random(a.packed.data(), used / 2, 1.0F / 32, seed);
   }
   for (std::size_t at = 0; at < a.factors.size(); ++at) {
-    a.factors[at].a = a.images.data<unsigned char>() + offsets[at].a;
-    a.factors[at].b = a.images.data<unsigned char>() + offsets[at].b;
+    a.factors[at].a = a.packed.data<unsigned char>() + offsets[at].a;
+    a.factors[at].b = a.packed.data<unsigned char>() + offsets[at].b;
   }
   a.tables = Memory(a.factors);
   std::vector<AdapterTerm> terms;
@@ -278,7 +278,7 @@ GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* 
   g.experts_per_token = top_k;
   g.tokens = tokens;
   g.max_tokens = tokens;
-  g.weights = weights.images;
+  g.weights = weights.packed;
   g.x = x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * qwen.hidden * 2;
   g.ids = device_ids[at].data<std::int32_t>();
   g.routing_weights = routing_weights[at].data<float>();
@@ -309,7 +309,7 @@ double Batch::adapter_bytes(const Adapters& adapters) const {
       const auto label = static_cast<std::size_t>(labels[pair / top_k]);
       const FactorEntry& first = adapters.factors[adapters.place(label, 0, layer[pair])];
       const FactorEntry& second = adapters.factors[adapters.place(label, 1, layer[pair])];
-      // What is true of an image: gate's rows have no columns of up's, and the other way round.
+      // As in packed factors, rows of gate have zeros in the columns of up, and vice versa.
       const double number = adapters.kind.f8 ? 1 : 2;
       blobs.insert({first.a, number * first.rank * qwen.hidden});
       blobs.insert({first.b, number * first.rank * qwen.intermediate});

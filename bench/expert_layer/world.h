@@ -1,4 +1,4 @@
-// Weights, adapters and batches for timing: random numbers straight in the kernels' images.
+// Weights, adapters and batches for timing: random numbers straight in the kernels' packed layout.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +45,11 @@ inline constexpr int top_k = 8;
 void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed);
 
 struct Weights {
-  PackedExperts images;
+  PackedExperts packed;
   Memory gate_up, down;
 };
 Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed);
-double bytes_of_expert(const PackedExperts& images);
+double bytes_of_expert(const PackedExperts& packed);
 
 // What the adapters of a batch look like.
 struct AdapterKind {
@@ -61,11 +61,11 @@ struct AdapterKind {
   bool f8 = false;             // pages of FP8
 };
 
-// Adapters of gate, up and down of every expert of one layer, in images
+// Adapters of gate, up and down of every expert of one layer, in the packed layout
 // (lora/pages/packed_layout.h).
 struct Adapters {
   AdapterKind kind;
-  Memory images, tables, terms, term_begin;
+  Memory packed, tables, terms, term_begin;
   std::vector<FactorEntry> factors;  // [adapter][gate with up, down][experts]
   GroupedDeltas deltas;              // without labels
 
@@ -89,7 +89,7 @@ struct Batch {
   // Bytes of adapters that a layer must read, mean over the layers.
   double adapter_bytes(const Adapters& adapters) const;
 };
-// What the plans of some layers take; labels go round, 0: nobody has one.
+// What the plans of some layers take; labels go round, 0: no token has one.
 class PlannedBatch {
  public:
   static constexpr int tile_places = 128;

@@ -56,10 +56,10 @@ void expect_near(const std::vector<float>& got, const WorldLayer& layer, const W
 void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
                       const std::vector<WorldAdapter>& adapters = {}, const WorldMixes& mixes = {},
                       lora::PageFormat format = packed_bf16) {
-  const DeviceImages images(layer);
+  const PackedLayer packed_layer(layer);
   const AdapterPages packed(layer.shape, adapters, mixes, format);
   const bool lora = !rows.labels.empty();
-  GroupedBatch batch(layer, images, rows, lora ? &packed : nullptr);
+  GroupedBatch batch(layer, packed_layer, rows, lora ? &packed : nullptr);
   const auto first = batch.run();
   expect_near(first, layer, rows, adapters, mixes);
   for (const GroupedTiles& tiles : kernels::cuda::all_grouped_tiles) {
@@ -85,9 +85,9 @@ TEST_P(GroupedSum, HasTheBitsOfItsParts) {
   const WorldShape shape{
       .experts = 12, .experts_per_token = top_k, .hidden = hidden, .intermediate = 16};
   const WorldLayer layer = make_layer(shape, 31);
-  const DeviceImages images(layer);
+  const PackedLayer packed_layer(layer);
   const WorldRows rows = make_rows(shape, 70, WorldRoutes::strange, 0, 32);
-  GroupedBatch batch(layer, images, rows, nullptr);
+  GroupedBatch batch(layer, packed_layer, rows, nullptr);
   kernels::cpu::Numbers numbers(33);
   const TwinRows a(numbers, DType::f32, rows.tokens, hidden, 4, -4, 4);
   const TwinRows shared_rows(numbers, DType::f32, rows.tokens, hidden, 4, -4, 4);
@@ -197,8 +197,8 @@ TEST(GroupedExperts, Int4ScalesOfAnySize) {
   const GroupedTiles tall{
       .rows = GroupedTiles::Rows::r256, .width = 64, .gather = GroupedTiles::Gather::copies};
   const auto run = [&](const WorldLayer& of, bool tall_tiles) {
-    const DeviceImages images(of);
-    GroupedBatch batch(of, images, rows, nullptr);
+    const PackedLayer packed_layer(of);
+    GroupedBatch batch(of, packed_layer, rows, nullptr);
     return tall_tiles ? batch.run(tall) : batch.run();
   };
   for (const bool tall_tiles : {false, true}) {
@@ -288,11 +288,11 @@ TEST(GroupedExperts, PagesOfFp8) {
       const WorldMixes mixes{{{0, 1.0F}}, {{1, 0.5F}, {2, 2.0F}}, {{2, 1.0F}}};
       const WorldRows rows = make_rows(shape, 45, WorldRoutes::strange, 3, 8);
       expect_all_alike(layer, rows, adapters, mixes, packed_f8);
-      const DeviceImages images(layer);
+      const PackedLayer packed_layer(layer);
       const AdapterPages wide(shape, adapters, mixes, packed_bf16);
       const AdapterPages narrow(shape, adapters, mixes, packed_f8);
-      expect_bits(GroupedBatch(layer, images, rows, &narrow).run(),
-                  GroupedBatch(layer, images, rows, &wide).run());
+      expect_bits(GroupedBatch(layer, packed_layer, rows, &narrow).run(),
+                  GroupedBatch(layer, packed_layer, rows, &wide).run());
       if (HasFailure()) return;
     }
   }
@@ -301,14 +301,14 @@ TEST(GroupedExperts, PagesOfFp8) {
 TEST(GroupedExperts, LayersWithoutFactorsAreTheBase) {
   const WorldShape shape;
   const WorldLayer layer = make_layer(shape, 5);
-  const DeviceImages images(layer);
+  const PackedLayer packed_layer(layer);
   const AdapterPages pages(shape, {make_adapter(shape, {}, 1)}, {{{0, 1.0F}}}, packed_bf16);
   const WorldRows rows = make_rows(shape, 40, WorldRoutes::spread, 1, 8);
   WorldRows unlabelled = rows;
   unlabelled.labels.clear();
-  const auto base = GroupedBatch(layer, images, unlabelled, nullptr).run();
+  const auto base = GroupedBatch(layer, packed_layer, unlabelled, nullptr).run();
   for (const int other : {adapted_layer - 1, adapted_layer + 1, 60}) {
-    GroupedBatch batch(layer, images, rows, &pages);
+    GroupedBatch batch(layer, packed_layer, rows, &pages);
     batch.params.deltas.layer = other;
     expect_bits(batch.run(), base);
   }
@@ -328,7 +328,7 @@ TEST(GroupedExperts, BatchesBesideEveryThreshold) {
                    Case{many, {64, 132, 256, 512, 1024, 2048}}}) {
       c.shape.kind = kind;
       const WorldLayer layer = make_layer(c.shape, 3);
-      const DeviceImages images(layer);
+      const PackedLayer packed_layer(layer);
       const std::vector<WorldAdapter> adapters{make_adapter(c.shape, {.rank = 16}, 1),
                                                make_adapter(c.shape, {.rank = 5}, 2)};
       const WorldMixes mixes{{{0, 1.0F}}, {{1, 1.0F}, {0, 0.5F}}};
@@ -338,13 +338,13 @@ TEST(GroupedExperts, BatchesBesideEveryThreshold) {
         if (!lora) rows.labels.clear();
         std::vector<std::int64_t> first(rows.x.size() / std::size_t(c.shape.hidden));
         std::iota(first.begin(), first.end(), 0);
-        const auto all = GroupedBatch(layer, images, rows, &pages).run();
+        const auto all = GroupedBatch(layer, packed_layer, rows, &pages).run();
         for (const std::int64_t threshold : c.thresholds) {
           for (const std::int64_t tokens : {threshold - 1, threshold, threshold + 1}) {
             SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind), " lora ", int(lora)));
             const WorldRows few =
                 pick_rows(rows, c.shape, std::span(first).first(std::size_t(tokens)));
-            const auto got = GroupedBatch(layer, images, few, &pages).run();
+            const auto got = GroupedBatch(layer, packed_layer, few, &pages).run();
             expect_bits(got,
                         std::vector<float>(all.begin(), all.begin() + std::ptrdiff_t(got.size())));
             if (HasFailure()) return;
@@ -397,7 +397,7 @@ TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
     const WorldShape shape{
         .experts = 8, .hidden = 256, .intermediate = 128, .kind = kind, .biases = true};
     const WorldLayer layer = make_layer(shape, 6);
-    const DeviceImages images(layer);
+    const PackedLayer packed_layer(layer);
     const std::vector<WorldAdapter> adapters{
         make_adapter(shape, {.rank = 12, .zero = true}, 1), make_adapter(shape, {.rank = 24}, 2),
         make_adapter(shape, {.rank = 40, .fused_gate_up = true}, 3)};
@@ -406,9 +406,9 @@ TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
     const WorldRows rows = make_rows(shape, 300, WorldRoutes::strange, 2, 3);
     WorldRows unlabelled = rows;
     unlabelled.labels.clear();
-    const auto base = GroupedBatch(layer, images, unlabelled, nullptr).run();
-    expect_bits(GroupedBatch(layer, images, rows, &zero).run(), base);
-    const auto mixed = GroupedBatch(layer, images, rows, &other).run();
+    const auto base = GroupedBatch(layer, packed_layer, unlabelled, nullptr).run();
+    expect_bits(GroupedBatch(layer, packed_layer, rows, &zero).run(), base);
+    const auto mixed = GroupedBatch(layer, packed_layer, rows, &other).run();
     for (std::size_t i = 0; i < base.size(); ++i) {
       if (rows.labels[i / std::size_t(shape.hidden)] >= 0) continue;
       ASSERT_EQ(mixed[i], base[i]) << "element " << i;
@@ -416,7 +416,7 @@ TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
     // A few of the rows alone.
     const std::vector<std::int64_t> which{0, 17, 18, 130, 299};
     const WorldRows few = pick_rows(rows, shape, which);
-    const auto alone = GroupedBatch(layer, images, few, &other).run();
+    const auto alone = GroupedBatch(layer, packed_layer, few, &other).run();
     for (std::size_t i = 0; i < alone.size(); ++i) {
       const auto width = std::size_t(shape.hidden);
       ASSERT_EQ(alone[i], mixed[std::size_t(which[i / width]) * width + i % width])
@@ -434,11 +434,11 @@ TEST(GroupedExperts, AgreesWithTheExactKernels) {
   const WorldRows rows = make_rows(shape, 257, WorldRoutes::strange, 2, 5);
   const auto exact = run_exact(layer, rows, adapters, mixes);
   const std::vector<double> want(exact.begin(), exact.end());
-  const DeviceImages images(layer);
+  const PackedLayer packed_layer(layer);
   const AdapterPages packed(shape, adapters, mixes, packed_bf16);
-  const auto got = GroupedBatch(layer, images, rows, &packed).run();
+  const auto got = GroupedBatch(layer, packed_layer, rows, &packed).run();
   EXPECT_LT(relative_error(got, want, shape.hidden).all, tolerance(shape));
-  const auto narrow = GroupedBatch(layer, images, rows, &packed, DType::bf16).run();
+  const auto narrow = GroupedBatch(layer, packed_layer, rows, &packed, DType::bf16).run();
   std::vector<float> rounded;
   for (const float value : got) rounded.push_back(bf16_value(bf16_bits(value)));
   expect_bits(narrow, rounded);

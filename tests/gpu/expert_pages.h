@@ -31,7 +31,7 @@ class AdapterPages {
   DType dtype() const { return pool_->dtype(); }
   // Of a label.
   int max_terms = 0;
-  // Bounds, whatever the expert: of one factor, and of the columns of a label's images at a seam.
+  // Bounds, whatever the expert: of one factor, and of the packed columns of a label at a seam.
   int max_rank = 0;
   int max_columns[2] = {0, 0};
 

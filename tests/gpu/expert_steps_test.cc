@@ -43,7 +43,7 @@ WorldMixes all_mixes() {
 }
 
 // Rows [input][row] with the base and every mix: [mix + 1][input][row][H].
-std::vector<float> all_answers(const WorldLayer& layer, const DeviceImages& images,
+std::vector<float> all_answers(const WorldLayer& layer, const PackedLayer& packed_layer,
                                const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes,
                                const WorldRows& rows) {
   const AdapterPages pages(shape, adapters, mixes, format);
@@ -51,7 +51,7 @@ std::vector<float> all_answers(const WorldLayer& layer, const DeviceImages& imag
   for (std::int32_t mix = -1; mix < std::int32_t(mixes.size()); ++mix) {
     WorldRows labelled = rows;
     labelled.labels.assign(std::size_t(rows.tokens), mix);
-    const auto got = GroupedBatch(layer, images, labelled, &pages).run();
+    const auto got = GroupedBatch(layer, packed_layer, labelled, &pages).run();
     answers.insert(answers.end(), got.begin(), got.end());
   }
   return answers;
@@ -89,7 +89,7 @@ class StepInputs {
 TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   constexpr int steps = 10'000;
   const WorldLayer layer = make_layer(shape, 11);
-  const DeviceImages images(layer);
+  const PackedLayer packed_layer(layer);
   std::vector<WorldAdapter> adapters;
   std::vector<lora::Adapter> canonical;
   for (int i = 0; i < adapter_count; ++i) {
@@ -99,7 +99,7 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   const WorldMixes mixes = all_mixes();
   const WorldRows rows =
       make_rows(shape, std::int64_t{inputs} * step_rows, WorldRoutes::strange, 0, 12);
-  const std::vector<float> answers = all_answers(layer, images, adapters, mixes, rows);
+  const std::vector<float> answers = all_answers(layer, packed_layer, adapters, mixes, rows);
 
   Pool::Options options{.page_bytes = 16 << 10,
                         .dtype = format.dtype,
@@ -120,11 +120,11 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   const std::size_t numbers = std::size_t(step_rows) * std::size_t(shape.hidden);
   const DeviceArray<float> out(numbers);
   GroupedExperts params;
-  params.shape = images.shape;
+  params.shape = packed_layer.shape;
   params.experts_per_token = shape.experts_per_token;
   params.tokens = step_rows;
   params.max_tokens = step_rows;
-  params.weights = images.images;
+  params.weights = packed_layer.experts;
   params.x = step_inputs.x.data();
   params.ids = step_inputs.ids.data();
   params.routing_weights = step_inputs.weights.data();

@@ -18,22 +18,22 @@ std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values) {
   return bytes;
 }
 
-DeviceImages::DeviceImages(const WorldLayer& layer) : layer_(layer) {
+PackedLayer::PackedLayer(const WorldLayer& layer) : layer_(layer) {
   const WorldShape& s = layer.shape;
   shape = {.experts = s.experts, .hidden = s.hidden, .intermediate = s.intermediate};
-  images.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
-  images.scales_per_128 = s.kind == WeightKind::bf16 ? 1 : int4_scales_per_128(s.group);
+  experts.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
+  experts.scales_per_128 = s.kind == WeightKind::bf16 ? 1 : int4_scales_per_128(s.group);
   const auto bytes = [&](int rows, int columns) {
-    return packed_expert_bytes(images.format, images.scales_per_128, s.experts, rows, columns);
+    return packed_expert_bytes(experts.format, experts.scales_per_128, s.experts, rows, columns);
   };
   gate_up_ = DeviceArray<std::uint8_t>(bytes(2 * s.intermediate, s.hidden));
   down_ = DeviceArray<std::uint8_t>(bytes(s.hidden, s.intermediate));
-  images.gate_up = gate_up_.data();
-  images.down = down_.data();
+  experts.gate_up = gate_up_.data();
+  experts.down = down_.data();
   EXPECT_TRUE(grouped_supports(shape, s.experts_per_token, s.kind, s.group));
   EXPECT_TRUE(pack_experts({.shape = shape,
-                            .format = images.format,
-                            .scales_per_128 = images.scales_per_128,
+                            .format = experts.format,
+                            .scales_per_128 = experts.scales_per_128,
                             .gate = layer_.gate(),
                             .up = layer_.up(),
                             .down = layer_.down(),
@@ -44,7 +44,7 @@ DeviceImages::DeviceImages(const WorldLayer& layer) : layer_(layer) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
+GroupedBatch::GroupedBatch(const WorldLayer& layer, const PackedLayer& packed_layer,
                            const WorldRows& rows, const AdapterPages* adapters, DType out_type)
     : x_(bytes_of_bf16(rows.x)),
       ids_(rows.ids),
@@ -52,14 +52,14 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const DeviceImages& images,
       weights_(rows.weights),
       out_(rows.x.size() * (out_type == DType::f32 ? 4 : 2)) {
   const WorldShape& shape = layer.shape;
-  params.shape = images.shape;
+  params.shape = packed_layer.shape;
   params.experts_per_token = shape.experts_per_token;
   params.tokens = rows.tokens;
   params.max_tokens = rows.tokens + 3;
-  params.weights = images.images;
-  params.gate_bias = images.layer().gate_bias();
-  params.up_bias = images.layer().up_bias();
-  params.down_bias = images.layer().down_bias();
+  params.weights = packed_layer.experts;
+  params.gate_bias = packed_layer.layer().gate_bias();
+  params.up_bias = packed_layer.layer().up_bias();
+  params.down_bias = packed_layer.layer().down_bias();
   params.activation = shape.activation;
   params.x = x_.data();
   params.ids = ids_.data();

@@ -11,13 +11,13 @@ namespace motley::gpu_tests {
 
 std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values);
 
-// A layer in the images of the grouped kernels.
-class DeviceImages {
+// A layer in the packed layout that the grouped GEMM kernels read.
+class PackedLayer {
  public:
-  explicit DeviceImages(const WorldLayer& layer);
+  explicit PackedLayer(const WorldLayer& layer);
 
   kernels::cuda::ExpertShape shape;
-  kernels::cuda::PackedExperts images;
+  kernels::cuda::PackedExperts experts;
   const DeviceLayer& layer() const { return layer_; }
 
  private:
@@ -28,7 +28,7 @@ class DeviceImages {
 // One batch's buffers for the grouped kernels; run() poisons output and scratch first.
 class GroupedBatch {
  public:
-  GroupedBatch(const WorldLayer& layer, const DeviceImages& images, const WorldRows& rows,
+  GroupedBatch(const WorldLayer& layer, const PackedLayer& packed_layer, const WorldRows& rows,
                const AdapterPages* adapters, DType out_type = DType::f32);
 
   std::vector<float> run(const kernels::cuda::GroupedTiles& tiles);

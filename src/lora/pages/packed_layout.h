@@ -14,10 +14,10 @@
 //   A: [columns / 32][in / 64, even][columns of the block][64 k]
 //   B: [rows / 64, a multiple of 4][columns / 16][64 rows][16 columns]
 //
-// At the first seam rows of gate and up alternate by eights: packed row r is row r / 16 * 8 + r % 8
-// of gate where r % 16 < 8, else of up. A tile's rows (the last two dimensions above) are swizzled
-// in chunks of 16 bytes, as wide as they are: 128 and 32 bytes in bf16, half in FP8. In FP8 the
-// rows' float32 scales follow: [columns] of A, [rows, padded] of B.
+// At the first seam rows of gate and up alternate in groups of 8: packed row r is row r / 16 * 8 +
+// r % 8 of gate where r % 16 < 8, else of up. A tile's rows (the last two dimensions above) are
+// swizzled in chunks of 16 bytes, as wide as they are: 128 and 32 bytes in bf16, half in FP8. In
+// FP8 the rows' float32 scales follow: [columns] of A, [rows, padded] of B.
 namespace motley::lora {
 
 constexpr std::int32_t packed_columns(std::int32_t first, std::int32_t second) {

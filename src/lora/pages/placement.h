@@ -22,7 +22,7 @@ struct Placement {
     vector,          // as it is, in float32
     packed_a,        // of one seam
     packed_b,        // rows in order
-    packed_gate_up,  // B of gate and up, whose rows alternate by eights
+    packed_gate_up,  // B of gate and up, whose rows alternate in groups of 8
   };
   struct Blob {
     Role role = Role::rows;

@@ -8,8 +8,8 @@
 namespace motley::moe {
 
 std::span<const Backend* const> cuda_backends() {
-  static const CudaGrouped grouped(CudaGrouped::Images::native);
-  static const CudaGrouped decoded(CudaGrouped::Images::decoded);
+  static const CudaGrouped grouped(CudaGrouped::Weights::native);
+  static const CudaGrouped decoded(CudaGrouped::Weights::decoded);
   static const CudaExact exact;
   static const std::array<const Backend*, 3> backends{&grouped, &decoded, &exact};
   return backends;

@@ -40,28 +40,28 @@ class GroupedWeights final : public PreparedExperts {
   static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source, bool int4,
                                                          quant::Uploader& to) {
     std::unique_ptr<GroupedWeights> made(new GroupedWeights(source));
-    PackedExperts& images = made->images_;
-    images.format = int4 ? ExpertFormat::int4 : ExpertFormat::bf16;
+    PackedExperts& packed = made->packed_;
+    packed.format = int4 ? ExpertFormat::int4 : ExpertFormat::bf16;
     if (int4) {
-      images.scales_per_128 =
+      packed.scales_per_128 =
           cuda::int4_scales_per_128(static_cast<int>(source.gate[0].format().block_columns));
     }
     const ExpertShape shape = shape_of(source.experts, source.hidden, source.intermediate);
     const auto allocate = [&](int rows, int columns) {
-      return to.device().allocate(cuda::packed_expert_bytes(images.format, images.scales_per_128,
+      return to.device().allocate(cuda::packed_expert_bytes(packed.format, packed.scales_per_128,
                                                             shape.experts, rows, columns));
     };
     MOTLEY_TRY(made->gate_up_, allocate(2 * shape.intermediate, shape.hidden));
     MOTLEY_TRY(made->down_, allocate(shape.hidden, shape.intermediate));
-    images.gate_up = made->gate_up_.data();
-    images.down = made->down_.data();
+    packed.gate_up = made->gate_up_.data();
+    packed.down = made->down_.data();
     MOTLEY_TRY(made->biases_, place_biases(source, to));
 
-    // What lies as in the files is given back once the images are made.
+    // The copy in the layout of the files is freed once the weights are packed.
     MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));
     MOTLEY_TRY_VOID(cuda::pack_experts({.shape = shape,
-                                        .format = images.format,
-                                        .scales_per_128 = images.scales_per_128,
+                                        .format = packed.format,
+                                        .scales_per_128 = packed.scales_per_128,
                                         .gate = placed.gate,
                                         .up = placed.up,
                                         .down = placed.down,
@@ -73,7 +73,7 @@ class GroupedWeights final : public PreparedExperts {
   }
 
   void put(GroupedExperts& params) const {
-    params.weights = images_;
+    params.weights = packed_;
     params.gate_bias = biases_.gate;
     params.up_bias = biases_.up;
     params.down_bias = biases_.down;
@@ -82,7 +82,7 @@ class GroupedWeights final : public PreparedExperts {
  private:
   explicit GroupedWeights(const ExpertWeights& source) : PreparedExperts(source) {}
 
-  PackedExperts images_;
+  PackedExperts packed_;
   tensor::Buffer gate_up_;
   tensor::Buffer down_;
   DeviceBiases biases_;
@@ -172,13 +172,13 @@ Support CudaGrouped::supports(const Problem& problem) const {
   const quant::Format& format = problem.gate_up;
   WeightKind kind = WeightKind::bf16;
   int group = 0;
-  if (images_ == Images::native) {
+  if (weights_ == Weights::native) {
     for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
       if (!is_bf16(*each) && !is_int4(*each))
-        return Support::no(cat("it has no images of weights in ", to_string(*each)));
+        return Support::no(cat("it has no packed layout for weights in ", to_string(*each)));
     }
     if (!(format == problem.down))
-      return Support::no("its images are of one format, and gate_up and down have two");
+      return Support::no("its packed weights have one format, and gate_up and down have two");
     if (is_int4(format)) {
       kind = WeightKind::int4_group;
       group = static_cast<int>(format.block_columns);
@@ -195,7 +195,7 @@ Support CudaGrouped::supports(const Problem& problem) const {
 
 Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
                                                               quant::Uploader* uploader) const {
-  const bool int4 = images_ == Images::native && is_int4(weights.gate[0].format());
+  const bool int4 = weights_ == Weights::native && is_int4(weights.gate[0].format());
   return GroupedWeights::create(weights, int4, *uploader);
 }
 

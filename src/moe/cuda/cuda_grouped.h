@@ -5,17 +5,17 @@
 
 namespace motley::moe {
 
-// Tensor cores with float32 sums, adapters inside the products, and images of the weights that are
-// made on the GPU at load.
+// Grouped GEMMs on tensor cores with float32 sums, adapters inside the products. The GPU packs the
+// weights at load.
 class CudaGrouped final : public CudaBackend {
  public:
-  // native: images of bf16 and int4 as they are. decoded: any format becomes bf16 at load, in as
-  // much memory as that takes.
-  enum class Images : std::uint8_t { native, decoded };
-  explicit CudaGrouped(Images images) : images_(images) {}
+  // native: packs bf16 and int4 in their own format. decoded: decodes any format to bf16 at load,
+  // which takes the memory of bf16.
+  enum class Weights : std::uint8_t { native, decoded };
+  explicit CudaGrouped(Weights weights) : weights_(weights) {}
 
   std::string_view name() const override {
-    return images_ == Images::native ? "cuda_grouped" : "cuda_grouped_decoded";
+    return weights_ == Weights::native ? "cuda_grouped" : "cuda_grouped_decoded";
   }
   Support supports(const Problem& problem) const override;
   lora::Layout factor_layout() const override { return lora::Layout::packed; }
@@ -29,7 +29,7 @@ class CudaGrouped final : public CudaBackend {
   const ExpertKernel& choose(const ExpertCall& call) const override;
 
  private:
-  Images images_;
+  Weights weights_;
 };
 
 }  // namespace motley::moe

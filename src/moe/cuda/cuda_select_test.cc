@@ -60,13 +60,13 @@ TEST(SelectOnGpu, ChoosesByProblem) {
        {}},
       {qwen3([](Problem& p) { p.gate_up = p.down = fp8_format; }),
        "cuda_grouped_decoded",
-       {"it has no images of weights in fp8 block 128x128"}},
+       {"it has no packed layout for weights in fp8 block 128x128"}},
       {qwen3([](Problem& p) { p.gate_up = f32_format; }),
        "cuda_grouped_decoded",
-       {"it has no images of weights in f32"}},
+       {"it has no packed layout for weights in f32"}},
       {qwen3([](Problem& p) { p.down = int4_format; }),
        "cuda_grouped_decoded",
-       {"its images are of one format"}},
+       {"its packed weights have one format"}},
       {qwen3([](Problem& p) {
          p.exact = true;
          p.factors = DType::f32;

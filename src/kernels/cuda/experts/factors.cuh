@@ -8,8 +8,8 @@
 
 namespace motley::kernels::cuda {
 
-// Rank 0 where the adapter has nothing on this layer or for this expert. `kinds`: 3 (gate, up,
-// down) where pages hold rows, 2 (gate with up, down) where they hold images.
+// Rank 0 if the adapter has no factor for this layer or this expert. `kinds`: 3 (gate, up, down)
+// for the row layout of adapter memory, 2 (gate with up, down) for the packed layout.
 __device__ inline FactorEntry expert_factor(const AdapterTerm& term, int layer, int kinds, int kind,
                                             int expert) {
   if (layer >= term.expert_layers || expert >= term.experts) return {};

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// Where image row `row` of gate_up comes from.
+// The source of packed row `row` of gate_up.
 struct SourceRow {
   bool up;
   int row;
@@ -24,33 +24,33 @@ struct PackMatrix {
   int columns;
   int scales;
   int blob_bytes;
-  void* image;
+  void* packed;
 };
 
-__device__ const WeightView& source_of(const PackMatrix& p, int expert, int image_row, int& row) {
-  row = image_row;
+__device__ const WeightView& source_of(const PackMatrix& p, int expert, int packed_row, int& row) {
+  row = packed_row;
   if (p.second == nullptr) return p.first[expert];
-  const SourceRow from = gate_up_row(image_row);
+  const SourceRow from = gate_up_row(packed_row);
   row = from.row;
   return from.up ? p.second[expert] : p.first[expert];
 }
 
-// A block: one row of the image.
+// A block packs one row.
 __global__ void __launch_bounds__(threads) pack_bf16(PackMatrix p) {
   wait_for_previous_grid();
   const int expert = static_cast<int>(blockIdx.x);
-  for (int image_row = static_cast<int>(blockIdx.y); image_row < p.rows;
-       image_row += static_cast<int>(gridDim.y)) {
+  for (int packed_row = static_cast<int>(blockIdx.y); packed_row < p.rows;
+       packed_row += static_cast<int>(gridDim.y)) {
     int row = 0;
-    const WeightView& w = source_of(p, expert, image_row, row);
-    auto* const to = static_cast<Bf16*>(p.image) +
-                     (static_cast<std::size_t>(expert) * p.rows + image_row) * p.columns;
+    const WeightView& w = source_of(p, expert, packed_row, row);
+    auto* const to = static_cast<Bf16*>(p.packed) +
+                     (static_cast<std::size_t>(expert) * p.rows + packed_row) * p.columns;
     for (int k = static_cast<int>(threadIdx.x); k < p.columns; k += threads)
       to[k] = __float2bfloat16(decode(w, row, k));
   }
 }
 
-// A block: blobs of one expert, one after the other.
+// A block packs blobs of one expert, one after the other.
 __global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
   wait_for_previous_grid();
   const int expert = static_cast<int>(blockIdx.x);
@@ -61,19 +61,19 @@ __global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
        blob += static_cast<int>(gridDim.y)) {
     const int first_row = blob / 2 / groups * 128 + blob % 2 * 64;
     const int first_k = blob / 2 % groups * 128;
-    auto* const to = static_cast<unsigned char*>(p.image) +
+    auto* const to = static_cast<unsigned char*>(p.packed) +
                      (static_cast<std::size_t>(expert) * row_pairs * groups * 2 + blob) * bytes;
     for (int i = static_cast<int>(threadIdx.x); i < 1024; i += threads) {
       const int t = i % 128;
       const int step = i / 128;
       std::uint32_t word = 0;
       for (int j = 0; j < 8; ++j) {
-        const int image_row = first_row + 16 * (t / 32) + t % 32 / 4 + 8 * (j % 2);
+        const int packed_row = first_row + 16 * (t / 32) + t % 32 / 4 + 8 * (j % 2);
         const int k = first_k + 16 * step + 2 * (t % 4) + 8 * (j % 4 / 2) + j / 4;
         std::uint32_t code = 8;
-        if (image_row < p.rows && k < p.columns) {
+        if (packed_row < p.rows && k < p.columns) {
           int row = 0;
-          const WeightView& w = source_of(p, expert, image_row, row);
+          const WeightView& w = source_of(p, expert, packed_row, row);
           const unsigned byte =
               static_cast<const unsigned char*>(w.data)[(w.in + 1) / 2 * row + k / 2];
           code = k % 2 == 0 ? byte & 15U : byte >> 4;
@@ -83,12 +83,12 @@ __global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
       *reinterpret_cast<std::uint32_t*>(to + step / 4 * 2048 + t * 16 + step % 4 * 4) = word;
     }
     for (int i = static_cast<int>(threadIdx.x); i < 64 * p.scales; i += threads) {
-      const int image_row = first_row + i % 64;
+      const int packed_row = first_row + i % 64;
       const int k = first_k + i / 64 * (128 / p.scales);
       float scale = 0;
-      if (image_row < p.rows && k < p.columns) {
+      if (packed_row < p.rows && k < p.columns) {
         int row = 0;
-        const WeightView& w = source_of(p, expert, image_row, row);
+        const WeightView& w = source_of(p, expert, packed_row, row);
         const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
         scale = w.scales[columns * row + k / w.block_columns];
       }
@@ -125,7 +125,7 @@ Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {
                         .columns = shape.hidden,
                         .scales = params.scales_per_128,
                         .blob_bytes = blob_bytes(params.scales_per_128),
-                        .image = params.packed_gate_up},
+                        .packed = params.packed_gate_up},
                        stream));
   return pack(params,
               {.first = params.down,
@@ -134,7 +134,7 @@ Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {
                .columns = shape.intermediate,
                .scales = params.scales_per_128,
                .blob_bytes = blob_bytes(params.scales_per_128),
-               .image = params.packed_down},
+               .packed = params.packed_down},
               stream);
 }
 

@@ -33,7 +33,7 @@ struct ExpertPiece {
 
 // What a term of a piece's label adds at one seam.
 struct DeltaEntry {
-  const unsigned char* a;  // images
+  const unsigned char* a;  // packed
   const unsigned char* b;
   std::int16_t rank;    // a multiple of 16; 0: absent
   std::int16_t split;   // columns below it take scale[0]
@@ -72,7 +72,7 @@ struct PlanExperts {
   int experts_per_token = 0;
   int experts = 0;
   const std::int32_t* ids = nullptr;     // [tokens, experts_per_token]
-  const std::int32_t* labels = nullptr;  // [tokens], -1: none; null: nobody has one
+  const std::int32_t* labels = nullptr;  // [tokens], -1: none; null: no token has one
   // [tokens] by ascending label, then token: sort_tokens_by_label()'s; null where labels is null.
   const std::int32_t* tokens_by_label = nullptr;
   int tile_places = 0;  // most places of a tile

@@ -85,8 +85,8 @@ __device__ inline void expand_f8(float (&acc)[S::blocks][N / 2], std::uint32_t t
   mma_wait<0>();
 }
 
-// The k-steps of a tile's adapters: A operand the images of B, B operand the rows of rank space,
-// zeros where a row is another's.
+// The k16 steps of a tile's adapters. The A operand is packed B, the B operand the rows in rank
+// space, with zeros for rows of other labels.
 template <class S, int N>
 __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
   for (bool last = false; !last;) {

@@ -1,5 +1,5 @@
-// What a consumer warpgroup does with a tile: its K loops, then the epilogue of gate_up (biases and
-// activation in registers: the image's rows alternate by eights) or of down.
+// What a consumer warpgroup does with a tile: its K loops, then the epilogue of gate_up or of down.
+// Packed rows of gate and up alternate in groups of 8, so biases and activation stay in registers.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/adapters.cuh"
@@ -36,9 +36,9 @@ struct Activator {
   }
 };
 
-// h[place][inner]: this warpgroup's blocks of 64 image rows are 32 columns each from `col` on.
-// Wide tiles leave through the warpgroup's buffer, tokens of all its columns, so that memory gets
-// whole lines: pieces of them cost the second-level cache as much as lines do.
+// Stores to h[place][inner]: this warpgroup's blocks of 64 packed rows are 32 columns each, from
+// `col` on. Wide tiles are staged in the warpgroup's shared-memory buffer and stored token by token
+// over all its columns, so that stores are whole cache lines: a partial line costs L2 as much.
 template <class S, int N>
 __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const LayerParams& p,
                                      const Item& item, int col, std::uint32_t buffer,
@@ -104,7 +104,8 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
   }
 }
 
-// partial[place][hidden]: blocks of 64 rows of the image from `col` on. One block leaves by warps.
+// Stores to partial[place][hidden]: blocks of 64 packed rows from `col` on. Where a warpgroup has
+// one block, each warp stores its own part.
 template <class S, int N>
 __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const LayerParams& p,
                                   const Item& item, int col, std::uint32_t buffer, int warpgroup) {

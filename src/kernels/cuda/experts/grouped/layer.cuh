@@ -51,7 +51,7 @@ struct LayerParams {
   const Bf16* x;  // [tokens, hidden]
   const int* ids;
   const float* routing_weights;
-  const unsigned char* gate_up;  // int4 images; bf16 goes by tensor map
+  const unsigned char* gate_up;  // packed int4; bf16 is read by tensor map
   const unsigned char* down;
   const float *gate_bias, *up_bias, *down_bias;  // or null
   ExpertActivation activation;
@@ -152,7 +152,7 @@ __host__ __device__ inline int width_for(int count) {
                         : 160;
 }
 
-// FP8: the scales of the rows of an image of A, behind all numbers.
+// FP8: the scales of the rows of packed A, which follow all its numbers.
 __device__ inline const float* a_scales(const unsigned char* a, int in, int rank) {
   return reinterpret_cast<const float*>(a +
                                         static_cast<std::size_t>((in + 127) / 128 * 128) * rank);

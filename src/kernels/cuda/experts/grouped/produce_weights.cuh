@@ -33,8 +33,8 @@ __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables
   }
 }
 
-// Images of B of a tile's adapters, delta_steps k16 steps a stage. FP8: behind the numbers of 64
-// rows their scales.
+// Loads packed B of a tile's adapters, delta_steps k16 steps per stage. In FP8 the scales of 64
+// rows follow their numbers.
 template <class S>
 __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& walk,
                                               const Item& item, Ring& ring) {
@@ -97,7 +97,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
   } else {
     // blobs lie [expert][128 rows][128 k][half]; a tile that hangs over reads its last rows twice
     const int row_pairs = (rows + 127) / 128;
-    const unsigned char* const image =
+    const unsigned char* const packed =
         (first ? p.gate_up : p.down) +
         static_cast<std::size_t>(item.expert) * row_pairs * steps * (2 * S::block_bytes);
     for (int kb = 0; kb < steps; ++kb) {
@@ -106,14 +106,14 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
       if constexpr (S::rows < 128) {
         const std::size_t pair = item.row_tile / 2;
         bulk_copy(ring.data(),
-                  image + ((pair * steps + kb) * 2 + item.row_tile % 2) * S::block_bytes,
+                  packed + ((pair * steps + kb) * 2 + item.row_tile % 2) * S::block_bytes,
                   S::block_bytes, ring.full_bar());
       } else {
 #pragma unroll
         for (int r = 0; r < S::rows / 128; ++r) {
           const std::size_t pair = min(item.row_tile * (S::rows / 128) + r, row_pairs - 1);
           bulk_copy(ring.data() + r * 2 * S::block_bytes,
-                    image + (pair * steps + kb) * (2 * S::block_bytes), 2 * S::block_bytes,
+                    packed + (pair * steps + kb) * (2 * S::block_bytes), 2 * S::block_bytes,
                     ring.full_bar());
         }
       }

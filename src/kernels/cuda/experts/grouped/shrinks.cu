@@ -39,7 +39,7 @@ struct Rows {
 };
 
 struct Columns {
-  const unsigned char* a;  // image of `count` rows of A
+  const unsigned char* a;  // `count` packed rows of A
   int count;               // 16 or 32
 };
 
@@ -130,7 +130,7 @@ struct Target {
   int pitch, count;
   int first, split;
   const float* scale;
-  const float* row_scales;  // FP8: of the image's rows, from the first column on
+  const float* row_scales;  // FP8: of the packed rows, from the first column on
 };
 
 template <bool f8, int row_blocks, int N>
