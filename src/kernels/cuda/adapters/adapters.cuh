@@ -27,7 +27,7 @@ struct FactorF8 {
   __device__ static float widen(Number number) { return static_cast<float>(number); }
 };
 
-// Eight numbers side by side, at a multiple of their own size.
+// Eight consecutive numbers, aligned to their total size.
 template <class Number>
 struct alignas(8 * sizeof(Number)) Vec8 {
   Number numbers[8];
@@ -84,9 +84,9 @@ __device__ inline TermRange terms_of(const AdapterRows& adapters, int label) {
   return {adapters.term_begin[label], adapters.term_begin[label + 1]};
 }
 
-// Whether a term's adapter has that site's layer, so that there is a term.sites[site]. A function
-// that chooses null where there is none is not written on purpose: ptxas of CUDA 13.0 tests such a
-// choice before it is there, and what follows reads from null.
+// Whether the term's adapter has the layer of `site`, that is, whether term.sites[site] exists.
+// There is deliberately no function that returns null otherwise: ptxas of CUDA 13.0 tests such a
+// pointer before it is computed, and the code after it then reads through null.
 __device__ inline bool has_site(const AdapterRows& adapters, const AdapterTerm& term,
                                 std::int32_t site) {
   return site < term.site_layers * adapters.sites_a_layer;

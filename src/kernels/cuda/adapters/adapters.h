@@ -5,8 +5,7 @@
 
 namespace motley::kernels::cuda {
 
-// Sets the attributes of the kernels, on the current device, and asks whether their clusters fit
-// on it.
+// Sets the kernels' attributes on the current device, and checks that their clusters fit on it.
 Result<void> prepare_adapters();
 
 void adapt_linears(const AdaptLinears& params, StreamHandle stream);
@@ -18,7 +17,7 @@ void scale_latent_queries(const AdaptLatent& params, StreamHandle stream);
 void adapt_latent_queries(const AdaptLatent& params, StreamHandle stream);
 void adapt_latent_values(const AdaptLatent& params, StreamHandle stream);
 
-// Of the GPU's elementary table.
+// Entries of the GPU's kernel table.
 inline constexpr AdapterTable adapter_table{.linears = adapt_linears,
                                             .heads = adapt_heads,
                                             .takes_norm = adapt_takes_norm,

@@ -1,5 +1,5 @@
-// Kernels of deltas behind linear maps, as values. A delta is a shrink into rank space and an
-// expand out of it that agree on what lies between them.
+// The kernels of adapter deltas behind linear maps, as values. A delta is a shrink into rank space
+// and an expand out of it; both must agree on the layout in between.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 
 namespace motley::kernels::cuda {
 
-// How ranks of rows lie in AdaptLinears::rank_rows.
+// The layout of AdaptLinears::rank_rows.
 enum class RankLayout : std::uint8_t {
-  none,    // they do not leave the chip: one kernel is shrink and expand
-  terms,   // [rows][maps][rank_chunk]: term behind term, each rounded up to 8 ranks
-  panels,  // the same, where a chunk's end cuts no panel
+  none,    // ranks stay on the chip: one kernel shrinks and expands
+  terms,   // [rows][maps][rank_chunk]: terms in order, each rounded up to 8 ranks
+  panels,  // the same, but no panel crosses the end of a chunk
   slices,  // [slices of K][rows][maps][rank_chunk]: not summed; terms rounded up to 16 ranks
 };
 
-// In how many chunks ranks are worked off, of rows that have at most so many.
+// The number of rank chunks for rows of at most `max_ranks` ranks.
 int rank_chunks(RankLayout layout, std::int32_t max_ranks);
 
 struct ShrinkKernel {
@@ -35,7 +35,7 @@ struct ExpandKernel {
   void (*run)(const DeltaProblem&, const RankChunk&, StreamHandle) = nullptr;
 };
 
-// Kernels that do not agree make no delta: that is an error of the compiler's.
+// A pair of kernels that do not agree does not compile.
 class Delta {
  public:
   consteval explicit Delta(const ExpandKernel& both) : expand_(&both) {
@@ -47,14 +47,14 @@ class Delta {
     if (!(shrink.info.arithmetic == expand.info.arithmetic)) arithmetics_differ();
   }
 
-  const ShrinkKernel* shrink() const { return shrink_; }  // null: the expand is both
+  const ShrinkKernel* shrink() const { return shrink_; }  // null: the expand kernel shrinks, too
   const ExpandKernel& expand() const { return *expand_; }
   Arithmetic arithmetic() const { return expand_->info.arithmetic; }
   Support supports(const DeltaProblem& problem) const;
   void run(const DeltaProblem& problem, StreamHandle stream) const;
 
  private:
-  // Never defined: no constant expression calls them.
+  // Never defined: calling one makes a constant expression ill-formed.
   static void expand_needs_a_shrink();
   static void layouts_differ();
   static void arithmetics_differ();
@@ -63,19 +63,19 @@ class Delta {
   const ExpandKernel* expand_;
 };
 
-// What all of them can be asked: for the values below.
+// Checks that the kernels below share.
 Support supports_any(const AdaptLinears& call);
 Support supports_stored(const DeltaProblem& problem);
 Support supports_few_rows(const DeltaProblem& problem);
 Support supports_bf16_rows(const AdaptLinears& call);
-Support supports_pages(const DeltaProblem& problem);
+Support supports_factor_type(const DeltaProblem& problem);
 Support supports_slices(const AdaptLinears& call);
 Support supports_listed_groups(const DeltaProblem& problem);
 
-// Sums of columns, and then of ranks, in order. A row's bits do not depend on how many share a
-// block.
+// Sums over columns in order, then over ranks in order. A row's bits do not depend on how many rows
+// share a block.
 inline constexpr Arithmetic delta_in_order{"delta_in_order"};
-// The order of tiles.cuh: runs, slices, panels.
+// The order of sums of tiles.cuh: runs, slices, panels.
 inline constexpr Arithmetic delta_in_slices{"delta_in_slices"};
 
 inline constexpr ShrinkKernel shrink_plain_1_kernel{
@@ -138,7 +138,7 @@ inline constexpr ExpandKernel expand_panels_kernel{
              .arithmetic = delta_in_slices,
              .tile = {.outputs = 1024, .rows = 32, .k = 16}},
     .reads = RankLayout::panels,
-    .supports = supports_pages,
+    .supports = supports_factor_type,
     .run = expand_panels};
 inline constexpr ExpandKernel expand_heads_kernel{.info = {.name = "expand_heads",
                                                            .architecture = Architecture::sm_90a,
@@ -157,11 +157,10 @@ inline constexpr ExpandKernel expand_norm_kernel{.info = {.name = "expand_norm",
                                                  .supports = supports_norm,
                                                  .run = expand_norm};
 
-// The kernel that runs where several could: a function of the problem and of thresholds.h alone.
-// Adapters of other rows are not among what it asks for, and base products are none of its
-// business. Null: none can.
+// The delta to run where several apply. Depends on the problem and on thresholds.h alone, not on
+// the adapters of other rows nor on the base products. Null: none applies.
 const Delta* select_delta(const DeltaProblem& problem);
-// Every delta with that epilogue, and why it can't.
+// Lists every delta with the problem's epilogue and why it does not apply.
 std::string refusals(const DeltaProblem& problem);
 
 }  // namespace motley::kernels::cuda

@@ -1,4 +1,5 @@
-// What each file of deltas gives: whether its kernels can compute a problem, and their launches.
+// What each file of delta kernels provides: whether its kernels support a problem, and their
+// launches.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace motley::kernels::cuda {
 
-// What an expand does with a map's results.
+// What an expand does with the results of a map.
 enum class Epilogue : std::uint8_t {
   store,  // writes them
   heads,  // takes them through prepare_heads
@@ -21,40 +22,40 @@ enum class Epilogue : std::uint8_t {
 struct DeltaProblem {
   const AdaptLinears& linears;
   Epilogue epilogue = Epilogue::store;
-  const PrepareHeads* heads = nullptr;  // where that is the epilogue
+  const PrepareHeads* heads = nullptr;  // set if that is the epilogue
   const AddAndNorm* norm = nullptr;     // likewise
 };
 
-// Ranks of a term whose products go into one sum.
+// The ranks of a term whose products are accumulated in one sum.
 inline constexpr int panel_ranks = 64;
 
-// Of a row's ranks those that are worked off together.
+// The ranks of a row that one pair of launches works on.
 struct RankChunk {
   int number = 0;
-  bool last = true;  // gain, bias and rounding come with it
+  bool last = true;  // gain, bias and rounding follow the last chunk
 };
 
-// How results lie.
+// The layout of the results.
 struct ResultLayout {
-  bool whole = true;       // four outputs are one access, everywhere
-  bool with_base = false;  // base rows change too
+  bool whole = true;       // a vec4 of outputs is always one access
+  bool with_base = false;  // base rows change, too
 };
 ResultLayout layout_of(const AdaptLinears& call);
 
-// float32, whatever the problem: columns and then ranks in order (plain.cu). The number: rows of a
-// block.
+// float32, for any problem: columns and then ranks in order (plain.cu). The suffix is the number of
+// rows of a block.
 void shrink_plain_1(const AdaptLinears& call, int chunk, StreamHandle stream);
 void shrink_plain_8(const AdaptLinears& call, int chunk, StreamHandle stream);
 void expand_plain_1(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
 void expand_plain_8(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
-// An adapter's whole weights take the base product's place, ahead of all deltas.
+// Whole weights of an adapter replace the base product. Launched before all deltas.
 void multiply_own_weights(const AdaptLinears& call, StreamHandle stream);
 
-// Few rows: a cluster goes into rank space and out of it (few.cu).
+// Few rows: one cluster shrinks and expands (few.cu).
 void delta_in_cluster(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
 Result<void> prepare_delta_in_cluster();
 
-// Few rows of many labels, by warps alone (labels.cu).
+// Few rows of many labels: warps work independently (labels.cu).
 void shrink_slices(const AdaptLinears& call, int chunk, StreamHandle stream);
 void expand_slices(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
 
@@ -63,7 +64,7 @@ void shrink_panels(const AdaptLinears& call, int chunk, StreamHandle stream);
 void expand_panels(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
 Result<void> prepare_panels();
 
-// Many rows, and what comes behind them (heads.cu, norm.cu).
+// Many rows, with the op that follows as an epilogue (heads.cu, norm.cu).
 Support supports_heads(const DeltaProblem& problem);
 void expand_heads(const DeltaProblem& problem, const RankChunk& chunk, StreamHandle stream);
 Result<void> prepare_expand_heads();

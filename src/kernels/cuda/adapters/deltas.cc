@@ -1,4 +1,4 @@
-// Which kernels a delta behind linear maps runs.
+// Selects the kernels that compute a delta behind linear maps.
 
 #include <algorithm>
 
@@ -16,9 +16,10 @@ bool begins_at(const void* data, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
 }
 
-// All reasons are constants: a step asks for them, and has no use for the words.
-Support takes_pages(const AdaptLinears& call) {
-  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+// Reasons are constants: every step asks, and discards the text.
+Support takes_factor_type(const AdaptLinears& call) {
+  if (call.adapters.factor_type == DType::f32)
+    return Support::no("it reads factors in bf16 or FP8");
   return Support::yes();
 }
 
@@ -28,7 +29,7 @@ Support takes_rows(const AdaptLinears& call) {
     return Support::no("it reads rows of a width that 8 divides");
   if (call.x_stride % 8 != 0 || !begins_at(call.x, 16))
     return Support::no("it reads rows that begin on 16 bytes");
-  return takes_pages(call);
+  return takes_factor_type(call);
 }
 
 Support takes_few(const AdaptLinears& call) {
@@ -44,7 +45,7 @@ bool within(const DeltaThreshold& bounds, const DeltaProblem& problem) {
          (call.many_labels || !bounds.many_labels);
 }
 
-// With an adapter's own weights ahead of it.
+// Launches an adapter's whole weights before the delta.
 bool try_delta(const DeltaProblem& problem, StreamHandle stream) {
   const Delta* const delta = select_delta(problem);
   if (delta == nullptr) return false;
@@ -77,7 +78,7 @@ int rank_chunks(RankLayout layout, std::int32_t max_ranks) {
     case RankLayout::terms:
       return std::max(1, (max_ranks + rank_chunk - 1) / rank_chunk);
     case RankLayout::panels: {
-      // Less than a panel stays empty at a chunk's end.
+      // The unused tail of a chunk is shorter than a panel.
       constexpr int least_filled = rank_chunk - panel_ranks;
       return std::max(1, (max_ranks + least_filled - 1) / least_filled);
     }
@@ -92,10 +93,12 @@ Support supports_any(const AdaptLinears&) { return Support::yes(); }
 Support supports_stored(const DeltaProblem&) { return Support::yes(); }
 Support supports_few_rows(const DeltaProblem& problem) { return takes_few(problem.linears); }
 Support supports_bf16_rows(const AdaptLinears& call) { return takes_rows(call); }
-Support supports_pages(const DeltaProblem& problem) { return takes_pages(problem.linears); }
+Support supports_factor_type(const DeltaProblem& problem) {
+  return takes_factor_type(problem.linears);
+}
 
 Support supports_slices(const AdaptLinears& call) {
-  // A row's ranks have places: up to as many again, where each term's are rounded up.
+  // Rounding up each term can double a row's ranks, and all must have places.
   if (call.max_ranks > rank_chunk / 2)
     return Support::no("it takes at most {} ranks of a row", rank_chunk / 2);
   if (call.adapters.groups.counts == nullptr)
@@ -106,7 +109,7 @@ Support supports_slices(const AdaptLinears& call) {
 Support supports_listed_groups(const DeltaProblem& problem) {
   if (problem.linears.adapters.groups.counts == nullptr)
     return Support::no("it takes rows whose groups are listed");
-  return takes_pages(problem.linears);
+  return takes_factor_type(problem.linears);
 }
 
 Support Delta::supports(const DeltaProblem& problem) const {

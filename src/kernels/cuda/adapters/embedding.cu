@@ -7,8 +7,8 @@ namespace {
 
 constexpr int threads = 128;
 
-// A block: a row; a thread: every 128th number of it. A column of A is a row of its table, so a row
-// in rank space is that row, scaled.
+// One block per row; a thread takes every 128th number of it. A column of A is a row of its table,
+// so the row in rank space is that table row, scaled.
 template <class FactorType, class Tables>
 __global__ void __launch_bounds__(threads) adapt(AdaptEmbedding p) {
   wait_for_previous_grid();

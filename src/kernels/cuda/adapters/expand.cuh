@@ -1,6 +1,6 @@
-// Out of rank space for many rows, by a warp alone: outputs on the side of sixteen and rows on the
-// side of eight, which are the sums of the other way round. A warp has eight rows, and 32 outputs
-// at a time: a lane has four side by side, of two rows.
+// The expand for many rows, by one warp without its block: outputs are the M = 16 side of the MMA,
+// rows its N = 8 side, so sums are transposed. A warp has 8 rows and 32 outputs at a time; a lane
+// has 4 consecutive outputs of 2 rows.
 #pragma once
 
 #include "kernels/cuda/adapters/rank_panels.cuh"
@@ -10,27 +10,28 @@ namespace motley::kernels::cuda::adapter_tiles {
 inline constexpr int warp_rows = 8;
 inline constexpr int warp_outputs = 32;
 
-// Of a warp's rows and outputs those that a lane has.
+// The rows and outputs of the warp's tile that a lane holds.
 __device__ inline int lane_row(int half) { return 2 * (static_cast<int>(threadIdx.x) % 4) + half; }
 __device__ inline int lane_outputs() { return 4 * (static_cast<int>(threadIdx.x) % 32 / 4); }
-// The row whose ranks a lane has.
+// The row whose ranks a lane loads.
 __device__ inline int lane_rank_row() { return static_cast<int>(threadIdx.x) % 32 / 4; }
 
-// Loads from behind this do not come before it: registers hold a tile's numbers, not all there is.
+// Keeps later loads from being hoisted above this point: registers hold the numbers of one tile,
+// not of all.
 __device__ inline void keep_order() { asm volatile("" ::: "memory"); }
 
-// A row of a warp's, summed over the lanes that have its outputs, in pairs of neighbours' vec4s.
+// Sums a row over the lanes that hold its outputs, by pairs of neighbouring vec4s.
 __device__ inline float sum_of_row(float sum) {
 #pragma unroll
   for (int step = 16; step >= 4; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
   return sum;
 }
 
-// Sixteen ranks of eight rows, as three bf16 that add up to the float32: a lane has four of a row.
+// 16 ranks of 8 rows, each as three bf16 that add up to the float32. A lane has 4 ranks of one row.
 struct RankTile {
   uint2 parts[3];
 
-  // `row`: the lane's own, at the panel's first rank, whose ranks are zeros from `ranks` on.
+  // `row`: the lane's own row, at the panel's first rank. Ranks from `ranks` on are zeros.
   __device__ void load(const float* row, bool there, int rank, int ranks) {
     const int own = rank + 4 * (static_cast<int>(threadIdx.x) % 4);
     float4 vec4{0, 0, 0, 0};
@@ -39,12 +40,12 @@ struct RankTile {
   }
 };
 
-// Sixteen ranks of 32 rows of B: a lane has four of the four rows whose outputs it has.
+// 16 ranks of 32 rows of B. A lane has 4 ranks of each of its 4 outputs.
 struct BTile {
   uint2 numbers[4];
 
-  // Where a panel ends in the middle of sixteen ranks, its last ones stand for those that are not
-  // there: those are zeros in rank space.
+  // Where a panel ends after 8 of the 16 ranks, its last 8 are loaded twice: the missing ranks are
+  // zeros in rank space.
   template <class FactorType>
   __device__ void load(const FactorEntry& factor, int first_output, int rank) {
     const int own = rank + 4 * (static_cast<int>(threadIdx.x) % 4);
@@ -53,7 +54,7 @@ struct BTile {
                             (own < factor.split ? own : own - 8),
                         factor.split);
   }
-  // A row has `split` ranks, the lane's first of this one being number `at` of them all.
+  // A row has `split` ranks; `at` is the index of the lane's first rank in B.
   template <class FactorType>
   __device__ void load_at(const void* b, std::int64_t at, int split) {
 #pragma unroll
@@ -61,23 +62,23 @@ struct BTile {
   }
 };
 
-// Eight rows of 32 floats on their way through shared memory: they come a row after the other, and
-// stand so that lanes that read their own vec4s meet no bank twice.
+// 8 rows of 32 floats, staged through shared memory: copied row by row, and swizzled so that lanes
+// read their own vec4s without bank conflicts.
 struct RowsTile {
   float4 vec4s[warp_rows][warp_outputs / 4];
 
-  // Of a lane's copies, the row that it has a vec4 of.
+  // The row of which a lane copies a vec4, by copy.
   static constexpr int copies = 2;
   static __device__ int copied_row(int copy) {
     return 4 * copy + static_cast<int>(threadIdx.x) % 32 / 8;
   }
   static __device__ int copied_output() { return 4 * (static_cast<int>(threadIdx.x) % 8); }
-  // `from`: where the copied output of that row is, if it is there.
+  // `from`: the address of the copied output in that row. `there`: whether the row exists.
   __device__ void copy(int copy, const float* from, bool there) {
     const int row = copied_row(copy);
     copy_16_or_zero(smem_addr(&vec4s[row][place(row, copied_output() / 4)]), from, there);
   }
-  // When all lanes' copies have come.
+  // Call after the copies of all lanes have arrived.
   __device__ float4 own(int half) const {
     const int row = lane_row(half);
     return vec4s[row][place(row, lane_outputs() / 4)];
@@ -87,7 +88,7 @@ struct RowsTile {
   static __device__ int place(int row, int vec4) { return vec4 ^ (row & 6); }
 };
 
-// sums[p] += outputs 2 p and 2 p + 1 of a lane's four, each of two rows.
+// sums[p] += outputs 2p and 2p + 1 of a lane's four outputs, each of two rows.
 __device__ inline void add_products(float (&sums)[2][4], const BTile& b, const RankTile& ranks) {
 #pragma unroll
   for (int part = 2; part >= 0; --part) {
@@ -98,18 +99,18 @@ __device__ inline void add_products(float (&sums)[2][4], const BTile& b, const R
   }
 }
 
-// A warp's numbers, `tiles` times 32 outputs of eight rows; output(j) is the first of a tile's.
+// A warp's accumulators: `tiles` x 32 outputs of 8 rows. output(j) is the first output of tile j.
 template <int tiles>
 struct WarpNumbers {
   float at[tiles][2][4];
 
-  // All that is done to rows of one label. `ranks` are those of the lane's own row in rank space,
-  // if it is there, and `first` the first pass's first sixteen.
+  // Applies all passes to rows of one label. `ranks` points at the lane's own row in rank space, if
+  // it exists; `first` holds the first 16 ranks of the first pass.
   template <class FactorType, class Output>
   __device__ void adapt(const Passes& passes, const float* ranks, bool there, int out,
                         const Output& output, const RankTile& first) {
     if (passes.count == 1 && passes.all[0].ranks <= 16) {
-      // As most adapters are.
+      // The common case: one adapter of rank 16 or less.
       const Pass& pass = passes.all[0];
       if (pass.factor.split == 16) {
         add_sixteen<FactorType, 16>(pass.factor, out, output, first);
@@ -139,7 +140,7 @@ struct WarpNumbers {
  private:
   using Sums = float[2][4];
 
-  // A factor of at most sixteen ranks, `split` with those that fill it up.
+  // A factor of at most 16 ranks; `split` includes padding.
   template <class FactorType, int split, class Output>
   __device__ void add_sixteen(const FactorEntry& factor, int out, const Output& output,
                               const RankTile& ranks) {

@@ -1,5 +1,5 @@
-// Deltas of few rows in one launch: a cluster has some rows of one label and some outputs of one
-// linear map; its blocks share out K on the way into rank space and the outputs on the way back.
+// Deltas of few rows in one launch. A cluster has some rows of one label and some outputs of one
+// linear map. Its blocks split K for the shrink, and the outputs for the expand.
 
 #include <algorithm>
 #include <cooperative_groups.h>
@@ -12,7 +12,7 @@ namespace adapter_tiles {
 namespace {
 
 constexpr int group_rows = max_group_rows(1);
-constexpr int at_once = 2;  // tiles of sixteen outputs that a warp has on their way
+constexpr int at_once = 2;  // tiles of 16 outputs that a warp has in flight
 constexpr int round_outputs = 16 * warps * at_once;
 
 struct Few {
@@ -27,13 +27,13 @@ struct Few {
 struct Memory {
   union {
     float runs[warps][group_rows][sums_pitch];
-    // Where the runs were, when their sums have been taken.
+    // Reuses the memory of `runs` once they are summed.
     RankRows<group_rows> rank_rows;
   };
-  float slice[group_rows][panel_ranks];  // of this block, read by all
+  float slice[group_rows][panel_ranks];  // of this block; the whole cluster reads it
 };
 
-// Which linear map and which outputs of it.
+// A linear map and a range of its outputs.
 struct Outputs {
   int linear = 0;
   int begin = 0;
@@ -75,7 +75,7 @@ __device__ void prefetch_factor(const FactorEntry& factor, std::int64_t in, std:
   }
 }
 
-// Four ranks of a row, summed over the cluster's slices in their order.
+// 4 ranks of a row, summed over the cluster's slices in order.
 template <class Cluster>
 __device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
   const int slices = static_cast<int>(cluster.num_blocks());
@@ -102,8 +102,8 @@ __device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
   return sum;
 }
 
-// This thread's four outputs of two rows in each of some tiles of sixteen. Whatever is done to a
-// row's outputs one after the other, the same thread does it.
+// This thread's 4 outputs of 2 rows in each of some tiles of 16 outputs. All updates of an output
+// come from the same thread.
 template <bool whole>
 struct Tiles {
   const AdaptedLinear& linear;
@@ -122,7 +122,7 @@ struct Tiles {
   __device__ int rounds() const {
     return (outputs.end - outputs.begin + round_outputs - 1) / round_outputs;
   }
-  // Of the rows g and g + 8.
+  // Rows g and g + 8.
   __device__ int row(int half) const { return 8 * half + static_cast<int>(threadIdx.x) % 32 / 4; }
   __device__ bool there(int round, int i, int half) const {
     return row(half) < rows && output(round, i) < outputs.end;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
   // Tables and adapter memory were written before the step began: only x and results are waited
   // for.
   Groups<group_rows> all(adapters, p.slots, number / clusters, p.with_base, group_memory);
-  bool read = false;  // slices, and told so
+  bool read = false;  // this block has read slices, and has arrived at the cluster barrier
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 
     Tiles<whole> tiles{linear, outputs, group_memory, group.rows, {}};
     Finish finish{.bias = linear.bias};
-    bool alone = true;  // behind the base product
+    bool alone = true;  // no panel came before this one
 #pragma unroll 1
     for (int i = group.terms.begin; i < group.terms.end; ++i) {
       const AdapterTerm term = adapters.terms[i];
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
         {
           XTiles<1> x;
           x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
-          // Nobody reads rows of the panel before.
+          // All threads have read the previous panel's rows.
           if (!alone) __syncthreads();
           shrink_run<FactorType, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows,
                                        group.rows, x, &memory.runs[warp][0][0]);
@@ -240,11 +240,11 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
           for (int t = 0; t < at_once; ++t)
             b[t].load<FactorType>(factor, tiles.begin(round, t), outputs.end, rank);
         };
-        // On their way while the cluster adds up.
+        // In flight while the cluster sums.
         load_b(0, first);
         tiles.load(0);
         __syncthreads();
-        // Nobody reads the panel before any more.
+        // All blocks have read the previous panel's slices.
         if (read) cluster.barrier_wait();
         const int vec4s = ranks / 4;
         for (int at = static_cast<int>(threadIdx.x); at < group_rows * vec4s; at += threads) {
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
     }
     if (finish.gain != nullptr || finish.bias != nullptr || linear.result != linear.acc)
       tiles.finish(finish);
-    // Its rows' numbers are used no more.
+    // The group's row numbers may be overwritten after this.
     __syncthreads();
   }
   wait_for_previous_grid();
@@ -332,7 +332,7 @@ void delta_in_cluster(const DeltaProblem& problem, const RankChunk& /*chunk*/,
   const Cut cut = cut_of(call.in);
   const ResultLayout layout = layout_of(call);
   const auto rows = static_cast<int>(call.adapters.rows);
-  // With many groups, fewer blocks that do more each.
+  // With many groups, fewer blocks with more outputs each.
   const int rounds = rows <= 8 ? 1 : 2;
   Few few{.call = call,
           .run = cut.run,
@@ -344,7 +344,7 @@ void delta_in_cluster(const DeltaProblem& problem, const RankChunk& /*chunk*/,
     clusters += static_cast<int>((call.linears[i].out + outputs - 1) / outputs);
     few.end_cluster[i] = clusters;
   }
-  // As many groups at once as there may be, unless that were far more blocks than a GPU holds.
+  // One slot for each possible group, unless that makes far more blocks than a GPU holds.
   constexpr int enough_blocks = 512;
   const int slots = std::min(rows, std::max(enough_blocks / (clusters * cut.slices), 4));
   few.slots = {.count = slots, .of_stretch = slots};

@@ -1,4 +1,4 @@
-// Rows of one label together, wherever they stand.
+// Groups the rows of a step by label, wherever they are in the step.
 #pragma once
 
 #include "kernels/cuda/adapters/adapters.cuh"
@@ -7,33 +7,33 @@ namespace motley::kernels::cuda::adapter_tiles {
 
 inline constexpr int threads = 256;
 inline constexpr int warps = threads / 32;
-// Where groups are not known, rows are looked through in stretches of so many: a thread has one.
+// Where no list of groups is given, blocks search stretches of this many rows, one row per thread.
 inline constexpr int stretch_rows = threads;
 
-// As many blocks, or clusters, as work on groups of rows side by side.
+// The number of blocks, or clusters, that work on groups concurrently.
 struct Slots {
   int count;
-  int of_stretch;  // where each looks for its groups itself
+  int of_stretch;  // of a stretch, where blocks search for groups themselves
 };
 
 struct alignas(16) GroupMemory {
-  // Of a stretch's rows, where each block looks for groups itself.
+  // The rows of a stretch, where blocks search for groups themselves.
   std::int32_t labels[stretch_rows];
-  std::int16_t before[stretch_rows];  // rows of the same label
-  std::int16_t leads[stretch_rows];   // the group whose first row it is; or -1
-  int leaders[warps];                 // rows of the warp that begin a group
-  int chosen[2];                      // label and piece of the group that is worked on
+  std::int16_t before[stretch_rows];  // rows of the same label before this one
+  std::int16_t leads[stretch_rows];   // the group of which it is the first row; or -1
+  int leaders[warps];                 // rows of each warp that begin a group
+  int chosen[2];                      // label and piece of the current group
   std::int32_t rows[max_group_rows(few_adapted_rows + 1)];
 };
 
-// Some rows with one label: GroupMemory::rows, as many as `rows` says.
+// Some rows of one label: the first `rows` entries of GroupMemory::rows.
 struct Group {
   TermRange terms;
   int rows;
 };
 
-// The groups of a slot: rows of one label, max_rows at a time. The base's rows have groups only if
-// they are asked for. All threads of a block do everything here together.
+// The groups of a slot: rows of one label, max_rows at a time. Base rows form groups only if
+// `with_base`. All threads of a block call every function together.
 template <int max_rows>
 class Groups {
  public:
@@ -54,12 +54,12 @@ class Groups {
     look_through(with_base);
   }
 
-  // Groups begin(), begin() + step(), ... below end().
+  // The slot's groups are begin(), begin() + step(), ... below end().
   __device__ int begin() const { return begin_; }
   __device__ int step() const { return step_; }
   __device__ int end() const { return count_; }
 
-  // When no thread needs the group before any more.
+  // Call when all threads are done with the previous group.
   __device__ Group take(int number) {
     if (adapters_.groups.counts == nullptr) return take_found(number);
     const RowGroup group = adapters_.groups.groups[number];
@@ -70,7 +70,7 @@ class Groups {
   }
 
  private:
-  // A stretch's groups, in the order of their first rows.
+  // Finds a stretch's groups, in the order of their first rows.
   __device__ void look_through(bool with_base) {
     const int t = static_cast<int>(threadIdx.x);
     const bool there = first_row_ + t < adapters_.rows;
@@ -91,7 +91,7 @@ class Groups {
     memory_.before[t] = static_cast<std::int16_t>(before);
     memory_.leads[t] = static_cast<std::int16_t>(leads ? number : -1);
   }
-  // Rows of this thread's label before its own.
+  // Counts the rows of this thread's label before its own.
   __device__ int rows_before(int t, int label) const {
     int before = 0;
     const int end = t / 32 * 32;

@@ -1,6 +1,5 @@
-// Out of rank space and on to attention: a warp has a head of eight rows, with what comes behind
-// the base product, and with the norm, the rotation and the stores that prepare_heads would make of
-// it.
+// The expand with attention's preparation as its epilogue. A warp has one head of 8 rows: it adds
+// deltas to the base product, then norms, rotates and stores as prepare_heads would.
 
 #include "kernels/cuda/adapters/delta_kernels.h"
 #include "kernels/cuda/adapters/expand.cuh"
@@ -16,14 +15,14 @@ constexpr int max_parts = 4;
 struct ExpandHeads {
   AdaptLinears call;
   Heads parts[max_parts];
-  int linear_of[max_parts];  // in the call; -1: no adapter has anything there
+  int linear_of[max_parts];  // index in the call; -1: no adapter has a factor there
   int end_block[max_parts];
   Sequences sequences;
   BlockTable table;
   Slots slots;
 };
 
-// A head of eight rows. A lane has numbers half a head apart.
+// A head of 8 rows. The numbers of a lane are half a head apart.
 template <int width>
 struct HeadRows {
   static constexpr int tiles = width / warp_outputs;
@@ -72,8 +71,8 @@ struct HeadRows {
       numbers.at[j + half_tiles][half][i] = head.high.at[i];
     }
   }
-  // A row's sum of squares in the order of prepare_heads, whose lane 8 j + g has what lane g of
-  // eight has in the head's tile j.
+  // A row's sum of squares in the order of prepare_heads: its lane 8 j + g has what lane g of eight
+  // has in tile j of the head here.
   __device__ float squares(int half) const {
     float sums[half_tiles];
 #pragma unroll
@@ -84,7 +83,7 @@ struct HeadRows {
     static_assert(half_tiles <= 2);
     return sum_of_row(half_tiles == 2 ? sums[0] + sums[half_tiles - 1] : sums[0]);
   }
-  // By all lanes; `weights` in shared memory.
+  // Called by all lanes; `weights` are in shared memory.
   __device__ void norm(const float* weights, float eps, bool weight_in_f32) {
     float factors[2];
 #pragma unroll
@@ -122,8 +121,8 @@ struct HeadRows {
   }
 };
 
-// A block: rows of one label, heads of one projection, of which it has two at a time; a warp has
-// one of them and eight rows, and what comes next on its way.
+// A block has rows of one label and heads of one projection, two heads at a time. A warp has 8 rows
+// of one of them, and prefetches its next.
 constexpr int block_heads = 16;
 constexpr int row_tiles = many_group_rows / warp_rows;
 constexpr int heads_at_once = warps / row_tiles;
@@ -132,15 +131,16 @@ constexpr int stages = 2;
 template <int width>
 struct HeadsMemory {
   RowsTile x[warps][stages][HeadRows<width>::tiles];
-  RankTile ranks[warps][32];  // each lane's, of the first pass
-  // Where rows begin: in x, in the result, in pages.
+  RankTile ranks[warps][32];  // of each lane, in the first pass
+  // Offsets of rows in x, in the result, and in KV memory.
   std::int64_t from[many_group_rows];
   std::int64_t to[many_group_rows];
   std::int64_t places[many_group_rows];
   Passes passes;
   GroupMemory group;
   alignas(16) float weights[width];
-  alignas(16) float cosines[many_group_rows][width + 4];  // lanes' rows meet no bank twice
+  // padded: lanes read their rows without bank conflicts
+  alignas(16) float cosines[many_group_rows][width + 4];
 };
 
 template <class FactorType, int width>
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(threads, 2)
   wait_for_previous_grid();
 }
 
-// The map whose results a projection's heads are; -1: no adapter has anything there.
+// The map that computes the heads of a projection; -1: no adapter has a factor there.
 int linear_of(const AdaptLinears& call, const Heads& heads) {
   for (int i = 0; i < call.count; ++i)
     if (call.linears[i].acc == heads.x) return i;
@@ -274,7 +274,7 @@ Result<void> prepare_width() {
                              sizeof(HeadsMemory<width>));
 }
 
-// A projection whose heads its map's results are, in place.
+// Whether the map's results are the projection's heads, in place.
 bool maps_in_place(const AdaptedLinear& linear, const Heads& part) {
   return linear.result == part.x && linear.out == part.heads * part.width &&
          part.x_head_stride == part.width && linear.acc_stride == part.x_stride;
@@ -295,7 +295,8 @@ Support supports_heads(const DeltaProblem& problem) {
   using namespace adapter_tiles;
   const AdaptLinears& call = problem.linears;
   const PrepareHeads& heads = *problem.heads;
-  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+  if (call.adapters.factor_type == DType::f32)
+    return Support::no("it reads factors in bf16 or FP8");
   if (rank_chunks(RankLayout::panels, call.max_ranks) > 1)
     return Support::no("it takes ranks of one chunk");
   if (!layout_of(call).whole) return Support::no("it writes four outputs at a time");

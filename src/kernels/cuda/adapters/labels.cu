@@ -1,7 +1,7 @@
-// Deltas of few rows of many labels: two launches whose warps work alone. One goes into rank space,
-// eight ranks of a slice a warp; the other out of it, some outputs of a group's rows a warp, whose
-// tables and pages are on their way while the first runs. Nothing is waited for in common, so what
-// many adapters have is under way together; a few of them are done sooner by few.cu.
+// Deltas of few rows of many labels: two launches whose warps work independently. In the shrink a
+// warp has 8 ranks of a slice; in the expand it has some outputs of a group's rows, and prefetches
+// tables and factors while the shrink runs. Without a block-wide wait, the loads of many adapters
+// are in flight together. For few labels, few.cu is faster.
 
 #include <algorithm>
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace motley::kernels::cuda {
 namespace adapter_tiles {
 namespace {
 
-// Numbers of pages as they lie there, widened when they are used.
+// Eight numbers of a factor as stored; they are widened when used.
 template <class FactorType>
 using Vec8Bits = std::conditional_t<FactorType::scaled, uint2, uint4>;
 __device__ uint4 widen(const uint4& vec8) { return vec8; }
@@ -33,8 +33,8 @@ struct Slices {
   __device__ int run_steps() const { return (run + step_inputs - 1) / step_inputs; }
 };
 
-// Where slices of rows are: [slices][rows][linear maps][rank_chunk]. A term's ranks have a
-// multiple of sixteen places, so that its panels are whole.
+// The slices of rank rows: [slices][rows][linear maps][rank_chunk]. A term takes a multiple of 16
+// places, so that its panels are whole.
 struct SliceRows {
   float* numbers;
   int rows;
@@ -49,7 +49,7 @@ struct SliceRows {
 };
 __device__ int places_of(const FactorEntry& factor) { return (factor.rank + 15) / 16 * 16; }
 
-// Where a warp is in a slice, run by run.
+// A warp's position in a slice, run by run.
 struct SliceStep {
   int run = 0;
   int step = 0;  // of the run
@@ -61,12 +61,12 @@ struct SliceStep {
   }
 };
 
-// Eight rows of A, or fewer, at some steps of a slice.
+// Up to 8 rows of A, at some steps of a slice.
 template <class FactorType, int steps>
 struct Vec8Rows {
   Vec8Bits<FactorType> numbers[steps][2];
 
-  // `a`: of the first rank; `at`: moves on.
+  // `a`: the first rank's row; `at` advances.
   __device__ void load(const Slices& cut, const void* a, int ranks, int slice, SliceStep& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* const row =
@@ -86,7 +86,7 @@ struct Vec8Rows {
   }
 };
 
-// A warp's products of sixteen rows with eight ranks: rows g and g + 8, ranks 2t and 2t + 1.
+// A warp's products of 16 rows with 8 ranks: rows g and g + 8, ranks 2t and 2t + 1.
 struct SliceSums {
   float sum[4] = {};
   float of_run[4] = {};
@@ -105,7 +105,7 @@ struct SliceSums {
   }
 };
 
-// Four ranks of a row, its slices added up in their order.
+// 4 ranks of a row, summed over its slices in order.
 __device__ float4 sum_of_slices(const SliceRows& rows, int slices, const float* from) {
   constexpr int at_once = 4;
   float4 sum{};
@@ -128,21 +128,21 @@ __device__ float4 sum_of_slices(const SliceRows& rows, int slices, const float* 
 }
 
 constexpr int steps_at_once = 4;  // of a slice, in a warp's registers
-constexpr int tiles_at_once = 2;  // of sixteen outputs
-// As many blocks as fit beside each other.
+constexpr int tiles_at_once = 2;  // tiles of 16 outputs
+// As many blocks as are resident together.
 constexpr int max_blocks = 2 * 132;
 
 struct Labels {
   AdaptLinears call;
   Slices cut;
   SliceRows rows;
-  int vec8_apart;                     // warps that share out a map's ranks
-  int tiles;                          // of sixteen outputs
+  int vec8_apart;                     // warps among which a map's ranks are divided, 8 at a time
+  int tiles;                          // of 16 outputs
   int end_tile[max_adapted_linears];  // of a linear map
   bool with_base;
 };
 
-// The rows g and g + 8 of a group that a lane has, or -1.
+// A lane's rows g and g + 8 of a group, or -1.
 struct LaneRows {
   int rows[2];
 
@@ -189,7 +189,7 @@ __device__ void prefetch_slice(const Slices& cut, const void* a, int ranks, int 
     prefetch_l2(row + k);
 }
 
-// Eight ranks of a factor at a slice, for a group's rows.
+// 8 ranks of a factor over one slice, for a group's rows.
 template <class FactorType>
 __device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice,
                             const LaneRows& of, int linear, int place) {
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_labels(const __grid_constan
     const RowGroup group = adapters.groups.groups[item / each / p.call.count];
     const LaneRows of(adapters, group);
     const int slice = item % each / p.vec8_apart;
-    int next = item % p.vec8_apart;  // of this term's eights
+    int next = item % p.vec8_apart;  // 8-rank part of this term
     int place = 0;
 #pragma unroll 1
     for (int i = group.term_begin; i < group.term_end; ++i) {
@@ -316,7 +316,7 @@ class Expand {
  private:
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ const AdaptedLinear& to() const { return p_.call.linears[linear_]; }
-  // This lane's four outputs of a tile.
+  // This lane's 4 outputs of a tile.
   __device__ int output(int tile) const { return first_ + 16 * tile + 4 * (lane() % 4); }
 
   template <class Do>
@@ -380,7 +380,7 @@ class Expand {
                    sums[tile][1][2 * half + 1]);
     }
   }
-  // Sixteen ranks of the rows, or as many as are left. Who has no more keeps them for all tiles.
+  // Reads up to 16 ranks of the rows. Where there are no more, they are kept for all tiles.
   __device__ void read_ranks(const FactorEntry& factor, float scale, int rank, int left,
                              int place) {
     if (place == place_) return;
@@ -465,7 +465,7 @@ Labels labels_of(const AdaptLinears& call) {
   return all;
 }
 
-// For so many warps' tasks.
+// The launch shape for this many warps.
 LaunchShape shape_of(int tasks) {
   return {.grid = static_cast<unsigned>(std::min((tasks + warps - 1) / warps, max_blocks)),
           .threads = threads};

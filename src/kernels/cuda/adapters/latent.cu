@@ -1,4 +1,4 @@
-// kv_b of MLA in absorbed form: a block is a head and a row, or some neighbours.
+// Deltas of MLA's kv_b in absorbed form. A block has one head of one row, or of some adjacent rows.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace {
 
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
-// Ranks that a block keeps at a time.
+// Ranks that a block keeps in shared memory at a time.
 constexpr int ranks_at_once = 64;
 
-// Rows of prompts are neighbours with one label; few rows are sequences that decode, and spread.
+// Prompt rows are adjacent and share a label; few rows are decoding sequences, one block each.
 constexpr std::int64_t few_rows = 256;
 constexpr int rows_of_prompts = 8;
 
-// Neighbours with one label among a block's rows: what an adapter's numbers are read for once.
+// Adjacent rows of a block that share a label, for which an adapter's numbers are read once.
 struct Run {
   std::int64_t first = 0;
   int count = 0;
@@ -38,7 +38,7 @@ __device__ Run run_from(const AdaptLatent& p, std::int64_t first) {
   return run;
 }
 
-// body(run) for all of the block's rows.
+// Calls body(run) for each run of the block's rows.
 template <int tile_rows, class Body>
 __device__ void for_runs(const AdaptLatent& p, const Body& body) {
   std::int64_t first = std::int64_t{blockIdx.x} * tile_rows;
@@ -56,7 +56,7 @@ __device__ float* latent_row(const AdaptLatent& p, std::int64_t row) {
   return p.latent_data + row * p.latent_stride + std::int64_t{blockIdx.y} * p.latent_head_stride;
 }
 
-// Four numbers side by side, at a multiple of their own size where `whole` says so; zeros behind
+// Loads 4 consecutive numbers, as one vector where `whole` says that they are aligned; zeros behind
 // `count`.
 template <class Number>
 struct alignas(4 * sizeof(Number)) Stored {
@@ -77,8 +77,8 @@ __device__ void load_vec4_of(const void* from, std::int64_t index, bool whole, s
   for (int i = 0; i < 4; ++i) to[i] = i < count ? FactorType::widen(numbers[i]) : 0;
 }
 
-// Tables and factors were there before the step began: the first run's come nearer while the grid
-// ahead still works. B's rows are the head's from `first` on.
+// Tables and factors were written before the step began, so those of the first run are prefetched
+// while the previous grid still runs. `first`: the head's first row of B.
 template <class FactorType, int tile_rows>
 __device__ void fetch_ahead(const AdaptLatent& p, std::int64_t first) {
   const Run run = run_from<tile_rows>(p, std::int64_t{blockIdx.x} * tile_rows);
@@ -97,7 +97,7 @@ __device__ void fetch_ahead(const AdaptLatent& p, std::int64_t first) {
     prefetch_l2(b + (first + d) * factor.split);
 }
 
-// What a thread has written itself, `each` side by side, once more as bf16.
+// Stores a bf16 copy of what the thread has written itself, `each` consecutive numbers.
 template <int each>
 __device__ void round_run(const AdaptLatent& p, const Run& run, const float* from,
                           std::int64_t stride, std::int64_t width) {
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(threads) scale_queries(AdaptLatent p) {
   });
 }
 
-// What a block shares: its rows' inputs, then their rank space.
+// Shared memory of a block: its rows' inputs, then their ranks.
 struct Shared {
   float* inputs;  // [tile_rows][width]
   float* ranks;   // [tile_rows][ranks_at_once]
@@ -148,7 +148,7 @@ std::size_t shared_bytes(std::int64_t width) {
   return sizeof(float) * tile_rows * (static_cast<std::size_t>(width) + ranks_at_once);
 }
 
-// Whether latents' rows and A's may be read in whole vec4s.
+// Whether rows of latents and of A may be read as vec4s.
 __device__ bool latent_takes_vec4(const AdaptLatent& p) {
   return p.latent % 4 == 0 && p.latent_stride % 4 == 0 && p.latent_head_stride % 4 == 0 &&
          reinterpret_cast<std::uintptr_t>(p.latent_data) % 16 == 0;
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
   });
 }
 
-// values = (values + scale * (B_values (A latent) + lora_bias)) x gain.
+// values = (values + scale * (B_values (A latent) + lora_bias)) * gain.
 template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
   launch_dependents();
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
         __syncthreads();
       }
       if (entry.lora_bias == nullptr && entry.gain == nullptr) continue;
-      // A thread's own numbers: nobody waits.
+      // Each thread reads only what it wrote, so no barrier is needed.
       for (int n = 0; n < run.count; ++n) {
         for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
           float value = values(n)[d];
@@ -346,7 +346,7 @@ LaunchShape shape_of(const AdaptLatent& params, std::size_t shared_bytes) {
           .shared_bytes = shared_bytes};
 }
 
-// body(rows of a tile)
+// Calls body(rows of a tile).
 template <class Body>
 void with_tile(const AdaptLatent& params, const Body& body) {
   if (params.adapters.rows <= few_rows) {

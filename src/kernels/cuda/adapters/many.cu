@@ -1,5 +1,5 @@
-// Deltas of many rows in two launches a rank chunk: into rank space, a block taking rows of
-// one label through all linear maps, so that x is read once; and out of it.
+// Deltas of many rows in two launches per rank chunk. In the shrink a block takes rows of one label
+// through all linear maps, so that x is read once.
 
 #include <algorithm>
 
@@ -20,12 +20,12 @@ struct Many {
   int run = 0;
   int rank_chunk_index = 0;
   Slots slots{};
-  bool last = false;  // of the rank chunks: gain, bias and rounding come with it
+  bool last = false;  // the last rank chunk adds gain, bias and rounding
   bool with_base = false;
-  int end_tile[max_adapted_linears] = {};  // of a linear map's outputs
+  int end_tile[max_adapted_linears] = {};  // by linear map, of its outputs
 };
 
-// Up to sixteen ranks of a factor, and where they go.
+// Up to 16 ranks of a factor, and their place in rank rows.
 struct Unit {
   FactorEntry factor;
   float scale;
@@ -43,13 +43,13 @@ struct ShrinkMemory {
   int count;
 };
 
-// Deals out a group's units in the chunk.
+// Iterates over the units of a group in the rank chunk.
 class UnitWalk {
  public:
   __device__ UnitWalk(const Many& p, const TermRange& terms)
       : p_(p), terms_(terms), places_(p.rank_chunk_index), term_(terms.begin) {}
 
-  // The next ones; none are left where it returns less than it can.
+  // Takes the next units. Fewer than max_units: there are no more.
   __device__ int take(Unit (&units)[max_units]) {
     int count = 0;
     while (count < max_units && (panel_end_ > first_ || next_panel())) {
@@ -66,7 +66,7 @@ class UnitWalk {
   }
 
  private:
-  // The next panel in the chunk.
+  // Moves to the next panel in the chunk.
   __device__ bool next_panel() {
     while (linear_ < p_.call.count) {
       while (begin_ < factor_.rank) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
       __syncthreads();
       const int count = memory.count;
       more = count == max_units;
-      // A thread adds up four ranks of two rows.
+      // A thread sums 4 ranks of 2 rows.
       constexpr int rows_apart = threads / (panel_ranks / 4);
       const int row = static_cast<int>(threadIdx.x) / (panel_ranks / 4);
       const int rank = static_cast<int>(threadIdx.x) % (panel_ranks / 4) * 4;
@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
   wait_for_previous_grid();
 }
 
-// Outputs [begin, end) of a linear map, of a group's rows, by one block: a warp has sixteen outputs
-// at a time, and the same thread does all that is done to one.
+// Outputs [begin, end) of a linear map for a group's rows, by one block. A warp has 16 outputs at a
+// time. All updates of an output come from the same thread.
 template <bool whole>
 struct OutputTiles {
   static constexpr int apart = 16 * warps;
@@ -201,7 +201,7 @@ struct OutputTiles {
   int end;    // of the block
 
   __device__ int out() const { return static_cast<int>(linear.out); }
-  // This lane's four of a tile.
+  // This lane's 4 outputs of a tile.
   __device__ static int own(int tile) { return tile + 4 * static_cast<int>(threadIdx.x % 4); }
   __device__ static int row(int m, int half) {
     return 16 * m + 8 * half + static_cast<int>(threadIdx.x) % 32 / 4;
@@ -216,7 +216,7 @@ struct OutputTiles {
         if (row(m, half) < rows)
           load_acc<whole>(linear, memory.rows[row(m, half)], own(tile), numbers.at[m][half]);
   }
-  // `last`: nothing more comes.
+  // `last`: no more updates follow.
   __device__ void store(int tile, Numbers& numbers, const Finish& finish, bool last) const {
     if (own(tile) >= end) return;
 #pragma unroll
@@ -235,8 +235,8 @@ struct OutputTiles {
     }
   }
 
-  // A panel's product, whose rows in rank space stand in shared memory; the next tile's numbers are
-  // on their way while one is worked on.
+  // Adds a panel's product. The panel's rank rows are in shared memory; the next tile of B is in
+  // flight while one is multiplied.
   template <class FactorType>
   __device__ void add_panel(const RankRows<group_rows>& rank_rows, const Pass& pass,
                             const Finish& finish, bool last_pass) const {
@@ -273,7 +273,7 @@ struct OutputTiles {
       store(tile, numbers, finish, last_pass);
     }
   }
-  // A term's, whose scale is 0 where there is none.
+  // Adds the bias of a term; scale 0: it has none.
   __device__ void add_bias(const float* bias, float scale, const Finish& finish, bool last) const {
 #pragma unroll 1
     for (int tile = begin; tile < end; tile += apart) {
@@ -292,7 +292,7 @@ struct OutputTiles {
   }
 };
 
-// A block: rows of one label, outputs of one linear map.
+// A block has rows of one label, and outputs of one linear map.
 template <class FactorType, bool whole>
 __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant__ Many p) {
   __shared__ __align__(16) RankRows<group_rows> rank_rows;

@@ -1,6 +1,5 @@
-// Out of rank space and through the sum and the norm that come next, for one map of many rows: a
-// block has eight rows of one label, and each of its warps the outputs that a warp of add_and_norm
-// has.
+// The expand of one map for many rows, with residual add and norm as its epilogue. A block has 8
+// rows of one label; each warp has the outputs of a warp of add_and_norm.
 
 #include "kernels/cuda/adapters/delta_kernels.h"
 #include "kernels/cuda/adapters/expand.cuh"
@@ -16,8 +15,8 @@ struct ExpandAndNorm {
   AddAndNorm rows;
 };
 
-// A lane of add_and_norm has two vec4s of a row, number `thread` and the one a team further on. A
-// warp's are four tiles side by side and four more: vec4s 8 j + g of its own are tile j's.
+// A lane of add_and_norm has two vec4s of a row: number `thread`, and the one a team's width behind
+// it. So a warp has 4 adjacent tiles twice: its vec4s 8 j + g are tile j.
 constexpr int team_tiles = 4;
 constexpr int lane_tiles = 2 * team_tiles;
 constexpr int row_tiles = many_group_rows / warp_rows;
@@ -38,13 +37,13 @@ struct NormRows {
   WarpNumbers<lane_tiles> numbers;
 
   static __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  // A tile's first output, and this lane's; behind the row's end for tiles that are not there.
+  // The first output of a tile, and this lane's; past the row's end for tiles that do not exist.
   static __device__ int output(int j) {
     return warp_outputs * (team_tiles * (warp() + j / team_tiles * team_warps) + j % team_tiles);
   }
   static __device__ int own(int j) { return output(j) + lane_outputs(); }
 
-  // Both parts of the sum, on their way together. `copied`: the rows that a lane copies of.
+  // Loads both addends concurrently. `copied`: the rows of which this lane copies parts.
   __device__ void load(const AdaptedLinear& linear, const Add& add,
                        const std::int64_t (&copied)[RowsTile::copies], int count) {
 #pragma unroll
@@ -85,7 +84,7 @@ struct NormRows {
       }
     }
   }
-  // A row's sum of squares in the order of add_and_norm, but for the other warps'.
+  // A row's sum of squares in the order of add_and_norm, over this warp only.
   __device__ float squares(int half) const {
     float vec4s[team_tiles];
 #pragma unroll
@@ -161,7 +160,7 @@ __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
     wait_for_previous_grid();
     rows.load(linear, p.rows.add, copied, count);
     __syncthreads();
-    // Of tiles that are not there any will do: their numbers go nowhere.
+    // For tiles that do not exist any output will do: their results are not stored.
     const auto output = [&](int j) {
       const int own = NormRows<team_warps>::output(j);
       return own < rows.out ? own : 0;
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(32 * team_warps, 16 / team_warps)
 template <class FactorType, int team_warps>
 void launch_rows(const ExpandAndNorm& p, StreamHandle stream) {
   constexpr std::size_t bytes = sizeof(typename NormRows<team_warps>::Memory);
-  // Some labels' last groups are not full.
+  // The last group of a label may not be full.
   constexpr std::int64_t more_groups = 32;
   const std::int64_t groups = p.call.adapters.rows / many_group_rows + more_groups;
   launch("adapters' norm", expand_and_norm_rows<FactorType, team_warps>,
@@ -214,7 +213,8 @@ Result<void> prepare_expand_norm() {
 Support supports_norm(const DeltaProblem& problem) {
   using namespace adapter_tiles;
   const AdaptLinears& call = problem.linears;
-  if (call.adapters.factor_type == DType::f32) return Support::no("it reads pages of bf16 or FP8");
+  if (call.adapters.factor_type == DType::f32)
+    return Support::no("it reads factors in bf16 or FP8");
   if (call.count != 1) return Support::no("it takes one map");
   if (call.adapters.groups.counts == nullptr)
     return Support::no("it takes rows whose groups are listed");
@@ -222,7 +222,7 @@ Support supports_norm(const DeltaProblem& problem) {
     return Support::no("it takes ranks of one chunk");
   if (!layout_of(call).whole || !norm_takes_vec4(*problem.norm))
     return Support::no("it reads and writes four numbers at a time");
-  // A team's threads have two vec4s of a row each.
+  // Each thread of a team has two vec4s of a row.
   const std::int64_t out = call.linears[0].out;
   const int team = norm_team(out).threads;
   if (out % warp_outputs != 0 || out > std::int64_t{8} * team || team < 256)

@@ -1,5 +1,5 @@
-// Deltas in float32, whatever the problem: rows into rank space, and back out of it with everything
-// that comes after; and an adapter's own weights in a base product's place.
+// Deltas in float32, for any problem: the shrink, the expand with everything behind it, and whole
+// weights of an adapter in place of a base product.
 
 #include <algorithm>
 
@@ -12,9 +12,9 @@ namespace {
 
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
-// Ranks of a warp at a time: it reads x once for all of them. Eight are a multiple of it.
+// The ranks that a warp computes for one read of x; divides 8.
 constexpr int warp_ranks = 4;
-// Blocks over ranks: those of a block are warps * warp_ranks at a time.
+// Blocks along ranks: a block has warps * warp_ranks at a time.
 constexpr int max_rank_blocks = 4;
 
 struct Shrink {
@@ -23,7 +23,7 @@ struct Shrink {
   int chunk;  // ranks [chunk * rank_chunk, ...) of each row
 };
 
-// Eight numbers of x from column k on, as far as it has them.
+// Eight numbers of x from column k on; zeros past its end.
 template <class X>
 __device__ void load_x(const X* row, std::int64_t in, std::int64_t k, bool aligned,
                        float (&to)[8]) {
@@ -46,9 +46,9 @@ __device__ void load_a(const void* a, std::int64_t in, std::int64_t rank, std::i
     to[i] = k + i < in ? number_at<FactorType>(a, rank * in + k + i) : 0.0F;
 }
 
-// rank_rows[row][linear][r] = scale * A[r] . x[row] for the ranks of the chunk; behind a term's
-// true ranks, up to a multiple of eight, zeros. A block: some rows, one linear map; a warp: four
-// ranks of rows with one label. A lane takes eight columns of every 256.
+// rank_rows[row][linear][r] = scale * A[r] . x[row] for the ranks of the chunk, with zeros behind a
+// term's true ranks up to a multiple of 8. A block has some rows and one linear map; a warp has 4
+// ranks of rows of one label; a lane takes 8 columns of every 256.
 template <class X, class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) shrink(Shrink p) {
   wait_for_previous_grid();
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
     while (end < last_row && adapters.labels[end] == label) ++end;
     const int rows = static_cast<int>(end - begin);
     const TermRange range = terms_of(adapters, label);
-    int base = -chunk_begin;  // of the term's ranks, inside the chunk
+    int base = -chunk_begin;  // the term's first rank in the chunk
     for (int i = range.begin; i < range.end && base < rank_chunk; ++i) {
       const AdapterTerm term = adapters.terms[i];
       if (!has_site(adapters, term, call.linears[linear].site)) continue;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
           for (int j = 0; j < warp_ranks; ++j) {
             const float sum = warp_sum(sums[j][m]);
             if (lane != j) continue;
-            // Behind the true rank nothing was summed; x may be infinite there all the same.
+            // Nothing was summed behind the true rank; but x may be infinite there.
             const bool there = r + j < factor.rank;
             const float by =
                 there ? scale * row_scale<FactorType>(factor.a, factor.split, call.in, r + j)
@@ -131,11 +131,11 @@ __global__ void __launch_bounds__(threads) shrink(Shrink p) {
 struct Expand {
   AdaptLinears call;
   int chunk = 0;
-  bool last = false;  // of the chunks: gain, bias and rounding come with it
+  bool last = false;  // the last chunk adds gain, bias and rounding
   int tile_begin[max_adapted_linears + 1] = {};
 };
 
-// A block: some rows, 128 outputs of one linear map; a thread: one output.
+// A block has some rows and 128 outputs of one linear map; a thread has one output.
 template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) expand(Expand p) {
   wait_for_previous_grid();
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
   }
 }
 
-// acc[row][o] = W_own[o] . x[row] for rows whose adapter has a weight of its own. A warp an output.
+// acc[row][o] = W_own[o] . x[row] for rows whose adapter has a whole weight. One warp per output.
 template <class FactorType>
 __global__ void __launch_bounds__(threads) multiply_replaced(AdaptLinears p, int index) {
   wait_for_previous_grid();

@@ -1,4 +1,4 @@
-// Many rows: where a row's ranks stand in chunks, and what there is to do in one.
+// For many rows: where a row's ranks are in rank chunks, and the passes over one chunk.
 #pragma once
 
 #include "kernels/cuda/adapters/tiles.cuh"
@@ -7,18 +7,18 @@ namespace motley::kernels::cuda::adapter_tiles {
 
 inline constexpr int many_group_rows = max_group_rows(few_adapted_rows + 1);
 
-// As many groups side by side as a stretch of rows with few labels has, as in prompts.
+// As many concurrent groups as a stretch of rows has where labels are few, as in prompts.
 inline Slots many_slots(const AdapterRows& adapters) {
   constexpr int of_stretch = 2 * stretch_rows / many_group_rows;
   const auto stretches = static_cast<int>((adapters.rows + stretch_rows - 1) / stretch_rows);
   return {.count = stretches * of_stretch, .of_stretch = of_stretch};
 }
 
-// Panels of a row's ranks stand one behind the other in chunks, each whole.
+// Places panels one behind the other in rank chunks, without splitting a panel.
 class PanelPlaces {
  public:
   __device__ explicit PanelPlaces(int chunk) : wanted_(chunk) {}
-  // Where a panel begins in the chunk that is asked for, or -1.
+  // The panel's place in the wanted chunk, or -1.
   __device__ int place(int ranks) {
     if (end_ + ranks > rank_chunk) {
       ++chunk_;
@@ -27,7 +27,7 @@ class PanelPlaces {
     end_ += ranks;
     return here() ? end_ - ranks : -1;
   }
-  // Whether what comes behind the last panel is the chunk's business.
+  // Whether the last panel was in the wanted chunk.
   __device__ bool here() const { return chunk_ == wanted_; }
 
  private:
@@ -36,8 +36,7 @@ class PanelPlaces {
   int end_ = 0;
 };
 
-// What is done to rows of one label one after the other: a panel's product, and the bias that comes
-// behind a term's last.
+// One pass over rows of one label: a panel's product and, after the last panel of a term, its bias.
 struct Pass {
   FactorEntry factor;
   int panel;
@@ -46,7 +45,7 @@ struct Pass {
   float scale;  // of the bias; 0: none
   const float* bias;
 };
-// A term takes eight ranks of the chunk at least.
+// A term takes at least 8 ranks of the chunk.
 constexpr int max_passes = rank_chunk / 8;
 
 struct Passes {
@@ -54,7 +53,7 @@ struct Passes {
   int count;
   Finish finish;
 
-  // Of a rank chunk. One thread's work.
+  // Finds the passes of a rank chunk. One thread calls it.
   __device__ void find(const AdapterRows& adapters, const TermRange& terms, std::int32_t site,
                        const float* bias, int chunk) {
     count = 0;
@@ -90,7 +89,7 @@ __device__ inline float* rank_row(const AdaptLinears& call, int row, int linear)
   return call.rank_rows + (std::int64_t{row} * call.count + linear) * rank_chunk;
 }
 
-// A panel's ranks of a group's rows, into shared memory. All threads of a block.
+// Copies a panel's ranks of a group's rows to shared memory. All threads of a block call it.
 __device__ inline void store_rank_rows(const AdaptLinears& call, const GroupMemory& memory,
                                        int rows, int linear, int place, int ranks,
                                        RankRows<many_group_rows>& to) {

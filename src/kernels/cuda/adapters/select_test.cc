@@ -1,4 +1,4 @@
-// Which kernels deltas run, and what they say of themselves: no GPU is needed to ask.
+// Which kernels deltas select, and the reasons they give. Needs no GPU.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 alignas(16) const std::int32_t memory[64] = {};
 
-// q, k and v of rows of bf16 with factors of bf16, of one adapter's rank, with groups listed.
+// q, k and v of bf16 rows with bf16 factors of rank 16, with listed groups.
 struct Call {
   AdaptLinears linears;
 
@@ -39,7 +39,7 @@ std::string name_of(const Delta* delta) {
   return delta == nullptr ? "none" : std::string(delta->expand().info.name);
 }
 
-// What the thresholds stand for, in words of one condition each.
+// The thresholds restated, one condition each.
 std::string expected(const AdaptLinears& call) {
   const bool tensor_cores = call.x_type == DType::bf16 && call.in > 0 && call.in % 8 == 0 &&
                             call.x_stride % 8 == 0 && call.adapters.factor_type != DType::f32;
@@ -50,7 +50,7 @@ std::string expected(const AdaptLinears& call) {
   return slices ? "expand_slices" : "delta_in_cluster";
 }
 
-// body(call) for shapes on both sides of every bound.
+// Calls body(call) for shapes on both sides of every bound.
 template <class Body>
 void sweep(const Body& body) {
   for (const std::int64_t rows : {1, 16, 128, 129, 256, 257, 8192})
@@ -78,7 +78,7 @@ TEST(SelectDelta, ChoosesByRowsLabelsAndTypes) {
   });
 }
 
-// Rows of few tokens are not worth a launch of their own behind q, k and v.
+// For few rows the epilogue kernels are not worth a launch of their own behind q, k and v.
 TEST(SelectDelta, HeadsAndNormsAreOfManyRows) {
   for (const std::int64_t rows : {1, 256, 257, 4096}) {
     Call call(rows);
@@ -128,10 +128,10 @@ TEST(SelectDelta, RefusalsAreWords) {
               HasSubstr("shrink_panels and expand_panels: it reads rows of bf16"));
   call.linears.x_type = DType::bf16;
   call.linears.adapters.factor_type = DType::f32;
-  EXPECT_THAT(refusals({.linears = call.linears}), HasSubstr("it reads pages of bf16 or FP8"));
+  EXPECT_THAT(refusals({.linears = call.linears}), HasSubstr("it reads factors in bf16 or FP8"));
 }
 
-// A panel is never cut; terms are, at any multiple of eight.
+// A chunk never splits a panel; it may split terms, at a multiple of 8.
 TEST(SelectDelta, RankChunksFollowFromTheLayout) {
   EXPECT_EQ(rank_chunks(RankLayout::terms, 0), 1);
   EXPECT_EQ(rank_chunks(RankLayout::terms, 256), 1);

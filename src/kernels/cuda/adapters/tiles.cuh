@@ -1,11 +1,11 @@
-// Deltas through the tensor cores, for rows and pages of bf16 and FP8: rows of x on the side of 16,
-// ranks or outputs on the side of 8. Numbers of pages are exact in bf16, and a row in rank space is
-// the sum of three bf16 that hold all of its float32.
+// Deltas on tensor cores, for rows in bf16 and factors in bf16 or FP8. Rows of x are the M = 16
+// side, ranks or outputs the N = 8 side. FP8 factors are exact in bf16; a row in rank space is the
+// sum of three bf16, which hold all of its float32.
 //
-// One order of sums, whatever kernel works a row off, so that its bits are its own: K is cut into
-// runs, as many as its length says. A run's products go one after the other into the tensor core's
-// sums, eight runs are added in order, which makes a slice, and then the slices. Ranks of a term
-// come in panels of 64: a panel's products go into one sum, which is added to the result.
+// All kernels here sum in one order, so that a row's bits do not depend on the kernel. K is cut
+// into runs, as many as its length says. A run is accumulated in order in the tensor core; eight
+// runs are added in order and make a slice; slices are added in order. The ranks of a term are cut
+// into panels of 64: a panel is accumulated in one sum, which is added to the result.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ inline Cut cut_of(std::int64_t in) {
           .run = static_cast<int>((in + parts - 1) / parts * 32)};
 }
 
-// Two numbers of e4m3, the first in the low byte, as bf16: exactly, for 2^120 makes up for the
-// difference of the exponents' biases.
+// Converts two e4m3 numbers, the first in the low byte, to bf16. Exact: the factor 2^120 makes up
+// for the difference of exponent biases.
 __device__ inline std::uint32_t widen_two(std::uint32_t two) {
   const std::uint32_t x = __byte_perm(two, 0, 0x4140);
   const std::uint32_t bits = (x & 0x00800080U) << 8 | (x & 0x007F007FU) << 4;
@@ -69,7 +69,7 @@ __device__ inline Run run_of(std::int64_t in, int run, int slice) {
   return {.begin = begin, .end = min(begin + run, in)};
 }
 
-// Rows of x, sixteen a tile: 64 inputs from one on. A lane has eight inputs of each 32.
+// Rows of x, 16 per tile, at 64 inputs. A lane has 8 of every 32 inputs.
 template <int tiles>
 struct XTiles {
   uint4 numbers[tiles][2][2];  // [tile][half of the inputs][row g, row g + 8]
@@ -96,7 +96,7 @@ struct XTiles {
   }
 };
 
-// Rows of A, eight a tile, at the same inputs; those behind the true rank are zeros.
+// Rows of A, 8 per tile, at the same inputs. Rows behind the true rank are zeros.
 template <class FactorType, int tiles>
 struct ATiles {
   uint4 numbers[tiles][2];
@@ -118,11 +118,11 @@ struct ATiles {
   }
 };
 
-// Floats from one row of a warp's products to the next, so that what it writes meets no bank twice.
+// Distance between rows of a warp's products, in floats; padded to write without bank conflicts.
 inline constexpr int sums_pitch = panel_ranks + 8;
 
-// A warp's products for ranks [first, first + ranks) of a factor: x holds the rows at the run's
-// begin, `to` points at their first rank, rows sums_pitch apart.
+// A warp's products for ranks [first, first + ranks) of a factor. x holds the rows at the run's
+// begin; `to` points at their first rank, rows sums_pitch apart.
 template <class FactorType, int tiles, int at_once>
 __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, int first,
                            int ranks, const Run& run, const std::int32_t* rows, int count,
@@ -174,7 +174,7 @@ __device__ inline void add(float4& sum, const float4& more) {
   sum.w += more.w;
 }
 
-// Four ranks of a row, summed over a block's runs, which lie `stride` floats apart.
+// 4 ranks of a row, summed over a block's runs, which are `stride` floats apart.
 __device__ inline float4 sum_of_runs(const float* runs, int stride) {
   auto sum = *reinterpret_cast<const float4*>(runs);
 #pragma unroll
@@ -182,8 +182,8 @@ __device__ inline float4 sum_of_runs(const float* runs, int stride) {
   return sum;
 }
 
-// Four ranks of a row times what the factor's scales are; zeros behind the true rank, where x may
-// have been infinite.
+// 4 ranks of a row times the factor's scales. Zeros behind the true rank, where the sum may be NaN
+// because x was infinite.
 template <class FactorType>
 __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std::int64_t in,
                                float scale, int rank) {
@@ -198,7 +198,7 @@ __device__ float4 scaled_ranks(const float4& sum, const FactorEntry& factor, std
   return {vec4[0], vec4[1], vec4[2], vec4[3]};
 }
 
-// A float32 as three bf16 that add up to it, of four numbers at once.
+// Splits 4 float32 into three bf16 each that add up to it.
 __device__ inline void split_in_three(const float4& vec4, uint2 (&parts)[3]) {
   float left[4] = {vec4.x, vec4.y, vec4.z, vec4.w};
 #pragma unroll
@@ -207,20 +207,21 @@ __device__ inline void split_in_three(const float4& vec4, uint2 (&parts)[3]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       bits[i] = __float_as_uint(left[i]) & 0xFFFF0000U;
-      // An infinite one is all in its first part.
+      // Infinity is entirely in its first part.
       left[i] = isfinite(left[i]) ? left[i] - __uint_as_float(bits[i]) : 0.0F;
     }
     part = make_uint2(bits[0] >> 16 | bits[1], bits[2] >> 16 | bits[3]);
   }
 }
 
-// Rows in rank space, so split.
+// Rows in rank space, split into three bf16.
 template <int rows>
 struct RankRows {
-  static constexpr int pitch = panel_ranks + 16;  // rows that a warp reads meet no bank twice
+  // padded: a warp reads rows without bank conflicts
+  static constexpr int pitch = panel_ranks + 16;
   Bf16 parts[3][rows][pitch];
 
-  // Four ranks of a row, and zeros for those that fill up sixteen.
+  // Stores 4 ranks of a row; zeros pad them to 16.
   __device__ void store(int row, int rank, const float4& vec4) {
     uint2 split[3];
     split_in_three(vec4, split);
@@ -230,8 +231,8 @@ struct RankRows {
   }
 };
 
-// Rows of B: sixteen outputs from one on at sixteen ranks. A lane has four ranks of an output of
-// each eight, and the products' columns stand so that it gets four outputs side by side.
+// Rows of B: 16 outputs at 16 ranks. A lane has 4 ranks of one output in each 8; columns are
+// permuted so that a lane gets 4 consecutive outputs.
 struct BTiles {
   uint2 numbers[2];
 
@@ -250,7 +251,7 @@ struct BTiles {
   }
 };
 
-// sums[j] += rows g and g + 8 x B at sixteen ranks, of which a lane has four of each row.
+// sums[j] += rows g and g + 8 times B at 16 ranks, of which a lane has 4 of each row.
 __device__ inline void multiply_parts(const uint2 (&low)[3], const uint2 (&high)[3],
                                       const BTiles& b, float (&sums)[2][4]) {
 #pragma unroll
@@ -260,7 +261,7 @@ __device__ inline void multiply_parts(const uint2 (&low)[3], const uint2 (&high)
       multiply_add(sums[j], low[part].x, high[part].x, low[part].y, high[part].y, b.numbers[j].x,
                    b.numbers[j].y);
 }
-// The same, rows of a tile of sixteen that stand in shared memory.
+// The same for rows of a 16-row tile in shared memory.
 template <int rows>
 __device__ void expand_step(const RankRows<rows>& rank_rows, int tile, int rank, const BTiles& b,
                             float (&sums)[2][4]) {
@@ -278,8 +279,8 @@ __device__ void expand_step(const RankRows<rows>& rank_rows, int tile, int rank,
   }
 }
 
-// Four numbers side by side, as far as o < end; whole: end is a multiple of four, and they lie so
-// that one access takes them.
+// 4 consecutive numbers, as far as o < end. `whole`: end is a multiple of 4, and they are aligned
+// for one access.
 template <bool whole>
 __device__ float4 load_floats(const float* from, int o, int end) {
   if constexpr (whole) return *reinterpret_cast<const float4*>(from + o);
@@ -331,7 +332,7 @@ __device__ void store_result(const AdaptedLinear& linear, std::int64_t row, int 
   }
 }
 
-// What comes behind all of a row's terms.
+// What follows the last term of a row.
 struct Finish {
   const float* gain = nullptr;
   const float* bias = nullptr;
@@ -359,7 +360,7 @@ struct Finish {
   }
 };
 
-// acc += by x delta, four outputs; by is a scale of each.
+// acc += by * delta for 4 outputs; `by` holds the scale of each.
 __device__ inline void add_scaled(float (&acc)[4], const float4& by, float d0, float d1, float d2,
                                   float d3) {
   acc[0] = __fmaf_rn(by.x, d0, acc[0]);
@@ -368,7 +369,7 @@ __device__ inline void add_scaled(float (&acc)[4], const float4& by, float d0, f
   acc[3] = __fmaf_rn(by.w, d3, acc[3]);
 }
 
-// The scales of four rows of B.
+// The scales of 4 rows of B.
 template <class FactorType, bool whole>
 __device__ float4 b_scales(const FactorEntry& factor, int o, int out) {
   if constexpr (!FactorType::scaled) return {1, 1, 1, 1};
