@@ -27,12 +27,12 @@ struct Product {
   DType x_type;
   std::int64_t in;
   std::int64_t out;
-  bool rows_by_token;  // x has a row for each token; else one for each place
+  bool rows_by_token;  // x has one row per token; else one per place
   float* y;            // [places, out]
 };
 
-// A block: one tile's places x 64 outputs. A thread: one place, eight outputs, inner index
-// ascending.
+// A block has one tile's places and 64 outputs; a thread has one place and 8 outputs, with the
+// inner index ascending.
 __global__ void __launch_bounds__(threads) multiply(Product p) {
   __shared__ float xs[exact_tile_places][tile_inner + 1];
   __shared__ float ws[tile_outputs][tile_inner + 1];
@@ -84,12 +84,12 @@ __global__ void __launch_bounds__(threads) multiply(Product p) {
 enum class Site : std::uint8_t { gate, up, down };
 constexpr int site_kinds = 3;
 
-// Of one adapter, in rows of `columns` numbers: element (row, column).
+// One factor of an adapter, in rows of `columns` numbers: element (row, column).
 struct Factor {
   const void* numbers;
   DType type;
   std::int64_t columns;
-  const float* scales;  // f8_e4m3: of a row, behind all numbers
+  const float* scales;  // f8_e4m3: one per row, behind all numbers
 
   __device__ Factor(const void* from, DType of, std::int64_t rows, std::int64_t columns)
       : numbers(from), type(of), columns(columns) {
@@ -119,7 +119,7 @@ __device__ FactorEntry factor_at(const Delta& d, const AdapterTerm& term, int ex
   return expert_factor(term, d.layer.deltas.layer, site_kinds, static_cast<int>(d.site), expert);
 }
 
-// What both kernels know of a block's place: nothing where it has no expert or no label.
+// The expert, label and terms of a block's place; empty if it has no expert or no label.
 struct DeltaPlace {
   bool adapted;
   int expert;
@@ -133,7 +133,7 @@ __device__ DeltaPlace delta_place(const Delta& d, int place) {
   if (place >= plan.expert_begin[d.layer.experts]) return found;
   const int label = d.layer.deltas.labels[plan.tokens[place]];
   if (label < 0) return found;
-  // The expert whose places hold this one.
+  // Finds the expert whose places include this one.
   int low = 0;
   int high = d.layer.experts;
   while (high - low > 1) {
@@ -147,8 +147,8 @@ __device__ DeltaPlace delta_place(const Delta& d, int place) {
   return found;
 }
 
-// A block a place: rank_rows[place][term][r] = scale x sum over k of A[r][k] x[k]. A warp a rank;
-// each lane sums every 32nd k, then lanes are summed in pairs.
+// One block per place: rank_rows[place][term][r] = scale * sum over k of A[r][k] x[k]. One warp per
+// rank; each lane sums every 32nd k, then lanes are summed in pairs.
 __global__ void __launch_bounds__(threads) shrink(Delta d) {
   wait_for_previous_grid();
   launch_dependents();
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(threads) shrink(Delta d) {
   }
 }
 
-// A block a place: y[place][o] += sum over terms, then ranks, of B[o][r] rank_rows[...][r].
+// One block per place: y[place][o] += sum over terms, then ranks, of B[o][r] rank_rows[...][r].
 __global__ void __launch_bounds__(threads) expand(Delta d) {
   wait_for_previous_grid();
   launch_dependents();
@@ -204,7 +204,7 @@ struct Activation {
   const float* up;
 };
 
-// A block: one tile's places, all of I.
+// A block has one tile's places and all of I.
 __global__ void __launch_bounds__(threads) activate(Activation a) {
   wait_for_previous_grid();
   launch_dependents();
@@ -242,7 +242,7 @@ struct Combination {
   const float* down;  // [places, H]
 };
 
-// A block a token: its experts in the order of its slots.
+// One block per token; its experts are added in the order of its slots.
 __global__ void __launch_bounds__(threads) combine(Combination c) {
   wait_for_previous_grid();
   launch_dependents();

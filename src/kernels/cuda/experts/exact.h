@@ -10,8 +10,8 @@
 #include "kernels/cuda/experts/plan.h"
 #include "kernels/weight_view.h"
 
-// The expert layer in float32, plain and unhurried: what --compute f32 runs on a GPU, and what the
-// fast kernels are held against. Every sum has one order, fixed by the row's own length.
+// The expert layer in float32, for --compute f32 on a GPU and as the reference for the fast
+// kernels. The order of every sum depends only on the row's own length.
 namespace motley::kernels::cuda {
 
 enum class ExpertActivation : std::uint8_t {
@@ -19,8 +19,8 @@ enum class ExpertActivation : std::uint8_t {
   clamped_swiglu,  // g = min(gate, limit), u = clamp(up, -limit, limit), (u + 1) g sigma(alpha g)
 };
 
-// The adapters of a step (lora::StepTable's arrays). Their pages hold experts' factors as rows: A
-// [padded, in], B [out, padded].
+// The adapters of a step (lora::StepTable's arrays). Adapter memory holds experts' factors in the
+// row layout: A [padded, in], B [out, padded].
 struct ExactDeltas {
   const std::int32_t* labels = nullptr;      // [tokens], -1: none
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
@@ -47,7 +47,7 @@ struct ExactExperts {
   ExpertActivation activation = ExpertActivation::silu_mul;
   float swiglu_limit = 7.0F;
   float swiglu_alpha = 1.702F;
-  bool round_h = false;  // h to bf16 before down, as the fast kernels do
+  bool round_h = false;  // round h to bf16 before down, as the fast kernels do
 
   const void* x = nullptr;  // [T, H]
   DType x_type = DType::f32;
@@ -55,7 +55,7 @@ struct ExactExperts {
   ExpertPlan plan{};                       // with tile_places = exact_tile_places
   ExactDeltas deltas{};
   void* scratch = nullptr;  // exact_scratch_bytes()
-  float* out = nullptr;     // [T, H]; a token without any expert gets zeros
+  float* out = nullptr;     // [T, H]; a token without experts gets zeros
 };
 
 inline constexpr int exact_tile_places = 32;

@@ -1,4 +1,4 @@
-// What an adapter has for an expert, as kernels look it up.
+// How kernels look up an adapter's factors for an expert.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ __device__ inline FactorEntry expert_factor(const AdapterTerm& term, int layer, 
   return term.expert_factors[row * term.experts + expert];
 }
 
-// What a label's adapters have for an expert at one seam: `entries`, max_terms of them.
+// Finds the factors of a label's adapters for an expert at one seam: max_terms `entries`.
 __device__ inline void resolve_terms(const PlanDeltas& deltas, int label, int expert, int seam,
                                      DeltaEntry* entries) {
   const int begin = deltas.term_begin[label];

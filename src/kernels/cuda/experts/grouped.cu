@@ -12,7 +12,7 @@ namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
 
-// Cuts scratch into arrays, each on a boundary of 256 bytes.
+// Divides the scratch into arrays, each aligned to 256 bytes.
 class Cutter {
  public:
   explicit Cutter(void* base) : base_(static_cast<unsigned char*>(base)) {}
@@ -34,7 +34,7 @@ struct Scratch {
   std::size_t bytes = 0;
 };
 
-// All of it is laid out for max_tokens, so that addresses do not depend on the batch.
+// Sized for max_tokens, so that addresses do not depend on the batch.
 Scratch cut_scratch(const GroupedExperts& g) {
   Scratch s;
   LayerParams& p = s.layer;
@@ -158,10 +158,10 @@ void plan(const GroupedExperts& g, const LayerParams& p, StreamHandle stream) {
                stream);
 }
 
-// A shrink's products read 4 KB behind the rows that it has.
+// The MMAs of a shrink read up to 4 KB behind their last row.
 int slack_of(const GroupedTiles& tiles, bool lora) { return lora && !tiles.tall() ? 4096 : 0; }
 
-// A ring of stages, on 1 KB, fills the shared memory that the kernel may have.
+// The ring of stages, aligned to 1 KB, fills the kernel's dynamic shared memory.
 LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
                            const GroupedKernel& kernel, int ring_bytes) {
   LaunchParams l{};
@@ -205,7 +205,7 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
     return try_launch("the experts", kernel.function, shape, stream, arguments);
   };
   if (lora && tiles.tall()) {
-    // Tall tiles find rows of rank space made.
+    // Tall tiles do not shrink: their rank rows are computed by launches of their own.
     const FactorType factors = factor_type_of(params.deltas);
     const int h_parts = l.gate_up_tiles * kernel.warpgroups;
     shrink_pieces(p, {.seam = 0, .factors = factors, .h_parts = h_parts}, stream);

@@ -13,27 +13,27 @@
 #include "kernels/elementary.h"
 #include "kernels/kernel.h"
 
-// The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or int4, sums in
-// float32, adapters as more k-steps of the products that run anyway. Rounded to bf16: x W's input
-// h, rows of rank space, and an expert's output before its routing weight.
+// The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or int4, float32
+// sums. Adapters are additional k16 steps of the base products. Rounded to bf16 are h, rows in rank
+// space, and an expert's output before its routing weight.
 //
 // An output row's bits depend on its own row of x, its own ids, routing weights and label, and on
-// the weights: not on the rows beside it, nor on the tiles that a batch's size chooses.
+// the weights; not on other rows, nor on the tiles chosen for the batch size.
 namespace motley::kernels::cuda {
 
-// Products of bf16 with k ascending in float32, an adapter's terms behind the base's k.
+// Products of bf16, summed in float32 with k ascending; an adapter's terms follow the base's k.
 inline constexpr Arithmetic grouped_arithmetic{"grouped: bf16, k ascending in float32"};
 
-// The adapters of a step (lora::StepTable's arrays). Their pages hold experts' factors packed
-// (lora/pages/packed_layout.h).
+// The adapters of a step (lora::StepTable's arrays). Adapter memory holds experts' factors in the
+// packed layout (lora/pages/packed_layout.h).
 struct GroupedDeltas {
   const std::int32_t* labels = nullptr;           // [tokens], -1: none; null: no row has one
-  const std::int32_t* tokens_by_label = nullptr;  // [tokens], of sort_tokens_by_label()
+  const std::int32_t* tokens_by_label = nullptr;  // [tokens], from sort_tokens_by_label()
   const std::int32_t* term_begin = nullptr;       // [labels + 1]
   const AdapterTerm* terms = nullptr;
   int layer = 0;
-  DType factor_type = DType::bf16;  // bf16, or f8_e4m3 with a power of two for each row's scale
-  // Bounds, which size the scratch: of terms of a label, and of the sum of a label's columns in
+  DType factor_type = DType::bf16;  // bf16, or f8_e4m3 with a power-of-two scale for each row
+  // Upper bounds, which size the scratch: the terms of a label, and the sum of a label's columns in
   // rank space.
   int max_terms = 0;
   int max_gate_up_rank = 0;
@@ -44,7 +44,7 @@ struct GroupedExperts {
   ExpertShape shape{};
   int experts_per_token = 0;
   std::int64_t tokens = 0;
-  std::int64_t max_tokens = 0;  // that the scratch was made for
+  std::int64_t max_tokens = 0;  // for which the scratch was made
   PackedExperts weights{};
   const float* gate_bias = nullptr;  // [experts, I] or null
   const float* up_bias = nullptr;
@@ -58,35 +58,35 @@ struct GroupedExperts {
   const float* routing_weights = nullptr;  // [tokens, K]
   GroupedDeltas deltas{};
   void* scratch = nullptr;      // grouped_scratch_bytes(), prepared once
-  void* out = nullptr;          // [tokens, H]; a token without any expert gets zeros
+  void* out = nullptr;          // [tokens, H]; a token without experts gets zeros
   DType out_type = DType::f32;  // f32 or bf16
-  // Made in place of `out`, which is float32. Or null.
+  // If not null: computed in place of `out`, which is then float32.
   const AfterExperts* next = nullptr;
   int multiprocessors = 132;
-  // Number of this run since the scratch was prepared: a step prepares it and counts its layers.
+  // Number of this run since the scratch was prepared: a step prepares it once and counts layers.
   int turn = 0;
 };
 
-// Whether layers of these sizes and weights can be packed for the kernels.
+// Whether layers of these sizes and weights can be packed for the grouped GEMMs.
 Support grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
                          int group);
 
-// Tokens of a step, at most: beyond that some place in it overflows 32 bits.
+// The largest number of tokens of a step; with more, an index would overflow 32 bits.
 std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token);
 
-// Of `max_tokens` and the deltas' bounds.
+// Computed from `max_tokens` and the bounds of the deltas.
 std::size_t grouped_scratch_bytes(const GroupedExperts& params);
-// Before the run of turn 0.
+// Call before the run of turn 0.
 void prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream);
 
-// Whether a run may be cut that way.
+// Whether a problem can run with these tiles.
 Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& params);
-// The kernel of a cut that is supported.
+// The kernel for supported tiles.
 const KernelInfo& grouped_kernel_of(const GroupedTiles& tiles, const GroupedExperts& params);
-// By the table of thresholds (thresholds.h).
+// Chooses by the table of thresholds (thresholds.h).
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params);
 
-// Whether a run of these tiles may be given what comes next.
+// Whether a run with these tiles can compute `next`.
 bool grouped_sums_into(const AfterExperts& next, const GroupedTiles& tiles);
 void run_grouped_experts(const GroupedExperts& params, const GroupedTiles& tiles,
                          StreamHandle stream);

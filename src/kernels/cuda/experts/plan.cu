@@ -4,10 +4,10 @@
 #include "kernels/cuda/experts/plan.h"
 #include "kernels/cuda/primitives/launch.cuh"
 
-// Pairs go to the experts in the order of their tokens' labels, which makes the sort by
-// (expert, label, pair) a stable counting sort by expert. A block takes 1024 pairs, a warp 32 of
-// them; a pair's place is its expert's begin + what earlier blocks, earlier warps and earlier lanes
-// hold of that expert. Bucket number `experts` holds ids that name no expert.
+// Pairs are visited in the order of their tokens' labels, so the sort by (expert, label, pair) is a
+// stable counting sort by expert. A block takes 1024 pairs, a warp 32 of them. A pair's place is
+// its expert's begin plus the number of pairs of that expert in earlier blocks, warps and lanes.
+// Bucket number `experts` holds ids that name no expert.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -19,14 +19,14 @@ __device__ int bucket_of(const PlanExperts& p, int pair) {
   return id < 0 || id >= p.experts ? p.experts : id;
 }
 
-// The pair in that order, at `index`.
+// The pair at position `index` of that order.
 __device__ int pair_by_label(const PlanExperts& p, int index) {
   if (p.tokens_by_label == nullptr) return index;
   const int k = p.experts_per_token;
   return p.tokens_by_label[index / k] * k + index % k;
 }
 
-// Sum of the values of all threads before this one; `total` is that of all. Every thread calls it.
+// Sums the values of all threads before this one, and of all in `total`. Every thread calls it.
 __device__ int block_exclusive_sum(int value, int* warp_sums, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(block_pairs) count_pairs(PlanExperts p) {
   launch_dependents();
 }
 
-// An expert and a label in one number.
+// An expert and a label as one number.
 struct Group {
   static constexpr int expert_bit = 16;
   static_assert(max_labels < 1 << expert_bit);
@@ -81,7 +81,7 @@ struct Group {
   __device__ int label() const { return static_cast<int>(bits & ((1U << expert_bit) - 1)) - 1; }
 };
 
-// The plan as it lies in global memory ...
+// The plan in global memory.
 struct PlanInMemory {
   const PlanExperts& p;
 
@@ -92,7 +92,7 @@ struct PlanInMemory {
   __device__ int tile(int expert) const { return p.plan.tile_begin[expert]; }
 };
 
-// ... and in the shared memory of the one block that makes it.
+// The plan in the shared memory of the one block that makes it.
 struct PlanInBlock {
   const Group* groups;  // of a place
   const int* begins;    // [experts + 1] first places
@@ -103,7 +103,7 @@ struct PlanInBlock {
   __device__ int tile(int expert) const { return tiles[expert]; }
 };
 
-// Whether a piece begins or ends at a place, and in which tile the place is.
+// Whether a piece begins or ends at a place, and the tile of the place.
 struct PieceEdge {
   bool begins;
   bool ends;
@@ -128,8 +128,8 @@ __device__ PieceEdge piece_edge(const Plan& plan, int place, int routed, int til
   return edge;
 }
 
-// The pieces of one block's places, and what those that begin there have of adapters; `before`
-// pieces begin in earlier blocks. Returns how many begin here.
+// Finds the pieces of one block's places, and the adapters' entries of those that begin there.
+// `before` pieces begin in earlier blocks. Returns the number that begin here.
 template <class Plan>
 __device__ int write_block_pieces(const PlanExperts& p, const Plan& plan, int block, int before,
                                   int routed, int* warp_sums) {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(block_pairs) scatter_pairs(PlanExperts p) {
 
   int total = 0;
   int before = 0;
-  constexpr int together = 4;  // counts on their way at a time
+  constexpr int together = 4;  // counts in flight at a time
   static_assert(warps % together == 0);
   if (t < buckets) {
     int mine = 0;
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(block_pairs) write_pieces(PlanExperts p) {
 __global__ void __launch_bounds__(block_pairs)
     sort_by_label(const std::int32_t* labels, int tokens, int label_count, std::int32_t* sorted) {
   extern __shared__ unsigned short label_counts[];  // [warps][label_count + 1]
-  __shared__ int next[block_pairs];                 // of a label: where its next token goes
+  __shared__ int next[block_pairs];                 // by label: the place of its next token
   __shared__ int warp_sums[32];
   launch_dependents();
   wait_for_previous_grid();
@@ -315,7 +315,7 @@ unsigned blocks_of(std::int64_t pairs) {
   return static_cast<unsigned>((pairs + block_pairs - 1) / block_pairs);
 }
 
-// Of the sort by label.
+// Shared memory of the sort by label.
 std::size_t sort_bytes(int label_count) {
   return sizeof(short) * warps * (static_cast<std::size_t>(label_count) + 1);
 }

@@ -7,15 +7,15 @@
 #include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
 
-// The (token, expert) pairs of one layer, sorted on the device: by expert, then label, then pair
-// number, as plan::Plan does on the host. Pair number token * experts_per_token + slot. A place is
-// a position in that order.
+// The plan of a layer, made on the device as plan::Plan makes it on the host: its (token, expert)
+// pairs sorted by expert, then label, then pair number. The pair number is token *
+// experts_per_token + slot. A place is a position in that order.
 namespace motley::kernels::cuda {
 
 inline constexpr int max_experts = 512;
 inline constexpr int max_labels = 1023;
 
-// `count` places from `begin` on, all of one expert: the token side of a tile.
+// `count` places of one expert from `begin` on: the token side of a tile.
 struct ExpertTile {
   std::int32_t expert;
   std::int32_t begin;
@@ -31,29 +31,29 @@ struct ExpertPiece {
   std::int32_t end;
 };
 
-// What a term of a piece's label adds at one seam.
+// What one term of a piece's label adds at one seam.
 struct DeltaEntry {
   const unsigned char* a;  // packed
   const unsigned char* b;
   std::int16_t rank;    // a multiple of 16; 0: absent
   std::int16_t split;   // columns below it take scale[0]
-  std::int32_t column;  // its first column in the rows of rank space
+  std::int32_t column;  // its first column in the rank rows
   float scale[2];
 };
 static_assert(sizeof(DeltaEntry) == 32);
 
-// The adapters of a layer's labels, for a plan that looks up what each piece has of them.
+// The adapters of a layer's labels, if the plan is to look up the entries of each piece.
 struct PlanDeltas {
   const std::int32_t* term_begin = nullptr;  // [labels + 1]
   const AdapterTerm* terms = nullptr;
   int layer = 0;
-  int max_terms = 0;            // of a label; 0: nothing is looked up
+  int max_terms = 0;            // of a label; 0: no entries are looked up
   float unit = 1;               // multiplies all scales
-  DeltaEntry* entries[2] = {};  // of a seam: [pieces, max_terms], the absent behind the others
+  DeltaEntry* entries[2] = {};  // by seam: [pieces, max_terms], absent terms last
 };
 
-// Device memory; `pairs` is tokens x experts_per_token. Pairs whose id is negative or not below
-// `experts` hold the last places, behind expert_begin[experts], and are in no tile.
+// In device memory; `pairs` is tokens * experts_per_token. Pairs whose id is negative or not below
+// `experts` have the last places, behind expert_begin[experts], and are in no tile.
 struct ExpertPlan {
   std::int32_t* order = nullptr;         // [pairs] place -> pair
   std::int32_t* tokens = nullptr;        // [pairs] place -> token
@@ -61,7 +61,7 @@ struct ExpertPlan {
   std::int32_t* expert_begin = nullptr;  // [experts + 1] first place of an expert
   std::int32_t* tile_begin = nullptr;    // [experts + 1] first tile of an expert
   ExpertTile* tiles = nullptr;           // [max_tiles()]
-  // Where labels are given:
+  // Set if there are labels:
   std::int32_t* piece_begin = nullptr;   // [max_tiles() + 1] first piece of a tile
   ExpertPiece* pieces = nullptr;         // [pairs]
   std::int32_t* block_counts = nullptr;  // [plan_scratch_numbers()]
@@ -73,24 +73,24 @@ struct PlanExperts {
   int experts = 0;
   const std::int32_t* ids = nullptr;     // [tokens, experts_per_token]
   const std::int32_t* labels = nullptr;  // [tokens], -1: none; null: no token has one
-  // [tokens] by ascending label, then token: sort_tokens_by_label()'s; null where labels is null.
+  // [tokens] by ascending label, then token, from sort_tokens_by_label(); null if labels is null.
   const std::int32_t* tokens_by_label = nullptr;
-  int tile_places = 0;  // most places of a tile
+  int tile_places = 0;  // the most places of a tile
   PlanDeltas deltas{};
   ExpertPlan plan{};
 };
 
-// Bounds for what a plan takes, whatever the routing.
+// Bounds that hold for any routing.
 std::int64_t max_tiles(std::int64_t pairs, int experts, int tile_places);
 std::int64_t plan_scratch_numbers(std::int64_t pairs, int experts);
 
-// Sets the attributes of the kernels, on the current device.
+// Sets the kernels' attributes on the current device.
 Result<void> prepare_plan();
 
-// Once a step: labels are the same in every layer. `labels` in [-1, label_count).
+// Called once a step: labels are the same in every layer. `labels` are in [-1, label_count).
 void sort_tokens_by_label(const std::int32_t* labels, std::int64_t tokens, int label_count,
                           std::int32_t* tokens_by_label, StreamHandle stream);
-// One launch up to 1024 pairs, then two, or four with labels.
+// One launch up to 1024 pairs; beyond that two, or four with labels.
 void plan_experts(const PlanExperts& params, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda

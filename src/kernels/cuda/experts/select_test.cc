@@ -9,7 +9,7 @@
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/thresholds.h"
 
-// Which cut of the expert layer serves a problem: no GPU is needed to ask.
+// Which tiles are chosen for an expert layer. Needs no GPU.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 enum class Weights { bf16, int4 };
 
-// Qwen3-30B-A3B's layer; adapters have one term a label.
+// A layer of Qwen3-30B-A3B; adapters have one term per label.
 GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
   static constexpr std::int32_t some_labels = 0;
   GroupedExperts p;
@@ -135,7 +135,7 @@ TEST(ExpertSelection, RefusesWithAReason) {
               HasSubstr("tokens in 32 bits, not 300000"));
 }
 
-// Each row of the table decides for some problem. Blocks sort where they have room: not the row's.
+// Each row of the table decides for some problem. The limit of sorting inside is not the row's.
 TEST(ExpertSelection, EveryThresholdIsReached) {
   const auto name = [](GroupedTiles tiles) {
     tiles.sort_inside = false;

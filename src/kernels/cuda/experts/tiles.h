@@ -1,4 +1,4 @@
-// How the grouped kernels cut an expert layer, as values. All cuts give the same bits.
+// How the grouped GEMMs tile an expert layer, as values. All tilings give the same bits.
 #pragma once
 
 #include <array>
@@ -7,23 +7,23 @@
 
 namespace motley::kernels::cuda {
 
-// A tile is some rows of an expert's weights against some of its tokens. Small tiles serve few
-// tokens an expert and keep several blocks on a multiprocessor; tall ones serve many, with one.
+// A tile is some rows of an expert's weights times some of its tokens. Small tiles are for few
+// tokens per expert, with several blocks per multiprocessor; tall ones are for many, with one.
 struct GroupedTiles {
   enum class Rows : std::uint8_t { r64, r128, r256 };
-  // How a tile's token rows reach shared memory.
+  // How a tile's token rows are loaded to shared memory.
   enum class Gather : int {
-    boxes,     // a tensor copy a row
+    boxes,     // one tensor copy per row
     copies,    // 16-byte copies by two warps
-    permuted,  // rows that one warp of each block puts in order meanwhile
+    permuted,  // rows that one warp of each block permutes concurrently
   };
 
   Rows rows = Rows::r128;
   int width = 8;  // tokens, at most
   Gather gather = Gather::boxes;
-  bool sort_inside = false;  // every block sorts the pairs for itself: no launch before
-  bool round_robin = false;  // items go to blocks in turn, without a counter
-  bool sum_inside = false;   // the last tile of a token sums its experts: no launch behind
+  bool sort_inside = false;  // every block sorts the pairs by itself; no launch before
+  bool round_robin = false;  // blocks take items round robin, without a counter
+  bool sum_inside = false;   // the last tile of a token sums its experts; no launch behind
 
   constexpr bool tall() const { return width > 16; }
 
@@ -32,7 +32,7 @@ struct GroupedTiles {
 
 constexpr int count_rows(GroupedTiles::Rows rows) { return 64 << static_cast<int>(rows); }
 
-// Whether there is code for a cut, for some problem at least.
+// Whether there is code for a tiling, for at least one problem.
 constexpr bool can_run(const GroupedTiles& t) {
   using Rows = GroupedTiles::Rows;
   using Gather = GroupedTiles::Gather;
@@ -46,7 +46,7 @@ constexpr bool can_run(const GroupedTiles& t) {
 
 namespace grouped {
 
-inline constexpr int summed_pairs = 512;  // whose sum the tiles can make, at most
+inline constexpr int summed_pairs = 512;  // the most pairs for which tiles can sum inside
 
 constexpr GroupedTiles numbered_tiles(int number) {
   constexpr std::array<int, 5> widths{8, 16, 64, 128, 160};
@@ -73,7 +73,7 @@ constexpr std::size_t count_tiles() {
 
 }  // namespace grouped
 
-// Every cut that there is code for.
+// Every tiling that there is code for.
 inline constexpr auto all_grouped_tiles = [] {
   std::array<GroupedTiles, grouped::count_tiles()> all{};
   std::size_t count = 0;

@@ -1,5 +1,5 @@
-// What adapters add to a consumer warpgroup's work: shrinks, which make rows of rank space, and the
-// k-steps of expands behind a tile's own.
+// What adapters add to a consumer warpgroup's work: shrinks, which compute rank rows, and the k16
+// steps of expands after a tile's own k.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
@@ -8,7 +8,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// All 128 threads of one warpgroup; constant ids, or ptxas reserves all 16 barriers.
+// Synchronises the 128 threads of a warpgroup. Ids are constants, because ptxas would otherwise
+// reserve all 16 barriers.
 __device__ inline void consumer_barrier(int warpgroup) {
   if (warpgroup == 0)
     named_barrier(1, 128);
@@ -16,7 +17,7 @@ __device__ inline void consumer_barrier(int warpgroup) {
     named_barrier(2, 128);
 }
 
-// FP8: one k16 step of 64 rows of B as an A fragment in bf16; its rows' scales lie behind the
+// FP8: one k16 step of 64 rows of B as an A fragment in bf16. The scales of the rows follow their
 // numbers.
 __device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a)[4]) {
   const int row = 16 * (t / 32) + t % 32 / 4;
@@ -30,11 +31,10 @@ __device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a
   a[3] = widen_f8(load_shared_u16(at + 136), high);
 }
 
-// FP8: a stage's rows of A, which become bf16 where they stand, without their scales, by one
-// warpgroup.
+// FP8: one warpgroup converts a stage's rows of A to bf16 in place, without applying their scales.
 template <class S>
 struct StageOfA {
-  static constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // of 16 numbers, a thread
+  static constexpr int most = rank_block * 4 * S::shrink_atoms / 128;  // of 16 numbers, per thread
   uint4 chunks[most];
 
   __device__ void load(std::uint32_t stage, int rows) {
@@ -46,7 +46,7 @@ struct StageOfA {
         chunks[i] = load_shared_16(stage + swizzled(chunk / 4, chunk % 4, 64));
     }
   }
-  // When all have loaded.
+  // Call after all threads have loaded.
   __device__ void store(std::uint32_t stage, int rows) const {
     const int t = thread_here() % 128;
     const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
@@ -64,7 +64,7 @@ struct StageOfA {
   }
 };
 
-// `count` k16 steps of FP8 from `step` on, decoded at a time.
+// `count` k16 steps of FP8 from `step` on, decoded together.
 template <class S, int N, int count>
 __device__ inline void expand_f8(float (&acc)[S::blocks][N / 2], std::uint32_t tiles,
                                  std::uint32_t b, int step) {
@@ -93,7 +93,7 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
     bar_wait(ring.full_bar(), ring.parity);
     last = ring.steps[ring.slot] >= last_steps;
     const int steps = ring.steps[ring.slot] % last_steps;
-    fence_async_shared();  // rows of rank space come by cp.async
+    fence_async_shared();  // rank rows arrive by cp.async
     const std::uint32_t tiles = ring.data() + warpgroup * S::blocks * S::delta_steps * 2048;
     const std::uint32_t b = descriptor_low(ring.data() + S::weight_bytes);
     if constexpr (S::f8) {
@@ -117,14 +117,14 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
   }
 }
 
-// The same where warps multiply base weights for themselves (multiply_int4_few).
+// The same for kernels in which each warp multiplies base weights by itself (multiply_int4_few).
 template <class S, int N>
 __device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, int warpgroup) {
   const int t = thread_here() % 128;
   const int lane = t % 32;
   const std::uint32_t tiles = warpgroup * S::blocks * S::delta_steps * 2048;
   const std::uint32_t own_a = tiles + swizzled(t / 32 * 16 + lane % 16, lane / 16, 32);
-  // N = 8: the last two blocks of 8 x 8 are the next step's
+  // N = 8: the last two 8 x 8 blocks belong to the next step
   const std::uint32_t own_b =
       S::weight_bytes + (N == 8 ? lane / 16 * 256 : 0) +
       swizzled(N == 8 ? lane % 8 : lane % 8 + lane / 16 * 8, lane / 8 % 2, 32);
@@ -160,7 +160,7 @@ __device__ inline void expand_few(float (&acc)[S::blocks][N / 2], Ring& ring, in
   }
 }
 
-// What the second warpgroup does while the first one shrinks: in FP8 it widens the stages.
+// The second warpgroup's work while the first one shrinks: in FP8 it converts the stages to bf16.
 template <class S>
 __device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSignals& widened) {
   StageOfA<S> ahead;
@@ -191,8 +191,8 @@ __device__ inline void pass_shrink(Ring& ring, int steps, int rows, const SlotSi
   }
 }
 
-// `rows` of A times the token rows of `steps` stages, k in order. D's rows behind them are
-// nobody's.
+// Multiplies `rows` rows of A by the token rows of `steps` stages, in the order of k. Rows of D
+// beyond `rows` are undefined.
 template <class S, int N>
 __device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, int rows, bool fence,
                                    SlotSignals& widened) {
@@ -225,7 +225,7 @@ __device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, i
   ring.release(ring.before());
 }
 
-// One piece's rows of rank space, by the first warpgroup, rank_block columns at a time.
+// Computes one piece's rank rows, rank_block columns at a time, in the first warpgroup.
 template <class S, int N>
 __device__ inline void shrink(const LayerParams& p, const Tables& tables, const Item& item,
                               Ring& ring, int warpgroup, bool fence, SlotSignals& widened) {

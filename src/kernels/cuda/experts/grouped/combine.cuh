@@ -1,12 +1,12 @@
-// The weighted sum of a token's experts, in the order of its slots. What earlier grids wrote is
-// read by loads that no compiler moves ahead of the wait for them (not __ldg).
+// The weighted sum of a token's experts, in the order of its slots. Results of earlier grids are
+// read by loads that the compiler cannot move above the wait for those grids (not by __ldg).
 #pragma once
 
 #include "kernels/cuda/experts/grouped/layer.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
-// How many of a token's pairs have an expert.
+// The number of a token's pairs that have an expert.
 __device__ inline int routed_slots(const LayerParams& p, int token) {
   int count = 0;
 #pragma unroll 8
@@ -17,8 +17,8 @@ __device__ inline int routed_slots(const LayerParams& p, int token) {
   return count;
 }
 
-// out[token][column .. column + 8) = sum over slots, from zero on, of weight x partial, in float32.
-// `ahead`: slots whose loads are on their way together.
+// out[token][column .. column + 8) = sum over slots of weight * partial, in float32 from zero on.
+// `ahead`: the number of slots whose loads are in flight together.
 template <int ahead>
 __device__ inline void combine_chunk(const LayerParams& p, const int* places, int routed, int token,
                                      int column) {
@@ -66,7 +66,7 @@ __device__ inline void combine_chunk(const LayerParams& p, const int* places, in
       make_uint4(packed[0], packed[1], packed[2], packed[3]);
 }
 
-// By one warp: the rows of tokens that no tile will ever write.
+// Zeroes the rows of tokens without experts, which no tile writes. One warp calls it.
 __device__ inline void clear_unrouted(const LayerParams& p) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int bytes = p.hidden * (p.out_f32 ? 4 : 2);

@@ -14,8 +14,9 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-// Of shared memory, for a warpgroup on the way out: four warps' 16 tokens of 16 rows each, or, with
-// two blocks of rows, 32 tokens of 64 columns of h (16 of 128 rows take less).
+// Shared memory in which a warpgroup stages its stores: 16 tokens of 16 rows for each of four
+// warps, or, with two blocks of rows, 32 tokens of 64 columns of h (16 tokens of 128 rows need
+// less).
 template <class S>
 inline constexpr int store_bytes = S::blocks == 1 ? 4 * 768 : 32 * (128 + 16);
 
@@ -72,7 +73,7 @@ __device__ inline void store_gate_up(const float (&d)[S::blocks][N / 2], const L
       }
     }
   } else {
-    constexpr int chunks = S::blocks * 4;  // of 8 columns, a token
+    constexpr int chunks = S::blocks * 4;  // of 8 columns, per token
     constexpr int pitch = chunks * 16 + 16;
     const std::uint32_t to = buffer + lane * pitch + t / 32 * 16;
     const std::uint32_t from = buffer + t / chunks * pitch + t % chunks * 16;
@@ -137,9 +138,9 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
               __float2bfloat16(d[b][i] + bias[b][i / 2]);
       }
   } else {
-    constexpr int warps = S::blocks == 1 ? 1 : 4;  // that store together
+    constexpr int warps = S::blocks == 1 ? 1 : 4;  // warps that store together
     constexpr int threads = 32 * warps;
-    constexpr int chunks = S::blocks * warps * 2;  // of 8 rows, a token
+    constexpr int chunks = S::blocks * warps * 2;  // of 8 rows, per token
     constexpr int pitch = chunks * 16 + 16;
     static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
     const int of = t % threads;
@@ -185,24 +186,25 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
 struct ConsumerState {
   Ring ring;
   std::uint32_t buffer;  // store_bytes of the warpgroup
-  unsigned char* last;   // [warpgroups][width] flags: a row's token falls to us to sum
+  // [warpgroups][width] flags: this tile is the last of the row's token, and sums it
+  unsigned char* last;
   int width;
   int warpgroup;
-  bool copied;  // gate_up's token rows, and those of rank space, come by cp.async
+  bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
   bool sum;
-  SlotSignals widened;  // FP8: a shrink's stage is bf16
-  // A tile of gate_up that is stored and not yet said to be, or -1. The release takes until all
-  // that the block has written is there.
+  SlotSignals widened;  // FP8: a shrink's stage has been converted to bf16
+  // A tile of gate_up that is stored but not yet signalled, or -1. A release waits until all writes
+  // of the block have landed.
   int stored = -1;
 
-  __device__ void tell(const LayerParams& p) {
+  __device__ void signal(const LayerParams& p) {
     // one thread's, behind the warpgroup's barrier
     if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
     stored = -1;
   }
 };
 
-// Sums the tokens of which this tile was the last to be stored, for this warpgroup's 64 columns.
+// Sums the tokens whose last tile this was, for this warpgroup's 64 columns.
 template <class S>
 __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, const Item& item,
                                   const ConsumerState& s, int col) {
@@ -234,18 +236,18 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
       return;
     }
   }
-  // zeros only so that no width's accumulators live from one item to the next: the first product
-  // ignores them
+  // zeroed only to keep the accumulators of one width from staying live across items; the first
+  // product overwrites them
   float acc[S::blocks][N / 2] = {};
   const bool first = item.kind == ItemKind::gate_up;
   const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
   const bool fence = s.copied && first;
-  const auto tell = [&] {
-    if constexpr (S::tells_late) s.tell(p);
+  const auto signal = [&] {
+    if constexpr (S::signals_late) s.signal(p);
   };
-  if (!first) tell();  // a down tile may wait for the one before it
+  if (!first) signal();  // a down tile may depend on the tile before it
   if constexpr (S::bf16) {
-    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, tell);
+    multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, signal);
   } else if constexpr (S::by_warps) {
     multiply_int4_few<S, N>(acc, s.ring, steps, s.warpgroup);
   } else {
@@ -270,10 +272,10 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if (first) {
     store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
     if (!S::lora && l.phase != Phase::both) return;
-    tell();  // where there was no second step
+    signal();  // not signalled yet if there was no second step
     consumer_barrier(s.warpgroup);
     s.stored = item.tile;
-    if constexpr (!S::tells_late) s.tell(p);
+    if constexpr (!S::signals_late) s.signal(p);
   } else {
     store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
     if constexpr (S::small) {

@@ -1,5 +1,5 @@
-// The sort of a small batch's pairs, done by every block in its own shared memory: no launch, no
-// round trip through L2. The order of expert_plan.h: by expert, then label, then pair.
+// The plan of a small batch, computed by every block in its own shared memory, which saves a launch
+// and a round trip through L2. The order is that of plan.h: by expert, then label, then pair.
 #pragma once
 
 #include "kernels/cuda/experts/factors.cuh"
@@ -13,10 +13,10 @@ struct InsidePlan {
   ExpertTile tiles[capacity];
   int tokens[capacity];
   int places[capacity];
-  int slots[capacity];  // of a token: its pairs that have an expert
+  int slots[capacity];  // by token: its pairs that have an expert
   int tile_count, routed;
 };
-// `capacity` holds for pairs times max_terms.
+// `capacity` bounds pairs times max_terms.
 template <int capacity>
 struct InsideLoraPlan : InsidePlan<capacity> {
   ExpertPiece pieces[capacity];
@@ -24,16 +24,16 @@ struct InsideLoraPlan : InsidePlan<capacity> {
   DeltaEntry entries[2][capacity];
 };
 
-// Only while it sorts: lies where the ring's stages will be.
+// Used only during the sort; shares memory with the stages of the ring.
 template <int capacity>
 struct InsideScratch {
   unsigned keys[capacity];        // of a pair
   unsigned sorted[capacity + 1];  // of a place
-  int begins[capacity];           // of a place: where its expert's begin
+  int begins[capacity];           // by place: where its expert's places begin
   int routed[capacity / 32], tiles[capacity / 32], pieces[capacity / 32];  // of 32 places
 };
 
-// (expert, label + 1, pair), in bits that compare as they do.
+// (expert, label + 1, pair) as bits that compare in that order.
 struct PairKey {
   static constexpr int label_bit = 9, expert_bit = 20;
   static_assert(inside_pairs <= 1 << label_bit);
@@ -54,7 +54,7 @@ struct PairKey {
   }
 };
 
-// Sum of a block's flags before this thread's, and of all; `of_warp` has been written.
+// Sums a block's flags before this thread's, and all of them. `of_warp` has been written.
 template <int warps>
 __device__ inline int sum_before(const int (&of_warp)[warps], int warp, int& total) {
   int before = 0;
@@ -67,7 +67,7 @@ __device__ inline int sum_before(const int (&of_warp)[warps], int warp, int& tot
   return before;
 }
 
-// All threads of a block, at least `capacity` of them: one a pair, then one a place.
+// Called by all threads of a block, at least `capacity` of them: one per pair, then one per place.
 template <bool lora, int capacity, class Plan>
 __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
                                         InsideScratch<capacity>& scratch) {
@@ -99,7 +99,8 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
     }
     scratch.sorted[place] = mine.bits;
     scratch.begins[place] = begin;
-    s.places[t] = mine.expert() < p.experts ? place : capacity;  // behind every routed place
+    // not routed: behind every routed place
+    s.places[t] = mine.expert() < p.experts ? place : capacity;
   }
   if (t == 0) scratch.sorted[p.pairs] = none;
   if (t < p.tokens) {

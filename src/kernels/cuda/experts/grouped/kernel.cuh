@@ -1,5 +1,6 @@
-// The expert layer's persistent kernel: one or two consumer warpgroups and one of producers. Small
-// batches may sort the pairs in every block; else the plan is a launch before.
+// The persistent kernel of the expert layer: one or two consumer warpgroups and one producer
+// warpgroup. For small batches every block may sort the pairs itself; else the plan is a launch
+// before.
 #pragma once
 
 #include <type_traits>
@@ -11,8 +12,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Registers of a producer's and a consumer's thread: together they must not exceed what the launch
-// got (setmaxnreg would wait for ever).
+// Registers per thread of producers and consumers. Their sum must not exceed what the launch
+// allocated, or setmaxnreg waits forever.
 template <int warpgroups, int blocks_per_sm, bool lora>
 struct Registers;
 template <bool lora>
@@ -67,10 +68,10 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   queue.full = ring.empty + 8 * max_stages;
   queue.empty = queue.full + 8 * item_slots;
   const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
-  SlotSignals grants{permute_bars + 8 * permute_lanes};  // a stage is free for rank rows
+  SlotSignals grants{permute_bars + 8 * permute_lanes};  // a stage may be filled with rank rows
   const SlotSignals widened{grants.bars + 8 * max_stages};
   if (t == 0) {
-    // a stage is full with the weights' bytes and the token threads' arrivals
+    // a stage is full when the weights' bytes and the arrivals of the token threads are complete
     for (int i = 0; i < l.depth; ++i) {
       bar_init(ring.full + 8 * i, 1 + arrivals);
       bar_init(ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
     prefetch_map(&maps.h[0]);
   }
   __syncthreads();
-  // In this order: the shrinks behind gate_up read the plan without a wait of their own.
+  // In this order, because the shrinks behind gate_up read the plan without waiting for it.
   wait_for_previous_grid();
   launch_dependents();
   for (int i = static_cast<int>(blockIdx.x) * S::threads + t; i < p.counters.count;
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
       make_inside_plan<S::lora>(
           p, plan,
           *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
-    // for the sum, where that is a launch of its own
+    // for the launch that sums experts, if there is one
     if (inside && !l.sum && blockIdx.x == 0) {
       if (t < p.pairs) p.plan.places[t] = plan.places[t];
       if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
   using Budget = Registers<S::warpgroups, blocks_per_sm, S::lora>;
   if (warp >= consumer_warps) {
     shrink_registers<Budget::producer>();
-    ring.parity = 1;  // an empty ring: the first wait on "empty" must pass
+    ring.parity = 1;  // the ring is empty: the first wait on "empty" must pass
     const int role = warp - consumer_warps;
     // Bulk copies and tensor maps read token rows that earlier grids wrote.
     if (role > 0) fence_async_all();
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
         if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
       queue.pop();
     }
-    if constexpr (S::tells_late) s.tell(p);
+    if constexpr (S::signals_late) s.signal(p);
   }
 }
 

@@ -1,4 +1,4 @@
-// The grouped kernels as values: a list for each weight format and type of adapters' factors.
+// The grouped GEMM kernels as values: one list for each weight format and data type of factors.
 #pragma once
 
 #include <cstdint>
@@ -19,34 +19,35 @@ struct GroupedKernel {
   KernelInfo info;
   GroupedTiles::Rows rows{};
   int max_width = 0;      // tokens of a tile
-  int blocks_per_sm = 0;  // which must be resident together: tiles wait for others' results
+  int blocks_per_sm = 0;  // must be co-resident, because tiles wait for results of other blocks
   const void* function = nullptr;
   int threads = 0;
   int warpgroups = 0;         // of consumers
   int weight_bytes = 0;       // of a stage
-  int max_sorted_inside = 0;  // pairs x terms of a label that a block can sort for itself
+  int max_sorted_inside = 0;  // pairs x terms of a label that one block can sort
 
   bool is_tall() const { return max_width > 16; }
 };
 
-// `scales`: of int4, in 128 k.
+// `scales`: of int4, per 128 k.
 template <ExpertFormat format, int scales, FactorType factors>
 std::span<const GroupedKernel> kernels_of();
 
-// Of a weight's format.
+// The kernels for a weight format.
 std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, FactorType factors);
 
 FactorType factor_type_of(const GroupedDeltas& deltas);
-// Null: the cut has none for these weights and adapters.
+// Null: there is no kernel with these tiles for these weights and adapters.
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& params);
 
-// The kernels of one device: attributes are set, and each has as many resident blocks as it needs.
+// The kernels of one device: their attributes are set, and as many blocks as they need are
+// co-resident.
 class PreparedKernels {
  public:
-  // Of the current device.
+  // For the current device.
   static Result<std::unique_ptr<PreparedKernels>> prepare();
 
-  // Shared memory that a launch of the kernel may have beside its static part.
+  // Dynamic shared memory that a launch of the kernel may have.
   int dynamic_bytes(const GroupedKernel& kernel) const;
 
  private:

@@ -1,6 +1,6 @@
-// Parameters of the grouped expert kernels and the traits of their tiles. A pair is one (token,
-// expert) choice, a place its position in the plan's order, a tile a run of places of one expert
-// against some rows of its weights, a piece the places of a tile that share a label.
+// Parameters of the grouped expert kernels and traits of their tiles. A pair is one (token, expert)
+// choice; a place is its position in the plan; a tile is a run of places of one expert against some
+// rows of its weights; a piece is the places of a tile that share a label.
 #pragma once
 
 #include <cuda.h>
@@ -13,34 +13,35 @@
 namespace motley::kernels::cuda::grouped {
 
 inline constexpr int permute_block = 128;  // places that one flag of the permutation covers
-inline constexpr int permute_lanes = 6;    // rows on their way in a block, at most
+inline constexpr int permute_lanes = 6;    // rows in flight in a block, at most
 inline constexpr int max_stages = 32;
 inline constexpr int min_stages = 3;
-// Most that a block sorts for itself; with adapters, times the terms of a label; in small blocks.
+// The most pairs that a block sorts by itself; with adapters, pairs times the terms of a label; and
+// for small blocks.
 inline constexpr int inside_pairs = 256;
 inline constexpr int inside_lora_pairs = 128;
 inline constexpr int inside_small_pairs = 64;
 inline constexpr int rank_block = 32;  // rows of A that a shrink multiplies at a time
 
-// Adapters of a batch at one seam.
+// The adapters of a batch at one seam.
 struct SeamDeltas {
   Bf16* rank_rows;  // [pairs, pitch] by place
   int pitch;
-  int* done;  // [tiles] pieces whose rank rows are there
+  int* done;  // [tiles] pieces whose rank rows are complete
 };
 
-// int4 weights become bf16 times this, and rows of rank space beside them have the same unit: so
-// have the sums, until they are stored.
+// int4 weights are converted to bf16 times this unit, and rank rows are scaled by it, too. So are
+// the sums, until they are stored.
 inline constexpr float int4_unit = 0x1p-64F;
 
-// Counters of a run are zero when it begins; it makes those of the next run zero, which are the
-// ones that the run before it used.
+// The counters of a run are zero when it begins. A run zeroes the counters of the next run, which
+// are those that the previous run used.
 struct Counters {
-  int* next_item;    // [2] of gate_up and of down
+  int* next_item;    // [2] for gate_up and for down
   int* next_shrink;  // [2] of seams
-  int* tile_done;    // [tiles] gate_up warpgroups that have stored their part of h
-  int* token_done;   // [tokens, ceil(hidden / 64)] down warpgroups that have
-  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are there
+  int* tile_done;    // [tiles] warpgroups that have stored their part of h
+  int* token_done;   // [tokens, ceil(hidden / 64)] warpgroups that have stored their part of down
+  int* permuted;     // [pairs / permute_block + 1] rows of x_sorted that are complete
   int* next_run;     // `count` numbers
   int count;
 };
@@ -68,7 +69,7 @@ struct LayerParams {
   PlanDeltas deltas;
 };
 
-// Which items a launch walks.
+// The items that a launch processes.
 enum class Phase : int { gate_up, down, both };
 
 using Gather = GroupedTiles::Gather;
@@ -76,8 +77,8 @@ using Gather = GroupedTiles::Gather;
 struct LaunchParams {
   Phase phase;
   Gather gather;
-  bool inside;       // every block sorts the pairs for itself
-  bool round_robin;  // items go to blocks in turn, without a counter
+  bool inside;       // every block sorts the pairs by itself
+  bool round_robin;  // blocks take items round robin, without a counter
   bool sum;          // the last down tile of a token sums its experts
   int depth;         // stages of the ring
   int token_bytes;
@@ -93,7 +94,7 @@ struct KernelMaps {
 };
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
-// through k in one order, so that rows may move between them. `small`: against few tokens.
+// through k in the same order, so that results do not depend on the shape. `small`: for few tokens.
 template <PackedFormat Format, int warpgroups_, int blocks_, FactorType factors_,
           bool small_ = blocks_ == 1>
 struct TileShape {
@@ -103,21 +104,21 @@ struct TileShape {
   static constexpr FactorType factors = factors_;
   static constexpr bool lora = factors != FactorType::none;
   static constexpr bool f8 = factors == FactorType::f8;
-  static constexpr bool shrinks = lora && small_;  // others find rows of rank space made
-  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of an adapter
+  static constexpr bool shrinks = lora && small_;  // otherwise rank rows come from a launch before
+  static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of a factor
   static constexpr bool bf16 = Format::format == ExpertFormat::bf16;
-  static constexpr bool small = small_;             // decode: token rows may come by boxes
+  static constexpr bool small = small_;             // decode: token rows may be loaded by boxes
   static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
-  // Lanes read weights themselves.
+  // Lanes read weights from the stage themselves.
   static constexpr bool every_lane = Format::source == OperandSource::registers;
-  // A tile of gate_up is said to be stored while the next one's products run.
-  static constexpr bool tells_late = bf16 && !small;
+  // A tile of gate_up is signalled as stored only during the products of the next one.
+  static constexpr bool signals_late = bf16 && !small;
   static constexpr int rows = warpgroups * blocks * 64;
   static constexpr int threads = 128 * (warpgroups + 1);
-  static constexpr int atoms = Format::stage_k / 64;  // 64 k each, of a stage
+  static constexpr int atoms = Format::stage_k / 64;  // of 64 k each, per stage
   // slots of a token that the sum loads at a time
   static constexpr int sum_ahead = warpgroups == 1 ? 8 : 4;
-  // pairs that a block can sort for itself
+  // pairs that one block can sort
   static constexpr int inside = !small            ? 0
                                 : warpgroups == 1 ? inside_small_pairs
                                 : lora            ? inside_lora_pairs
@@ -125,24 +126,24 @@ struct TileShape {
   static constexpr int stage_k = 64 * atoms;
   static constexpr int block_bytes = Format::block_bytes;  // of 64 rows
   static constexpr int weight_load = warpgroups * blocks * block_bytes;
-  // a shrink's stage has rank_block rows of A; its products read 64
+  // a shrink's stage has rank_block rows of A; its MMAs read 64
   static constexpr int delta_bytes = shrinks ? rank_block * 128 * atoms : 0;
   static constexpr int weight_bytes =
       (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
-  // A shrink's stage: more k than a tile's where the room of the weights allows, token rows behind
-  // A.
+  // A shrink's stage has more k than a tile's where the space of the weights allows; token rows
+  // follow A.
   static constexpr int shrink_atoms = bf16 && rows >= 128 ? 2 : atoms;
   static constexpr int shrink_k = 64 * shrink_atoms;
   static constexpr int shrink_tokens =
       shrink_atoms > atoms ? rank_block * 128 * shrink_atoms : weight_bytes;
   static_assert(!shrinks || shrink_atoms == atoms ||
                 shrink_tokens + 16 * 2 * (shrink_k - stage_k) <= weight_bytes);
-  // k16 steps of an adapter that a stage holds
+  // k16 steps of an adapter per stage
   static constexpr int delta_steps = bf16 ? 4 : 2;
   static_assert(rows * 32 * delta_steps <= weight_bytes);
 };
 
-// Widths that a tile's token side can take.
+// The widths of a tile's token side.
 __host__ __device__ inline int width_for(int count) {
   return count <= 8     ? 8
          : count <= 16  ? 16
@@ -158,17 +159,17 @@ __device__ inline const float* a_scales(const unsigned char* a, int in, int rank
                                         static_cast<std::size_t>((in + 127) / 128 * 128) * rank);
 }
 
-// Where a kernel finds the plan: global memory, or its block's own shared memory.
+// Where a kernel finds the plan: in global memory, or in its block's shared memory.
 struct Tables {
   const ExpertTile* tiles;
   const int* tokens;  // of a place
-  const int* places;  // of a pair; from `routed` on: no expert
+  const int* places;  // by pair; from `routed` on: no expert
   int tile_count;
   int routed;
-  const int* slots;  // of a token: its pairs that have an expert; or null
+  const int* slots;  // by token: its pairs that have an expert; or null
   const int* piece_begin;
   const ExpertPiece* pieces;
-  const DeltaEntry* entries[2];  // of a seam: [pieces, max_terms]
+  const DeltaEntry* entries[2];  // by seam: [pieces, max_terms]
 };
 
 __device__ inline int load_l2(const int* p) { return __ldcg(p); }

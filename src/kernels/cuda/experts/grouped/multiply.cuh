@@ -5,8 +5,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// `fence`: token rows come by cp.async, whose writes the tensor cores see only behind a fence.
-// `meanwhile()` runs beside the second step's products.
+// `fence`: token rows arrive by cp.async, and the tensor cores see such writes only after a fence.
+// `meanwhile()` runs during the second step's products.
 template <class S, int N, class Meanwhile>
 __device__ inline void multiply_bf16(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
                                      int warpgroup, bool fence, const Meanwhile& meanwhile) {

@@ -1,4 +1,4 @@
-// The K loops of a consumer warpgroup over int4 weights, which become bf16 in registers.
+// The K loops of a consumer warpgroup over int4 weights, which are converted to bf16 in registers.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
@@ -6,11 +6,11 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// How codes of a row and group become weights: bf16(factor x code + offset), which has the bits of
-// bf16((code - 8) x scale) x int4_unit. A code is read as bf16 where it stands: as 2^-133 times
-// itself in bits 0 to 3 of a half and 2^-129 times in bits 4 to 7, for in those bits numbers of the
-// two smallest exponents are integers in order. The unit keeps factors in bf16's range, for scales
-// below 2^58.
+// Converts the codes of a row and group to weights: bf16(factor * code + offset), which has the
+// bits of bf16((code - 8) * scale) * int4_unit. A code is read as bf16 in place: in bits 0 to 3 of
+// a half it is 2^-133 times itself, in bits 4 to 7 2^-129 times, because the bf16 numbers of the
+// two smallest exponents count up like integers. The unit keeps factors in the range of bf16, for
+// scales below 2^58.
 struct Int4Scale {
   __nv_bfloat162 factor, offset;
 };
@@ -20,7 +20,7 @@ __device__ inline __nv_bfloat162 twice(std::uint32_t bits) {
   return *reinterpret_cast<const __nv_bfloat162*>(&bits);
 }
 
-// `low`: codes in bits 0 to 3.
+// `low`: codes are in bits 0 to 3.
 template <bool low>
 __device__ inline Int4Scale int4_scale(std::uint32_t scales) {
   const std::uint32_t two = __byte_perm(scales, 0, low ? 0x1010 : 0x3232);
@@ -35,7 +35,7 @@ __device__ inline std::uint32_t decode_two(std::uint32_t codes, const Int4Scale&
   return *reinterpret_cast<const std::uint32_t*>(&q);
 }
 
-// Of eight int4 of one k16 step the lower or the upper row's, to its half of the A fragment.
+// Converts the lower or upper row's share of 8 int4 of one k16 step to its half of the A fragment.
 template <bool low>
 __device__ inline void decode_row(std::uint32_t w, const Int4Scale& scale, std::uint32_t (&a)[4]) {
   constexpr std::uint32_t mask = low ? 0x000F000F : 0x00F000F0;
@@ -51,12 +51,12 @@ __device__ inline void decode_rows(const std::uint32_t* words, std::uint32_t sca
   for (int i = 0; i < steps; ++i) decode_row<low>(words[i], both, a[i]);
 }
 
-// Scales of a thread's two rows, the lower row's in the lower half.
+// Scales of a thread's two rows; the lower row's is in the lower half.
 __device__ inline std::uint32_t load_scales(std::uint32_t address) {
   return load_shared_u16(address) | load_shared_u16(address + 16) << 16;
 }
 
-// Half a blob as a thread needs it: four k16 steps.
+// A thread's part of half a blob: four k16 steps.
 struct Int4Half {
   uint4 words;
   std::uint32_t scales;
@@ -67,21 +67,22 @@ struct Int4Half {
     if (S::scales == 1 && half > 0) return;
     load_group<S>(blob, 2 * half, row);
   }
-  // The scales of the group that k16 steps from 2 x `pair` on belong to.
+  // The scales of the group of k16 steps 2 * `pair` and after.
   template <class S>
   __device__ void load_group(std::uint32_t blob, int pair, int row) {
     scales = load_scales(blob + 4096 + (S::scales == 1 ? 0 : pair * 128) + row * 2);
   }
 };
 
-// The same number, made here and nowhere else: ptxas makes what comes of threadIdx anew in loops.
+// Returns the same number, but hides its origin: ptxas would recompute values derived from
+// threadIdx in loops.
 __device__ inline std::uint32_t made_here(std::uint32_t value) {
   return __shfl_sync(0xFFFFFFFF, value, thread_here() % 32);
 }
 
-// Tiles of up to 16 tokens: a warp multiplies 16 rows of each block for itself, so that no warp
-// waits for another and the compiler may lay decoding under products. The sums are wgmma's, bit for
-// bit.
+// Tiles of up to 16 tokens: each warp multiplies 16 rows of each block by itself, so that no warp
+// waits for another and the compiler may overlap decoding with products. The sums have the bits of
+// wgmma.
 template <class S, int N>
 __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
                                          int warpgroup) {
@@ -90,7 +91,8 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
   const std::uint32_t blob = ring.stages + warpgroup * S::blocks * S::block_bytes;
   const std::uint32_t words_at = made_here(blob + t * 16);
   const std::uint32_t scales_at = made_here(blob + 4096 + (16 * (t / 32) + lane / 4) * 2);
-  // Token rows of a stage, four blocks of 8 rows x 8 k at a time: N = 8: two k16 steps, 16: one.
+  // Token rows of a stage are loaded as four 8 x 8 blocks at a time: two k16 steps for N = 8, one
+  // for N = 16.
   constexpr int loads = N == 8 ? 2 : 4;  // of 64 k
   const std::uint32_t tokens_at =
       made_here(ring.stages + S::weight_bytes +
@@ -154,7 +156,7 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
     }
     const int done = ring.slot;
     ring.next();
-    // Behind the last stage it is that one again: what is loaded is not used.
+    // After the last stage the same stage is loaded again; the result is not used.
     if (kb + 1 < steps) {
       bar_wait(ring.full_bar(), ring.parity);
       stage = ring.slot * ring.stage_bytes;
@@ -173,7 +175,7 @@ __device__ inline void multiply_int4(float (&acc)[S::blocks][N / 2], Ring& ring,
   const auto blob_of = [&](int r) {
     return ring.data() + (warpgroup * S::blocks + r) * S::block_bytes;
   };
-  // k16 steps a batch: while one batch multiplies, the next is decoded into the other fragments
+  // k16 steps per batch: while one batch multiplies, the next is decoded into other fragments
   constexpr int batch = 2;
   std::uint32_t a[2][batch][4];
   Int4Half now;
@@ -201,7 +203,7 @@ __device__ inline void multiply_int4(float (&acc)[S::blocks][N / 2], Ring& ring,
           mma_commit();
           const bool first = r == 0 && h == 0 && k == 0;
           if (k + batch == 4) {
-            // The next half comes while these products run.
+            // The next half is loaded during these products.
             if (h == 0) {
               now.load<S>(blob_of(r), 1, t, row);
             } else if (r + 1 < S::blocks) {

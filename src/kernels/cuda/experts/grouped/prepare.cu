@@ -10,11 +10,11 @@
 namespace motley::kernels::cuda::grouped {
 namespace {
 
-// Shared memory of a multiprocessor, 1 KB of which each block takes for itself.
+// Shared memory of a multiprocessor; each block reserves 1 KB of it.
 constexpr int multiprocessor_bytes = 228 * 1024;
 
-// What the kernel's blocks may have beside their static part, where all of them are resident: they
-// wait for each other's results.
+// The dynamic shared memory of the kernel's blocks such that all of them are resident: they wait
+// for each other's results.
 Result<int> prepare(const GroupedKernel& kernel) {
   cudaFuncAttributes attributes{};
   MOTLEY_TRY_VOID(launched(cudaFuncGetAttributes(&attributes, kernel.function), kernel.info.name));

@@ -1,5 +1,5 @@
-// The producers of token rows, by boxes, by tensor map or by copies, and of the rows of rank space;
-// and the permutation of token rows that runs beside everything else in prefill.
+// The producers of token rows, by boxes, by tensor map or by copies, and of rank rows; and the
+// permutation of token rows that runs concurrently in prefill.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
@@ -12,14 +12,14 @@ __device__ inline void wait_for_count(const int* flag, int count) {
   fence_async_all();
 }
 
-// How often an item goes through k: once, but a shrink for each rank_block rows of its terms.
+// How often an item goes through k: once; a shrink once for each rank_block rows of its terms.
 __device__ inline int passes_of(EntryWalk walk) {
   int passes = 0;
   while (walk.next()) passes += (walk.rank() + rank_block - 1) / rank_block;
   return passes;
 }
 
-// How token rows lie in a stage: of a tile, or of a shrink.
+// The layout of token rows in a stage of a tile or of a shrink.
 template <class S, bool shrinks>
 struct TokenArea {
   static constexpr int atoms = shrinks ? S::shrink_atoms : S::atoms;
@@ -27,12 +27,12 @@ struct TokenArea {
   static constexpr int offset = shrinks ? S::shrink_tokens : S::weight_bytes;
 };
 
-// Rows that lie in place order, by the lanes of one warp.
+// Loads rows that are in the order of places. One warp calls it.
 template <class Area>
 __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
                                    const CUtensorMap (&maps)[2], bool every_lane_arrives) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  // boxes of 64 rows, or of 8 where the tile is no multiple of 64 wide
+  // boxes of 64 rows, or of 8 if the tile's width is no multiple of 64
   const bool wide = item.width % 64 == 0;
   const int box_rows = wide ? 64 : 8;
   const CUtensorMap* const map = wide ? &maps[1] : &maps[0];
@@ -56,9 +56,9 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
   }
 }
 
-// Rows gathered from x: a box a row, a row a lane. The swizzle follows the absolute address, so
-// rows laid under each other are a tile; rows beyond the tile stay as they are, for columns of D
-// are independent. Good for few rows only.
+// Gathers rows of x: one box per row, one row per lane. The swizzle depends on the absolute
+// address, so consecutive rows form a tile. Rows beyond the tile are left as they are, since
+// columns of D are independent. Only fast for few rows.
 template <class Area>
 __device__ inline void gather_rows(const Item& item, int token, int cols, Ring& ring,
                                    const CUtensorMap* map, bool every_lane_arrives) {
@@ -81,8 +81,8 @@ __device__ inline void gather_rows(const Item& item, int token, int cols, Ring& 
   }
 }
 
-// One stage's rows of rank space: [step][width rows of 32 bytes], zeros where a row is another
-// piece's. By one warp.
+// Loads one stage of rank rows: [step][width rows of 32 bytes], with zeros for rows of other
+// pieces. One warp calls it.
 template <class S>
 __device__ inline void copy_rank_rows(const SeamDeltas& seam, StepWalk& walk, const Item& item,
                                       std::uint32_t area, int lane) {
@@ -101,22 +101,21 @@ __device__ inline void copy_rank_rows(const SeamDeltas& seam, StepWalk& walk, co
   }
 }
 
-// Stages of the ring that an item takes up: of its own k, times its passes ...
+// The stages that an item takes for its own k in all passes.
 template <class S>
 __device__ inline int base_stages(const LayerParams& p, const Item& item, const EntryWalk& terms) {
   const int k = item.seam() == 0 ? p.hidden : p.inner;
   if (!item.shrinks()) return (k + S::stage_k - 1) / S::stage_k;
   return (k + S::shrink_k - 1) / S::shrink_k * passes_of(terms);
 }
-// ... and behind them, of its adapters.
+// The stages that follow for its adapters.
 template <class S>
 __device__ inline int adapted_stages(const Item& item, EntryWalk terms) {
   if (item.shrinks() || item.first_piece == item.last_piece) return 0;
   return delta_stages<S>(terms.total_rank() / 16);
 }
 
-// The token side goes past stages that the warp of rank rows fills; `leads`: the thread that
-// grants.
+// The token side skips stages that the warp of rank rows fills. `leads`: this thread grants them.
 __device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int stages, bool leads) {
   for (int i = 0; i < stages; ++i) {
     bar_wait(ring.empty_bar(), ring.parity);
@@ -125,8 +124,8 @@ __device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int s
   }
 }
 
-// The rows of rank space, by one warp. `arrivals`: of the token side, a stage; the copies make them
-// when they land, and whoever multiplies fences.
+// Loads rank rows with one warp. `arrivals`: the arrivals of the token side per stage; here the
+// copies arrive when they land, and consumers fence.
 template <class S>
 __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
                                          ItemQueue& queue, Ring& ring, SlotSignals& grants,
@@ -165,7 +164,7 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
   }
 }
 
-// One warp.
+// Run by one warp.
 template <class S>
 __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& l,
                                       const Tables& tables, ItemQueue& queue, Ring& ring,
@@ -183,7 +182,7 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
     } else if (S::small) {
       token = tables.tokens[item.begin + min(lane, item.count - 1)];
     } else {
-      // a flag a lane
+      // one flag per lane
       const int b = item.begin / permute_block + lane;
       const bool mine = b <= (item.begin + item.count - 1) / permute_block;
       const int rows = min(permute_block, tables.routed - b * permute_block);
@@ -201,12 +200,12 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
   }
 }
 
-// gate_up's rows by 16-byte copies from x: 64 threads, of which this is number `t`.
+// Copies rows of gate_up from x in 16-byte pieces: 64 threads, of which this is number `t`.
 template <class Area>
 __device__ inline void copy_rows(const LayerParams& p, const Item& item, const int* row_offset,
                                  Ring& ring, int t) {
   const int chunk = t % 8;
-  // rows advance by 8: the swizzle stays
+  // rows advance by 8, which keeps the swizzle
   const std::uint32_t lane_offset = swizzled(t / 8, chunk, 128);
   const Bf16* from = p.x + chunk * 8;
   for (int k = 0; k < p.hidden; k += Area::k, from += Area::k) {
@@ -231,7 +230,7 @@ __device__ inline void copy_rows(const LayerParams& p, const Item& item, const i
   }
 }
 
-// One pass of an item's token rows through k, by two warps: 64 arrivals a stage.
+// One pass of an item's token rows through k, by two warps: 64 arrivals per stage.
 template <class S, bool shrinks>
 __device__ inline void produce_pass_copied(const LayerParams& p, const Item& item,
                                            const int* row_offset, Ring& ring, int t,
@@ -250,8 +249,8 @@ __device__ inline void produce_pass_copied(const LayerParams& p, const Item& ite
   }
 }
 
-// Two warps. For batches whose weights, not whose products, are the bound: a permuted copy of x
-// would be more to write and read.
+// Run by two warps. For batches that are bound by weights rather than by products: a permuted copy
+// of x would be additional traffic.
 template <class S>
 __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchParams& l,
                                              const Tables& tables, ItemQueue& queue, Ring& ring,
@@ -281,7 +280,7 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
     if constexpr (!S::lora) continue;
     const int adapted = adapted_stages<S>(item, terms);
     if (adapted > 0) {
-      // the second warp follows when the first has seen all of them free
+      // the second warp follows after the first one has found all of them free
       if (t < 32) grant_stages(ring, grants, adapted, t == 0);
       named_barrier(3, 64);
       for (int i = 0; t >= 32 && i < adapted; ++i) ring.next();
@@ -289,9 +288,9 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
   }
 }
 
-// x_sorted[place] = x[token of the place] by bulk copies through shared memory, a row a lane: it
-// needs no registers, and its traffic goes where a compute-bound kernel leaves room. One warp;
-// `buffer`: as many rows; a barrier a lane.
+// x_sorted[place] = x[token of the place] by bulk copies through shared memory, one row per lane.
+// This takes no registers, and its traffic uses bandwidth that a compute-bound kernel leaves. One
+// warp; `buffer` holds one row per lane; one barrier per lane.
 __device__ inline void permute_rows(const LayerParams& p, const Tables& tables, int lanes,
                                     std::uint32_t buffer, std::uint32_t bars) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

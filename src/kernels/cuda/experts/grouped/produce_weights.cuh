@@ -1,11 +1,12 @@
-// The producer of weights, which also chooses the items: one thread.
+// The producer of weights, which also chooses the items. One thread.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
-// Rows of A of a piece's terms, a stage's k at a time, rank_block rows after rank_block rows.
+// Loads the rows of A of a piece's terms, one stage of k at a time, rank_block rows after
+// rank_block rows.
 template <class S>
 __device__ inline void produce_shrink_weights(const LayerParams& p, const Tables& tables,
                                               const Item& item, Ring& ring) {
@@ -49,7 +50,7 @@ __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& wa
     const int steps = min(left, S::delta_steps);
     left -= steps;
     const unsigned char* from = nullptr;
-    int scales = 0;  // bytes behind `from`
+    int scales = 0;  // bytes of row scales, at `from`'s end
     for (int step = 0; step < steps; ++step) {
       walk.next();
       const unsigned char* const b = walk.entry().b();
@@ -75,7 +76,7 @@ __device__ inline void produce_expand_weights(const LayerParams& p, StepWalk& wa
   }
 }
 
-// A tile's base weights, by the leading lane. They wait for nothing but a free stage.
+// Loads a tile's base weights, by the leading lane. It waits only for free stages.
 template <class S>
 __device__ inline void produce_base_weights(const LayerParams& p, const Item& item, Ring& ring,
                                             const KernelMaps& maps) {
@@ -95,7 +96,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
       ring.next();
     }
   } else {
-    // blobs lie [expert][128 rows][128 k][half]; a tile that hangs over reads its last rows twice
+    // blobs are [expert][128 rows][128 k][half]; a tile past the end reads its last rows twice
     const int row_pairs = (rows + 127) / 128;
     const unsigned char* const packed =
         (first ? p.gate_up : p.down) +
@@ -122,7 +123,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
   }
 }
 
-// One warp; without adapters one lane of it.
+// Run by one warp; without adapters by one lane of it.
 template <class S>
 __device__ inline void produce_weights(const LayerParams& p, const LaunchParams& l,
                                        const Tables& tables, ItemQueue& queue, Ring& ring,
@@ -152,7 +153,7 @@ __device__ inline void produce_weights(const LayerParams& p, const LaunchParams&
       }
       StepWalk walk(p, tables, item);
       if (leads) produce_base_weights<S>(p, item, ring, maps);
-      // the other lanes follow in the ring
+      // the other lanes advance in the ring, too
       __syncwarp();
       ring.slot = __shfl_sync(0xFFFFFFFF, ring.slot, 0);
       ring.parity = __shfl_sync(0xFFFFFFFF, ring.parity, 0);

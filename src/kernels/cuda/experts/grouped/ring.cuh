@@ -8,24 +8,24 @@ namespace motley::kernels::cuda::grouped {
 
 inline constexpr int last_steps = 256;
 
-// Full barriers (the weights' arrival, then the token threads'), then empty ones (an arrival of
-// each consumer warp, or of each of its lanes).
+// Full barriers (arrival of the weights, then of the token threads), followed by empty barriers (an
+// arrival of each consumer warp, or of each of its lanes).
 struct Ring : PipelineState {
   std::uint32_t stages, full, empty, stage_bytes;
   int depth;
-  bool every_lane;  // arrives on "empty": lanes read weights themselves
-  int* steps;       // [depth] of adapters' stages: k16 steps in it; + last_steps: the item's last
+  bool every_lane;  // each lane arrives on "empty", because lanes read weights themselves
+  int* steps;  // [depth] k16 steps of adapters in a stage; + last_steps in the item's last stage
 
   __device__ std::uint32_t data() const { return stages + slot * stage_bytes; }
   __device__ std::uint32_t full_bar() const { return full + 8 * slot; }
   __device__ std::uint32_t empty_bar() const { return empty + 8 * slot; }
   __device__ int before() const { return (slot == 0 ? depth : slot) - 1; }
-  // By whole consumer warps, behind the wait for the products that read the stage (a __syncwarp
-  // between products of int4 would make ptxas run them one by one).
+  // Called by whole consumer warps after waiting for the products that read the stage. A __syncwarp
+  // between products of int4 would make ptxas serialise them.
   __device__ void release(int at) const {
     if (every_lane || threadIdx.x % 32 == 0) bar_arrive(empty + 8 * at);
   }
-  // Where lanes read the stage for something else than products.
+  // For stages that lanes read other than by products.
   __device__ void release_read(int at) const {
     __syncwarp();
     release(at);
@@ -33,9 +33,9 @@ struct Ring : PipelineState {
   __device__ void next() { advance(depth); }
 };
 
-// One side's word to another about a slot of the ring, a barrier each, for sides that have to do
-// with some stages only: they can't follow the ring's own barriers, which tell a phase from the
-// next and no more. Of a slot the next word comes after the last one was heard.
+// Signals from one side to another about a slot of the ring, with one barrier per slot. Sides that
+// use only some stages cannot follow the ring's own barriers, which only distinguish consecutive
+// phases. A slot is signalled again only after the previous signal was waited for.
 struct SlotSignals {
   std::uint32_t bars;
   unsigned parity = 0;  // of each slot
@@ -53,7 +53,7 @@ struct Item {
   ItemKind kind;
   int tile, row_tile;
   int expert, begin, count, width;
-  int first_piece, last_piece;  // of a tile; of a shrink: its one
+  int first_piece, last_piece;  // of a tile; of a shrink: first_piece alone
 
   __device__ bool shrinks() const {
     return kind == ItemKind::shrink_gate_up || kind == ItemKind::shrink_down;
@@ -63,9 +63,9 @@ struct Item {
   }
 };
 
-// The items of a launch in order: what pieces shrink for gate_up, so that rows of rank space are
-// there when a tile ends, then gate_up's tiles; then the same for down. The order is topological:
-// whoever waits, waits for an item that a running block holds already.
+// The items of a launch in order: the shrinks of pieces for gate_up, so that rank rows are ready
+// when a tile ends, then the tiles of gate_up; then the same for down. The order is topological: an
+// item depends only on items that running blocks have taken already.
 template <class S>
 class ItemList {
  public:
@@ -113,10 +113,10 @@ class ItemList {
  private:
   const Tables& tables_;
   const LaunchParams& l_;
-  int pieces_;  // that this launch shrinks, of each seam
+  int pieces_;  // pieces that this launch shrinks at each seam
 };
 
-// Items on their way from the scheduling thread to the others of a block.
+// Items in flight from the scheduling thread to the other threads of a block.
 inline constexpr int item_slots = 4;
 struct ItemQueue : PipelineState {
   Item* items;
@@ -129,8 +129,8 @@ struct ItemQueue : PipelineState {
     bar_arrive(full + 8 * slot);
     next();
   }
-  // By whole warps; every lane arrives behind its own reads. Consumers read an item in place, to
-  // hold fewer registers.
+  // Called by whole warps; every lane arrives after its own reads. Consumers read an item in place
+  // to save registers.
   __device__ const Item& front() {
     bar_wait(full + 8 * slot, parity);
     return items[slot];
@@ -146,8 +146,8 @@ struct ItemQueue : PipelineState {
   }
 };
 
-// The terms of some pieces at one seam, walked by a whole warp: each lane holds one, loaded before
-// they are needed.
+// Iterates over the terms of some pieces at one seam. The whole warp calls it; each lane holds one
+// term, loaded ahead.
 class EntryWalk {
  public:
   EntryWalk() = default;
@@ -160,7 +160,7 @@ class EntryWalk {
     load();
   }
 
-  // Whether there is another one.
+  // Advances; false if there are no more.
   __device__ bool next() {
     settle();
     while (left_ == 0) {
@@ -179,7 +179,7 @@ class EntryWalk {
     for (int i = at_ + 32; i < end_; ++i) total += entries_[i].rank;
     return total;
   }
-  // Of the one that next() found.
+  // The rank of the term that next() found.
   __device__ int rank() const { return of(rank_); }
   __device__ int column() const { return of(column_); }
   __device__ const unsigned char* a() const { return of(a_); }
@@ -193,7 +193,7 @@ class EntryWalk {
     return reinterpret_cast<const unsigned char*>(
         __shfl_sync(0xFFFFFFFF, reinterpret_cast<unsigned long long>(value), from_));
   }
-  // Issues the loads; settle() is the first to need them, so work may stand between.
+  // Issues the loads; settle() is the first use of their results.
   __device__ void load() {
     settled_ = false;
     const int mine = at_ + static_cast<int>(threadIdx.x) % 32;
@@ -226,13 +226,13 @@ class EntryWalk {
   const unsigned char *a_, *b_;
 };
 
-// Stages for so many k16 steps of adapters: at least one, which says that it is the last.
+// The stages for this many k16 steps of adapters: at least one, which signals the last.
 template <class S>
 __device__ inline int delta_stages(int steps) {
   return max((steps + S::delta_steps - 1) / S::delta_steps, 1);
 }
 
-// The k16 steps of a tile's terms, one after the other.
+// Iterates over the k16 steps of a tile's terms.
 class StepWalk {
  public:
   StepWalk() = default;

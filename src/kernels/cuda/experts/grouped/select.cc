@@ -1,4 +1,4 @@
-// Which cut of the layer runs: a function of the problem and of the table of thresholds.
+// Chooses the tiles of an expert layer: a function of the problem and the table of thresholds.
 
 #include <algorithm>
 #include <limits>
@@ -42,7 +42,7 @@ bool holds(const ExpertThreshold& row, const GroupedExperts& g) {
          (row.items_below == Range::none || items < row.items_below * g.multiprocessors);
 }
 
-// Places that a block needs to sort the pairs: adapters' entries take room too.
+// Places that a block needs to sort the pairs; the terms of adapters need places, too.
 std::int64_t places_to_sort(const GroupedExperts& g) {
   const std::int64_t pairs = g.tokens * g.experts_per_token;
   return g.deltas.labels != nullptr ? pairs * g.deltas.max_terms : pairs;
@@ -94,7 +94,8 @@ Support grouped_supports(const ExpertShape& shape, int experts_per_token, Weight
 
 std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token) {
   constexpr std::int64_t int32 = std::numeric_limits<std::int32_t>::max();
-  // Pairs, tokens x hidden, and pairs x the vec4 of a row of h, of gate and up, or of the result.
+  // Bounds pairs, tokens * hidden, and pairs * the vec4s of a row of h, of gate and up, or of the
+  // result.
   const std::int64_t widest = std::max(shape.hidden, 2 * shape.intermediate);
   const std::int64_t pairs = int32 / std::max<std::int64_t>(widest / 4, 1);
   return std::min(pairs / experts_per_token, int32 / shape.hidden);

@@ -1,25 +1,25 @@
 #include "kernels/cuda/experts/grouped/shrinks.h"
 #include "kernels/cuda/experts/grouped/widen.cuh"
 
-// A block is one warpgroup and takes piece after piece: token rows on the tensor core's side of 64,
-// rank_block columns of rank space on the other, 64 k a stage. All threads copy, a few stages ahead
-// of the products.
+// A block is one warpgroup and takes piece after piece: token rows are the M = 64 side of the MMA,
+// rank_block columns in rank space the N side, with 64 k per stage. All threads copy, a few stages
+// ahead of the products.
 namespace motley::kernels::cuda::grouped {
 namespace {
 
 constexpr std::string_view name = "the shrinks of experts' adapters";
 constexpr int threads = 128;
 constexpr int blocks_per_sm = 3;
-constexpr int row_chunks = 8;  // of 16 bytes, a row of a stage
+constexpr int row_chunks = 8;  // of 16 bytes, in a row of a stage
 constexpr int a_bytes = rank_block * 128;
 
-// `row_blocks` of 64 token rows.
+// `row_blocks`: blocks of 64 token rows.
 template <bool f8, int row_blocks>
 struct Stages {
   static constexpr int depth = row_blocks == 1 ? 6 : 3;
   static constexpr int tokens = row_blocks * 64 * 128;
   static constexpr int bytes = tokens + (f8 ? a_bytes / 2 : a_bytes);
-  // FP8: two stages' A in bf16, behind all stages
+  // FP8: A of two stages in bf16, behind all stages
   static constexpr int widened = depth * bytes;
   static constexpr int all = widened + (f8 ? 2 * a_bytes : 0) + 1024;
 };
@@ -29,13 +29,13 @@ constexpr int shared_bytes =
 static_assert(blocks_per_sm * (shared_bytes<true> + 1024) <= 228 * 1024);
 static_assert(blocks_per_sm * (shared_bytes<false> + 1024) <= 228 * 1024);
 
-// Token rows of a piece as this thread copies them: a chunk of every 16th row.
+// The token rows of a piece that this thread copies: one chunk of every 16th row.
 template <int row_blocks>
 struct Rows {
   static constexpr int each = threads / row_chunks;
   static constexpr int most = row_blocks * 64 / each;
   const Bf16* base;
-  unsigned chunk[most];  // of 8 numbers behind `base`
+  unsigned chunk[most];  // offsets from `base`, in chunks of 8 numbers
 };
 
 struct Columns {
@@ -49,7 +49,7 @@ __device__ void copy_stage(const Rows<row_blocks>& rows, int count, const Column
   const int t = static_cast<int>(threadIdx.x);
   const int chunk = t % row_chunks;
   const bool there = k * 64 + chunk * 8 < in;
-  // 16 rows on, the swizzle is the same
+  // 16 rows further the swizzle is the same
   std::uint32_t to = stage + swizzled(t / row_chunks, chunk, 128);
 #pragma unroll
   for (int i = 0; i < Rows<row_blocks>::most; ++i, to += Rows<row_blocks>::each * 128)
@@ -64,12 +64,12 @@ __device__ void copy_stage(const Rows<row_blocks>& rows, int count, const Column
     if (at + t * 16 < bytes) copy_16(a_to + at + t * 16, a + at + t * 16);
 }
 
-// This thread's 16 bytes of a stage's A, which it copied itself.
+// Converts this thread's 16 bytes of a stage's A, which it copied itself.
 __device__ void widen_a(std::uint32_t raw, std::uint32_t to, int columns) {
   const int t = static_cast<int>(threadIdx.x);
   if (t >= columns * 4) return;
   const uint4 v = load_shared_16(raw + t * 16);
-  // where that chunk of the narrow tile belongs, whose swizzle is its own inverse
+  // the place of that chunk in the narrow tile, whose swizzle is its own inverse
   const int row = t / 4;
   const int chunk = (static_cast<int>(swizzled(row, t % 4, 64)) - row * 64) / 16;
   const __nv_bfloat162 one = __float2bfloat162_rn(1.0F);
@@ -77,7 +77,7 @@ __device__ void widen_a(std::uint32_t raw, std::uint32_t to, int columns) {
   store_shared_16(to + swizzled(row, chunk * 2 + 1, 128), widen_f8_x8(make_uint2(v.z, v.w), one));
 }
 
-// N columns of rank space, k in order.
+// N columns in rank space, in the order of k.
 template <bool f8, int row_blocks, int N>
 __device__ void multiply(float (&acc)[row_blocks][N / 2], const Rows<row_blocks>& rows, int count,
                          const Columns& columns, int in, std::uint32_t shared) {
@@ -112,7 +112,7 @@ __device__ void multiply(float (&acc)[row_blocks][N / 2], const Rows<row_blocks>
         Mma<N>::template ss<swizzle_128>(acc[r], x_tile + r * (8192 >> 4) + 2 * step,
                                          a_tile + 2 * step, k + step > 0);
     mma_commit();
-    // into the slot of the step before, which all threads have seen multiplied
+    // into the slot of the previous step, which all threads have finished multiplying
     const int next = k + Stage::depth - 1;
     if (next < steps)
       copy_stage<f8, row_blocks>(rows, count, columns, in, next, shared + free_slot * Stage::bytes);
@@ -213,8 +213,8 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
   __shared__ int next;
   const std::uint32_t shared = (smem_addr(memory) + 1023) & ~1023U;
   launch_dependents();
-  // Every block of the grid ahead of the second seam's, gate_up's, has waited for the plan before
-  // it lets this grid start (kernel.cuh); what it writes itself is told by flags.
+  // At the second seam the grid before is gate_up's, each block of which has waited for the plan
+  // before it lets this grid start (kernel.cuh). Its own results are signalled by flags.
   if (seam == 0) wait_for_previous_grid();
   const int pieces = p.plan.piece_begin[p.plan.tile_begin[p.experts]];
   int number = static_cast<int>(blockIdx.x);

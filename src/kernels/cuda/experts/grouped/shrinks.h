@@ -1,4 +1,4 @@
-// Rows of rank space for tall tiles, which don't shrink for themselves.
+// Computes rank rows for tall tiles, which do not shrink themselves.
 #pragma once
 
 #include "base/result.h"
@@ -7,15 +7,16 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Of all pieces at a seam. At the first one behind the plan; at the second, right behind the kernel
-// that makes h, while it drains: `h_parts` say by LayerParams' tile_done that a tile's h is there.
+// Shrinks all pieces at a seam. At the first seam it runs behind the plan; at the second right
+// behind the kernel that computes h, while that drains: a tile's h is complete when its `tile_done`
+// reaches `h_parts`.
 struct ShrinkPieces {
   int seam;
   FactorType factors;
   int h_parts;
 };
 void shrink_pieces(const LayerParams& params, const ShrinkPieces& which, StreamHandle stream);
-// Sets the attributes of the kernels, on the current device.
+// Sets the kernels' attributes on the current device.
 Result<void> prepare_shrinks();
 
 }  // namespace motley::kernels::cuda::grouped

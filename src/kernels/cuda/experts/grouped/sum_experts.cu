@@ -7,11 +7,11 @@ namespace motley::kernels::cuda::grouped {
 namespace {
 
 constexpr int sum_threads = 256;
-constexpr int slots_ahead = 8;  // whose loads are on their way together
+constexpr int slots_ahead = 8;  // slots whose loads are in flight together
 constexpr int max_slots = 64;   // of a token
 constexpr int max_teams = 8;    // of a block
 
-// A block a token, 8 columns a thread at a time.
+// One block per token; a thread has 8 columns at a time.
 __global__ void __launch_bounds__(sum_threads) combine(LayerParams p) {
   launch_dependents();
   wait_for_previous_grid();
@@ -20,13 +20,13 @@ __global__ void __launch_bounds__(sum_threads) combine(LayerParams p) {
     combine_chunk<slots_ahead>(p, p.plan.places, routed, static_cast<int>(blockIdx.x), column);
 }
 
-// A token's slots: at which place each one's part of the sum is, -1: nowhere; and what it weighs.
+// The slots of a token: the place of each one's part of the sum, or -1, and its weight.
 struct alignas(16) Slots {
   int places[max_slots];
   float weights[max_slots];
 };
 
-// combine_chunk()'s sum, of a vec4.
+// One vec4 of the sum of combine_chunk().
 __device__ Vec4 sum_of_slots(const LayerParams& p, const Slots& slots, std::uint32_t vec4) {
   const auto* const partial = reinterpret_cast<const uint2*>(p.partial);
   const auto vec4s = static_cast<std::uint32_t>(p.hidden / 4);
@@ -52,7 +52,7 @@ __device__ Vec4 sum_of_slots(const LayerParams& p, const Slots& slots, std::uint
   return sum;
 }
 
-// A team a token. `shared`: a shared expert's rows are part of the sum.
+// One team per token. `shared`: rows of a shared expert are added.
 template <int block_threads, bool shared>
 __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
     combine_and_norm(const __grid_constant__ LayerParams p,

@@ -1,4 +1,4 @@
-// The launch behind the experts that sums those of each token.
+// The launch that sums the experts of each token.
 #pragma once
 
 #include "base/system/stream_handle.h"
@@ -8,8 +8,8 @@
 namespace motley::kernels::cuda::grouped {
 
 void sum_experts(const LayerParams& p, StreamHandle stream);
-// With what comes next, where next.rows.add.b stands for what sum_experts() would write: the bits
-// of one after the other.
+// The sum and the op that follows: next.rows.add.b stands for the output of sum_experts(). The bits
+// are those of one after the other.
 void sum_experts_and_norm(const LayerParams& p, const AfterExperts& next, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda::grouped

@@ -1,5 +1,5 @@
-// The weight formats of the grouped kernels, as traits: what the load stage and the products need
-// to know of them. Both are weight-only: tokens stay bf16.
+// The weight formats of the grouped GEMMs, as traits for the load stage and the products. Both are
+// weight-only: tokens stay bf16.
 #pragma once
 
 #include "kernels/cuda/experts/packed_layout.h"
@@ -18,7 +18,7 @@ struct Bf16Weights {
   static constexpr int block_bytes = 8192;  // 64 rows of a stage
 };
 
-// Codes less 8, times a scale in bf16.
+// (code - 8) times a bf16 scale.
 template <int scales>
 struct Int4Weights {
   static constexpr ExpertFormat format = ExpertFormat::int4;
