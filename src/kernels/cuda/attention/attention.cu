@@ -1,4 +1,4 @@
-// Launches of the tensor cores' attention kernels.
+// Launches of the tensor-core attention kernels.
 
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,8 @@ Result<void> prepare(const Instance& instance) {
                            .shared_bytes = bytes});
 }
 
-// A page, or no bound where a sequence has one page only.
+// log2 of the tokens of a page; unbounded if that is no power of two, since then a sequence has
+// only one page.
 int page_shift(const BlockTable& table) {
   constexpr int unbounded = 30;
   const auto tokens = static_cast<std::uint64_t>(table.page_tokens);
@@ -41,7 +42,7 @@ struct BoxShape {
   std::int64_t heads, width;
   unsigned tokens;
 };
-// Boxes of 64 columns and `tokens` tokens of a head in a page: [page, head, token, column].
+// Boxes of 64 columns and `tokens` tokens of one head in a page: [page, head, token, column].
 CUtensorMap boxes_of(const Device& device, const Pages& pages, const BlockTable& table,
                      const BoxShape& shape) {
   constexpr std::int64_t any_page = std::int64_t{1} << 31;
@@ -99,7 +100,7 @@ TileParams params_of(const Attention& p) {
 void launch_tiles(const Instance& instance, TileParams p, std::int64_t max_rows,
                   StreamHandle stream) {
   p.slots = device_of(stream).multiprocessors() * instance.blocks_per_sm;
-  // An even number: results begin on 16 bytes.
+  // Even, so that results are aligned to 16 bytes.
   p.partial_rows = static_cast<int>(std::min<std::int64_t>((max_rows + 1) / 2 * 2, instance.rows));
   launch("attention", instance.kernel,
          {.grid = static_cast<unsigned>(p.slots),
@@ -108,7 +109,7 @@ void launch_tiles(const Instance& instance, TileParams p, std::int64_t max_rows,
          stream, p);
 }
 
-// Boxes of tensor maps, by which kernels of many rows read.
+// Adds the boxes of tensor maps with which kernels of many rows read.
 void add_boxes(const Device& device, const Attention& a, TileParams& p) {
   const bool latent = a.key_width == latent_width;
   p.key_pages = boxes_of(device, a.k, a.table, {a.kv_heads, a.key_width - a.shared_width, 16});
@@ -146,8 +147,8 @@ void run_plain(const AttentionKernel&, const Attention& a, const PackedRows&, St
 }
 
 AttentionScratchSize attention_scratch(const AttentionShape& shape, StreamHandle stream) {
-  // Where stretches are cut there are about as many items as blocks side by side, and what is left
-  // over of each sequence; a tile has at most 128 rows.
+  // If ranges of positions are cut, there are about as many items as resident blocks, plus the
+  // remainder of each sequence. A tile has at most 128 rows.
   const std::int64_t blocks = 2 * device_of(stream).multiprocessors();
   const std::int64_t items = blocks + 2 * shape.sequences * shape.kv_heads;
   const std::int64_t rows =

@@ -1,4 +1,4 @@
-// Kernels of paged attention, as values.
+// The paged-attention kernels, as values.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace motley::kernels::cuda {
 
-// Packed rows, tokens times the query heads of a kv head, of the sequences that are a launch's.
+// Packed rows (tokens times query heads per kv head) of the sequences that a launch serves.
 struct PackedRows {
   int least = 1;
   int max = std::numeric_limits<int>::max();
@@ -24,10 +24,10 @@ struct AttentionKernel {
   KernelInfo info;
   std::int64_t key_width = 0;  // 0: any width of keys and values
   std::int64_t value_width = 0;
-  DType queries = DType::bf16;  // what it rounds them to
+  DType queries = DType::bf16;  // the type to which it rounds queries
   Support (*supports)(const AttentionKernel&, const Attention&) = nullptr;
   void (*run)(const AttentionKernel&, const Attention&, const PackedRows&, StreamHandle) = nullptr;
-  tiles::Instance (*instance)() = nullptr;  // of the tensor cores' kernels
+  tiles::Instance (*instance)() = nullptr;  // of tensor-core kernels
 };
 
 Support supports_plain(const AttentionKernel& kernel, const Attention& problem);
@@ -38,13 +38,13 @@ void run_plain(const AttentionKernel& kernel, const Attention& problem, const Pa
 void run_tiles(const AttentionKernel& kernel, const Attention& problem, const PackedRows& rows,
                StreamHandle stream);
 
-// Blocks of 64 positions under a running softmax, float32.
+// Blocks of 64 positions with an online softmax, in float32.
 inline constexpr Arithmetic attention_in_f32{"attention_in_f32"};
-// Units of positions, which are put together in order.
+// Units of positions, joined in order.
 inline constexpr Arithmetic attention_in_units{"attention_in_units"};
-// A running softmax over 128 positions at a time, cut where the load wants it.
+// An online softmax over 128 positions at a time, split where the load requires it.
 inline constexpr Arithmetic attention_in_tiles{"attention_in_tiles"};
-// 64 positions at a time; cut where the load wants it, unless batch_invariant forbids that.
+// 64 positions at a time; split where the load requires it, unless batch_invariant is set.
 inline constexpr Arithmetic attention_of_latents{"attention_of_latents"};
 
 inline constexpr AttentionKernel plain_attention{
@@ -88,7 +88,7 @@ struct AttentionLaunch {
   PackedRows rows{};
 };
 
-// Sequences of many rows, and those of few: each is one launch's.
+// Sequences of many rows and sequences of few rows have a launch each.
 struct AttentionLaunches {
   std::array<AttentionLaunch, 2> all{};
   int count = 0;
@@ -98,9 +98,9 @@ struct AttentionLaunches {
   }
 };
 
-// A function of the problem and of thresholds.h alone. None where no kernel fits.
+// Depends on the problem and on thresholds.h alone. Empty if no kernel applies.
 AttentionLaunches select_attention(const Attention& problem);
-// Every kernel, and why it can't.
+// Lists every kernel and why it does not apply.
 std::string refusals(const Attention& problem);
 
 }  // namespace motley::kernels::cuda

@@ -1,4 +1,4 @@
-// What a warpgroup does with a tile: scores, softmax, sums of values, and what becomes of them.
+// A consumer warpgroup's work on a tile: scores, softmax, sums of values, and the results.
 #pragma once
 
 #include "kernels/cuda/attention/join.cuh"
@@ -9,12 +9,12 @@ template <class S>
 struct Consumer {
   Rings<S> ring;
   std::uint32_t queries;       // this warpgroup's 64 rows
-  std::uint32_t queries_free;  // a barrier, where another warp brings them
+  std::uint32_t queries_free;  // a barrier, if another warp loads them
   int warpgroup;
-  int* verdict;  // shared: what the tile's last chunk was told
+  int* verdict;  // in shared memory: whether this was the tile's last chunk
 };
 
-// s = q . k for a block's positions, or its first ones; to be committed.
+// s = q . k for a block's positions, or its first ones. The caller commits.
 template <class S, int count>
 __device__ inline void score(float (&s)[count], std::uint32_t queries, std::uint32_t keys) {
   const std::uint32_t q = descriptor_low(queries);
@@ -43,12 +43,12 @@ __device__ inline void add_values(float (&sums)[S::own_values / 2],
 
 template <class S>
 struct Sums {
-  float own[S::own_values / 2];                 // of the unit that runs
+  float own[S::own_values / 2];                 // of the current unit
   float all[S::folds ? S::own_values / 2 : 1];  // of all units before
   Seen seen[2];
 };
 
-// How the unit that ran is put to those before it.
+// The factors that join the current unit to those before it.
 template <class S>
 __device__ inline void join_rows(Sums<S>& sums, const Seen (&unit)[2], Join (&factors)[2]) {
 #pragma unroll
@@ -68,7 +68,7 @@ __device__ inline void fold(Sums<S>& sums, const Join (&factors)[2]) {
   }
 }
 
-// Before any unit.
+// Call before the first unit.
 template <class S>
 __device__ inline void clear(Sums<S>& sums) {
 #pragma unroll
@@ -77,7 +77,7 @@ __device__ inline void clear(Sums<S>& sums) {
   for (float& sum : sums.all) sum = 0;
 }
 
-// Behind the last unit: the sums of all, in `own` again.
+// Call after the last unit: moves the sums of all units to `own`.
 template <class S>
 __device__ inline void collect(Sums<S>& sums) {
   if constexpr (S::folds) {
@@ -86,7 +86,7 @@ __device__ inline void collect(Sums<S>& sums) {
   }
 }
 
-// The unit that ran, to where the tile's last chunk will find it.
+// Stores the current unit for the tile's last chunk.
 template <class S>
 __device__ inline void export_unit(const TileParams& p, const Sums<S>& sums, const ThreadRows& rows,
                                    const Seen (&unit)[2], int slot, int tile_row, int column) {
@@ -107,8 +107,8 @@ __device__ inline void export_unit(const TileParams& p, const Sums<S>& sums, con
   }
 }
 
-// Four lanes hold two columns each of four neighbouring blocks of eight; after it each holds the
-// eight columns of the block of its own number.
+// Four lanes hold two columns each of four neighbouring 8-column blocks. Afterwards each lane holds
+// the eight columns of one block.
 __device__ inline uint4 gather_columns(const std::uint32_t (&w)[4]) {
   const bool odd = thread_here() % 2 == 1;
   const bool high = thread_here() / 2 % 2 == 1;
@@ -154,7 +154,7 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
   }
 }
 
-// One item, queries already in shared memory.
+// Processes one item. Its queries are already in shared memory.
 template <class S>
 struct Attend {
   template <int positions>
@@ -185,7 +185,7 @@ struct Attend {
     return (S::latent ? t / 128 * S::own_values : 0) + 2 * (t % 4);
   }
 
-  // What the first scores can do without.
+  // Done after the first scores are issued, which do not depend on it.
   __device__ void begin_rows() {
     all_below = position_of(p, item, item.row) + 1;
     all_from = p.window > 0 ? item.end - p.window : 0;
@@ -203,7 +203,7 @@ struct Attend {
     score<S>(s, c.queries, c.ring.keys.block());
     mma_commit();
   }
-  // Behind the last scores the next tile's queries may come.
+  // After the last scores the next tile's queries may be loaded.
   template <int count>
   __device__ void scores_done(float (&s)[count], int base) {
     settled(s);
@@ -232,7 +232,8 @@ struct Attend {
     }
   }
 
-  // What the thread's rows saw before this block, if it begins a unit; then they see afresh.
+  // Saves what the thread's rows have seen before this block. If the block begins a unit, they
+  // start anew.
   template <int count>
   __device__ void weigh(float (&s)[count], int base, bool fresh, Seen (&before)[2]) {
     before[0] = rows.seen[0];
@@ -243,7 +244,7 @@ struct Attend {
     soften(s, rows, p.scale, S::slack, factor);
   }
 
-  // A unit's end, before which lies `position`.
+  // Ends a unit, whose last position is `position`.
   __device__ void close(const Seen (&seen)[2], const Join (&factors)[2], int position) {
     if (item.chunks > 1) {
       export_unit<S>(p, sums, rows, seen, slot_of<S>(item, position), tile_row(), column());
@@ -252,14 +253,14 @@ struct Attend {
     }
   }
 
-  // Before a block's values: what stands is scaled, or put away.
+  // Before a block's values are added: rescales the sums, or puts the finished unit away.
   __device__ void prepare(const Seen (&before)[2], int base, bool fresh) {
     if (fresh) {
       Join factors[2];
       join_rows<S>(sums, before, factors);
       return close(before, factors, base - 1);
     }
-    // Mostly the largest score stands, and a factor of 1 changes nothing.
+    // The largest score rarely changes, and a factor of 1 has no effect.
     if (!__any_sync(0xFFFFFFFF, factor[0] != 1.0F || factor[1] != 1.0F)) return;
 #pragma unroll
     for (int i = 0; i < S::own_values / 2; ++i)
@@ -288,7 +289,7 @@ struct Attend {
     close(rows.seen, factors, stretch.last - 1);
   }
 
-  // The warpgroups' products take turns, so that one's softmax is beside the other's products.
+  // The warpgroups alternate, so that one's softmax overlaps with the other's products.
   __device__ void await_turn() const { named_barrier(2 + c.warpgroup, S::consumers); }
   __device__ void pass_turn() const { named_barrier_arrive(3 - c.warpgroup, S::consumers); }
 
@@ -303,8 +304,9 @@ struct Attend {
     weigh(s, stretch.first, false, before);
     round_weights(s, weights);
   }
-  // A block's scores are under way beside the sums of the values before; weights are rounded only
-  // when those are done, for registers that a product reads may not be written beside it.
+  // A block's scores are computed during the sums of the previous block's values. Weights are
+  // converted to bf16 only after those sums, because registers that a running product reads must
+  // not be written.
   template <int positions_before, int positions>
   __device__ void next_block(const Weights<positions_before>& weights_before,
                              Weights<positions>& weights, int base, bool fresh, bool accumulate) {

@@ -1,21 +1,21 @@
-// Few packed rows: positions on the tensor core's side of 64, rows on the other, 8 to 32 wide. Up
-// to four blocks at a time, so that a softmax waits once for all of them. Every sum has the order
-// that consume.cuh gives it where it keeps units apart.
+// Few packed rows: positions are the M = 64 side of the MMA, rows the N side of 8 to 32. Up to four
+// blocks of positions at a time, so that a softmax synchronises once for all of them. Every sum has
+// the order of consume.cuh with separate units.
 #pragma once
 
 #include "kernels/cuda/attention/join.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
-// Behind the stages in shared memory.
+// Located behind the stages in shared memory.
 template <class S>
 struct FewShared {
   std::uint32_t base;
-  // Panels of `rows` rows, of two items.
+  // Panels of `rows` rows, for two items.
   __device__ std::uint32_t queries(int buffer) const { return base + buffer * S::query_bytes; }
-  // Softmax weights in bf16, a panel of `rows` rows a block.
+  // Softmax weights in bf16, one panel of `rows` rows per block.
   __device__ std::uint32_t weights(int block) const { return queries(2) + block * S::rows * 128; }
-  // [block][warp][8][rows]: sums of two positions' weights.
+  // [block][warp][8][rows]: sums of the weights of two positions.
   __device__ std::uint32_t sums(int block, int warp, int place) const {
     return weights(S::blocks_together) + ((block * 4 + warp) * 8 + place) * S::rows * 4;
   }
@@ -25,7 +25,7 @@ struct FewShared {
   }
 };
 
-// One item.
+// Processes one item.
 template <class S>
 struct AttendFew {
   static constexpr int blocks = S::blocks_together;
@@ -38,12 +38,12 @@ struct AttendFew {
   FewShared<S> shared;
   int buffer;  // of queries
   int* verdict;
-  bool side_by_side;  // a block has one item at most
+  bool side_by_side;  // each block has at most one item
   Stretch stretch;
   int warp, place, pair;  // the thread's positions are 16 warp + place (+ 8)
-  int first_end;          // positions that the item's first token attends to
-  int end[columns];       // the same of the columns' rows; 0 behind the last
-  Seen seen[columns];     // of the unit that runs
+  int first_end;          // end of the positions that the item's first token attends to
+  int end[columns];       // the same for the rows of each column; 0 behind the last row
+  Seen seen[columns];     // of the current unit
   Seen all_seen[columns];
   float own[halves][S::rows / 2];
   float all[S::folds ? halves : 1][S::rows / 2];
@@ -87,7 +87,7 @@ struct AttendFew {
     return packed < item.rows ? head : 0;
   }
 
-  // s[b] = k . q for the blocks that are there; the others' scores are lowest.
+  // s[b] = k . q for the first `count` blocks; scores of the others are -infinity.
   __device__ void score(float (&s)[blocks][S::rows / 2], int count) {
     const std::uint32_t q = descriptor_low(shared.queries(buffer));
     auto ahead = ring.keys;
@@ -122,12 +122,14 @@ struct AttendFew {
 #pragma unroll
     for (int i = 0; i < S::rows / 2; ++i) {
       const int c = 2 * (i / 4) + i % 2;
-      const int behind = end[c] - own - 8 * (i / 2 % 2);  // positions, this one among them
+      // distance to the row's end, this position included
+      const int behind = end[c] - own - 8 * (i / 2 % 2);
       if (behind <= 0 || (p.window > 0 && behind > p.window)) s[i] = -INFINITY;
     }
   }
 
-  // Scores become weights in shared memory; `factor` is for what stands before each block.
+  // Computes softmax weights from scores, into shared memory. `factor` rescales the sums before
+  // each block.
   __device__ void soften(float (&s)[blocks][S::rows / 2]) {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
@@ -179,7 +181,7 @@ struct AttendFew {
     consumers_meet<S>();
   }
 
-  // Of column c: accumulators i and i + 2; the sum of their weights.
+  // Computes the weights of column c, accumulators i and i + 2, and returns their sum.
   __device__ float weigh(float (&s)[S::rows / 2], int b, int c, int i, float raw) {
     const float largest = fmaxf(seen[c].largest, __fmul_rn(raw, p.scale));
     const float least = largest == -INFINITY ? 0.0F : largest;
@@ -256,7 +258,7 @@ struct AttendFew {
     }
   }
 
-  // A unit's end, before which lies `position`.
+  // Ends a unit, whose last position is `position`.
   __device__ void close(int position) {
     const bool cut = item.chunks > 1;
     float* const to = p.partials + (cut ? slot_of<S>(item, position) * partial_size<S>(p) : 0);

@@ -4,8 +4,8 @@
 
 namespace motley::kernels::cuda {
 
-// The last sequence that begins at `row` or before: the one that holds it, for the empty ones
-// before it begin there too.
+// The last sequence that begins at or before `row`. It is the one that holds the row: empty
+// sequences that begin at the same row come before it.
 __device__ inline int find_sequence(const std::int32_t* seq_begin, int count, int row) {
   int low = 0;
   int high = count;

@@ -1,4 +1,4 @@
-// The instances of the tensor cores' attention kernels, one file for each pair of widths.
+// The instances of the tensor-core attention kernels; there is one file for each pair of widths.
 #pragma once
 
 namespace motley::kernels::cuda::tiles {
@@ -14,14 +14,14 @@ struct Instance {
   bool waits = false;     // blocks of a grid wait for each other
 };
 
-// Of sequences of at most `rows` packed rows.
+// For sequences of at most `rows` packed rows.
 template <int key_width, int value_width, int rows>
 Instance few_instance();
-// Of sequences of any number of rows; in the order of sums of few rows where `in_units` says so.
+// For sequences of any number of rows. `in_units`: sums in the order of few_instance.
 template <int key_width, int value_width, bool in_units>
 Instance many_instance();
 
-// Those that are compiled; others do not link.
+// The compiled instances; others do not link.
 extern template Instance few_instance<64, 64, 8>();
 extern template Instance few_instance<64, 64, 16>();
 extern template Instance few_instance<64, 64, 32>();

@@ -1,11 +1,11 @@
-// Where units of a tile that was cut lie, and how its last chunk puts them together.
+// Where the units of a split tile are stored, and how its last chunk joins them.
 #pragma once
 
 #include "kernels/cuda/attention/softmax.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
-// All consumers of the block.
+// A barrier of all consumers of the block.
 template <class S>
 __device__ inline void consumers_meet() {
   named_barrier(1, S::consumers);
@@ -16,12 +16,12 @@ __device__ inline std::int64_t partial_size(const TileParams& p) {
   return static_cast<std::int64_t>(p.partial_rows) * (S::value_width + 2);
 }
 
-// A tile's units lie side by side. Where sums of earlier units are not kept apart, a chunk is one.
+// The units of a tile are consecutive. Where earlier units are not kept apart, a chunk is one unit.
 template <class S>
 __device__ inline int first_slot(const Item& item) {
   return S::folds ? item.lead * (item.cut / unit_positions) : item.lead;
 }
-// The slot of the unit of a chunk that ends at `position`.
+// The slot of the unit that ends at `position`.
 template <class S>
 __device__ inline int slot_of(const Item& item, int position) {
   return first_slot<S>(item) +
@@ -43,8 +43,9 @@ __device__ inline void store_two(const TileParams& p, int row, int head, int col
   }
 }
 
-// Whether this block's chunk is the tile's last to arrive. The counter is left at zero. Between the
-// barriers one thread's release and acquire stand for what all write before and read behind.
+// Whether this block's chunk is the last of the tile to arrive. Leaves the counter at zero. Between
+// the barriers, the release and acquire of one thread order the writes of all before and their
+// reads after.
 template <class S>
 __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* verdict) {
   consumers_meet<S>();
@@ -57,8 +58,8 @@ __device__ inline bool arrives_last(const TileParams& p, const Item& item, int* 
   return *verdict != 0;
 }
 
-// The blocks of all of a tile's chunks wait for each other here, which they may where they run side
-// by side; and again here, when each has joined its share, so that the counter is left at zero.
+// The blocks of all chunks of a tile wait for each other, once here and once after each has joined
+// its share; then the counter is zero again. Requires co-resident blocks.
 template <class S>
 __device__ inline void chunks_meet(const TileParams& p, const Item& item) {
   __threadfence();
@@ -78,8 +79,8 @@ __device__ inline void chunks_part(const TileParams& p, const Item& item) {
     p.counters[item.lead] = 0;
 }
 
-// Share `share` of `shares`. Four columns of a row at a time; `wide` of them a thread and `ahead`
-// units of each on their way together.
+// Joins share `share` of `shares`. Four columns of a row at a time, `wide` of them per thread, with
+// `ahead` units of each in flight.
 template <class S>
 __device__ inline void join_units(const TileParams& p, const Item& item, int share = 0,
                                   int shares = 1) {
@@ -100,7 +101,7 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
     float sum[wide][4] = {};
 #pragma unroll
     for (int w = 0; w < wide; ++w) {
-      // Behind the last: the last once more.
+      // Past the end the last one is repeated.
       const int i = min(first + w * S::consumers, count - 1);
       row[w] = i / columns;
       column[w] = i % columns * 4;
@@ -126,7 +127,7 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
               reinterpret_cast<const float2*>(part + p.partial_rows * S::value_width + 2 * row[w]));
         }
       }
-      // A unit that is not there changes nothing: its sums and weights are zero.
+      // A missing unit has no effect: its sums and weights are zero.
 #pragma unroll
       for (int j = 0; j < ahead; ++j) {
 #pragma unroll

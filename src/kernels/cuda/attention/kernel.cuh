@@ -1,4 +1,4 @@
-// Who plays which role.
+// The kernels, and the roles of their warps.
 #pragma once
 
 #include "kernels/cuda/attention/consume.cuh"
@@ -21,7 +21,7 @@ __device__ inline void start_ring(std::uint32_t bars) {
   constexpr int warps = S::consumers / 32;
   const auto start = [&](std::uint32_t ring, int slots) {
     for (int i = 0; i < slots; ++i) {
-      bar_init(ring + i * 8, S::copiers);
+      bar_init(ring + i * 8, S::block_arrivals);
       bar_init(ring + (slots + i) * 8, warps);
     }
   };
@@ -54,13 +54,14 @@ __device__ inline void consume(const TileParams& p, TileScheduler scheduler, std
                 .queries_free = 0,
                 .warpgroup = warpgroup,
                 .verdict = verdict};
-  if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);  // the other's turn
+  // the first warpgroup begins
+  if (S::ahead && warpgroup == 1) named_barrier_arrive(2, S::consumers);
   for (Item item; scheduler.take(item);) {
     c.queries = queries.block() + (S::latent ? 0 : warpgroup * S::key_panels * query_panel_bytes);
     if constexpr (S::query_warp) {
       bar_wait(queries.full(), queries.parity);
     } else {
-      consumers_meet<S>();  // no warp reads the queries before
+      consumers_meet<S>();  // no warp still reads the queries
       load_queries<S, 64, S::consumers>(p, item, queries.block(), static_cast<int>(threadIdx.x));
       copies_commit();
       copies_wait<0>();
@@ -88,8 +89,8 @@ __global__ void __launch_bounds__(S::threads, 1)
     start_barriers<S>(bars);
     fence_bar_init();
   }
-  // Lengths were there before the step began.
-  make_schedule<S>(p, shared.schedule);  // ends with all threads in step
+  // Lengths were written before the step began.
+  make_schedule<S>(p, shared.schedule);  // ends with a barrier of all threads
   wait_for_previous_grid();
 
   const TileScheduler items{shared.items, bars + (Rings<S>::bar_count + 2 * S::query_buffers) * 8};
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (role == 3) return schedule_tiles<S>(p, shared.schedule, items);
   TileScheduler own = items;
   Rings<S> ring(data + S::query_buffers * S::query_bytes, bars);
-  fence_async_all();  // what earlier grids wrote is read by the copies' own way
+  fence_async_all();  // bulk copies read what earlier grids wrote
   if (role == 0) {
     for (Item item; own.take(item);) produce_boxes<S, true>(p, item, ring.keys);
   } else if constexpr (!S::latent) {
@@ -115,14 +116,14 @@ __global__ void __launch_bounds__(S::threads, 1)
   }
 }
 
-// An item's queries are brought while the one before is worked on.
+// An item's queries are loaded during the item before.
 template <class S>
 __device__ inline void consume_few(const TileParams& p, const Schedule& schedule, Rings<S> ring,
                                    std::uint32_t data, int* verdict) {
   const FewShared<S> shared{data};
   const auto first = static_cast<int>(blockIdx.x);
   const auto blocks = static_cast<int>(gridDim.x);
-  int buffer = 0;  // of the item that is worked on
+  int buffer = 0;  // of the current item
   Item item{};
 #pragma unroll 1
   for (int index = first; index < schedule.items + blocks; index += blocks) {
@@ -134,7 +135,7 @@ __device__ inline void consume_few(const TileParams& p, const Schedule& schedule
     } else {
       copies_wait<0>();
       fence_async_shared();
-      consumers_meet<S>();  // all queries are there, and no warp reads those of the item before
+      consumers_meet<S>();  // all queries have arrived, and no warp reads those of the item before
     }
     if (next)
       load_queries<S, S::rows, S::consumers>(p, item, shared.queries(buffer ^ 1),
@@ -163,7 +164,8 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
     fence_bar_init();
   }
   make_schedule<S>(p, shared.schedule);
-  // Who has no work waits too: it would only make room for grids that get in the others' way.
+  // Blocks without an item wait, too: exiting early would only admit grids that compete with the
+  // working blocks.
   const auto first = static_cast<int>(blockIdx.x);
   if (first >= shared.schedule.items) return wait_for_previous_grid();
 
@@ -197,7 +199,8 @@ Instance instance_of(void (*kernel)(TileParams), bool waits) {
           .waits = waits};
 }
 
-// Of a latent, chunks of a tile meet where no block has two of them (AttendFew::finish).
+// For latents, the chunks of a tile wait for each other if no block has two of them
+// (AttendFew::finish).
 template <int key_width, int value_width, int rows>
 Instance few_instance() {
   using S = FewShape<key_width, value_width, rows>;

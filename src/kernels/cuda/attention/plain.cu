@@ -5,7 +5,7 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
 
-// The definition as it stands: a block a row and head, blocks of 64 positions under a running
+// Attention by its definition: one block per row and head, blocks of 64 positions with an online
 // softmax, float32 throughout.
 namespace motley::kernels::cuda {
 namespace {
@@ -35,7 +35,7 @@ struct PlainShared {
   float factor;
 };
 
-// One warp: scores become e^(score - largest), what stands is to be scaled by `factor`.
+// One warp: replaces scores by e^(score - largest). The caller scales its sums by `factor`.
 __device__ void soften(PlainShared& s, int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float largest = s.largest;

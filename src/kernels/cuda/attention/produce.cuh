@@ -1,4 +1,4 @@
-// What brings queries, keys and values into shared memory.
+// Loads queries, keys and values into shared memory.
 #pragma once
 
 #include "kernels/cuda/attention/order.cuh"
@@ -7,12 +7,12 @@
 
 namespace motley::kernels::cuda::tiles {
 
-// A warp's word.
+// One arrival per warp.
 __device__ inline void release(std::uint32_t bar) {
   if (threadIdx.x % 32 == 0) bar_arrive(bar);
 }
 
-// Slots of blocks, each with barriers that say full and free.
+// A ring of blocks, each with a full and an empty barrier.
 template <int slots, int bytes>
 struct Ring : PipelineState {
   std::uint32_t data;
@@ -25,14 +25,14 @@ struct Ring : PipelineState {
   __device__ std::uint32_t full() const { return bars + slot * 8; }
   __device__ std::uint32_t free() const { return bars + (slots + slot) * 8; }
   __device__ void next() { advance(slots); }
-  // A warp has read it.
+  // Call when a warp has read the block.
   __device__ void pass_on() {
     release(free());
     next();
   }
 };
 
-// A latent has keys only.
+// Latents have keys only.
 template <class S>
 struct Rings {
   static constexpr int key_bytes = S::key_panels * S::panel_bytes;
@@ -45,12 +45,12 @@ struct Rings {
       : keys{data, bars}, values{data + S::key_slots * key_bytes, bars + 2 * S::key_slots * 8} {}
 };
 
-// A block's rows come by sixteens, which lie in one page.
+// A block's rows are loaded 16 at a time; those lie in one page.
 constexpr int rows_together = 16;
 
-// Sixteen rows of one page to panels of a block: eight lanes a row of 128 bytes, four rows at once.
-// Rows outside [low, high) become zeros: they are another sequence's, and even a softmax weight of
-// zero would keep their NaN.
+// Copies 16 rows of one page to panels of a block: 8 lanes per row of 128 bytes, 4 rows at once.
+// Rows outside [low, high) are zeroed: they belong to another sequence, and a NaN there would
+// survive even a softmax weight of zero.
 template <int panels, int panel_bytes, bool whole>
 __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, std::uint32_t to,
                                  int low, int high) {
@@ -73,8 +73,7 @@ __device__ inline void copy_rows(const Bf16* from, std::int64_t token_stride, st
   }
 }
 
-// Asks for the first `count` of sixteen rows of one page, into the second-level cache. A whole
-// warp.
+// Prefetches the first `count` of 16 rows of one page to L2. A whole warp calls it.
 template <int panels>
 __device__ inline void fetch_rows_ahead(const Bf16* from, std::int64_t token_stride, int count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -85,35 +84,35 @@ __device__ inline void fetch_rows_ahead(const Bf16* from, std::int64_t token_str
     prefetch_l2(row + panel * 64);
 }
 
-// What a lane copied last, of which no barrier tells yet. The tensor cores may read what was copied
-// once the lane has seen it land and has fenced; a lane that fences saves all consumers from it. It
-// tells of a block when the next one is started, or when there is no slot for that.
+// The last copies of a lane, which no barrier has signalled yet. The tensor cores may read copied
+// data once the copying lane has waited for it and fenced; then no consumer needs a fence. A block
+// is signalled when the next one starts, or when no slot is free for that.
 struct Landing {
   std::uint32_t bar = 0;
 
   __device__ void started(std::uint32_t full) {
     copies_commit();
-    if (bar != 0) tell<1>();
+    if (bar != 0) signal<1>();
     bar = full;
   }
   __device__ void finish() {
-    if (bar != 0) tell<0>();
+    if (bar != 0) signal<0>();
     bar = 0;
   }
 
  private:
   template <int pending>
-  __device__ void tell() {
+  __device__ void signal() {
     copies_wait<pending>();
     fence_async_shared();
     bar_arrive(bar);
   }
 };
 
-// An item's keys or values, by S::copy_warps_each warps, `role` among them, that share out a
-// block's sixteens of rows. Page numbers are read a block ahead. Only what this step writes waits
-// for the grid before: earlier steps' keys and values, and the table, were there before the step
-// began.
+// Loads an item's keys or values with S::copy_warps_each warps, of which this is `role`: they
+// divide a block's 16-row parts. Page numbers are read one block ahead. Only rows that this step
+// writes wait for the previous grid: earlier keys and values, and the table, were written before
+// the step.
 template <class S, bool keys, class R>
 __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& ring,
                                       Landing& landing, int role) {
@@ -127,7 +126,7 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& 
   const Stretch stretch = stretch_of<S>(item, item.chunk);
   const std::int32_t* const table = p.table + item.sequence * p.table_stride;
   const Bf16* const head = pages.data + item.kv_head * pages.head_stride;
-  // Lane i: the page of part i. No page is looked up that holds none of the tile's positions.
+  // Lane i has the page of part i. Table entries without positions of the tile are not read.
   const auto page_of = [&](int base) {
     const int position = base + lane * rows_together;
     const bool needed =
@@ -175,9 +174,9 @@ __device__ inline void produce_blocks(const TileParams& p, const Item& item, R& 
   }
 }
 
-// The same by one warp, a box of sixteen rows x 64 columns a lane. Rows that are another sequence's
-// become zeros where they would meet a softmax weight; scores of such rows are hidden. A box
-// outside of its page is one of zeros.
+// The same by one warp with tensor maps, a box of 16 rows x 64 columns per lane. Rows of other
+// sequences are zeroed where they would meet a softmax weight; scores of such rows are masked. A
+// box outside of its page reads zeros.
 template <class S, bool keys, class R>
 __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& ring) {
   constexpr int panels = keys ? S::key_panels : S::value_panels;
@@ -192,7 +191,7 @@ __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& r
   const auto needed = [&](int position) {
     return position + rows_together > item.begin && position < item.end;
   };
-  // No page is looked up that holds none of the tile's positions.
+  // Table entries without positions of the tile are not read.
   int page[rounds];
   const auto find_pages = [&](int base) {
 #pragma unroll
@@ -206,7 +205,7 @@ __device__ inline void produce_boxes(const TileParams& p, const Item& item, R& r
   for (int base = stretch.first; base < stretch.last; base += S::block, ring.next()) {
     bar_wait(ring.free(), ring.parity ^ 1);
     if (lane == 0) bar_expect(ring.full(), S::block * 128 * panels);
-    // The sixteen rows that the tile's last position cuts, if it does, come one by one.
+    // If the tile's last position splits a group of 16 rows, those are loaded one by one.
     const int cut =
         cleans && item.end % rows_together != 0 ? (item.end - base) / rows_together : -1;
 #pragma unroll
@@ -247,16 +246,15 @@ __device__ inline std::uint32_t pack(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&two);
 }
 
-// Where a packed row's queries begin.
+// The offset of a packed row's queries.
 __device__ inline std::int64_t query_at(const TileParams& p, const Item& item, int packed) {
   const int token = token_of(p, packed);
   return (item.first_row + token) * p.q_stride +
          (item.kv_head * p.group + packed - token * p.group) * p.q_head_stride;
 }
 
-// A tile's queries as panels of `rows` rows side by side, eight numbers at a time: bf16 is copied
-// behind the caller's back, float32 is rounded on the way. Rows behind the last are left as they
-// are.
+// Loads a tile's queries as adjacent panels of `rows` rows, eight numbers at a time: bf16 is copied
+// asynchronously, float32 is rounded first. Rows behind the last are left as they are.
 template <class S, int rows, int threads>
 __device__ inline void load_queries(const TileParams& p, const Item& item, std::uint32_t to,
                                     int t) {
@@ -282,12 +280,12 @@ __device__ inline void load_queries(const TileParams& p, const Item& item, std::
   }
 }
 
-// Queries of two tiles: a warp of its own brings them ahead.
+// The queries of two tiles, loaded ahead by a warp of their own.
 template <class S>
 using QueryRing = Ring<S::query_buffers, S::query_bytes>;
 
-// Queries in bf16, copied by a warp: lane l finds where rows l, l + 32 ... begin; then eight lanes
-// share a row's 128 bytes, four rows at once. Behind the last row it comes again.
+// Copies queries in bf16 with one warp: lane l finds the begin of rows l, l + 32 ...; then 8 lanes
+// copy a row's 128 bytes, 4 rows at once. Past the end the last row is repeated.
 template <class S>
 __device__ inline void copy_queries(const TileParams& p, const Item& item, std::uint32_t to) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,16 +1,16 @@
-// Who computes what. Every block finds it out for itself from the sequences' lengths, so that one
-// launch serves any: an item is a tile's stretch of positions; long stretches are cut where there
-// are fewer tiles than blocks that run side by side.
+// Which block computes what. Every block derives it from the sequences' lengths, so one launch
+// serves any lengths. An item is a tile and a range of its positions; long ranges are split if
+// there are fewer tiles than resident blocks.
 #pragma once
 
 #include "kernels/cuda/attention/shape.cuh"
 
 namespace motley::kernels::cuda::tiles {
 
-// Of a sequence: its tiles, and a bound on the positions that one of them reads.
+// A sequence's tiles, and an upper bound of the positions that one of them reads.
 struct Work {
   int first_row;
-  int first_position;  // of its first row; the others' rise by one
+  int first_position;  // of its first row; positions of the next rows rise by one
   int rows;            // packed
   int tiles;
   int reach;
@@ -19,7 +19,7 @@ struct Work {
 struct Schedule {
   int item_begin[max_sequences + 1];
   Work work[max_sequences];
-  // Aligned, so that what reads them in vec4s reads nothing else.
+  // Aligned, so that vec4 reads stay inside.
   alignas(16) int warp_sums[16];
   int cut;  // positions of an item; a multiple of cut_grain
   int items;
@@ -44,7 +44,7 @@ __device__ inline Work work_of(const TileParams& p, int sequence) {
 
 __device__ inline int pieces(int reach, int cut) { return (reach + cut - 1) / cut; }
 
-// The sum over the block; `before` becomes that of the threads before.
+// The sum over the block; `before` is the sum over earlier threads.
 template <int threads>
 __device__ inline int sum_of_threads(int value, int* warp_sums, int& before) {
   const int t = static_cast<int>(threadIdx.x);
@@ -65,7 +65,7 @@ __device__ inline int sum_of_threads(int value, int* warp_sums, int& before) {
   return total;
 }
 
-// A thread has a sequence.
+// One thread per sequence.
 template <class S>
 __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
   static_assert(S::threads >= max_sequences);
@@ -83,10 +83,10 @@ __device__ inline void make_schedule(const TileParams& p, Schedule& schedule) {
     if (cut == uncut) break;
     const std::int64_t parts =
         static_cast<std::int64_t>(items) * (S::folds ? cut / unit_positions : 1);
-    if (items < p.counter_count &&  // the last one hands out items
+    if (items < p.counter_count &&  // the last counter distributes items
         parts * p.partial_rows * (S::value_width + 2) <= p.partial_count)
       break;
-    cut = uncut;  // the scratch would not hold it
+    cut = uncut;  // the scratch is too small for it
   }
   if (t < p.sequences) {
     schedule.item_begin[t] = before;
@@ -109,7 +109,7 @@ struct alignas(16) Item {
   int kv_head;
   int begin, end;  // positions that the tile reads
   int chunk, chunks;
-  int lead;  // the item that is the tile's first chunk
+  int lead;  // the item that is the first chunk of this tile
   int cut;
 };
 
@@ -141,7 +141,7 @@ __device__ inline Item find_item(const TileParams& p, const Schedule& schedule, 
   item.chunk = place % item.chunks;
   item.lead = index - item.chunk;
   item.kv_head = place / item.chunks % p.kv_heads;
-  // The last tile, which reads most, first.
+  // The last tile comes first, because it reads most.
   item.row = (work.tiles - 1 - place / item.chunks / p.kv_heads) * S::rows;
   const int first_end = position_of(p, item, item.row) + 1;
   item.begin = p.window > 0 ? max(0, first_end - p.window) : 0;
@@ -154,14 +154,14 @@ template <class S>
 __device__ inline int first_block(const Item& item) {
   return item.begin & ~(S::block - 1);
 }
-// Where chunks are counted from. One that is a unit, whatever its length, is never empty before
-// others: its place among the partial sums is its number.
+// The origin from which chunks are counted. Where a chunk is one unit of any length, no chunk
+// before a non-empty one is empty, since its number is its place among the partial sums.
 template <class S>
 __device__ inline int chunks_begin(const Item& item) {
   return S::folds ? unit_begin(item.begin) : first_block<S>(item);
 }
 
-// Positions [first, last) of a chunk, in whole blocks but for the end. It may be empty.
+// Positions [first, last) of a chunk, in whole blocks except at the end. May be empty.
 struct Stretch {
   int first, last;
 };

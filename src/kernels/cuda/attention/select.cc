@@ -1,4 +1,4 @@
-// Which kernels attention runs.
+// Selects the attention kernels.
 
 #include <algorithm>
 #include <bit>
@@ -33,7 +33,7 @@ bool takes_widths(const AttentionKernel& kernel, const Attention& p) {
          (kernel.key_width == p.key_width && kernel.value_width == p.value_width);
 }
 
-// What the tensor cores' kernels have in common.
+// What all tensor-core kernels require.
 Support takes_tiles(const AttentionKernel& kernel, const Attention& p) {
   if (!takes_widths(kernel, p))
     return Support::no("it takes keys of {} and values of {}", kernel.key_width,
@@ -98,7 +98,7 @@ AttentionLaunches select_attention(const Attention& p) {
   const std::int64_t group = p.heads / p.kv_heads;
   const std::int64_t rows = p.sequences.max_rows > 0 ? p.sequences.max_rows : p.sequences.rows;
   const std::int64_t packed = rows * group;
-  std::int64_t few = 0;  // packed rows of the sequences that kernels of few rows serve
+  std::int64_t few = 0;  // packed rows of the sequences for the kernels of few rows
   for (const AttentionThreshold& row : attention_thresholds)
     if (bounded(row) && fits(row, p)) few = std::max(few, row.max_packed);
   if (packed > few) {

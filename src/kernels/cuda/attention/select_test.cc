@@ -1,4 +1,4 @@
-// Which kernels attention runs, and what they say of themselves: no GPU is needed to ask.
+// Which kernels attention selects, and the reasons they give. Needs no GPU.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Case {
   std::int64_t key_width = 128;
   std::int64_t value_width = 128;
   std::int64_t group = 1;
-  std::int64_t most = 1;  // rows of a sequence
+  std::int64_t most = 1;  // the most rows of a sequence
   std::int64_t least = 1;
   bool batch_invariant = false;
   std::int64_t shared_width = 0;
@@ -108,7 +108,7 @@ TEST(SelectAttention, ChoosesByPackedRows) {
   }
 }
 
-// What tensor cores cannot read goes the plain way, and then queries are not rounded.
+// What the tensor cores cannot read uses the plain kernel, which does not round queries.
 TEST(SelectAttention, OtherPagesGoThePlainWay) {
   const auto plain = [](auto change) {
     Attention problem = attention_of({.group = 8, .most = 40});
@@ -158,7 +158,7 @@ TEST(SelectAttention, RefusalsAreWords) {
   EXPECT_THAT(all, HasSubstr("few_8: it takes keys of 64 and values of 64"));
 }
 
-// A tile's rows are what the descriptor says, and the bound of the launch.
+// The descriptor's tile rows agree with the instance and the bound of the launch.
 TEST(SelectAttention, DescriptorsAgreeWithTheirInstances) {
   for (const AttentionThreshold& row : attention_thresholds) {
     if (row.kernel->instance == nullptr) continue;

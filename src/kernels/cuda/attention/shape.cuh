@@ -1,8 +1,8 @@
-// What the tensor cores' attention kernels are told, and how they are cut.
+// Parameters and tile shapes of the tensor-core attention kernels.
 //
-// A tile is 64 or 128 packed rows of one sequence and one kv head: the query heads of a kv head,
-// token by token. So keys and values are read once for all heads that share them. Positions come in
-// blocks of 64 or 128, cut at multiples of that.
+// A tile is 64 or 128 packed rows of one sequence and one kv head: the query heads of the kv head,
+// token by token. So keys and values are read once for all heads that share them. Positions are
+// processed in blocks of 64 or 128, aligned to multiples of that.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,40 @@ constexpr int max_sequences = 256;                         // of a launch
 constexpr int schedule_bytes = max_sequences * 24 + 1024;  // and barriers
 constexpr int query_panel_bytes = 64 * 128;
 
-// Units are what a softmax runs over on its own; they are put together in order. Their cuts depend
-// on nothing but the position: every 256 positions, every 1024 from 8192 on, every 4096 from 65536.
+// A unit of positions has a softmax of its own; units are joined in order. Their boundaries depend
+// on the position only: every 256 positions, every 1024 from 8192 on, every 4096 from 65536 on.
 constexpr int unit_positions = 256;
 
-// A panel is 64 columns of bf16 in the 128-byte swizzle. Keys and values are panels of a block's
-// positions, side by side, and so are queries (of their own number of rows).
+// A panel is 64 columns of bf16 in the 128-byte swizzle. The keys and values of a block are
+// adjacent panels, and so are queries.
 template <int key_columns, int value_columns, bool in_units>
 struct Shape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
-  // One latent is key and value: values are the keys' first columns. Two warpgroups hold half of
-  // the value columns each, for the same 64 rows.
+  // A latent is key and value: the values are the first columns of the keys. Two warpgroups have
+  // half of the value columns each, for the same 64 rows.
   static constexpr bool latent = key_columns > 256;
   static constexpr int warpgroups = 2;
   static constexpr int rows = latent ? 64 : 128;
   static constexpr int blocks_per_sm = 1;
   static constexpr int own_values = latent ? value_columns / 2 : value_columns;
-  // Queries of the next tile are fetched by a warp of their own.
+  // A separate warp loads the queries of the next tile.
   static constexpr bool query_warp = !latent;
   static constexpr int query_buffers = query_warp && key_columns < 128 ? 2 : 1;
-  // The next block's scores are under way while this one's values are summed.
+  // The scores of the next block are computed during the sums of this block's values.
   static constexpr bool ahead = !latent;
   static constexpr bool folds = in_units;
-  // A tile's positions are cut at multiples of this.
+  // A tile's positions are split at multiples of this.
   static constexpr int cut_grain = unit_positions;
-  // Positions that a softmax takes at once. Registers have room for the sums of earlier units, or
-  // for more of them.
+  // Positions per softmax. Registers hold either the sums of earlier units or more scores.
   static constexpr int block = latent || folds ? 64 : 128;
   static constexpr int panel_bytes = block * 128;
-  // Powers of two that the largest score may grow by before sums are scaled. In one order with few
-  // rows it may not grow at all.
+  // The largest score may grow by this power of two before sums are rescaled. For the order of sums
+  // of few rows it must be 0.
   static constexpr float slack = block == 128 ? 8 : 0;
   static constexpr int consumers = 128 * warpgroups;
-  static constexpr int copiers = 1;  // that tell of a block
-  // Two that copy, one for queries and one that schedules; consumers take their registers.
+  static constexpr int block_arrivals = 1;  // arrivals that signal a block
+  // One producer warp each for keys, values, queries and scheduling; consumers get their registers.
   static constexpr int threads = consumers + 128;
   static constexpr int items_taken = consumers / 32 + (latent ? 1 : 3);  // warps
   static constexpr int consumer_registers = latent ? 232 : 224;
@@ -59,7 +58,7 @@ struct Shape {
   static constexpr int value_panels = latent ? 0 : value_columns / 64;  // of their own
   static constexpr int query_bytes = rows / 64 * key_panels * query_panel_bytes;
   static constexpr int room = 227 * 1024 - 1024 - schedule_bytes - query_buffers * query_bytes;
-  // As many of both, and one more of keys if there is room.
+  // As many slots for keys as for values, and one more for keys if it fits.
   static constexpr int fit = room / ((key_panels + value_panels) * panel_bytes);
   static constexpr int value_slots = latent ? 0 : fit < 6 ? fit : 6;
   static constexpr int left = room / panel_bytes - value_slots * value_panels;
@@ -71,7 +70,7 @@ struct Shape {
   static constexpr int shared_bytes = 1024 + query_buffers * query_bytes + ring_bytes;
 };
 
-// Sequences of few packed rows: positions are on the products' side of 64, rows on the other.
+// Sequences of few packed rows: positions are the M = 64 side of the MMA, rows the N side.
 template <int key_columns, int value_columns, int packed_rows>
 struct FewShape {
   static constexpr int key_width = key_columns;
@@ -83,17 +82,18 @@ struct FewShape {
   static constexpr int cut_grain = latent ? block : unit_positions;
   static constexpr int panel_bytes = block * 128;
   static constexpr int rows = packed_rows;
-  // A softmax waits once for so many blocks. A latent's are large: one is copied beside another.
+  // Blocks per softmax, which synchronises once for all of them. Blocks of latents are large: one
+  // is copied while one is processed.
   static constexpr int blocks_together = latent                                         ? 1
                                          : rows > 16 || (key_columns > 128 && rows > 8) ? 2
                                                                                         : 4;
   static constexpr int consumers = 128;
-  static constexpr int copy_warps_each = 4;  // of keys, of values
-  static constexpr int copiers = 32 * copy_warps_each;
+  static constexpr int copy_warps_each = 4;  // for keys, and for values
+  static constexpr int block_arrivals = 32 * copy_warps_each;
   static constexpr int threads = consumers + (latent ? 1 : 2) * copy_warps_each * 32;
-  // Consumers take what producers can do without.
+  // Consumers take registers that producers do not need.
   static constexpr bool grows = !latent;
-  // Small heads need two blocks beside each other to keep up with the copies.
+  // Small heads need two resident blocks to keep up with the copies.
   static constexpr int blocks_per_sm = key_columns == 64 && rows <= 16 ? 2 : 1;
   static constexpr int consumer_registers = blocks_per_sm == 2 ? 160 : 240;
   static constexpr int producer_registers = blocks_per_sm == 2 ? 40 : 128;
@@ -113,17 +113,17 @@ struct FewShape {
   static constexpr int shared_bytes = 1024 + ring_bytes + other_bytes;
 };
 
-// Pages as copies read them; strides in elements.
+// Pages of KV memory as copies read them; strides in elements.
 struct PageView {
   const Bf16* data;
   std::int64_t page_stride, token_stride, head_stride;
 };
 
 struct TileParams {
-  // Keys and values in boxes of 64 columns and sixteen tokens; values' last ones token by token
-  // (latents: keys'). What lies outside reads as zero.
+  // Boxes of 64 columns and 16 tokens of keys and values; the last tokens of values (for latents:
+  // of keys) are loaded one by one. What lies outside reads as zero.
   CUtensorMap key_pages, value_pages, last_tokens;
-  // Of keys' last columns, where all kv heads share them: panels from own_key_panels on.
+  // The last columns of keys, if all kv heads share them: panels from own_key_panels on.
   CUtensorMap shared_pages;
   int own_key_panels;
   int page_tokens;
@@ -134,10 +134,10 @@ struct TileParams {
   std::int64_t table_stride;
   int page_shift;  // log2 of a page in positions
   int sequences;
-  // Only sequences of least..most packed rows are this launch's.
+  // The launch serves only sequences of least..max packed rows.
   int least_rows, max_rows;
   int kv_heads;
-  int group;                    // query heads of a kv head
+  int group;                    // query heads per kv head
   std::uint32_t group_inverse;  // 2^32 / group, rounded up; for more than one
   float scale;                  // times log2(e)
   int window;
@@ -149,12 +149,12 @@ struct TileParams {
   bool out_f32;
   std::int64_t out_stride, out_head_stride;
   bool whole;  // never cut
-  int slots;   // blocks that run side by side
+  int slots;   // resident blocks
   float* partials;
   std::int64_t partial_count;
   std::int32_t* counters;
   std::int64_t counter_count;
-  int partial_rows;  // of a partial result: no fewer than any tile has
+  int partial_rows;  // of a partial result: at least the rows of any tile
 };
 
 // The token of a packed row. Exact while rows * group^2 stays below 2^32.

@@ -1,5 +1,5 @@
-// The running softmax of a thread's two rows, and how its stretches are put together. Every sum and
-// product is written out, so that all kernels round alike.
+// The online softmax of a thread's two rows, and the join of two ranges. Every sum and product is
+// written out, so that all kernels round in the same way.
 #pragma once
 
 #include "kernels/cuda/attention/produce.cuh"
@@ -12,12 +12,12 @@ __device__ inline float power_of_two(float x) {
   return y;
 }
 
-// What a row's softmax has seen: the largest score (in powers of two) and the sum of weights.
+// A row's softmax so far: the largest score (as a power of two) and the sum of weights.
 struct Seen {
   float largest, total;
 };
 
-// How two stretches are put together: sums times `before` + the other's times `after`.
+// Joins two ranges: sums * `before` + the other's sums * `after`.
 struct Join {
   float before, after;
 };
@@ -34,19 +34,19 @@ __device__ inline float joined(float sum, float next, const Join& factors) {
   return __fmaf_rn(next, factors.after, __fmul_rn(sum, factors.before));
 }
 
-// Before any position: a sink is a score without a value.
+// The state before any position: a sink is a score without a value.
 __device__ inline Seen seen_at_first(const TileParams& p, int head) {
   if (p.sinks == nullptr) return {-INFINITY, 0.0F};
   constexpr float log2_e = 1.44269504088896340736F;
   return {__fmul_rn(p.sinks[head], log2_e), 1.0F};
 }
 
-// A thread holds columns of two packed rows of its warpgroup: lane / 4 of its warp's sixteen, and 8
-// further.
+// A thread has columns of two packed rows of its warpgroup: row lane / 4 of its warp's 16 rows, and
+// the row 8 further.
 struct ThreadRows {
-  int low[2], end[2];  // positions that the rows attend to
+  int low[2], end[2];  // range of positions that the rows attend to
   int head[2];
-  int row[2];  // of the step, or -1
+  int row[2];  // in the step, or -1
   Seen seen[2];
 
   __device__ void begin(const TileParams& p, const Item& item, int first) {
@@ -70,8 +70,7 @@ __device__ inline float over_quad(float x) {
   return __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, 2));
 }
 
-// Scores of positions that a row does not attend to, because they are behind its end or before its
-// window.
+// Masks scores of positions that a row does not attend to, behind its end or before its window.
 template <int count>
 __device__ inline void hide_behind(float (&s)[count], const ThreadRows& rows, int base) {
   const int column = base + 2 * (static_cast<int>(threadIdx.x) % 4);
@@ -89,8 +88,8 @@ __device__ inline void hide_before(float (&s)[count], const ThreadRows& rows, in
     if (8 * (i / 4) + i % 2 < low[i / 2 % 2]) s[i] = -INFINITY;
 }
 
-// Scores of a block become weights; `factor` is for what stands so far. Sums of weights are this
-// thread's columns' only; few rows are summed in the same order, by other threads (few.cuh).
+// Replaces the scores of a block by weights; `factor` rescales the sums so far. Sums of weights
+// cover this thread's columns only; few.cuh sums in the same order with other threads.
 template <int count>
 __device__ inline void soften(float (&s)[count], ThreadRows& rows, float scale, float slack,
                               float (&factor)[2]) {
@@ -141,7 +140,7 @@ __device__ inline void soften(float (&s)[count], ThreadRows& rows, float scale, 
   }
 }
 
-// Weights in bf16, as the first operand of products of sixteen positions.
+// Weights in bf16, as the A operand of products over 16 positions.
 template <int count>
 __device__ inline void round_weights(const float (&s)[count],
                                      std::uint32_t (&weights)[count / 8][4]) {

@@ -1,5 +1,5 @@
-// Items of many rows differ in length: blocks get them one by one, as they ask. A warp asks ahead
-// and tells the block's others.
+// The tile scheduler of kernels for many rows, whose items differ in length: blocks take items one
+// by one. One warp fetches ahead and hands items to the other warps of its block.
 #pragma once
 
 #include "kernels/cuda/attention/schedule.cuh"
@@ -20,7 +20,7 @@ struct TileScheduler : PipelineState {
   __device__ std::uint32_t free() const { return bars + (scheduled_ahead + slot) * 8; }
   __device__ void next() { advance(scheduled_ahead); }
 
-  // A whole warp. False: there are no more.
+  // Called by a whole warp. False: there are no more items.
   __device__ bool take(Item& item) {
     bar_wait(full(), parity);
     item = items[slot];
@@ -39,8 +39,8 @@ struct TileScheduler : PipelineState {
   }
 };
 
-// The warp that asks. A block's first item is that of its own number; where there is a counter, the
-// others are next in the row, and the block that asks last leaves zero.
+// The scheduling warp. A block's first item is the one of its own number. If there is a counter,
+// the next items come from it, and the last block resets it to zero.
 template <class S>
 __device__ inline void schedule_tiles(const TileParams& p, const Schedule& schedule,
                                       TileScheduler to) {
