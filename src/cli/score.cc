@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/options/adapter_option.h"
 #include "cli/options/compute_settings.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 #include "tensor/device/device.h"

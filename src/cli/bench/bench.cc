@@ -6,7 +6,7 @@
 #include "cli/bench/steps/command.h"
 #include "cli/command.h"
 #include "cli/options/model_settings.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 #include "model/config/shapes.h"
 
 namespace motley::cli {

@@ -7,7 +7,7 @@
 #include "base/progress.h"
 #include "base/system/clock.h"
 #include "base/system/cpu.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 
 namespace motley::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/cat.h"
 #include "base/units.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 
 namespace motley::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/bench/load/url_target.h"
 #include "cli/bench/random_model.h"
 #include "cli/engine_stack.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 #include "lora/files/random_adapter.h"
 #include "lora/pages/pool.h"
 

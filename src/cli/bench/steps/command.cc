@@ -13,7 +13,7 @@
 #include "cli/bench/steps/peers.h"
 #include "cli/bench/steps/step_timer.h"
 #include "cli/options/compute_settings.h"
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {

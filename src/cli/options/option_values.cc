@@ -1,4 +1,4 @@
-#include "cli/options/option_lists.h"
+#include "cli/options/option_values.h"
 
 #include <charconv>
 
