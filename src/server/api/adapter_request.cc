@@ -8,7 +8,7 @@
 #include "base/system/files.h"
 #include "server/api/fields/fields.h"
 #include "server/api/fields/generation_fields.h"
-#include "server/api/server_paths.h"
+#include "server/api/path_redaction.h"
 
 namespace motley::server {
 namespace {

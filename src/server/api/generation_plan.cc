@@ -11,9 +11,9 @@
 #include "server/api/completions/completion_reply.h"
 #include "server/api/messages/reply.h"
 #include "server/api/messages/request.h"
+#include "server/api/path_redaction.h"
 #include "server/api/responses/reply.h"
 #include "server/api/responses/request.h"
-#include "server/api/server_paths.h"
 #include "server/http/message.h"
 #include "server/output/call_ids.h"
 

@@ -1,4 +1,4 @@
-#include "server/api/server_paths.h"
+#include "server/api/path_redaction.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ Error wrong(std::string what, std::string where) {
   return {ErrorCode::bad_file, std::move(what), std::move(where), "do something"};
 }
 
-TEST(ServerPaths, TheClientsOwnPathStandsForTheResolvedOne) {
+TEST(PathRedaction, TheClientsOwnPathStandsForTheResolvedOne) {
   const auto seen = [](const std::string& where) {
     return without_server_paths(wrong("what", where), "/srv/secret/poet", "tenant/poet").where();
   };
@@ -19,7 +19,7 @@ TEST(ServerPaths, TheClientsOwnPathStandsForTheResolvedOne) {
   EXPECT_EQ(seen("adapter 'a/b', element 3 of 7/8"), "adapter 'a/b', element 3 of 7/8");
 }
 
-TEST(ServerPaths, OfOtherPathsTheLastNameIsLeft) {
+TEST(PathRedaction, OfOtherPathsTheLastNameIsLeft) {
   const auto seen = [](const std::string& what) {
     return without_server_paths(wrong(what, ""), "/srv/secret/poet", "/links/poet").what();
   };
@@ -30,7 +30,7 @@ TEST(ServerPaths, OfOtherPathsTheLastNameIsLeft) {
   EXPECT_EQ(seen("/a, /b/c"), "a, c");
 }
 
-TEST(ServerPaths, ATemplatesPlaceIsItsFilesName) {
+TEST(PathRedaction, ATemplatesPlaceIsItsFilesName) {
   const Error error =
       without_server_paths(wrong("no '/etc' here", "/srv/models/x/tokenizer_config.json, line 3"));
   EXPECT_EQ(error.message(), "no '/etc' here (tokenizer_config.json, line 3): do something");

@@ -1,4 +1,4 @@
-#include "server/api/server_paths.h"
+#include "server/api/path_redaction.h"
 
 #include <algorithm>
 #include <string>
