@@ -12,7 +12,7 @@
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/instruction_set.h"
-#include "kernels/cpu/route.h"
+#include "kernels/cpu/router.h"
 #include "kernels/cpu/sampling.h"
 
 // The table: who does which rows. The loops themselves stand in elementary_body.h.

@@ -1,7 +1,8 @@
+#include "kernels/cpu/instruction_set.h"
+
 #include <array>
 
 #include "base/system/cpu.h"
-#include "kernels/cpu/instruction_set.h"
 
 namespace motley::kernels::cpu {
 

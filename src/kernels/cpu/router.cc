@@ -1,4 +1,4 @@
-#include "kernels/cpu/route.h"
+#include "kernels/cpu/router.h"
 
 #include <algorithm>
 #include <array>
