@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "lora/files/adapter.h"
 #include "lora/files/config/config.h"
-#include "lora/files/conventions/names.h"
+#include "lora/files/conventions/tensor_names.h"
 
 namespace {
 

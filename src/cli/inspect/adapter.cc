@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "cli/inspect/model.h"
 #include "lora/files/config/config.h"
-#include "lora/files/conventions/names.h"
+#include "lora/files/conventions/tensor_names.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 

@@ -11,7 +11,7 @@
 #include "base/cat.h"
 #include "base/json/json.h"
 #include "base/system/files.h"
-#include "lora/files/conventions/names.h"
+#include "lora/files/conventions/tensor_names.h"
 #include "lora/files/load.h"
 #include "lora/test_base.h"
 #include "tensor/convert.h"

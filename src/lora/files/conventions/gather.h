@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "lora/files/adapter.h"
 #include "lora/files/config/config.h"
-#include "lora/files/conventions/names.h"
+#include "lora/files/conventions/tensor_names.h"
 #include "lora/site.h"
 #include "tensor/safetensors/checkpoint.h"
 

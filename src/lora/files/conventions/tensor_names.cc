@@ -1,4 +1,4 @@
-#include "lora/files/conventions/names.h"
+#include "lora/files/conventions/tensor_names.h"
 
 #include <algorithm>
 #include <array>
