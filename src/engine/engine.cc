@@ -17,7 +17,7 @@
 #include "base/system/watchdog.h"
 #include "engine/executor.h"
 #include "engine/residency/adapter_store.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "engine/scheduling/admission.h"
 #include "engine/scheduling/scheduler.h"
 #include "engine/validate_request.h"

@@ -6,7 +6,7 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "engine/events.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "lora/apply/batch.h"
 #include "lora/site_set.h"
 #include "runner/step_layout.h"

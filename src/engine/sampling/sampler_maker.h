@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "engine/grammar/service.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 
 namespace motley::engine {
 

@@ -8,7 +8,7 @@
 
 #include "engine/grammar/cursor.h"
 #include "engine/request.h"
-#include "engine/sampler.h"
+#include "engine/sampling/sampler.h"
 #include "engine/sampling/sampling_params.h"
 #include "engine/sampling/token_rules.h"
 #include "kernels/sampling.h"
