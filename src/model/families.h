@@ -16,7 +16,7 @@ struct Family {
   void (*read)(ConfigReader& json, Config& config);
 };
 
-// families/*.cc, one short file each.
+// families/*.cc, one short file each. The table of model types is in families.cc.
 void read_qwen3_moe(ConfigReader& json, Config& config);
 void read_qwen2_moe(ConfigReader& json, Config& config);
 void read_mixtral(ConfigReader& json, Config& config);
@@ -30,7 +30,7 @@ void read_llama(ConfigReader& json, Config& config);
 
 std::span<const Family> families();
 
-// Shared between families.
+// Shared between families: families/shared/.
 
 // Which layers have experts in their feed-forward block.
 void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts);

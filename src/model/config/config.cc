@@ -1,7 +1,6 @@
 #include "model/config/config.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/cat.h"
@@ -13,18 +12,6 @@ namespace {
 
 constexpr std::size_t longest_config = 16'000'000;
 constexpr std::int64_t max_layers = 10'000;
-
-constexpr std::array family_table = {Family{"qwen3_moe", read_qwen3_moe},
-                                     Family{"qwen2_moe", read_qwen2_moe},
-                                     Family{"mixtral", read_mixtral},
-                                     Family{"olmoe", read_olmoe},
-                                     Family{"deepseek_v2", read_deepseek_v2},
-                                     Family{"deepseek_v3", read_deepseek_v3},
-                                     Family{"kimi_k2", read_deepseek_v3},
-                                     Family{"gpt_oss", read_gpt_oss},
-                                     Family{"glm4_moe", read_glm4_moe},
-                                     Family{"qwen3", read_qwen3},
-                                     Family{"llama", read_llama}};
 
 // rope_parameters (transformers v5), or rope_theta with rope_scaling (v4), whose kind is rope_type
 // or type.
@@ -128,30 +115,18 @@ void check(ConfigReader& json, const Config& config) {
 
 bool Config::has_experts() const { return std::ranges::find(moe_layers, true) != moe_layers.end(); }
 
-std::span<const Family> families() { return family_table; }
-
-void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts) {
-  for (std::int64_t layer = 0; layer < config.layers; ++layer)
-    config.moe_layers[static_cast<std::size_t>(layer)] = has_experts(layer);
-}
-
-void mark_moe_layers_behind_dense(ConfigReader& json, Config& config) {
-  const std::int64_t dense = json.integer_or("first_k_dense_replace", 0);
-  const std::int64_t step = json.integer_or("moe_layer_freq", 1, 1);
-  mark_moe_layers(config, [&](std::int64_t layer) { return layer >= dense && layer % step == 0; });
-}
-
 Result<Config> parse_config(const json::Value& value, std::string_view where) {
   auto object = value.as_object(where);
   if (!object.ok()) return std::move(object).error().as(ErrorCode::bad_file);
   ConfigReader json(**object, std::string(where));
   Config config;
   config.model_type = json.text_or("model_type", "");
+  const std::span<const Family> all = families();
   const auto family =
-      std::ranges::find(family_table, std::string_view(config.model_type), &Family::model_type);
-  if (family == family_table.end()) {
+      std::ranges::find(all, std::string_view(config.model_type), &Family::model_type);
+  if (family == all.end()) {
     std::vector<std::string_view> known;
-    for (const Family& each : family_table) known.push_back(each.model_type);
+    for (const Family& each : all) known.push_back(each.model_type);
     return Error(ErrorCode::unsupported, cat("model_type ", quote(config.model_type)),
                  std::string(where), cat("motley knows ", join(known)));
   }

@@ -1,0 +1,18 @@
+// Which layers have experts.
+
+#include "model/families.h"
+
+namespace motley::model {
+
+void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts) {
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    config.moe_layers[static_cast<std::size_t>(layer)] = has_experts(layer);
+}
+
+void mark_moe_layers_behind_dense(ConfigReader& json, Config& config) {
+  const std::int64_t dense = json.integer_or("first_k_dense_replace", 0);
+  const std::int64_t step = json.integer_or("moe_layer_freq", 1, 1);
+  mark_moe_layers(config, [&](std::int64_t layer) { return layer >= dense && layer % step == 0; });
+}
+
+}  // namespace motley::model
