@@ -152,7 +152,7 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   // A GPU's step of single tokens is one graph, so all of its logits come at once.
   if (on_gpu) options.logit_rows = sequences;
   const auto page = static_cast<std::uint64_t>(
-      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations()));
+      runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
   // A GPU is there for this alone; the host's memory is others' too.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
@@ -180,7 +180,7 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
   MOTLEY_TRY(const tensor::MemoryInfo warm, device_->memory());
   const std::int64_t pages = runner_->options().pages;
   const std::uint64_t kv = static_cast<std::uint64_t>(
-      pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->activations()));
+      pages * runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
   const std::uint64_t taken = device_->usage().bytes;
   log::info("engine.memory",
             {{"device", device_->description()},

@@ -156,8 +156,7 @@ Result<std::unique_ptr<runner::Runner>> make_runner(
     all_pages += runner::KvMemory::pages_for(tokens);
   }
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
-  const std::int64_t page =
-      runner::KvMemory::page_bytes(model.cache_layouts(), model.activations());
+  const std::int64_t page = runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type());
   const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page;
   const std::int64_t needed = runner::KvMemory::pages_for(longest);
   if (needed > affordable)

@@ -75,7 +75,7 @@ ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
   pass.store(k, layer, PageHalf::keys);
   pass.store(v, layer, PageHalf::values);
   ValueId queries = q;
-  const DType query_type = ops::query_type(pass.device(), pass.activations(),
+  const DType query_type = ops::query_type(pass.device(), pass.kv_type(),
                                            {.page_tokens = page_tokens,
                                             .kv_heads = block.kv_heads,
                                             .keys = block.head_dim,

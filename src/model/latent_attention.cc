@@ -151,7 +151,7 @@ void Appended::through_kv_b(bool keys, ValueId x, ValueId y, ValueId out) {
 
 void Appended::absorbed(ValueId attended) {
   const std::int64_t latent = sizes_.kv_rank;
-  const DType query_type = ops::query_type(pass_.device(), pass_.activations(),
+  const DType query_type = ops::query_type(pass_.device(), pass_.kv_type(),
                                            {.page_tokens = page_tokens,
                                             .kv_heads = 1,
                                             .keys = latent_width(sizes_),
@@ -175,7 +175,7 @@ void Appended::absorbed(ValueId attended) {
 }
 
 void Appended::expanded(ValueId attended) {
-  const DType type = pass_.activations();
+  const DType type = pass_.kv_type();
   const ops::ExpandedWidths widths = expanded_widths(sizes_);
   const ValueId queries = heads("queries", ops::query_type(pass_.device(), widths), widths.keys);
   prepare(rows_.q, queries);

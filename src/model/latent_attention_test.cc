@@ -209,7 +209,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
 
   LatentAttentionForms() {
     world.context.kernels = &kernels::cpu_table();
-    Builder pass(ops, world.context, DType::f32);
+    Builder pass(ops, world.context, {});
     pass.rope_table(frequencies, rope.attention_factor, GetParam().sizes.rope_dim);
     const ValueId x = pass.value("x", DType::f32, GetParam().hidden);
     ops.set_external(x, 0);

@@ -301,7 +301,7 @@ ValueId append(const std::variant<GroupedAttention, LatentAttention>& attention,
 }  // namespace
 
 void Model::list_ops() {
-  Builder pass(layer_ops_, context({}), activations());
+  Builder pass(layer_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   pass.rope_table(rope_frequencies_, rope_attention_factor_, config_.rope.dims);
   ValueId hidden = pass.embed(embedding_);
   ValueId result = ops::no_value;
@@ -316,7 +316,7 @@ void Model::list_ops() {
   layer_ops_.set_external(hidden, External::sum);
   layer_ops_.set_external(result, External::addend);
 
-  Builder head(head_ops_, context({}), activations());
+  Builder head(head_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   const ValueId last = head.value("hidden", DType::f32, config_.hidden);
   const ValueId last_addend = head.value("addend", DType::f32, config_.hidden);
   head.add_in_place(last_addend, last);

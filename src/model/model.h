@@ -64,8 +64,9 @@ class Model {
 
   const Config& config() const { return config_; }
   bool exact() const { return exact_; }
-  // Of activations, keys and values.
   DType activations() const { return exact_ ? DType::f32 : DType::bf16; }
+  // Of keys and values in pages.
+  DType kv_type() const { return activations(); }
   // In order of layers.
   const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]

@@ -94,8 +94,7 @@ Result<void> Runner::make_pages() {
   const std::vector<model::CacheLayout>& layouts = model_->cache_layouts();
   if (options_.spare) {
     MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
-    const auto page =
-        static_cast<std::uint64_t>(KvMemory::page_bytes(layouts, model_->activations()));
+    const auto page = static_cast<std::uint64_t>(KvMemory::page_bytes(layouts, model_->kv_type()));
     const std::uint64_t left = memory.available - std::min(memory.available, *options_.spare);
     options_.pages = std::min(options_.pages, static_cast<std::int64_t>(left / page));
     if (options_.pages < 1)
@@ -104,7 +103,7 @@ Result<void> Runner::make_pages() {
                        format_bytes(page)),
                    device_->description(), "free some memory, or give adapters less of it");
   }
-  MOTLEY_TRY(kv_, KvMemory::create(*device_, layouts, model_->activations(), options_.pages));
+  MOTLEY_TRY(kv_, KvMemory::create(*device_, layouts, model_->kv_type(), options_.pages));
   return {};
 }
 

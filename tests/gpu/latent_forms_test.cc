@@ -110,7 +110,7 @@ class BlockOps {
  public:
   BlockOps(const LatentAttention& block, const model::Vector& frequencies,
            const ops::Context& context, DType activations) {
-    model::Builder pass(list_, context, activations);
+    model::Builder pass(list_, context, {.activations = activations, .kv = activations});
     pass.rope_table(frequencies, attention_factor_, sizes.rope_dim);
     const ops::ValueId x = pass.value("x", activations, hidden);
     list_.set_external(x, 0);

@@ -177,7 +177,7 @@ void add_weights(const model::Model& model, Findings& findings) {
   findings.add("weights", std::move(formats), join(texts, "; "));
   findings.add_bytes("weight_bytes", weights.bytes);
   findings.add_bytes("cache_bytes_a_token",
-                     runner::KvMemory::page_bytes(model.cache_layouts(), model.activations()) /
+                     runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()) /
                          runner::KvMemory::page_tokens);
 }
 

@@ -38,7 +38,7 @@ void Builder::add_scaled(ValueId x, ValueId scale, ValueId y) {
 }
 
 ValueId Builder::norm(const Norm& norm, ValueId x) {
-  const ValueId out = value("normed", activations_, list_.value(x).width);
+  const ValueId out = value("normed", types_.activations, list_.value(x).width);
   list_.append({.reads = {x}, .writes = {out}}, NormOp{norm, x, out});
   return out;
 }
@@ -109,7 +109,7 @@ void Builder::round(ValueId x, ValueId out) {
 }
 
 ValueId Builder::activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up) {
-  const ValueId out = value("activated", activations_, list_.value(gate).width);
+  const ValueId out = value("activated", types_.activations, list_.value(gate).width);
   list_.append({.reads = {gate, up}, .writes = {out}}, ActivateOp{spec, gate, up, out});
   return out;
 }

@@ -15,13 +15,18 @@ namespace motley::model {
 // What blocks append to the list with: one call for each op, which makes the value that it writes.
 class Builder {
  public:
-  Builder(ops::OpList& list, const ops::Context& device, DType activations)
-      : list_(list), device_(device), activations_(activations) {}
+  struct Types {
+    DType activations = DType::f32;
+    DType kv = DType::f32;  // of keys and values in pages
+  };
+  Builder(ops::OpList& list, const ops::Context& device, const Types& types)
+      : list_(list), device_(device), types_(types) {}
 
   ops::OpList& list() { return list_; }
   // The kernels that will run, and how: no stream, no scratch.
   const ops::Context& device() const { return device_; }
-  DType activations() const { return activations_; }
+  DType activations() const { return types_.activations; }
+  DType kv_type() const { return types_.kv; }
   // cos and sin of the rows' positions.
   ValueId cos_sin = ops::no_value;
 
@@ -55,7 +60,7 @@ class Builder {
 
   ops::OpList& list_;
   ops::Context device_;
-  DType activations_;
+  Types types_;
 };
 
 }  // namespace motley::model

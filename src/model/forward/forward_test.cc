@@ -56,7 +56,7 @@ class ForwardLists : public testing::Test {
   // The list that `appends` makes of x, external value 0; the others are its results [rows, width].
   Ran run(bool fuses, const std::function<void(Builder&, ValueId x)>& appends) {
     ops::OpList list;
-    Builder pass(list, world.context, DType::f32);
+    Builder pass(list, world.context, {});
     pass.rope_table(frequencies, factor, 4);
     const ValueId x = pass.value("x", DType::f32, width);
     list.set_external(x, 0);

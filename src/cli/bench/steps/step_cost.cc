@@ -109,7 +109,7 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
         [&](const auto& block) {
           sum.add(block);
           const StepCost cost =
-              attention_cost(block, model.cache_layouts()[index], model.activations(), shape);
+              attention_cost(block, model.cache_layouts()[index], model.kv_type(), shape);
           sum.cost.bytes += cost.bytes;
           sum.cost.operations += cost.operations;
         },

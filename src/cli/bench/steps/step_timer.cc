@@ -44,7 +44,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
       options.max_rows / options.max_tokens * runner::KvMemory::pages_for(options.max_tokens) +
       2 * options.max_sequences;
   const auto bytes = static_cast<std::uint64_t>(
-      pages * runner::KvMemory::page_bytes(model.cache_layouts(), model.activations()));
+      pages * runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()));
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
   if (bytes > memory.available)
     return Error(ErrorCode::out_of_memory,
