@@ -2,7 +2,7 @@
 
 #include "kernels/elementary.h"
 
-// The entries of the GPU's table. Sums of a row are in an order that its width fixes.
+// Entries of the GPU's kernel table. The order of a row's sums depends on its width only.
 namespace motley::kernels::cuda {
 
 void rms_norm(const RmsNorm& params, StreamHandle stream);

@@ -10,7 +10,7 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// A warp a row.
+// One warp per row.
 constexpr int gather_warps = 4;
 template <class Piece>
 __global__ void __launch_bounds__(32 * gather_warps) gather_rows(GatherPaged p) {
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(32 * gather_warps) gather_rows(GatherPaged p) 
   const int row = static_cast<int>(blockIdx.x) * gather_warps + static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (row >= p.rows) return wait_for_previous_grid();
-  // Lengths and pages were there before the step began.
+  // Lengths and pages were written before the step began.
   const int sequence = find_sequence(p.begin, static_cast<int>(p.sequences.count), row);
   const std::int64_t position = row - p.begin[sequence];
   const std::int64_t page =

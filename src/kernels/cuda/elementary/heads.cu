@@ -7,15 +7,15 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// Widest head that rms_norm gives to one warp: here the order of its sum is the same.
+// The widest head that rms_norm gives to one warp; the order of sums here is the same.
 constexpr int max_normed_width = 256;
 constexpr int warps = 4;
 constexpr int max_parts = 4;
 
 struct Parts {
   Heads all[max_parts];
-  std::int64_t end_head[max_parts];  // of a row, counted through
-  int end_run[max_parts];            // the same of runs of heads
+  std::int64_t end_head[max_parts];  // running count of the heads of a row, by part
+  int end_run[max_parts];            // running count of runs of heads, by part
   bool whole[max_parts];
   int count;
   std::int64_t rows;
@@ -33,18 +33,18 @@ __device__ void write_as(void* to, DType type, std::int64_t begin, int at, int w
   }
 }
 
-// Heads that a warp holds at once, eight numbers a lane.
+// Heads that a warp holds at once, 8 numbers per lane.
 __host__ __device__ int heads_together(const Heads& h) { return 256 / static_cast<int>(h.width); }
 
-// ---- heads that lanes hold ----
+// ---- heads held in registers ----
 
-// `rounds` times as many heads of a row as the warp holds at once, from `first` on, or as many as
-// there are; all are on their way together.
+// Processes `rounds` times as many heads of a row as the warp holds at once, from `first` on, or
+// all that are left. Their loads are in flight together.
 template <class X, int rounds>
 __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first) {
   const auto width = static_cast<int>(h.width);
   const int half = width / 2;
-  const int lanes = half / 4;  // of a head: a power of two
+  const int lanes = half / 4;  // lanes of a head: a power of two
   const int together = heads_together(h);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int at = lane % lanes * 4;
@@ -54,7 +54,7 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
   if (h.norm_weight != nullptr)
     weight = {load_vec4<true>(h.norm_weight, at, half),
               load_vec4<true>(h.norm_weight + half, at, half)};
-  // Positions and tables were there before the step began.
+  // Positions and tables were written before the step began.
   const std::int64_t place =
       h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, row) : -1;
   wait_for_previous_grid();
@@ -93,7 +93,7 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
   }
 }
 
-// A warp a run of heads of one part.
+// One warp has a run of heads of one part.
 template <int rounds>
 __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant__ Parts p) {
   launch_dependents();
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(32 * warps) prepare_runs(const __grid_constant
 
 // ---- any heads ----
 
-// Number `at` of a head after the rotation; `head` is the head before it.
+// Number `at` of a head after rotation; `head` is the head before it.
 __device__ float rotated(const Heads& h, const float* cosines, const float* head, int at) {
   const auto pairs = static_cast<int>(h.pairs);
   if (at >= 2 * pairs) return head[at];
@@ -128,7 +128,7 @@ __device__ float rotated(const Heads& h, const float* cosines, const float* head
   return second ? head[at] * c + head[other] * s : head[at] * c + -head[other] * s;
 }
 
-// `shared` holds a head in float32, rounded to X after each step.
+// `shared` holds a head in float32, rounded to X after each operation.
 template <class X, bool whole>
 __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::int64_t head,
                         float* shared) {
@@ -173,7 +173,7 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
   }
 }
 
-// A warp a head.
+// One warp per head.
 __global__ void __launch_bounds__(32 * warps) prepare_parts(const __grid_constant__ Parts p) {
   __shared__ alignas(16) float shared[warps][max_head_width];
   launch_dependents();
@@ -267,7 +267,7 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
   }
   if (parts.count == 0 || params.rows <= 0) return;
   if (std::all_of(parts.all, parts.all + parts.count, lanes_hold)) {
-    // As few heads a warp as it holds until there are more than enough of them.
+    // One round of heads per warp, until there are more than enough warps.
     constexpr std::int64_t many_heads = 4096;
     if (params.rows * parts.end_head[parts.count - 1] < many_heads)
       return launch_runs<1>(parts, stream);

@@ -1,5 +1,5 @@
-// Heads on their way to attention, held by lanes: a lane has a vec4 and the one half a head behind
-// it. Files that include this are compiled without fused products.
+// Prepares heads for attention in registers: a lane has a vec4 and the one half a head behind it.
+// Files that include this are compiled without fused multiply-add.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,7 +9,8 @@
 
 namespace motley::kernels::cuda {
 
-// Where a row's numbers go in pages; none for a row that has no sequence. By a whole warp.
+// The place of a row's numbers in KV memory, or none if the row has no sequence. A whole warp calls
+// it.
 __device__ inline std::int64_t place_in_pages(const Sequences& sequences, const BlockTable& table,
                                               const Pages& pages, int row) {
   const std::int32_t position = sequences.positions[row];
@@ -26,7 +27,7 @@ __device__ inline std::int64_t place_in_pages(const Sequences& sequences, const 
 
 inline constexpr int held_width = 128;
 
-// The norm's sum has the order of a warp that holds a vec4 a lane: numbers half a head apart come
+// The norm sums in the order of a warp with one vec4 per lane: numbers half a head apart are added
 // first.
 __device__ inline float sum_of_lanes(float sum, int lanes) {
   for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, step);
@@ -82,8 +83,8 @@ __device__ inline void write_halves(void* to, DType type, std::int64_t begin, in
   *reinterpret_cast<uint2*>(out + half) = pack(head.high);
 }
 
-// Whether lanes can hold a projection's heads: they are rotated as a whole, each number with the
-// one half a head behind it, or not at all.
+// Whether a projection's heads fit into registers: they are rotated as a whole, each number with
+// the one half a head behind it, or not at all.
 bool lanes_hold(const Heads& heads);
 
 }  // namespace motley::kernels::cuda

@@ -7,11 +7,12 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// The first blocks have latents, a team a row; the others have queries, a thread a vec4 of them.
+// The first blocks process latents, one team per row; the others process queries, one vec4 per
+// thread.
 struct Cut {
   NormTeam team;
   unsigned latent_blocks = 0;
-  unsigned vec4s = 0;  // that are written of a head of q
+  unsigned vec4s = 0;  // written for each head of q
   unsigned heads_a_block = 0;
 };
 
@@ -21,12 +22,12 @@ __device__ void prepare_latents(const PrepareLatent& p, const NormTeam& team) {
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
   const std::int64_t index =
       std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
-  // Teams without a row stay for the barrier.
+  // Teams without a row still take part in the barrier.
   const bool mine = index < p.rows;
   const std::int64_t row = p.first_row + (mine ? index : 0);
   const std::int64_t latent = mine ? p.latent : 0;
   const NormShare<whole> share(p.norm_weight, latent, team, thread);
-  // Pages were there before the step began.
+  // Block tables were written before the step began.
   const std::int64_t place = place_in_pages(p.sequences, p.table, p.pages, static_cast<int>(row));
   const bool stored = mine && place >= 0;
   Page* const page = static_cast<Page*>(p.pages.data) + (stored ? place : 0);
@@ -44,7 +45,7 @@ __device__ void prepare_latents(const PrepareLatent& p, const NormTeam& team) {
       });
 }
 
-// `rounds` vec4s of one column, of heads that stand heads_a_block apart; all are on their way
+// `rounds` vec4s of one column, of heads that are heads_a_block apart; their loads are in flight
 // together.
 template <bool whole, class Out, int rounds>
 __device__ void prepare_queries(const PrepareLatent& p, const Cut& cut) {
@@ -119,7 +120,7 @@ void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
   MOTLEY_CHECK(cut.vec4s <= threads, "a head that a block's threads hold");
   cut.heads_a_block = threads / cut.vec4s;
   const auto heads = static_cast<unsigned>(p.rows * p.heads);
-  // One vec4 a thread until there are more than enough of them.
+  // One vec4 per thread, until there are more than enough threads.
   constexpr unsigned many_heads = 8192;
   constexpr unsigned max_rounds = 4;
   const bool many = heads >= many_heads;

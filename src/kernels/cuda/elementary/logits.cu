@@ -4,7 +4,7 @@
 #include "kernels/cuda/primitives/exponential.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 
-// What becomes of rows of logits: a block a row.
+// Log-probabilities and top-k of rows of logits: one block per row.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -12,7 +12,7 @@ constexpr unsigned everyone = 0xFFFFFFFFU;
 constexpr int threads = 1024;
 constexpr int warps = threads / 32;
 
-// The largest number of the block's, which are no NaN.
+// The largest number of the block; NaN is ignored.
 __device__ float largest_of_block(float value, float* warp_values) {
   for (int step = 16; step > 0; step /= 2)
     value = fmaxf(value, __shfl_xor_sync(everyone, value, step));
@@ -23,7 +23,8 @@ __device__ float largest_of_block(float value, float* warp_values) {
   return value;
 }
 
-// The CPU's sum, number for number: sixteen lanes sum a run of 1024, runs meet in float64 in order.
+// The order of sums is the CPU's: 16 lanes sum a run of 1024, and runs are added in order in
+// float64.
 constexpr int lanes = 16;
 constexpr int run = 1024;
 constexpr int runs_at_once = threads / lanes;
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(threads) log_probabilities_of_row(LogProbabili
   for (std::int64_t i = threadIdx.x; i < p.width; i += threads)
     most = fmaxf(most, isnan(logits[i]) ? INFINITY : logits[i]);
   most = largest_of_block(most, warp_values);
-  // A row that holds NaN or infinity, or nothing else than minus infinity, has no distribution.
+  // A row with NaN or infinity, or with minus infinity only, has no distribution.
   if (isinf(most)) {
     for (std::int64_t i = threadIdx.x; i < p.chosen; i += threads) p.out[row * p.chosen + i] = NAN;
     return;
@@ -78,8 +79,8 @@ __global__ void __launch_bounds__(threads) log_probabilities_of_row(LogProbabili
   }
 }
 
-// A number of its own for each place of a row, falling in the order of choice: the value, then the
-// id. 0 is no place's.
+// Maps each place of a row to a number of its own that falls in the order of choice: by value, then
+// by id. No place has 0.
 __device__ std::uint64_t rank_of(float value, std::int64_t id) {
   std::uint32_t key = 0;
   if (!isnan(value)) {
@@ -102,11 +103,11 @@ struct Choice {
   bool exact;
 };
 
-// In the first warp: the digit in which the count from above reaches what is wanted.
+// Called by the first warp. Finds the digit at which the count from above reaches `wanted`.
 __device__ void choose_digit(Choice& choice, int shift) {
   const int lane = static_cast<int>(threadIdx.x);
   constexpr int each = digits / 32;
-  // Lane 0 holds the highest digits.
+  // Lane 0 has the highest digits.
   const int top = digits - 1 - lane * each;
   int mine = 0;
   for (int i = 0; i < each; ++i) mine += choice.counts[top - i];
@@ -143,7 +144,7 @@ __device__ std::uint64_t smallest_chosen(const TopK& p, const float* x, std::uin
     for (int i = static_cast<int>(threadIdx.x); i < digits; i += threads) choice.counts[i] = 0;
     __syncthreads();
     const std::uint64_t prefix = choice.prefix;
-    // What stands above the digit; nothing before the first.
+    // The bits above the digit; none for the first digit.
     const int above = shift + 8;
     for (std::int64_t i = threadIdx.x; i < p.width; i += threads) {
       const std::uint64_t rank = rank_of(x[i], i);

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam tea
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
   const std::int64_t index =
       std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
-  // Teams without a part stay for the barrier.
+  // Teams without a part still take part in the barrier.
   const bool mine = index < p.size.rows * p.size.parts;
   const std::int64_t row = mine ? index / p.size.parts : 0;
   const std::int64_t part = mine ? index % p.size.parts : 0;
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam tea
 
 constexpr std::int64_t max_warm_up_rows = 16;
 
-// A team a row. What a thread reads back it has written itself.
+// One team per row. A thread reads back only what it has written itself.
 template <class A, class B, class X, class Out, bool whole>
 __global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
   __shared__ float warp_sums[max_norm_threads / 32];

@@ -1,5 +1,5 @@
-// The norm of a row's part, and who works on it together. Files that include this are compiled
-// without fused products.
+// RMSNorm of a part of a row by a team of threads. Files that include this are compiled without
+// fused multiply-add.
 #pragma once
 
 #include "kernels/cuda/primitives/vec4.cuh"
@@ -10,7 +10,8 @@ namespace motley::kernels::cuda {
 
 inline constexpr int max_norm_threads = 512;
 
-// Threads that share a part, a power of two that its width alone decides, and parts of a block.
+// The threads that share a part, a power of two that depends on its width only, and the parts of a
+// block.
 struct NormTeam {
   int threads = 32;
   int parts = 1;
@@ -22,7 +23,8 @@ inline NormTeam norm_team(std::int64_t width) {
   return team;
 }
 
-// A thread's share of a sum of squares, in four partial sums: vec4s thread, thread + threads, ...
+// A thread's share of a sum of squares, in four partial sums. Its vec4s are thread, thread +
+// threads, ...
 struct Squares {
   Vec4 sums{};
 
@@ -30,11 +32,11 @@ struct Squares {
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums.at[i] += value.at[i] * value.at[i];
   }
-  // The warp's sum, in pairs of lanes.
+  // The warp's sum, by pairs of lanes.
   __device__ float of_warp() const {
     return warp_sum((sums.at[0] + sums.at[1]) + (sums.at[2] + sums.at[3]));
   }
-  // What the part is to be multiplied with, in every thread of its team; warps are summed in order.
+  // The factor of the part, in every thread of its team. Warps are summed in order.
   __device__ float factor(std::int64_t width, float eps, const NormTeam& team,
                           float* warp_sums) const {
     float sum = of_warp();
@@ -68,7 +70,7 @@ __device__ Vec4 normed(Vec4 value, const Vec4& weight, float factor, bool weight
   return value;
 }
 
-// Whether a sum of float32 rows and its norm, in bf16, are read and written in whole vec4s.
+// Whether a sum of float32 rows and its norm in bf16 can be read and written in whole vec4s.
 inline bool norm_takes_vec4(const AddAndNorm& p) {
   const Add& add = p.add;
   return add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32 &&
@@ -91,8 +93,8 @@ __device__ Vec4 sum_of_vec4s(const A* a, const B* b, std::int64_t at, std::int64
   return sum;
 }
 
-// A thread's share of one row's norm: its vec4s are number thread, thread + team.threads, ... The
-// first of them stay in registers; those of the weight are read before the grid ahead has ended.
+// A thread's share of one row's norm. Its vec4s are thread, thread + team.threads, ... The first of
+// them stay in registers; their weights are read before the previous grid has ended.
 template <bool whole>
 class NormShare {
  public:
@@ -103,9 +105,9 @@ class NormShare {
       if (at(i) < width) weights_[i] = load_vec4<whole>(weight, at(i), width);
   }
 
-  // read(at) gives a vec4 of the row, made(at, four) sees each once, again(at) gives one that
-  // made() has seen, write(at, four) takes the result. `size` is the row's width in every thread of
-  // the block, and width may be 0: all come to the barrier.
+  // read(at) returns a vec4 of the row; made(at, four) sees each once; again(at) returns one that
+  // made() has seen; write(at, four) takes the result. `size` is the row's width in every thread of
+  // the block. `width` may be 0, because all threads must reach the barrier.
   template <class Out, class Read, class Made, class Again, class Write>
   __device__ void run(std::int64_t size, float eps, bool weight_in_f32, float* warp_sums,
                       const Read& read, const Made& made, const Again& again,

@@ -11,29 +11,29 @@
 #include "kernels/cuda/primitives/ptx.cuh"
 #include "kernels/cuda/primitives/tensor_core.cuh"
 
-// Sum, norm, the router's product and the choice in one launch, for batches whose launches cost
-// more than their bytes. A cluster of 8 blocks has 8 rows. Each block makes one of them and gives
-// it to all, multiplies all with its experts' weights, which stood in shared memory before the grid
-// ahead had ended, and routes its own row by the logits that it is given.
+// Sum, norm, router product and choice in one launch, for batches where launches cost more than
+// memory traffic. A cluster of 8 blocks has 8 rows. Each block computes one row's norm and sends it
+// to all; multiplies all rows by its experts' weights, which were loaded to shared memory before
+// the previous grid ended; and routes its own row by the logits that it receives.
 namespace motley::kernels::cuda {
 namespace {
 
-constexpr int ranks = 8;  // blocks of a cluster, and rows
+constexpr int ranks = 8;  // blocks of a cluster, and its rows
 constexpr int threads = max_norm_threads;
 constexpr int warps = threads / 32;
 constexpr int tile_experts = 16;
-constexpr int step_inputs = 32;  // of two products; 16 bytes a lane
-// With more rows the product is cuda::linear's, as it is where deltas of attention's output are
-// fused with the norm (adapt_linear_and_norm): so one product serves the base rows of either step.
+constexpr int step_inputs = 32;  // of two products; 16 bytes per lane
+// With more rows the product is cuda::linear's, as it is where attention's output delta is fused
+// with the norm (adapt_linear_and_norm). So base rows have the same product in both steps.
 constexpr std::int64_t max_rows = few_adapted_rows;
 constexpr std::size_t max_shared_bytes = std::size_t{226} << 10;
 
-// Who does what, and shared memory of a block, one part behind the other.
+// The division of work, and a block's shared memory, part by part.
 struct Layout {
   NormTeam team;
-  bool each_makes_all;  // rows: so few that no block needs another's
-  int experts;          // of a rank, in whole tiles
-  int pitch;            // bytes from one row of weights or x to the next
+  bool each_makes_all;  // so few rows that each block computes all of them
+  int experts;          // of a block, in whole tiles
+  int pitch;            // bytes between rows of weights or of x
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(pitch); }
   std::size_t bytes(const RouteTokens& p) const {
@@ -61,7 +61,7 @@ struct Barriers {
   std::uint64_t logits;
 };
 
-// A vec4 of a row to every block of the cluster, in bf16.
+// Sends a vec4 of a row, in bf16, to every block of the cluster.
 __device__ void send_to_all(bf16* place, const Vec4& vec4, std::uint64_t* bar) {
   uint2 value;
   value.x = std::uint32_t{narrow<bf16>(vec4.at[0]).bits} |
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(threads, 1)
   unsigned char* const weights = shared;
   unsigned char* const x = weights + layout.experts * pitch;
   auto* const sums = reinterpret_cast<float*>(x + ranks * pitch);  // [warps][rows][layout.experts]
-  float* const logits = sums + warps * ranks * layout.experts;     // of this rank's row
+  float* const logits = sums + warps * ranks * layout.experts;     // of this block's row
   auto* const routing_words =
       reinterpret_cast<std::uint32_t*>(logits + routing::padded(p.route.experts));
 
@@ -116,10 +116,11 @@ __global__ void __launch_bounds__(threads, 1)
     }
   }
 
-  // A block makes its rank's row for all, with one team, or every row for itself, a team each.
+  // With one team a block computes its own row for all blocks; else it computes every row itself,
+  // one team per row.
   const AddAndNorm& rows = p.rows;
   const int team = static_cast<int>(threadIdx.x) / layout.team.threads;
-  const int made = layout.each_makes_all ? team : rank;  // which of the cluster's rows
+  const int made = layout.each_makes_all ? team : rank;  // index of the row in the cluster
   const std::int64_t row = first_row + made;
   const bool makes = made < rows_here && (layout.each_makes_all || team == 0);
   const bool keeps = !layout.each_makes_all || rank == 0;
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(threads, 1)
   auto* const x_row = reinterpret_cast<bf16*>(x + made * pitch);
   const NormShare<true> share(rows.norm.weight, width, layout.team,
                               static_cast<int>(threadIdx.x) % layout.team.threads);
-  // From here on every block's memory may be sent to.
+  // From here on other blocks may write to this block's memory.
   cluster.sync();
   wait_for_previous_grid();
   const auto read = [&](std::int64_t at) { return sum_of_vec4s<float, true>(a, b, at, width); };
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(threads, 1)
     send(address_in_rank(smem_addr(logits + first_expert + expert), of_row),
          address_in_rank(smem_addr(&there.logits), of_row), __float_as_uint(logit));
   }
-  // A block without a row is sent no logits and may end; so may all of them where none are sent.
+  // A block without a row receives no logits and may exit; if no block receives any, all may.
   if (rank >= rows_here || p.logits_only) return;
   bar_wait(smem_addr(&there.logits), 0);
   const std::int64_t place = (first_row + rank) * p.route.experts_per_token;

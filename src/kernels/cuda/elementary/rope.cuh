@@ -1,18 +1,18 @@
-// Pairs of a head on their way round. Files that include this are compiled without fused products.
+// RoPE on pairs of a head. Files that include this are compiled without fused multiply-add.
 #pragma once
 
 #include "kernels/cuda/primitives/vec4.cuh"
 
 namespace motley::kernels::cuda {
 
-// Four rotated pairs of a head, and where their vec4s stand.
+// Four rotated pairs of a head, and the offsets of their vec4s.
 struct RotatedPairs {
   Vec4 first, second;
-  std::int64_t first_at, second_at;  // from the first rotated number on
+  std::int64_t first_at, second_at;  // from the first rotated number
 };
 
-// Pairs [at, at + 4) of x; cosines is a row of the rope's table. Pair i is (i, i + pairs), or (2i,
-// 2i + 1) where interleaved: then four pairs are two vec4s side by side. `whole` as for load_vec4.
+// Rotates pairs [at, at + 4) of x; `cosines` is a row of the RoPE table. Pair i is (i, i + pairs),
+// or (2i, 2i + 1) if interleaved: then four pairs are two adjacent vec4s. `whole` as for load_vec4.
 template <bool whole, class X>
 __device__ RotatedPairs rotated_pairs(const X* x, const float* cosines, std::int64_t pairs,
                                       bool interleaved, std::int64_t at) {
@@ -42,7 +42,7 @@ __device__ RotatedPairs rotated_pairs(const X* x, const float* cosines, std::int
   return vec4;
 }
 
-// The same a number at a time: number `at` of the rotated ones.
+// The same for one number: number `at` of the rotated ones.
 template <class X>
 __device__ float rotated_number(const X* x, const float* cosines, std::int64_t pairs,
                                 bool interleaved, std::int64_t at) {
@@ -56,7 +56,7 @@ __device__ float rotated_number(const X* x, const float* cosines, std::int64_t p
   return second ? own * c + a * s : own * c + -a * s;
 }
 
-// Numbers [at, at + 4) of the rotated ones, which are `own` before the rotation; whole vec4s only.
+// Numbers [at, at + 4) of the rotated ones, whose values before are `own`; whole vec4s only.
 template <class X>
 __device__ Vec4 rotated_vec4(const X* x, const float* cosines, std::int64_t pairs, bool interleaved,
                              std::int64_t at, const Vec4& own) {

@@ -4,9 +4,9 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// A position below 2^24 is exact in float32 and the angle is rounded once, as on the CPU. Its
-// cosine and sine are taken in float64, whose reduction is exact for every such angle, and rounded
-// once: nothing is lost however large a position is.
+// A position below 2^24 is exact in float32, and the angle is rounded once, as on the CPU. Its
+// cosine and sine are computed in float64, whose range reduction is exact for every such angle, and
+// rounded once. So large positions lose no precision.
 __global__ void __launch_bounds__(256) fill_table(RopeTable p) {
   launch_dependents();
   wait_for_previous_grid();

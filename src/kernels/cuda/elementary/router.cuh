@@ -11,8 +11,8 @@ namespace motley::kernels::cuda::routing {
 inline constexpr int lanes = 32;
 inline constexpr unsigned everyone = 0xFFFFFFFFU;
 
-// Numbers whose order as integers is the order of choice: NaN and -infinity last, -0 equals +0.
-// Never 0, which stands for what has been taken.
+// Maps scores to integers in the order of choice: NaN and -infinity are last, -0 equals +0. Never
+// 0, which marks keys that have been taken.
 __device__ inline std::uint32_t key_of(float score) {
   if (isnan(score)) score = -INFINITY;
   const std::uint32_t bits = __float_as_uint(score + 0.0F);
@@ -37,7 +37,7 @@ __device__ inline LaneBest best_of_lane(const std::uint32_t* keys, int count, in
   return best;
 }
 
-// Takes the `wanted` best of count keys, best first; the keys taken become 0.
+// Takes the `wanted` best of `count` keys, best first, and sets them to 0.
 __device__ inline void take_best(std::uint32_t* keys, int count, int wanted, int lane,
                                  std::int32_t* ids) {
   LaneBest mine = best_of_lane(keys, count, lane);
@@ -66,7 +66,7 @@ __device__ inline float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 // Keys are read in vec4s.
 __host__ __device__ inline int padded(int experts) { return (experts + 3) / 4 * 4; }
 
-// What a row needs of shared memory, for the warp that routes it.
+// Shared memory of the warp that routes a row.
 inline std::size_t row_bytes(const RouteTokens& p) {
   const int id_places = std::max(p.experts_per_token, p.kept_groups);
   return sizeof(std::uint32_t) *
@@ -79,7 +79,7 @@ struct Row {
   float* weights;             // [choices]
 };
 
-// Makes the keys of experts in groups that are not kept those of -infinity.
+// Sets the keys of experts in groups that are not kept to that of -infinity.
 __device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lane) {
   if (p.kept_groups == p.groups) return;
   const int size = p.experts / p.groups;
@@ -109,10 +109,10 @@ __device__ inline void mask_groups(const RouteTokens& p, const Row& row, int lan
   __syncwarp();
 }
 
-// The largest logit that is a number, of all or of the chosen.
+// The largest logit that is not NaN, of all experts or of the chosen ones.
 __device__ inline float largest_of(const RouteTokens& p, const float* logits, const Row& row,
                                    int lane) {
-  // Unless a group that was not kept may have it, it is the first choice's.
+  // The first choice has it, unless it is in a group that was not kept.
   if (p.scores == RouterScores::chosen_softmax || p.kept_groups == p.groups)
     return score_of(key_of(logits[row.ids[0]]));
   float largest = -INFINITY;
@@ -123,7 +123,7 @@ __device__ inline float largest_of(const RouteTokens& p, const float* logits, co
   return max_of_lanes(largest);
 }
 
-// exp(logit - largest) / sum at the chosen ids, over all experts or the chosen ones.
+// exp(logit - largest) / sum for the chosen ids, over all experts or over the chosen ones.
 __device__ inline void softmax_weights(const RouteTokens& p, const float* logits, const Row& row,
                                        float largest, int lane) {
   const bool all = p.scores == RouterScores::softmax;
@@ -151,7 +151,7 @@ __device__ inline std::uint32_t choice_key(const RouteTokens& p, const float* lo
   return key_of(sigmoid(logits[at]) + (p.bias != nullptr ? p.bias[at] : 0.0F));
 }
 
-// By one warp: what the experts in row.ids weigh, and both to where the choice goes.
+// Computes the weights of the experts in row.ids, and stores ids and weights. One warp calls it.
 __device__ inline void weigh(const RouteTokens& p, const float* logits, const Row& row,
                              std::int32_t* ids, float* weights, int lane) {
   if (p.scores == RouterScores::sigmoid) {
@@ -161,7 +161,7 @@ __device__ inline void weigh(const RouteTokens& p, const float* logits, const Ro
   } else {
     softmax_weights(p, logits, row, largest_of(p, logits, row, lane), lane);
   }
-  // Each lane goes on with the weights that it wrote.
+  // Each lane reads only the weights that it wrote.
   float sum = 0;
 #pragma unroll 1
   for (int slot = lane; slot < p.experts_per_token; slot += lanes) sum += row.weights[slot];
@@ -173,7 +173,7 @@ __device__ inline void weigh(const RouteTokens& p, const float* logits, const Ro
   }
 }
 
-// What the threads of a row without an expert write.
+// What the threads of a row without experts write.
 __device__ inline void choose_none(const RouteTokens& p, std::int32_t* ids, float* weights,
                                    int thread, int threads) {
   for (int slot = thread; slot < p.experts_per_token; slot += threads) {
@@ -185,7 +185,7 @@ __device__ inline bool is_live(const RouteTokens& p, std::int64_t token) {
   return p.live_tokens == nullptr || token < __ldcg(p.live_tokens);
 }
 
-// One row by one warp: its logits, row_bytes() of shared memory, and where the choice goes.
+// Routes one row by one warp, from its logits and with row_bytes() of shared memory.
 __device__ inline void route_row(const RouteTokens& p, const float* logits, std::uint32_t* mine,
                                  std::int32_t* ids, float* weights, int lane) {
   const Row row = row_at(p, mine);
@@ -197,22 +197,22 @@ __device__ inline void route_row(const RouteTokens& p, const float* logits, std:
   weigh(p, logits, row, ids, weights, lane);
 }
 
-// The same by a whole block, with the same bits: an expert's slot is the number of those that come
-// before it.
+// The same by a whole block, with the same bits: an expert's slot is the number of experts before
+// it.
 __device__ inline void route_row_by_block(const RouteTokens& p, const float* logits,
                                           std::uint32_t* mine, std::int32_t* ids, float* weights) {
   const Row row = row_at(p, mine);
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);
   const int count = padded(p.experts);
-  // 0 comes behind every key.
+  // 0 orders behind every key.
 #pragma unroll 1
   for (int at = thread; at < count; at += threads)
     row.keys[at] = at < p.experts ? choice_key(p, logits, at) : 0;
   __syncthreads();
   if (thread < lanes) mask_groups(p, row, thread);
   if (p.kept_groups != p.groups) __syncthreads();
-  // Neighbours share an expert: each compares it with some of the others, four at a time.
+  // Adjacent threads share an expert: each compares it with some of the others, four at a time.
   constexpr int parts = 4;
   const int part = thread % parts;
   const auto* const vec4s = reinterpret_cast<const uint4*>(row.keys);

@@ -2,8 +2,7 @@
 #include "kernels/cuda/primitives/exponential.cuh"
 #include "kernels/cuda/primitives/vec4.cuh"
 
-// Entries that work on each number alone, with the CPU's operations in the CPU's order: the same
-// bits.
+// Elementwise ops, with the CPU's operations in the CPU's order and so with its bits.
 namespace motley::kernels::cuda {
 namespace {
 
@@ -94,7 +93,7 @@ struct CombineVec4 {
   }
 };
 
-// A table whose rows begin at any byte is read byte by byte.
+// Tables whose rows have any alignment are read byte by byte.
 template <class T, bool whole>
 struct EmbedVec4 {
   Embed p;

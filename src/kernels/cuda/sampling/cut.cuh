@@ -1,4 +1,4 @@
-// Where the tokens of a row, sorted by falling share, are cut: without sorting them.
+// Finds the cut of a row's tokens, ordered by falling share, without sorting them.
 #pragma once
 
 #include "kernels/cuda/sampling/part.cuh"
@@ -13,8 +13,8 @@ __device__ void add_to_bin(Shared& shared, std::uint32_t bin, std::uint64_t amou
   if (high > 0) atomicAdd(&shared.bins_high[bin], high);
 }
 
-// The bin of a range where the sum over greater bins, and over `before`, reaches `wanted`. Every
-// block has it in its `shared`.
+// The bin of a range at which the sum over greater bins, and over `before`, reaches `wanted`. Every
+// block gets it in its `shared`.
 __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::uint64_t before,
                          std::uint64_t wanted) {
   Shared& shared = part.shared;
@@ -24,7 +24,7 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
   }
   if (part.thread == 0) shared.found_bin = no_bin;
   __syncthreads();
-  // Neighbours in one bin go there together: many equal numbers would queue up otherwise.
+  // Consecutive keys in one bin are added together: many equal keys would serialise otherwise.
   std::uint32_t held_bin = no_bin;
   std::uint64_t held = 0;
   part.read([&](float share, int) {
@@ -41,7 +41,7 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
   if (held > 0) add_to_bin(shared, held_bin, held);
   part.cluster.sync();
 
-  // From the highest bin down, a run of them for each block: it sums what all blocks have there.
+  // From the highest bin down, each block has a run of bins, which it sums over all blocks.
   const int bins_of_block = static_cast<int>(most_bins) / part.blocks();
   const int each = max(bins_of_block / threads, 1);
   const int first = part.rank() * bins_of_block + part.thread * each;
@@ -73,8 +73,8 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
   part.cluster.sync();
 }
 
-// The cut among the keys of a range, if they are few; says whether they were. Every block finds the
-// same.
+// Finds the cut among the keys of a range if they are few enough to be listed; false otherwise.
+// Every block gets the same result.
 __device__ bool cut_among_listed(Part& part, Amount amount, const KeyRange& range,
                                  std::uint64_t before, std::uint64_t wanted) {
   Shared& shared = part.shared;
@@ -97,7 +97,7 @@ __device__ bool cut_among_listed(Part& part, Amount amount, const KeyRange& rang
     fits = listed <= max_listed;
     if (place < listed) key = other.list[place];
   }
-  // Close together, in any order.
+  // Compacted, in any order.
   const std::uint64_t at = sum_before(part, key > 0 ? 1 : 0);
   if (key > 0) {
     shared.all_listed[at] = key;
@@ -120,19 +120,19 @@ __device__ bool cut_among_listed(Part& part, Amount amount, const KeyRange& rang
       shared.found_all_ties = before + same - amount_of(share_of_key(own), amount) < wanted;
     }
   }
-  part.cluster.sync();  // the lists are free
+  part.cluster.sync();  // the lists may be overwritten
   return all_fit;
 }
 
-// A cut, how much lies before its first token, and whether all tokens of its key stay for sure.
+// A cut, the amount before its first token, and whether all tokens of its key are certainly kept.
 struct Found {
   Cut cut;
   std::uint64_t before = 0;
   bool all_ties = false;
 };
 
-// As on the CPU: the cut after `wanted` tokens, or units of weight; the least cut where there are
-// not as many. Shares below `floor`, which is above 0, lie behind it for sure.
+// The cut after `wanted` tokens, or units of weight, as on the CPU; the lowest cut if there are not
+// as many. Shares below `floor`, which is positive, are certainly behind the cut.
 __device__ Found find_cut(Part& part, Amount amount, std::uint64_t wanted, float floor) {
   Shared& shared = part.shared;
   std::uint64_t before = 0;

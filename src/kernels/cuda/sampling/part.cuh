@@ -1,4 +1,4 @@
-// A row of logits in the shared memory of a cluster, and sums over all of its threads.
+// A row of logits in the shared memory of a cluster, and sums over all threads of the cluster.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -19,14 +19,14 @@ constexpr int bins_per_thread = 2;
 static_assert(bins_per_thread * threads == most_bins);
 constexpr unsigned everyone = 0xFFFFFFFFU;
 
-// Keys of one bin are few, as a rule: then they are listed and compared, instead of counted again.
+// A bin usually has few keys: then they are listed and compared instead of being counted again.
 constexpr int max_listed = 64;  // of a block
 static_assert(max_blocks * max_listed == threads);
 
-// Shared memory of a block, beside its part of the row.
+// Shared memory of a block, besides its part of the row.
 struct Shared {
   std::uint64_t of_warps[warps];
-  std::uint64_t of_block[2];  // what the blocks of a cluster read of each other, by turns
+  std::uint64_t of_block[2];  // values that the blocks of a cluster exchange, alternating
   std::uint64_t sum_of_scan;
   std::uint32_t bins_low[most_bins];
   std::uint32_t bins_high[most_bins];
@@ -34,15 +34,15 @@ struct Shared {
   std::uint64_t found_before;
   std::uint32_t found_key;
   bool found_all_ties;
-  int listed;  // more than fit, where the list is of no use
+  int listed;  // more than max_listed: the list is incomplete and not used
   std::uint32_t list[max_listed];
   std::uint32_t all_listed[threads];
   std::uint64_t amounts[threads];  // beside them
 };
 constexpr std::uint32_t no_bin = 0xFFFFFFFFU;
 
-// A block's part of a row: numbers [begin, begin + count), and up to a multiple of four behind them
-// that are no tokens. Threads own vec4s of them, or in the last phase a run each.
+// A block's part of a row: numbers [begin, begin + count), padded to a multiple of four. Threads
+// own vec4s of them, or one run each in the last phase.
 struct Part {
   cg::cluster_group cluster;
   Shared& shared;
@@ -55,7 +55,7 @@ struct Part {
   __device__ int blocks() const { return static_cast<int>(cluster.num_blocks()); }
   __device__ int rank() const { return static_cast<int>(cluster.block_rank()); }
 
-  // f(value, place) for each number that this thread owns, in rising order.
+  // Calls f(value, place) for each number that this thread owns, in rising order.
   template <class F>
   __device__ void read(F f) const {
 #pragma unroll 2
@@ -67,7 +67,7 @@ struct Part {
       f(vec4.w, i + 3);
     }
   }
-  // The same, and the number becomes what f gives.
+  // The same, and replaces the number by f's result.
   template <class F>
   __device__ void rewrite(F f) {
 #pragma unroll 2
@@ -88,7 +88,7 @@ struct Sum {
   __device__ std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const { return a + b; }
 };
 
-// Shows thread 0's number to the cluster and folds what its blocks [0, end) show.
+// Publishes thread 0's number in the cluster, and folds the numbers of blocks [0, end).
 template <class Fold>
 __device__ std::uint64_t fold_blocks(Part& part, std::uint64_t mine, int end, Fold fold) {
   std::uint64_t* const place = &part.shared.of_block[part.turn];
@@ -111,7 +111,7 @@ __device__ std::uint64_t fold_warp(std::uint64_t mine, int width, Fold fold) {
   return mine;
 }
 
-// Over all threads of the cluster; everyone gets it.
+// Folds over all threads of the cluster; every thread gets the result.
 template <class Fold>
 __device__ std::uint64_t fold_all(Part& part, std::uint64_t mine, Fold fold) {
   mine = fold_warp(mine, lanes, fold);
@@ -121,7 +121,7 @@ __device__ std::uint64_t fold_all(Part& part, std::uint64_t mine, Fold fold) {
   return fold_blocks(part, mine, part.blocks(), fold);
 }
 
-// The sum over the block's threads before this one; `shared.sum_of_scan` is that over all.
+// The sum over the block's threads before this one; `shared.sum_of_scan` is the sum over all.
 __device__ std::uint64_t sum_before(Part& part, std::uint64_t mine) {
   const int lane = part.thread % lanes;
   const int warp = part.thread / lanes;
@@ -145,7 +145,7 @@ __device__ std::uint64_t sum_before(Part& part, std::uint64_t mine) {
   return before;
 }
 
-// The same over the cluster's threads, in the order of ids where threads have runs.
+// The same over the cluster's threads; in the order of ids if threads have runs.
 __device__ std::uint64_t sum_before_in_cluster(Part& part, std::uint64_t mine) {
   const std::uint64_t in_block = sum_before(part, mine);
   return in_block + fold_blocks(part, part.shared.sum_of_scan, part.rank(), Sum{});

@@ -10,7 +10,7 @@
 namespace motley::kernels::sampling {
 namespace {
 
-// The greatest of a thread's numbers so far, the first among equals.
+// The greatest of a thread's numbers so far; the first among equals.
 struct Best {
   float value = no_logit;
   int place = 0;
@@ -31,7 +31,7 @@ __device__ std::uint64_t best_rank(const Part& part) {
   part.read([&](float value, int i) { best.take(value, i); });
   return best.rank(part);
 }
-// Of those below `limit`.
+// The best among ranks below `limit`.
 __device__ std::uint64_t best_rank_below(const Part& part, std::uint64_t limit) {
   std::uint64_t best = 0;
   part.read([&](float value, int i) {
@@ -41,7 +41,7 @@ __device__ std::uint64_t best_rank_below(const Part& part, std::uint64_t limit) 
   return best;
 }
 
-// What the model itself says of the row.
+// The model's distribution of the row.
 struct Distribution {
   float largest = no_logit;
   std::uint64_t total = 1;
@@ -70,10 +70,10 @@ __device__ Distribution own_distribution(Part& part, const Sample& p, const Samp
   return own;
 }
 
-// True if anything may have changed.
+// Applies mask, biases and penalties. True if logits may have changed.
 __device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) {
   if (choice.mask_row >= 0) {
-    // Words of the mask lie across vec4s, so one is read for each number; they come from the cache.
+    // The mask's words do not align with vec4s, so one is read for each number; they are cached.
     const std::uint32_t* const mask = p.masks + choice.mask_row * p.mask_stride;
     part.rewrite([&](float value, int i) {
       const std::int64_t id = min(part.begin + i, p.width - 1);
@@ -98,23 +98,23 @@ __device__ bool adjust(Part& part, const Sample& p, const SampleChoice& choice) 
   return choice.mask_row >= 0 || choice.bias_begin < choice.bias_end || choice.counts_row >= 0;
 }
 
-// Logits become shares; which of them stay, and their weight.
+// Converts logits to shares; then the tokens that are kept, and their weight.
 struct Kept {
   Cut cut;
   std::uint64_t weight = 0;
 
-  // Without a number of ties where all of them stay: then nobody needs to count them.
+  // If all ties are kept, they need not be counted.
   __device__ void take(const Found& found) {
     cut = found.cut;
     if (found.all_ties) cut.ties = Cut{}.ties;
   }
 };
 
-// Below it there is 0 only.
+// Smaller shares round to 0.
 constexpr float least_floor = 0x1p-43F;
 
-// The greatest `wanted` tokens are among those that are at least as great as this: so many warps,
-// or threads, of the cluster have one each.
+// A lower bound of the `wanted` greatest shares: as many warps, or threads, of the cluster have a
+// share that is at least as great.
 __device__ float floor_of_tokens(Part& part, std::int32_t wanted, float largest_share) {
   std::uint32_t key = key_of(largest_share);
   if (wanted <= warps * part.blocks()) {
@@ -122,12 +122,12 @@ __device__ float floor_of_tokens(Part& part, std::int32_t wanted, float largest_
   } else if (wanted > threads * part.blocks()) {
     return least_floor;
   }
-  // The least one is the largest of what is left of 2^32.
+  // The minimum is found as the largest of 2^32 - 1 - key.
   key = ~static_cast<std::uint32_t>(fold_all(part, ~key, Largest{}));
   return key > 0 ? share_of_key(key) : least_floor;
 }
 
-// Tokens below this weigh less, all together, than what top_p leaves out: `rest`.
+// Tokens below this weigh less than `rest` together, the weight that top_p leaves out.
 __device__ float floor_of_weight(std::uint64_t rest, std::int64_t width) {
   const std::uint64_t each = rest / static_cast<std::uint64_t>(width);
   return max(__ull2float_rd(each) / weight_one, least_floor);
@@ -169,9 +169,9 @@ __device__ Kept keep(Part& part, const Sample& p, const SampleChoice& choice, fl
   return kept;
 }
 
-// The id that the draw points at in the one thread that has it, -1 in all others.
+// The id that the draw points at, in the one thread that owns it; -1 in all others.
 __device__ std::int32_t draw(Part& part, const Cut& cut, std::uint64_t unit) {
-  // An odd distance of the runs spreads them over the banks of shared memory.
+  // An odd distance between runs avoids bank conflicts.
   const int run = ((part.count + threads - 1) / threads) | 1;
   const int begin = min(part.thread * run, part.count);
   const int end = min(begin + run, part.count);
@@ -206,7 +206,7 @@ __device__ std::int32_t draw(Part& part, const Cut& cut, std::uint64_t unit) {
 // Greater than any logit's rank.
 constexpr std::uint64_t not_finite = ~std::uint64_t{0};
 
-// Brings the row's part, and gives the best of this thread's own numbers, or `not_finite`.
+// Loads the row's part. Returns the best of this thread's numbers, or `not_finite`.
 __device__ std::uint64_t load(Part& part, const float* logits) {
   const bool whole_fours = reinterpret_cast<std::uintptr_t>(logits) % sizeof(float4) == 0;
   Best best;
@@ -233,7 +233,7 @@ __device__ std::uint64_t load(Part& part, const float* logits) {
   return finite ? best.rank(part) : not_finite;
 }
 
-// Block (row, rank); the blocks of a row are a cluster.
+// Block (row, rank); the blocks of a row form a cluster.
 template <bool in_shared>
 __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const int part_width) {
   extern __shared__ float4 held[];
@@ -268,11 +268,11 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
   const bool finite = best != not_finite;
   const float largest = finite ? logit_of_rank(best) : no_logit;
 
-  // One thread of the cluster answers.
+  // One thread of the cluster writes the result.
   bool answers = part.thread == 0 && part.rank() == 0;
   std::int32_t id = finite ? no_token_left : logits_not_finite;
   if (finite && largest == no_logit) {
-    // Mask and biases may have ruled out what the model left, or the model left nothing.
+    // Mask and biases have ruled out all that the model left, or the model left nothing.
     if (logit_of_rank(fold_all(part, raw, Largest{})) == no_logit) id = logits_not_finite;
   } else if (largest != no_logit && choice.inverse_temperature == 0) {
     id = static_cast<std::int32_t>(id_of_rank(best));
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(threads, 2) sample_rows(const Sample p, const 
     }
     if (id >= 0 && choice.counts_row >= 0) p.counts[choice.counts_row * p.counts_stride + id] += 2;
   }
-  cluster.sync();  // others may still read this block's memory
+  cluster.sync();  // other blocks may still read this block's memory
 }
 
 __global__ void add_tokens(const CountTokens p) {
@@ -307,7 +307,7 @@ __global__ void add_tokens(const CountTokens p) {
   }
 }
 
-// A row's blocks, and how many numbers each has.
+// The blocks of a row, and the numbers of each.
 struct Cluster {
   unsigned blocks = 1;
   std::int64_t part_width = 0;
@@ -320,7 +320,7 @@ struct Cluster {
 };
 
 Cluster cluster_for(std::int64_t width) {
-  constexpr std::int64_t least_part = 2048;  // less is not worth another block
+  constexpr std::int64_t least_part = 2048;  // fewer numbers do not justify another block
   Cluster cluster;
   while (cluster.blocks < max_blocks && width > cluster.blocks * least_part) cluster.blocks *= 2;
   const std::int64_t vec4s = (width + 4 * cluster.blocks - 1) / (4 * cluster.blocks);

@@ -9,12 +9,12 @@
 namespace motley::kernels::cuda {
 
 // One kernel: a cluster of blocks holds a row in shared memory, reads it from global memory once,
-// and goes over it as often as the row's choice needs. Integers make the answer the CPU's, bit for
-// bit, whatever the size of the cluster.
+// and passes over it as often as the row's choice needs. Sums are integers, so the result has the
+// CPU's bits for any cluster size.
 void sample(const Sample& params, StreamHandle stream);
 std::int64_t sample_scratch_bytes(std::int64_t rows, std::int64_t width, StreamHandle stream);
 
-// Sets the attributes of the kernels, on the current device.
+// Sets the kernels' attributes on the current device.
 Result<void> prepare_sampling();
 
 void count_tokens(const CountTokens& params, StreamHandle stream);
