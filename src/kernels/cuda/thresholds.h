@@ -1,6 +1,6 @@
-// Which kernel serves which problem, as measured. A row holds where all of its bounds do; the first
-// row that holds and whose kernel supports the problem decides. `record` is the file in
-// bench/results/ that shows the row's choice beside the others.
+// The measured thresholds that select kernels. A row applies if all of its bounds hold; the first
+// row that applies and whose kernel supports the problem is chosen. `record` is the file in
+// bench/results/ that compares the choice with its alternatives.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@
 
 namespace motley::kernels::cuda {
 
-// Bounds of a number, each in units that the table's row says.
+// A range of a number, in units that depend on the table.
 struct Range {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::int64_t above = -1;  // it is more than that
-  std::int64_t from = 0;    // it is at least that
+  std::int64_t above = -1;  // exclusive
+  std::int64_t from = 0;    // inclusive
   std::int64_t up_to = none;
 
   constexpr bool holds(std::int64_t value, std::int64_t unit = 1) const {
@@ -38,7 +38,7 @@ struct ExpertThreshold {
   Adapters adapters = Adapters::any;
   Range pairs{};
   Range pairs_per_expert{};
-  // Tiles of 128 rows of gate and up, a multiprocessor.
+  // Tiles of 128 rows of gate and up, per multiprocessor.
   std::int64_t items_from = 0;
   std::int64_t items_below = Range::none;
   GroupedTiles tiles{};  // sort_inside: where a block has room for the pairs
@@ -59,7 +59,7 @@ inline constexpr auto expert_thresholds = [] {
   constexpr Range few{.up_to = 64};
   constexpr Range summed{.up_to = summed_pairs};
   return std::to_array<T>({
-      // Too few tiles of 128 rows for all multiprocessors.
+      // Too few tiles of 128 rows to occupy all multiprocessors.
       {.weights = bf16,
        .adapters = some,
        .pairs = few,
@@ -76,7 +76,7 @@ inline constexpr auto expert_thresholds = [] {
        .items_below = 2,
        .tiles = {.rows = r64, .sort_inside = true, .round_robin = true},
        .record = record},
-      // int4 with tiles to spare: fewer, taller ones.
+      // int4 with more tiles than needed: fewer, taller ones.
       {.weights = int4,
        .adapters = none,
        .pairs_per_expert = {.above = 6, .up_to = 12},
@@ -88,7 +88,7 @@ inline constexpr auto expert_thresholds = [] {
        .items_from = 8,
        .tiles = {.rows = r256, .width = 16, .sort_inside = true},
        .record = record},
-      // int4 keeps the warps busy that would sum: a launch of its own costs less.
+      // int4 keeps the warps busy that would sum; a separate launch costs less.
       {.weights = int4,
        .pairs = summed,
        .pairs_per_expert = {.up_to = 1},
@@ -116,7 +116,7 @@ inline constexpr auto expert_thresholds = [] {
        .pairs_per_expert = {.up_to = 4},
        .tiles = {.width = 16, .sort_inside = true, .sum_inside = true},
        .record = record},
-      // The shrinks of tall tiles would be two launches more.
+      // The shrinks of tall tiles would be two more launches.
       {.weights = bf16,
        .adapters = some,
        .pairs_per_expert = {.up_to = 4},
@@ -130,7 +130,7 @@ inline constexpr auto expert_thresholds = [] {
        .pairs_per_expert = {.up_to = 8},
        .tiles = {.width = 16, .gather = copies},
        .record = record},
-      // From here on few tiles read an expert's weights: tall ones, as wide as its tokens.
+      // From here on few tiles read each expert's weights: tall ones, as wide as its tokens.
       {.pairs_per_expert = {.up_to = 40},
        .tiles = {.rows = r256, .width = 64, .gather = copies},
        .record = record},
@@ -159,10 +159,10 @@ static_assert(std::ranges::all_of(expert_thresholds, [](const ExpertThreshold& r
 
 // Dense products
 
-// Up to 16 rows the bulk-copied GEMV reads weights faster than the library does, for it begins
-// early; of large weights only up to 8 rows, and of larger ones never. Behind it, where weights are
-// so small that launches and their ends cost as much as the bytes, the streamed GEMV wins, and up
-// to more rows where several products save launches. Then the library's tiles are full.
+// Up to 16 rows the bulk-copied GEMV reads weights faster than the library, because it starts
+// early; for large weights only up to 8 rows, and for larger ones never. Where weights are so small
+// that launches cost as much as memory traffic, the streamed GEMV wins next, up to more rows if
+// several products share a launch. Beyond that the library's tiles are full.
 inline constexpr std::int64_t mi_numbers = std::int64_t{1} << 20;
 inline constexpr std::string_view dense_record = "2026-11-21-dense-linear.md";
 inline constexpr std::array dense_thresholds = {
@@ -204,7 +204,7 @@ struct DeltaThreshold {
   std::string_view record;
   std::int64_t min_rows = 0;
   std::int64_t max_rows = std::numeric_limits<std::int64_t>::max();
-  bool many_labels = false;  // only where more than few_labels are provided for
+  bool many_labels = false;  // applies only if more than few_labels are provided for
 };
 
 inline constexpr std::string_view delta_record = "2026-11-21-dense-deltas.md";
@@ -229,8 +229,8 @@ inline constexpr DeltaThreshold delta_thresholds[] = {
     {.delta = Delta(shrink_plain_8_kernel, expand_plain_8_kernel), .record = delta_record},
 };
 
-// Attention: sequences of few packed rows (tokens x query heads of a kv head) go apart from the
-// others of a step, to the least of the kernels that take theirs.
+// Attention: sequences of few packed rows (tokens x query heads per kv head) are launched apart
+// from the others of a step, with the smallest kernel that supports them.
 
 inline constexpr std::int64_t any_packed_rows = std::numeric_limits<std::int64_t>::max();
 
@@ -238,7 +238,7 @@ struct AttentionThreshold {
   const AttentionKernel* kernel;
   std::string_view record;
   std::int64_t max_packed = any_packed_rows;
-  bool batch_invariant = false;  // only where that is asked for
+  bool batch_invariant = false;  // applies only to batch-invariant attention
 };
 
 inline constexpr std::string_view attention_record = "2026-11-21-attention.md";

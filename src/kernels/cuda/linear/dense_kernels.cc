@@ -30,7 +30,7 @@ bool begins_at(const void* data, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
 }
 
-// Conditions of several kernels.
+// Conditions that several kernels share.
 
 constexpr DenseCondition not_exact = {
     [](const DenseProblem&, const Linear& l) { return !l.exact; },
@@ -50,7 +50,7 @@ constexpr DenseCondition bf16_weights = {
     [](const DenseProblem&, const Linear& l) {
       return cat("reads weights of bf16 only, not of ", name(l.w.kind));
     }};
-// Products of a launch share x and its tiles.
+// The products of a launch share x and its tiles.
 constexpr DenseCondition like_the_first = {
     [](const DenseProblem& p, const Linear& l) {
       const Linear& first = p.products[0];
@@ -84,7 +84,7 @@ constexpr DenseCondition inputs_in = {
       return cat("reads a number of inputs that ", unit, " divides, not ", l.w.in);
     }};
 
-// Of the bulk-copied GEMV.
+// Conditions of the bulk-copied GEMV.
 
 constexpr DenseCondition one_head = {
     [](const DenseProblem&, const Linear& l) { return l.heads == 1; },
@@ -94,7 +94,7 @@ constexpr DenseCondition bulk_rows = {
     [](const DenseProblem&, const Linear& l) {
       return cat("takes at most ", gemv_bulk_tile.rows, " rows, not ", l.rows);
     }};
-// One head's rows: nothing is between heads.
+// Rows of one head are contiguous: the next head follows at once.
 constexpr DenseCondition vec8_rows_of_one_head = {
     [](const DenseProblem&, const Linear& l) { return l.x_stride % 8 == 0 && begins_at(l.x, 16); },
     vec8_rows_of_x.refusal};
@@ -110,7 +110,7 @@ constexpr std::array gemv_bulk_conditions = {bulk_rows,
                                              weights_at_16_bytes,
                                              like_the_first};
 
-// Of the streamed GEMVs.
+// Conditions of the streamed GEMVs.
 
 constexpr std::array gemv_streamed_conditions = {bf16_weights,        bf16_rows,     not_exact,
                                                  not_transposed,      inputs_in<8>,  vec8_rows_of_x,
@@ -134,7 +134,7 @@ constexpr std::array gemv_streamed_int4_conditions = {
     int4_weights, int4_groups,    bf16_rows,           not_exact,     not_transposed,
     inputs_in<8>, vec8_rows_of_x, weights_at_16_bytes, like_the_first};
 
-// Of latent attention's products per head.
+// Conditions of latent attention's products per head.
 
 constexpr DenseCondition narrow_weights = {
     [](const DenseProblem& p, const Linear&) {
@@ -179,7 +179,7 @@ constexpr DenseCondition results_in_pairs = {
 constexpr std::array per_head_conditions = {narrow_weights, not_exact, latent_sizes, float32_rows,
                                             results_in_pairs};
 
-// Of cuBLASLt.
+// Conditions of cuBLASLt.
 
 constexpr DenseCondition rows_type_of_weights = {
     [](const DenseProblem&, const Linear& l) {
@@ -206,7 +206,7 @@ constexpr DenseCondition has_algorithm = {
       return cat("cuBLASLt has no algorithm without workspace for ", l.rows, " rows and weights [",
                  l.out, ", ", l.w.in, "] at these addresses");
     }};
-// The last one may search for an algorithm.
+// The last condition may search for an algorithm.
 constexpr std::array cublaslt_conditions = {not_exact, rows_type_of_weights, any_order,
                                             has_algorithm};
 constexpr std::array cublaslt_batch_invariant_conditions = {not_exact, rows_type_of_weights,

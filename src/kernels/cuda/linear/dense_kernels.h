@@ -7,22 +7,22 @@
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/kernel.h"
 
-// The dense kernels as values: what each computes, and what it refuses.
+// The dense kernels as values: what each computes, and which problems it refuses.
 namespace motley::kernels::cuda {
 
 class MatmulLibrary;
 
-// Products x W^T of the same rows of one x, or one product x W. It holds no adapters: base rows
-// have the same kernel, and the same bits, with adapter rows beside them and without.
+// Products x W^T of the same rows of x, or one product x W. Adapters are no part of it: base rows
+// get the same kernel, and the same bits, with and without adapter rows in the batch.
 struct DenseProblem {
   std::span<const Linear> products;
   MatmulLibrary* library = nullptr;
   bool transposed = false;                  // x W
-  const LinearPerHead* per_head = nullptr;  // of the one product, if it is one of linear_per_head
+  const LinearPerHead* per_head = nullptr;  // set if the one product is one of linear_per_head
 };
 
-// What must hold for a product of a problem, and why a kernel refuses it otherwise. Selection asks
-// `holds` only: words are put together for errors and tests, never in a step.
+// A condition on a product of a problem, and the reason if it fails. Selection only calls `holds`;
+// reasons are put into words for errors and tests, never in a step.
 struct DenseCondition {
   bool (*holds)(const DenseProblem&, const Linear&);
   std::string (*refusal)(const DenseProblem&, const Linear&);
@@ -31,20 +31,20 @@ struct DenseCondition {
 struct DenseKernel {
   KernelInfo info;
   std::size_t max_products = 1;  // of a launch
-  // A row's bits don't depend on the number of rows.
+  // The number of rows does not change a row's bits.
   bool batch_invariant = false;
-  // It writes LinearPerHead::rounded itself.
+  // The kernel writes LinearPerHead::rounded itself.
   bool rounds = false;
-  // Of every product of a launch, in the order in which they are asked.
+  // Conditions on every product of a launch, checked in this order.
   std::span<const DenseCondition> conditions;
-  // Sets attributes on the current device, at load; null: it has none.
+  // Sets the kernel's attributes on the current device, at load; null: it has none.
   Result<void> (*prepare)() = nullptr;
-  // Only launches. `ahead` may be brought nearer.
+  // Only launches. May prefetch `ahead`.
   void (*run)(const DenseProblem&, const Ahead& ahead, StreamHandle) = nullptr;
 
   Support supports(const DenseProblem& problem) const;
-  // Whether it can compute a product in one launch with the problem's first; `supports` says why
-  // not.
+  // Whether it can compute a product in one launch with the problem's first; `supports` gives the
+  // reason if not.
   bool can(const DenseProblem& problem, const Linear& product) const;
 };
 
@@ -58,7 +58,7 @@ extern const DenseKernel exact_kernel;
 
 std::span<const DenseKernel* const> all_dense_kernels();
 
-// Of the current device, at load.
+// For the current device, at load.
 Result<void> prepare_dense();
 
 }  // namespace motley::kernels::cuda

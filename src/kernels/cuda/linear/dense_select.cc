@@ -10,7 +10,7 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// How many of the first products are a launch by this row; 0 for none.
+// The number of leading products that this row launches together; 0 for none.
 std::size_t count_products(const DenseProblem& problem, const DenseThreshold& row) {
   const std::span<const Linear> products = problem.products;
   const Linear& first = products[0];

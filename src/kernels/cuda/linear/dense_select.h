@@ -8,15 +8,15 @@
 
 #include "kernels/cuda/linear/dense_kernels.h"
 
-// Which kernel computes dense products: a pure function of the problem and a table of thresholds.
+// Selects the kernel for dense products: a pure function of the problem and a table of thresholds.
 namespace motley::kernels::cuda {
 
-// Where a kernel is the choice, as measured.
+// The measured range in which a kernel is chosen.
 struct DenseThreshold {
   static constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
 
   const DenseKernel* kernel = nullptr;
-  std::string_view record;                  // the measurement, a file of bench/results/
+  std::string_view record;                  // the measurement: a file in bench/results/
   std::int64_t max_rows = any;              // of x
   std::int64_t max_numbers = any;           // of a product's weights
   std::int64_t max_numbers_together = any;  // of the weights of all products of the launch
@@ -24,23 +24,24 @@ struct DenseThreshold {
   std::size_t max_products = 1;
 };
 
-// A launch of the problem's first products; no kernel where none can.
+// A launch of the problem's first products; the kernel is null if none applies.
 struct DenseChoice {
   const DenseKernel* kernel = nullptr;
   std::size_t products = 0;
 };
 
-// Numbers of a product's weights.
+// The number of elements of a product's weights.
 std::int64_t numbers_of(const Linear& product);
 
-// The first row of the table whose bounds hold and whose kernel can. A launch takes as many
-// products as its kernel and the row's `max_numbers` allow, and the row's other bounds are asked of
-// that run. Products that must be batch-invariant go alone, by rows without a bound on rows.
+// The first row of the table whose bounds hold and whose kernel supports the problem. A launch
+// takes as many products as its kernel and the row's `max_numbers` allow; the row's other bounds
+// apply to that run. Batch-invariant products are launched one by one, by rows of the table without
+// a bound on rows.
 DenseChoice select_dense(const DenseProblem& problem, std::span<const DenseThreshold> table);
-// By the measured table (thresholds.h).
+// Selects from the measured table (thresholds.h).
 DenseChoice select_dense(const DenseProblem& problem);
 
-// Every kernel of the table with its reason, for a problem that none of them computes.
+// Lists every kernel of the table with its reason, for a problem that none supports.
 Error no_dense_kernel(const DenseProblem& problem, std::span<const DenseThreshold> table);
 
 }  // namespace motley::kernels::cuda

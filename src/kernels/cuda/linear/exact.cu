@@ -12,7 +12,7 @@ constexpr int threads = 256;
 constexpr int tile_outputs = exact_tile.outputs;
 constexpr int tile_inner = exact_tile.k;
 
-// A number that begins at any byte.
+// Reads a number at any alignment.
 template <class T>
 __device__ float read_at(const void* data, std::int64_t index, bool aligned) {
   if (aligned) return widen(static_cast<const T*>(data)[index]);
@@ -28,7 +28,7 @@ __device__ float read_at(const void* data, std::int64_t index, bool aligned) {
   }
 }
 
-// Element (row, column), the exact meaning of the format.
+// Element (row, column), as the format defines it.
 template <WeightKind kind>
 __device__ float decode(const WeightView& w, std::int64_t row, std::int64_t column, bool aligned) {
   if constexpr (kind == WeightKind::f32)
@@ -50,8 +50,8 @@ __device__ float decode(const WeightView& w, std::int64_t row, std::int64_t colu
          w.scales[row / w.block_rows * scale_columns + column / w.block_columns];
 }
 
-// Forward, the inner index runs along a row of w and outputs are rows; transposed, the other way
-// round.
+// Forward: the inner index runs along a row of w, and rows of w are outputs. Transposed: the other
+// way round.
 struct Product {
   Linear p;
   std::int64_t inner;
@@ -66,7 +66,7 @@ struct TilePlace {
   std::int64_t first_row;
   std::int64_t first_output;
 };
-// A thread's results: those row_threads and output_threads apart.
+// A thread's results, row_threads rows and output_threads outputs apart.
 template <int row_threads, int rows_each, int outputs_each>
 __device__ __forceinline__ void write_sums(const Product& product, const TilePlace& place,
                                            const float (&sums)[rows_each][outputs_each]) {
@@ -86,8 +86,9 @@ __device__ __forceinline__ void write_sums(const Product& product, const TilePla
   }
 }
 
-// A block: tile_rows rows x tile_outputs outputs of a head. A thread: rows_each x outputs_each of
-// them, one fused sum each, inner index ascending: the same bits in every tile shape.
+// A block has tile_rows rows x tile_outputs outputs of a head; a thread has rows_each x
+// outputs_each of them. Each is one chain of fused multiply-adds with the inner index ascending, so
+// all tile shapes give the same bits.
 template <WeightKind kind, bool transposed, int tile_rows, int rows_each>
 __global__ void __launch_bounds__(threads, 2) multiply(Product product) {
   constexpr int row_threads = tile_rows / rows_each;
@@ -103,11 +104,11 @@ __global__ void __launch_bounds__(threads, 2) multiply(Product product) {
   const std::int64_t first_row = std::int64_t{blockIdx.y} * tile_rows;
   const std::int64_t first_w = head * p.w_rows_per_head + p.w_first;
   const int t = static_cast<int>(threadIdx.x);
-  // Neighbouring threads read neighbours of a row of w.
+  // Adjacent threads read adjacent elements of a row of w.
   const auto inner_of = [](int i) { return transposed ? i / tile_outputs : i % tile_inner; };
   const auto output_of = [](int i) { return transposed ? i % tile_outputs : i / tile_inner; };
   float sums[rows_each][outputs_each] = {};
-  // What the next step of K needs is on its way while this one is multiplied.
+  // The loads of the next step of K are in flight during this one's products.
   constexpr int xs_each = tile_rows * tile_inner / threads;
   constexpr int ws_each = tile_outputs * tile_inner / threads;
   float next_x[xs_each];

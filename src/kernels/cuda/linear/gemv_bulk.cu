@@ -9,39 +9,39 @@
 #include "kernels/cuda/primitives/tensor_core.cuh"
 
 // bf16 products of up to 16 rows, whose time is that of reading the weights. A block has a run of
-// outputs with all their inputs, so that whole rows of weights come as bulk copies and no
-// block waits for another. Its copies fill shared memory before the grid ahead has ended. Warps
-// share out the inputs, each keeps its inputs of x in registers, and their sums are added in order:
-// an order that `in` alone fixes.
+// outputs and all their inputs, so whole rows of weights arrive as bulk copies, and no block waits
+// for another. The copies fill shared memory before the previous grid has ended. Warps split the
+// inputs; each keeps its inputs of x in registers. Their sums are added in an order that depends on
+// `in` only.
 namespace motley::kernels::cuda {
 namespace {
 
 constexpr int warps = 16;
 constexpr int threads = 32 * warps;
-constexpr int tile_outputs = gemv_bulk_tile.outputs;  // the tensor core's columns
-constexpr int step_inputs = gemv_bulk_step_inputs;    // of two products; 16 bytes a lane
+constexpr int tile_outputs = gemv_bulk_tile.outputs;  // the N side of the MMA
+constexpr int step_inputs = gemv_bulk_step_inputs;    // of two products; 16 bytes per lane
 constexpr int steps = 4;                              // of a warp in a chunk
 constexpr int chunk_inputs = steps * warps * step_inputs;
 static_assert(chunk_inputs == gemv_bulk_tile.k && gemv_bulk_tile.rows == 16);
-constexpr int batch_tiles = 6;  // whose sums are in registers at a time
+constexpr int batch_tiles = 6;  // tiles whose sums are in registers at a time
 constexpr int batch_outputs = batch_tiles * tile_outputs;
 constexpr int max_slots = 16;
 constexpr int max_shared_bytes = 226 << 10;
-constexpr int max_warm_up_rows = 2;  // with 8 it takes longer than it saves
-// The GPUs that this is made for have a few more or less.
+constexpr int max_warm_up_rows = 2;  // with 8 rows a warm-up costs more than it saves
+// The GPUs that this kernel is for have about this many.
 constexpr unsigned multiprocessors = 132;
 
 struct BulkGemv {
   Ahead ahead;
   Linear parts[gemv_bulk_max_products];
-  unsigned end_tile[gemv_bulk_max_products];  // tiles of parts lie one behind the other
+  unsigned end_tile[gemv_bulk_max_products];  // running count of tiles, by part
   int count;
   unsigned tiles_per_block;
-  int slots;  // of the ring, a chunk of a tile each
-  int pitch;  // bytes from one weight row of a slot to the next
+  int slots;  // of the ring; each holds a chunk of a tile
+  int pitch;  // bytes between weight rows of a slot
 
-  // Sums behind the slots: [warps][rows][batch_outputs]. Behind them is a row that is never
-  // written.
+  // The sums follow the slots: [warps][rows][batch_outputs]. They are followed by one row that is
+  // never written.
   __host__ __device__ int sums_of(int warp, int row) const {
     return (warp * static_cast<int>(parts[0].rows) + row) * batch_outputs;
   }
@@ -84,12 +84,12 @@ struct Barriers {
   std::uint64_t empty[max_slots];
 };
 
-// Brings the chunks of the block's tiles in the order in which they are used. One warp's work.
+// Copies the chunks of the block's tiles in the order in which they are used. One warp's work.
 class Supply {
  public:
   __device__ Supply(unsigned first, unsigned last) : batch_(first), at_(first), last_(last) {}
 
-  // The next chunk into the slot where it belongs, if there is one.
+  // Copies the next chunk into its slot, if there is one.
   __device__ void bring(const BulkGemv& p, int lane, unsigned char* ring, Barriers& barriers) {
     if (at_ >= last_) return;
     const auto in = static_cast<int>(p.parts[0].w.in);
@@ -101,7 +101,7 @@ class Supply {
     if (lane < tile_outputs) {
       const TilePlace tile = tile_of(p, at_);
       const Linear& part = p.parts[tile.part];
-      // Outputs behind the last are computed from the last, and not written.
+      // Outputs past the last repeat the last one; they are not written.
       const std::int64_t output = min(tile.first_output + lane, part.out - 1);
       bulk_copy(smem_addr(ring + (place_.slot * tile_outputs + lane) * p.pitch),
                 static_cast<const Bf16*>(part.w.data) + (part.w_first + output) * in + begin_,
@@ -127,7 +127,7 @@ class Supply {
   bool full_ring_ = false;
 };
 
-// Rows of x on the 16-wide side, rows of weights on the other.
+// Rows of x are the M = 16 side, rows of weights the N side.
 template <int n8_tiles>
 __device__ void multiply_step(float (&low)[4], float (&high)[4], const Inputs<n8_tiles>& x, int i,
                               const uint4& w) {
@@ -142,8 +142,7 @@ struct Thread {
   int lane;
 };
 
-// A warp's share of a chunk of a batch's tile, whose weights are at `w`, on top of the chunks
-// before.
+// A warp's share of a chunk of a tile; its weights are at `w`. Added to the chunks before.
 struct TileChunk {
   int begin;  // of its inputs
   int tile;   // of the batch
@@ -173,7 +172,7 @@ __device__ __forceinline__ void multiply_tile(const BulkGemv& p, const Inputs<n8
   }
 }
 
-// Adds what the warps have and writes the results of a batch of tiles, if they are to be kept.
+// Adds the sums of the warps, and writes the results of a batch of tiles if `keep`.
 __device__ void write_batch(const BulkGemv& p, unsigned batch, unsigned last, const float* sums,
                             bool keep) {
   const int outputs = static_cast<int>(min(batch + batch_tiles, last) - batch) * tile_outputs;
@@ -193,8 +192,8 @@ __device__ void write_batch(const BulkGemv& p, unsigned batch, unsigned last, co
   }
 }
 
-// Asks for the block's share of what comes next, into the second-level cache. A bulk prefetch would
-// keep the warp that asks, and the block with it, for microseconds.
+// Prefetches the block's share of `ahead` to L2. A bulk prefetch would stall the warp that issues
+// it, and so the block, for microseconds.
 __device__ void fetch_ahead(const Ahead& ahead) {
   constexpr std::int64_t line = 128;
 #pragma unroll 1
@@ -227,9 +226,9 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
   const Linear& any = p.parts[0];
   const auto all_inputs = static_cast<int>(any.w.in);
-  const int own = 16 * (lane % 4) + 2 * step_inputs * warp;  // of a row's bytes
+  const int own = 16 * (lane % 4) + 2 * step_inputs * warp;  // offset in a row, in bytes
   const unsigned char* const weights = shared + lane / 4 * p.pitch + own;
-  // Where no copy lands: the row that a warm-up reads.
+  // The row that a warm-up reads; no copy writes it.
   const unsigned char* const quiet =
       reinterpret_cast<unsigned char*>(sums + p.sums_of(warps, 0)) + own;
   PipelineState place;
@@ -245,17 +244,17 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
     for (unsigned batch = first; batch < end; batch += batch_tiles) {
       const unsigned tiles = min(batch_tiles, end - batch);
       Inputs<n8_tiles> x = read_inputs<n8_tiles>(any, rows, 0, warp, lane);
-      // Neither before x, which would come late, nor at the end, which would.
+      // Not before x is requested, which it would delay; nor at the end, where it would be late.
       if (!warm_up && batch == first) fetch_ahead(p.ahead);
 #pragma unroll 1
       for (int begin = 0; begin < in; begin += chunk_inputs) {
         const auto read_next = [&] {
           return read_inputs<n8_tiles>(any, rows, begin + chunk_inputs, warp, lane);
         };
-        // A chunk ahead, as far as there are registers.
+        // Loaded one chunk ahead, if there are enough registers.
         Inputs<n8_tiles> next;
         if constexpr (n8_tiles == 1) next = read_next();
-        // Not unrolled: code that runs once a launch comes from memory.
+        // Not unrolled: code that runs once per launch must be fetched from memory.
 #pragma unroll 1
         for (unsigned b = 0; b < tiles; ++b) {
           if (!warm_up) bar_wait(smem_addr(barriers.full + place.slot), place.parity);
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
           multiply_tile(p, x, {.begin = begin, .tile = static_cast<int>(b)}, {warp, lane}, w, sums);
           if (warm_up) continue;
           bar_arrive(smem_addr(barriers.empty + place.slot));
-          // A slot is filled anew one chunk later, when no warp is likely to be still at it.
+          // A slot is refilled one chunk later, when all warps have probably left it.
           if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
           used = true;
           place.advance(p.slots);
@@ -298,7 +297,7 @@ void launch_bulk(BulkGemv& gemv, StreamHandle stream) {
       stream, gemv);
 }
 
-// Products that have something to do; false where there is none.
+// Takes the products that have work; false if there are none.
 bool take_parts(std::span<const Linear> products, BulkGemv& gemv) {
   MOTLEY_CHECK(products.size() <= gemv_bulk_max_products, "as many products as a launch holds");
   unsigned tiles = 0;

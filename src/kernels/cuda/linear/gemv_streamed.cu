@@ -5,7 +5,7 @@ namespace motley::kernels::cuda {
 namespace streamed {
 namespace {
 
-// Sixteens of outputs x eights of rows.
+// Tiles of 16 outputs x 8 rows.
 template <int n8, int m16_tiles>
 struct Bf16Warp {
   using Format = Bf16Format;
@@ -14,7 +14,7 @@ struct Bf16Warp {
   static constexpr int in_flight = ring_kib<n8> / m16_tiles;
   static constexpr int burst = 4 / m16_tiles;  // steps that are waited for together
   static constexpr int slot_bytes = 32 * Format::lane_bytes * 2 * m16_tiles;
-  // A lane has eight inputs of each of its rows, which is 16 bytes of x.
+  // A lane has 8 inputs of each of its rows, which is 16 bytes of x.
   static constexpr int step_inputs = Format::step_k;
   __device__ static int staged_place(int chunk) { return chunk; }
 
@@ -51,9 +51,9 @@ struct Bf16Warp {
     left -= step_inputs;
   }
 
-  // x: this lane's 16 bytes of row lane / 4 at this step.
+  // `x`: this lane's 16 bytes of row lane / 4 at this step.
   __device__ void multiply(int slot, const unsigned char* x, int pitch) {
-    // As many independent sums as hide a product's latency.
+    // Enough independent sums to hide the latency of an MMA.
     constexpr int together = n8_tiles < 4 ? n8_tiles : 4;
     const auto* const w = reinterpret_cast<const uint4*>(ring + slot * slot_bytes);
 #pragma unroll
@@ -77,15 +77,17 @@ struct Bf16Warp {
   }
 };
 
-// The GPUs that this is made for have a few more or less; the order of sums must not depend on it.
+// The GPUs that this kernel is for have about this many. The order of sums must not depend on the
+// actual number.
 constexpr std::int64_t multiprocessors = 132;
-// From here on wide tiles fill them, and K stays whole.
+// From here on wide tiles occupy all multiprocessors, and K is not split.
 constexpr std::int64_t enough_tiles = 2 * multiprocessors;
 static_assert(warps * Bf16Warp<1, 1>::outputs == narrow_outputs);
 static_assert(warps * Bf16Warp<1, 2>::outputs == gemv_streamed_tile.outputs);
 
-// How many ranks share out K follows from the weights' shapes alone, and with it the order of sums:
-// those under which the fullest multiprocessor has the least to read, and the fewest such.
+// The number of blocks that split K. It depends only on the shapes of the weights, and so does the
+// order of sums. Chosen to minimise what the busiest multiprocessor reads; the smallest such
+// number.
 std::int64_t best_ranks(std::int64_t tiles, std::int64_t units) {
   std::int64_t best = 1;
   std::int64_t least = 0;

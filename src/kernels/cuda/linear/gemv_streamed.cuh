@@ -1,5 +1,5 @@
-// What the kernels for few rows share: weights stream from memory straight into the registers of
-// the tensor core's row side, rows of x wait in shared memory for its column side.
+// Common parts of the streamed GEMVs, the kernels for few rows. Weights are streamed from memory
+// into the registers of the MMA's M side; rows of x are the N side, in shared memory.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace motley::kernels::cuda::streamed {
 
 inline constexpr int warps = 8;
 inline constexpr int threads = 32 * warps;
-inline constexpr int max_ranks = 8;    // blocks of a cluster share out K
-inline constexpr int rank_unit = 256;  // inputs of a rank are a multiple of it
+inline constexpr int max_ranks = 8;    // blocks of a cluster, which split K
+inline constexpr int rank_unit = 256;  // inputs of a rank are a multiple of this
 
-// Products of the same rows of x, with the same `in`, whose tiles lie one behind the other.
+// Products of the same rows of x, with the same `in`; their tiles are numbered consecutively.
 inline constexpr int max_parts = gemv_streamed_max_products;
 struct Part {
   Linear p;
@@ -32,26 +32,26 @@ struct Launch {
   Part parts[max_parts];
   int count;
   unsigned row_tiles;
-  int rank_inputs;  // of every rank but maybe the last
+  int rank_inputs;  // of every rank except perhaps the last
 };
 
-// Inputs whose x a stage holds; there are two stages, one used while the other is brought.
+// The inputs of x in a stage. Of the two stages, one is used while the other is filled.
 template <int n8_tiles>
 inline constexpr int max_staged = n8_tiles == 1 ? 512 : 256;
-// Slots of 1 KiB that a warp's ring has: with up to 32 rows of x, two blocks fit in a
-// multiprocessor, so that the next grid's copies begin while this one ends.
+// Slots of 1 KiB in a warp's ring. With up to 32 rows of x two blocks fit on a multiprocessor, so
+// that the next grid's copies begin while this one ends.
 template <int n8_tiles>
 inline constexpr int ring_kib = n8_tiles == 2 || n8_tiles == 4 ? 8 : 12;
 
-// Bytes from one row of staged x to the next: half of 128 more than a multiple of it, so that two
-// neighbouring rows of 64 bytes each meet no bank twice.
+// Bytes between staged rows of x: an odd multiple of 64, so that 64 bytes each of two adjacent rows
+// have no bank conflicts.
 __host__ __device__ inline int x_pitch(int staged) { return 2 * staged + 64; }
-// Floats from one row of a tile's sums to the next.
+// Floats between rows of a tile's sums.
 template <int outputs>
 inline constexpr int sums_pitch = outputs + 4;
 
-// 16 bytes of weights, or zeros. Four lanes read 64 bytes of a row, and the steps behind read on:
-// the second-level cache brings 256 at once, so that memory serves long runs.
+// Copies 16 bytes of weights, or zeros. Four lanes read 64 bytes of a row, and later steps continue
+// there. L2 fetches 256 bytes at once, so memory sees long runs.
 __device__ inline void copy_weights(uint32_t to, const void* from, bool keep) {
   const int bytes = keep ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -59,7 +59,7 @@ __device__ inline void copy_weights(uint32_t to, const void* from, bool keep) {
                : "memory");
 }
 
-// Where a block stands.
+// The position of a block.
 struct Place {
   int part;
   std::int64_t head;
@@ -88,16 +88,16 @@ __device__ Place place_of(const Launch& launch) {
   return place;
 }
 
-// The row of w that an output of the block's head has. Outputs behind the last are computed from
-// the last, and not written.
+// The row of w for an output of the block's head. Outputs past the last repeat the last one; they
+// are not written.
 __device__ inline std::int64_t w_row(const Linear& p, const Place& place, std::int64_t output) {
   return place.head * p.w_rows_per_head + p.w_first + min(output, p.out - 1);
 }
 
-// The 16 bytes that are number `i` of a stage: inputs [begin, begin + staged) of the block's rows.
+// 16-byte piece number `i` of a stage: inputs [begin, begin + staged) of the block's rows.
 struct Chunk {
   int to;            // bytes into the stage
-  const Bf16* from;  // null behind the last row and the last input
+  const Bf16* from;  // null past the last row or the last input
 };
 template <class Warp>
 __device__ Chunk chunk_of(const Linear& p, const Place& place, std::int64_t begin, int staged,
@@ -114,7 +114,7 @@ __device__ Chunk chunk_of(const Linear& p, const Place& place, std::int64_t begi
 }
 inline __device__ int chunks_of(const Place& place, int staged) { return place.rows * staged / 8; }
 
-// Loads, as many at once as hide each other's latency, that don't queue behind the ring's copies.
+// Plain loads that do not queue behind the ring's copies, as many in flight as hide the latency.
 template <class Warp>
 __device__ void load_x(const Linear& p, const Place& place, std::int64_t begin, int staged,
                        unsigned char* stage) {
@@ -156,8 +156,8 @@ __device__ inline void add_to(float4& sum, const float4& other) {
   sum.w += other.w;
 }
 
-// Adds the ranks' sums in their order and writes y. `sums` is [row][sums_pitch] in every rank's
-// shared memory, whole when this is called.
+// Adds the sums of the ranks in order, and writes y. `sums` is [row][sums_pitch] in every rank's
+// shared memory, complete when this is called.
 template <int tile_outputs>
 __device__ void write_sums_of_ranks(const Linear& p, const Place& place, float* sums) {
   namespace groups = cooperative_groups;
@@ -194,14 +194,14 @@ __device__ void write_sums_of_ranks(const Linear& p, const Place& place, float* 
       if (left > 3) y[3] = sum.w;
     }
   }
-  // A block's memory is read until here.
+  // Other blocks read this block's memory until here.
   cluster.sync();
 }
 
-// A block: warps of one kind, one behind the other in outputs. `Warp` knows how rows of its format
-// lie, how a lane's share of a step of K is copied to a slot of its own, and how it meets x.
-// Weights are read once and never written while kernels run, so their copies begin before the grid
-// ahead has ended: a whole ring of them.
+// All warps of a block are of one kind and have consecutive outputs. `Warp` knows the layout of its
+// format, how a lane copies its share of a step of K to a slot, and how it multiplies by x. No
+// kernel writes weights, so a whole ring of their copies is issued before the previous grid has
+// ended.
 template <class Warp>
 __global__ void __launch_bounds__(threads, Warp::n8_tiles < 8 ? 2 : 1)
     multiply(const __grid_constant__ Launch launch, int staged, int x_bytes) {
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(threads, Warp::n8_tiles < 8 ? 2 : 1)
       slot = slot + Warp::burst < Warp::in_flight ? slot + Warp::burst : 0;
       x += 2 * Warp::burst * Warp::step_inputs;
     }
-    // What the next stage holds was asked for a whole stage ago.
+    // The copies of the next stage were issued a whole stage ago.
     copies_wait<rank_unit / (Warp::burst * Warp::step_inputs) - 1>();
     __syncthreads();
     if (first + 2 * staged < inputs)
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(threads, Warp::n8_tiles < 8 ? 2 : 1)
   if (!alone) write_sums_of_ranks<tile_outputs>(p, place, tile_sums);
 }
 
-// All of a multiprocessor's shared memory, so that blocks of two grids fit in it.
+// Requests all shared memory of a multiprocessor, so that blocks of two grids fit on it.
 template <class Warp>
 Result<void> prepare() {
   MOTLEY_TRY_VOID(allow_shared_memory("linear", multiply<Warp>, 200 << 10));
@@ -317,16 +317,16 @@ void launch_kernel(Launch& launch, StreamHandle stream) {
                stream, launch, staged, x_bytes);
 }
 
-// A launch of the products that have something to do; its `count` is 0 where none has.
+// A launch of the products that have work; its `count` is 0 if there are none.
 Launch make_launch(std::span<const Linear> products);
-// Tiles of so many outputs, over all parts and heads.
+// Counts tiles of `outputs` outputs, over all parts and heads.
 std::int64_t count_tiles(const Launch& launch, int outputs);
-// Cuts K among the blocks of a cluster, for tiles of narrow_outputs: rank_inputs.
+// Splits K among the blocks of a cluster (rank_inputs), for tiles of narrow_outputs.
 inline constexpr int narrow_outputs = 128;
 void share_out_k(Launch& launch);
 void keep_k_whole(Launch& launch);
 
-// body(how many eights of rows a tile has), the fewest that hold the rows, or the most.
+// Calls body with the number of 8-row groups per tile: the fewest that hold all rows, or the most.
 template <class Body>
 void with_n8_tiles(std::int64_t rows, const Body& body) {
   if (rows <= 8) return body(std::integral_constant<int, 1>{});

@@ -1,15 +1,15 @@
 #include "kernels/cuda/linear/gemv_streamed.cuh"
 
-// W4A16: codes reach the tensor core as exact integers, and a group's float32 scale meets the
-// float32 sum of its products. So the order of sums does not depend on the size of groups, but that
-// small ones end a sum sooner.
+// W4A16: codes are exact integers in the tensor core, and a group's scale multiplies the float32
+// sum of its products. So the order of sums does not depend on the group size, except that small
+// groups end a sum sooner.
 namespace motley::kernels::cuda {
 namespace streamed {
 namespace {
 
-// Sixteen outputs x eights of rows. A lane has `words` words of eight codes of each of its rows in
-// a step, side by side: four words make a step a whole number of 128 inputs, which a group of
-// scales must be then, one makes it 32.
+// Tiles of 16 outputs x 8 rows. Per step a lane has `words` consecutive words of 8 codes of each of
+// its rows. With four words a step is 128 inputs, of which the group size must then be a multiple;
+// with one word a step is 32 inputs.
 template <int n8, int words>
 struct Int4Warp {
   using Format = Int4Format<words>;
@@ -18,11 +18,11 @@ struct Int4Warp {
   static constexpr int step_inputs = Format::step_k;
   static constexpr int half_bytes =
       32 * static_cast<int>(Format::lane_bytes +
-                            sizeof(typename Format::Scale));  // codes and scales of eight rows
+                            sizeof(typename Format::Scale));  // codes and scales of 8 rows
   static constexpr int slot_bytes = 2 * half_bytes;
   static constexpr int burst = 4 / words;  // steps that are waited for together
   static constexpr int in_flight = 9 * 1024 / slot_bytes / burst * burst;
-  // The lanes of a vec4 read neighbours: 16 bytes of x lie in the order of words, then lanes.
+  // The lanes that load a vec4 are adjacent: 16-byte pieces of x are ordered by word, then lane.
   __device__ static int staged_place(int chunk) {
     return chunk / (4 * words) * 4 * words + chunk % words * 4 + chunk / words % 4;
   }
@@ -74,13 +74,13 @@ struct Int4Warp {
     left -= step_inputs;
   }
 
-  // x: this lane's 16 bytes of row lane / 4, of its first word.
+  // `x`: this lane's 16 bytes of row lane / 4, of its first word.
   __device__ void multiply(int slot, const unsigned char* x, int pitch) {
     const unsigned char* const low = ring + slot * slot_bytes;
     const unsigned char* const high = low + half_bytes;
     const float low_scale = *reinterpret_cast<const float*>(low + lane_scale);
     const float high_scale = *reinterpret_cast<const float*>(high + lane_scale);
-    // As many independent sums as hide a product's latency.
+    // Enough independent sums to hide the latency of an MMA.
     constexpr int together = n8_tiles < 4 ? n8_tiles : 4;
 #pragma unroll
     for (int first = 0; first < n8_tiles; first += together) {
@@ -98,7 +98,7 @@ struct Int4Warp {
 #pragma unroll
         for (int n = 0; n < together; ++n) {
           const uint4 b = *reinterpret_cast<const uint4*>(x + 8 * (first + n) * pitch + 64 * word);
-          // Inputs 0 and 4, 1 and 5 ... of eight, as the codes come.
+          // Codes are decoded as inputs 0 and 4, 1 and 5 ... of each 8.
           multiply_add(partial[n], a[0][0], a[1][0], a[0][1], a[1][1],
                        __byte_perm(b.x, b.z, 0x5410), __byte_perm(b.x, b.z, 0x7632));
           multiply_add(partial[n], a[0][2], a[1][2], a[0][3], a[1][3],
@@ -130,7 +130,7 @@ Result<void> prepare_words() {
   return prepare<Int4Warp<8, words>>();
 }
 
-// Whether a step of 128 inputs has one scale.
+// Whether each step of 128 inputs has a single scale.
 bool has_wide_groups(const Linear& p) {
   return p.w.block_columns % Int4Format<4>::group_multiple == 0 && p.w.in % 32 == 0;
 }

@@ -60,9 +60,9 @@ Result<Functions> load() {
 
 struct Shape {
   bool one_order;
-  bool transposed;                                      // `out` is summed over
+  bool transposed;                                      // the sum is over `out`
   bool float32;                                         // rows and weights, else bf16
-  std::uint32_t w_alignment, x_alignment, y_alignment;  // of addresses, in bytes
+  std::uint32_t w_alignment, x_alignment, y_alignment;  // of the addresses, in bytes
   std::int64_t rows, heads, in, out, x_stride, x_head_stride, w_head_stride, y_stride,
       y_head_stride;
   bool operator==(const Shape&) const = default;
@@ -70,7 +70,7 @@ struct Shape {
   std::int64_t y_width() const { return transposed ? in : out; }
 };
 
-// What the library wants to know, column-major: y^T [out, rows] = w^T' [out, in] x^T [in, rows], or
+// What the library needs to know, column-major: y^T [out, rows] = w^T' [out, in] x^T [in, rows], or
 // y^T [in, rows] = w^T [in, out] x^T [out, rows].
 struct Product {
   Shape shape{};
@@ -94,8 +94,8 @@ bool describe(const Functions& library, cudaDataType_t type, std::int64_t rows,
                             sizeof head_stride) == 0;
 }
 
-// A batch-invariant product is done in pieces of so many rows and a rest, all by the algorithm that
-// the library has for a whole piece: the same tiles, the same order of sums.
+// A batch-invariant product is computed in pieces of this many rows and a remainder, all with the
+// algorithm that the library has for a full piece: the same tiles, the same order of sums.
 constexpr std::int64_t rows_of_one_order = 64;
 
 bool describe_rows(const Functions& library, const Shape& shape, std::int64_t rows,
@@ -125,7 +125,7 @@ void find_algorithm(const Functions& library, cublasLtHandle_t handle, const Sha
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
     return library.set_preference(&preference, what, &value, sizeof value) == 0;
   };
-  // Without workspace no algorithm shares out K among blocks.
+  // Without a workspace no algorithm splits K among blocks.
   if (library.init_preference(&preference, sizeof preference) != 0 ||
       !prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{0}) ||
       !prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.w_alignment) ||
@@ -142,7 +142,7 @@ void find_algorithm(const Functions& library, cublasLtHandle_t handle, const Sha
   found.algorithm = result.algo;
   found.possible = true;
   if (!shape.one_order) return;
-  // If one rest is refused, other kernels compute all rows.
+  // If any remainder is refused, other kernels compute all rows.
   for (std::int64_t rest = 1; rest <= rows_of_one_order && found.possible; ++rest) {
     found.possible = describe_rows(library, shape, rest, found) &&
                      library.check_algorithm(handle, &found.product, &found.w, &found.x, &found.y,
@@ -164,13 +164,13 @@ std::uint32_t alignment_of(const void* data) {
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
-// Weights of the type that rows have.
+// Weights of the same type as the rows.
 bool has_rows_type(const Linear& p) {
   return p.x_type == DType::bf16 ? p.w.kind == WeightKind::bf16
                                  : p.x_type == DType::f32 && p.w.kind == WeightKind::f32;
 }
 
-// In one order the algorithm must not depend on where a piece begins.
+// The algorithm must not depend on the address at which a piece begins.
 bool suits_one_order(const Linear& p) {
   constexpr std::uint32_t alignment = 16;
   return alignment_of(first_row(p)) >= alignment && alignment_of(p.x) >= alignment &&
@@ -196,12 +196,12 @@ Shape shape_of(const Linear& p, bool transposed) {
           .y_head_stride = p.y_head_stride};
 }
 
-// Without outputs x W is still a sum of nothing.
+// Without outputs x W is still defined: an empty sum.
 bool has_no_work(const Linear& p, bool transposed) {
   return p.rows <= 0 || p.heads <= 0 || (p.out <= 0 && !transposed);
 }
 
-// The rows from `first` on that are one call.
+// The rows from `first` on that one call computes.
 Linear piece(const Linear& p, std::int64_t first) {
   Linear part = p;
   part.rows = p.batch_invariant ? std::min(rows_of_one_order, p.rows - first) : p.rows;
@@ -241,7 +241,7 @@ class CublasLt final : public MatmulLibrary {
   }
 
  private:
-  // Each shape has the place that its numbers give it.
+  // A direct-mapped cache: the shape's hash selects the entry.
   Product& find(const Shape& shape) {
     std::uint64_t place = 0;
     for (const std::int64_t number : {shape.rows, shape.heads, shape.in, shape.out, shape.x_stride,

@@ -12,8 +12,8 @@
 namespace motley::kernels::cuda {
 namespace {
 
-// Launches the problem's first products, by the kernel that the thresholds choose. `ahead` is what
-// comes behind all of them.
+// Launches the problem's first products with the kernel that the thresholds select. `ahead` follows
+// after all of them.
 DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHandle stream) {
   const DenseChoice choice = select_dense(problem);
   MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, dense_thresholds).message());
@@ -26,7 +26,7 @@ DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHan
 
 MatmulLibrary* library_of(StreamHandle stream) { return &device_of(stream).matmuls(); }
 
-// Bytes of a row of a plain weight; 0 for the others.
+// Bytes of a row of an unquantised weight; 0 for other weights.
 std::int64_t plain_row_bytes(const WeightView& w) {
   switch (w.kind) {
     case WeightKind::f32:
@@ -39,7 +39,7 @@ std::int64_t plain_row_bytes(const WeightView& w) {
   }
 }
 
-// Whether both, of the same rows of x, are one product: weights and results lie side by side.
+// Whether two products of the same rows of x are one: weights and results are contiguous.
 bool continues(const Linear& a, const Linear& b) {
   const auto whole = [](const Linear& p) {
     return p.heads == 1 && p.w_first == 0 && p.out == p.w.out;
@@ -49,7 +49,7 @@ bool continues(const Linear& a, const Linear& b) {
          static_cast<const std::byte*>(a.w.data) + a.out * plain_row_bytes(a.w) == b.w.data;
 }
 
-// The first products of one x, at most max_joined: neighbours in memory are one product.
+// The first products of one x, at most max_joined, with contiguous ones merged.
 class Joined {
  public:
   static constexpr std::size_t max_joined = 8;
@@ -72,7 +72,7 @@ class Joined {
   std::size_t count_ = 0;
 };
 
-// What a kernel that writes y alone leaves to do.
+// Rounds to bf16 after kernels that only write y.
 void round_heads(const LinearPerHead& p, StreamHandle stream) {
   const Linear& l = p.product;
   RoundTo round{.rows = l.rows,
@@ -82,7 +82,7 @@ void round_heads(const LinearPerHead& p, StreamHandle stream) {
                 .out = p.rounded,
                 .out_type = DType::bf16,
                 .out_stride = p.rounded_stride};
-  // One launch where heads of all rows are equally far apart.
+  // One launch, if heads are equally far apart across all rows.
   if (l.y_stride == l.heads * l.y_head_stride &&
       p.rounded_stride == l.heads * p.rounded_head_stride) {
     round.rows = l.rows * l.heads;

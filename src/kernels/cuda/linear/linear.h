@@ -5,39 +5,39 @@
 #include "kernels/elementary.h"
 #include "kernels/kernel.h"
 
-// Launches of the kernels for x W^T; dense_kernels.h says what each supports. What is constant here
-// is shared by a kernel and its description.
+// Launches of the kernels for x W^T; dense_kernels.h says what each supports. Constants here are
+// shared by a kernel and its description.
 namespace motley::kernels::cuda {
 
-// Everything in float32, k ascending, for any format, type and size.
+// float32 with k ascending, for any format, type and size.
 inline constexpr Tile exact_tile{.outputs = 64, .rows = 64, .k = 32};
 void linear_exact(const Linear& params, StreamHandle stream);
 void linear_transposed_exact(const LinearTransposed& params, StreamHandle stream);
 
-// Tensor cores over bf16 rows: made for few rows, right for any number. Products of one launch have
-// one x, weights of one format and the same `in`; which products those are is part of the shape
-// that fixes the order of sums.
+// Tensor cores over bf16 rows: fast for few rows, correct for any number. The products of a launch
+// share x, weight format and `in`. Which products are launched together depends on shapes only, and
+// so does the order of sums.
 inline constexpr int gemv_streamed_max_products = 4;
 inline constexpr Tile gemv_streamed_tile{.outputs = 256, .rows = 64, .k = 32};
 Result<void> prepare_gemv_streamed();
 void gemv_streamed(std::span<const Linear> products, StreamHandle stream);
 
-// The same for int4 weights in groups of a multiple of so many inputs.
+// The same for int4 weights whose group size is a multiple of this.
 inline constexpr int gemv_streamed_int4_group = 32;
 inline constexpr Tile gemv_streamed_int4_tile{.outputs = 128, .rows = 64, .k = 128};
 Result<void> prepare_gemv_streamed_int4();
 void gemv_streamed_int4(std::span<const Linear> products, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
-// step. Brings `ahead` into the second-level cache.
+// step. Prefetches `ahead` to L2.
 inline constexpr int gemv_bulk_max_products = 4;
 inline constexpr int gemv_bulk_step_inputs = 32;
 inline constexpr Tile gemv_bulk_tile{.outputs = 8, .rows = 16, .k = 2048};
 Result<void> prepare_gemv_bulk();
 void gemv_bulk(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
 
-// Latent attention's products per head: float32 rows times `narrow` weights in bf16, rounded where
-// that is wanted. Latents have one width; so have heads where latents come out.
+// Latent attention's products per head: float32 rows times `narrow` weights in bf16, with optional
+// rounding. The latent has one width; so have heads in the transposed product.
 inline constexpr int per_head_latent = 512;
 inline constexpr int per_head_width = 128;
 inline constexpr Tile per_head_tile{.outputs = 16, .rows = 16, .k = 128};

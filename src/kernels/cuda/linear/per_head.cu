@@ -1,6 +1,7 @@
-// kv_b's products per head for few rows of float32: a query into latent space through the head's
-// key rows, and a latent's values. Weights are bf16; a row is two bf16 that add up to it nearly.
-// Rows are on the products' side of 16, and K is summed in one order however many there are.
+// kv_b's products per head for few float32 rows: queries into latent space by the head's key rows,
+// and values from latents. Weights are bf16; a row is split into two bf16 that nearly add up to it.
+// Rows are the M = 16 side of the MMA. The order of sums over K does not depend on the number of
+// rows.
 #include <cstdint>
 
 #include "kernels/cuda/linear/linear.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
 constexpr int tile_rows = per_head_tile.rows;
-// What a warp has of K, in steps of 16, and of outputs, in eights.
+// A warp's share of K, in steps of 16, and its outputs, in groups of 8.
 constexpr int own_k = per_head_tile.k;
 constexpr int own_steps = own_k / 16;
 constexpr int own_n8_tiles = per_head_tile.outputs / 8;
@@ -31,7 +32,7 @@ struct Call {
   int rows, tiles;  // tiles of a head's outputs
 };
 
-// Numbers k = 4t ... 4t + 3 of a step for rows g and g + 8: the high parts, and what they leave.
+// Numbers k = 4t ... 4t + 3 of a step for rows g and g + 8: the high parts, and the remainders.
 struct Rows16 {
   std::uint32_t high[4], low[4];
 };
@@ -55,7 +56,7 @@ struct Weights {
 };
 using Sums = float[own_n8_tiles][4];
 
-// x: the tile's rows g and g + 8, as far as they are there; place(step) is the lane's first k.
+// `x`: the tile's rows g and g + 8, if they exist; place(step) is the lane's first k.
 template <class Place>
 __device__ inline void multiply(bool has_first, bool has_second, const float* first_row,
                                 const float* second_row, const Weights& weights, const Place& place,
@@ -89,7 +90,7 @@ __device__ inline void write_two(const Call& p, int row, int head, int output, f
   }
 }
 
-// y[k] = sum over j < 128 of x[j] w[j][k]: a block has 64 columns of a head's weights, a warp 16.
+// y[k] = sum over j < 128 of x[j] w[j][k]. A block has 64 columns of a head's weights, a warp 16.
 __global__ void __launch_bounds__(threads) multiply_transposed(const __grid_constant__ Call p) {
   constexpr int columns = 64;
   __shared__ alignas(128) Bf16 tile[own_k][columns];
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(threads) multiply_transposed(const __grid_cons
   copies_commit();
   copies_wait<0>();
   __syncthreads();
-  // A lane's row of the four squares that make a step: lanes have ks of a step in vec4s.
+  // A lane's row of the four 8 x 8 blocks of a step: a lane's ks of a step form a vec4.
   const int own = thread / 32 * 16;
   const int place = lane % 16;
   const int k = place % 8 / 2 * 4 + place / 8 * 2 + place % 2;
@@ -130,8 +131,8 @@ __global__ void __launch_bounds__(threads) multiply_transposed(const __grid_cons
   }
 }
 
-// y[d] = sum over k < 512 of x[k] w[d][k]: a block has 16 of a head's rows, a warp a quarter of K;
-// their sums are added in order.
+// y[d] = sum over k < 512 of x[k] w[d][k]. A block has 16 of a head's rows, a warp a quarter of K.
+// The sums of the warps are added in order.
 __global__ void __launch_bounds__(threads) multiply_straight(const __grid_constant__ Call p) {
   constexpr int outputs = 8 * own_n8_tiles;
   __shared__ alignas(16) float parts[warps][tile_rows][outputs];
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(threads) multiply_straight(const __grid_consta
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const int warp = thread / 32;
-  // Eight k side by side are two steps' vec4s.
+  // Eight consecutive k are the vec4s of two steps.
   const int own = warp * own_k + lane % 4 * 8;
   Weights weights;
 #pragma unroll

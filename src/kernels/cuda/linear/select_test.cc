@@ -14,13 +14,13 @@
 #include "kernels/cuda/linear/library.h"
 #include "kernels/cuda/thresholds.h"
 
-// What dense kernels say of themselves, and which one is chosen: no GPU is needed to ask.
+// Which dense kernels are selected, and the reasons they give. Needs no GPU.
 namespace motley::kernels::cuda {
 namespace {
 
 using testing::HasSubstr;
 
-// One that has algorithms, or none.
+// A library that has an algorithm for everything, or for nothing.
 class FakeLibrary final : public MatmulLibrary {
  public:
   explicit FakeLibrary(bool any) : any_(any) {}
@@ -108,7 +108,7 @@ TEST_P(DenseSelection, FollowsTheTable) {
 constexpr Size qkv{0, 5120, 2048};
 constexpr Size o{0, 2048, 4096};
 constexpr Size head{0, 151936, 2048};
-constexpr Size odd{0, 2048, 520};  // inputs that 8 divides and 32 doesn't
+constexpr Size odd{0, 2048, 520};  // inputs divisible by 8 and not by 32
 Size rows(std::int64_t rows, Size size) {
   size.rows = rows;
   return size;
@@ -175,7 +175,7 @@ const std::vector<Case> together = {
      2},
     {"TwoOf33Rows", {bf16_product({33, 512, 2048}), bf16_product({33, 512, 2048})}, "cublaslt"},
     {"TwoBehind12Mi", {bf16_product({32, 512, 2048}), bf16_product({32, 6144, 2048})}, "cublaslt"},
-    // A launch of the first two would hold the bound: shorter runs are not tried.
+    // The first two together would meet the bound, but shorter runs are not tried.
     {"ThreeBehind12Mi",
      {bf16_product({32, 512, 2048}), bf16_product({32, 512, 2048}), bf16_product({32, 6144, 2048})},
      "cublaslt"},
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(FewRows, DenseSelection, testing::ValuesIn(few_rows), n
 INSTANTIATE_TEST_SUITE_P(Others, DenseSelection, testing::ValuesIn(other_products), name_of);
 INSTANTIATE_TEST_SUITE_P(Together, DenseSelection, testing::ValuesIn(together), name_of);
 
-// Latents of 512, heads of 128, rows of float32 and weights in bf16 beside the product's own.
+// Latents of 512 and heads of 128; float32 rows, and bf16 weights beside the product's own.
 LinearPerHead latent_product(std::int64_t rows) {
   LinearPerHead p{.product = f32_product({rows, per_head_width, per_head_latent}),
                   .narrow = bf16_product({rows, per_head_width, per_head_latent}).w};
@@ -229,8 +229,8 @@ TEST(DenseSelectionPerHead, TakesFewRowsWithNarrowWeights) {
   EXPECT_EQ(chosen_for(p), "cublaslt_batch_invariant");
 }
 
-// With batch_invariant a shape has one kernel, whatever the rows; which adapters those have is not
-// part of a problem.
+// With batch_invariant a shape has one kernel for any number of rows. Adapters of rows are no part
+// of a problem.
 TEST(DenseSelectionLaws, InvariantProductsHaveOneArithmetic) {
   for (const bool algorithm : {true, false}) {
     FakeLibrary library(algorithm);
@@ -298,7 +298,7 @@ TEST(DenseKernels, RefuseWithAReason) {
   EXPECT_EQ(reason(exact_kernel, {plain}), "it can");
 }
 
-// A table without the one that takes everything.
+// A table without the kernel that supports everything.
 TEST(DenseKernels, IfNoneFitsTheErrorListsAll) {
   FakeLibrary library(false);
   const Linear product = f32_product({40, 512, 2048});
@@ -314,7 +314,7 @@ TEST(DenseKernels, IfNoneFitsTheErrorListsAll) {
             "algorithm without workspace for 40 rows and weights [512, 2048] at these addresses");
 }
 
-// A row that a row before it always hides is a mistake: each is the choice of some case.
+// Each row must decide for some case: a row that earlier rows always hide is a mistake.
 TEST(DenseThresholds, EveryRowIsReachedAndCitesARecord) {
   for (const DenseThreshold& row : dense_thresholds) {
     SCOPED_TRACE(row.kernel->info.name);
@@ -327,7 +327,7 @@ TEST(DenseThresholds, EveryRowIsReachedAndCitesARecord) {
   std::set<std::size_t> reached;
   const auto visit = [&](const DenseProblem& problem) {
     const DenseChoice choice = select_dense(problem);
-    // The row that decided: without the rows before it nothing changes, without it something may.
+    // Finds the row that decided.
     for (std::size_t i = 0; i < dense_thresholds.size(); ++i) {
       const auto alone = select_dense(problem, std::span(dense_thresholds).subspan(i, 1));
       if (alone.kernel == nullptr) continue;

@@ -1,13 +1,14 @@
-// What the blocks of a cluster send each other. A send is counted at a barrier of the block that it
-// goes to, which waits for the bytes that it expects: a cluster's own barrier is a fence of all
-// memory besides, and waits for what went to global memory before.
+// Sends between the blocks of a cluster. A send is counted at a barrier of the receiving block,
+// which waits for the bytes it expects. This is cheaper than a cluster barrier, which is also a
+// fence of all memory and waits for earlier writes to global memory.
 #pragma once
 
 #include <cstdint>
 
 namespace motley::kernels::cuda {
 
-// Where another block of the cluster has what this one has at the address, in shared memory both.
+// The address, in another block of the cluster, that corresponds to this block's shared-memory
+// address.
 __device__ inline uint32_t address_in_rank(uint32_t address, int rank) {
   uint32_t mapped;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));

@@ -1,5 +1,5 @@
-// What kernels keep for one device. Nothing of it is shared with another one, nor is it the
-// process's: two of these on one GPU behave as two GPUs would.
+// The state that kernels keep for one device. Nothing is shared with other instances or static in
+// the process: two of these on one GPU behave like two GPUs.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace motley::kernels::cuda {
 
-// What the runtime says to a launch, or to a call that prepares one.
+// Converts the status of a launch, or of a call that prepares one.
 Result<void> launched(cudaError_t status, std::string_view kernel);
 
 class MatmulLibrary;  // linear/library.h
@@ -27,8 +27,8 @@ class PreparedKernels;  // experts/grouped/kernels.h
 }
 
 // Calls that queue work on a stream return nothing: a launch fails only by errors that are final
-// for the device, and the first one is kept here until a step asks. Calls of the load return
-// theirs.
+// for the device. The first one is kept here until the step checks. Calls at load return their
+// errors.
 class Device {
  public:
   // Opens libraries and sets the attributes of all kernels that need some; launches set none.
@@ -42,16 +42,16 @@ class Device {
   const grouped::PreparedKernels& experts() const { return *experts_; }
   TensorMapEncoder encode_tensor_map() const { return encode_tensor_map_; }
 
-  // Names of launches go there too, until null is set: for one thread that traces a step.
+  // Logs the names of launches until set to null. For one thread that traces a step.
   void log_launches(std::vector<std::string>* log) { log_ = log; }
   void note_launch(std::string_view name) {
     if (log_ != nullptr) [[unlikely]]
       log_->emplace_back(name);
   }
 
-  // From any thread.
+  // Thread-safe.
   void keep(const Result<void>& launched);
-  // The first error that was kept, again and again.
+  // The first error that was kept; it is never cleared.
   Result<void> first_error() const;
 
  private:

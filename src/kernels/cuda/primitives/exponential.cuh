@@ -1,5 +1,5 @@
-// The CPU's exponential (cpu/lanes.h), operation for operation, so that both devices give one
-// answer. Files that include this are compiled without fused products.
+// The CPU's exponential (cpu/lanes.h), operation for operation, so that both devices have the same
+// bits. Files that include this are compiled without fused multiply-add.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Launches.
+// Kernel launches.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct LaunchShape {
   unsigned cluster_y = 1;  // blocks of a cluster, along grid_y
 };
 
-// Of a kernel of any type; `arguments` are the addresses of its parameters.
+// For a kernel of any type; `arguments` are the addresses of its parameters.
 inline Result<void> try_launch(std::string_view name, const void* kernel, const LaunchShape& shape,
                                StreamHandle stream, void** arguments) {
   if (shape.grid == 0 || shape.grid_y == 0) return {};
@@ -39,13 +39,13 @@ inline Result<void> try_launch(std::string_view name, const void* kernel, const 
   config.stream = native(stream);
   config.attrs = attributes;
   config.numAttrs = shape.cluster_y > 1 ? 2 : 1;
-  // Launches of the load have a stream without a device.
+  // Launches at load have a stream without a device.
   if (stream.device != nullptr) device_of(stream).note_launch(name);
   return launched(cudaLaunchKernelExC(&config, kernel, arguments), name);
 }
 
-// The kernel may start while the one before it on the stream drains: it must call
-// wait_for_previous_grid() before it touches memory that others write.
+// The kernel may start while the previous one on the stream drains: it must call
+// wait_for_previous_grid() before it touches memory that other kernels write.
 template <class... Parameters>
 Result<void> try_launch(std::string_view name, void (*kernel)(Parameters...),
                         const LaunchShape& shape, StreamHandle stream,
@@ -54,14 +54,14 @@ Result<void> try_launch(std::string_view name, void (*kernel)(Parameters...),
   return try_launch(name, reinterpret_cast<const void*>(kernel), shape, stream, addresses);
 }
 
-// The same, with an error that the stream's device keeps.
+// The same; an error is kept in the stream's device.
 template <class... Parameters>
 void launch(std::string_view name, void (*kernel)(Parameters...), const LaunchShape& shape,
             StreamHandle stream, const std::type_identity_t<Parameters>&... arguments) {
   device_of(stream).keep(try_launch(name, kernel, shape, stream, arguments...));
 }
 
-// More shared memory than a launch may have unasked. Of a device that is being opened.
+// Allows more shared memory than the default limit. For the device that is being opened.
 template <class... Parameters>
 Result<void> allow_shared_memory(std::string_view name, void (*kernel)(Parameters...),
                                  std::size_t bytes) {

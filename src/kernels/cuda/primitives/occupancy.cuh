@@ -1,5 +1,4 @@
-// Whether blocks that wait for each other are all on the GPU at once. Asked when a device is
-// opened.
+// Checks that blocks which wait for each other are co-resident. Called when a device is opened.
 #pragma once
 
 #include <string_view>
@@ -9,7 +8,7 @@
 
 namespace motley::kernels::cuda {
 
-// A grid whose blocks wait for each other has shape.grid blocks for each multiprocessor.
+// Checks a grid of shape.grid blocks per multiprocessor.
 template <class... Parameters>
 Result<void> require_resident(std::string_view name, void (*kernel)(Parameters...),
                               const LaunchShape& shape) {
@@ -25,7 +24,7 @@ Result<void> require_resident(std::string_view name, void (*kernel)(Parameters..
                "cuda", "use a GPU with as much shared memory and as many registers as an H100");
 }
 
-// Blocks of a cluster begin together, or not at all.
+// Checks that a cluster fits: its blocks start together or not at all.
 template <class... Parameters>
 Result<void> require_cluster(std::string_view name, void (*kernel)(Parameters...),
                              const LaunchShape& shape) {

@@ -1,5 +1,4 @@
-// Where a thread stands in a ring of slots, each of which has a barrier that says full and one that
-// says free.
+// A thread's position in a ring of slots, each of which has a full and an empty barrier.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@ namespace motley::kernels::cuda {
 
 struct PipelineState {
   int slot = 0;
-  std::uint32_t parity = 0;  // of the phase that the slot's barriers are in
+  std::uint32_t parity = 0;  // of the current phase of the slot's barriers
 
   __device__ void advance(int slots) {
     if (++slot == slots) {

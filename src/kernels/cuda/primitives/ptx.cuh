@@ -1,5 +1,5 @@
-// The PTX that the kernels stand on, one small function each: mbarriers, bulk copies, wgmma on
-// bf16, and the fences between the generic and the asynchronous proxy. Encodings (descriptor,
+// The PTX instructions that the kernels use, one small function each: mbarriers, bulk copies, wgmma
+// on bf16, and fences between the generic and the asynchronous proxy. Encodings (descriptor,
 // fragments, swizzle) are those of sm_90a.
 #pragma once
 
@@ -16,7 +16,7 @@ __device__ inline uint32_t smem_addr(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// threadIdx.x where the compiler can't know it: what comes of it is not made ahead of a loop and
+// threadIdx.x, but opaque to the compiler: values derived from it are not hoisted above loops and
 // kept in registers.
 __device__ inline int thread_here() {
   int t;
@@ -42,7 +42,7 @@ __device__ inline void bar_wait(uint32_t bar, uint32_t parity) {
       "r"(parity)
       : "memory");
 }
-// Whether a wait would be over.
+// Whether a wait would return at once.
 __device__ inline bool bar_test(uint32_t bar, uint32_t parity) {
   uint32_t done;
   asm volatile(
@@ -60,7 +60,7 @@ __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// Counts as there, and does not wait.
+// Arrives at such a barrier without waiting.
 __device__ inline void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -95,7 +95,7 @@ __device__ inline void bulk_store(void* dst, uint32_t src, uint32_t bytes) {
                : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until this thread's bulk stores have been written.
+// Waits until this thread's bulk stores have been written.
 __device__ inline void bulk_store_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
@@ -106,11 +106,11 @@ __device__ inline void copy_16(uint32_t dst, const void* src) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
 }
 // One of the barrier's counted arrivals, made when this thread's earlier cp.async have landed.
-// Whoever waits must then fence before the tensor cores read.
+// Waiting threads must fence before the tensor cores read.
 __device__ inline void bar_arrive_after_copies(uint32_t bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 }
-// 16 bytes, or zeros where `keep` is false.
+// Copies 16 bytes, or writes zeros if `keep` is false.
 __device__ inline void copy_16_or_zero(uint32_t dst, const void* src, bool keep) {
   int bytes = keep ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes)
@@ -121,7 +121,7 @@ __device__ inline void copy_4_or_zero(uint32_t dst, const void* src, bool keep) 
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(bytes)
                : "memory");
 }
-// A line of 128 bytes into the second-level cache.
+// Prefetches a line of 128 bytes to L2.
 __device__ inline void prefetch_l2(const void* line) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory");
 }
@@ -131,7 +131,7 @@ __device__ inline void copies_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// ---- order ----
+// ---- ordering ----
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -176,7 +176,7 @@ __device__ inline void mma_wait() {
 // K or to another row block is a 32-bit addition.
 constexpr uint32_t swizzle_128 = 1024 >> 4 | 1u << 30;  // rows of 128 bytes, 64 k
 constexpr uint32_t swizzle_32 = 256 >> 4 | 3u << 30;    // rows of 32 bytes, 16 k
-// The same in every lane, and known to be: the additions then stay in uniform registers.
+// The same in every lane, and known to the compiler as such: additions stay in uniform registers.
 __device__ inline uint32_t descriptor_low(uint32_t addr) {
   return __shfl_sync(0xFFFFFFFF, (addr & 0x3FFFF) >> 4 | 1u << 16, 0);
 }

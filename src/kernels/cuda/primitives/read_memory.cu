@@ -5,10 +5,10 @@ namespace motley::kernels::cuda {
 namespace {
 
 constexpr int threads = 512;
-constexpr int loads = 8;  // of 16 bytes, that a thread has under way
+constexpr int loads = 8;  // of 16 bytes, in flight per thread
 static_assert(ReadMemory::unit == std::int64_t{threads} * loads * 16);
 
-// A block reads a unit.
+// A block reads one unit.
 __global__ void __launch_bounds__(threads) read_units(ReadMemory p) {
   wait_for_previous_grid();
   constexpr std::int64_t vectors = ReadMemory::unit / 16;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads) read_units(ReadMemory p) {
   unsigned mix = 0;
 #pragma unroll
   for (int i = 0; i < loads; ++i) mix ^= read[i].x ^ read[i].y ^ read[i].z ^ read[i].w;
-  // Random numbers hardly ever get there, and the compiler does not know.
+  // Almost never true, but the compiler cannot know.
   if (mix == 0x5eed1234U) p.sums[blockIdx.x] = mix;
 }
 

@@ -1,4 +1,4 @@
-// Tensor maps: how bulk copies find boxes of a tensor in global memory.
+// Tensor maps, which describe boxes of a tensor in global memory to bulk copies.
 #pragma once
 
 #include <array>
@@ -15,13 +15,14 @@ namespace motley::kernels::cuda {
 using TensorMapEncoder = PFN_cuTensorMapEncodeTiled_v12000;
 Result<TensorMapEncoder> find_tensor_map_encoder();
 
-// A tensor of bf16, innermost dimension first, in boxes whose rows are swizzled over 128 bytes.
-// What a box has outside of the tensor reads as zero.
+// A tensor of bf16, innermost dimension first, in boxes whose rows have the 128-byte swizzle.
+// Elements of a box outside of the tensor read as zero.
 template <int dimensions>
 struct TensorBoxes {
   const void* data = nullptr;
   std::array<std::int64_t, dimensions> sizes{};
-  std::array<std::int64_t, dimensions - 1> strides{};  // of all but the innermost, in numbers
+  // of all dimensions except the innermost, in elements
+  std::array<std::int64_t, dimensions - 1> strides{};
   std::array<std::uint32_t, dimensions> box{};
 };
 Result<CUtensorMap> encode(TensorMapEncoder encoder, const TensorBoxes<2>& boxes);

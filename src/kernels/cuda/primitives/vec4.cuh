@@ -1,4 +1,4 @@
-// Rows of numbers in vec4s, one four a thread.
+// Elementwise work on rows of numbers, one vec4 per thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace motley::kernels::cuda {
 __device__ inline float widen(float value) { return value; }
 __device__ inline float widen(bf16 value) { return value.to_float(); }
 __device__ inline float widen(f16 value) { return value.to_float(); }
-// As T::from, but that a NaN is the tensor cores'; an instruction for bf16.
+// Like T::from, except that NaN becomes the tensor cores' NaN; for bf16 it is one instruction.
 template <class T>
 __device__ T narrow(float value) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -36,8 +36,8 @@ struct alignas(4 * sizeof(T)) PackedVec4 {
   T at[4];
 };
 
-// Numbers [at, at + 4) of a row of `size`; zeros behind its end. `whole` says that the row begins
-// where a PackedVec4 may, and that 4 divides its size.
+// Numbers [at, at + 4) of a row of `size`; zeros past its end. `whole`: the row is aligned for
+// PackedVec4, and its size is a multiple of 4.
 template <bool whole, class T>
 __device__ Vec4 load_vec4(const T* row, std::int64_t at, std::int64_t size) {
   Vec4 vec4{};
@@ -69,7 +69,7 @@ __device__ void store_vec4(T* row, std::int64_t at, std::int64_t size, const Vec
 
 inline std::int64_t bytes_of(DType type) { return type == DType::f32 ? 4 : 2; }
 
-// Whether rows that begin at this address, so far apart, may be read in whole vec4s.
+// Whether rows at this address and stride may be read in whole vec4s.
 inline bool vec4_aligned(const void* data, DType type, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(4 * bytes_of(type)) ==
              0 &&
@@ -100,7 +100,7 @@ void with_flag(bool flag, const Body& body) {
 
 inline constexpr unsigned vec4_threads = 256;
 
-// Long rows have several blocks, of short ones a block has several.
+// Several blocks per row for long rows, several rows per block for short ones.
 struct Vec4Grid {
   unsigned blocks_per_row = 1;
   unsigned rows_per_block = 1;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(vec4_threads)
   if (row_of_block < grid.rows_per_block && row < rows && at < width) body(row, at);
 }
 
-// body(row, at) for every four of every row.
+// Calls body(row, at) for every vec4 of every row.
 template <class Body>
 void for_each_vec4(std::string_view name, std::int64_t rows, std::int64_t width,
                    StreamHandle stream, const Body& body) {

@@ -1,4 +1,4 @@
-// The numbers of stored weights, one at a time.
+// Decodes elements of stored weights one by one.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ __device__ inline float f8_value(unsigned char code) {
   return static_cast<float>(number);
 }
 
-// Element (row, column), the exact meaning of the format.
+// Element (row, column), as the format defines it.
 __device__ inline float decode(const WeightView& w, std::int64_t row, std::int64_t column) {
   const std::int64_t index = row * w.in + column;
   switch (w.kind) {

@@ -1,5 +1,5 @@
-// Formats of weights as kernels take them: weight-only ones, whose numbers meet rows in the rows'
-// own type.
+// Weight formats as traits for kernels. All are weight-only: elements are converted to the type of
+// the rows.
 #pragma once
 
 #include <concepts>
@@ -11,23 +11,23 @@
 
 namespace motley::kernels::cuda {
 
-// Where the tensor core's operand comes from.
+// The source of the tensor core's operand.
 enum class OperandSource : std::uint8_t {
-  shared_memory,  // as it is stored
-  registers,      // decoded on the way
+  shared_memory,  // as stored
+  registers,      // decoded in registers
 };
 
-// A step of K is what the four lanes that share a row of weights have of it, `lane_bytes` of codes
-// each, side by side.
+// A step of K is the share of the four lanes that read one row of weights: `lane_bytes` consecutive
+// bytes of codes each.
 template <class Format>
 concept WeightOnlyFormat = requires {
-  typename Format::Element;  // as memory holds them: a number, or a byte of codes
+  typename Format::Element;  // the stored element: a number, or a byte of codes
   typename Format::Scale;    // void: none
   { Format::kind } -> std::convertible_to<WeightKind>;
   { Format::source } -> std::convertible_to<OperandSource>;
   requires Format::bits > 0 && Format::lane_bytes % 4 == 0;
   requires Format::step_k == 4 * Format::lane_bytes * 8 / Format::bits;
-  // Inputs of a scale are a multiple of it; 0 without scales.
+  // The inputs of a scale are a multiple of this; 0: no scales.
   requires std::is_void_v<typename Format::Scale> == (Format::group_multiple == 0);
   { Format::has_zero_points } -> std::convertible_to<bool>;
   { Format::has_column_index } -> std::convertible_to<bool>;
@@ -46,7 +46,7 @@ struct Bf16Format {
   static constexpr bool has_column_index = false;
 };
 
-// A lane has `words` words of eight codes in a step, which one scale covers.
+// Per step a lane has `words` words of 8 codes, which share one scale.
 template <int words>
 struct Int4Format {
   using Element = unsigned char;
@@ -60,7 +60,7 @@ struct Int4Format {
   static constexpr bool has_zero_points = false;
   static constexpr bool has_column_index = false;
 
-  // Codes j and j + 4 of a word, less 8, as two bf16: 0x4300 is 128, whose last place is 1.
+  // Codes j and j + 4 of a word, minus 8, as two bf16. 0x4300 is 128, whose last place is 1.
   __device__ static std::uint32_t decode(std::uint32_t word, int j) {
     std::uint32_t pair = 0;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;"
