@@ -2,21 +2,22 @@
 
 #include <cstdint>
 
-// Adapters as kernels find them on a device. What is pointed to lies in the device's memory.
+// The tables in which kernels find adapters. Pointers are to device memory.
 namespace motley::kernels {
 
-// A pair of factors. Absent: rank 0. Numbers in FP8 have a float32 scale for each row behind them,
-// at the next multiple of 16 bytes.
+// A pair of factors. Rank 0: absent. In FP8 a float32 scale for each row follows the numbers, at
+// the next multiple of 16 bytes.
 struct FactorEntry {
   const void* a = nullptr;
   const void* b = nullptr;
-  std::int32_t rank = 0;   // rows: the true one; packed: columns in rank space
-  std::int32_t split = 0;  // rows: the padded rank; packed: columns below it have scale[0]
+  std::int32_t rank = 0;  // row layout: the true rank; packed layout: columns in rank space
+  // row layout: the padded rank; packed layout: columns below it have scale[0]
+  std::int32_t split = 0;
   float scale[2] = {0, 0};
 };
 static_assert(sizeof(FactorEntry) == 32);
 
-// What an adapter has at a site that is not one of experts.
+// What an adapter has at a site outside of experts.
 struct SiteEntry {
   FactorEntry factor;
   const float* lora_bias = nullptr;
@@ -26,7 +27,7 @@ struct SiteEntry {
 };
 static_assert(sizeof(SiteEntry) == 64);
 
-// One adapter of a mix, for all layers. On a layer that is not below its count it has nothing.
+// One adapter of a mix, for all layers. Layers not below its count have no factors.
 struct AdapterTerm {
   const SiteEntry* sites = nullptr;             // [site_layers][projections]; layer -1 comes first
   const FactorEntry* expert_factors = nullptr;  // [expert_layers][kinds][experts]

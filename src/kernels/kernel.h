@@ -1,5 +1,5 @@
-// What a kernel says of itself. A kernel is a value, and so is a problem: which kernel runs is a
-// function of the problem and of a table of measured thresholds alone.
+// Descriptions of kernels. A kernel is a value, and so is a problem: the kernel that runs depends
+// only on the problem and on a table of measured thresholds.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@
 
 namespace motley::kernels {
 
-// Whether a kernel can compute a problem: yes, or why not. Kernels are asked in every step, so a
-// refusal is put into words only where it is read.
+// Whether a kernel supports a problem, and if not, why. Every step asks, so a refusal is formatted
+// only when it is read.
 class Support {
  public:
   static Support yes() { return {}; }
-  // `reason` lives as long as the program; each {} in it stands for a number.
+  // `reason` must live as long as the program; each {} in it is replaced by a number.
   static Support no(const char* reason, std::int64_t first = 0, std::int64_t second = 0) {
     Support support;
     support.literal_ = reason;
     support.numbers_ = {first, second};
     return support;
   }
-  // Of a load, not of a step.
+  // For checks at load, not in a step.
   static Support no(std::string reason) {
     Support support;
     support.text_ = std::move(reason);
@@ -31,7 +31,7 @@ class Support {
   }
 
   explicit operator bool() const { return literal_ == nullptr && text_.empty(); }
-  // Of a no.
+  // Only of a refusal.
   std::string reason() const {
     if (literal_ == nullptr) return text_;
     std::string reason = literal_;
@@ -50,25 +50,25 @@ class Support {
   std::string text_;
 };
 
-// The order of a kernel's sums, and its roundings. Kernels of one arithmetic give the same bits for
-// the same problem.
+// The order of a kernel's sums and its roundings. Kernels with the same arithmetic give the same
+// bits for the same problem.
 struct Arithmetic {
   std::string_view name;
 
   friend bool operator==(const Arithmetic&, const Arithmetic&) = default;
 };
 
-// What a kernel is compiled for.
+// The architecture for which a kernel is compiled.
 enum class Architecture : std::uint8_t { cpu, any_gpu, sm_90a };
 
-// How a kernel's weights lie in memory.
+// The layout of a kernel's weights.
 enum class WeightLayout : std::uint8_t {
   none,    // it has none
-  rows,    // as files have them
-  packed,  // in the kernel's own order, made at load
+  rows,    // as in checkpoint files
+  packed,  // in the kernel's own order, packed at load
 };
 
-// What a block computes at a time; 0: as much as there is.
+// What a block computes at a time; 0: everything.
 struct Tile {
   int outputs = 0;
   int rows = 0;

@@ -6,20 +6,22 @@
 
 namespace motley::kernels {
 
-// Reads all of a piece of memory as fast as the device can: what a step's time is held against.
+// Reads a range of memory as fast as the device can, as the bound with which a step's time is
+// compared.
 struct ReadMemory {
   static constexpr std::int64_t unit = std::int64_t{1} << 16;  // bytes
 
   const void* data = nullptr;  // at a multiple of 64 bytes
   std::int64_t units = 0;
-  std::uint64_t* sums = nullptr;  // [units]: written now and then, so that the reads stay
+  // [units]: written rarely, to keep the reads from being optimised away
+  std::uint64_t* sums = nullptr;
 };
 
 namespace cpu {
 void read_memory(const ReadMemory& params, StreamHandle stream);
 }
 namespace cuda {
-// A build without CUDA has no device to ask this of, and aborts.
+// Aborts in a build without CUDA.
 void read_memory(const ReadMemory& params, StreamHandle stream);
 }  // namespace cuda
 

@@ -2,28 +2,28 @@
 
 #include <cstdint>
 
-// How a row of logits becomes a token. docs/design/sampling.md has the definitions; the arithmetic
-// that both devices share is in sampling_arithmetic.h.
+// Samples a token from a row of logits. docs/design/sampling.md has the definitions, and
+// sampling_arithmetic.h the arithmetic that both devices share.
 namespace motley::kernels {
 
-// The widest vocabulary: a row's weights are summed in 64 bits.
+// The widest vocabulary, since a row's weights are summed in 64 bits.
 inline constexpr std::int64_t max_sampled_width = std::int64_t{1} << 20;
 
-// What stands for a token where there is none.
+// Results in place of a token:
 inline constexpr std::int32_t no_token_left = -1;  // mask and biases rule every token out
-// A logit is NaN or infinity, or all are minus infinity: the model's numbers have overflowed, and
-// what could be drawn means nothing.
+// A logit is NaN or infinity, or all are minus infinity: the model's numbers have overflowed, and a
+// drawn token would mean nothing.
 inline constexpr std::int32_t logits_not_finite = -2;
 
 // The most top log-probabilities of a row.
 inline constexpr std::int32_t most_top_log_probabilities = 64;
 
-// What one row wants. As it stands, it takes the most probable token and asks for nothing else.
+// The options of one row. By default it takes the most probable token and nothing else.
 struct SampleChoice {
   float inverse_temperature = 0;  // 0: the most probable token; else finite
   std::int32_t top_k = 0;         // 0: all
   float top_p = 1;                // in (0, 1]
-  float min_p = 0;                // in [0, 1], of the most probable token's probability
+  float min_p = 0;                // in [0, 1], relative to the most probable token's probability
   float repetition = 1;           // > 0
   float presence = 0;
   float frequency = 0;
@@ -33,11 +33,11 @@ struct SampleChoice {
   std::int32_t bias_end = 0;
   std::int32_t top_log_probabilities = -1;  // 0: the token's own only; negative: none at all
   std::uint64_t seed = 0;
-  std::uint64_t draw = 0;  // which draw of this seed
+  std::uint64_t draw = 0;  // number of the draw for this seed
 };
 
-// ids[r] = a token of row r, `no_token_left` or `logits_not_finite`. A row's answer depends on that
-// row and its choice alone, and is the same on every device.
+// ids[r] = a token of row r, `no_token_left` or `logits_not_finite`. The result depends only on the
+// row and its choice, and is the same on every device.
 struct Sample {
   std::int64_t rows = 0;
   std::int64_t width = 0;  // the vocabulary
@@ -49,18 +49,18 @@ struct Sample {
   const std::uint32_t* masks = nullptr;
   std::int64_t mask_stride = 0;  // in words
 
-  // What count_tokens() makes of a sequence so far; the row's token is added to it.
+  // Made by count_tokens() from a sequence so far; the row's token is added to it.
   std::int32_t* counts = nullptr;
   std::int64_t counts_stride = 0;
 
-  // Added to the logits; -infinity rules a token out. An id stands once in a row's part.
+  // Added to the logits; -infinity rules a token out. Ids are unique within a row's part.
   const std::int32_t* bias_ids = nullptr;  // inside the vocabulary
   const float* biases = nullptr;
 
   std::int32_t* ids = nullptr;  // [rows]
 
-  // Of the model's own distribution, before mask, bias, penalties and temperature; for rows that
-  // ask. May be null if none does.
+  // Of the model's own distribution, before mask, bias, penalties and temperature, for rows that
+  // request them. May be null if no row does.
   float* log_probabilities = nullptr;      // [rows]
   std::int64_t top_stride = 0;             // of the two below
   std::int32_t* top_ids = nullptr;         // [rows, top_stride], falling; equal ones by rising id
@@ -69,7 +69,7 @@ struct Sample {
   void* scratch = nullptr;  // of sample_scratch_bytes()
 };
 
-// A token's count: how often it was generated, times two, plus one if it stands in the prompt.
+// A token's count: twice the times it was generated, plus one if it is in the prompt.
 struct CountTokens {
   std::int64_t width = 0;
   std::int32_t* counts = nullptr;        // [width], overwritten

@@ -4,15 +4,15 @@
 
 #include "base/number_types.h"
 
-// The arithmetic of sampling, for every device: compiled without fused multiply-adds, so that equal
-// logits give equal bits. Probabilities of a row become integers, whose sums don't depend on the
-// order of adding: that is what makes a token the same on a CPU, on a GPU and beside any batch.
+// The arithmetic of sampling for every device, compiled without fused multiply-add, so that equal
+// logits give equal bits. Probabilities of a row become integers, whose sums do not depend on the
+// order of addition. So a token is the same on a CPU, on a GPU and in any batch.
 namespace motley::kernels::sampling {
 
 inline constexpr float no_logit = -__builtin_huge_valf();
 
-// A weight is a probability relative to the row's largest, in units of 2^-43: less can't be drawn.
-// 2^20 of them fit 64 bits.
+// A weight is a probability relative to the row's largest, in units of 2^-43; smaller ones cannot
+// be drawn. 2^20 weights fit in 64 bits.
 inline constexpr int weight_bits = 43;
 inline constexpr float weight_one = 0x1p43F;
 
@@ -20,7 +20,7 @@ constexpr MOTLEY_HOST_DEVICE std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
 }
 
-// Whether a row may hold it: minus infinity rules a token out, NaN and infinity say that the
+// Whether it is a valid logit: minus infinity rules a token out; NaN and infinity mean that the
 // model's numbers have overflowed.
 constexpr MOTLEY_HOST_DEVICE bool is_logit(float value) { return value < __builtin_huge_valf(); }
 
@@ -30,8 +30,8 @@ constexpr MOTLEY_HOST_DEVICE float usable(float logit) {
   return logit > 0x1.fffffep127F ? 0x1.fffffep127F : logit;
 }
 
-// A number that grows with (logit, -id): the largest is the most probable token, the lowest id
-// among equals. Never 0.
+// A number that increases with (logit, -id): the largest is the most probable token, with the
+// lowest id among equals. Never 0.
 constexpr MOTLEY_HOST_DEVICE std::uint64_t rank_of(float logit, std::uint32_t id) {
   const std::uint32_t bits = bits_of(logit + 0.0F);  // -0 becomes +0
   const std::uint32_t order = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -45,7 +45,7 @@ constexpr MOTLEY_HOST_DEVICE float logit_of_rank(std::uint64_t rank) {
   return __builtin_bit_cast(float, (order & 0x80000000U) != 0 ? order & 0x7FFFFFFFU : ~order);
 }
 
-// `count` is of CountTokens' kind.
+// `count` is as in CountTokens.
 constexpr MOTLEY_HOST_DEVICE float penalised(float logit, std::int32_t count, float repetition,
                                              float presence, float frequency) {
   if (count == 0) return logit;
@@ -54,7 +54,7 @@ constexpr MOTLEY_HOST_DEVICE float penalised(float logit, std::int32_t count, fl
   return usable(logit);
 }
 
-// e^x for x <= 0, at most 1, within 2 units of the last place; 0 where e^x is below 2^-43.
+// e^x for x <= 0; at most 1, within 2 units of the last place; 0 where e^x is below 2^-43.
 constexpr MOTLEY_HOST_DEVICE float exp_of(float x) {
   // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
   const float shifted = x * 1.44269504F + 12582912.0F;
@@ -83,7 +83,7 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t weight_of(float share) {
   return static_cast<std::uint64_t>(share * weight_one);
 }
 
-// Shares as integers of the same order: 0 for 0, above 0 for what exp_of() gives.
+// Shares as integers in the same order: 0 for 0, positive for results of exp_of().
 inline constexpr std::uint32_t least_share_bits = std::uint32_t{127 - weight_bits} << 23;
 inline constexpr std::uint32_t max_key = std::uint32_t{weight_bits} << 23;  // of 1
 constexpr MOTLEY_HOST_DEVICE std::uint32_t key_of(float share) {
@@ -93,7 +93,7 @@ constexpr MOTLEY_HOST_DEVICE float share_of_key(std::uint32_t key) {
   return key > 0 ? __builtin_bit_cast(float, key + least_share_bits) : 0.0F;
 }
 
-// Keys [low, low + 2^bits), and how they are cut into bins.
+// Keys [low, low + 2^bits), and their division into bins.
 inline constexpr std::uint32_t most_bins = 1024;
 struct KeyRange {
   std::uint32_t low = 1;
@@ -111,7 +111,7 @@ struct KeyRange {
   }
 };
 
-// How much weight top_p keeps of the total: tokens stay until those before them have this much.
+// The weight that top_p keeps of the total: tokens are kept until those before them have this much.
 constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_weight(std::uint64_t total, float top_p) {
   const auto kept =
       static_cast<std::uint64_t>(static_cast<double>(top_p) * static_cast<double>(total));
@@ -150,7 +150,7 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t random_bits(std::uint64_t seed, std::
   return (std::uint64_t{c1} << 32) | c0;
 }
 
-// Which of `total` units of weight a draw points at, counted from 0 by rising id.
+// The unit of weight that a draw points at, of `total`, counted from 0 by rising id.
 constexpr MOTLEY_HOST_DEVICE std::uint64_t drawn_unit(std::uint64_t seed, std::uint64_t draw,
                                                       std::uint64_t total) {
   return high_product(random_bits(seed, draw), total);
@@ -180,8 +180,8 @@ constexpr MOTLEY_HOST_DEVICE float log_probability(float logit, float largest,
                             log_of_weights(total));
 }
 
-// Where a row's tokens, sorted by falling share and rising id, are cut: all with a greater key
-// stay, and the first `ties` of those with this key.
+// A cut of a row's tokens, ordered by falling share and rising id: tokens with a greater key are
+// kept, and the first `ties` tokens with this key.
 struct Cut {
   std::uint32_t key = 1;
   std::uint64_t ties = ~std::uint64_t{0};
@@ -194,14 +194,14 @@ constexpr MOTLEY_HOST_DEVICE std::uint64_t amount_of(float share, Amount amount)
   return amount == Amount::weight ? weight_of(share) : 1;
 }
 
-// The cut after `wanted`, when so much lies before the first token of this key.
+// The cut after `wanted`, where `before` lies before the first token of this key.
 constexpr MOTLEY_HOST_DEVICE Cut cut_at(std::uint32_t key, std::uint64_t before, Amount amount,
                                         std::uint64_t wanted) {
   const std::uint64_t each = amount_of(share_of_key(key), amount);
   return {.key = key, .ties = (wanted - before + each - 1) / each};
 }
 
-// What stays of the weight, where `above` is that of all greater keys.
+// The weight that is kept, where `above` is the weight of all greater keys.
 constexpr MOTLEY_HOST_DEVICE std::uint64_t kept_by(const Cut& cut, std::uint64_t above) {
   return above + cut.ties * weight_of(share_of_key(cut.key));
 }

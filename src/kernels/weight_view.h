@@ -6,8 +6,8 @@
 
 namespace motley::kernels {
 
-// How the numbers of a weight matrix [out, in] lie in memory, as kernels see it. Row-major, one row
-// of `in` inputs after the other; a row begins at a whole byte.
+// The layout of a weight matrix [out, in] in memory, as kernels see it. Row-major, one row of `in`
+// inputs after the other; each row begins at a whole byte.
 enum class WeightKind : std::uint8_t {
   f32,
   f16,
@@ -17,7 +17,7 @@ enum class WeightKind : std::uint8_t {
                // element (o, k) is scales[o][k / block_columns]
 };
 
-// The true sizes; what a format pads is not among them.
+// The true sizes, without padding.
 struct WeightView {
   WeightKind kind = WeightKind::f32;
   const void* data = nullptr;
