@@ -13,8 +13,8 @@
 
 namespace motley::lora {
 
-// The linear maps of a model that an adapter may change. Parts of what a model may fuse (q, k, v;
-// gate, up) are sites of their own.
+// The linear maps of a model that an adapter may change. Parts that a model may fuse (q, k, v;
+// gate, up) are separate sites.
 enum class Projection : std::uint8_t {
   q,
   k,
@@ -55,10 +55,10 @@ struct Site {
   friend auto operator<=>(const Site&, const Site&) = default;
 };
 
-// "layers.3.self_attn.q_proj", as messages name it.
+// "layers.3.self_attn.q_proj", as in messages.
 std::string to_string(Site site);
 
-// What the base model has at a site. For embed, in is the vocabulary and out the hidden size.
+// The base model at a site. For embed, in is the vocabulary and out the hidden size.
 struct SiteSpec {
   Site site;
   std::int64_t in = 0;
@@ -66,7 +66,7 @@ struct SiteSpec {
   int experts = 0;  // 0: not an expert projection
 };
 
-// What a family calls the modules that others call otherwise, as names in adapter files have them.
+// A family's own names of modules, as adapter files use them.
 struct BlockNames {
   std::string_view moe = "mlp";  // layers.N.<moe>.experts; every family's is mlp in transformers 5
   std::string_view router = "gate";
@@ -78,26 +78,26 @@ class BaseView {
  public:
   virtual ~BaseView() = default;
 
-  // In ascending order of site; a tied head is there as a site of its own, and gate, up and down of
-  // a layer's experts come together.
+  // In ascending order of site. A tied head is a separate site; gate, up and down of a layer's
+  // experts are consecutive.
   virtual std::span<const SiteSpec> sites() const = 0;
 
-  // The family stores fused experts as [E, in, out] and interleaves gate and up (row 2i is gate i,
-  // 2i + 1 is up i), as gpt-oss does. Adapter files follow their base in both.
+  // Whether the family stores fused experts as [E, in, out] with gate and up interleaved (row 2i is
+  // gate i, 2i + 1 is up i), as gpt-oss does. Adapter files follow their base in both.
   virtual bool experts_transposed() const = 0;
   virtual bool gate_up_interleaved() const = 0;
 
   virtual BlockNames block_names() const { return {}; }
 
-  // A tensor of the base's files by its name there, as long as the base lives; none where they have
-  // no such tensor, or the base comes from no files.
+  // A tensor of the base's files by its name, valid as long as the base; nothing if the files have
+  // no such tensor or there are no files.
   virtual std::optional<tensor::ConstTensor> file_tensor(std::string_view) const { return {}; }
 
-  // The head is the embedding's own table: what replaces one replaces the other.
+  // The head shares the embedding's table: replacing one replaces the other.
   virtual bool tied_embeddings() const = 0;
 
-  // Rows [begin, end) of a site's weight as float32 into out[(end - begin) * in]; expert is 0 where
-  // the site has none. The embedding's rows are those of its table [vocabulary, hidden].
+  // Writes rows [begin, end) of a site's weight as float32 to out[(end - begin) * in]; expert is 0
+  // for sites without experts. The embedding's rows are those of its table [vocabulary, hidden].
   virtual void rows(Site site, int expert, std::int64_t begin, std::int64_t end,
                     float* out) const = 0;
 };

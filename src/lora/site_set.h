@@ -10,7 +10,7 @@ namespace motley::lora {
 
 struct Adapter;
 
-// Which sites adapters change, and how.
+// The sites that adapters change, and how.
 class SiteSet {
  public:
   enum Kind : std::uint8_t {
@@ -32,7 +32,7 @@ class SiteSet {
   bool empty() const { return kinds_.empty(); }
   // Keeps its memory.
   void clear() { kinds_.clear(); }
-  // So that sites of so many layers are added without an allocation.
+  // Reserves memory, so that sites of this many layers are added without allocation.
   void reserve(std::int32_t layers) {
     kinds_.reserve(static_cast<std::size_t>(layers + 1) * projection_count);
   }

@@ -20,7 +20,7 @@
 // Bases and adapter folders for tests.
 namespace motley::lora::test {
 
-// A base of given sites whose weights are kept as float32; what is not given is zero.
+// A base with given sites, whose weights are float32; weights that are not set are zero.
 class FakeBase : public BaseView {
  public:
   void add(SiteSpec spec) {
@@ -73,7 +73,7 @@ class FakeBase : public BaseView {
   std::map<std::string, std::pair<tensor::Shape, std::vector<float>>, std::less<>> file_tensors_;
 };
 
-// A model of `layers` equal layers: attention of width `hidden`, experts.
+// A model of `layers` equal layers: attention of width `hidden`, and experts.
 struct ModelShape {
   int layers = 2;
   std::int64_t hidden = 24;
@@ -107,10 +107,10 @@ inline std::vector<float> random_numbers(std::mt19937& random, std::int64_t coun
   return numbers;
 }
 
-// An adapter folder in the making.
+// Builds an adapter folder.
 class AdapterFiles {
  public:
-  // Names get PEFT's prefix.
+  // Adds PEFT's prefix to names.
   void add(const std::string& name, std::vector<std::int64_t> dims, std::vector<float> numbers) {
     names_.push_back("base_model.model." + name);
     shapes_.push_back(tensor::Shape::make(dims).value());

@@ -19,18 +19,18 @@
 #include "tensor/arena.h"
 #include "tensor/device/cpu_device.h"
 
-// What tests of the application stand on: adapters made by hand, a pool, batches and a context.
+// Fixtures for tests of the application of deltas: adapters, a pool, batches and a context.
 namespace motley::lora::test {
 
-// Numbers that bf16 holds.
+// Numbers that are exact in bf16.
 inline std::vector<float> bf16_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers = random_numbers(random, count);
   for (float& number : numbers) number = bf16::from(number).to_float();
   return numbers;
 }
 
-// Numbers that FP8 with a power of two as its scale holds, and so bf16: pages of every type store
-// them exactly.
+// Numbers that are exact in FP8 with a power-of-two scale, and so in bf16: pages of every type
+// store them exactly.
 inline std::vector<float> page_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers = random_numbers(random, count);
   for (float& number : numbers) number = f8_e4m3::from(number).to_float();
@@ -119,7 +119,7 @@ struct Numbers {
   std::vector<bf16> half;
 };
 
-// scale * B A x in float64, of one pair of factors.
+// scale * B A x in float64, for one pair of factors.
 inline std::vector<double> delta_of(const Adapter& adapter, const Factors& factors,
                                     std::span<const double> x) {
   std::vector<double> y;
@@ -143,8 +143,8 @@ inline std::vector<double> row_of_numbers(const Numbers& numbers, std::int64_t r
   return values;
 }
 
-// Float32 sums of numbers up to 1: rounding of each of `terms` products, of sizes that the
-// reference's own magnitude bounds.
+// A bound on the error of float32 sums of numbers up to 1: each of `terms` products is rounded, and
+// the reference's magnitude bounds their size.
 inline double tolerance(double reference, std::int64_t terms) {
   return 4e-7 * (std::abs(reference) + static_cast<double>(terms));
 }

@@ -289,7 +289,7 @@ TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
 
 struct DeltaCase {
   DType x = DType::bf16;
-  DType pages = DType::bf16;
+  DType factors = DType::bf16;
   int rows = 1;
   std::int64_t in = 2048;
   std::int64_t out = 1024;
@@ -299,8 +299,8 @@ struct DeltaCase {
 
 std::string name_of(const testing::TestParamInfo<DeltaCase>& of) {
   const DeltaCase& each = of.param;
-  return cat("x_", name(each.x), "_pages_", name(each.pages), "_rows_", each.rows, "_in_", each.in,
-             "_out_", each.out, "_rank_", each.rank, "_labels_", each.labels);
+  return cat("x_", name(each.x), "_factors_", name(each.factors), "_rows_", each.rows, "_in_",
+             each.in, "_out_", each.out, "_rank_", each.rank, "_labels_", each.labels);
 }
 
 class GpuDeltaKernels : public AdapterTest, public testing::WithParamInterface<DeltaCase> {};
@@ -309,12 +309,12 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, GpuDeltaKernels,
     testing::Values(DeltaCase{.rows = 1}, DeltaCase{.rows = 16, .labels = 5},
                     DeltaCase{.rows = 90, .in = 4504, .out = 600, .rank = 70, .labels = 20},
-                    DeltaCase{.pages = DType::f8_e4m3, .rows = 90, .out = 1100, .labels = 40},
+                    DeltaCase{.factors = DType::f8_e4m3, .rows = 90, .out = 1100, .labels = 40},
                     DeltaCase{.rows = 256, .out = 77, .rank = 128, .labels = 3},
                     DeltaCase{.rows = 256, .out = 77, .rank = 300, .labels = 3},
                     DeltaCase{.rows = 600, .in = 1368, .rank = 200, .labels = 9},
                     DeltaCase{.x = DType::f32, .rows = 150, .in = 37, .out = 50, .labels = 7},
-                    DeltaCase{.pages = DType::f32, .rows = 150, .rank = 300, .labels = 7}),
+                    DeltaCase{.factors = DType::f32, .rows = 150, .rank = 300, .labels = 7}),
     name_of);
 
 // All deltas of one arithmetic that take a problem give the same bits; base rows keep theirs in
@@ -324,7 +324,7 @@ TEST_P(GpuDeltaKernels, OfOneArithmeticGiveTheSameBits) {
   const DeltaCase& of = GetParam();
   std::vector<Adapter> adapters;
   for (int i = 0; i < of.labels; ++i) adapters.push_back(make({{site, {of.in, of.out}}}, of.rank));
-  BothPools pools(of.pages, of.rows);
+  BothPools pools(of.factors, of.rows);
   std::vector<std::vector<BothPools::Part>> mixes;
   for (int row = 0; row < of.rows; ++row) {
     mixes.emplace_back();

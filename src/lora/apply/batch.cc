@@ -72,7 +72,7 @@ void Batch::build(std::span<const Mix> rows) {
       labels_.push_back(plan::no_label);
       continue;
     }
-    // Rows of one sequence stand side by side: the label before is the likeliest.
+    // Rows of one sequence are adjacent, so the previous label is the most likely one.
     std::int32_t label = labels_.empty() ? plan::no_label : labels_.back();
     if (label == plan::no_label || !(this->mix(label) == mix)) {
       const auto found = std::ranges::find(mixes_, mix);

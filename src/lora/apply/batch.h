@@ -15,15 +15,15 @@ namespace motley::lora {
 // Most adapters on one request.
 inline constexpr int max_mix = 16;
 
-// The adapters of a request with their scales: immutable, shared by copies, and it pins what it
-// names. No adapters is the base.
+// The adapters of a request with their scales. Immutable; copies share it, and it pins its
+// adapters. Without adapters it is the base.
 class Mix {
  public:
   struct Part {
     Handle adapter;
     float scale = 1;
   };
-  // (content version, scale): what a cache of a request's results keys on.
+  // (content version, scale): the key for caches of a request's results.
   struct KeyPart {
     ContentVersion version;
     float scale = 0;
@@ -32,9 +32,9 @@ class Mix {
   };
 
   Mix() = default;
-  // Refuses more than max_mix adapters, scales that are not finite, and adapters that can't be
-  // mixed (DoRA, replaced tensors) beside others or with a scale other than 1. Parts are put in
-  // order of content version and scale, so that the order of a request's list changes no bit.
+  // Refuses more than max_mix adapters, scales that are not finite, and adapters that cannot be
+  // mixed (DoRA, replaced tensors) together with others or at a scale other than 1. Parts are
+  // sorted by content version and scale, so that the order in a request changes no bit.
   static Result<Mix> make(std::span<const Part> parts);
 
   bool is_base() const { return content_ == nullptr; }
@@ -52,9 +52,9 @@ class Mix {
   std::shared_ptr<const Content> content_;
 };
 
-// The mixes of one step: rows -> labels 0 and up (plan::no_label is the base), and for each label
-// what its adapters have at a site. Holds the mixes, so what it names stays pinned until the next
-// build() or clear(). Nothing is allocated once it has seen as many rows and labels.
+// The mixes of one step: maps rows to labels 0 and up (plan::no_label is the base), and has for
+// each label its adapters' factors at a site. Holds the mixes, so their adapters stay pinned until
+// the next build() or clear(). Allocates nothing once it has seen as many rows and labels.
 class Batch {
  public:
   struct Term {
@@ -62,7 +62,7 @@ class Batch {
     float scale;
   };
 
-  // Labels are given in order of first appearance.
+  // Labels are assigned in order of first appearance.
   void build(std::span<const Mix> rows);
   void clear() { build({}); }
 
@@ -70,9 +70,9 @@ class Batch {
   int label_count() const { return static_cast<int>(mixes_.size()); }
   // No row has an adapter.
   bool empty() const { return mixes_.empty(); }
-  // The dtype of all factors: batches of one pool only.
+  // The dtype of all factors: a batch has adapters of one pool only.
   DType dtype() const { return dtype_; }
-  // And of whole weights that replace the base's.
+  // The dtype of whole weights that replace the base's.
   DType table_dtype() const { return PageFormat{.dtype = dtype_}.table_dtype(); }
 
   std::span<const Term> terms(std::int32_t label) const {
@@ -81,13 +81,13 @@ class Batch {
   }
   const Mix& mix(std::int32_t label) const { return mixes_[static_cast<std::size_t>(label)]; }
 
-  // Whether any label has anything at the site.
+  // Whether any label has an entry at the site.
   bool touches(Site site) const;
-  // Of all labels together.
+  // Adds the sites of all labels.
   void add_sites(SiteSet& sites) const;
-  // Whether any label has factors on the layer's experts: else a backend gets no deltas.
+  // Whether any label has factors for the layer's experts. If not, a backend gets no deltas.
   bool touches_experts(std::int32_t layer) const;
-  // The only adapter of a mix that stands alone has a gain, a replaced weight or bias; null where
+  // Only an adapter that is alone in its mix may have a gain, a replaced weight or bias. Null if
   // the label has none at the site.
   const SiteView* alone(std::int32_t label, Site site) const;
 

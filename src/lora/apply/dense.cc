@@ -55,7 +55,7 @@ void dense_delta(const Batch& batch, Site site, std::span<const std::int32_t> la
 
 namespace {
 
-// Rows whose adapter replaces the weight get the product with its own instead.
+// Rows whose adapter replaces the weight get the product with that weight instead.
 void replace_rows(const Batch& batch, Site site, std::span<const std::int32_t> labels,
                   const tensor::ConstTensor& x, const tensor::Tensor& acc,
                   const ops::Context& context) {
@@ -64,7 +64,7 @@ void replace_rows(const Batch& batch, Site site, std::span<const std::int32_t> l
   const std::int64_t out = acc.dim(1);
   const auto rows = static_cast<std::int64_t>(labels.size());
   for (std::int64_t begin = 0; begin < rows;) {
-    // Rows side by side under one label share what is read of the weight.
+    // Adjacent rows with the same label share one read of the weight.
     const std::int32_t label = labels[static_cast<std::size_t>(begin)];
     std::int64_t end = begin + 1;
     while (end < rows && end - begin < rows_a_task &&
@@ -89,7 +89,7 @@ void replace_rows(const Batch& batch, Site site, std::span<const std::int32_t> l
   }
 }
 
-// Rows [begin, end) of acc, + bias where there is one, rounded into out.
+// Rounds rows [begin, end) of acc, + bias if there is one, into out.
 void round_rows(const tensor::Tensor& acc, const float* bias, const tensor::Tensor& out,
                 std::int64_t begin, std::int64_t end, const ops::Context& context) {
   MOTLEY_CHECK(context.kernels != nullptr, "a context with kernels");
@@ -108,7 +108,7 @@ void round_rows(const tensor::Tensor& acc, const float* bias, const tensor::Tens
 
 namespace {
 
-// One of them on the CPU.
+// Completes one linear map on the CPU.
 void finish_on_host(const RowMixes& mixes, const tensor::ConstTensor& x,
                     const AdaptedLinear& linear, const ops::Context& context) {
   const auto& [site, acc, bias, out] = linear;
@@ -116,14 +116,14 @@ void finish_on_host(const RowMixes& mixes, const tensor::ConstTensor& x,
   const std::int64_t width = acc.dim(1);
   const Batch* const batch = mixes.batch;
   if (batch == nullptr || batch->empty() || !batch->touches(site)) {
-    // A copy onto itself.
+    // The rounding would copy acc onto itself.
     if (bias == nullptr && acc.bytes() == out.bytes()) return;
     return round_rows(acc, bias, out, 0, rows, context);
   }
   const std::span labels(mixes.labels, static_cast<std::size_t>(rows));
   replace_rows(*batch, site, labels, x, acc, context);
   dense_delta(*batch, site, labels, x, acc, context);
-  // Rows side by side that have the same bias are rounded together.
+  // Adjacent rows with the same bias are rounded together.
   std::int64_t begin = 0;
   const float* shared = bias;
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -164,7 +164,7 @@ void finish_heads(const RowMixes& mixes, const tensor::ConstTensor& x,
 
 namespace {
 
-// acc becomes the embedding of token `id` under a mix.
+// Computes the embedding of token `id` under a mix into acc.
 void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int64_t width,
                float* acc) {
   constexpr Site site{-1, Projection::embed};
@@ -182,7 +182,7 @@ void embed_row(const Batch& batch, std::int32_t label, std::int32_t id, std::int
          .in_end = width,
          .y = acc});
   }
-  // Written as far as it is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
+  // Only the part that is written is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
   std::array<float, max_rank> t;
   for (const Batch::Term& term : batch.terms(label)) {
     const SiteView* const view = term.adapter->find(site);

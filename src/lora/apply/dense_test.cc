@@ -22,11 +22,11 @@ using test::World;
 
 struct Types {
   DType x;
-  DType pages;
+  DType factors;
 };
 
 std::string type_names(const testing::TestParamInfo<Types>& test) {
-  return cat("x_", name(test.param.x), "_pages_", name(test.param.pages));
+  return cat("x_", name(test.param.x), "_factors_", name(test.param.factors));
 }
 
 class ApplyDense : public testing::TestWithParam<Types> {
@@ -48,7 +48,7 @@ class ApplyDense : public testing::TestWithParam<Types> {
   }
 
   std::mt19937 random{17};
-  World world{GetParam().pages};
+  World world{GetParam().factors};
 };
 
 TEST_P(ApplyDense, EqualsALoopInFloat64) {
@@ -109,7 +109,7 @@ TEST_P(ApplyDense, BatchedEqualsAloneBitForBit) {
   Numbers acc = random_acc(40, out);
   const Numbers before = acc;
   dense_delta(batch, site, batch.labels(), x.view(), acc.view(), world.context);
-  World narrow(GetParam().pages, 1);
+  World narrow(GetParam().factors, 1);
   for (std::int64_t row = 0; row < 40; ++row) {
     Batch alone;
     alone.build(std::span(rows).subspan(static_cast<std::size_t>(row), 1));
@@ -125,7 +125,7 @@ TEST_P(ApplyDense, BatchedEqualsAloneBitForBit) {
 
 TEST_P(ApplyDense, WorksThroughRowsThatScratchDoesNotHoldAtOnce) {
   const Site site{0, Projection::q};
-  // 700 rows of 2048 numbers are more than the call may take.
+  // 700 rows of 2048 numbers exceed the scratch of a call.
   const Mix mix = world.mix({{world.load(plain(site, 3, 2, 2041, 0.01F)), 1.0F}});
   Batch batch;
   batch.build(std::vector<Mix>(700, mix));
@@ -253,7 +253,7 @@ TEST_P(ApplyDense, EmbeddingAddsColumnsOrTakesReplacedRows) {
   }
 }
 
-// q' = W_k^T q, where `weight` has for each head its rows of keys and then those of values.
+// q' = W_k^T q, where `weight` has for each head its rows of keys and then its rows of values.
 Numbers absorbed_queries(const Numbers& q, const std::vector<float>& weight, std::int64_t heads,
                          std::int64_t keys, std::int64_t head_rows) {
   const std::int64_t latent = std::ssize(weight) / (heads * head_rows);
@@ -270,7 +270,7 @@ Numbers absorbed_queries(const Numbers& q, const std::vector<float>& weight, std
   return absorbed;
 }
 
-// The absorbed products give what the plain product with W + delta would.
+// The absorbed products equal the plain product with W + delta.
 TEST_P(ApplyDense, AbsorbedKvBEqualsThePlainProduct) {
   const std::int64_t heads = 3;
   const std::int64_t keys = 6;

@@ -16,7 +16,7 @@ const kernels::AdapterTable& kernels_of(const ops::Context& context) {
   return *context.kernels->adapters;
 }
 
-// Nobody has anything at the site: a rounding, or nothing at all.
+// No adapter has an entry at the site: only a rounding is left, if any.
 void round_on_device(const AdaptedLinear& linear, const ops::Context& context) {
   const auto& [site, acc, bias, out] = linear;
   if (bias == nullptr && acc.bytes() == out.bytes()) return;
@@ -120,7 +120,7 @@ void adapt_latent_on_device(const RowMixes& mixes, const KvB& kv_b, LatentPart p
                             .heads = heads.dim(1),
                             .rows_a_head = kv_b.rows_a_head,
                             .width = heads.dim(2),
-                            // One struct serves all parts; each writes its own side.
+                            // One struct serves all parts; each writes only its own side.
                             .heads_data = const_cast<std::byte*>(heads.bytes()),
                             .heads_type = heads.dtype(),
                             .heads_stride = heads.stride(0),

@@ -2,10 +2,10 @@
 
 #include "lora/apply/apply.h"
 
-// The same calls on a device, whose kernels read the step's table.
+// The same calls for devices whose kernels read the step's table.
 namespace motley::lora {
 
-// Heads, or null where there are none.
+// `heads` may be null.
 void finish_on_device(const RowMixes& mixes, const tensor::ConstTensor& x,
                       std::span<const AdaptedLinear> linears, const ops::Context& context,
                       const ops::HeadsCall* heads);
@@ -13,10 +13,10 @@ void adapt_embedding_on_device(const RowMixes& mixes, const std::int32_t* ids,
                                std::int64_t vocabulary, const tensor::Tensor& out,
                                const ops::Context& context);
 
-// What of kv_b.
+// The parts of kv_b.
 enum class LatentPart : std::uint8_t { query_gains, key_delta, value_delta };
-// heads is [rows, heads, width]: queries, or values; latent is [rows, heads, kl] in f32, and
-// nothing where gains are applied; rounded is as large as what a delta is added to.
+// heads is [rows, heads, width]: queries or values. latent is [rows, heads, kl] in f32, and unused
+// for gains. rounded has the shape of the side to which the delta is added.
 struct LatentCall {
   tensor::ConstTensor heads;
   tensor::ConstTensor latent = {};

@@ -17,7 +17,7 @@ bool touches_experts(const RowMixes& mixes, std::int32_t layer) {
 
 namespace {
 
-// x_rows is null where x has its rows in plan order.
+// x_rows is null if the rows of x are in plan order.
 void add_deltas(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::ConstTensor& x,
                 const std::int32_t* x_rows, std::span<const DeltaOutput> outputs,
                 const ops::Context& context) {

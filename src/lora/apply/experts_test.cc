@@ -92,14 +92,14 @@ std::vector<std::int32_t> random_ids(std::mt19937& random, std::int64_t tokens, 
 
 class ApplyExperts : public testing::TestWithParam<DType> {
  protected:
-  // Pages in FP8 serve models in bf16.
+  // FP8 factors are used with models in bf16.
   static DType x_type() { return GetParam() == DType::f32 ? DType::f32 : DType::bf16; }
 
   std::mt19937 random{23};
   World world{GetParam()};
 };
 
-// scale * B A x of all parts of a row's mix for one projection of one expert.
+// Adds scale * B A x of all adapters of a row's mix for one projection of one expert.
 void add_expected(std::vector<double>& sum,
                   const std::vector<std::pair<const Adapter*, double>>& parts,
                   Projection projection, std::int32_t expert, const std::vector<double>& input) {
@@ -222,7 +222,7 @@ TEST_P(ApplyExperts, BatchedEqualsAloneBitForBit) {
     plan::Plan own(1, top, experts);
     own.build(std::span(ids).subspan(static_cast<std::size_t>(token * top), top), alone.labels());
     Step one(random, x_type(), 1);
-    // The token's rows of the whole step, in the order of its own plan.
+    // The token's rows of the whole step, in the order of the token's own plan.
     const auto copy = [](Numbers& to, std::int64_t to_row, const Numbers& from,
                          std::int64_t from_row) {
       const auto width = static_cast<std::size_t>(to.shape[1]);

@@ -11,7 +11,8 @@ namespace motley::lora {
 
 namespace {
 
-// Of a group: as many as share what is read of a factor, few enough that groups make work for all.
+// Rows of a group: many enough to share reads of a factor, few enough that there are groups for all
+// threads.
 constexpr std::int64_t rows_a_group = 32;
 constexpr std::int64_t outputs_a_task = 256;
 constexpr std::int64_t max_groups = 4096;
@@ -38,7 +39,7 @@ std::span<const std::int32_t> rows_by_label(std::span<const std::int32_t> labels
       rows[count++] = static_cast<std::int32_t>(row);
   }
   const std::span<std::int32_t> order = rows.first(count);
-  // Prompts come sorted already.
+  // Prompts are sorted already.
   if (!std::ranges::is_sorted(order, {}, label_of)) {
     std::ranges::sort(order, {}, [&](std::int32_t row) { return std::pair(label_of(row), row); });
   }
@@ -65,17 +66,18 @@ struct GroupedDelta::Group {
   std::int64_t at = 0;     // of its first row in rank space
 };
 
-// A term's factors for one output, and where its ranks stand in a row of rank space.
+// A term's factors for one output, and the place of its ranks in a row in rank space.
 struct GroupedDelta::Part {
   std::size_t output = 0;
   const SiteView* view = nullptr;
   kernels::FactorEntry factor;
   float scale = 0;
   std::int64_t first = 0;
-  bool fresh = true;  // else an output before it has the same ranks: a fused gate_up has one A
+  // false: an earlier output has the same ranks, as where fused gate_up has one A
+  bool fresh = true;
 };
 
-// Calls body(part) for each term that has something at a site; returns how many ranks all have.
+// Calls body(part) for each term that has factors at a site; returns the sum of the ranks.
 template <class Body>
 std::int64_t GroupedDelta::for_parts(std::int32_t label, std::int32_t expert,
                                      const Body& body) const {
@@ -112,7 +114,7 @@ GroupedDelta::GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
   MOTLEY_CHECK(context.scratch != nullptr, "scratch for rows in rank space");
   tensor::Arena& arena = *context.scratch;
   mark_ = arena.mark();
-  // Of any label and expert.
+  // The maximum over all labels and experts.
   std::int64_t widest = 0;
   for (std::int32_t label = 0; label < batch.label_count(); ++label) {
     std::int64_t ranks = 0;
@@ -161,7 +163,7 @@ void GroupedDelta::add(std::int32_t label, std::int32_t expert, const DeltaRows&
 void GroupedDelta::finish() {
   if (group_count_ == 0) return;
   const auto groups = static_cast<std::int64_t>(group_count_);
-  // Every task copies its rows of x, so ranks are cut fine only where there are too few tasks.
+  // Every task copies its rows of x, so ranks are only divided if there are too few tasks.
   const std::int64_t ranks_a_task =
       groups * blocks_of(widest_, 16) < std::int64_t{2} * threads(context_) ? 4 : 16;
   const std::int64_t cuts = blocks_of(widest_, ranks_a_task);
@@ -187,7 +189,7 @@ void GroupedDelta::finish() {
   widest_ = 0;
 }
 
-// Ranks [begin, end) of a group's rows in rank space.
+// Computes ranks [begin, end) of a group's rows in rank space.
 void GroupedDelta::shrink_group(const Group& group, std::int64_t begin, std::int64_t end) {
   if (begin >= group.ranks) return;
   const std::int64_t x_begin = group.rows.x_rows == nullptr ? group.rows.begin : 0;

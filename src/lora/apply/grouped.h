@@ -9,33 +9,33 @@
 #include "ops/context.h"
 #include "tensor/arena.h"
 
-// Deltas for rows in groups: rows that have a label and an expert in common take the same factors,
-// which are then read once for all of them.
+// Deltas for groups of rows: rows with the same label and expert use the same factors, which are
+// then read once for all of them.
 namespace motley::lora {
 
-// Numbers of all rows in rank space that a call keeps at once.
+// The numbers in rank space that a call keeps at once.
 inline constexpr std::int64_t rank_space_numbers = std::int64_t{1} << 20;
 
-// Rows that are put in order together: their numbers fit scratch_bytes beside rank space.
+// The rows that are sorted together: their indices fit in scratch_bytes beside rank space.
 inline constexpr std::int64_t rows_at_once = std::int64_t{1} << 17;
 
-// The rows of [begin, end) that have a label, by label and then by number. Memory comes from the
-// arena.
+// The rows in [begin, end) that have a label, sorted by label and then by row. Memory comes from
+// the arena.
 std::span<const std::int32_t> rows_by_label(std::span<const std::int32_t> labels,
                                             std::int64_t begin, std::int64_t end,
                                             tensor::Arena& arena);
-// Calls body(label, rows) for each label of such an order.
+// Calls body(label, rows) for each label in such an order.
 void for_labels(std::span<const std::int32_t> order, std::span<const std::int32_t> labels,
                 FunctionRef<void(std::int32_t label, std::span<const std::int32_t> rows)> body);
 
-// A linear map that an adapter may change, and where its result stands, in f32.
+// A linear map that an adapter may change, and its result in f32.
 struct DeltaOutput {
   Site site;
   tensor::Tensor acc;
 };
 
-// Rows [begin, begin + count) of a call: row i reads x row x_rows[i] and adds to y row y_rows[i],
-// or begin + i where these are null.
+// Rows [begin, begin + count) of a call: row i reads row x_rows[i] of x and adds to row y_rows[i]
+// of y, or begin + i where these are null.
 struct DeltaRows {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -43,11 +43,11 @@ struct DeltaRows {
   const std::int32_t* y_rows = nullptr;
 };
 
-// Adds to all outputs the deltas of x, which they share. Takes rows that have a label and an expert
-// in common, and works off as many at a time as scratch holds; what comes in stays until then.
+// Adds the deltas of x to all outputs, which share x. Collects rows with the same label and expert,
+// and processes as many at a time as the scratch holds. The inputs must stay unchanged until then.
 class GroupedDelta {
  public:
-  // `rows` is how many will come at most.
+  // `rows`: the most rows that will be added.
   GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
                std::span<const DeltaOutput> outputs, std::int64_t rows,
                const ops::Context& context);
@@ -55,7 +55,7 @@ class GroupedDelta {
   GroupedDelta& operator=(const GroupedDelta&) = delete;
   ~GroupedDelta();
 
-  // The expert is 0 where the sites have none.
+  // The expert is 0 for sites without experts.
   void add(std::int32_t label, std::int32_t expert, const DeltaRows& rows);
   void finish();
 
@@ -77,7 +77,7 @@ class GroupedDelta {
   std::span<Group> groups_;
   std::size_t group_count_ = 0;
   std::int64_t ranks_used_ = 0;
-  std::int64_t widest_ = 0;  // rank space of a row, among the groups
+  std::int64_t widest_ = 0;  // ranks of a row, the maximum over the groups
 };
 
 }  // namespace motley::lora

@@ -15,10 +15,11 @@
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
-// What the application of deltas shares: rows, threads, and the two products of a pair of factors.
+// Shared by the application of deltas on the CPU: rows, threads, and the two products of a pair of
+// factors.
 namespace motley::lora {
 
-// Rows of a tensor of two dimensions whose rows are contiguous, maybe with something between them.
+// The rows of a two-dimensional tensor; rows are contiguous, perhaps with gaps between them.
 template <class T, class Byte>
 T* row_of(const tensor::BasicTensor<Byte>& tensor, std::int64_t row) {
   return tensor.template data<std::remove_const_t<T>>() + row * tensor.stride(0);
@@ -30,7 +31,7 @@ inline void check_rows(const tensor::ConstTensor& tensor, std::int64_t rows, std
                "a tensor of the shape that the call has");
 }
 
-// As ThreadPool::for_tasks; a context without a pool works on the calling thread.
+// Like ThreadPool::for_tasks; without a pool it runs on the calling thread.
 inline void for_tasks(const ops::Context& context, std::int64_t tasks,
                       FunctionRef<void(std::int64_t task)> body) {
   if (auto* const pool = static_cast<ThreadPool*>(context.stream.native)) {
@@ -40,7 +41,7 @@ inline void for_tasks(const ops::Context& context, std::int64_t tasks,
   for (std::int64_t task = 0; task < tasks; ++task) body(task);
 }
 
-// Cuts [0, count) into tasks of `size`, the last one shorter: body(begin, end).
+// Divides [0, count) into tasks of `size`, the last one shorter, and calls body(begin, end).
 inline void for_task_ranges(const ops::Context& context, std::int64_t count, std::int64_t size,
                             FunctionRef<void(std::int64_t begin, std::int64_t end)> body) {
   for_tasks(context, (count + size - 1) / size,
@@ -52,11 +53,11 @@ inline int threads(const ops::Context& context) {
   return pool == nullptr ? 1 : pool->size();
 }
 
-// A matrix [out, in] of a pool's pages; in FP8 with a scale for each row.
+// A matrix [out, in] in adapter memory; in FP8 with a scale for each row.
 inline kernels::WeightView page_view(DType dtype, const void* data, std::int64_t out,
                                      std::int64_t in) {
   if (dtype == DType::f8_e4m3) {
-    // A row is one block; kernels want those of a power of two, and of a whole step.
+    // Each row is one block; kernels require a power of two that is a multiple of their step.
     constexpr std::uint64_t least_block = 64;
     const std::uint64_t block =
         std::max(std::bit_ceil(static_cast<std::uint64_t>(in)), least_block);
@@ -75,7 +76,7 @@ inline kernels::WeightView page_view(DType dtype, const void* data, std::int64_t
           .in = in};
 }
 
-// Rows of inputs, by number where `rows` is not null.
+// Rows of inputs, selected by `rows` if it is not null.
 struct InputRows {
   const std::byte* data = nullptr;
   DType dtype = DType::f32;
@@ -92,8 +93,8 @@ struct ScaledA {
   std::int64_t in = 0;
 };
 
-// t[m][r] = scale * A[r] . x[m] for ranks [begin, end), t pointing at rank 0; beyond the true rank:
-// 0, so that padding is never multiplied by a number that is not finite.
+// t[m][r] = scale * A[r] . x[m] for ranks [begin, end), where t points at rank 0. Ranks beyond the
+// true rank are 0, so that padding is never multiplied by infinity or NaN.
 inline void shrink(const ScaledA& a, const InputRows& x, std::int64_t begin, std::int64_t end,
                    float* t, std::int64_t t_stride) {
   const std::int64_t last = std::min<std::int64_t>(end, a.factor.rank);

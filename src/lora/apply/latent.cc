@@ -1,5 +1,5 @@
-// kv_b of MLA in absorbed form: its output is, for each head, dn key rows and then dv value rows,
-// and neither product with it is ever made for a cached token.
+// kv_b of MLA in absorbed form. Its output is, for each head, dn key rows and then dv value rows;
+// neither product is ever computed for a cached token.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ namespace motley::lora {
 
 namespace {
 
-// Rows in rank space that a task keeps on its stack.
+// The numbers in rank space that a task keeps on its stack.
 constexpr std::int64_t rank_space_of_a_task = 16384;
 static_assert(rank_space_of_a_task >= max_rank);
 using RankSpace = std::array<float, rank_space_of_a_task>;
@@ -34,7 +34,7 @@ float* sums_of(const tensor::Tensor& tensor, std::int64_t head) {
   return tensor.data<float>() + head * tensor.stride(1);
 }
 
-// Calls body(label, head, rows) for the rows that have an adapter, those of one label together.
+// Calls body(label, head, rows) for the rows with adapters, those of one label together.
 template <class Body>
 void for_heads(const RowMixes& mixes, Site site, std::int64_t rows, std::int64_t heads,
                const ops::Context& context, Body body) {
@@ -52,7 +52,7 @@ void for_heads(const RowMixes& mixes, Site site, std::int64_t rows, std::int64_t
   }
 }
 
-// Calls body(rows) for as many of the rows at a time as rank space holds.
+// Calls body(rows) for as many rows at a time as fit in rank space.
 template <class Body>
 void in_rank_space(std::span<const std::int32_t> rows, const kernels::FactorEntry& factor,
                    Body body) {
@@ -103,10 +103,10 @@ void kv_b_key_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::ConstT
                                   context);
   MOTLEY_CHECK(rounded.bytes() == nullptr, "a device that rounds");
   const std::int64_t heads = q_nope.dim(1);
-  // A bias behind B adds the same to a query's score of every key, which the softmax takes away.
+  // A bias behind B shifts a query's scores of all keys equally, which the softmax cancels.
   for_heads(mixes, site, q_nope.dim(0), heads, context,
             [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
-              // Written as far as it is read.
+              // Only the part that is written is read.
               // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
               RankSpace t;
               for (const Batch::Term& term : batch->terms(label)) {
@@ -162,7 +162,7 @@ void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::Cons
   const std::int64_t width = values.dim(2);
   for_heads(mixes, site, latent.dim(0), heads, context,
             [&](std::int32_t label, std::int64_t head, std::span<const std::int32_t> all_rows) {
-              // Written as far as it is read.
+              // Only the part that is written is read.
               // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
               RankSpace t;
               for (const Batch::Term& term : batch->terms(label)) {
@@ -170,7 +170,7 @@ void kv_b_value_delta(const RowMixes& mixes, const KvB& kv_b, const tensor::Cons
                 if (view == nullptr) continue;
                 const kernels::FactorEntry& factor = view->factors[0];
                 const float scale = factor.scale[0] * term.scale;
-                // The value rows are the last of the head's.
+                // The value rows are the last rows of the head.
                 const std::int64_t first = (head + 1) * kv_b.rows_a_head - width;
                 if (factor.rank > 0) {
                   in_rank_space(all_rows, factor, [&](std::span<const std::int32_t> rows) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int uploads_ahead = 4;
 
-// Of AdapterClass. Kernels for many labels take ranks up to half a window.
+// For AdapterClass. Kernels for many labels take ranks up to half a rank chunk.
 constexpr std::int32_t usual_ranks = kernels::rank_chunk / 2;
 constexpr std::int32_t max_wide_terms = 4;
 
@@ -43,7 +43,7 @@ std::optional<AdapterClass> class_of(const Batch& batch) {
 StepTable::StepTable(Pool& pool, const Limits& limits) : pool_(pool), limits_(limits) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto labels = static_cast<std::size_t>(limits.labels);
-  // One that is not full for each label, and for the base.
+  // Each label, and the base, may have one group that is not full.
   const std::size_t groups = labels + 1 + rows / kernels::max_group_rows(1);
   const auto take = [&](std::size_t bytes) {
     const std::size_t at = bytes_;
@@ -70,7 +70,7 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
                              sizeof(float)));
   table->mixes_.reserve(static_cast<std::size_t>(limits.labels));
   table->next_row_.resize(static_cast<std::size_t>(limits.labels) + 1);
-  // As it is behind an upload of an empty batch.
+  // As after an upload of an empty batch.
   MOTLEY_TRY(const std::unique_ptr<tensor::Stream> stream, device.create_stream());
   static_assert(plan::no_label == -1);
   MOTLEY_TRY_VOID(stream->fill(table->table_.data(), std::byte{0}, table->bytes_));
@@ -81,7 +81,8 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
 }
 
 StepTable::~StepTable() {
-  // Pages of what it named are written behind its readers; an error is the device's end.
+  // Pages of the adapters are only rewritten behind their readers; an error is final for the
+  // device.
   if (stream_ != nullptr) {
     static_cast<void>(pool_.mark_readers(*stream_).ok());
     static_cast<void>(stream_->synchronize().ok());
@@ -122,7 +123,8 @@ Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {
   MOTLEY_TRY_VOID(staging_->send(std::move(piece), stream, table_.data(),
                                  terms_at_ + count * sizeof(kernels::AdapterTerm)));
 
-  // Whoever read the table before has been queued, and so is marked; only then its pins may go.
+  // All readers of the previous table have been queued, so they are marked; only then its pins may
+  // be released.
   MOTLEY_TRY_VOID(pool_.mark_readers(stream));
   mixes_.clear();
   for (std::size_t label = 0; label < label_count; ++label)
@@ -187,7 +189,7 @@ void StepTable::widen_to(AdapterClass adapter_class, std::int64_t rows, const Si
       break;
   }
   sites_ = &sites;
-  // The groups of rows are written for every batch of so many rows.
+  // The groups of rows are written for every batch with this number of rows.
   batch_rows_ = rows;
 }
 

@@ -10,8 +10,8 @@ namespace motley::lora {
 
 namespace {
 
-// Two lanes of multiply, rotate and xor over 64-bit words, with a mixing of all bits at the end.
-// Against accidents, not against attacks: an attacker who can write an adapter can serve it too.
+// Two lanes of multiply, rotate and xor over 64-bit words, and a final mix of all bits. Detects
+// accidental differences only; an attacker who can write an adapter can serve it, too.
 class Hasher {
  public:
   void add(std::uint64_t word) {

@@ -15,8 +15,8 @@ namespace motley::lora {
 // Ranks beyond this are refused: kernels keep a row in rank space on their stack.
 inline constexpr int max_rank = 2048;
 
-// What an adapter says, as 128 bits of a hash over its canonical form: two folders with the same
-// deltas have the same version, whatever their convention. Caches key on it.
+// A 128-bit hash over an adapter's canonical form. Folders with the same deltas have the same
+// version, whatever their convention. Caches use it as a key.
 struct ContentVersion {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -36,10 +36,10 @@ struct Matrix {
   const float* row(std::int64_t index) const { return values.data() + index * columns; }
 };
 
-// delta = scale * B A. a and b are places in Adapter::matrices: A [rank, in], B [out, rank], but
-// the embedding's A is [vocabulary, rank], so that a token's column lies side by side. Equal places
-// are one factor that several deltas share: A of gate and up in fused files, a shared outer factor
-// of all experts. Absent: rank 0.
+// delta = scale * B A. a and b are indices into Adapter::matrices: A [rank, in], B [out, rank], but
+// the embedding's A is [vocabulary, rank], so that a token's column is contiguous. Equal indices
+// mean that several deltas share a factor: A of gate and up in fused files, or a shared outer
+// factor of all experts. Absent: rank 0.
 struct Factors {
   int a = -1;
   int b = -1;
@@ -50,8 +50,8 @@ struct Factors {
   friend bool operator==(const Factors&, const Factors&) = default;
 };
 
-// All that an adapter does at one site. The numbers below are places in Adapter::matrices, -1 where
-// there is none.
+// Everything that an adapter does at one site. The numbers below are indices into
+// Adapter::matrices; -1: none.
 struct SiteDelta {
   Site site;
   std::int64_t in = 0;
@@ -64,7 +64,7 @@ struct SiteDelta {
   int replaced_bias = -1;  // [1, out], instead of the base's
 };
 
-// How a file spells its expert factors, for `motley inspect`.
+// The convention by which a file names expert factors, for `motley inspect`.
 enum class Convention : std::uint8_t {
   none,          // no factors on experts
   per_expert,    // experts.{e}.gate_proj
@@ -81,14 +81,14 @@ struct Adapter {
   std::vector<SiteDelta> sites;  // in ascending order of site
   Convention convention = Convention::none;
   bool swapped = false;       // packed factors had in and out exchanged
-  bool expert_major = false;  // packed B columns ran e * r + rank
+  bool expert_major = false;  // packed B columns are in the order e * r + rank
   int largest_rank = 0;
 
   const SiteDelta* find(Site site) const;
 };
 
-// Why an adapter can't be part of a mix or have another scale than 1 (DoRA, replaced tensors);
-// empty where it can.
+// Why an adapter cannot be part of a mix or have a scale other than 1 (DoRA, replaced tensors);
+// empty if it can.
 std::string_view exclusive_reason(const Adapter& adapter);
 
 ContentVersion hash_content(const Adapter& adapter);

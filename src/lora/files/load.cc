@@ -32,7 +32,7 @@ Result<Config> read_config(const std::filesystem::path& folder) {
   return parse_adapter_config(text, config_name);
 }
 
-// Files that some trainers put beside an adapter and that say nothing about its numbers.
+// Logs files that some trainers write beside an adapter and that have no effect on it.
 void note_ignored_files(const std::filesystem::path& folder) {
   const auto names = list_folder(folder);
   if (!names.ok()) return;
@@ -49,7 +49,7 @@ void note_ignored_files(const std::filesystem::path& folder) {
   log::info("adapter.files_ignored", {{"path", folder.string()}, {"files", join(ignored)}});
 }
 
-// The canonical form without what nothing refers to.
+// Removes unreferenced matrices from the canonical form.
 void drop_unused(Adapter& adapter) {
   std::vector<int> places(adapter.matrices.size(), -1);
   const auto each_place = [&](auto&& visit) {
@@ -77,7 +77,7 @@ void drop_unused(Adapter& adapter) {
   });
 }
 
-// Some of many names, and how many more there are.
+// Some of many names, and the number of the others.
 std::string shortened(const std::vector<std::string>& names) {
   constexpr std::size_t shown = 8;
   if (names.size() <= shown) return join(names);
@@ -93,7 +93,7 @@ void note_what_says_nothing(const std::filesystem::path& folder, const Gathered&
             {{"path", folder.string()}, {"tensors", shortened(gathered.ignored)}});
 }
 
-// Whether biases of adapted modules were trained and the file has none.
+// Whether biases of adapted modules were trained but are missing in the file.
 bool lost_biases(const Gathered& gathered, const Config& config, const BaseView& base) {
   if (config.bias != Config::Bias::lora_only || gathered.biases) return false;
   return std::ranges::any_of(gathered.units, [&](const auto& entry) {
@@ -102,7 +102,7 @@ bool lost_biases(const Gathered& gathered, const Config& config, const BaseView&
   });
 }
 
-// What the configuration names and the file lacks.
+// Reports what the configuration names and the file lacks.
 Result<void> check_missing(const std::filesystem::path& folder, const Missing& missing,
                            bool partial) {
   if (!missing.kinds.empty()) {
@@ -126,7 +126,7 @@ Result<void> check_missing(const std::filesystem::path& folder, const Missing& m
 
 Result<Adapter> assemble(const std::filesystem::path& folder, const Config& config,
                          const LoadOptions& options, const BaseView& base) {
-  // Adapters come while others are served, from files that may be being written.
+  // Adapters are loaded while others are served, from files that may still be written.
   MOTLEY_TRY(const tensor::Checkpoint file,
              tensor::Checkpoint::open(folder, "adapter_model", FileAccess::copied));
   const SiteIndex sites(base);
@@ -162,12 +162,12 @@ Result<Adapter> build(const std::filesystem::path& folder, const LoadOptions& op
                       const BaseView& base) {
   MOTLEY_TRY(const Config config, read_config(folder));
   auto adapter = assemble(folder, config, options, base);
-  // Whatever came of it, came of patterns that were not asked to the end.
+  // Errors and results may stem from patterns that exceeded the budget.
   MOTLEY_TRY_VOID(config.within_budget());
   return adapter;
 }
 
-// Where the message itself does not say what to do, its kind does.
+// If the message does not say what to do, the kind of error decides.
 Error advised(Error error) {
   if (!error.fix().empty()) return error;
   const bool damaged = error.code() == ErrorCode::bad_file;

@@ -15,11 +15,11 @@ enum class BColumns : std::uint8_t { automatic, rank_major, expert_major };
 // Whether packed factors have in and out exchanged.
 enum class Orientation : std::uint8_t { automatic, standard, swapped };
 
-// What a file can't tell and a user may know.
+// Options that the file does not determine and a user may know.
 struct LoadOptions {
   BColumns b_columns = BColumns::automatic;
   Orientation orientation = Orientation::automatic;
-  // Modules that the configuration names and the file lacks are taken as zero, with a warning.
+  // Modules that the configuration names and the file lacks count as zero, with a warning.
   bool partial = false;
 };
 
@@ -28,8 +28,8 @@ Result<BColumns> parse_b_columns(std::string_view text);
 Result<Orientation> parse_orientation(std::string_view text);
 
 // Reads adapter_config.json and adapter_model.safetensors. Every tensor is used, or the load fails
-// and names it: `unsupported` where it is clear what the file is and motley does not do it,
-// `bad_file` where it is damaged or contradicts itself or the base.
+// and names it: `unsupported` if the kind of file is known but not implemented, `bad_file` if it is
+// damaged or contradicts itself or the base.
 Result<Adapter> load_adapter(const std::filesystem::path& folder, const LoadOptions& options,
                              const BaseView& base);
 

@@ -1,5 +1,5 @@
-// Every adapter of every golden: those of the cases load, equal spellings to equal deltas, and
-// those to refuse are refused for the reason that the golden gives.
+// Loads every adapter of every golden: equal spellings give equal deltas, and the refused ones are
+// refused for the reason in the golden.
 
 #include <algorithm>
 #include <cmath>
@@ -136,7 +136,8 @@ std::map<std::pair<Site, int>, std::vector<double>> products(const Adapter& adap
   return result;
 }
 
-// Quantised weights are read by rooms above: the score tests load adapters over those models.
+// Quantised weights are read by modules above this one; the score tests load adapters over those
+// models.
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const std::string& name : list_folder(goldens).value()) {
@@ -199,7 +200,7 @@ TEST_P(LoadGoldens, OtherSpellingsHaveTheSameDeltas) {
       double difference = 0;
       for (std::size_t i = 0; i < product.size(); ++i)
         difference = std::max(difference, std::abs(product[i] - found->second[i]));
-      // Rewritten in other factors, and read back within this by the goldens' maker.
+      // Rewritten with other factors; the maker of the goldens reads them back within this.
       EXPECT_LE(difference, 1e-6) << name << " " << to_string(site.first) << " " << site.second;
     }
   }
@@ -216,7 +217,7 @@ TEST_P(LoadGoldens, RefusalsSayWhy) {
     const std::string message = loaded.error().message();
     EXPECT_EQ(name(loaded.error().code()), text_of(entry, "code")) << message;
     EXPECT_FALSE(loaded.error().fix().empty()) << "it does not say what to do: " << message;
-    // The folder's own name would hold many of the words.
+    // The folder's own name contains many of the words.
     std::string without_path = message;
     const std::size_t at = without_path.find((model_ / "adapters" / adapter).string());
     if (at != std::string::npos)

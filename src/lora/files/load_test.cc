@@ -21,7 +21,7 @@ std::vector<float> ones(std::int64_t count) {
   return std::vector<float>(static_cast<std::size_t>(count), 1.0F);
 }
 
-// Most adapters here adapt one layer of two, or a part of it; missing_test asks for whole ones.
+// Most adapters here adapt one of two layers, or a part of it; missing_test covers the rule.
 Result<Adapter> load(const AdapterFiles& files, std::string_view members, const BaseView& base) {
   const TemporaryFolder folder;
   files.write(folder.path(), cat(R"({"r": 2, "lora_alpha": 1)", members, "}"));
@@ -187,14 +187,14 @@ TEST(LoadAdapter, TiedTwinFollowsAReplacedBaseTensor) {
   EXPECT_EQ(embed->replaced, head->replaced);
   EXPECT_FALSE(head->factors[0].present());
 
-  // A module of its own leaves its twin alone.
+  // A separate module leaves the tied one unchanged.
   AdapterFiles saved;
   saved.add("model.embed_tokens.weight", {30, 24}, ones(720));
   const auto own = load(saved, R"(, "modules_to_save": ["embed_tokens"])", base);
   ASSERT_TRUE(own.ok()) << own.error().message();
   EXPECT_EQ(own->find({-1, Projection::lm_head}), nullptr);
 
-  // A copy of what the base has replaces nothing.
+  // A copy of the base's tensor replaces nothing.
   AdapterFiles copy;
   copy.add("lm_head.base_layer.weight", {30, 24}, std::vector<float>(720, 0.5F));
   copy.add("lm_head.lora_A.weight", {2, 24}, ones(48));

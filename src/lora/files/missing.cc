@@ -25,7 +25,7 @@ bool holds(std::span<const Projection> list, Projection projection) {
   return std::ranges::find(list, projection) != list.end();
 }
 
-// A module's path around the number of its layer: "model." and "self_attn.q_proj".
+// A module's path before and after the number of its layer: "model." and "self_attn.q_proj".
 struct Split {
   std::string_view before;
   std::string_view after;
@@ -40,7 +40,7 @@ std::optional<Split> split_at_layer(std::string_view path) {
   return Split{path.substr(0, at), path.substr(dot + 1)};
 }
 
-// How the file spells modules, so that those that it lacks can be named.
+// How the file spells modules, to name the ones it lacks.
 class Spelling {
  public:
   Spelling(const Units& units, const BaseView& base) : names_(base.block_names()) {
@@ -73,7 +73,7 @@ class Spelling {
     return cat(layer(site.layer), name(site.projection));
   }
 
-  // Of one expert, or of all of them where `expert` is negative.
+  // The name for one expert, or for all of them if `expert` is negative.
   std::string expert(Site site, int expert) const {
     const std::size_t part = part_of(site.projection);
     const std::string number = expert < 0 ? "*" : cat(expert);
@@ -85,7 +85,7 @@ class Spelling {
     return cat(layer(site.layer), experts_, ".", number, ".", leaf(part));
   }
 
-  // Of all experts at once: "experts.w1", and "experts.down_projs" before an expert's number.
+  // The name for all experts: "experts.w1", and "experts.down_projs" before an expert's number.
   std::string outer(Site site) const {
     const std::size_t part = part_of(site.projection);
     if (linears_)
@@ -94,7 +94,7 @@ class Spelling {
     return cat(layer(site.layer), experts_, ".", leaf(part));
   }
 
-  // The names that a parameter of a layer's block of experts may have.
+  // The names that a parameter of a layer's expert block may have.
   std::vector<std::string> block_parameters(std::int32_t layer, std::string_view rest) const {
     std::set<std::string_view> blocks = {"mlp", names_.moe};
     if (!experts_.empty()) blocks.insert(std::string_view(experts_).substr(0, experts_.rfind('.')));
@@ -162,7 +162,7 @@ class Finder {
   }
 
  private:
-  // No list says which kinds of modules there should be.
+  // There is no list that says which kinds of modules must occur.
   bool any_kind() const {
     return config_.targets.kind() == Targets::Kind::none ||
            config_.targets.kind() == Targets::Kind::all_linear;
@@ -186,7 +186,7 @@ class Finder {
         add_expert(up, module.expert);
         break;
       case Form::outer:
-        // A factor that experts share says of none of them that it is adapted.
+        // A factor that experts share does not show that any single expert is adapted.
         if (a && b) add_expert(site, -1);
         break;
       case Form::outer_gate_up:
@@ -221,8 +221,8 @@ class Finder {
 
   bool occurs(Site site) const { return occurs_.contains(site); }
   bool kind_occurs(Projection projection) const { return kinds_that_occur_.contains(projection); }
-  // A dense block or shared expert that the list names only by a word of the experts' projections,
-  // in a file that adapts experts alone.
+  // A dense block or shared expert that the list names only by a word of the expert projections, in
+  // a file that adapts only experts.
   bool means_experts_alone(Projection projection, std::string_view path) const {
     if (!holds(dense_block, projection) && !holds(shared_block, projection)) return false;
     return modules_of_experts_ && std::ranges::all_of(kinds_that_occur_, is_expert) &&
@@ -245,7 +245,7 @@ class Finder {
     }
   }
 
-  // Kinds are worth a line where the file is said to hold modules.
+  // Only reported if the file is expected to hold modules.
   void pass_over(Site site) {
     if (config_.targets.kind() == Targets::Kind::none && !config_.target_parameters.empty()) return;
     const std::string path = spelling_.plain(site);
@@ -258,7 +258,7 @@ class Finder {
            config_.targets.names(spelling_.outer(site), place);
   }
 
-  // Whether the layer's experts are named, by their layer alone.
+  // Whether the configuration selects the layer of these experts.
   bool names_layer(const SiteSpec& spec) const {
     const ModulePlace place{.layer = spec.site.layer};
     if (config_.targets.names(spelling_.outer(spec.site), place)) return true;
@@ -344,7 +344,7 @@ class Finder {
   std::map<Site, const SiteSpec*> specs_;
   std::set<Site> occurs_;
   std::set<Projection> kinds_that_occur_;
-  std::map<Site, std::vector<bool>> experts_;  // which of them have modules of their own
+  std::map<Site, std::vector<bool>> experts_;  // which experts have modules of their own
   bool packed_ = false;
   bool modules_of_experts_ = false;
   std::vector<std::string> missing_;

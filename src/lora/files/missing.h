@@ -11,11 +11,11 @@
 
 namespace motley::lora {
 
-// What a configuration names, the base has, and the file has no factors of.
+// What a configuration names and the base has, but the file has no factors for.
 struct Missing {
   std::vector<std::string>
       modules;  // "model.layers.3.self_attn.q_proj", as the file would spell it
-  // Kinds of modules that occur nowhere though the names may mean them; no error.
+  // Kinds of modules that occur nowhere though names may refer to them; not an error.
   std::vector<std::string> kinds;
 };
 

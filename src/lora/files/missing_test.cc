@@ -1,4 +1,4 @@
-// What a configuration names and a file lacks: refused by name, by the rules of missing.h and no
+// What a configuration names and a file lacks is refused by name, by the rules of missing.h and no
 // stricter ones.
 
 #include "lora/files/missing.h"
@@ -21,8 +21,8 @@ namespace {
 using test::AdapterFiles;
 using test::FakeBase;
 
-// DeepSeek's shape in small: a dense layer, then two with experts, a shared expert and a router;
-// attention with latent keys in all of them.
+// A small DeepSeek: a dense layer, then two with experts, a shared expert and a router; latent
+// attention in all of them.
 FakeBase deepseek() {
   FakeBase base;
   for (std::int32_t layer = 0; layer < 3; ++layer) {
@@ -52,12 +52,12 @@ std::vector<float> ones(std::int64_t count) {
   return std::vector<float>(static_cast<std::size_t>(count), 1.0F);
 }
 
-// Modules by the names of transformers 4, with factors of rank 1, and what a test takes out.
+// Modules named as in transformers 4, with factors of rank 1; tests remove some.
 class Files {
  public:
   explicit Files(const FakeBase& base) : base_(base) {}
 
-  // Everything of these projections.
+  // Adds all modules of these projections.
   Files& all(const std::vector<Projection>& projections) {
     for (const SiteSpec& spec : base_.sites()) {
       if (std::ranges::find(projections, spec.site.projection) == projections.end()) continue;
@@ -110,7 +110,7 @@ void expect_loads(const Files& files, std::string_view members) {
   EXPECT_TRUE(loaded.ok()) << members << "\n" << loaded.error().message();
 }
 
-// Refused by the module's name, and loaded where missing parts are allowed.
+// Expects a refusal with the module's name, and that the file loads if missing parts are allowed.
 void expect_missing(const Files& files, std::string_view members, std::string_view module) {
   const auto loaded = files.load(members);
   ASSERT_FALSE(loaded.ok()) << members;
@@ -175,9 +175,9 @@ TEST(MissingModules, LayersAndExclusionsSelect) {
                "layers_pattern": ["layers", "experts"])");
   expect_missing(last, R"x(, "target_modules": ".*\\.[12]\\.self_attn\\.q_proj")x",
                  "model.layers.1.self_attn.q_proj");
-  // A regular expression matches whole names, a list their ends.
+  // A regular expression matches whole names, a list matches their ends.
   expect_loads(last, R"(, "target_modules": "q_proj")");
-  // Names that are given whole are asked for in no other layers.
+  // Names that are given whole are not required in other layers.
   expect_missing(last,
                  R"(, "target_modules": ["model.layers.1.self_attn.q_proj"],
                     "layers_to_transform": [2])",
@@ -213,11 +213,11 @@ TEST(MissingModules, AnExpertHasAllNamedParts) {
   half.without("model.layers.1.mlp.experts.2.up_proj");
   expect_missing(half, of_blocks, "model.layers.1.mlp.experts.2.up_proj");
   expect_loads(half, R"(, "target_modules": ["gate_proj", "down_proj"])");
-  // An expert may be absent as a whole.
+  // An expert may be missing as a whole.
   half.without("model.layers.1.mlp.experts.2.gate_proj")
       .without("model.layers.1.mlp.experts.2.down_proj");
   expect_loads(half, of_blocks);
-  // A layer's experts may not, where others have some.
+  // All experts of a layer may not be missing if other layers have some.
   for (const int expert : {0, 1}) {
     for (const char* part : {"gate_proj", "up_proj", "down_proj"})
       half.without(cat("model.layers.1.mlp.experts.", expert, ".", part));
@@ -226,7 +226,7 @@ TEST(MissingModules, AnExpertHasAllNamedParts) {
                  "model.layers.1.mlp.experts.*.gate_proj, model.layers.1.mlp.experts.*.up_proj, "
                  "model.layers.1.mlp.experts.*.down_proj");
   expect_loads(half, of_blocks + R"(, "layers_to_transform": [2])");
-  // No expert has the part at all.
+  // No expert has the part.
   Files none(base);
   none.all(dense).all(shared).all({Projection::expert_gate, Projection::expert_down});
   const auto loaded = none.load(of_blocks);
@@ -256,11 +256,11 @@ TEST(MissingModules, LayersToTransformOfOlderReleasesSelectExperts) {
   expect_missing(files, members, "model.layers.2.mlp.experts.1.up_proj");
 }
 
-// Tools that train experts alone list them by the words that dense blocks have too.
+// Tools that train only experts list them by words that dense blocks have, too.
 TEST(MissingModules, ListsOfExpertsDoNotAskForDenseBlocks) {
   const FakeBase base = deepseek();
   expect_loads(Files(base).all(routed), of_blocks);
-  // Whatever else is adapted says that the list means all that it names.
+  // Any other adapted module shows that the list means everything it names.
   Files part(base);
   part.all(routed).all(shared).all({Projection::gate, Projection::up});
   expect_missing(part, of_blocks, "model.layers.0.mlp.down_proj");

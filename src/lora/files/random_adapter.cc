@@ -10,7 +10,7 @@ constexpr std::size_t block_numbers = std::size_t{1} << 22;
 
 bool is_attention(Projection projection) { return projection <= Projection::kv_b; }
 
-// Matrices are pieces of one random block, each from a place of its own.
+// Matrices are cut from one random block, each at its own offset.
 class Factory {
  public:
   Factory(Adapter& adapter, std::uint64_t seed)
@@ -83,7 +83,7 @@ FactorNumbers factor_numbers(const Adapter& adapter) {
     const Factors& first = site.factors.front();
     if (is_expert(site.site.projection)) expert_layers.insert(site.site.layer);
     for (const int at : {first.a, first.b}) {
-      // Shared by all experts, or the first of as many.
+      // Shared by all experts, or the first of one per expert.
       const Factors& last = site.factors.back();
       const bool own = experts > 1 && at != last.a && at != last.b;
       (own ? numbers.each_expert : numbers.always) += size_of(at);

@@ -14,11 +14,11 @@ struct RandomAdapter {
   std::uint64_t seed = 1;
 };
 
-// An adapter with random factors on attention's projections and on every routed expert's: for
-// measuring.
+// An adapter with random factors on attention's projections and on all routed experts, for
+// measurements.
 Adapter random_adapter(const BaseView& base, const RandomAdapter& wanted);
 
-// How many numbers a step reads of an adapter's factors.
+// The numbers of an adapter's factors that a step reads.
 struct FactorNumbers {
   std::int64_t always = 0;       // by a row that uses the adapter
   std::int64_t each_expert = 0;  // by a row that chooses an expert of a layer

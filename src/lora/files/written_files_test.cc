@@ -1,5 +1,5 @@
-// Files as PEFT (0.17 to 0.21) and mergekit write them beside plain factors: tables twice, copies
-// of the base's tensors, tensors of training, and what is refused with what to do about it.
+// Files as PEFT (0.17 to 0.21) and mergekit write them: tables twice, copies of the base's tensors,
+// training tensors, and refused files with the advice.
 
 #include <string>
 #include <vector>
@@ -102,8 +102,8 @@ FakeBase base_with_vectors() {
   return base;
 }
 
-// mergekit-extract-lora writes every tensor that it has no factors for; PEFT up to 0.20 writes the
-// biases of gpt-oss' experts where bias is "all".
+// mergekit-extract-lora writes every tensor for which it has no factors; PEFT up to 0.20 writes the
+// biases of gpt-oss' experts if bias is "all".
 TEST(WrittenFiles, CopiesOfTheBaseReplaceNothing) {
   const FakeBase base = base_with_vectors();
   AdapterFiles files;
@@ -202,7 +202,7 @@ TEST(WrittenFiles, LostBiasesAreWarnedOf) {
   const Loaded lost = load(files, members, biased);
   EXPECT_TRUE(lost.adapter.ok());
   EXPECT_NE(lost.log.find("warning adapter.biases_lost"), std::string::npos) << lost.log;
-  // Where there is nothing to lose, there is nothing to say.
+  // Where nothing is lost, nothing is reported.
   EXPECT_EQ(load(files, members, test::make_base(shape)).log.find("biases_lost"),
             std::string::npos);
   EXPECT_EQ(load(files, "", biased).log.find("biases_lost"), std::string::npos);

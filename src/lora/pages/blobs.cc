@@ -22,11 +22,11 @@ float row_scale(std::span<const float> row) {
   for (const float number : row) largest = std::max(largest, std::abs(number));
   if (largest == 0.0F) return 1;
   constexpr float max_e4m3 = 448;
-  // No less than 2^-126, which is a normal number.
+  // At least 2^-126, which is a normal number.
   return std::max(f8_e8m0::from_rounded_up(largest / max_e4m3).to_float(), 0x1p-126F);
 }
 
-// Numbers as pages hold them, a row's scale taken off.
+// Writes numbers in the pool's type, divided by the row's scale.
 void write_numbers(std::span<const float> numbers, DType dtype, float scale, std::byte* to) {
   if (scale == 1.0F) return tensor::narrow(dtype, numbers, to);
   std::array<float, 256> scaled{};
@@ -71,7 +71,7 @@ class BlobWriter {
     return scales.empty() ? 1 : scales[static_cast<std::size_t>(row)];
   }
 
-  // What lies behind the last row is zero.
+  // The padding behind the last row is zero.
   Result<void> write_rows(const Blob& blob, std::byte* to) {
     const Matrix& from = *matrix(blob.first);
     const bool factor = blob.role == Role::rows;
@@ -85,7 +85,7 @@ class BlobWriter {
     const std::size_t numbers = from.values.size();
     std::size_t at = 0;
     while (at < numbers) {
-      // Within a row where it has a scale of its own.
+      // Stays within a row if rows have scales.
       const std::size_t end = scales.empty() ? numbers : (at / columns + 1) * columns;
       const std::size_t count = std::min(max_count, end - at);
       MOTLEY_TRY(std::byte* const place, writer_.next(to + at * element, count * element));
@@ -179,7 +179,7 @@ class BlobWriter {
           if (from == nullptr || source.row >= out) continue;
           const float scale = scale_at(source.up ? second_scales : first_scales, source.row);
           scales[static_cast<std::size_t>(block + row)] = scale;
-          // The 16 columns of rank space that this tile holds, as ranks of the factor.
+          // The ranks of the factor in this tile's 16 columns.
           const std::int64_t begin = column - (source.up ? blob.second_column : 0);
           const std::int64_t skipped = std::clamp<std::int64_t>(-begin, 0, 16);
           const std::int64_t count =
@@ -194,7 +194,7 @@ class BlobWriter {
     return format_.scaled() ? write_floats(scales, to) : Result<void>();
   }
 
-  // A row of a tile, up to its whole pitch, chunk by chunk.
+  // Writes a row of a tile up to its full pitch, chunk by chunk.
   void write_tile_row(std::span<const float> numbers, float scale, std::size_t row,
                       std::size_t pitch, std::byte* tile) const {
     std::array<std::byte, 128> bytes{};
@@ -247,7 +247,7 @@ std::vector<float> scales_of_rows(const Matrix& matrix) {
 
 Result<void> write_blobs(const Adapter& adapter, const Placement& placement,
                          std::span<std::byte* const> bases, PageWriter& writer) {
-  // In the order of their addresses, so that neighbours travel together.
+  // In the order of addresses, so that adjacent blobs are copied together.
   std::vector<std::size_t> order(placement.blobs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t at) {

@@ -11,11 +11,11 @@
 
 namespace motley::lora {
 
-// Writes all blobs; bases are the addresses of the placement's runs.
+// Writes all blobs; `bases` are the addresses of the placement's runs.
 Result<void> write_blobs(const Adapter& adapter, const Placement& placement,
                          std::span<std::byte* const> bases, PageWriter& writer);
 
-// The scale of each row in FP8: the smallest power of two by which its numbers reach 448 at most; 1
+// The FP8 scale of each row: the smallest power of two with which its numbers stay within 448; 1
 // for a row of zeros.
 std::vector<float> scales_of_rows(const Matrix& matrix);
 

@@ -5,13 +5,13 @@
 
 #include "base/dtype.h"
 
-// How pages hold an adapter: chosen once for a pool, the same bytes in every arena.
+// The format of adapters in memory. Chosen once per pool; the bytes are the same in every arena.
 namespace motley::lora {
 
-// Of the factors of experts; those of other sites always lie in rows.
+// The layout of expert factors; factors of other sites are always in rows.
 enum class Layout : std::uint8_t {
   rows,    // A [padded, in] and B [out, padded]
-  packed,  // what tensor cores read from shared memory: packed_layout.h
+  packed,  // as tensor cores read it from shared memory: packed_layout.h
 };
 
 struct PageFormat {
@@ -20,14 +20,14 @@ struct PageFormat {
 
   friend bool operator==(const PageFormat&, const PageFormat&) = default;
 
-  // Of whole weights that replace the base's, which have no scales.
+  // The type of whole weights that replace the base's; those have no scales.
   DType table_dtype() const { return dtype == DType::f8_e4m3 ? DType::bf16 : dtype; }
-  // Factors have a float32 scale for each row, behind the numbers at a multiple of 16 bytes: a
-  // power of two, so that a number times its scale is exact in bf16 too.
+  // Whether factors have a float32 scale for each row, behind the numbers at a multiple of 16
+  // bytes. Scales are powers of two, so a number times its scale is exact in bf16.
   bool scaled() const { return dtype == DType::f8_e4m3; }
 };
 
-// A rank as pages hold it: zeros behind the true one.
+// A rank rounded up as in memory, with zeros behind the true rank.
 constexpr std::int32_t padded_rank(std::int32_t rank, DType dtype) {
   const std::int32_t unit = dtype == DType::f8_e4m3 ? 16 : 8;
   return (rank + unit - 1) / unit * unit;

@@ -15,14 +15,13 @@
 
 namespace motley::lora {
 
-// The memory of a pool's pages. Where it is committed piece by piece, a thread of its own does so
-// ahead of need, until memory runs out: the pool is smaller then, and a warning says so. Now and
-// then it tries again.
-// Safe to call from any thread.
+// The memory of a pool. Where memory can be committed piece by piece, a thread commits it ahead of
+// need. If memory runs out, the pool is smaller from then on, and a warning is logged; the thread
+// tries again from time to time. Thread-safe.
 class PageMemory {
  public:
-  // `spare`: bytes that stay committed beyond those in use. `retry`: how long memory that ran out
-  // is not asked for.
+  // `spare`: bytes that stay committed beyond those in use. `retry`: the pause after memory has run
+  // out.
   PageMemory(std::unique_ptr<tensor::Reservation> memory, std::size_t spare,
              Duration retry = std::chrono::seconds(30));
   ~PageMemory();
@@ -31,17 +30,17 @@ class PageMemory {
 
   std::byte* data() const { return memory_->data(); }
   bool pinned() const { return memory_->pinned(); }
-  // Bytes from the front that can be used; they only grow.
+  // The usable bytes from the front; never shrinks.
   std::size_t committed() const { return memory_->committed(); }
-  // What can be committed in all; less than at first while memory has run out.
+  // The most that can be committed; less than at first after memory has run out.
   std::size_t limit() const { return limit_.load(std::memory_order_acquire); }
 
-  // Bytes from the front are in use: the spare behind them comes in the background.
+  // Bytes from the front are in use; the spare behind them is committed in the background.
   void use(std::size_t bytes);
-  // Returns when these bytes are committed, or all that there are.
+  // Returns when these bytes are committed, or all that can be.
   void wait_for(std::size_t bytes);
 
-  // Calls `copy` for a range's parts that a device copies in one go.
+  // Calls `copy` for the parts of a range that a device can copy in one operation.
   using CopyPart = FunctionRef<Result<void>(std::size_t offset, std::size_t bytes)>;
   Result<void> each_part(const std::byte* begin, std::size_t bytes, CopyPart copy) const;
 

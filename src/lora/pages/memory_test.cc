@@ -15,7 +15,7 @@
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/scripted_device.h"
 
-// Memory of pages that is committed piece by piece, on a device that fails when a test says so.
+// Adapter memory that is committed piece by piece, on a device that fails on request.
 namespace motley::lora {
 namespace {
 
@@ -36,7 +36,7 @@ class PiecewiseMemory : public testing::Test {
   std::unique_ptr<tensor::Reservation> reserve() {
     return script_.pinned_memory().reserve(size).value();
   }
-  // Pages of 1 KiB, eight in a piece.
+  // Pages of 1 KiB, 8 per piece.
   std::unique_ptr<Pool> make_pool(std::uint64_t pages, std::uint64_t spare_bytes = 0) {
     return Pool::create(script_.pinned_memory(), {.bytes = pages * 1024,
                                                   .page_bytes = 1024,
@@ -122,7 +122,7 @@ TEST_F(PiecewiseMemory, GivesAPoolWhatItsAdaptersNeedAndItsSpare) {
   EXPECT_EQ(pool->usage().committed_bytes, 3 * piece);
 }
 
-// Adapters that stay, one beside the other: memory comes before one is evicted.
+// With several adapters loaded, memory is committed before one is evicted.
 TEST_F(PiecewiseMemory, IsCommittedBeforeAnAdapterIsEvicted) {
   const auto pool = make_pool(40);
   for (int i = 0; i < 5; ++i) {
@@ -160,8 +160,8 @@ TEST_F(PiecewiseMemory, LeavesASmallerPoolThatStillLoads) {
   pool->check_invariants();
 }
 
-// Runs that begin in one piece and end in another reach a device in copies that don't: the script
-// aborts on one that does.
+// Runs across a boundary of pieces are copied in parts that do not cross it: the scripted device
+// aborts on copies that do.
 TEST_F(PiecewiseMemory, ReachesADeviceAcrossPieces) {
   const auto host = make_pool(256);
   const auto gpu =
@@ -194,7 +194,7 @@ TEST_F(PiecewiseMemory, ServesThreadsThatLoadAtOnce) {
   pool->check_invariants();
 }
 
-// Two loads of one name while memory comes: one adapter.
+// Two concurrent loads of one name while memory is committed give one adapter.
 TEST_F(PiecewiseMemory, LoadsANameOnceThoughItWaitsForMemory) {
   for (int round = 0; round < 20; ++round) {
     const auto pool = make_pool(64);

@@ -14,7 +14,7 @@
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/scripted_device.h"
 
-// What pages hold in every format, and that every arena holds the same.
+// The contents of adapter memory in every format, and that every arena has the same.
 namespace motley::lora {
 namespace {
 
@@ -68,7 +68,7 @@ float number_at(const void* data, DType dtype, std::size_t at) {
   return static_cast<const f8_e4m3*>(data)[at].to_float();
 }
 
-// What a pool with rounding may hold for a number: itself, or within half a step of e4m3.
+// Whether `stored` is a rounding of `number`: equal, or within half a unit of e4m3.
 testing::AssertionResult stands_for(float stored, float scale, float number, DType dtype) {
   const float value = stored * scale;
   if (dtype != DType::f8_e4m3) {
@@ -123,7 +123,7 @@ TEST(Pages, HoldRowsInEveryType) {
       for (std::size_t e = 0; e < delta.factors.size(); ++e)
         expect_rows(view->factors[e], adapter, delta.factors[e], dtype);
     }
-    // Tables and vectors are not FP8.
+    // Tables and vectors are not in FP8.
     const SiteView* const head = handle->find({-1, Projection::lm_head});
     const DType table = dtype == DType::f32 ? DType::f32 : DType::bf16;
     for (std::int64_t i = 0; i < 9 * hidden; ++i) {
@@ -156,7 +156,7 @@ TEST(Pages, ScalesArePowersOfTwoAndNothingOverflows) {
   }
 }
 
-// The chunk of 16 bytes where chunk c of row r stands, as tensor cores have it.
+// The place of 16-byte chunk c of row r, as the tensor cores expect it.
 std::size_t chunk_of(std::size_t r, std::size_t c, std::size_t pitch) {
   switch (pitch) {
     case 128:
@@ -170,7 +170,7 @@ std::size_t chunk_of(std::size_t r, std::size_t c, std::size_t pitch) {
   }
 }
 
-// Number `at` of row r in a tile of rows with `width` numbers.
+// Number `at` of row r in a tile with rows of `width` numbers.
 float tile_number(const std::byte* tile, std::size_t r, std::size_t at, std::size_t width,
                   DType dtype) {
   const std::size_t element = dtype == DType::bf16 ? 2 : 1;
@@ -266,7 +266,7 @@ TEST(Pages, HoldPackedFactorsThatTensorCoresRead) {
     }
     EXPECT_EQ(down[0].b, down[2].b) << "shared factors are packed once";
     EXPECT_NE(down[0].a, down[2].a);
-    // Attention stays in rows.
+    // Attention stays in the row layout.
     expect_rows(handle->find({0, Projection::q})->factors[0], adapter,
                 adapter.find({0, Projection::q})->factors[0], dtype);
     EXPECT_TRUE(handle->find({2, Projection::expert_up})->factors.empty());
@@ -324,7 +324,7 @@ TEST(Pages, DirectoryNamesEveryFactor) {
   }
 }
 
-// Ranks and scales; addresses differ.
+// Compares ranks and scales; addresses differ.
 bool same_factors(const Resident& a, const Resident& b) {
   const auto same_factor = [](const kernels::FactorEntry& x, const kernels::FactorEntry& y) {
     return x.rank == y.rank && x.split == y.split && std::ranges::equal(x.scale, y.scale);
@@ -334,7 +334,7 @@ bool same_factors(const Resident& a, const Resident& b) {
   });
 }
 
-// From the adapter, from a pool in ordinary memory, and from one in pinned memory: the same bytes.
+// The same bytes from the adapter, from a pool in pageable memory, and from one in pinned memory.
 TEST(Pages, AreTheSameInEveryArena) {
   const Adapter adapter = make_layers(4);
   tensor::test::ScriptedDevice script(5);
@@ -349,7 +349,7 @@ TEST(Pages, AreTheSameInEveryArena) {
     const auto host = Pool::create(device(), without).value();
     const auto pinned = Pool::create(script.pinned_memory(), without).value();
     const auto gpu = Pool::create(script, options).value();
-    // So that the pages of one pool are others than those of the next.
+    // Makes the pages of this pool different from those of the next.
     const Handle before = gpu->load("before", make_layers(99)).value();
     const Handle in_host = host->load("a", adapter).value();
     const Handle in_pinned = pinned->load("a", adapter).value();

@@ -12,8 +12,8 @@ namespace {
 using Blob = Placement::Blob;
 using Role = Placement::Role;
 
-// Pages with room left, of which only the youngest are looked at: enough to fill gaps, and the cost
-// of placing a blob stays bounded.
+// Pages with free space. Only the newest are considered: enough to fill gaps, at a bounded cost per
+// blob.
 class OpenPages {
  public:
   explicit OpenPages(Placement& placement) : placement_(placement) {}
@@ -95,7 +95,7 @@ class Placer {
     }
   }
 
-  // What is shared has one place.
+  // A shared matrix is placed once.
   void place_matrix(std::int32_t index, Role role) {
     if (index < 0) return;
     std::int32_t& at = placement_.blob_of_matrix[static_cast<std::size_t>(index)];
@@ -119,7 +119,7 @@ class Placer {
         put({.role = role, .first = index}, rows * columns, rows, dtype, factor && format.scaled());
   }
 
-  // The seam of an expert site, where it comes first of its seam's sites: gate before up.
+  // The seam of an expert site, placed at the first of its sites: gate comes before up.
   void place_seam(std::int32_t at) {
     const Site site = adapter_.sites[static_cast<std::size_t>(at)].site;
     const auto has_next = [&](Projection projection) {

@@ -17,16 +17,16 @@ namespace motley::lora {
 struct Pool::Slot {
   Resident resident;
   State state = State::loading;
-  bool replaced = false;  // another one has taken the name over
+  bool replaced = false;  // another adapter has taken over the name
   std::vector<Run> runs;
   std::uint64_t pages = 0;
   std::uint64_t last_used = 0;
-  std::uint64_t last_mark = 0;  // of its readers, when its last handle went
+  std::uint64_t last_mark = 0;  // the mark of its readers when its last handle was released
 };
 
 namespace {
 
-// The runs of blobs, and one for the directory.
+// The runs of the blobs, and one for the directory.
 std::vector<std::uint32_t> runs_of(const Placement& placement, const Pool::Options& options) {
   std::vector<std::uint32_t> runs = placement.runs;
   const std::size_t bytes = options.directory ? Resident::directory_bytes(placement) : 0;
@@ -57,7 +57,7 @@ std::string_view name(State state) {
 }
 
 Handle::Handle(const Handle& other) : resident_(other.resident_) {
-  // Another pin keeps it alive, so no lock is needed to add one.
+  // Another pin keeps it alive, so adding one needs no lock.
   if (resident_ != nullptr) resident_->pins_.fetch_add(1, std::memory_order_relaxed);
 }
 Handle::Handle(Handle&& other) noexcept : resident_(std::exchange(other.resident_, nullptr)) {}
@@ -128,7 +128,7 @@ Pool::Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, s
 Pool::~Pool() {
   for (const auto& slot : slots_)
     MOTLEY_CHECK(slot->resident.pins_.load() == 0, "handles go before their pool");
-  // Errors are the device's end, which the next call on it reports.
+  // Errors are final for the device; the next call on it reports them.
   static_cast<void>(readers_.synchronize().ok());
   if (transport_.stream != nullptr) static_cast<void>(transport_.stream->synchronize().ok());
 }
@@ -187,7 +187,7 @@ void Pool::give_pages_back_locked(Slot& slot) {
     std::uint64_t mark = slot.last_mark;
     for (std::uint32_t page = run.first; page < run.first + run.count; ++page) {
       taken_[page] = false;
-      // Pages that were taken for nothing may still be read by those before.
+      // Even pages that were taken and never used may still be read by earlier readers.
       mark = std::max(mark, last_marks_[page]);
     }
     for (std::uint32_t i = 0; i < run.count; ++i) last_marks_[run.first + i] = mark;
@@ -216,7 +216,7 @@ void Pool::poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark)
     std::memset(data, nan, bytes);
     return;
   }
-  // An error is the device's end: the load that takes these pages reports it.
+  // An error is final for the device; the load that takes these pages reports it.
   if (!readers_.hold_back(*transport_.stream, mark).ok()) return;
   static_cast<void>(transport_.stream->fill(data, std::byte{nan}, bytes).ok());
 }
@@ -253,7 +253,7 @@ Handle Pool::pin_locked(Slot& slot) {
 }
 
 void Pool::unpin(Resident* resident) {
-  // The last pin goes under the lock, so that under it a count of zero can be believed.
+  // The last pin is released under the lock, so that a count of zero is reliable under it.
   std::uint32_t pins = resident->pins_.load(std::memory_order_relaxed);
   while (pins > 1) {
     if (resident->pins_.compare_exchange_weak(pins, pins - 1, std::memory_order_acq_rel)) return;
@@ -345,21 +345,21 @@ Result<Handle> Pool::make_room(std::unique_lock<std::mutex>& held, Slot& slot,
   for (;;) {
     MOTLEY_TRY(Handle there, find_content_locked(slot));
     if (there) return there;
-    // What can never fit, or not while others are in use, evicts none.
+    // A load that can never fit, or not while others are in use, evicts nothing.
     std::uint64_t idle = 0;
     for (const auto& other : slots_) {
       if (room == Room::evict && other->state == State::ready && other->resident.pins_.load() == 0)
         idle += other->pages;
     }
     if (pages > free_pages_locked() + idle) return no_room_locked(name, pages);
-    // The old content under this name is on its way out: it goes first.
+    // The old content under this name will be released: it is evicted first.
     Slot* const old = find_locked(name);
     if (old != nullptr && old->resident.pins_.load() == 0) old->last_used = 0;
     see_memory_locked();
-    // What is taken is listed, whatever memory is left.
+    // Reserved first: pages that are taken must be listed even if memory runs out.
     if (slots_.size() == slots_.capacity()) slots_.reserve(2 * slots_.size() + 1);
     if (take_pages_locked(slot, runs)) return Handle();
-    // Memory that is still to come, before an adapter goes.
+    // Commits memory before an adapter is evicted.
     if (usable_pages_ < max_pages_locked()) {
       const std::size_t bytes = (usable_pages_ + pages) * options_.page_bytes;
       held.unlock();
@@ -386,7 +386,7 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     MOTLEY_TRY(Handle there, make_room(held, slot, runs, load.room));
     if (there) return there;
     slot.resident.id_ = next_id_++;
-    // Listed from here on; find_locked() gives the old one as long as there is one.
+    // Listed from here on; find_locked() returns the old adapter as long as there is one.
     slots_.push_back(std::move(owned));
   }
 
@@ -439,8 +439,8 @@ Result<void> Pool::fill_pages(Slot& slot, std::shared_ptr<const Placement> place
     if (!has_directory) return {};
     return transport_.staging->copy(stream, directory, entries.data(), entries.size());
   });
-  // Also after an error: what is on its way must not arrive in pages of another adapter, or leave
-  // pages of a source that is let go.
+  // Also after an error: copies in flight must not arrive in pages of another adapter, nor read
+  // pages of a source that has been released.
   MOTLEY_TRY(const std::unique_ptr<tensor::Event> arrived, stream.record());
   MOTLEY_TRY_VOID(arrived->synchronize());
   return written;

@@ -29,7 +29,7 @@ namespace motley::lora {
 
 class Pool;
 
-// Pins an adapter in its pool: as long as a handle lives, the bytes stay. Copies are cheap. It must
+// Pins an adapter in its pool: its bytes stay as long as a handle exists. Copies are cheap. Must
 // not outlive the pool.
 class Handle {
  public:
@@ -54,17 +54,17 @@ class Handle {
 enum class State : std::uint8_t { missing, loading, ready, unloading };
 std::string_view name(State state);
 
-// Adapters in equal pages of one arena, the host's or a device's. A blob (one factor, table or
-// vector) is contiguous and begins at a multiple of `blob_alignment`; small blobs of one adapter
-// share a page, a large one takes a run of pages. Ranks are rounded up with zeros, nothing else is
-// padded, nothing is moved. Idle adapters stay until their room is needed, and the one used longest
-// ago goes first.
+// Adapters in pages of equal size in one arena, of the host or of a device. A blob (one factor,
+// table or vector) is contiguous and begins at a multiple of `blob_alignment`. Small blobs of one
+// adapter share a page; a large one takes a run of pages. Ranks are padded with zeros, nothing else
+// is padded, and nothing is moved. Idle adapters stay until their space is needed; the least
+// recently used is evicted first.
 //
-// A device's pages are written by a stream of the pool's own, through pinned memory, and only
-// behind the marks of those who may read them (mark_readers). An adapter is ready, and seen, when
-// all its bytes are there.
+// A device's pages are written on a stream of the pool, through pinned memory, and only behind the
+// marks of all possible readers (mark_readers). An adapter becomes ready and visible when all its
+// bytes have arrived.
 //
-// Safe to call from any thread; no call keeps the lock while bytes are copied.
+// Thread-safe; no call holds the lock while bytes are copied.
 class Pool {
  public:
 #ifdef MOTLEY_DEBUG
@@ -76,55 +76,54 @@ class Pool {
   struct Options {
     std::uint64_t bytes = 0;  // rounded down to whole pages, at least one
     std::uint64_t page_bytes = 256 << 10;
-    // Of factors: f32, bf16 or f8_e4m3. Whole tables are bf16 where factors are FP8, vectors are
-    // always f32.
+    // The type of factors: f32, bf16 or f8_e4m3. With FP8 factors whole tables are bf16; vectors
+    // are always f32.
     DType dtype = DType::f32;
     Layout experts = Layout::rows;
-    // With every adapter its directory, for kernels: what StepTable needs.
+    // Keeps a directory for kernels with every adapter, as StepTable requires.
     bool directory = false;
-    // Free pages hold NaN, so that reading them shows.
+    // Fills free pages with NaN, so that reads of them show.
     bool poison = debug;
-    // Of memory that is committed piece by piece: what stays committed beyond the pages in use.
+    // For memory that is committed piece by piece: what stays committed beyond the pages in use.
     std::uint64_t spare_bytes = 128 << 20;
     tensor::Staging::Options staging{};  // of a device's arena
 
     PageFormat format() const { return {dtype, experts}; }
   };
 
-  // The arena is host memory; pinned, it may be the source of a device's loads, and its memory is
-  // committed as adapters need it, by a thread of the pool. The allocator must outlive the pool.
+  // The arena is host memory. If it is pinned, it may be the source of loads to a device, and a
+  // thread of the pool commits its memory as adapters need it. The allocator must outlive the pool.
   static Result<std::unique_ptr<Pool>> create(tensor::Allocator& allocator, const Options& options);
-  // The arena is the device's memory, whichever that is.
+  // The arena is the device's memory, of any kind of device.
   static Result<std::unique_ptr<Pool>> create(tensor::Device& device, const Options& options);
   // Waits for readers and copies.
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Where pages of a load come from: free ones alone, or idle adapters go for it too.
+  // The pages that a load may take: free ones only, or also those of idle adapters.
   enum class Room : std::uint8_t { free, evict };
 
-  // Places an adapter and pins it; returns when its bytes are there. Under a name that is taken,
-  // the same content is the adapter that is there; other content takes the name over, and the old
-  // bytes go when their last handle goes.
-  // `busy` while another thread loads or unloads the name; `out_of_memory` where everything that
-  // could make room is in use.
+  // Places an adapter and pins it; returns when its bytes have arrived. If the name is taken by the
+  // same content, that adapter is returned. Other content takes over the name, and the old bytes
+  // are released with their last handle. `busy` while another thread loads or unloads the name;
+  // `out_of_memory` if everything that could be evicted is in use.
   Result<Handle> load(std::string_view name, const Adapter& adapter, Room room = Room::evict);
-  // The same from the pages of a pool in the host's memory with the same format and page size: a
-  // copy of bytes.
+  // The same from the pages of a pool in host memory with the same format and page size: a copy of
+  // bytes.
   Result<Handle> load(std::string_view name, const Handle& source, Room room = Room::evict);
 
-  // Pins an adapter that is ready; `not_found` where it is not here, `busy` while it loads or goes.
+  // Pins an adapter that is ready. `not_found` if it is not here, `busy` while it loads or unloads.
   Result<Handle> acquire(std::string_view name);
 
-  // No caller can acquire the name from now on; returns when its last handle has gone and its pages
-  // are free. The caller must hold none itself.
+  // From now on the name cannot be acquired; returns when its last handle has been released and its
+  // pages are free. The caller must not hold a handle.
   Result<void> unload(std::string_view name);
 
-  // Work that may read pages has been queued on `reader`. A user of a device's pages calls
-  // this before the handles go that the work relies on; pages of a handle that goes earlier may be
-  // written under the work. Streams that were named here must outlive the pool, or have done their
-  // work when they go. StepTable does all this.
+  // Call after queueing work on `reader` that may read pages, and before releasing the handles that
+  // the work depends on: pages of a handle released earlier may be overwritten under the work. The
+  // streams must outlive the pool, or have finished when they are destroyed. StepTable does all
+  // this.
   Result<void> mark_readers(tensor::Stream& reader);
 
   State state(std::string_view name) const;
@@ -133,10 +132,10 @@ class Pool {
     std::uint64_t pages = 0;  // that the pool may have
     std::uint64_t free_pages = 0;
     std::uint64_t pinned_pages = 0;
-    std::uint64_t committed_bytes = 0;  // taken of the allocator
+    std::uint64_t committed_bytes = 0;  // allocated so far
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
-    int adapters = 0;  // replaced ones that still have handles included
+    int adapters = 0;  // including replaced ones that still have handles
     int pinned_adapters = 0;
   };
   Usage usage() const;
@@ -148,12 +147,12 @@ class Pool {
     std::uint64_t pages = 0;
     int pins = 0;
   };
-  // In ascending order of name; replaced adapters that still have handles are not among them.
+  // In ascending order of name, without replaced adapters that still have handles.
   std::vector<Entry> entries() const;
 
   const Options& options() const { return options_; }
   DType dtype() const { return options_.dtype; }
-  // What an adapter takes of a pool with these options, in whole pages.
+  // The whole pages that an adapter takes in a pool with these options.
   static std::uint64_t pages_of(const Adapter& adapter, const Options& options);
 
   // Aborts unless every page belongs to exactly one adapter or to none: for tests.
@@ -167,7 +166,7 @@ class Pool {
     std::uint32_t count = 0;
   };
   struct Slot;
-  // How bytes reach a device's arena.
+  // How bytes are copied to a device's arena.
   struct Transport {
     std::unique_ptr<tensor::Stream> stream;
     std::unique_ptr<tensor::Staging> staging;
@@ -188,26 +187,26 @@ class Pool {
   Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
   void unpin(Resident* resident);
   std::byte* address(Run run) const { return arena_.data() + run.first * options_.page_bytes; }
-  // Pages for a slot whose name and version stand. Or the adapter, if its content is there under
-  // its name. The lock is given up while memory is committed.
+  // Finds pages for a slot whose name and version are set. Or returns the adapter, if its content
+  // is present under its name. Releases the lock while memory is committed.
   Result<Handle> make_room(std::unique_lock<std::mutex>& held, Slot& slot,
                            std::span<const std::uint32_t> runs, Room room);
 
-  // All below: with the lock held.
+  // Everything below requires the lock.
   Slot* find_locked(std::string_view name) const;
-  // The adapter under the slot's name, if its content is the slot's; an error while it loads or
-  // goes.
+  // The adapter under the slot's name, if its content equals the slot's; an error while it loads or
+  // unloads.
   Result<Handle> find_content_locked(const Slot& slot);
-  // Pages whose memory is there now.
+  // Counts pages whose memory has been committed.
   void see_memory_locked();
   std::uint64_t max_pages_locked() const;
   std::uint64_t free_pages_locked() const;
-  // All runs of these lengths, or none.
+  // Takes all runs of these lengths, or none.
   bool take_pages_locked(Slot& slot, std::span<const std::uint32_t> runs);
   void give_pages_back_locked(Slot& slot);
-  // Until the pages of the slot may be written.
+  // Waits until the pages of the slot may be written.
   Result<void> hold_back_locked(const Slot& slot);
-  // The idle adapter used longest ago goes; whether there was one.
+  // Evicts the least recently used idle adapter; false if there is none.
   bool evict_one_locked();
   void free_locked(Slot* slot);
   void poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark);
@@ -217,14 +216,14 @@ class Pool {
 
   Options options_;
   PageMemory arena_;
-  Transport transport_;  // empty: the arena is the host's
+  Transport transport_;  // empty: the arena is in host memory
 
   mutable std::mutex lock_;
   std::condition_variable changed_;
-  std::vector<bool> taken_;                // page -> whether an adapter has it
-  std::vector<std::uint64_t> last_marks_;  // page -> the mark at which it was let go
-  std::uint32_t usable_pages_ = 0;         // from the front: their memory is there
-  std::uint32_t free_pages_;               // of all, usable or not
+  std::vector<bool> taken_;                // by page: whether an adapter has it
+  std::vector<std::uint64_t> last_marks_;  // by page: the mark at which it was released
+  std::uint32_t usable_pages_ = 0;         // from the front: their memory is committed
+  std::uint32_t free_pages_;               // of all pages, usable or not
   std::uint32_t lowest_free_ = 0;          // no page below it is free
   std::vector<std::unique_ptr<Slot>> slots_;
   PageReaders readers_;

@@ -15,8 +15,8 @@
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/scripted_device.h"
 
-// The pool over a device whose streams do their work late and in pieces: no page is written before
-// those who may read it have passed, and no reader sees a page that is half there.
+// The pool over a device whose streams run late and in pieces: no page is written before its
+// possible readers have finished, and no reader sees a partly written page.
 namespace motley::lora {
 namespace {
 
@@ -32,8 +32,8 @@ struct Expected {
   std::vector<std::vector<Term>> terms;
 };
 
-// A stream of steps. Each is three reads of all that the table leads to, as kernels one after the
-// other; they are captured once, and launched again for every step.
+// A stream of steps. Each reads everything that the table leads to three times, like kernels one
+// after the other. They are captured once and launched again for every step.
 class Steps {
  public:
   Steps(tensor::test::ScriptedDevice& device, Pool& pool)
@@ -56,7 +56,7 @@ class Steps {
     }
     graph_->launch(*stream).value();
   }
-  // The last step again.
+  // Launches the last step again.
   void launch_again() {
     {
       const std::lock_guard held(lock_);
@@ -129,7 +129,7 @@ std::vector<Adapter> make_adapters(int count) {
   return adapters;
 }
 
-// A batch of some of these, and what its steps must find.
+// Builds a batch of some of these, and what its steps must find.
 Expected build(Batch& batch, std::span<const Handle> handles, const std::vector<Adapter>& adapters,
                std::mt19937& random) {
   std::vector<Mix> mixes{Mix()};
@@ -157,7 +157,7 @@ Expected build(Batch& batch, std::span<const Handle> handles, const std::vector<
   return expected;
 }
 
-// With and without a fill of NaN between an adapter's end and the next one's bytes.
+// With and without a fill of NaN between an adapter's release and the next one's bytes.
 class DevicePoolUse : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Poison, DevicePoolUse, testing::Bool());
 
@@ -166,7 +166,7 @@ TEST_P(DevicePoolUse, NoPageIsWrittenUnderItsReaders) {
   tensor::CpuDevice cpu({.threads = 1});
   std::mt19937 random(2);
   const std::vector<Adapter> adapters = make_adapters(24);
-  // Seven or so of the adapters fit; the host's pool has them all.
+  // About seven of the adapters fit; the host's pool has all of them.
   const auto host = Pool::create(cpu, {.bytes = 4 << 20, .page_bytes = 2048}).value();
   std::vector<Handle> sources;
   for (std::size_t i = 0; i < adapters.size(); ++i)
@@ -177,7 +177,7 @@ TEST_P(DevicePoolUse, NoPageIsWrittenUnderItsReaders) {
   std::vector<Handle> held;
   for (int step = 0; step < 20'000; ++step) {
     const std::size_t at = random() % adapters.size();
-    // One name for two contents, so that adapters are replaced under running steps.
+    // Two contents per name, so that adapters are replaced under running steps.
     const std::string name = cat("adapter-", at / 2);
     auto handle =
         random() % 2 == 0 ? pool->load(name, adapters[at]) : pool->load(name, sources[at]);
@@ -188,7 +188,7 @@ TEST_P(DevicePoolUse, NoPageIsWrittenUnderItsReaders) {
     }
     if (random() % 4 != 0) steps.launch(batch, build(batch, held, adapters, random));
     if (random() % 8 == 0) steps.launch_again();
-    // The requests end; what runs is kept by the table alone.
+    // The requests end; running steps are protected by the table alone.
     while (!held.empty() && (held.size() > 4 || random() % 3 == 0)) {
       std::swap(held[random() % held.size()], held.back());
       held.pop_back();
@@ -260,7 +260,7 @@ TEST(DevicePool, PinsWhatTheTableNamesUntilTheNextUpload) {
   steps.launch(batch, {.labels = {0}, .terms = {{{&adapter, 1}}}});
   batch.clear();
   EXPECT_EQ(pool->usage().pinned_adapters, 1);
-  // A later launch of the graph, long after the request has gone, finds the adapter.
+  // A later launch of the graph, long after the request ended, still finds the adapter.
   steps.launch_again();
   steps.stream->synchronize().value();
   EXPECT_EQ(steps.wrong(), 0U);
@@ -297,7 +297,7 @@ TEST(DevicePool, FreedPagesAreNaNBehindTheirReaders) {
     pool->mark_readers(*reader).value();
   }
   pool->unload("a").value();
-  // A load behind it, so that the fill has been passed.
+  // Another load, so that the fill has been waited for.
   ASSERT_TRUE(pool->load("b", make_adapter(1, 1, 1, 2)).ok());
   EXPECT_TRUE(whole);
   pool->unload("b").value();
@@ -305,8 +305,8 @@ TEST(DevicePool, FreedPagesAreNaNBehindTheirReaders) {
   EXPECT_TRUE(std::isnan(a[0]));
 }
 
-// What steps compute with so many: tests/score/many_adapters_test.cc,
-// tests/gpu/many_adapters_test.cc.
+// tests/score/many_adapters_test.cc and tests/gpu/many_adapters_test.cc test what steps compute
+// with this many.
 TEST(DevicePool, ATableNames512AdaptersAndTheirPages) {
   tensor::test::ScriptedDevice device(7);
   const auto pool = Pool::create(device, device_options(2000)).value();
@@ -335,7 +335,7 @@ TEST(DevicePool, ATableNames512AdaptersAndTheirPages) {
   }
 }
 
-// For a call with so many rows in all, of which the last have no label.
+// For a call with this many rows, of which the last have no label.
 TEST(DevicePool, GroupsHoldEachRowOnceAndTheBasesLast) {
   tensor::test::ScriptedDevice device(10);
   const auto pool = Pool::create(device, device_options(16)).value();
@@ -378,8 +378,8 @@ TEST(DevicePool, GroupsHoldEachRowOnceAndTheBasesLast) {
   }
 }
 
-// Launches provide for the batch at hand and no more, whatever batches came before; those of a
-// captured step for its class and for every site that was foreseen.
+// Launches provide for the current batch and no more, whatever batches came before; those of a
+// captured step for its class and every foreseen site.
 TEST(DevicePool, LaunchesFitTheBatchBehindALargerOne) {
   tensor::test::ScriptedDevice device(9);
   const auto pool = Pool::create(device, device_options(96)).value();

@@ -173,7 +173,7 @@ TEST(Pool, FreedPagesAreNaN) {
 }
 #endif
 
-// The host's memory, pinned memory, and a device whose streams are late.
+// Host memory, pinned memory, and a device whose streams run late.
 enum class Place : std::uint8_t { host, pinned, device };
 
 class PoolInArena : public testing::TestWithParam<Place> {
@@ -201,8 +201,8 @@ INSTANTIATE_TEST_SUITE_P(All, PoolInArena,
                            return arena.param == Place::pinned ? "pinned" : "device";
                          });
 
-// 10^5 random loads, uses, replacements, unloads and evictions: pages belong to one adapter or to
-// to none, contents stay as long as they are pinned, and nothing is left behind.
+// 10^5 random loads, uses, replacements, unloads and evictions: each page belongs to at most one
+// adapter, pinned contents stay, and nothing leaks.
 TEST_P(PoolInArena, RandomLifeNeitherOverlapsNorLeaks) {
   std::mt19937 random(11);
   const auto pick = [&](int least, int most) {

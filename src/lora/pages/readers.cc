@@ -25,8 +25,7 @@ Result<void> PageReaders::mark(tensor::Stream& reader) {
 
 Result<void> PageReaders::hold_back(tensor::Stream& writer, std::uint64_t number) const {
   for (const Reader& reader : readers_) {
-    // The last mark up to the number stands for all before it; where none is kept, the first
-    // behind.
+    // The last mark up to the number covers all before it; if none is kept, the first one after it.
     const Mark* last = nullptr;
     const Mark* first = nullptr;
     for (const Mark& mark : reader.marks) {

@@ -11,24 +11,24 @@
 
 namespace motley::lora {
 
-// Which work on a device may still read pages. A mark is a point on a reader's stream behind
-// everything that it had queued; marks are numbered over all readers. What was let go at mark n may
-// be written again behind mark n of every reader.
+// Tracks which work on a device may still read pages. A mark is a point on a reader's stream behind
+// everything queued so far; marks are numbered over all readers. Pages released at mark n may be
+// written again after mark n of every reader.
 //
-// The caller keeps calls apart. Streams must outlive this, or have done their work when they go.
+// Not thread-safe. Streams must outlive this, or have finished when they are destroyed.
 class PageReaders {
  public:
   Result<void> mark(tensor::Stream& reader);
   // The number of the latest mark.
   std::uint64_t latest() const { return latest_; }
 
-  // What `writer` does from now on comes behind the marks up to `number`.
+  // Makes later work of `writer` wait for the marks up to `number`.
   Result<void> hold_back(tensor::Stream& writer, std::uint64_t number) const;
   // The host waits for all marks.
   Result<void> synchronize() const;
 
  private:
-  // Older marks are stood for by the next that is kept: a wait may be longer, never too short.
+  // Older marks are merged into the next kept one: a wait may be longer, but never too short.
   static constexpr std::size_t kept = 8;
   struct Mark {
     std::uint64_t number = 0;

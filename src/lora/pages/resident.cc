@@ -17,7 +17,7 @@ std::size_t expert_kind(Projection projection) {
   return static_cast<std::size_t>(projection) - static_cast<std::size_t>(Projection::expert_gate);
 }
 
-// The directory's counts, without its addresses.
+// The directory's counts, without addresses.
 kernels::AdapterTerm directory_of(const Placement& placement) {
   kernels::AdapterTerm counts{.scale = 1};
   for (const SiteDelta& delta : placement.sites) {
@@ -32,7 +32,7 @@ kernels::AdapterTerm directory_of(const Placement& placement) {
   return counts;
 }
 
-// Where an expert's factors begin: gate, up and down in rows, or packed by seam.
+// Where the factors of experts begin: gate, up and down in rows, or packed by seam.
 std::size_t experts_at(const kernels::AdapterTerm& counts, const PageFormat& format,
                        std::int32_t layer, std::size_t kind) {
   const std::size_t kinds = format.experts == Layout::packed ? 2 : 3;

@@ -19,14 +19,14 @@ namespace motley::lora {
 class Pool;
 struct Placement;
 
-// The resident form of a SiteDelta: what pages hold at one site, at addresses of the pool's arena.
-// Null where the adapter has nothing of a kind.
+// The resident form of a SiteDelta: an adapter's data at one site, by address in the pool's arena.
+// Null where it has none of a kind.
 struct SiteView {
   Site site;
   std::int64_t in = 0;
   std::int64_t out = 0;
-  // One for each expert, else one, in rows: A [padded, in] and B [out, padded], but the embedding's
-  // A is [vocabulary, padded], with zeros behind the true rank. None where they are packed.
+  // One for each expert, else one, in rows: A [padded, in] and B [out, padded], with zeros behind
+  // the true rank. The embedding's A is [vocabulary, padded]. Empty if factors are packed.
   std::span<const kernels::FactorEntry> factors;
   const float* lora_bias = nullptr;      // [out]
   const float* gain = nullptr;           // [out]
@@ -34,7 +34,7 @@ struct SiteView {
   const float* replaced_bias = nullptr;  // [out]
 };
 
-// The packed factors of a layer's experts: of gate and up (seam 0) or of down (1).
+// The packed factors of a layer's experts: gate and up (seam 0) or down (1).
 struct SeamView {
   std::int32_t layer = 0;
   std::int32_t seam = 0;
@@ -48,10 +48,10 @@ class Resident {
   const std::string& name() const { return name_; }
   const Pool* pool() const { return pool_; }
   ContentVersion version() const { return version_; }
-  // Of factors; whole tables are bf16 where this is FP8.
+  // The type of factors; with FP8 whole tables are bf16.
   DType dtype() const { return dtype_; }
   int largest_rank() const;
-  // Why it can't be mixed or scaled; empty where it can.
+  // Why it cannot be mixed or scaled; empty if it can.
   const std::string& exclusive() const;
 
   // In ascending order of site.
@@ -63,19 +63,19 @@ class Resident {
     if (at >= place_.size() || place_[at] < 0) return nullptr;
     return &sites_[static_cast<std::size_t>(place_[at])];
   }
-  // Of a layer's experts, one entry each; none where the factors lie in rows.
+  // The factors of a layer's experts, one entry each; empty in the row layout.
   std::span<const kernels::FactorEntry> seam(std::int32_t layer, int number) const;
 
-  // Where a run of the placement begins in the arena.
+  // The begin of a run of the placement in the arena.
   const std::byte* run(std::uint32_t index) const { return bases_[index]; }
 
-  // What kernels on the arena's device read, at scale 1; all null where the pool keeps none.
+  // What kernels on the arena's device read, at scale 1; all null if the pool keeps no directories.
   const kernels::AdapterTerm& directory() const { return directory_; }
 
-  // Fills in what stands at `bases`, the addresses of the placement's runs.
+  // Fills in the addresses; `bases` are those of the placement's runs.
   void describe(std::shared_ptr<const Placement> placement, std::vector<std::byte*> bases);
 
-  // The directory's bytes at an address: its sites, then the factors of experts.
+  // The directory's bytes for an address: its sites, then the factors of experts.
   static std::size_t directory_bytes(const Placement& placement);
   std::vector<std::byte> write_directory(const std::byte* address);
 
@@ -94,7 +94,7 @@ class Resident {
   std::vector<SiteView> sites_;
   std::vector<SeamView> seams_;
   SiteSet site_set_;
-  // (layer + 1, projection) -> place in sites_, or -1.
+  // By (layer + 1, projection): index into sites_, or -1.
   std::vector<std::int32_t> place_;
   kernels::AdapterTerm directory_;
   std::atomic<std::uint32_t> pins_{0};

@@ -10,10 +10,10 @@
 #include "lora/pages/resident.h"
 #include "lora/test_base.h"
 
-// Adapters for tests of the pool, and looks at what its pages hold.
+// Adapters for tests of the pool, and checks of its pages.
 namespace motley::lora::test {
 
-// One site of q, with numbers that the seed decides.
+// One site q with numbers from the seed.
 inline Adapter make_adapter(int rank, std::int64_t in, std::int64_t out, std::uint32_t seed) {
   std::mt19937 random(seed);
   Adapter adapter;
@@ -26,7 +26,7 @@ inline Adapter make_adapter(int rank, std::int64_t in, std::int64_t out, std::ui
   return adapter;
 }
 
-// Every number of A [padded, in] and B [out, padded] where it should be, zeros behind the rank.
+// Checks every number of A [padded, in] and B [out, padded], and the zeros behind the rank.
 inline bool hold(const float* a, const float* b, std::int32_t padded, const Adapter& adapter) {
   const Matrix& from_a = adapter.matrices[0];
   const Matrix& from_b = adapter.matrices[1];
@@ -42,7 +42,7 @@ inline bool hold(const float* a, const float* b, std::int32_t padded, const Adap
   return true;
 }
 
-// The same of q's factors.
+// The same for the factors of q.
 inline bool holds(const Resident& resident, const Adapter& adapter) {
   const SiteView* view = resident.find({0, Projection::q});
   if (view == nullptr || view->factors[0].rank != adapter.matrices[0].rows) return false;

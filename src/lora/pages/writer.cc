@@ -11,7 +11,7 @@ namespace motley::lora {
 Result<std::byte*> PageWriter::next(std::byte* to, std::size_t bytes) {
   if (ring_ == nullptr) return to;
   MOTLEY_CHECK(bytes <= max_bytes && bytes <= ring_->piece_bytes(), "no more than fits a piece");
-  // Between blobs lies less than their alignment; it is filled with NaN.
+  // The gap between blobs is shorter than their alignment; it is filled with NaN.
   const std::byte* const end = to_ + used_;
   const bool follows = piece_ && to >= end && to < end + blob_alignment;
   const std::size_t gap = follows ? static_cast<std::size_t>(to - end) : 0;

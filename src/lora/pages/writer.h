@@ -8,17 +8,17 @@
 
 namespace motley::lora {
 
-// Bytes on their way into pages: straight into the host's, or through staging and a stream into a
-// device's. What is asked for in ascending order travels together.
+// Writes bytes into pages: directly in host memory, or through staging buffers and a stream to a
+// device. Ranges requested in ascending order are copied together.
 class PageWriter {
  public:
-  // The most that one call may ask for.
+  // The most that one call may request.
   static constexpr std::size_t max_bytes = std::size_t{64} << 10;
 
   PageWriter() = default;  // into the host's memory
   PageWriter(tensor::Staging& ring, tensor::Stream& stream) : ring_(&ring), stream_(&stream) {}
 
-  // Memory to write what pages hold at `to`, until the next call.
+  // A buffer whose contents go to `to`; valid until the next call.
   Result<std::byte*> next(std::byte* to, std::size_t bytes);
   // Queues what has not been queued yet.
   Result<void> finish();

@@ -10,12 +10,12 @@ namespace motley::lora {
 
 namespace {
 
-// For the patterns of a whole load: what such a load takes of a processor beside reading its files
-// stays below a second.
+// Budget for the patterns of a whole load: besides reading files, a load takes less than a second
+// of processor time.
 constexpr std::uint64_t match_steps = 100'000'000;
 constexpr std::size_t max_parameters = 4096;
 
-// The configuration's object with what messages need.
+// The configuration's object, with what error messages need.
 class Reader {
  public:
   Reader(const json::Object& object, std::string_view where) : object_(object), where_(where) {}
@@ -96,7 +96,8 @@ class Reader {
   std::string_view where_;
 };
 
-// Whether a value means "on": an object (even an empty one is a configuration), a full array, true.
+// Whether a value means "on": true, a non-empty array, or any object (even an empty one is a
+// configuration).
 bool is_on(const json::Value* value) {
   if (value == nullptr) return false;
   if (const bool* flag = value->if_boolean()) return *flag;
@@ -124,7 +125,7 @@ Result<void> refuse_kinds(const Reader& reader) {
   for (const Kind& kind : kinds) {
     if (is_on(reader.find(kind.key))) return reader.unsupported(kind.key, kind.why);
   }
-  // Also an empty list, which PEFT takes for an activation that never comes.
+  // An empty list counts, too: PEFT treats it as an activation that never happens.
   if (reader.find("alora_invocation_tokens") != nullptr) {
     return reader.unsupported("alora_invocation_tokens",
                               "activated LoRA (alora_invocation_tokens) is not supported");

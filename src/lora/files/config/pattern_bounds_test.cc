@@ -1,5 +1,5 @@
-// What matching an adapter's patterns against a large model may take: configurations that name
-// every module load, and those that would hold the loader are refused by the field that does it.
+// Limits of matching an adapter's patterns against a large model: configurations that name every
+// module load, and those that would stall the loader are refused with the name of the field.
 
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ std::string module_of(int layer, int expert, std::string_view projection) {
   return cat("model.layers.", layer, ".mlp.experts.", expert, ".", projection);
 }
 
-// Factors of all experts of 48 layers, each a module: written once.
+// Factors of all experts of 48 layers, each as a module. Written once.
 class PatternBounds : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -47,7 +47,7 @@ class PatternBounds : public testing::Test {
     delete base;
   }
 
-  // Empty where it loads.
+  // Empty if it loads.
   static std::string error_of(std::string_view members) {
     folder->file("adapter_config.json", cat(R"({"r": 1, "lora_alpha": 1)", members, "}"));
     const auto loaded = load_adapter(folder->path(), {}, *base);
@@ -93,7 +93,7 @@ TEST_F(PatternBounds, ManyExpressionsAreRefusedByTheirField) {
   }
 }
 
-// Almost as many states as an expression may have, all of them alive.
+// Almost as many states as an expression may have, all of them active.
 TEST_F(PatternBounds, OneLargeExpressionIsRefusedByItsField) {
   const std::string large_one = R"((?:(?:.?){100}){95}x)";
   const std::string message = error_of(cat(R"(, "rank_pattern": {")", large_one, R"(": 1})"));

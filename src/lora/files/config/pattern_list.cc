@@ -13,8 +13,8 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// The edges of an expression that is a name: its letters, dots that stand for any character, and
-// dots that stand for themselves ("\.").
+// The trie edges of an expression that is a plain name: its letters, unescaped dots, which match
+// any character, and escaped dots ("\.").
 std::optional<std::string> edges_of(std::string_view text, char any) {
   std::string edges;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -66,7 +66,7 @@ Result<void> PatternList::add_name(std::string_view edges) {
   return Error(ErrorCode::unsupported, "more names of modules than a model can have");
 }
 
-// Both an edge of the character and one of any character may lead on.
+// Follows both the edge of the character and the edge of an unescaped dot.
 std::size_t PatternList::match_whole(std::string_view name) const {
   std::vector<std::size_t> at = {0};
   std::vector<std::size_t> next;

@@ -13,11 +13,11 @@
 
 namespace motley::lora {
 
-// Regular expressions over names of modules, of which the first that matches counts: a name's end
-// from its start or from behind a dot, as PEFT's rank_pattern has it. Files may list every module
-// by its name, so expressions that are nothing but a name are kept in a tree: a search in it costs
-// the name's length, however many there are. Of others there may be so many, of so many bytes and
-// states together; what searches take is counted.
+// Regular expressions over module names; the first match wins. As in PEFT's rank_pattern, an
+// expression matches the end of a name, from its start or after a dot. Files may list every module
+// by name, so expressions that are plain names are kept in a trie: a search costs the length of the
+// name, however many there are. The number, bytes and states of the others are limited together,
+// and the cost of searches is counted.
 class PatternList {
  public:
   static constexpr std::size_t max_expressions = 4096;
@@ -27,7 +27,7 @@ class PatternList {
 
   PatternList() : nodes_(1) {}
 
-  // `spender` is what the budget calls searches here; null: nothing is counted.
+  // `spender` names searches here in the budget; null: nothing is counted.
   void count_in(MatchBudget* budget, std::string_view spender) {
     budget_ = budget;
     spender_ = spender;
@@ -35,17 +35,17 @@ class PatternList {
   Result<void> add(std::string_view text);
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  // The place of the first that matches. Not for several threads at once: the last answer is kept,
-  // because a module is asked for several times in a row.
+  // The index of the first match. Not thread-safe: the last answer is cached, because a module is
+  // looked up several times in a row.
   std::optional<std::size_t> first_match(std::string_view name) const;
 
  private:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
-  static constexpr char any = '\0';  // the edge of an expression's dot
+  static constexpr char any = '\0';  // the trie edge of an unescaped dot
 
   struct Node {
     std::map<char, std::size_t> edges;
-    std::size_t place = none;  // of the first expression that ends here
+    std::size_t place = none;  // index of the first expression that ends here
   };
 
   std::optional<std::size_t> search(std::string_view name) const;
@@ -64,7 +64,7 @@ class PatternList {
   mutable std::optional<std::size_t> last_match_;
 };
 
-// Values by such patterns.
+// Values for such patterns.
 template <class T>
 class PatternMap {
  public:
@@ -78,7 +78,7 @@ class PatternMap {
   }
   std::size_t size() const { return values_.size(); }
   bool empty() const { return values_.empty(); }
-  // Null where no pattern matches.
+  // Null if no pattern matches.
   const T* find(std::string_view name) const {
     const auto place = patterns_.first_match(name);
     return place ? &values_[*place] : nullptr;

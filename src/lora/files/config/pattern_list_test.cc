@@ -38,7 +38,7 @@ TEST(PatternList, ADotStandsForAnyCharacterUnlessItIsQuoted) {
   EXPECT_EQ(list.first_match("ab"), std::nullopt);
 }
 
-// The tree says what the automata say.
+// The trie gives the same answers as the automata.
 TEST(PatternList, AgreesWithTheExpressionsOneByOne) {
   std::mt19937 random(7);
   const auto pick = [&](std::string_view letters, int least, int most) {
@@ -69,7 +69,7 @@ TEST(PatternList, AgreesWithTheExpressionsOneByOne) {
   }
 }
 
-// EVA writes a rank for every module. Searching them one by one took minutes at this size.
+// EVA writes a rank for every module. Searching them one by one takes minutes at this size.
 TEST(PatternList, ManyNamesCostNoMoreThanOne) {
   PatternMap<int> ranks;
   const auto name = [](int i) {
@@ -97,7 +97,7 @@ TEST(PatternList, HoldsSoManyExpressionsOfSoManyStates) {
             std::string::npos);
   const std::string long_one = cat("[", std::string(4000, 'a'), "]*");
   EXPECT_NE(message_of(std::vector<std::string>(300, long_one)).find("bytes"), std::string::npos);
-  // Few bytes, and almost as many states as one expression may have.
+  // Few bytes, but almost as many states as one expression may have.
   EXPECT_NE(message_of(std::vector<std::string>(60, "(?:a{100}){190}")).find("too large together"),
             std::string::npos);
 }
@@ -117,7 +117,7 @@ TEST(PatternList, SearchesStopWhereTheBudgetEnds) {
   EXPECT_EQ(list.first_match("model.layers.0.mlp.down_proj"), std::nullopt);
 }
 
-// Dots stand for any character: so a tree may have a way for every subset of a name's letters.
+// Dots match any character, so a trie may have a path for every subset of a name's letters.
 TEST(PatternList, WaysThroughTheTreeAreCounted) {
   PatternList list;
   MatchBudget budget(100'000);

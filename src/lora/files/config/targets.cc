@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t max_saved = 1024;
 constexpr std::size_t max_layer_patterns = 64;
-constexpr std::size_t steps_a_saved_name = 8;  // that a search for its words is worth
+constexpr std::size_t steps_a_saved_name = 8;  // the cost of a search for its words
 
 Error bad(std::string_view where, std::string_view key, std::string_view what) {
   return {ErrorCode::bad_file, std::string(what), cat(where, ", ", key)};
@@ -42,7 +42,7 @@ Result<std::optional<Names>> read_names(const json::Object& members, std::string
   return std::optional(std::move(names));
 }
 
-// Matches whole names, or nothing where motley can't run the expression.
+// Matches whole names; nothing if motley cannot run the expression.
 std::optional<NamePattern> whole(std::string_view text) {
   auto pattern = NamePattern::compile(cat("^(?:", text, ")$"));
   if (!pattern.ok()) return std::nullopt;
@@ -62,7 +62,7 @@ bool is_all_linear(std::string_view text) {
   });
 }
 
-// Whether dotted words stand in a name, next to each other.
+// Whether the dotted words occur in a name, one after the other.
 bool holds_words(std::string_view name, std::string_view words) {
   for (std::size_t at = name.find(words); at != std::string_view::npos;
        at = name.find(words, at + 1)) {
@@ -170,12 +170,12 @@ bool Targets::excludes(std::string_view module) const {
                              [&](const std::string& saved) { return holds_words(module, saved); });
 }
 
-// PEFT up to 0.19 takes the last number of a name for its layer, which is an expert's number where
-// experts are modules; later releases take the first. Either is good here.
+// PEFT up to 0.19 takes the last number of a name for its layer, which is the expert's number if
+// experts are modules; later releases take the first. Both are accepted.
 bool Targets::in_layers(std::string_view module, ModulePlace place) const {
   if (!by_layer_) return true;
   if (layer_words_.empty()) return layers_.contains(place.layer) || layers_.contains(place.expert);
-  // The first pattern behind which a number stands decides.
+  // The first pattern that is followed by a number decides.
   for (const NamePattern& pattern : layer_words_) {
     bool decides = false;
     std::string_view before;
@@ -202,7 +202,7 @@ bool Targets::names(std::string_view module, ModulePlace place) const {
     case Kind::all_linear:
       return in_layers(module, place);
     case Kind::list:
-      // Layers are asked of names that are not given whole.
+      // Names that are given whole are not restricted to layers.
       return modules_.holds(module) || (modules_.names(module) && in_layers(module, place));
     case Kind::pattern:
       return matches(*pattern_, module, "target_modules");

@@ -13,15 +13,15 @@
 
 namespace motley::lora {
 
-// Names of modules as PEFT's lists hold them: an entry names a module that bears it whole, or whose
-// name ends with it behind a dot.
+// Module names as in PEFT's lists: an entry names a module if it equals the module's name, or its
+// end after a dot.
 class NameList {
  public:
   NameList() = default;
   explicit NameList(const std::vector<std::string>& names) : names_(names.begin(), names.end()) {}
 
   bool empty() const { return names_.empty(); }
-  // Whether an entry is the whole of the name.
+  // Whether an entry equals the whole name.
   bool holds(std::string_view name) const { return names_.contains(name); }
   bool names(std::string_view module) const;
 
@@ -29,7 +29,7 @@ class NameList {
   std::set<std::string, std::less<>> names_;
 };
 
-// A place of a module in the model, beside its name. Negative: the name has no such number.
+// A module's layer and expert numbers; negative: its name has no such number.
 struct ModulePlace {
   std::int32_t layer = -1;
   std::int32_t expert = -1;
@@ -40,21 +40,21 @@ struct ModulePlace {
 class Targets {
  public:
   enum class Kind : std::uint8_t {
-    none,        // no list at all: a file of another tool, or one that adapts parameters alone
+    none,        // no list at all: a file of another tool, or one that adapts only parameters
     all_linear,  // "all-linear"
     list,
     pattern,
-    unknown,  // a regular expression that motley can't run: nothing can be said
+    unknown,  // a regular expression that motley cannot run, so the modules are unknown
   };
 
-  // `members` is the configuration's object. What names() takes is counted in the budget, if there
-  // is one, which outlives the targets.
+  // `members` is the configuration's object. The cost of names() is counted in the budget, if there
+  // is one; it must outlive the targets.
   static Result<Targets> parse(const json::Object& members, std::string_view where,
                                MatchBudget* budget = nullptr);
 
   Kind kind() const { return kind_; }
   bool names(std::string_view module, ModulePlace place) const;
-  // Whether the list names it by its last word alone, as it names every other module of that word.
+  // Whether the list names the module only by its last word, as it names every module of that word.
   bool names_by_last_word(std::string_view module) const;
 
  private:
@@ -72,7 +72,7 @@ class Targets {
   std::vector<std::string> saved_;
   bool by_layer_ = false;
   std::set<std::int64_t> layers_;
-  std::vector<NamePattern> layer_words_;  // what stands before a layer's number; empty: any word
+  std::vector<NamePattern> layer_words_;  // what precedes a layer's number; empty: any word
   MatchBudget* budget_ = nullptr;
 };
 

@@ -12,7 +12,7 @@
 
 namespace motley::lora {
 
-// What the parts of the loader share while an adapter comes into being.
+// State that the parts of the loader share while they build an adapter.
 class Builder {
  public:
   Builder(const Config& file_config, const LoadOptions& load_options, const BaseView& base_view,
@@ -24,7 +24,7 @@ class Builder {
     return static_cast<int>(adapter.matrices.size()) - 1;
   }
 
-  // The delta at a site, empty when it is asked for first.
+  // The delta at a site; created on first use.
   SiteDelta& at(const SiteSpec& spec) {
     SiteDelta& delta = deltas[spec.site];
     if (delta.factors.empty()) {

@@ -18,8 +18,8 @@ using test::AdapterFiles;
 using test::FakeBase;
 using test::ModelShape;
 
-// Factors of one layer's experts: gate_up has one A [r, H] for gate and up, or all of A and of
-// down's B are shared by all experts, so that every convention can say it.
+// Factors of one layer's experts. gate and up share one A [r, H], or all experts share all of A and
+// down's B, so that every convention can express them.
 struct Truth {
   int rank = 0;
   bool shared_outer = false;
@@ -48,7 +48,7 @@ Truth make_truth(std::mt19937& random, const ModelShape& shape, int rank, bool s
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-// gate and up as the base has them in one, [2 I, r].
+// gate and up as fused in the base, [2 I, r].
 std::vector<float> gate_up(const Truth& truth, int e, const ModelShape& shape, bool interleaved) {
   std::vector<float> both(at(2 * shape.intermediate * truth.rank));
   for (std::int64_t row = 0; row < shape.intermediate; ++row) {
@@ -63,7 +63,7 @@ std::vector<float> gate_up(const Truth& truth, int e, const ModelShape& shape, b
   return both;
 }
 
-// How factors lie in a packed pair.
+// How factors are laid out in a packed pair.
 struct Packing {
   std::int64_t rank = 0;
   std::int64_t in = 0;
@@ -123,7 +123,7 @@ struct Spelling {
 
 const std::string layer = "model.layers.1.mlp.experts";
 
-// The base has two layers, and the files here have factors of one.
+// The base has two layers; the files here have factors for one.
 LoadOptions of_one_layer(LoadOptions options) {
   options.partial = true;
   return options;
@@ -183,7 +183,7 @@ Spelling unsloth_linears() {
   return linears;
 }
 
-// With and without a shared outer factor: the first dimension says which.
+// With and without a shared outer factor, as the first dimension tells.
 std::vector<float> outer(const Truth& truth, const std::vector<std::vector<float>>& parts) {
   return truth.shared_outer ? parts[0] : concatenated(parts);
 }
@@ -287,7 +287,7 @@ TEST(Conventions, ARandomAdapterLoadsToTheSameDeltasFromEach) {
     };
     shape.experts = pick(2, 6);
     shape.hidden = pick(3, 20);
-    // gate_up or down may be square, but not both: then only the version tells.
+    // gate_up or down may be square, but not both: then only the version would tell.
     shape.intermediate = pick(3, 20);
     if (2 * shape.intermediate == shape.hidden && shape.intermediate == shape.hidden) continue;
     const int rank = pick(1, 5);
@@ -319,7 +319,7 @@ TEST(Conventions, ARandomAdapterLoadsToTheSameDeltasFromEach) {
         expect(Projection::expert_up, truth.a[at(e)], truth.up[at(e)]);
         expect(Projection::expert_down, truth.down_a[at(e)], truth.down_b[at(e)]);
       }
-      // What it says is the same, so the version is.
+      // The deltas are the same, so the version is.
       if (!version) version = adapter->version;
       EXPECT_EQ(*version, adapter->version) << spelling.name;
       ASSERT_FALSE(HasFailure()) << spelling.name << " in round " << round;
@@ -356,7 +356,7 @@ TEST(Conventions, SharesWhatIsShared) {
   EXPECT_EQ(tinker.matrices.size(), 2U + 2U * 4U + 4U + 1U);
 }
 
-// A square gate_up alone: what decides is the user, then the version.
+// If only a square gate_up is adapted, the user's option decides, then the version.
 TEST(Conventions, VersionDecidesWhatShapesDoNot) {
   std::mt19937 random(5);
   ModelShape shape;
@@ -393,7 +393,7 @@ TEST(Conventions, VersionDecidesWhatShapesDoNot) {
     EXPECT_EQ(unknown.error().code(), ErrorCode::bad_file);
     EXPECT_NE(unknown.error().message().find("orientation=swapped"), std::string::npos);
   }
-  // Over a transposed base the answer hangs on transformers' version too.
+  // Over a transposed base the answer depends on transformers' version, too.
   for (const char* version : {"0.19.1", "0.20.1.dev0", "0.21.2"}) {
     const auto unknown = swapped(version, automatic, true);
     ASSERT_FALSE(unknown.ok()) << version;

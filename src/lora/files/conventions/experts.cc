@@ -1,6 +1,6 @@
-// Experts one by one (`experts.{e}.gate_proj`), all in one tensor of three dimensions
-// (`experts.w1`, whose first dimension is E, or 1 where the factor is shared), and the mixture of
-// both in which the shared factor alone has three dimensions.
+// Experts one by one (`experts.{e}.gate_proj`), all in one three-dimensional tensor (`experts.w1`,
+// whose first dimension is E, or 1 for a shared factor), and a mixture in which only the shared
+// factor has three dimensions.
 
 #include <array>
 #include <optional>
@@ -52,10 +52,10 @@ Result<void> check_dim(const Item& item, int dims, int dim, std::int64_t size,
   return {};
 }
 
-// Factors of all experts in one tensor: one matrix that they share, or one each.
+// Factors of all experts in one tensor: one shared matrix, or one for each expert.
 class Outer {
  public:
-  // Of shape [1 or experts, ...]; item may be null.
+  // The tensor has shape [1 or experts, ...]; item may be null.
   static Result<Outer> read(Builder& builder, const Item* item, std::int64_t experts) {
     Outer outer;
     if (item == nullptr) return outer;
@@ -231,7 +231,7 @@ Result<void> build_outer_gate_up(Builder& builder, const Unit& unit, const Exper
   MOTLEY_TRY(const Outer outer_b, Outer::read(builder, b, specs.experts()));
 
   const GateUpRows rows{builder.base.gate_up_interleaved(), specs.intermediate()};
-  // What is shared is cut once: place of the whole -> places of gate's and up's part.
+  // A shared factor is split once: maps the index of the whole to those of gate's and up's parts.
   std::map<int, std::array<int, 2>> cut_a;
   std::map<int, std::array<int, 2>> cut_b;
   const auto matrix = [&](int place) -> const Matrix& {

@@ -48,7 +48,7 @@ Error replaced_module(const Unit::Item& item, std::string_view path) {
       "the adapter into its base");
 }
 
-// Whether a module can have such a part at all.
+// Whether a module can have such a part.
 Result<void> check_part(const Unit::Item& item, const TensorName& name, const Config& config) {
   const Projection projection = name.module.site.projection;
   const bool table = projection == Projection::embed || projection == Projection::lm_head;
@@ -95,7 +95,7 @@ Result<void> check_part(const Unit::Item& item, const TensorName& name, const Co
   return {};
 }
 
-// Numbers as float32, of a tensor that has them.
+// A tensor's elements as float32; nothing if they are not floating-point numbers.
 std::optional<std::vector<float>> widened(const tensor::ConstTensor& tensor) {
   const DType dtype = tensor.dtype();
   if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) return std::nullopt;
@@ -110,7 +110,8 @@ bool equal(const tensor::ConstTensor& one, const tensor::ConstTensor& other) {
   return left.has_value() && left == widened(other);
 }
 
-// The base's tensor of that name, which may stand for a block that two releases call differently.
+// The base's tensor of that name, or of the name that another transformers release uses for the
+// block.
 std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string_view name) {
   if (name.empty()) return std::nullopt;
   if (auto found = base.file_tensor(name)) return found;
@@ -125,8 +126,8 @@ std::optional<tensor::ConstTensor> base_tensor(const BaseView& base, std::string
   return std::nullopt;
 }
 
-// Whether a tensor is the base's own, written once more: some tools copy norms, biases and routers.
-// Tables are compared where they are read.
+// Whether a tensor is a copy of the base's: some tools copy norms, biases and routers. Tables are
+// compared where they are read.
 bool copies_base(const Unit::Item& item, const BaseView& base) {
   const std::string name = whole_tensor_name(item.name());
   if (name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight")) return false;
@@ -163,7 +164,7 @@ Result<TensorName> understand(const Unit::Item& item, const Config& config, cons
 
 namespace {
 
-// A second tensor of the same part of a module: good where it is a saved module's equal twin.
+// A second tensor for the same part of a module is accepted if it equals a saved module's.
 Result<void> check_twin(const Unit::Item& item, const Unit::Item& other, bool saved_copy) {
   if (!saved_copy) return bad_tensor(item, cat("means the same as tensor ", quote(other.name())));
   if (equal(item.tensor(), other.tensor())) return {};
@@ -204,7 +205,7 @@ Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, co
     slot = &item;
     unit.module = name.module;
     if (name.part == Part::weight) unit.weight_in_base_layer = name.in_base_layer;
-    // One spelling is as good as the other; the factors' decides.
+    // Spellings are equivalent; the one of the factors is kept.
     if (unit.path.empty() || name.part == Part::a) unit.path = std::move(name.path);
   }
   return gathered;

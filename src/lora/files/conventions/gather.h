@@ -23,7 +23,7 @@ struct Unit {
   using Item = tensor::Checkpoint::Item;
 
   Module module;
-  std::string path;                             // as the file spells it
+  std::string path;                             // as spelled in the file
   std::array<const Item*, part_count> parts{};  // by Part; null where the file has none
   bool weight_in_base_layer = false;            // PEFT's copy of the base's tensor
 
@@ -50,29 +50,28 @@ std::string place_of(const Unit::Item& item);
 Error bad_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 Error unsupported_tensor(const Unit::Item& item, std::string_view what, std::string_view fix = {});
 
-// What a file holds.
+// The contents of a file.
 struct Gathered {
   Units units;
-  std::vector<std::string> ignored;  // what it is and where, of tensors that say nothing here
-  std::size_t copies = 0;            // whole tensors that equal the base's, which replace nothing
-  bool biases = false;               // whether there are biases in place of the base's, even equal
+  std::vector<std::string> ignored;  // description and name of tensors that have no effect here
+  std::size_t copies = 0;            // whole tensors that equal the base's and so replace nothing
+  bool biases = false;               // whether biases replace the base's, even with equal values
 };
 
-// Every tensor of the file in its unit, or known to say nothing. Names that mean nothing, modules
-// that the base lacks, parts that a module can't have, and tensors that are not floating-point
-// numbers are errors.
+// Assigns every tensor of the file to its unit, or to `ignored`. Errors: unknown names, modules
+// that the base lacks, parts that a module cannot have, and tensors that are not floating-point
+// numbers.
 Result<Gathered> gather(const tensor::Checkpoint& file, const Config& config, const BaseView& base,
                         const SiteIndex& sites);
 
-// All numbers of a tensor in its own order, as rows x columns; a number that is not finite is an
-// error.
+// All elements of a tensor in their order, as rows x columns. An infinity or NaN is an error.
 Result<Matrix> read_matrix(const Unit::Item& item, std::int64_t rows, std::int64_t columns);
 
-// Both factors, or the error that names the missing one.
+// Both factors, or an error that names the missing one.
 Result<void> require_both(const Unit::Item* a, const Unit::Item* b, std::string_view b_name,
                           std::string_view a_name);
 
-// The rank of factors against that of the configuration.
+// Checks the rank of factors against that of the configuration.
 Result<void> check_rank(const Unit::Item& a, std::int64_t rank_of_a, const Unit::Item& b,
                         std::int64_t rank_of_b, std::int64_t rank_of_config);
 

@@ -42,8 +42,8 @@ void set_parameter(Packed& packed, bool gate_up) {
   packed.out = gate_up ? 2 * packed.specs.intermediate() : packed.specs.hidden();
 }
 
-// Which parameter factors directly under `experts` belong to where they stand alone: what the
-// configuration names, else what their shapes allow.
+// Finds the parameter to which factors directly under `experts` belong if they occur alone: the one
+// that the configuration names, else the one that their shapes allow.
 Result<void> find_parameter(Packed& packed, const Config& config) {
   std::array<bool, 2> named{};
   std::array<bool, 2> fits{};
@@ -89,7 +89,7 @@ Result<void> check_widths(const Packed& packed) {
                                " inputs and ", packed.out, " outputs"));
 }
 
-// The three numbers of "0.18.1", "0.20.1.dev0" or "0.19.0@commit".
+// Parses the three numbers of "0.18.1", "0.20.1.dev0" or "0.19.0@commit".
 std::optional<std::array<int, 3>> parse_version(std::string_view text) {
   std::array<int, 3> version{};
   const char* at = text.data();
@@ -106,9 +106,9 @@ std::optional<std::array<int, 3>> parse_version(std::string_view text) {
   return version;
 }
 
-// Releases up to 0.18 took the first dimension of a parameter for its inputs, unless the module
-// is stored transposed; 0.19.0 exchanged both kinds. Later ones exchange none, but learn from
-// transformers 5 alone that a module is transposed, and the file does not name transformers.
+// Releases up to 0.18 take the first dimension of a parameter as its inputs, unless the module is
+// stored transposed; 0.19.0 swaps both kinds. Later ones swap none, but know that a module is
+// transposed only from transformers 5, whose version the file does not name.
 std::optional<bool> swapped_by_version(std::string_view text, bool transposed) {
   const auto version = parse_version(text);
   if (!version) return std::nullopt;
@@ -132,7 +132,8 @@ Error unknown_orientation(const Packed& packed, std::string_view version, bool t
                         transposed ? "standard" : "swapped"));
 }
 
-// One answer for the whole file: shapes where they tell, then the user, then the writer's version.
+// One answer for the whole file: from shapes if they tell, else from the user's option, else from
+// the version of PEFT.
 Result<bool> find_orientation(const std::vector<Packed>& all, const Builder& builder) {
   const Packed* standard = nullptr;
   const Packed* swapped = nullptr;
@@ -173,7 +174,7 @@ Result<void> unpack(Builder& builder, const Packed& packed, bool swapped, bool e
   const float scale = builder.config.scale_of(packed.parameter);
   const GateUpRows rows{builder.base.gate_up_interleaved(), specs.intermediate()};
   for (std::int64_t e = 0; e < experts; ++e) {
-    // Of the file's two matrices: what is wide over r, and what is tall over r.
+    // The factors over r: from_a is wide, from_b is tall.
     Matrix from_a{rank, a.columns, {a.row(e * rank), a.row((e + 1) * rank)}};
     Matrix from_b{b.rows, rank, std::vector<float>(static_cast<std::size_t>(b.rows * rank))};
     for (std::int64_t row = 0; row < b.rows; ++row) {

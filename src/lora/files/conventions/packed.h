@@ -18,7 +18,7 @@ struct ExpertSpecs {
   std::int64_t intermediate() const { return gate->out; }
 };
 
-// Where gate's and up's row number `row` lies in 2 I rows of both.
+// The place of row `row` of gate or up in their 2 I fused rows.
 struct GateUpRows {
   bool interleaved = false;
   std::int64_t intermediate = 0;
@@ -27,11 +27,11 @@ struct GateUpRows {
   std::int64_t up(std::int64_t row) const { return interleaved ? 2 * row + 1 : intermediate + row; }
 };
 
-// Sets an expert's factors; what a file says twice is an error.
+// Sets an expert's factors; setting them twice is an error.
 Result<void> put_expert(Builder& builder, const SiteSpec& spec, int expert, const Factors& factors,
                         const Unit::Item& item);
 
-// Rows of B for gate or up, out of those of both.
+// The rows of gate or up of a fused B.
 Matrix take_gate_up_rows(const Matrix& both, const GateUpRows& rows, bool up);
 
 // PEFT's packed parameters, `experts` and `experts.base_layer`.

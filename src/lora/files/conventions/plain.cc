@@ -10,8 +10,8 @@ namespace {
 
 using Item = Unit::Item;
 
-// Whether a replacement holds nothing but the base's own numbers: PEFT writes such copies beside
-// factors of embeddings and heads.
+// Whether a replacement equals the base's numbers: PEFT writes such copies beside factors of
+// embeddings and heads.
 bool equals_base(const BaseView& base, Site site, const Matrix& table) {
   constexpr std::int64_t rows_at_once = 64;
   std::vector<float> rows(static_cast<std::size_t>(rows_at_once * table.columns));
@@ -23,7 +23,7 @@ bool equals_base(const BaseView& base, Site site, const Matrix& table) {
   return true;
 }
 
-// The embedding is in -> out as vocabulary -> hidden, and its table [vocabulary, hidden].
+// For the embedding, in -> out is vocabulary -> hidden, and its table is [vocabulary, hidden].
 std::pair<std::int64_t, std::int64_t> table_shape(const SiteSpec& spec) {
   if (spec.site.projection == Projection::embed) return {spec.in, spec.out};
   return {spec.out, spec.in};
@@ -47,8 +47,8 @@ Result<void> build_replacement(Builder& builder, const Unit& unit, const Units& 
   const int place = builder.add(std::move(table));
   builder.at(spec).replaced = place;
 
-  // A module under modules_to_save is a copy of its own; anything else is the base's tensor, and
-  // what is tied to it follows.
+  // A module under modules_to_save is a separate copy. Anything else is the base's own tensor, so
+  // modules tied to it follow.
   const bool own_copy = !unit.weight_in_base_layer && !builder.config.ties_weights &&
                         names_module(builder.config.modules_to_save, unit.path);
   if (!builder.base.tied_embeddings() || own_copy) return {};
@@ -90,7 +90,7 @@ Result<bool> build_factors(Builder& builder, const Unit& unit, std::string_view 
   MOTLEY_TRY_VOID(require_both(a, b, embedding ? "lora_embedding_B" : "lora_B",
                                embedding ? "lora_embedding_A" : "lora_A"));
   if (a == nullptr) return false;
-  // What was not trained is written as nothing at all by some.
+  // Some tools write untrained factors as empty tensors.
   if (a->entry->shape.elements() == 0 && b->entry->shape.elements() == 0) return false;
   MOTLEY_TRY_VOID(check_matrix(*a, embedding ? "tokens" : "inputs", 1, spec.in));
   MOTLEY_TRY_VOID(check_matrix(*b, "outputs", 0, spec.out));
@@ -108,7 +108,7 @@ Result<bool> build_factors(Builder& builder, const Unit& unit, std::string_view 
 
 Result<void> build_module(Builder& builder, const Unit& unit) {
   const SiteSpec& spec = *builder.sites.find(unit.module.site);
-  // PEFT names a parameter, not its module, where it wraps parameters.
+  // PEFT names the parameter instead of its module where it wraps parameters.
   const std::string parameter = cat(unit.path, ".weight");
   const bool wrapped = names_module(builder.config.target_parameters, parameter);
   MOTLEY_TRY(const bool adapted, build_factors(builder, unit, wrapped ? parameter : unit.path));
@@ -132,7 +132,7 @@ Result<void> build_module(Builder& builder, const Unit& unit) {
     builder.at(spec).lora_bias = place;
   }
   if (const Item* const bias = unit.part(Part::bias)) {
-    // No family has one there, and the absorbed form of attention has no place for it.
+    // No family has one there, and absorbed attention cannot apply it.
     if (spec.site.projection == Projection::kv_b)
       return unsupported_tensor(*bias, "a bias on kv_b_proj",
                                 "no base has one there; save the adapter without it");
@@ -162,7 +162,7 @@ Result<void> build_module(Builder& builder, const Unit& unit) {
 }  // namespace
 
 Result<void> build_plain(Builder& builder, const Units& units) {
-  // Replacements first: gains are relative to them.
+  // Replacements first, because gains are relative to them.
   for (const auto& [module, unit] : units) {
     if (module.form == Form::plain && unit.part(Part::weight) != nullptr)
       MOTLEY_TRY_VOID(build_replacement(builder, unit, units));

@@ -30,7 +30,7 @@ std::optional<std::int32_t> number(std::string_view word) {
   std::int32_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   const bool whole = error == std::errc() && end == word.data() + word.size();
-  // "007" is another name than "7", and of no module.
+  // "007" is not the same as "7", and names no module.
   if (!whole || value < 0 || (word.size() > 1 && word[0] == '0')) return std::nullopt;
   return value;
 }
@@ -77,7 +77,7 @@ constexpr std::array<std::pair<std::string_view, Projection>, 6> expert_words{{
     {"w2", Projection::expert_down},
 }};
 
-// The words behind "experts".
+// Parses the words behind "experts".
 std::optional<Module> experts_module(std::int32_t layer, Words words, bool inner) {
   const auto module = [&](Projection projection, Form form, std::int32_t expert = 0) {
     return Module{{layer, projection}, form, expert};
@@ -104,7 +104,7 @@ std::optional<Module> experts_module(std::int32_t layer, Words words, bool inner
   return std::nullopt;
 }
 
-// The words behind "layers.N".
+// Parses the words behind "layers.N".
 std::optional<Module> layer_module(std::int32_t layer, Words words, bool inner) {
   if (words.size() < 2) return std::nullopt;
   const auto plain = [&](std::optional<Projection> projection) -> std::optional<Module> {
@@ -125,7 +125,7 @@ std::optional<Module> layer_module(std::int32_t layer, Words words, bool inner) 
   return plain(look_up(mlp_words, words[1]));
 }
 
-// The words of a module's path; `inner` where experts.base_layer was its end.
+// Parses the words of a module's path; `inner`: experts.base_layer was its end.
 std::optional<Module> module_of(Words words, bool inner) {
   while (!words.empty() && (words[0] == "model" || words[0] == "language_model"))
     words = words.subspan(1);
@@ -142,7 +142,7 @@ std::optional<Module> module_of(Words words, bool inner) {
   return layer_module(*layer, words.subspan(2), inner);
 }
 
-// A tensor's name as words, without what wrappers of training put in.
+// A tensor's name as words, without those that training wrappers insert.
 std::vector<std::string_view> cleaned(std::string_view name) {
   constexpr std::string_view prefix = "base_model.model.";
   if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
@@ -233,7 +233,7 @@ std::string_view ignored_kind(std::string_view name) {
   for (const std::string_view word : split(name)) {
     // PEFT keeps the base's table beside a saved one.
     if (word == "original_module") return "the base's own copy of a saved module";
-    // Both shape gradients or noise of training; A and B are whole without them.
+    // Both only shape gradients or noise in training; A and B are complete without them.
     if (word.starts_with("lora_velora")) return "VeLoRA's projection";
     if (word.starts_with("lora_monteclora")) return "MonteCLoRA's sampler";
   }

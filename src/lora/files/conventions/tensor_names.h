@@ -10,7 +10,7 @@
 
 namespace motley::lora {
 
-// What a tensor's name says: which module, spelled how, and which part of its adaptation.
+// Parses a tensor's name: the module, its spelling, and the part of its adaptation.
 
 enum class Part : std::uint8_t {
   a,                // lora_A.weight
@@ -24,7 +24,7 @@ enum class Part : std::uint8_t {
   trainable_tokens  // token_adapter.trainable_tokens_delta
 };
 
-// How a module stands for a site. Expert sites have many spellings; the others are `plain`.
+// How a module's name denotes a site. Expert sites have many spellings; the others are `plain`.
 enum class Form : std::uint8_t {
   plain,
   expert,         // experts.{e}.gate_proj, experts.down_projs.{e}
@@ -35,7 +35,7 @@ enum class Form : std::uint8_t {
   packed_inner,   // experts.base_layer
 };
 
-// The sites of a form that is gate and up in one, and of packed ones, are named by expert_gate.
+// Forms in which gate and up are fused, and packed forms, use the site of expert_gate.
 struct Module {
   Site site;
   Form form = Form::plain;
@@ -47,27 +47,26 @@ struct Module {
 struct TensorName {
   Module module;
   Part part = Part::a;
-  // The module's path in the model, as this file spells it: "model.layers.0.mlp.experts.3.w1".
+  // The module's path in the model as spelled in this file: "model.layers.0.mlp.experts.3.w1".
   // Patterns are matched against it.
   std::string path;
-  bool in_base_layer = false;  // .base_layer. stood in the name where nesting did not ask for it
-  bool saved_copy = false;     // .modules_to_save. stood in the name
+  bool in_base_layer = false;  // the name has .base_layer. where nesting does not require it
+  bool saved_copy = false;     // the name has .modules_to_save.
 };
 
-// Understands a tensor's name. `bad_file` for names that mean nothing here, `unsupported` for whole
-// tensors of modules that can't be replaced and for biases of experts. Whether the model has the
-// site is not asked.
+// Parses a tensor's name. `bad_file`: unknown names. `unsupported`: whole tensors of modules that
+// cannot be replaced, and biases of experts. Does not check whether the model has the site.
 Result<TensorName> parse_tensor_name(std::string_view name);
 
-// What a tensor is that says nothing about the adapter's numbers: "VeLoRA's projection", say. Empty
-// for every other tensor.
+// The kind of a tensor that has no effect on the adapter: "VeLoRA's projection", say. Empty for
+// every other tensor.
 std::string_view ignored_kind(std::string_view name);
 
-// The name that a whole tensor of the base has there, without PEFT's prefixes and wrappers; empty
-// for tensors of adapters.
+// The base's name of a whole tensor, without PEFT's prefixes and wrappers; empty for adapter
+// tensors.
 std::string whole_tensor_name(std::string_view name);
 
-// The path of a replaced module that is none of ours, for messages; empty where the name is not
+// The path of a replaced module that motley does not know, for messages; empty unless the name is
 // that of a whole weight.
 std::string replaced_module_path(std::string_view name);
 
