@@ -29,7 +29,7 @@ void check_attention(const motley::model::Config& config) {
                "a window for each layer");
   for (const std::int64_t window : attention.windows)
     MOTLEY_CHECK(window >= 0, "a window looks back");
-  MOTLEY_CHECK(config.rope.dims >= 2 && config.rope.dims % 2 == 0, "whole pairs are turned");
+  MOTLEY_CHECK(config.rope.dims >= 2 && config.rope.dims % 2 == 0, "whole pairs are rotated");
   if (!config.latent_attention) return;
   const motley::model::LatentConfig& latent = config.latent;
   MOTLEY_CHECK(latent.q_rank >= 0 && latent.kv_rank >= 1 && latent.nope_dim >= 1 &&

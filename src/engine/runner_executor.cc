@@ -143,26 +143,26 @@ Result<void> RunnerExecutor::read(const tensor::Tensor& logits,
     const bool last = token + 1 == chunks_[chunk].tokens.size();
     const std::span<Draw> draws = last ? outputs_[chunk].draws : std::span<Draw>();
     if (draws.size() != 1) {
-      MOTLEY_TRY_VOID(queue_states(logits, first));
+      MOTLEY_TRY_VOID(launch_sampling(logits, first));
       first = i + 1;
     }
     for (Draw& draw : draws) {
       draws_.push_back(&draw);
       states_.push_back(state_of(draw));
-      if (draws.size() > 1) MOTLEY_TRY_VOID(queue_states(logits, i));
+      if (draws.size() > 1) MOTLEY_TRY_VOID(launch_sampling(logits, i));
     }
   }
-  return queue_states(logits, first);
+  return launch_sampling(logits, first);
 }
 
-Result<void> RunnerExecutor::queue_states(const tensor::Tensor& logits, std::size_t first) {
+Result<void> RunnerExecutor::launch_sampling(const tensor::Tensor& logits, std::size_t first) {
   if (states_.empty()) return {};
   const auto begin = static_cast<std::int64_t>(first);
   const auto end = begin + static_cast<std::int64_t>(states_.size());
   ops::Context context = runner_->context();
   context.scratch = &scratch_;
   Result<void> queued =
-      sampling_->queue(context, runner_->stream(), logits.slice(0, begin, end), states_);
+      sampling_->launch(context, runner_->stream(), logits.slice(0, begin, end), states_);
   states_.clear();
   return queued;
 }

@@ -44,7 +44,7 @@ class RunnerExecutor final : public Executor {
   // Reads prompts' scores from the logits of these rows, and queues their draws.
   Result<void> read(const tensor::Tensor& logits, std::span<const runner::LogitRow> rows);
   // Queues the draws of states_, one for each row of logits from the first.
-  Result<void> queue_states(const tensor::Tensor& logits, std::size_t first);
+  Result<void> launch_sampling(const tensor::Tensor& logits, std::size_t first);
   void answer_draws();
   // Captures a step while the GPU computes this one, if that takes long enough to hide it. Whether
   // there was one to be captured.

@@ -9,8 +9,8 @@
 
 namespace motley::model {
 
-// Multi-head latent attention (MLA). A token keeps one latent row and one turned key that all heads
-// share; kv_b makes each head's key and value of the latent.
+// Multi-head latent attention (MLA). A token keeps one latent row and one rotated key that all
+// heads share; kv_b makes each head's key and value of the latent.
 //
 // Absorbed form: a head's query is carried into latent space through kv_b's key rows, attention
 // runs over the latents themselves, and what comes out goes through kv_b's value rows. It serves
@@ -24,7 +24,7 @@ struct LatentAttention {
   std::optional<Linear> q_a, q_b;  // with one
   tensor::Buffer q_kv_memory;      // of q or q_a and of kv_a, where they stand side by side
   Norm q_a_norm;
-  Linear kv_a;  // -> [latent | turned key]
+  Linear kv_a;  // -> [latent | rotated key]
   Norm kv_a_norm;
   Linear kv_b;  // a head's rows: nope_dim for keys, then value_dim for values
   // The same for rows of the activation type, where kv_b's own weight is for float32 ones.

@@ -138,7 +138,7 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
   const auto dn = static_cast<std::size_t>(block.sizes.nope_dim);
   const auto dr = static_cast<std::size_t>(block.sizes.rope_dim);
   const auto dv = static_cast<std::size_t>(block.sizes.value_dim);
-  const auto turn = [&](std::size_t position, std::span<double> x) {
+  const auto rotate = [&](std::size_t position, std::span<double> x) {
     for (std::size_t i = 0; i < dr / 2; ++i) {
       double& first = x[block.rope_interleaved ? 2 * i : i];
       double& second = x[block.rope_interleaved ? 2 * i + 1 : i + dr / 2];
@@ -148,7 +148,7 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
       second = second * std::cos(angle) + kept * std::sin(angle);
     }
   };
-  std::vector<Row> turned;
+  std::vector<Row> rotated;
   std::vector<Row> expanded;
   std::vector<Row> result;
   for (std::size_t position = 0; position < xs.size(); ++position) {
@@ -156,8 +156,8 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
     const std::span<double> latent = std::span(kv).first(kl);
     normalise(block.kv_a_norm, latent);
     expanded.push_back(expand(block, use, {latent.begin(), latent.end()}));
-    turn(position, std::span(kv).subspan(kl));
-    turned.emplace_back(kv.begin() + static_cast<std::ptrdiff_t>(kl), kv.end());
+    rotate(position, std::span(kv).subspan(kl));
+    rotated.emplace_back(kv.begin() + static_cast<std::ptrdiff_t>(kl), kv.end());
 
     Row q;
     if (block.q) {
@@ -170,13 +170,13 @@ std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
     Row values(heads * dv);
     for (std::size_t head = 0; head < heads; ++head) {
       const std::span<double> query = std::span(q).subspan(head * (dn + dr), dn + dr);
-      turn(position, query.subspan(dn));
+      rotate(position, query.subspan(dn));
       double total = 0;
       for (std::size_t at = 0; at <= position; ++at) {
         const double* const own = expanded[at].data() + head * (dn + dv);
         double score = 0;
         for (std::size_t i = 0; i < dn; ++i) score += query[i] * own[i];
-        for (std::size_t i = 0; i < dr; ++i) score += query[dn + i] * turned[at][i];
+        for (std::size_t i = 0; i < dr; ++i) score += query[dn + i] * rotated[at][i];
         const double weight = std::exp(double{block.scale} * score);
         total += weight;
         for (std::size_t i = 0; i < dv; ++i) values[head * dv + i] += weight * own[dn + i];

@@ -13,7 +13,7 @@ struct ActivationSpec {
 };
 
 // out = activation(gate, up), all [R, W]; gate and up share a type (f32 or bf16), out has its own.
-// Computed in float32, rounded once. out may be gate or up where the types agree.
+// Computed in float32, rounded once. out may be gate or up if the types are equal.
 void activate_and_multiply(const Context& context, const ActivationSpec& spec,
                            const tensor::ConstTensor& gate, const tensor::ConstTensor& up,
                            const tensor::Tensor& out);

@@ -12,7 +12,7 @@ namespace {
 template <class Tensor>
 kernels::Pages pages_of(const Tensor& pages) {
   check_activation(pages, 4);
-  // One struct serves writers and readers; readers' kernels do not write.
+  // One struct serves writers and readers; kernels that only read do not write.
   return {.data = const_cast<std::byte*>(pages.bytes()),
           .type = pages.dtype(),
           .page_stride = pages.stride(0),
@@ -22,7 +22,7 @@ kernels::Pages pages_of(const Tensor& pages) {
 
 kernels::Sequences sequences_of(const PagedRows& rows, const tensor::ConstTensor& x) {
   MOTLEY_CHECK(rows.seq_begin != nullptr && rows.positions != nullptr, "rows of sequences");
-  // What a GPU holds can't be looked at from here.
+  // The host cannot check arrays in a GPU's memory.
   if (x.device().kind == tensor::DeviceKind::cpu)
     MOTLEY_CHECK(rows.seq_begin[0] == 0 && rows.seq_begin[rows.sequences] == x.dim(0),
                  "a position and a sequence for every row");
@@ -111,7 +111,7 @@ DType query_type(const Context& context, DType type, const PagedWidths& widths) 
 
 namespace {
 
-// All but keys and values.
+// Everything except keys and values.
 kernels::Attention call_of(const Context& context, const PagedRows& rows,
                            const tensor::ConstTensor& q, const AttentionOptions& options,
                            const tensor::Tensor& out) {
@@ -162,7 +162,7 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
                const tensor::Tensor& out) {
   const auto& [begin, max_positions, keys, shared, values] = expanded;
   kernels::Attention call = call_of(context, rows, q, options, out);
-  // A sequence is one page, which begins at its first row.
+  // Each sequence is one page, which begins at its first row.
   const auto pages = [](const tensor::ConstTensor& x, std::int64_t head_stride) -> kernels::Pages {
     check_activation(x, x.shape().rank());
     return {.data = const_cast<std::byte*>(x.bytes()),
@@ -196,7 +196,7 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
   MOTLEY_CHECK(!all.empty() && all.size() <= max_prepared_heads, "some projections of a layer");
   std::int64_t page_tokens = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto& [x, norm, turned, pages, out] = all[i];
+    const auto& [x, norm, rotated, pages, out] = all[i];
     check_activation(x, 3);
     heads_[i] = {.heads = x.dim(1),
                  .width = x.dim(2),
@@ -207,10 +207,10 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
                  .norm_weight = norm.weight,
                  .eps = norm.options.eps,
                  .weight_in_f32 = norm.options.weight_in_f32};
-    if (turned) {
+    if (rotated) {
       MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(1) <= x.dim(2) &&
                        rope.cos_sin.dim(0) == x.dim(0),
-                   "turned elements inside the head");
+                   "rotated elements inside the head");
       heads_[i].cos_sin = rope.cos_sin.data<float>();
       heads_[i].pairs = rope.cos_sin.dim(1) / 2;
       heads_[i].interleaved = rope.interleaved;
@@ -249,7 +249,7 @@ void prepare_latent(const Context& context, const PagedRows& rows, const Prepare
                "one head of the pages' width");
   MOTLEY_CHECK(q.dim(0) == kv.dim(0) && out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1) &&
                    dims <= out.dim(2) && out.dim(2) <= q.dim(2),
-               "the turned columns of every head, and some before them");
+               "the rotated columns of every head, and some before them");
   MOTLEY_CHECK(first_row >= 0 && first_row + count <= kv.dim(0), "rows that are there");
   context.kernels->prepare_latent({.first_row = first_row,
                                    .rows = count,

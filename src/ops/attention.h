@@ -11,29 +11,28 @@
 
 namespace motley::ops {
 
-// Which sequence and position each row of a step has, and which pages hold each sequence. The
-// arrays are in the memory of the device that runs.
+// The sequence and position of each row of a step, and the pages of each sequence. The arrays are
+// in the memory of the device that runs.
 struct PagedRows {
   std::int64_t sequences = 0;               // S
   const std::int32_t* seq_begin = nullptr;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
   const std::int32_t* positions = nullptr;  // [R]
   // [S, pages]: page number of a sequence's positions [i * page_tokens, (i + 1) * page_tokens).
   tensor::ConstTensor block_table;  // i32
-  // Of a sequence, at most and at least: what a device's host must know to launch. The CPU looks
-  // for itself.
+  // Bounds over all sequences, which launches on a GPU need. The CPU reads the arrays instead.
   std::int64_t max_rows = 0;
   std::int64_t least_rows = 0;
   std::int64_t max_positions = 0;
 };
 
-// One layer's keys, or values: [pages, page_tokens, kv_heads, width], f32 or bf16, at any strides
-// but the last.
+// One layer's keys, or values: [pages, page_tokens, kv_heads, width], f32 or bf16, with any strides
+// except the last.
 using KvPages = tensor::Tensor;
 using ConstKvPages = tensor::ConstTensor;
 
-// Positions [0, end) of every sequence out of pages of one head, side by side: sequence s has rows
-// [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type. Labels are the step's
-// rows' own, and go to the sequences' rows; both null: to no row.
+// Gathers positions [0, end) of every sequence from pages of one head: sequence s has rows
+// [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type. `labels` are those of the
+// step's rows and `out_labels` receives those of the gathered rows; both null: not needed.
 struct GatheredRows {
   const std::int32_t* begin = nullptr;  // [S + 1]
   tensor::Tensor out;
@@ -43,8 +42,8 @@ struct GatheredRows {
 void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
                const GatheredRows& gathered);
 
-// Heads of a projection on their way to attention: normed over each head, turned, stored and
-// written, as far as each is wanted. What x held is lost.
+// Prepares the heads of a projection for attention: each head is optionally normed, rotated, stored
+// and written. The contents of x are lost.
 struct HeadNorm {
   const float* weight = nullptr;  // [width], or null: no norm
   RmsNormOptions options{};
@@ -52,17 +51,17 @@ struct HeadNorm {
 struct PreparedHeads {
   tensor::Tensor x;  // [R, heads, width]
   HeadNorm norm{};
-  bool turned = false;
+  bool rotated = false;
   KvPages pages{};     // nothing: not stored
-  tensor::Tensor out;  // [R, heads, width], rounded once more if its type is narrower; may be x
+  tensor::Tensor out;  // [R, heads, width], rounded if its type is narrower; may be x
 };
 struct PreparedRope {
   tensor::ConstTensor cos_sin;  // [R, dims]
   bool interleaved = false;
 };
 inline constexpr std::size_t max_prepared_heads = 3;
-// Projections of a layer, with the bits of each stage by itself; as kernels take it. Rows of other
-// sequences than these are not stored.
+// The prepared heads of a layer's projections, checked, as kernels take them. The bits are those of
+// one operation after the other. Rows of other sequences are not stored.
 class HeadsCall {
  public:
   HeadsCall(const Context& context, const PagedRows& rows, const PreparedRope& rope,
@@ -79,13 +78,12 @@ class HeadsCall {
 };
 void prepare_heads(const Context& context, const HeadsCall& call);
 
-// Latent attention's rows on their way to pages and to attention, with the bits of a norm, a
-// rotation, a store and a rounding one after the other: of kv [R, latent + dims] (f32) the latent
-// is normed, the last dims columns are turned, and both are stored; so are those columns of each
-// head of q [R, heads, width] (f32) turned, of which the columns from width - out.dim(2) on go to
-// out [R, heads, at least dims], rounded where its type is narrower. Only `count` rows from
-// first_row on: those of `rows` and what stands behind them. What kv held is lost, and what q's
-// turned columns held.
+// Prepares rows of latent attention, with the bits of a norm, a rotation, a store and a rounding
+// one after the other. Of kv [R, latent + dims] (f32) the latent is normed, the last dims columns
+// are rotated, and both are stored. The last dims columns of each head of q [R, heads, width] (f32)
+// are rotated, and its columns from width - out.dim(2) on go to out [R, heads, at least dims],
+// rounded if its type is narrower. Processes `count` rows from first_row on: those of `rows` and
+// padding behind them. The contents of kv and of the rotated columns of q are lost.
 struct LatentRows {
   std::int64_t first_row = 0;
   std::int64_t count = 0;
@@ -104,8 +102,8 @@ struct AttentionOptions {
   kernels::AttentionScratch scratch{};
 };
 
-// The type to which attention() would round queries of float32 before anything else, of pages that
-// lie as a step's do: where they are made, they lose nothing by it.
+// The type to which attention() first rounds queries of float32, for KV memory laid out as in a
+// step. Queries may be produced in that type without loss.
 struct PagedWidths {
   std::int64_t page_tokens = 0;
   std::int64_t kv_heads = 0;
@@ -123,21 +121,21 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
                const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
                const tensor::Tensor& out);
 
-// Keys and values of sequences side by side, as gather_kv lays positions. Sixteen rows behind the
-// last belong to them too: a device may read them, and what they hold is nobody's business.
+// Keys and values of sequences in contiguous rows, as gather_kv writes them. They have 16 more rows
+// behind the last: a device may read them, but their contents do not matter.
 struct ExpandedKeys {
   const std::int32_t* begin = nullptr;  // [S + 1]: sequence s has rows [begin[s], begin[s + 1])
   std::int64_t max_positions = 0;       // of a sequence
   tensor::ConstTensor keys;             // [rows, kv_heads, width]
-  tensor::ConstTensor shared;  // [rows, width]: the keys' last columns, for every head the same
+  tensor::ConstTensor shared;  // [rows, width]: the last columns of keys, shared by all heads
   tensor::ConstTensor values;  // [rows, kv_heads, width]
 };
 inline constexpr std::int64_t rows_behind_expanded = 16;
-// The same to these, whatever the rows' own pages hold. `rows` needs no table.
+// Attention to these instead of the rows' pages. `rows` needs no block table.
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const ExpandedKeys& expanded, const AttentionOptions& options,
                const tensor::Tensor& out);
-// query_type() of keys and values in bf16 of these widths; `keys` counts the shared ones.
+// query_type() for keys and values in bf16 of these widths; `keys` includes the shared columns.
 struct ExpandedWidths {
   std::int64_t keys = 0;
   std::int64_t shared = 0;

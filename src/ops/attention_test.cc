@@ -16,7 +16,7 @@ tensor::Tensor view(std::vector<T>& values, const tensor::Shape& shape) {
   return tensor::Tensor(reinterpret_cast<std::byte*>(values.data()), tensor::dtype_of<T>, shape);
 }
 
-// Two sequences of one head in pages of two positions; the latent of MLA serves as key and value.
+// Two sequences of one head in pages of two positions; MLA's latent is both key and value.
 TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
   ThreadPool pool({.threads = 2});
   const Context context{.kernels = &kernels::cpu_table(), .stream = {&pool}};
@@ -25,7 +25,7 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
   const tensor::Tensor k = view(pages, {4, 2, 1, width});
   const tensor::ConstTensor v = tensor::ConstTensor(k).slice(3, 0, 2);
 
-  std::vector<std::int32_t> table = {3, 0, 1, -1};  // sequence 1 needs one page only
+  std::vector<std::int32_t> table = {3, 0, 1, -1};  // sequence 1 needs only one page
   const std::vector<std::int32_t> seq_begin = {0, 3, 5};
   const std::vector<std::int32_t> positions = {0, 1, 2, 0, 1};
   const PagedRows rows{.sequences = 2,

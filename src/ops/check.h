@@ -4,7 +4,7 @@
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
-// What every call asks of its tensors. Wrong shapes are mistakes of ours: they abort.
+// Checks of tensors that every call makes. Wrong shapes are programming errors: they abort.
 namespace motley::ops {
 
 inline bool is_activation(DType type) { return type == DType::f32 || type == DType::bf16; }

@@ -9,7 +9,8 @@
 namespace motley::ops {
 
 struct CombineOptions {
-  // Row of x for slot j of row t, at [t * K + j]; one that x lacks is left out. Empty: t * K + j.
+  // The row of x for slot j of row t, at [t * K + j]; rows outside of x are skipped. Empty: t * K +
+  // j.
   std::span<const std::int32_t> places;
   bool accumulate = false;  // out += instead of out =
 };

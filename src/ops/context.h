@@ -11,15 +11,15 @@ struct ElementaryTable;
 
 namespace motley::ops {
 
-// What every call needs: the device's kernels, where to queue, and scratch that the call may use
-// and gives back before it returns (on a GPU: when the stream has passed it).
+// What every call needs: the device's kernels, the stream, and scratch that the call may use until
+// it returns (on a GPU: until the stream has passed it).
 struct Context {
   const kernels::ElementaryTable* kernels = nullptr;
   StreamHandle stream;
   tensor::Arena* scratch = nullptr;
   bool exact = true;  // --compute f32
-  // A row's bits depend on its own sequence and mix only, whatever the shape of the step. The CPU
-  // has no other way.
+  // A row's bits depend on its own sequence and mix only, not on the shape of the step. Always so
+  // on the CPU.
   bool batch_invariant = false;
 };
 

@@ -4,7 +4,7 @@
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
-// All tensors are [R, W], f32 or bf16, their rows at any distance.
+// All tensors are [R, W], f32 or bf16, with any row stride.
 namespace motley::ops {
 
 // out = a + b in float32, rounded once. out may be a or b.
@@ -18,7 +18,7 @@ struct AddScaledOptions {
 void add_scaled(const Context& context, const tensor::ConstTensor& x,
                 const tensor::ConstTensor& scale, const AddScaledOptions& options,
                 const tensor::Tensor& y);
-// What add_scaled() gives the kernel.
+// The kernel call of add_scaled().
 kernels::AddScaled add_scaled_call(const Context& context, const tensor::ConstTensor& x,
                                    const tensor::ConstTensor& scale,
                                    const AddScaledOptions& options, const tensor::Tensor& y);

@@ -7,7 +7,8 @@
 namespace motley::ops {
 namespace {
 
-// `x_width` and `y_width` are a head's; one of them is in, the other what the head has of out.
+// `x_width` and `y_width` are those of a head; one of them is `in`, the other the head's share of
+// `out`.
 kernels::Linear params(const Context& context, const tensor::ConstTensor& x,
                        const quant::Weight& weight, HeadRows part, std::int64_t head_rows,
                        const tensor::Tensor& acc) {

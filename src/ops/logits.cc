@@ -22,7 +22,7 @@ void log_probabilities(const Context& context, const tensor::ConstTensor& logits
   check_float32(out, 2);
   MOTLEY_CHECK(out.shape() == ids.shape() && out.is_contiguous(), "a place for every answer");
   const auto* const chosen = ids.data<std::int32_t>();
-  // What a GPU holds can't be looked at from here.
+  // The host cannot check ids in a GPU's memory.
   for (std::int64_t i = 0; ids.device().kind == tensor::DeviceKind::cpu && i < ids.elements(); ++i)
     MOTLEY_CHECK(chosen[i] >= 0 && chosen[i] < logits.dim(1), "an id of the vocabulary");
   context.kernels->log_probabilities({.rows = logits.dim(0),

@@ -6,12 +6,12 @@
 namespace motley::ops {
 
 // out[r][i] = log_softmax(logits[r])[ids[r][i]]: logits is [R, V] in f32, ids (i32, inside the
-// vocabulary) and out (f32) are [R, n]. NaN for all of a row whose logits have overflowed.
+// vocabulary) and out (f32) are [R, n]. NaN for a whole row whose logits have overflowed.
 void log_probabilities(const Context& context, const tensor::ConstTensor& logits,
                        const tensor::ConstTensor& ids, const tensor::Tensor& out);
 
 // The k largest of each row of x [R, V] (f32), falling; equal ones by rising id. ids is [R, k] in
-// i32; values is [R, k] in f32, or nothing.
+// i32; values is [R, k] in f32, or empty.
 void top_k(const Context& context, const tensor::ConstTensor& x, const tensor::Tensor& ids,
            const tensor::Tensor& values = {});
 

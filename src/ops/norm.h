@@ -8,8 +8,8 @@ namespace motley::ops {
 
 struct RmsNormOptions {
   float eps = 1e-6F;
-  // Off: the normalised value is rounded to out's type before the weight multiplies it (every
-  // family but gpt-oss).
+  // False: the normalised value is rounded to out's type before the product with the weight (every
+  // family except gpt-oss).
   bool weight_in_f32 = false;
 };
 
@@ -25,7 +25,7 @@ void add_and_norm(const Context& context, const tensor::ConstTensor& a,
                   const tensor::ConstTensor& b, const tensor::Tensor& sum,
                   const tensor::ConstTensor& weight, const RmsNormOptions& options,
                   const tensor::Tensor& out);
-// The same call, checked and not made: for one that does more at once.
+// The kernel call, checked but not made, for a caller that fuses several.
 kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::ConstTensor& a,
                                       const tensor::ConstTensor& b, const tensor::Tensor& sum,
                                       const tensor::ConstTensor& weight,

@@ -1,4 +1,4 @@
-// What each call hands to its kernel: kernels themselves are tested in their own module.
+// The arguments that each call passes to its kernel; kernels are tested in their own module.
 
 #include <cmath>
 #include <vector>
@@ -34,12 +34,12 @@ class Ops : public testing::Test {
 };
 
 TEST_F(Ops, RmsNormOfHeadsInsideARow) {
-  // Two rows of [q: 2 heads of 2 | 1 number beside]: only q is touched.
+  // Two rows of [q: 2 heads of 2 | 1 other number]: only q changes.
   std::vector<float> rows = {3, 4, 0, 2, 9, 1, 1, 5, 0, 9};
   std::vector<float> weight = {1, 2};
   const tensor::Tensor q(reinterpret_cast<std::byte*>(rows.data()), DType::f32, {2, 5});
   const tensor::Tensor flat = q.slice(1, 0, 4);
-  // Each head as a row of its own would be [2, 2, 2]; a strided row is normed head by head.
+  // Heads of a strided row are normed one by one, as if they were rows of their own.
   for (const std::int64_t head : {0, 1}) {
     const tensor::Tensor part = flat.slice(1, 2 * head, 2 * head + 2);
     rms_norm(context_, part, view(weight, {2}), {.eps = 0}, part);

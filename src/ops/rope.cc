@@ -20,7 +20,7 @@ double llama3_frequency(const RopeSpec& spec, double frequency) {
   return (1 - part) * frequency / spec.factor + part * frequency;
 }
 
-// The dimension whose wave turns `rotations` times over the original length.
+// The dimension whose wave makes `rotations` rotations over the original length.
 double yarn_bound(const RopeSpec& spec, double rotations) {
   const double length = spec.original_max_positions / (rotations * 2 * std::numbers::pi);
   return static_cast<double>(spec.dims) * std::log(length) / (2 * std::log(spec.base));
@@ -60,7 +60,7 @@ double yarn_magnitude(double factor, double mscale) {
 }
 
 RopeFrequencies rope_frequencies(const RopeSpec& spec) {
-  MOTLEY_CHECK(spec.dims > 0 && spec.dims % 2 == 0, "an even number of turned elements");
+  MOTLEY_CHECK(spec.dims > 0 && spec.dims % 2 == 0, "an even number of rotated elements");
   MOTLEY_CHECK(spec.base > 0 && spec.factor > 0, "a base and a factor above zero");
   const bool needs_length =
       spec.scaling == RopeSpec::Scaling::llama3 || spec.scaling == RopeSpec::Scaling::yarn;

@@ -8,25 +8,25 @@
 
 namespace motley::ops {
 
-// How a family turns its queries and keys by their positions.
+// How a family rotates its queries and keys by position.
 struct RopeSpec {
   enum class Pairs : std::uint8_t { half, interleaved };
   enum class Scaling : std::uint8_t { none, linear, llama3, yarn };
 
   Pairs pairs = Pairs::half;
-  std::int64_t dims = 0;  // how many of a head's elements are turned; even
+  std::int64_t dims = 0;  // how many of a head's elements are rotated; even
   double base = 10000.0;
   Scaling scaling = Scaling::none;
   double factor = 1.0;
 
-  // llama3 and yarn: the length that the model was first trained for.
+  // llama3 and yarn: the length for which the model was first trained.
   double original_max_positions = 0.0;
 
   // llama3.
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
 
-  // yarn. Zero stands for a key that the configuration lacks.
+  // yarn. Zero: the configuration lacks the key.
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
@@ -35,7 +35,7 @@ struct RopeSpec {
   double mscale_all_dim = 0.0;
 };
 
-// What a spec comes to: cos and sin of positions * inverse_frequencies, times attention_factor.
+// The result of a spec: cos and sin of positions * inverse_frequencies, times attention_factor.
 struct RopeFrequencies {
   std::vector<float> inverse_frequencies;  // [dims / 2]
   float attention_factor = 1.0F;
@@ -43,8 +43,8 @@ struct RopeFrequencies {
 };
 RopeFrequencies rope_frequencies(const RopeSpec& spec);
 
-// 0.1 * mscale * ln(factor) + 1, or 1 where factor <= 1: yarn's correction of magnitudes. MLA's
-// softmax scale takes its square.
+// 0.1 * mscale * ln(factor) + 1, or 1 if factor <= 1: yarn's correction of magnitudes. MLA's
+// softmax scale uses its square.
 double yarn_magnitude(double factor, double mscale);
 
 // Fills cos_sin [R, dims] (f32) for positions [R]: once a step, for all layers that share the

@@ -50,7 +50,7 @@ TEST(RopeFrequencies, Llama3KeepsShortWavesAndStretchesLongOnes) {
                       {63, 3.068925988914511e-07}});
 }
 
-// gpt-oss, whose ramp is not cut to whole dimensions.
+// gpt-oss, whose ramp is not truncated to whole dimensions.
 TEST(RopeFrequencies, YarnWithoutTruncation) {
   const RopeSpec spec{.dims = 64,
                       .base = 150000,
@@ -105,7 +105,7 @@ TEST(Rope, TurnsAPartOfEachHead) {
                                DType::f32, {2});
   rope_table(context, inverse, frequencies.attention_factor, positions.data(), cos_sin);
 
-  // [2 rows, 2 heads, 7], of which elements 2 to 5 are turned.
+  // [2 rows, 2 heads, 7], of which elements 2 to 5 are rotated.
   std::vector<float> numbers;
   for (int i = 0; i < 28; ++i) numbers.push_back(static_cast<float>(i));
   const std::vector<float> before = numbers;

@@ -15,7 +15,7 @@ void check_integers(const Tensor& tensor, int rank, std::int64_t width) {
                "a table as wide as the vocabulary");
 }
 
-// A table that is not needed is an empty tensor.
+// An unused table is an empty tensor.
 template <class T, class Tensor>
 auto* data_of(const Tensor& tensor) {
   using Element = std::remove_reference_t<decltype(*tensor.template data<T>())>;

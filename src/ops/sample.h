@@ -8,8 +8,8 @@
 
 namespace motley::ops {
 
-// What rows of a step want, in the memory of the device that runs; kernels/sampling.h says what the
-// fields of a choice mean.
+// The choices of a step's rows, in the memory of the device that runs; kernels/sampling.h explains
+// their fields.
 struct SampleTables {
   const kernels::SampleChoice* choices = nullptr;  // [R]
   tensor::ConstTensor masks = {};                  // [masks, at least V / 32 words], i32
@@ -19,21 +19,21 @@ struct SampleTables {
 };
 
 struct SampleAnswers {
-  std::int32_t* ids = nullptr;         // [R]; or what kernels/sampling.h has where there is none
-  float* log_probabilities = nullptr;  // [R], written where a choice asks
+  std::int32_t* ids = nullptr;         // [R]; or a code of kernels/sampling.h if there is no token
+  float* log_probabilities = nullptr;  // [R], written if a choice requests it
   tensor::Tensor top_ids = {};         // [R, most tops], i32
   tensor::Tensor top_log_probabilities = {};  // [R, most tops], f32
 };
 
-// One token for each row of logits [R, V] in f32. A row's answer depends on that row alone.
+// Samples one token for each row of logits [R, V] in f32. A row's result depends on that row alone.
 void sample(const Context& context, const tensor::ConstTensor& logits, const SampleTables& tables,
             const SampleAnswers& answers);
 
 // Scratch that sample() takes from the context's arena.
 std::int64_t sample_scratch_bytes(const Context& context, std::int64_t rows, std::int64_t width);
 
-// Counts of a sequence's tokens from its beginning: counts is [V] in i32, tokens the prompt's and
-// then those generated, all in the memory of the device.
+// Counts all tokens of a sequence: counts is [V] in i32; tokens are those of the prompt, then those
+// generated, all in device memory.
 void count_tokens(const Context& context, const std::int32_t* tokens, std::int64_t prompt,
                   std::int64_t generated, const tensor::Tensor& counts);
 

@@ -42,7 +42,8 @@ void Plan::build(std::span<const std::int32_t> ids, std::span<const std::int32_t
   const auto by_label = std::span(tokens_by_label_).first(labels.size());
   std::iota(by_label.begin(), by_label.end(), 0);
   if (!std::is_sorted(labels.begin(), labels.end())) {
-    // By token where labels are equal: stable, and unlike std::stable_sort it takes no memory.
+    // Equal labels are ordered by token. This is stable and, unlike std::stable_sort, allocates
+    // nothing.
     std::sort(by_label.begin(), by_label.end(), [&](std::int32_t a, std::int32_t b) {
       const auto label_a = labels[static_cast<std::size_t>(a)];
       const auto label_b = labels[static_cast<std::size_t>(b)];
@@ -59,7 +60,7 @@ void Plan::build(std::span<const std::int32_t> ids, std::span<const std::int32_t
   for (const std::int32_t id : ids) ++expert_begin_[bucket_of(id) + 2];
   std::partial_sum(expert_begin_.begin(), expert_begin_.end(), expert_begin_.begin());
 
-  // Tokens come by label, so that each expert's pairs do too.
+  // Tokens come in the order of labels, so each expert's pairs do, too.
   for (const std::int32_t token : by_label) {
     const std::int32_t first_pair = token * experts_per_token_;
     for (std::int32_t pair = first_pair; pair < first_pair + experts_per_token_; ++pair) {

@@ -32,7 +32,7 @@ struct Case {
   }
 };
 
-// What the plan must be, from its definition: the pairs in the order of one comparison.
+// The expected plan, from its definition: the pairs sorted by one comparison.
 void expect_plan_of(const Plan& plan, const Case& layer) {
   const std::size_t pairs = layer.pairs();
   ASSERT_EQ(plan.pairs(), static_cast<std::int64_t>(pairs));
@@ -65,7 +65,7 @@ void expect_plan_of(const Plan& plan, const Case& layer) {
   ASSERT_EQ(begin.back(), static_cast<std::int32_t>(place));
   ASSERT_EQ(plan.routed_pairs(), static_cast<std::int64_t>(place));
 
-  // Segments lie side by side over the routed pairs, each as long as it can be.
+  // Segments cover the routed pairs without gaps, each as long as possible.
   std::int32_t at = 0;
   for (const Segment& segment : plan.segments()) {
     ASSERT_EQ(segment.begin, at);
@@ -116,7 +116,7 @@ Case random_case(Dice& dice, int max_tokens, int experts, int experts_per_token)
   const int tokens = dice.between(0, max_tokens);
   const int labels = dice.one_in(3) ? 0 : dice.between(1, 40);
   const bool strange_ids = dice.one_in(2);
-  // Sometimes all on few experts.
+  // Sometimes all pairs are on few experts.
   const int used = dice.one_in(3) ? std::min(2, experts) : experts;
   for (int token = 0; token < tokens; ++token) {
     layer.labels.push_back(dice.between(-1, labels - 1));

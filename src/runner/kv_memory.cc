@@ -51,7 +51,7 @@ Result<KvMemory> KvMemory::create(tensor::Allocator& allocator,
     if (!layout.values_in_keys) layer.values = place(layout.heads, layout.value_width);
     memory.layers_.push_back(layer);
   }
-  // Low numbers first.
+  // Low page numbers are taken first.
   for (std::int64_t page = pages; page-- > 0;)
     memory.free_.push_back(static_cast<std::int32_t>(page));
   return memory;

@@ -11,8 +11,8 @@
 
 namespace motley::runner {
 
-// Keys and values of all layers in pages of a fixed number of tokens. A page number stands for that
-// page of every layer; what a page holds is the model's business.
+// Keys and values of all layers in pages of a fixed number of tokens. A page number denotes that
+// page in every layer; the model defines its contents.
 class KvMemory {
  public:
   static constexpr std::int64_t page_tokens = model::page_tokens;
@@ -32,21 +32,21 @@ class KvMemory {
   std::int64_t pages() const { return pages_; }
   std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
 
-  // A free page; there must be one.
+  // Takes a free page; there must be one.
   std::int32_t take();
   void give_back(std::int32_t page);
 
-  // Everything that page `from` holds, in order of the stream.
+  // Copies the contents of page `from`, in the order of the stream.
   Result<void> copy_page(std::int32_t from, std::int32_t to, tensor::Stream& stream) const;
 
  private:
   tensor::Buffer memory_;
   std::vector<model::LayerPages> layers_;
-  std::vector<std::int32_t> free_;  // the next to be taken at the back
+  std::vector<std::int32_t> free_;  // free pages; the last is taken next
   std::int64_t pages_ = 0;
 };
 
-// A sequence's pages, given back when it goes.
+// A sequence's pages, returned on destruction.
 class PageList {
  public:
   explicit PageList(KvMemory* memory) : memory_(memory) {}
@@ -57,7 +57,7 @@ class PageList {
     for (const std::int32_t page : pages_) memory_->give_back(page);
   }
 
-  // Grows to hold that many tokens; the pages must be there.
+  // Grows to hold this many tokens; enough pages must be free.
   void grow_to(std::int64_t tokens) {
     while (static_cast<std::int64_t>(pages_.size()) < KvMemory::pages_for(tokens))
       pages_.push_back(memory_->take());

@@ -15,14 +15,14 @@ using tensor::Tensor;
 
 namespace {
 
-// Rows of the captured step that serves so many: few sizes, little padding.
+// Rows of the captured step for this many rows: few sizes, with little padding.
 std::int64_t graph_rows(std::int64_t rows) {
   if (rows <= 8) return rows;
   const std::int64_t unit = rows <= 64 ? 8 : rows <= 256 ? 16 : 64;
   return (rows + unit - 1) / unit * unit;
 }
 
-// Of float32 tensors of these widths in an arena.
+// Bytes of float32 tensors of these widths in an arena.
 std::size_t state_bytes(std::int64_t rows, std::initializer_list<std::int64_t> widths) {
   std::size_t bytes = 0;
   for (const std::int64_t width : widths)
@@ -108,7 +108,7 @@ Result<void> Runner::make_pages() {
 }
 
 Runner::~Runner() {
-  // An error is the device's end, which the next call on it reports.
+  // An error is final for the device; the next call on it reports it.
   if (stream_ != nullptr) static_cast<void>(stream_->synchronize().ok());
 }
 
@@ -121,7 +121,7 @@ Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
     MOTLEY_CHECK(takes(chunk.mix).ok(), "mixes of adapters that steps have room for");
   layout_.build(chunks);
   adapted_ = !layout_.adapters().empty();
-  // A step has one size whether it is captured or not, so that its rows have the same bits.
+  // A step has the same size whether it is captured or not, so its rows have the same bits.
   const bool padded = layout_.decodes() && graph_rows(layout_.rows()) <= max_padded_rows();
   std::optional<GraphKey> key;
   if (padded && options_.graphs) {
@@ -145,18 +145,18 @@ Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
 
 Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   MOTLEY_TRY(const LaidOut laid_out, lay_out(chunks));
-  const auto queue_step = [&]() -> Result<void> {
+  const auto launch_step = [&]() -> Result<void> {
     if (laid_out.padded) {
       MOTLEY_TRY(const Tensor logits, decode(laid_out.key));
       const auto used = static_cast<std::int64_t>(layout_.logit_rows().size());
       return sink(logits.slice(0, 0, used), layout_.logit_rows());
     }
     const model::HiddenStates hidden = take_states(layout_.rows());
-    queue_forward(hidden);
+    launch_forward(hidden);
     return emit_logits(hidden, sink);
   };
-  auto queued = queue_step();
-  // Between steps nothing is pinned on the runner's account.
+  auto queued = launch_step();
+  // Between steps the runner pins nothing.
   layout_.clear();
   if (!queued.ok() || !on_gpu()) return queued;
   MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
@@ -172,13 +172,13 @@ std::int64_t Runner::max_padded_rows() const {
 Result<void> Runner::warm_up() {
   if (!options_.graphs) return {};
   for (std::int64_t rows = 1; graph_rows(rows) <= max_padded_rows(); rows = graph_rows(rows) + 1) {
-    // Once as it is, which also sets up what libraries set up at their first call.
+    // First without capture, which also initialises libraries.
     layout_.build({});
     layout_.pad_to(graph_rows(rows));
     adapted_ = false;
     MOTLEY_TRY_VOID(layout_.upload(*stream_));
     arena_.rewind(0);
-    queue_decode(take_decode_memory());
+    launch_decode(take_decode_memory());
     MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
     MOTLEY_TRY_VOID(capture({.rows = graph_rows(rows)}, {}));
   }
@@ -238,7 +238,7 @@ Result<bool> Runner::capture_ahead() {
     Result<void> captured = capture(*key, foreseen());
     if (captured.ok()) return true;
     if (captured.error().code() != ErrorCode::out_of_memory) return std::move(captured).error();
-    // Steps run without it; other adapters may find room.
+    // Steps run without the graph; adapters may need the memory.
     log::warning("runner.no_room_for_graphs", {{"graphs", graphs_.size()}, {"rows", key->rows}});
     missed_.reset();
   }
@@ -248,7 +248,7 @@ Result<bool> Runner::capture_ahead() {
 
 lora::RowMixes Runner::mixes(const std::int32_t* labels) const {
   const lora::Batch& adapters = layout_.adapters();
-  // The same labels; for its own rows the table knows more.
+  // The labels are equal, but for its own labels the table has row groups, too.
   if (table_ != nullptr && labels == layout_.labels()) labels = table_->labels();
   return {.batch = adapted_ ? &adapters : nullptr, .labels = labels, .table = table_.get()};
 }
@@ -270,12 +270,12 @@ void Runner::trace_other(std::string_view name, FunctionRef<void()> work) {
 
 Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
   MOTLEY_TRY(const LaidOut laid_out, lay_out(chunks));
-  const auto queue_step = [&]() -> Result<void> {
+  const auto launch_step = [&]() -> Result<void> {
     if (laid_out.padded) {
-      queue_decode(take_decode_memory());
+      launch_decode(take_decode_memory());
     } else {
       const model::HiddenStates hidden = take_states(layout_.rows());
-      queue_forward(hidden);
+      launch_forward(hidden);
       MOTLEY_TRY_VOID(emit_logits(
           hidden, [](const Tensor&, std::span<const LogitRow>) { return Result<void>(); }));
     }
@@ -285,11 +285,11 @@ Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
   workspace_.trace = &trace.launches;
   auto queued = Result<void>();
   if (on_gpu()) {
-    auto graph = stream_->capture(queue_step);
+    auto graph = stream_->capture(launch_step);
     if (graph.ok()) trace.captured = (*graph)->work_count();
     if (!graph.ok()) queued = std::move(graph).error();
   } else {
-    queued = queue_step();
+    queued = launch_step();
   }
   workspace_.trace = nullptr;
   layout_.clear();
@@ -297,7 +297,7 @@ Result<Runner::Trace> Runner::trace(std::span<const Chunk> chunks) {
   return trace;
 }
 
-void Runner::queue_forward(const model::HiddenStates& hidden) {
+void Runner::launch_forward(const model::HiddenStates& hidden) {
   const model::Batch batch{.count = layout_.rows(),
                            .tokens = layout_.tokens(),
                            .rows = {.sequences = layout_.sequences(),
@@ -315,8 +315,8 @@ void Runner::queue_forward(const model::HiddenStates& hidden) {
   model_->forward(batch, workspace_, stream_->handle(), hidden);
 }
 
-void Runner::queue_decode(const DecodeMemory& memory) {
-  queue_forward(memory.hidden);
+void Runner::launch_decode(const DecodeMemory& memory) {
+  launch_forward(memory.hidden);
   model_->logits(memory.hidden, mixes(layout_.labels()), workspace_, stream_->handle(),
                  memory.logits);
 }
@@ -338,7 +338,7 @@ Result<Tensor> Runner::decode(const std::optional<GraphKey>& key) {
     return memory.logits;
   }
   if (key) missed_ = key;
-  queue_decode(memory);
+  launch_decode(memory);
   return memory.logits;
 }
 
@@ -356,7 +356,7 @@ Result<void> Runner::capture(const GraphKey& key, const lora::SiteSet& sites) {
   arena_.rewind(0);
   const DecodeMemory memory = take_decode_memory();
   MOTLEY_TRY(captured.graph, stream_->capture([&]() -> Result<void> {
-    queue_decode(memory);
+    launch_decode(memory);
     return kernels::cuda_launches(model_->kernels());
   }));
   graphs_[key] = std::move(captured);

@@ -22,116 +22,116 @@
 
 namespace motley::runner {
 
-// Logits [n, vocabulary] (f32) of some rows of a step, in the device's memory; rows[i] says whose
-// row i is. They are there in the order of the runner's stream, until the sink returns: what it
-// queues on that stream may read them.
+// Receives logits [n, vocabulary] (f32) of some rows of a step, in device memory; rows[i]
+// identifies row i. They are valid in the order of the runner's stream until the sink returns: work
+// that it queues on that stream may read them.
 using LogitsSink =
     FunctionRef<Result<void>(const tensor::Tensor& logits, std::span<const LogitRow> rows)>;
 
-// Runs steps: any mix of chunks at once. Owns keys and values and all memory that a step works in;
-// after warm-up a step takes nothing from the heap, nor from the device.
+// Runs steps of any mix of chunks. Owns keys and values and all working memory of a step. After
+// warm-up a step allocates nothing, neither on the heap nor on the device.
 class Runner {
  public:
   struct Options {
     std::int64_t max_rows = 512;       // of a step, all chunks together
     std::int64_t max_sequences = 256;  // of a step
-    std::int64_t max_tokens = 4096;    // of one sequence
+    std::int64_t max_tokens = 4096;    // of a sequence
     std::int64_t pages = 0;            // of keys and values, at most
-    // Bytes of the device that others will want: there are fewer pages where they would not leave
-    // that much. Nothing: as many as were asked for, whatever is left.
+    // Bytes of device memory to leave free: if necessary there are fewer pages. Nothing: there are
+    // as many pages as requested.
     std::optional<std::uint64_t> spare = {};
-    std::int64_t logit_rows = 32;  // that get logits at a time
-    // Where adapters of steps lie; null: none ever comes. Needed on a GPU, where it must keep
-    // directories; on the CPU adapters may be in any pool.
+    std::int64_t logit_rows = 32;  // rows that get logits at a time
+    // The pool of the steps' adapters; null: there are never any. On a GPU the pool is required and
+    // must keep directories; on the CPU adapters may be in any pool.
     lora::Pool* adapters = nullptr;
-    // Ranks that a GPU's steps have room for: of one adapter, and of all adapters of one mix. On
-    // the CPU there is room for any.
+    // The largest ranks for which a GPU's steps have memory: of one adapter, and of all adapters of
+    // a mix. On the CPU ranks are not limited.
     int adapter_rank = 256;
     int mix_rank = 512;
-    bool keep_choices = false;  // the experts that rows of the last step chose: see choices()
-    bool graphs = true;  // on a GPU, steps of single tokens are captured once and launched again
-    // Whether a step that has no graph yet is captured behind its work. Else only warm_up() and
-    // capture_ahead() capture, so that no step takes longer by it.
+    bool keep_choices = false;  // keeps the experts that rows of the last step chose: see choices()
+    bool graphs = true;  // on a GPU, steps of single tokens are captured once and then launched
+    // Whether a step without a graph is captured after it has run. If not, only warm_up() and
+    // capture_ahead() capture, so that no step takes longer.
     bool capture_in_steps = true;
   };
 
   // Model, device and pool must outlive the runner.
   static Result<std::unique_ptr<Runner>> create(const model::Model& model, tensor::Device& device,
                                                 const Options& options);
-  // Waits for what was queued.
+  // Waits for queued work.
   ~Runner();
 
   KvMemory& kv() { return kv_; }
   const Options& options() const { return options_; }
   tensor::Device& device() { return *device_; }
   tensor::Stream& stream() { return *stream_; }
-  // For calls of sinks on their logits.
+  // For ops that sinks apply to their logits.
   ops::Context context() const {
     const kernels::ElementaryTable& kernels = model_->kernels();
     return {.kernels = &kernels, .stream = kernels.on(stream_->handle())};
   }
 
-  // Whether steps have room for a mix: to be asked before it is in a chunk. The error names the
-  // adapter, its rank and the bound.
+  // Checks that steps have memory for a mix; call it before the mix is in a chunk. The error names
+  // the adapter, its rank and the limit.
   Result<void> takes(const lora::Mix& mix) const;
-  // The bounds behind it; nothing where there is room for any.
+  // The limits that takes() checks; nothing if there are none.
   const std::optional<moe::DeltaLimits>& mix_limits() const { return mix_limits_; }
 
-  // Every chunk has at least one token and a mix that takes() takes; together they fit the options.
-  // No page that a chunk writes stands in another's list. Logits reach the sink in order of rows.
-  // An error is the sink's, or the device's end.
+  // Runs a step. Every chunk has at least one token and a mix that takes() accepts; together they
+  // fit the options. No page that a chunk writes is in another chunk's list. The sink gets logits
+  // in the order of rows. An error is either the sink's, or final for the device.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
-  // What a step launches, in order. On a GPU it is captured, and nothing runs.
+  // What a step launches, in order. On a GPU the step is captured and does not run.
   struct Trace {
     std::vector<model::TracedLaunch> launches;
     std::int64_t captured = 0;  // on a GPU: kernels, copies and fills of the captured step
   };
   Result<Trace> trace(std::span<const Chunk> chunks);
 
-  // Captures every size that steps of single tokens have, without adapters and with adapters at any
-  // site, so that none is captured while a request waits. Does nothing where steps are not
-  // captured.
+  // Captures steps of single tokens of every size, without adapters and with adapters at any site,
+  // so that no capture delays a request. Does nothing if steps are not captured.
   Result<void> warm_up();
 
-  // Adapters that change these sites may come.
+  // Announces adapters that change these sites.
   void foresee(const lora::SiteSet& sites);
-  // Captures one step that foreseen adapters may need and that has not been captured for their
-  // sites and no others; false: there is none. Launches nothing, so it may run while the GPU
-  // computes a step.
+  // Captures one step that foreseen adapters may need and that is not yet captured for exactly
+  // their sites; false: there is none. Launches nothing, so it may run while the GPU computes a
+  // step.
   Result<bool> capture_ahead();
-  // Whether the last step that was to be launched as a graph had none, and it is missing still.
+  // Whether the last step that should have been a graph launch had no graph, and still has none.
   bool misses_graph() const { return missed_.has_value(); }
-  // How long the last capture took.
+  // The duration of the last capture.
   Duration capture_time() const { return capture_time_; }
 
-  // What page `from` holds of every layer, in page `to` too, for the steps from now on.
+  // Copies page `from` of every layer to page `to`, before all later steps.
   Result<void> copy_page(std::int32_t from, std::int32_t to) {
     return kv_.copy_page(from, to, *stream_);
   }
 
-  // No step follows for now: adapters that the last one used can be unloaded.
+  // Call when no step follows for now: adapters of the last one can then be unloaded.
   Result<void> let_go() {
     return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
   }
 
-  // [layers, max_rows, top_k] in i32, in the device's memory: the experts that the rows of the last
-  // step chose, behind its work. Only with keep_choices, and only layers that have experts.
+  // [layers, max_rows, top_k] in i32, in device memory: the experts that the rows of the last step
+  // chose. Valid after its work. Only with keep_choices, and only for layers with experts.
   const tensor::Tensor& choices() const { return choices_; }
 
-  // Captured steps that are kept, and steps that one of them ran.
+  // The number of captured steps, and of steps that ran as a graph.
   std::size_t graphs() const { return graphs_.size(); }
   std::uint64_t graph_launches() const { return graph_launches_; }
 
  private:
-  // What a captured step depends on, beside the numbers in fixed places: its graph signature.
+  // The graph signature: everything that a captured step depends on, except numbers at fixed
+  // addresses.
   struct GraphKey {
     std::int64_t rows = 0;
-    std::optional<lora::AdapterClass> adapters = {};  // nothing: the base alone
+    std::optional<lora::AdapterClass> adapters = {};  // nothing: base only
 
     friend auto operator<=>(const GraphKey&, const GraphKey&) = default;
   };
-  // With launches for adapters at these sites.
+  // Has launches for adapters at these sites.
   struct CapturedStep {
     std::unique_ptr<tensor::Graph> graph;
     lora::SiteSet sites;
@@ -140,42 +140,42 @@ class Runner {
   Runner(const model::Model& model, tensor::Device& device, const Options& options,
          StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
 
-  // How a step of some chunks is laid out.
+  // The layout of a step.
   struct LaidOut {
     bool padded = false;  // to a graph's size
     std::optional<GraphKey> key;
   };
   Result<LaidOut> lay_out(std::span<const Chunk> chunks);
-  // What is no op of the model.
+  // Traces work that is no op of the model.
   void trace_other(std::string_view name, FunctionRef<void()> work);
   bool on_gpu() const { return device_->id().kind == tensor::DeviceKind::cuda; }
   lora::RowMixes mixes(const std::int32_t* labels) const;
-  // Where all else of the runner stands.
+  // Allocates KV memory, after everything else.
   Result<void> make_pages();
-  // Rows of the largest step of single tokens that is padded to a graph's size; 0: none is.
+  // Rows of the largest step of single tokens that is padded to a graph's size; 0: none is padded.
   std::int64_t max_padded_rows() const;
-  // Hidden states and logits of such a step, where every one of its size has them.
+  // Hidden states and logits of such a step; the same addresses for every step of its size.
   struct DecodeMemory {
     model::HiddenStates hidden;
     tensor::Tensor logits;
   };
   DecodeMemory take_decode_memory();
-  // The graph of a step whose adapters have these sites; null where it has not been captured.
+  // The graph of a step whose adapters have these sites; null if it is not captured.
   const CapturedStep* find_graph(const GraphKey& key, const lora::SiteSet& sites) const;
-  // Queues the step as laid out; with a key by its graph, if that is there. Its logits.
+  // Queues the step as laid out; with a key, as a graph launch if there is one. Returns its logits.
   Result<tensor::Tensor> decode(const std::optional<GraphKey>& key);
   const lora::SiteSet& foreseen() const;
   // Every size with every class of adapters, the smallest size first.
   std::vector<GraphKey> adapted_keys() const;
-  // Captures any step of that key, with launches for these sites. What was laid out is lost.
+  // Captures a step of that key, with launches for these sites. Overwrites the layout.
   Result<void> capture(const GraphKey& key, const lora::SiteSet& sites);
   // The first key without a graph that foreseen adapters may need.
   std::optional<GraphKey> missing_graph() const;
-  // Queues a step whose rows all get logits: hidden states, then logits.
-  void queue_decode(const DecodeMemory& memory);
-  void queue_forward(const model::HiddenStates& hidden);
+  // Launches a step whose rows all get logits: hidden states, then logits.
+  void launch_decode(const DecodeMemory& memory);
+  void launch_forward(const model::HiddenStates& hidden);
   Result<void> emit_logits(const model::HiddenStates& hidden, LogitsSink sink);
-  // Room for those of so many rows.
+  // Takes memory for the hidden states of this many rows.
   model::HiddenStates take_states(std::int64_t rows);
 
   const model::Model* model_;
@@ -190,10 +190,10 @@ class Runner {
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
   tensor::Buffer choices_memory_;
   tensor::Tensor choices_;
-  bool adapted_ = false;     // the step at hand has adapters
+  bool adapted_ = false;     // the current step has adapters
   lora::SiteSet all_sites_;  // of the model, for factors
   std::map<GraphKey, CapturedStep> graphs_;
-  // The last key that a step had no graph for.
+  // The last key of a step that had no graph.
   std::optional<GraphKey> missed_;
   // The sites for which no graph is missing.
   std::optional<lora::SiteSet> complete_for_;

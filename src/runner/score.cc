@@ -12,12 +12,12 @@
 namespace motley::runner {
 namespace {
 
-// A line on its way through the steps.
+// A line that is being scored.
 struct Running {
   std::size_t line = 0;
   PageList pages;
   std::int64_t length = 0;  // tokens that have been computed
-  std::int64_t taken = 0;   // tokens that the step at hand takes
+  std::int64_t taken = 0;   // tokens that the current step takes
 };
 
 std::string scored_with(const ScoreLine& line) {
@@ -59,8 +59,8 @@ class Scorer {
     return static_cast<std::int64_t>(lines_[each.line].tokens.size());
   }
 
-  // Lines begin in order, as long as pages for their whole length are free: none ever waits for
-  // another.
+  // Admits lines in order, as long as there are free pages for their whole length, so that no line
+  // ever waits for another.
   void admit() {
     while (next_ < lines_.size() &&
            static_cast<std::int64_t>(running_.size()) < runner_->options().max_sequences) {
@@ -100,8 +100,8 @@ class Scorer {
     return {};
   }
 
-  // Numbers of the rows that have logits at a time: targets (the token that follows, any behind the
-  // last one) and the top's ids, and the log-probabilities of both.
+  // Allocates results of the rows that have logits at a time: targets (the token that follows; any
+  // token for the last) with the ids of the top, and the log-probabilities of both.
   Result<void> make_room() {
     const auto rows = static_cast<std::size_t>(runner_->options().logit_rows);
     const std::size_t bytes =
@@ -190,7 +190,7 @@ class Scorer {
   std::vector<std::unique_ptr<Running>> running_;
   std::size_t next_ = 0;
   std::uint64_t done_ = 0;
-  // Of the step at hand; chunk c begins at token begins_[c].token of its line.
+  // Of the current step; chunk c begins at token begins_[c].token of its line.
   std::vector<Chunk> chunks_;
   std::vector<Begin> begins_;
   tensor::Buffer device_;

@@ -12,8 +12,8 @@
 
 namespace motley::runner {
 
-// What the model says to one line: entry i of token_logprobs is the log-probability of token i
-// given those before it (the first has none); row i of the tops is the distribution after token i.
+// The model's scores of a line: entry i of token_logprobs is the log-probability of token i given
+// those before it (the first has none); row i of the tops is the distribution after token i.
 struct ScoreResult {
   std::vector<float> token_logprobs;  // [tokens]; the first is unused
   std::vector<std::int32_t> top_ids;  // [tokens, top]
@@ -26,17 +26,17 @@ struct ScoreOptions {
 };
 
 // Scores all lines as one mixed batch: steps take tokens of as many lines as fit. mixes[i] belongs
-// to lines[i]; one that the runner does not take is refused by its line before any work.
+// to lines[i]. If the runner does not support a mix, the error names the line, before any work.
 Result<std::vector<ScoreResult>> score(Runner& runner, std::span<const ScoreLine> lines,
                                        std::span<const lora::Mix> mixes,
                                        const ScoreOptions& options);
 
-// The output's line for a result.
+// The output line of a result.
 std::string score_output(const ScoreLine& line, const ScoreResult& result, int top);
 
 // Over all lines with a reference: mean of half the squared difference, mean and largest
-// difference, by what the line was scored with ("base", a name, or "a + b"). Empty where no line
-// has one.
+// difference, by the line's adapters ("base", a name, or "a + b"). Empty if no line has a
+// reference.
 std::string compare_with_references(std::span<const ScoreLine> lines,
                                     std::span<const ScoreResult> results);
 

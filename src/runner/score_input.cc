@@ -108,7 +108,7 @@ Result<ScoreLine> read_line(std::string_view text, std::string_view where,
                             const ScoreKnown& known) {
   MOTLEY_TRY(const json::Value value, json::parse(text, where));
   MOTLEY_TRY(const json::Object* const object, value.as_object(where));
-  // The output's own fields are welcome, so that an output can be an input.
+  // Fields of the output are accepted, so that an output can be an input.
   constexpr std::array<std::string_view, 7> fields = {
       "token_ids", "prompt", "adapter", "adapters", "token_logprobs", "top_ids", "top_logprobs"};
   for (const json::Member& member : object->members()) {

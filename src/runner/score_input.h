@@ -13,7 +13,7 @@
 
 namespace motley::runner {
 
-// One adapter of a line and how much of it.
+// One adapter of a line, and its scale.
 struct ScaledAdapter {
   std::string name;
   double scale = 1.0;
@@ -26,27 +26,27 @@ struct ScaledAdapter {
 struct ScoreLine {
   std::vector<std::int32_t> tokens;
   std::vector<ScaledAdapter> adapters;
-  // As the line has it, for the output: null, a name, or a list.
+  // As given in the line, for the output: null, a name, or a list.
   json::Value adapter_field;
   bool several = false;
   // A reference to compare with, entry i for token i; the first is null.
   std::optional<std::vector<double>> reference;
 };
 
-// What lines may refer to.
+// Names and limits that lines may refer to.
 struct ScoreKnown {
   std::int64_t vocabulary = 0;
   std::vector<std::string> adapters;
-  // The tokens of a prompt; called for lines that have one only.
+  // Encodes a prompt; called only for lines that have one.
   std::function<Result<std::vector<std::int32_t>>(std::string_view)> encode;
 };
 
-// Every line is checked before any work: the error names the first bad one by its number. "-" is
+// Checks every line before any work; the error names the first bad one by its number. "-" is
 // standard input.
 Result<std::vector<ScoreLine>> read_score_lines(const std::filesystem::path& path,
                                                 const ScoreKnown& known);
 
-// The same from text; `where` is what messages call it.
+// The same from text; `where` names it in messages.
 Result<std::vector<ScoreLine>> parse_score_lines(std::string_view text, std::string_view where,
                                                  const ScoreKnown& known);
 

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 constexpr std::int64_t vocabulary = 100;
 
 Result<std::vector<ScoreLine>> parse(std::string_view text) {
-  // A token a character, its distance from 'a'.
+  // One token per character: its distance from 'a'.
   const auto encode = [](std::string_view prompt) -> Result<std::vector<std::int32_t>> {
     std::vector<std::int32_t> tokens;
     for (const char c : prompt) {

@@ -14,7 +14,7 @@ std::vector<ScoreLine> read(std::string_view text) {
       .value();
 }
 
-// What the model says to a line; the first entry is unused.
+// The model's scores of a line; the first entry is unused.
 ScoreResult says(std::vector<float> rest) {
   rest.insert(rest.begin(), std::numeric_limits<float>::quiet_NaN());
   return {.token_logprobs = std::move(rest), .top_ids = {}, .top_logprobs = {}};

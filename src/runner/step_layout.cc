@@ -9,13 +9,13 @@ namespace motley::runner {
 namespace {
 
 constexpr int uploads_ahead = 4;
-// Of more places than that, all between the first and the last is copied at once.
+// With more ranges than this, everything from the first to the last is copied at once.
 constexpr std::size_t max_copies = 8;
 
-// What attention in expanded form saves of a sequence's time, in units of one row's attention to
-// one position: in absorbed form rows pay for every position more than they would, and for their
-// way into latent space and out of it; in expanded form every cached position pays for its keys and
-// values. From times of 16 heads on an H200; all of them grow alike with the heads.
+// The time that expanded form saves for a sequence, in units of attention of one row to one
+// position. In absorbed form rows pay more for every position, and for the products into and out of
+// latent space; in expanded form every cached position pays for its keys and values. Measured with
+// 16 heads on an H200; all costs grow in proportion to the number of heads.
 constexpr std::int64_t row_cost = 512;
 constexpr std::int64_t position_cost = 144;
 std::int64_t saved_by_expanding(std::int64_t rows, std::int64_t positions) {
@@ -128,7 +128,7 @@ model::StepPart StepLayout::part_of(std::int64_t first_sequence, std::int64_t en
   return part;
 }
 
-// The neighbours that save most together, of those whose positions find room.
+// Chooses the adjacent sequences that save most together and whose positions fit in memory.
 void StepLayout::choose_parts() {
   parts_.clear();
   expanded_begin_.clear();
@@ -209,7 +209,7 @@ Result<void> StepLayout::upload(tensor::Stream& stream) {
     MOTLEY_TRY_VOID(stream.copy(memory_.data() + at * sizeof(std::int32_t), to + at,
                                 (range.end - range.begin) * sizeof(std::int32_t)));
   }
-  // The piece is free again behind its last copy.
+  // The staging piece is free again after its last copy.
   return staging_->send(std::move(piece), stream, memory_.data(),
                         static_cast<std::size_t>(table_at()) * sizeof(std::int32_t));
 }

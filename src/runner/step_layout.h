@@ -16,59 +16,59 @@ namespace motley::runner {
 
 enum class LogitsOf : std::uint8_t { none, last, all };
 
-// The next tokens of a sequence, under one mix of adapters: a piece of a prompt, or a single token.
-// The sequence is its pages: the caller's list of them, in order of positions.
+// The next tokens of a sequence under one mix of adapters: a piece of a prompt, or a single token.
+// The caller identifies the sequence by its pages, in order of positions.
 struct Chunk {
-  // Of keys and values: at least as many as length + tokens.size() positions take.
+  // Pages of KV memory: at least as many as length + tokens.size() positions need.
   std::span<const std::int32_t> pages;
-  std::int64_t length = 0;  // tokens of the sequence whose keys and values are in its pages
+  std::int64_t length = 0;  // tokens whose keys and values are already in the pages
   std::span<const std::int32_t> tokens;
   lora::Mix mix;
   LogitsOf logits = LogitsOf::last;
 };
 
-// Whose row of logits it is.
+// Identifies a row of logits.
 struct LogitRow {
   std::size_t chunk = 0;
-  std::size_t token = 0;  // inside the chunk
+  std::size_t token = 0;  // in the chunk
 };
 
-// The arrays of a step, laid out in the host's memory and brought to addresses of the device that
-// never change, so that a captured graph serves every step.
+// The arrays of a step, laid out in host memory and copied to device addresses that never change,
+// so that a captured graph serves every step.
 class StepLayout {
  public:
   struct Limits {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
-    std::int64_t tokens = 0;    // of one sequence
+    std::int64_t tokens = 0;    // of a sequence
     std::int64_t expanded = 0;  // positions in expanded form (model::StepPart)
   };
 
   static Result<StepLayout> create(tensor::Device& device, const Limits& limits);
 
-  // Chunks become rows, in order. Nothing is allocated once it has seen as many.
+  // Lays out chunks as rows, in order. Allocates nothing once it has seen as many.
   void build(std::span<const Chunk> chunks);
-  // A step of single tokens gets rows and sequences up to that many: rows that belong to no
-  // sequence, without adapters, and sequences without rows.
+  // Pads a step of single tokens to this many rows and sequences: rows without a sequence and
+  // without adapters, and sequences without rows.
   void pad_to(std::int64_t rows);
-  // In the order of the stream, on which all readers are queued.
+  // Copies in the order of the stream, on which all readers are queued.
   Result<void> upload(tensor::Stream& stream);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(tokens_.size()); }
   std::int64_t sequences() const { return static_cast<std::int64_t>(seq_begin_.size()) - 1; }
   std::int64_t max_rows() const { return max_rows_; }
   std::int64_t least_rows() const { return least_rows_; }
-  // Empty where no sequence is in expanded form.
+  // Empty if no sequence is in expanded form.
   std::span<const model::StepPart> parts() const { return parts_; }
-  // Every chunk is one token, and its logits are wanted.
+  // Every chunk is a single token whose logits are requested.
   bool decodes() const { return decodes_; }
   const lora::Batch& adapters() const { return adapters_; }
-  // Of the rows that get logits.
+  // The rows that get logits.
   std::span<const LogitRow> logit_rows() const { return logit_rows_; }
-  // Nothing is pinned on the layout's account any more.
+  // Releases what the layout pins.
   void clear();
 
-  // On the device.
+  // Device arrays:
   const std::int32_t* tokens() const { return at(0); }                 // [rows]
   const std::int32_t* positions() const { return at(limits_.rows); }   // [rows]
   const std::int32_t* labels() const { return at(2 * limits_.rows); }  // [rows]
@@ -81,7 +81,7 @@ class StepLayout {
   tensor::ConstTensor block_table() const;  // [limits().sequences, pages of the longest sequence]
 
  private:
-  // Of the block table: numbers that the device has not got yet.
+  // A range of the block table that the device does not have yet.
   struct Range {
     std::size_t begin = 0;
     std::size_t end = 0;
@@ -111,10 +111,10 @@ class StepLayout {
   std::vector<std::int32_t> seq_begin_;
   std::vector<model::StepPart> parts_;
   std::vector<std::int32_t> expanded_begin_;
-  // As the device has it, but for the changes. Long sequences make it large, and a step changes
-  // little of it. What stands behind a sequence's own pages is never read.
+  // A copy of the device's block table. It is large for long sequences, and a step changes little
+  // of it. Entries behind a sequence's own pages are never read.
   std::vector<std::int32_t> block_table_;
-  std::vector<Range> changes_;  // ascending, at most one a sequence
+  std::vector<Range> changes_;  // ascending, at most one per sequence
   std::vector<LogitRow> logit_rows_;
   std::vector<std::int32_t> places_;
   std::vector<std::int32_t> logit_labels_;

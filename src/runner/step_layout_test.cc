@@ -14,7 +14,7 @@ struct Asked {
   std::int64_t rows = 1;
 };
 
-// Where in a step sequences are in expanded form: first and end, and their positions.
+// The sequences of a step in expanded form, [first, end), and their positions.
 struct Found {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -68,7 +68,7 @@ TEST_F(ExpandedForm, IsForPromptsAndNotForRowsThatDecode) {
 TEST_F(ExpandedForm, WeighsRowsAgainstCachedPositions) {
   EXPECT_EQ(of({{4000, 512}}), (Found{0, 1, 4512}));
   EXPECT_EQ(of({{4000, 40}}), Found());
-  // A few rows between many come along, at an end they do not.
+  // Sequences of few rows are included between sequences of many, but not at an end.
   EXPECT_EQ(of({{0, 512}, {500, 16}, {0, 512}}), (Found{0, 3, 1540}));
   EXPECT_EQ(of({{0, 512}, {2000, 16}}), (Found{0, 1, 512}));
 }

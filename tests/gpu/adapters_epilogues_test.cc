@@ -95,11 +95,11 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
             context, paged, {.cos_sin = view(cos_sin, {rows, width})},
             std::array{ops::PreparedHeads{.x = heads.slice(1, 0, q_heads),
                                           .norm = norm,
-                                          .turned = true,
+                                          .rotated = true,
                                           .out = view(to.queries, {rows, q_heads, width})},
                        ops::PreparedHeads{.x = heads.slice(1, q_heads, q_heads + kv_heads),
                                           .norm = norm,
-                                          .turned = true,
+                                          .rotated = true,
                                           .pages = page_view(to.keys)},
                        ops::PreparedHeads{.x = heads.slice(1, q_heads + kv_heads, heads.dim(1)),
                                           .pages = page_view(to.values)}});

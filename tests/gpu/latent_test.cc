@@ -44,7 +44,7 @@ kernels::Pages pages_of(const TwinRows& kept) {
 }
 
 struct Shape {
-  std::int64_t heads, latent, pairs, before;  // `before` the turned columns of a query
+  std::int64_t heads, latent, pairs, before;  // `before` the rotated columns of a query
   std::int64_t gap;
 };
 

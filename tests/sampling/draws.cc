@@ -34,10 +34,10 @@ std::vector<std::int32_t> Draws::step(std::span<engine::SamplingState* const> st
   const auto count = static_cast<std::int64_t>(states.size());
   batch_->begin();
   batch_
-      ->queue(context_, *stream_,
-              device_logits_.view(DType::f32, {static_cast<std::int64_t>(rows), vocabulary()})
-                  .slice(0, 0, count),
-              states)
+      ->launch(context_, *stream_,
+               device_logits_.view(DType::f32, {static_cast<std::int64_t>(rows), vocabulary()})
+                   .slice(0, 0, count),
+               states)
       .value();
   batch_->collect(*stream_).value();
   stream_->synchronize().value();

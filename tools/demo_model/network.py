@@ -168,7 +168,7 @@ class Network:
         return y + torch.einsum("ter,efr->tef", rows, b)
 
     def _rope(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch,heads,length,dim], halves turned against each other."""
+        """[batch,heads,length,dim], halves rotated against each other."""
         half = self.shape.head_dim // 2
         steps = torch.arange(half, device=x.device, dtype=torch.float32)
         frequencies = self.shape.rope_theta ** (-steps / half)

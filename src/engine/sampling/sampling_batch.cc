@@ -134,9 +134,9 @@ Result<void> SamplingBatch::add_counts(const ops::Context& context, tensor::Stre
   return {};
 }
 
-Result<void> SamplingBatch::queue(const ops::Context& context, tensor::Stream& stream,
-                                  const tensor::ConstTensor& logits,
-                                  std::span<SamplingState* const> states) {
+Result<void> SamplingBatch::launch(const ops::Context& context, tensor::Stream& stream,
+                                   const tensor::ConstTensor& logits,
+                                   std::span<SamplingState* const> states) {
   const auto count = static_cast<std::int64_t>(states.size());
   MOTLEY_CHECK(count <= options_.piece_rows && rows_ + count <= options_.rows &&
                    logits.dim(0) == count && logits.dim(1) == options_.vocabulary,

@@ -18,13 +18,13 @@
 namespace motley::engine {
 
 // Draws the tokens of a step where its logits are: the tables that choices point into, at addresses
-// that stay, and their images on the host. A step is begin(), queue() for each piece of its logits,
-// collect(); once the stream has passed, drawn() has the answers.
+// that stay, and their images on the host. A step is begin(), launch() for each piece of its
+// logits, collect(); once the stream has passed, drawn() has the answers.
 class SamplingBatch {
  public:
   struct Options {
     std::int64_t rows = 0;        // drawn in a step
-    std::int64_t piece_rows = 0;  // of one queue() call; at most `rows`
+    std::int64_t piece_rows = 0;  // of one launch() call; at most `rows`
     std::int64_t vocabulary = 0;
     std::int64_t sequence_tokens = 0;  // of the longest sequence
     // Sequences whose penalties' counts stay on the device, at least piece_rows. Those of more are
@@ -43,8 +43,8 @@ class SamplingBatch {
 
   // Draws from logits [n, vocabulary] for these states, the next n rows of the step. Nothing is
   // taken by the states yet.
-  Result<void> queue(const ops::Context& context, tensor::Stream& stream,
-                     const tensor::ConstTensor& logits, std::span<SamplingState* const> states);
+  Result<void> launch(const ops::Context& context, tensor::Stream& stream,
+                      const tensor::ConstTensor& logits, std::span<SamplingState* const> states);
 
   // Brings the step's answers to the host.
   Result<void> collect(tensor::Stream& stream);
@@ -69,7 +69,7 @@ class SamplingBatch {
   struct CountsRow {
     std::uint64_t state = 0;
     std::int64_t tokens = 0;  // counted
-    std::uint64_t used = 0;   // by which queue() call
+    std::uint64_t used = 0;   // by which launch() call
   };
 
   explicit SamplingBatch(const Options& options) : options_(options) {}

@@ -51,7 +51,7 @@ class Sampling : public testing::Test {
         piece.insert(piece.end(), logits[i].begin(), logits[i].end());
       const tensor::Tensor rows(std::as_writable_bytes(std::span(piece)).data(), DType::f32,
                                 {static_cast<std::int64_t>(count), vocabulary});
-      batch_->queue(context_, *stream_, rows, std::span(states).subspan(first, count)).value();
+      batch_->launch(context_, *stream_, rows, std::span(states).subspan(first, count)).value();
     }
     batch_->collect(*stream_).value();
     stream_->synchronize().value();

@@ -286,7 +286,7 @@ ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
     if (head.norm != nullptr)
       all[i].norm = {.weight = head.norm->norm.weight.data(), .options = head.norm->norm.options()};
     if (head.rotate != nullptr) {
-      all[i].turned = true;
+      all[i].rotated = true;
       rope = {.cos_sin = frame.whole(head.rotate->cos_sin),
               .interleaved = head.rotate->interleaved};
     }

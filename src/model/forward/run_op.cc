@@ -75,7 +75,7 @@ void run(const ClipOp& op, const Frame& frame) {
 // One stage of what ops::prepare_heads does.
 void run(const RotateOp& op, const Frame& frame) {
   const Tensor x = frame.at(op.x);
-  const ops::PreparedHeads heads{.x = x, .turned = true, .out = x};
+  const ops::PreparedHeads heads{.x = x, .rotated = true, .out = x};
   ops::prepare_heads(frame.context,
                      {frame.context,
                       frame.rows(),

@@ -62,10 +62,10 @@ Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& c
     tensor::Allocator& memory = source.memory().host;
     MOTLEY_TRY(quant::Weight gate, transposed_rows(gate_up.select(e), 0, 2, memory));
     MOTLEY_TRY(quant::Weight up, transposed_rows(gate_up.select(e), 1, 2, memory));
-    MOTLEY_TRY(quant::Weight turned, transposed_rows(down.select(e), 0, 1, memory));
+    MOTLEY_TRY(quant::Weight transposed, transposed_rows(down.select(e), 0, 1, memory));
     experts.gate.push_back(std::move(gate));
     experts.up.push_back(std::move(up));
-    experts.down.push_back(std::move(turned));
+    experts.down.push_back(std::move(transposed));
   }
   return experts;
 }

@@ -23,7 +23,7 @@ constexpr std::array patterns{
              optional(OpKind::bias)}},
     Pattern{"two",
             {one(OpKind::add), one(OpKind::norm)},
-            // The sum is lost.
+            // The launch does not write the sum.
             [](const OpList& list, std::span<const LiveOp> ops, ValueId value) {
               return !list.overlap(value, ops[0].op->writes[0]);
             }}};
@@ -36,7 +36,7 @@ class OpLists : public testing::Test {
     list.append({.reads = reads, .writes = {out}}, Plain<kind>{});
     return out;
   }
-  // The launches' patterns, all ops live; those in `gone` are nothing in this step.
+  // The patterns of the launches, if all ops are live except those in `gone`.
   std::vector<int> match_all(std::initializer_list<std::size_t> gone = {}, bool fits = true) {
     Schedule schedule;
     for (std::size_t i = 0; i < list.ops().size(); ++i) {
@@ -71,7 +71,7 @@ TEST_F(OpLists, AnOpInBetweenKeepsThemApart) {
   const ValueId sum = op<OpKind::add>({});
   op<OpKind::norm>({op<OpKind::clip>({sum})});
   EXPECT_THAT(match_all(), ElementsAre(-1, -1, -1));
-  // Unless it is nothing in this step.
+  // Unless it is absent in this step.
   EXPECT_THAT(match_all({1}), ElementsAre(1));
 }
 
@@ -173,7 +173,7 @@ TEST_F(MemoryPlans, OpsThatMayRunTogetherCountAsOneMoment) {
   EXPECT_TRUE(apart(fused, a, normed));
 }
 
-// Parts are worked off one after the other: what both alternatives write stays for all of them.
+// Parts run one after the other, so values that both alternatives write live through all parts.
 TEST_F(MemoryPlans, ValuesOfBothAlternativesOutliveEitherOnesOwn) {
   const ValueId x = op<OpKind::embed>({});
   const ValueId out = list.add_value({.name = "out", .width = 8});

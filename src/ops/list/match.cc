@@ -5,8 +5,8 @@
 namespace motley::ops {
 namespace {
 
-// How many ops the elements cover, each as many as it can; 0: they do not match. kinds_of(i): what
-// op i may be; vanishes(i): whether it may be nothing.
+// The number of ops that the elements cover, each as many as possible; 0: no match. kinds_of(i):
+// the kinds that op i may have; vanishes(i): whether it may be absent.
 template <class Kinds, class Vanishes>
 std::size_t count_of(const Pattern& pattern, std::size_t size, const Kinds& kinds_of,
                      const Vanishes& vanishes) {
@@ -27,7 +27,7 @@ std::size_t count_of(const Pattern& pattern, std::size_t size, const Kinds& kind
   return covered;
 }
 
-// The ops from the first on that serve the same parts.
+// The leading ops that serve the same parts.
 Alternative alternative_of(const Op& op) { return op.alternative; }
 Alternative alternative_of(const LiveOp& live) { return live.op->alternative; }
 template <class Each>
@@ -43,7 +43,7 @@ std::size_t count_live(const Pattern& pattern, std::span<const LiveOp> ops) {
       [](std::size_t) { return false; });
 }
 
-// Whether an op behind `last` reads numbers of the value. Other alternatives work on other rows.
+// Whether an op after `last` reads the value. Other alternatives process other rows.
 bool is_read_behind(const OpList& list, ValueId value, const Op& last) {
   const std::span<const Op> ops = list.ops();
   const auto other_rows = [&](const Op& op) {
@@ -60,7 +60,7 @@ bool is_read_behind(const OpList& list, ValueId value, const Op& last) {
   return false;
 }
 
-// Whether no value is asked for of which the launch would not leave the numbers.
+// Whether every value that later ops read is written by the launch.
 bool loses_nothing(const OpList& list, const Pattern& pattern, std::span<const LiveOp> ops) {
   if (pattern.keeps == nullptr) return true;
   for (const LiveOp& each : ops) {
@@ -74,12 +74,12 @@ bool loses_nothing(const OpList& list, const Pattern& pattern, std::span<const L
 }
 
 // No pattern covers more ops.
-constexpr std::size_t longest_window = 32;
+constexpr std::size_t max_pattern_ops = 32;
 
 }  // namespace
 
 std::size_t longest_match(const Pattern& pattern, std::span<const Op> ops) {
-  const std::span<const Op> same = alike(ops.first(std::min(longest_window, ops.size())));
+  const std::span<const Op> same = alike(ops.first(std::min(max_pattern_ops, ops.size())));
   return count_of(
       pattern, same.size(), [&](std::size_t i) { return same[i].live_kinds; },
       [&](std::size_t i) { return same[i].may_vanish; });
@@ -91,7 +91,7 @@ void match(const OpList& list, std::span<const Pattern> patterns, Fits fits, Sch
   for (std::size_t at = 0; at < all.size();) {
     Launch launch{.first = static_cast<std::int32_t>(at)};
     const std::span<const LiveOp> same =
-        alike(all.subspan(at, std::min(longest_window, all.size() - at)));
+        alike(all.subspan(at, std::min(max_pattern_ops, all.size() - at)));
     for (std::size_t i = 0; i < patterns.size(); ++i) {
       const std::size_t count = count_live(patterns[i], same);
       if (count == 0) continue;

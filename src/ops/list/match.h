@@ -8,17 +8,17 @@
 #include "base/function_ref.h"
 #include "ops/list/op_list.h"
 
-// Which ops of a list run together. A pattern is a run of op kinds that one launch replaces;
-// matching is a pure function of the list, the patterns and what a step is like.
+// Selects which ops of a list run together. A pattern is a sequence of op kinds that one launch
+// replaces. Matching is a pure function of the list, the patterns and the properties of a step.
 namespace motley::ops {
 
-// An op as a step has it: an adapter's op may be only a bias, or nothing at all.
+// An op as it is in a step: an adapter's op may reduce to a bias, or be absent.
 struct LiveOp {
   const Op* op = nullptr;
   OpKind kind = OpKind::embed;
 };
 
-// One or more kinds, any of which may stand in its place, so many times.
+// Repetitions of an op of any of these kinds.
 struct PatternElement {
   std::uint32_t kinds = 0;
   int least = 0;
@@ -34,20 +34,20 @@ struct Pattern {
   static constexpr std::size_t max_elements = 6;
 
   std::string_view name;
-  std::array<PatternElement, max_elements> elements{};  // those without kinds are not there
-  // Whether a value that they write has its numbers behind the launch. Null: all have. A value that
-  // has not must not be read later, so a second reader keeps the ops apart.
+  std::array<PatternElement, max_elements> elements{};  // unused ones have no kinds
+  // Whether the launch writes a value of its ops. Null: it writes all. A value that it does not
+  // write must not be read later, so a second reader prevents the fusion.
   bool (*keeps)(const OpList& list, std::span<const LiveOp> ops, ValueId value) = nullptr;
 };
 
 struct Launch {
-  int pattern = -1;        // of the table; below zero: one op by itself
+  int pattern = -1;        // index in the table; negative: one op by itself
   std::int32_t first = 0;  // of the live ops
   std::int32_t count = 1;
-  const Op* ahead = nullptr;  // a later product, whose weight it may bring nearer
+  const Op* ahead = nullptr;  // a later product, whose weights it may prefetch
 };
 
-// What runs in a step, in order.
+// The launches of a step, in order.
 struct Schedule {
   std::vector<LiveOp> ops;
   std::vector<Launch> launches;
@@ -58,16 +58,16 @@ struct Schedule {
   }
 };
 
-// How many ops from the first on the pattern may cover, in any step; 0: it never matches there.
+// The most leading ops that the pattern may cover, in any step; 0: it never matches there.
 std::size_t longest_match(const Pattern& pattern, std::span<const Op> ops);
 
-// Whether ops of a pattern's kinds take each other's results as its launch does, and whether that
-// serves their sizes on the device at hand.
+// Whether ops of a pattern's kinds use each other's results as its launch does, and whether the
+// launch supports their sizes on the current device.
 using Fits = FunctionRef<bool(int pattern, std::span<const LiveOp> ops)>;
 
-// Covers schedule.ops from the front: at each op the first pattern of the table that matches and
-// fits, else the op alone. Patterns stand in the table longest first. Allocates nothing once the
-// schedule was as long.
+// Covers schedule.ops from the front: at each op with the first pattern of the table that matches
+// and fits, else with the op alone. The table is sorted by falling length of patterns. Allocates
+// nothing once the schedule has been as long.
 void match(const OpList& list, std::span<const Pattern> patterns, Fits fits, Schedule& schedule);
 
 }  // namespace motley::ops

@@ -24,7 +24,7 @@ struct Span {
   }
 };
 
-// What stands in memory during a span.
+// A block of memory that is in use during a span.
 struct Piece {
   std::size_t* at = nullptr;
   std::size_t bytes = 0;
@@ -32,7 +32,7 @@ struct Piece {
   std::size_t number = 0;
 };
 
-// For each op, all ops that may be in one launch with it.
+// For each op, all ops that one launch may cover together with it.
 std::vector<Span> moments_of(std::span<const Op> ops, std::span<const Pattern> patterns) {
   std::vector<Span> moments(ops.size());
   for (std::size_t begin = 0; begin < ops.size(); ++begin) {
@@ -45,8 +45,7 @@ std::vector<Span> moments_of(std::span<const Op> ops, std::span<const Pattern> p
   return moments;
 }
 
-// For each op, the ops of all alternatives that run in turn with it; only itself, if there are
-// none.
+// For each op, the ops of all alternatives that alternate with it; only itself if there are none.
 std::vector<Span> turns_of(std::span<const Op> ops) {
   std::vector<Span> turns;
   for (std::size_t i = 0; i < ops.size(); ++i) {
@@ -72,7 +71,8 @@ class Lifetimes {
       spans_[root].include(moments_[op]);
       alternatives[root] |= std::uint32_t{1} << static_cast<int>(ops[op].alternative);
     });
-    // Of several parts one is worked off after the other: what is not one alternative's own stays.
+    // Parts run one after the other, so a value that several alternatives use lives through all of
+    // them.
     for_uses([&](std::size_t op, std::size_t root) {
       if ((alternatives[root] & (alternatives[root] - 1)) != 0) spans_[root].include(turns[op]);
     });
@@ -98,7 +98,7 @@ class Lifetimes {
   std::vector<Span> spans_;
 };
 
-// Gives each piece the lowest place that nothing has in its time; the bytes of all together.
+// Gives each piece the lowest offset that is free during its span; returns the total size.
 std::size_t place(std::vector<Piece>& pieces) {
   for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].number = i;
   std::ranges::sort(pieces, {},

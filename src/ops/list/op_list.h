@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/dtype.h"
 
-// A forward pass as a list: what is computed from what, in order. Nothing here computes:
-// model/forward runs the ops, one by one or several by one launch (match.h).
+// A forward pass as a list of ops: what is computed from what, in order. Nothing is computed here:
+// model/forward runs the ops, one by one or several in one launch (match.h).
 namespace motley::ops {
 
 enum class OpKind : std::uint8_t {
@@ -43,15 +43,15 @@ enum class OpKind : std::uint8_t {
 inline constexpr std::size_t op_kind_count = static_cast<std::size_t>(OpKind::add_scaled) + 1;
 std::string_view name(OpKind kind);
 
-// What a row of a value stands for.
+// What the rows of a value correspond to.
 enum class RowsOf : std::uint8_t {
   tokens,     // of the step
   positions,  // of the sequences whose latents are expanded
 };
 inline constexpr std::size_t rows_of_count = 2;
 
-// A step's sequences come in parts; an op may serve some kinds of parts only. Neighbours in the
-// list that are not for all rows run part by part.
+// A step's sequences are divided into parts, and an op may apply to some kinds of parts only.
+// Consecutive ops that do not apply to all rows run part by part.
 enum class Alternative : std::uint8_t { all_rows, absorbed, expanded };
 
 constexpr std::uint32_t bit(OpKind kind) { return std::uint32_t{1} << static_cast<int>(kind); }
@@ -60,8 +60,8 @@ static_assert(op_kind_count <= 32);
 using ValueId = std::int32_t;
 inline constexpr ValueId no_value = -1;
 
-// What ops read and write: for each row `width` numbers, or so many for each of some heads. A view
-// is columns of another value, its root; ops may write a value more than once.
+// The inputs and outputs of ops: `width` numbers per row, or per head of a row. A view has some
+// columns of another value, its root. Several ops may write the same value.
 struct Value {
   std::string_view name;
   RowsOf rows = RowsOf::tokens;
@@ -69,17 +69,17 @@ struct Value {
   std::int64_t width = 0;
   std::int64_t heads = 0;        // 0: one row of numbers
   ValueId root = no_value;       // no_value: it is a root itself
-  std::int64_t first = 0;        // in the root's row
-  std::int64_t head_stride = 0;  // of heads, in the root's row
-  std::int64_t in_head = 0;      // where its columns of a head begin
-  int external = -1;             // where the caller says where it lies, by number
+  std::int64_t first = 0;        // offset in the root's row
+  std::int64_t head_stride = 0;  // in the root's row
+  std::int64_t in_head = 0;      // offset of its columns in a head
+  int external = -1;             // number of a caller's buffer that holds it
 };
 
 struct Op {
   static constexpr std::size_t max_values = 4;
 
   OpKind kind = OpKind::embed;
-  // What a step may make of it: an adapter's op is a bias where no adapter is, or nothing at all.
+  // What it may be in a step: an adapter's op is a bias or absent where no adapter applies.
   std::uint32_t live_kinds = 0;
   bool may_vanish = false;
   Alternative alternative = Alternative::all_rows;
@@ -87,7 +87,7 @@ struct Op {
   std::array<ValueId, max_values> writes{no_value, no_value, no_value, no_value};
   const void* params = nullptr;  // of the kind's own type, owned by the list
 
-  // `Params` names its kind, so that one op's parameters are not read as another's.
+  // `Params` declares its kind, so that parameters of one kind are not read as another's.
   template <class Params>
   const Params& as() const {
     MOTLEY_CHECK(Params::kind == kind, "parameters of the op's kind");
@@ -110,10 +110,10 @@ class OpList {
   // A value's columns as heads of one width; then columns of each of them.
   ValueId split_heads(ValueId of, std::int64_t heads);
   ValueId head_columns(ValueId of, std::int64_t first, std::int64_t width);
-  // The caller will say where the value lies.
+  // The value is in the caller's buffer `number`.
   void set_external(ValueId value, int number) { values_[at(root_of(value))].external = number; }
 
-  // Ops from now on serve these parts.
+  // The next ops apply to these parts.
   void serve(Alternative alternative) { alternative_ = alternative; }
   template <class Params>
   void append(const OpUse& use, Params params) {
@@ -126,9 +126,9 @@ class OpList {
   std::span<const Value> values() const { return values_; }
   const Value& value(ValueId id) const { return values_[at(id)]; }
   ValueId root_of(ValueId id) const { return value(id).root == no_value ? id : value(id).root; }
-  // Whether the two have numbers in common.
+  // Whether the two share numbers.
   bool overlap(ValueId a, ValueId b) const;
-  // The place in ops() of the last op that reads any of the root's numbers; -1: none does.
+  // The index in ops() of the last op that reads any part of the root; -1: none does.
   std::int32_t last_reader(ValueId root) const { return last_readers_[at(root)]; }
 
  private:
