@@ -9,8 +9,8 @@
 
 namespace motley::model {
 
-// A family fills in what its config.json says differently from the rest; the common part (sizes,
-// rope, norms) is read before it is called.
+// Reads what is specific to a family from config.json; the common part (sizes, RoPE, norms) has
+// been read before.
 struct Family {
   std::string_view model_type;
   void (*read)(ConfigReader& json, Config& config);
@@ -32,9 +32,10 @@ std::span<const Family> families();
 
 // Shared between families: families/shared/.
 
-// Which layers have experts in their feed-forward block.
+// Marks the layers whose feed-forward block has experts.
 void mark_moe_layers(Config& config, FunctionRef<bool(std::int64_t layer)> has_experts);
-// DeepSeek's rule: first_k_dense_replace layers without, then every moe_layer_freq-th with.
+// DeepSeek's rule: the first first_k_dense_replace layers are dense; after them every
+// moe_layer_freq-th layer has experts.
 void mark_moe_layers_behind_dense(ConfigReader& json, Config& config);
 
 // Sigmoid router with correction bias and groups, shared experts: DeepSeek-V3 and GLM-4.5.

@@ -90,7 +90,7 @@ ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
   const ValueId weights = pass.value("expert_weights", DType::f32, block.spec.top_k);
   list.append({.reads = {logits}, .writes = {ids, weights}},
               RouteOp{block.spec, block.correction_bias, layer, logits, ids, weights});
-  // Ahead of the experts, so that their sum may take its rows in.
+  // Before the experts, so that their sum can include its rows.
   const ValueId shared = block.shared ? append(*block.shared, x, pass) : ops::no_value;
   const ValueId gate =
       block.shared_gate ? pass.linear(*block.shared_gate, x, "shared_gate") : ops::no_value;

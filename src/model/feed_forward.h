@@ -17,15 +17,15 @@ struct DenseBlock {
   tensor::Buffer gate_up_memory;  // of load_linears
 };
 
-// Routed experts, and a shared one that every token visits.
+// Routed experts, and a shared expert that every token uses.
 struct MoeBlock {
   Linear router;
   Vector correction_bias;
   moe::RouterSpec spec;
-  std::unique_ptr<moe::ExpertWeights> experts;  // as they were loaded
-  moe::Problem problem;                         // what they ask of a backend
+  std::unique_ptr<moe::ExpertWeights> experts;  // as loaded
+  moe::Problem problem;                         // the problem for which a backend is selected
   const moe::Backend* backend = nullptr;
-  std::unique_ptr<moe::PreparedExperts> prepared;  // as the backend reads them
+  std::unique_ptr<moe::PreparedExperts> prepared;  // in the backend's layout
   std::optional<DenseBlock> shared;
   std::optional<Linear> shared_gate;
 };
@@ -34,7 +34,7 @@ Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config, 
 
 struct BackendChoice {
   std::optional<std::string> forced;  // --experts-backend
-  std::optional<DType> factors;       // of adapters' pages; else f32 if exact, or bf16
+  std::optional<DType> factors;       // of adapters; default: f32 if exact, else bf16
 };
 Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std::int32_t layer,
                                 const BackendChoice& choice);

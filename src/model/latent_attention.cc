@@ -63,7 +63,7 @@ CacheLayout cache_layout(const LatentAttention& block) {
 
 namespace {
 
-// Of latents and of keys and values in a step's scratch, unless its own rows take more.
+// Limits the scratch of a step for latents, keys and values, unless its own rows take more.
 constexpr std::int64_t max_expanded_bytes = std::int64_t{256} << 20;
 
 ops::ExpandedWidths expanded_widths(const LatentConfig& sizes) {
@@ -73,20 +73,20 @@ ops::ExpandedWidths expanded_widths(const LatentConfig& sizes) {
 
 std::int64_t latent_width(const LatentConfig& sizes) { return sizes.kv_rank + sizes.rope_dim; }
 
-// What both forms work on, all f32: each head's [query | part for rope], the same two of each head
-// apart, and the rows [latent | key].
+// The inputs of both forms, all f32: each head's [query | rotated part], the two apart, and the
+// rows [latent | key].
 struct Projected {
   ValueId q, q_nope, q_rope, kv;
 };
 
-// One layer's ops.
+// Appends one layer's ops.
 class Appended {
  public:
   Appended(const LatentAttention& block, Builder& pass) : block_(block), pass_(pass) {}
 
   void project(ValueId x);
-  // The rows' [normed latent | key] go into the pages, and `rounded`, q or its part for rope, to
-  // `queries`.
+  // Stores the rows' [normed latent | key] in KV memory, and `rounded`, which is q or its rotated
+  // part, in `queries`.
   void prepare(ValueId rounded, ValueId queries);
   // Both write the part's rows of `attended` [heads, value_dim].
   void absorbed(ValueId attended);
@@ -95,11 +95,12 @@ class Appended {
  private:
   ops::OpList& list() { return pass_.list(); }
   std::int32_t layer() const { return block_.kv_b.site.layer; }
-  // Heads of one width, a value of its own.
+  // A new value of heads of one width.
   ValueId heads(std::string_view name, DType type, std::int64_t width) {
     return list().split_heads(pass_.value(name, type, block_.heads * width), block_.heads);
   }
-  // kv_b's rows for keys or for values, their deltas, and the result's rounding into `out`.
+  // Multiplies by kv_b's rows for keys or for values, adds their deltas, and rounds the result into
+  // `out`.
   void through_kv_b(bool keys, ValueId x, ValueId y, ValueId out);
 
   const LatentAttention& block_;

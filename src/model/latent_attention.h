@@ -9,25 +9,25 @@
 
 namespace motley::model {
 
-// Multi-head latent attention (MLA). A token keeps one latent row and one rotated key that all
-// heads share; kv_b makes each head's key and value of the latent.
+// Multi-head latent attention (MLA). A token stores one latent row and one rotated key that all
+// heads share; kv_b computes each head's key and value from the latent.
 //
-// Absorbed form: a head's query is carried into latent space through kv_b's key rows, attention
-// runs over the latents themselves, and what comes out goes through kv_b's value rows. It serves
-// prompts and single tokens alike, so that a row's bits do not depend on how a prompt was cut.
+// Absorbed form: queries are multiplied by kv_b's key rows into latent space, attention runs over
+// the latents, and its output is multiplied by kv_b's value rows. It is used for prompts and single
+// tokens alike, so that a row's bits do not depend on how a prompt was divided.
 //
-// Expanded form: the latents of all positions of some sequences go through kv_b, side by side, and
-// attention runs over ordinary heads. It costs less for a prompt that is not short beside what
-// stands before it; a GPU that computes in bf16 has it.
+// Expanded form: the latents of all positions of some sequences are multiplied by kv_b, and
+// attention runs over ordinary heads. It is faster for a piece of a prompt that is long compared
+// with what precedes it; available on a GPU that computes in bf16.
 struct LatentAttention {
-  std::optional<Linear> q;         // without a query latent
+  std::optional<Linear> q;         // if there is no query latent
   std::optional<Linear> q_a, q_b;  // with one
-  tensor::Buffer q_kv_memory;      // of q or q_a and of kv_a, where they stand side by side
+  tensor::Buffer q_kv_memory;      // of q or q_a and of kv_a, if they are contiguous
   Norm q_a_norm;
   Linear kv_a;  // -> [latent | rotated key]
   Norm kv_a_norm;
-  Linear kv_b;  // a head's rows: nope_dim for keys, then value_dim for values
-  // The same for rows of the activation type, where kv_b's own weight is for float32 ones.
+  Linear kv_b;  // each head has nope_dim rows for keys, then value_dim rows for values
+  // kv_b for rows of the activation type, if kv_b's own weight is for float32 rows.
   std::optional<quant::Weight> kv_b_rounded;
   Linear o;
   std::int64_t heads = 0;
@@ -43,11 +43,11 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
 
 CacheLayout cache_layout(const LatentAttention& block);
 
-// Whether steps may attend in expanded form too, and with how many positions at most.
+// Whether steps may use expanded form, and for how many positions at most.
 bool can_expand(const LatentAttention& block, const ops::Context& context);
 std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::int64_t tokens);
 
-// x [R, hidden] -> the layer's result [R, hidden]; `expands`: in either form.
+// x [R, hidden] -> the layer's result [R, hidden]. `expands`: in either form.
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass);
 
 }  // namespace motley::model

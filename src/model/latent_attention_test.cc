@@ -29,7 +29,7 @@ Tensor view(std::vector<float>& numbers, const tensor::Shape& shape) {
   return Tensor(reinterpret_cast<std::byte*>(numbers.data()), DType::f32, shape);
 }
 
-// A block of random weights with 1 / sqrt(in) as their size.
+// A block of random weights of size 1 / sqrt(in).
 class RandomBlock {
   tensor::CpuDevice device_{{.threads = 1}};  // outlives the block's vectors
 
@@ -106,7 +106,7 @@ void normalise(const Norm& norm, std::span<double> x) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] *= by * double{norm.weight.data()[i]};
 }
 
-// What a request uses: its mix, and the adapter in it at which scale.
+// A request's mix, and the adapter in it with its scale.
 struct Use {
   lora::Mix mix;
   const lora::Adapter* adapter = nullptr;
@@ -130,7 +130,7 @@ Row expand(const LatentAttention& block, const Use& use, const Row& latent) {
   return y;
 }
 
-// The definition in float64: all of a sequence's rows at once.
+// The definition in float64, for all rows of a sequence at once.
 std::vector<Row> by_definition(const LatentAttention& block, const Use& use,
                                const std::vector<float>& frequencies, const std::vector<Row>& xs) {
   const auto heads = static_cast<std::size_t>(block.heads);
@@ -220,7 +220,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
             {world.mix({{world.load(dora), 1.0F}}), &dora, 1.0F}};
   }
 
-  // A page of another's, and of nobody, is full of NaN.
+  // Pages of other sequences, and free pages, are full of NaN.
   struct Form {
     std::vector<float> numbers;
     LayerPages pages;
@@ -234,7 +234,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
     return form;
   }
 
-  // One step with counts[s] more tokens of sequence s; both forms' rows in `out`.
+  // Runs one step with counts[s] more tokens of sequence s; writes the rows of both forms to `out`.
   void run(std::vector<Sequence>& sequences, const std::vector<int>& counts, Form& absorbed,
            Form& expanded) {
     std::vector<lora::Mix> mixes;
@@ -308,7 +308,7 @@ class LatentAttentionForms : public testing::TestWithParam<Case> {
 };
 
 TEST_P(LatentAttentionForms, BothEqualTheDefinition) {
-  // The base, LoRA and DoRA, and LoRA once more; their pages are mixed among each other.
+  // The base, LoRA, DoRA, and LoRA again; their pages are interleaved.
   std::vector<Sequence> sequences;
   std::vector<std::int32_t> free_pages(pages);
   for (std::int32_t page = 0; page < pages; ++page)
@@ -340,7 +340,8 @@ TEST_P(LatentAttentionForms, BothEqualTheDefinition) {
     run(sequences, counts, absorbed, expanded);
     double largest = 0;
     for (const double number : wanted) largest = std::max(largest, std::abs(number));
-    // A dozen float32 products in a row, each a sum of a few dozen terms: some 1e-6 in all.
+    // About a dozen float32 products in sequence, each a sum of a few dozen terms: some 1e-6 in
+    // all.
     const double tolerance = 1e-5 * largest;
     ASSERT_EQ(wanted.size(), absorbed.out.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {

@@ -7,7 +7,7 @@ namespace motley::model {
 
 namespace {
 
-// Whether weights that stand side by side are one weight, and rows begin where loads like it.
+// Whether contiguous weights can be used as one weight, with rows aligned for vector loads.
 bool can_stand_together(const quant::Weight& first, const quant::Weight& other) {
   constexpr std::size_t alignment = 16;
   return other.format() == first.format() && other.in() == first.in() &&

@@ -11,12 +11,12 @@
 
 namespace motley::model {
 
-// A linear map of the model: base product, + delta, x gain, + bias, rounded once.
+// A linear map of the model: base product, + delta, * gain, + bias, rounded once.
 struct Linear {
   lora::Site site;
-  quant::Weight weight = {};  // where the device's products read it
+  quant::Weight weight = {};  // in the memory of the device's products
   Vector bias = {};           // [out], or empty
-  quant::Weight stored = {};  // the checkpoint's, in the host's memory, where `weight` is not
+  quant::Weight stored = {};  // the checkpoint's, in host memory, if `weight` is elsewhere
 
   std::int64_t in() const { return weight.in(); }
   std::int64_t out() const { return weight.out(); }
@@ -30,12 +30,12 @@ struct LinearSpec {
   std::string module;
   quant::TrueSize size;
   bool bias = false;
-  bool float32_rows = false;  // x is float32, whatever activations are
+  bool float32_rows = false;  // x is float32, whatever the type of activations
 };
 Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);
 
-// Maps that share x. On a GPU, plain weights of one type stand side by side in the memory that is
-// returned: with results side by side, they are one product.
+// Loads maps that share x. On a GPU, unquantised weights of one type are contiguous in the returned
+// memory: with contiguous results they are one product.
 Result<tensor::Buffer> load_linears(WeightSource& source,
                                     std::initializer_list<std::pair<Linear*, LinearSpec>> maps);
 

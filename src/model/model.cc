@@ -23,8 +23,8 @@ using tensor::Tensor;
 
 namespace {
 
-// Tensors that checkpoints carry and a forward pass has no use for: layers for multi-token
-// prediction behind the last one, vision towers, buffers that are computed anew.
+// Tensors of checkpoints that a forward pass does not use: multi-token prediction layers behind the
+// last layer, vision towers, recomputed buffers.
 bool is_skipped(std::string_view name, std::int64_t layers) {
   constexpr std::string_view layer_prefix = "model.layers.";
   if (name.starts_with(layer_prefix)) {
@@ -66,7 +66,7 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
 
 Result<std::shared_ptr<const kernels::ElementaryTable>> kernels_of(const tensor::Device& device) {
   if (device.id().kind == tensor::DeviceKind::cuda) return kernels::cuda_table(device.id().index);
-  // Owned by no one: it is the process's.
+  // Not owned: it lives as long as the process.
   return std::shared_ptr<const kernels::ElementaryTable>(std::shared_ptr<void>(),
                                                          &kernels::cpu_table());
 }
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Model>> Model::random(Config config, RandomWeights::Exper
                                              tensor::Device& device, const LoadOptions& options) {
   std::unique_ptr<Model> model(new Model());
   model->config_ = std::move(config);
-  // A GPU gets copies of the experts.
+  // On a GPU the experts are copied.
   const bool copied = device.id().kind != tensor::DeviceKind::cpu;
   const std::int64_t expert_numbers = model->config_.hidden * model->config_.moe.intermediate;
   model->random_ = std::make_unique<RandomWeights>(experts, copied ? expert_numbers : 0);
@@ -151,7 +151,7 @@ Result<void> Model::load_head(WeightSource& source) {
     MOTLEY_TRY(head_, load_linear(source, {site, "lm_head", size}));
     return {};
   }
-  // The embedding's own table, once in memory.
+  // Shares the embedding's table.
   const auto same = [&](const quant::Weight& weight) {
     return quant::Weight::borrow(weight.format(), size,
                                  static_cast<const std::byte*>(weight.view().data), {});
@@ -166,8 +166,8 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
   const BackendChoice choice{.forced = options.experts_backend, .factors = options.factors};
   const auto count = static_cast<std::size_t>(config_.layers);
   layers_.resize(count);
-  // On the CPU weights are read where they are. A GPU's copies are fed by several threads, each
-  // with page-locked pieces and a stream of its own: fewer where there are few layers.
+  // On the CPU weights are read in place. A GPU's copies are made by several threads, each with
+  // pinned staging buffers and a stream of its own; by fewer threads if there are few layers.
   const bool uploads = source.memory().uploader != nullptr;
   const int uploading = std::min({8, usable_cpus(), std::max(1, static_cast<int>(count) / 2)});
   ThreadPool threads({.threads = uploads ? uploading : 1});
@@ -287,7 +287,7 @@ std::int64_t Model::max_expanded(std::int64_t rows, std::int64_t tokens) const {
 
 namespace {
 
-// Where callers say that the lists' outer values lie.
+// Numbers of the values that callers provide memory for.
 enum External : std::uint8_t { sum, addend, logits, external_count };
 
 ValueId append(const std::variant<GroupedAttention, LatentAttention>& attention, ValueId x,
@@ -312,7 +312,7 @@ void Model::list_ops() {
     const ValueId x = pass.norm(layer.ffn_norm, hidden);
     result = std::visit([&](const auto& block) { return append(block, x, pass); }, layer.ffn);
   }
-  // The last sum is left to callers that want some rows only.
+  // The last sum is left to the caller, who may need only some rows.
   layer_ops_.set_external(hidden, External::sum);
   layer_ops_.set_external(result, External::addend);
 

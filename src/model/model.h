@@ -33,18 +33,18 @@ struct LoadOptions {
   bool exact = true;             // --compute f32: activations and sums in float32
   bool batch_invariant = false;  // ops::Context's
   std::optional<std::string> experts_backend;
-  std::optional<DType> factors;  // of adapters' pages; else as activations
-  bool copy_weights = false;     // files are read whole, not mapped
-  bool fusion = true;            // off: every op runs by itself
-  // Called with bytes done and in all while weights are read; may be empty.
+  std::optional<DType> factors;  // of adapters; default: as activations
+  bool copy_weights = false;     // files are read into memory, not mapped
+  bool fusion = true;            // false: every op runs by itself
+  // Called with the bytes read so far and in all, while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
 
-// A model's weights and how a step goes through them. Immutable after loading; a step's memory
-// comes from the caller's Workspace, its keys and values from the caller's pages.
+// A model's weights and its forward pass. Immutable after loading; the caller's Workspace has a
+// step's memory, and the caller's pages have keys and values.
 class Model {
  public:
-  // What one step at a time works in.
+  // The working memory of one step at a time.
   struct Workspace {
     tensor::Buffer memory;  // of both lists, one after the other
     std::unique_ptr<Forward> layers;
@@ -58,30 +58,30 @@ class Model {
   // Reads a model folder. The device must outlive the model.
   static Result<std::unique_ptr<Model>> load(const std::filesystem::path& folder,
                                              tensor::Device& device, const LoadOptions& options);
-  // A model of that shape whose numbers are random (random_weights.h): for measuring.
+  // A model of that shape with random weights (random_weights.h), for measurements.
   static Result<std::unique_ptr<Model>> random(Config config, RandomWeights::Experts experts,
                                                tensor::Device& device, const LoadOptions& options);
 
   const Config& config() const { return config_; }
   bool exact() const { return exact_; }
   DType activations() const { return exact_ ? DType::f32 : DType::bf16; }
-  // Of keys and values in pages.
+  // The type of keys and values in KV memory.
   DType kv_type() const { return activations(); }
   // In order of layers.
   const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
   const Linear& head() const { return head_; }
   const std::vector<Layer>& layers() const { return layers_; }
-  // The files that it was read from; null for a random model.
+  // The files that it was loaded from; null for a random model.
   const tensor::Checkpoint* checkpoint() const { return checkpoint_.get(); }
-  // The base as adapters see it.
+  // The base model as adapters see it.
   const lora::BaseView& base_view() const { return *base_view_; }
-  // How pages must hold the factors of experts.
+  // The layout that adapter memory must use for expert factors.
   lora::Layout factor_layout() const;
   // "layers 1-47: cpu_grouped", for the start log.
   std::string describe_backends() const;
 
-  // Bounds of steps.
+  // Bounds of a step.
   struct StepLimits {
     std::int64_t rows = 0;
     std::int64_t sequences = 0;
@@ -89,8 +89,8 @@ class Model {
     std::int64_t expanded = 0;    // positions in expanded form; no more than max_expanded()
     moe::DeltaLimits deltas{};
   };
-  // Positions that steps of so many rows, with sequences of so many tokens, may have in expanded
-  // form (StepPart); 0: they gain nothing by it.
+  // The most positions in expanded form (StepPart) for steps with this many rows and sequences of
+  // this many tokens; 0: expanded form has no advantage.
   std::int64_t max_expanded(std::int64_t rows, std::int64_t tokens) const;
   Result<Workspace> make_workspace(const StepLimits& limits) const;
 
@@ -100,19 +100,19 @@ class Model {
   const ops::OpList& layer_ops() const { return layer_ops_; }
   const ops::OpList& head_ops() const { return head_ops_; }
 
-  // The rows' hidden states behind the last layer. Tensors are the caller's.
+  // Computes the rows' hidden states after the last layer, into the caller's tensors.
   void forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                const HiddenStates& hidden) const;
 
-  // Logits [n, vocabulary] (f32) of hidden states; the mixes are those rows'. Their sum takes the
-  // place of the first part.
+  // Logits [n, vocabulary] (f32) from hidden states; the mixes are those of these rows. Overwrites
+  // hidden.sum with the sum of both parts.
   void logits(const HiddenStates& hidden, const lora::RowMixes& mixes, Workspace& workspace,
               StreamHandle stream, const tensor::Tensor& logits) const;
 
  private:
   Model() = default;
 
-  // What the weights come from: random_, or else checkpoint_ with that configuration.
+  // Loads weights from random_, or else from checkpoint_ with that configuration.
   Result<void> load_weights(const quant::Config& quantization, std::string_view where,
                             tensor::Device& device, const LoadOptions& options);
   Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
@@ -133,7 +133,8 @@ class Model {
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
   std::unique_ptr<RandomWeights> random_;           // or into this
   tensor::Device* device_ = nullptr;
-  std::unique_ptr<tensor::CpuDevice> host_;  // of what is made of weights before a GPU gets it
+  // for weights that are converted before a GPU gets them
+  std::unique_ptr<tensor::CpuDevice> host_;
   std::shared_ptr<const kernels::ElementaryTable> kernels_;
   Linear embedding_;
   std::vector<Layer> layers_;

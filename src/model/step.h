@@ -10,8 +10,8 @@
 
 namespace motley::model {
 
-// What a layer keeps for each token, in pages that the runner owns. Values that lie inside the keys
-// (a latent that is both) have no pages of their own.
+// What a layer stores for each token, in pages that the runner owns. Values that are part of the
+// keys (a latent that is both) have no pages of their own.
 inline constexpr std::int64_t page_tokens = 16;
 struct CacheLayout {
   std::int64_t heads = 0;
@@ -26,7 +26,7 @@ struct LayerPages {
   tensor::Tensor values;
 };
 
-// Neighbouring sequences of a step, and how latent attention attends to them.
+// Adjacent sequences of a step, and the form of their latent attention.
 struct StepPart {
   std::int64_t first_sequence = 0;
   std::int64_t sequences = 0;
@@ -34,7 +34,7 @@ struct StepPart {
   std::int64_t rows = 0;
   std::int64_t max_rows = 0;  // of a sequence
   std::int64_t least_rows = 0;
-  // In expanded form: positions of all its sequences. 0: in absorbed form.
+  // In expanded form: the positions of all its sequences. 0: in absorbed form.
   std::int64_t positions = 0;
   std::int64_t max_positions = 0;  // of a sequence
 };
@@ -44,15 +44,15 @@ struct StepPart {
 struct Batch {
   std::int64_t count = 0;                // R
   const std::int32_t* tokens = nullptr;  // [R]
-  ops::PagedRows rows;                   // which sequence and position, and where its pages are
+  ops::PagedRows rows;                   // the sequence and position of each row, and its pages
   std::span<const LayerPages> pages;     // [layers]
-  lora::RowMixes mixes;                  // who uses which adapters; labels are always there
-  // All sequences, in order; empty: one part in absorbed form. At most one is in expanded form:
-  // its sequence s has places [expanded_begin[s], expanded_begin[s + 1]) for its positions.
+  lora::RowMixes mixes;                  // the adapters of each row; labels are always set
+  // All sequences, in order; empty: one part in absorbed form. At most one part is in expanded
+  // form; its sequence s has places [expanded_begin[s], expanded_begin[s + 1]) for its positions.
   std::span<const StepPart> parts;
   const std::int32_t* expanded_begin = nullptr;
-  // Where the experts that rows choose are kept, [layers, at least R, top_k] in i32: for looking
-  // at. Null: nowhere.
+  // Receives the experts that rows choose, [layers, at least R, top_k] in i32, for inspection.
+  // Null: not kept.
   const tensor::Tensor* choices = nullptr;
 
   StepPart whole() const {
@@ -72,8 +72,8 @@ struct Batch {
   }
 };
 
-// What a forward pass leaves of rows: hidden states are the sums of both parts, [R, hidden] in f32.
-// The last sum is left to callers that want some rows only.
+// The result of a forward pass: hidden states are sum + addend, [R, hidden] in f32. The last sum is
+// left to the caller, who may need only some rows.
 struct HiddenStates {
   tensor::Tensor sum;
   tensor::Tensor addend;

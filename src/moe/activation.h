@@ -7,7 +7,7 @@
 
 namespace motley::moe {
 
-// One number of h from its gate and up, in float32. NaN stays NaN.
+// One element of h from its gate and up, in float32. NaN stays NaN.
 inline float activate(const ExpertWeights& weights, float gate, float up) {
   switch (weights.activation) {
     case ActivationKind::silu_mul:

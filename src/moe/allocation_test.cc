@@ -16,7 +16,7 @@
 
 namespace {
 
-// How many times this program has asked the heap for memory.
+// Counts the program's heap allocations.
 std::atomic<std::int64_t> requests{0};
 
 void* counted(std::size_t bytes) {
@@ -28,7 +28,7 @@ void* counted(std::size_t bytes) {
 
 }  // namespace
 
-// The plain forms together: what one takes another gives back.
+// All plain forms are replaced together, because memory from one may be freed by another.
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes); }
@@ -43,7 +43,7 @@ void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(d
 namespace motley::moe {
 namespace {
 
-// Routing, the plan and every backend, once warm.
+// Routing, the plan and every backend, after a first run.
 TEST(HotPath, TakesNothingFromTheHeap) {
   tensor::CpuDevice memory({.threads = 1});
   ThreadPool pool({.threads = 3});

@@ -35,7 +35,7 @@ Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits) {
 
 namespace {
 
-// Aborts where a call's shapes or types do not fit each other.
+// Aborts if the shapes or types of a call do not match.
 void check(const ExpertCall& call) {
   const std::int64_t hidden = call.experts.weights().hidden;
   const std::int64_t tokens = call.x.dim(0);

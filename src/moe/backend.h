@@ -24,7 +24,7 @@ namespace motley::moe {
 
 using kernels::Support;
 
-// One layer's experts as a backend reads them, in the memory of its device. Immutable.
+// One layer's experts in a backend's layout, in the memory of its device. Immutable.
 class PreparedExperts {
  public:
   // The weights must outlive it.
@@ -33,15 +33,15 @@ class PreparedExperts {
   PreparedExperts& operator=(const PreparedExperts&) = delete;
   virtual ~PreparedExperts() = default;
 
-  // As they were loaded, in the host's memory.
+  // As loaded, in host memory.
   const ExpertWeights& weights() const { return *weights_; }
 
  private:
   const ExpertWeights* weights_;
 };
 
-// What one backend works in, one layer at a time: made once, for any step of at most as many
-// tokens.
+// The working memory of a backend for one layer at a time; made once, for any step of up to a
+// number of tokens.
 class Workspace {
  public:
   Workspace() = default;
@@ -49,13 +49,13 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   virtual ~Workspace() = default;
 
-  // Before the layers of a step, on their stream. labels [tokens] are what the rows have in all
-  // layers, in the device's memory, where they stay until the last one; null: no row has any.
-  // Nothing that an earlier step left is read.
+  // Call before the layers of a step, on their stream. labels [tokens] are the rows' labels in all
+  // layers, in device memory, and must stay there until the last layer; null: no row has one. Reads
+  // nothing that an earlier step left.
   virtual void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream) = 0;
 };
 
-// A backend's own kind of what it made.
+// Casts to the backend's own type.
 template <class Own, class Base>
 Own& own(Base& object) {
   auto* const of_backend = dynamic_cast<Own*>(&object);
@@ -63,7 +63,7 @@ Own& own(Base& object) {
   return *of_backend;
 }
 
-// Bounds of the mixes that steps come with. All zero: adapters never come.
+// Bounds of the mixes in a step. All zero: there are never any adapters.
 struct DeltaLimits {
   int labels = 0;    // of a step
   int terms = 0;     // adapters of one mix
@@ -71,7 +71,8 @@ struct DeltaLimits {
   int rank_sum = 0;  // of all adapters of one mix
 };
 
-// Whether a workspace of these limits has room for a mix: to be asked before it joins a step.
+// Checks that a workspace with these limits has memory for a mix; call it before the mix joins a
+// step.
 Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits);
 
 // One layer's experts for one batch:
@@ -86,38 +87,37 @@ Result<void> fits(const lora::Mix& mix, const DeltaLimits& limits);
 //
 // A pair without an expert adds nothing; a token whose pairs all have none gets zeros.
 struct ExpertCall {
-  const PreparedExperts& experts;              // of the backend that runs
-  tensor::ConstTensor x;                       // [T, H], f32 or bf16
-  tensor::ConstTensor ids;                     // [T, K], i32; one that is no expert's names none
-  tensor::ConstTensor routing_weights;         // [T, K], f32
+  const PreparedExperts& experts;       // made by the same backend
+  tensor::ConstTensor x;                // [T, H], f32 or bf16
+  tensor::ConstTensor ids;              // [T, K], i32; ids that are not an expert's name none
+  tensor::ConstTensor routing_weights;  // [T, K], f32
   const lora::ExpertDeltas* deltas = nullptr;  // null: no row adapts these experts
   tensor::Tensor out;                          // [T, H], f32; overwritten
-  // To be made in place of out; only where sums_into() says yes. Or null.
+  // If not null: computed instead of out; only if sums_into() allows it.
   const kernels::AfterExperts* next = nullptr;
-  Workspace& workspace;  // of the backend; its step has begun
+  Workspace& workspace;  // of the same backend; its step has begun
   const ops::Context& context;
 };
 
 struct ExpertKernel;
 using ExpertKernelFunction = void (*)(const ExpertCall&, const ExpertKernel&);
 
-// One way to compute a layer in a backend's layout, as a value.
+// A way to compute a layer in a backend's layout, as a value.
 struct ExpertKernel {
   kernels::KernelInfo info;
   ExpertKernelFunction run = nullptr;
-  // Null: it takes every call of the backend.
+  // Null: it supports every call of the backend.
   Support (*supports)(const ExpertCall&, const ExpertKernel&) = nullptr;
-  // Whether run() would make call.next. Null: never.
+  // Whether run() supports call.next. Null: never.
   bool (*sums_into)(const ExpertCall&, const ExpertKernel&) = nullptr;
-  int number = 0;  // among the backend's kernels
+  int number = 0;  // index among the backend's kernels
 };
 
-// The owner of a layout of experts, which offers the kernels that read it. Backends have no state
-// of their own.
+// Owns a layout of experts, and offers the kernels that read it. Backends are stateless.
 //
-// Within a backend an output row's bits depend on its own row of x, its own ids, routing weights
-// and mix, and the weights alone: never on other rows, on threads, or on whether others adapt. So
-// at given rows its kernels are of one arithmetic.
+// Within a backend the bits of an output row depend only on its own row of x, its own ids, routing
+// weights and mix, and the weights; not on other rows, threads or other rows' adapters. So for a
+// given number of rows all its kernels have the same arithmetic.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -125,29 +125,29 @@ class Backend {
   virtual std::string_view name() const = 0;
   virtual tensor::DeviceKind device() const = 0;
   virtual Support supports(const Problem& problem) const = 0;
-  // How pages must hold the factors of experts.
+  // The layout that adapter memory must use for expert factors.
   virtual lora::Layout factor_layout() const = 0;
 
-  // Once, at load, for weights of a problem that it supports. On the CPU they are read in place,
-  // and the uploader may be null; elsewhere they are there when it has finished.
+  // Called once at load, for weights of a problem that it supports. On the CPU they are read in
+  // place, and the uploader may be null; elsewhere they are valid when it has finished.
   virtual Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights& weights,
                                                            quant::Uploader* uploader) const = 0;
-  // For every layer of the problem's sizes, whatever its format.
+  // Serves every layer with the problem's sizes, in any format.
   virtual Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem,
                                                             std::int64_t max_tokens,
                                                             const DeltaLimits& limits,
                                                             tensor::Device& device) const = 0;
-  // Scratch that its kernels take from the context for a batch of that many tokens; the seams take
-  // theirs on top.
+  // Scratch that its kernels take from the context for a batch of this many tokens; deltas need
+  // theirs in addition.
   virtual std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const = 0;
 
   virtual std::span<const ExpertKernel> kernels() const = 0;
-  // The kernel that serves a call: a function of its shapes and of measured thresholds.
+  // The kernel for a call: a function of its shapes and of measured thresholds.
   virtual const ExpertKernel& choose(const ExpertCall&) const { return kernels().front(); }
 };
 
 void run_experts(const Backend& backend, const ExpertCall& call);
-// Whether run_experts() would make call.next.
+// Whether run_experts() supports call.next.
 bool sums_into(const Backend& backend, const ExpertCall& call);
 
 }  // namespace motley::moe

@@ -17,17 +17,17 @@ enum class ActivationKind : std::uint8_t {
 
 std::string_view name(ActivationKind kind);
 
-// The routed experts of one layer. Files that fuse or interleave gate and up are taken apart when
-// they are loaded: here row i of gate and row i of up belong together.
+// The routed experts of one layer. Fused or interleaved gate and up are separated at load: row i of
+// gate and row i of up belong together.
 struct ExpertWeights {
   int experts = 0;
   std::int64_t hidden = 0;        // H
   std::int64_t intermediate = 0;  // I
-  // One for each expert: gate and up [I, H], down [H, I].
+  // By expert: gate and up [I, H], down [H, I].
   std::vector<quant::Weight> gate;
   std::vector<quant::Weight> up;
   std::vector<quant::Weight> down;
-  // Empty: none. gate and up come together.
+  // Empty: none. gate and up have biases together.
   std::vector<float> gate_bias;  // [E * I]
   std::vector<float> up_bias;    // [E * I]
   std::vector<float> down_bias;  // [E * H]
@@ -36,7 +36,8 @@ struct ExpertWeights {
   float swiglu_alpha = 1.702F;
 };
 
-// Every expert there, of the layer's sizes; gate and up of one format, down of one.
+// Checks that every expert is present with the layer's sizes; gate and up have one format, down has
+// one.
 Result<void> validate(const ExpertWeights& weights);
 
 }  // namespace motley::moe

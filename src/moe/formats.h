@@ -5,7 +5,7 @@
 
 namespace motley::moe {
 
-// Weight formats that plain loops read on every device, and the conformance suite has cases for.
+// Weight formats that the plain loops support on every device and the conformance suite covers.
 inline bool is_known_format(const quant::Format& format) {
   using Scales = quant::Format::Scales;
   switch (format.scales) {

@@ -10,8 +10,8 @@
 
 namespace motley::moe {
 
-// What a backend must be able to do for a layer, known when it is loaded. How many rows a call has
-// is not part of it: a backend fits its tiles to the rows by itself.
+// What a backend must support for a layer, known at load. The number of rows is not part of it: a
+// backend adapts its tiles to the rows.
 struct Problem {
   quant::Format gate_up;
   quant::Format down;
@@ -21,8 +21,8 @@ struct Problem {
   int top_k = 0;
   ActivationKind activation = ActivationKind::silu_mul;
   bool expert_biases = false;
-  bool lora = false;           // adapters on these experts may come
-  DType factors = DType::f32;  // of adapters' pages: f32, bf16 or f8_e4m3
+  bool lora = false;           // there may be adapters on these experts
+  DType factors = DType::f32;  // of adapters: f32, bf16 or f8_e4m3
   bool exact = false;          // float32 throughout; else bf16 with float32 sums
   tensor::DeviceKind device = tensor::DeviceKind::cpu;
 };
@@ -31,12 +31,12 @@ struct Problem {
 // bf16 compute, cpu"
 std::string to_string(const Problem& problem);
 
-// What the weights themselves do not say.
+// Options that the weights do not determine.
 struct ProblemOptions {
   int top_k = 0;
   bool lora = false;
   bool exact = false;
-  std::optional<DType> factors = std::nullopt;  // else f32 if exact, or bf16
+  std::optional<DType> factors = std::nullopt;  // default: f32 if exact, else bf16
   tensor::DeviceKind device = tensor::DeviceKind::cpu;
 };
 

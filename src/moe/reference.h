@@ -5,7 +5,7 @@
 namespace motley::moe {
 
 // The specification: plain loops in float32 over decoded weights, on one thread. For tests, and to
-// see whether a strange answer comes from a faster backend.
+// check whether a strange answer is due to a faster backend.
 class Reference final : public CpuBackend {
  public:
   std::string_view name() const override { return "reference"; }

@@ -43,7 +43,7 @@ Result<void> validate(const RouterSpec& spec) {
 
 namespace {
 
-// All but what is chosen.
+// Everything except the results.
 kernels::RouteTokens params_of(const RouterSpec& spec, const tensor::ConstTensor& logits) {
   MOTLEY_CHECK(validate(spec).ok(), "a spec that validate() takes");
   const std::int64_t tokens = logits.dim(0);

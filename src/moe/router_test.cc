@@ -47,7 +47,7 @@ Routed route_all(const RouterSpec& spec, const std::vector<float>& logits,
   return routed;
 }
 
-// Experts by falling score, equal ones by rising id.
+// Experts by falling score; equal ones by rising id.
 std::vector<std::size_t> by_score(const std::vector<double>& scores) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -66,7 +66,7 @@ std::vector<double> softmax(const std::vector<double>& logits) {
   return p;
 }
 
-// Scores with those of groups that are not kept replaced by `masked`.
+// Scores, with those of dropped groups replaced by `masked`.
 std::vector<double> keep_groups(const RouterSpec& spec, std::vector<double> scores,
                                 std::size_t summed, double masked) {
   const std::size_t size = scores.size() / static_cast<std::size_t>(spec.groups);
@@ -87,7 +87,7 @@ std::vector<double> keep_groups(const RouterSpec& spec, std::vector<double> scor
   return scores;
 }
 
-// One row of each kind, as its model's page writes it.
+// One row of each kind, by the formula of its model.
 void define(const RouterSpec& spec, const std::vector<double>& logits,
             const std::vector<float>& bias, std::vector<std::size_t>& ids,
             std::vector<double>& weights) {
@@ -134,8 +134,8 @@ void define(const RouterSpec& spec, const std::vector<double>& logits,
   for (double& weight : weights) weight *= static_cast<double>(spec.scale);
 }
 
-// Logits on a grid of 1/64, so that float32 rounding can't exchange two experts: equal ones are
-// equal, others differ by far more than an ulp of any score.
+// Logits on a grid of 1/64, so that float32 rounding cannot swap two experts: they are equal, or
+// differ by far more than an ulp of any score.
 void expect_as_defined(const RouterSpec& spec, bool with_bias, unsigned seed) {
   ASSERT_TRUE(validate(spec).ok());
   std::mt19937 random(seed);
@@ -248,7 +248,7 @@ TEST(Router, EqualScoresGoToTheLowerId) {
                           .groups = groups ? 4 : 1,
                           .kept_groups = groups ? 2 : 1};
     EXPECT_THAT(route_all(spec, std::vector<float>(8, 1.5F)).ids, ElementsAre(0, 1, 2));
-    // -0 is 0, and what does not differ from it comes in order.
+    // -0 equals 0, and equal scores come in order of id.
     EXPECT_THAT(route_all(spec, {0.0F, -0.0F, 0.0F, -0.0F, -9, -9, -9, -9}).ids,
                 ElementsAre(0, 1, 2));
   }

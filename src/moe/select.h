@@ -15,20 +15,20 @@ namespace motley::moe {
 // Every backend that this build has for devices of a kind, the fastest first.
 std::span<const Backend* const> backends_of(tensor::DeviceKind device);
 
-// The first backend that can; with `forced` (--experts-backend) that one or nothing. The error
-// lists every backend that was asked, with its reason.
+// The first backend that supports the problem; with `forced` (--experts-backend) only that one. The
+// error lists every candidate with its reason.
 Result<const Backend*> select(const Problem& problem, std::span<const Backend* const> backends,
                               std::optional<std::string_view> forced = std::nullopt);
 
-// Why a backend that would have been faster was not taken.
+// A faster backend that was not chosen, and why.
 struct PassedOver {
   std::string_view backend;
   std::string reason;
 
   friend auto operator<=>(const PassedOver&, const PassedOver&) = default;
 };
-// Those before the chosen one, the fastest first. One that could have served was passed over by
-// --experts-backend, and is not among them.
+// The backends before the chosen one, fastest first. Those that support the problem but were
+// excluded by --experts-backend are not listed.
 std::vector<PassedOver> passed_over(const Problem& problem, const Backend& chosen);
 
 }  // namespace motley::moe

@@ -40,7 +40,7 @@ Problem with(Problem problem, auto change) {
   return problem;
 }
 
-// A backend that refuses for a reason, or nothing.
+// A backend that refuses with a reason, or supports everything.
 class Scripted final : public Backend {
  public:
   Scripted(std::string name, std::string reason)
@@ -79,7 +79,7 @@ TEST(Select, ListsTheFastestFirst) {
 TEST(Select, ChoosesByProblem) {
   struct Row {
     Problem problem;
-    // Empty: none can.
+    // Empty: none supports it.
     std::string chosen;
     // In the error, or of the backends before the chosen one.
     std::vector<std::string> reasons;

@@ -8,11 +8,11 @@
 
 namespace motley::moe {
 
-// The workspaces of a model's layers, which have their sizes in common: one for each backend that
-// serves some of them.
+// The workspaces of a model's layers, which have the same sizes: one for each backend that serves
+// some of them.
 class Workspaces {
  public:
-  // Nothing where the backend has one already.
+  // Does nothing if the backend has one already.
   Result<void> add(const Backend& backend, const Problem& problem, std::int64_t max_tokens,
                    const DeltaLimits& limits, tensor::Device& device);
   void begin_step(std::int64_t tokens, const std::int32_t* labels, StreamHandle stream);

@@ -90,7 +90,8 @@ class ConformanceSteps : public testing::TestWithParam<Case> {
                rows.routing_weights.size() * sizeof(float))
         .value();
     std::vector<lora::Mix> mixes;
-    for (const Choices& choices : deal(tokens, seed)) mixes.push_back(adapters_.mix(choices));
+    for (const Choices& choices : assign_choices(tokens, seed))
+      mixes.push_back(adapters_.mix(choices));
     batch_.build(mixes);
     table_->upload(batch_, *stream_).value();
     stream_->synchronize().value();

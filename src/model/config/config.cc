@@ -65,7 +65,7 @@ void read_common(ConfigReader& json, Config& config) {
   config.hidden = json.integer("hidden_size");
   config.layers = json.integer("num_hidden_layers");
   if (config.layers > max_layers) {
-    // Before anything is made for each of them.
+    // Checked before anything is allocated per layer.
     json.refuse(ErrorCode::bad_file, cat("num_hidden_layers is ", config.layers),
                 cat("it must be at most ", max_layers));
     return;
@@ -91,8 +91,7 @@ void read_common(ConfigReader& json, Config& config) {
   config.moe_layers.assign(static_cast<std::size_t>(config.layers), false);
 }
 
-// What must hold whatever the family says, so that nothing behind this divides by zero or reads
-// outside.
+// Invariants of every family, so that later code neither divides by zero nor reads out of bounds.
 void check(ConfigReader& json, const Config& config) {
   const AttentionConfig& attention = config.attention;
   const auto require = [&](bool holds, std::string_view what) {

@@ -14,8 +14,8 @@
 
 namespace motley::model {
 
-// What a config.json says about the shape of a model, whatever the transformers version that wrote
-// it. A family (families/) fills it in; nothing after that asks which family it is.
+// The shape of a model as its config.json describes it, for any version of transformers. A family
+// (families/) fills it in; later code does not depend on the family.
 
 enum class QkNorm : std::uint8_t {
   none,
@@ -30,14 +30,14 @@ struct AttentionConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   QkNorm qk_norm = QkNorm::none;
-  double clip = 0;  // q, k and v are cut to [-clip, clip] behind the norm; 0: not
+  double clip = 0;  // q, k and v are clamped to [-clip, clip] after the norm; 0: not clamped
   bool sinks = false;
-  // Positions that each layer looks back on, itself included; 0: all.
+  // By layer: the positions that it attends to, its own included; 0: all.
   std::vector<std::int64_t> windows;
   double scale = 0;  // of the scores
 };
 
-// Multi-head latent attention: keys and values are kept as one latent row a token.
+// Multi-head latent attention: keys and values are stored as one latent row per token.
 struct LatentConfig {
   std::int64_t q_rank = 0;  // 0: q_proj instead of q_a and q_b
   std::int64_t kv_rank = 0;
@@ -60,7 +60,7 @@ struct MoeConfig {
   bool shared_gate = false;              // sigmoid(w x) weighs the shared expert
 };
 
-// How a family names and lays out what others name otherwise.
+// A family's own names and layouts.
 struct Naming {
   std::string_view moe_block = "mlp";  // model.layers.N.<moe_block>
   std::string_view expert_gate = "gate_proj";
@@ -88,7 +88,7 @@ struct Config {
   LatentConfig latent;
   ops::RopeSpec rope;
 
-  // For each layer, whether its feed-forward block has experts.
+  // By layer: whether its feed-forward block has experts.
   std::vector<bool> moe_layers;
   MoeConfig moe;
   Naming naming;
@@ -96,11 +96,11 @@ struct Config {
   bool has_experts() const;
 };
 
-// Reads a config.json. `where` is what messages call it.
+// Reads a config.json. `where` names it in messages.
 Result<Config> parse_config(const json::Value& value, std::string_view where);
 Result<Config> read_config(const std::filesystem::path& folder);
 
-// The whole of a folder's config.json.
+// The contents of a folder's config.json.
 Result<json::Value> read_config_json(const std::filesystem::path& folder);
 
 }  // namespace motley::model

@@ -7,7 +7,7 @@
 namespace motley::model {
 namespace {
 
-// No size of a model comes near: it keeps products of two sizes inside 64 bits.
+// Larger than any size of a model; keeps products of two sizes within 64 bits.
 constexpr std::int64_t largest_size = 1'000'000'000;
 
 }  // namespace

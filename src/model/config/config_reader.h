@@ -12,16 +12,15 @@
 
 namespace motley::model {
 
-// Reads the settings of a config.json. The first thing that is wrong is kept, and everything after
-// it reads as a harmless value, so that a family reads on without asking and result() tells at the
-// end.
+// Reads the settings of a config.json. The first error is kept, and later reads return harmless
+// values, so that a family need not check after each; result() reports the error.
 class ConfigReader {
  public:
-  // `where` is what messages call the file.
+  // `where` names the file in messages.
   ConfigReader(const json::Object& object, std::string where)
       : object_(&object), where_(std::move(where)) {}
 
-  // A whole number in [least, most] under the first of these names that is there and not null.
+  // A whole number in [least, most], under the first of these names that is present and not null.
   std::int64_t integer(std::initializer_list<std::string_view> names, std::int64_t least = 1);
   std::int64_t integer(std::string_view name, std::int64_t least = 1) {
     return integer({name}, least);
@@ -36,12 +35,12 @@ class ConfigReader {
 
   // Present and not null.
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // The settings of an inner object; nothing where it is absent or null.
+  // A reader for a nested object; nothing if it is absent or null.
   std::optional<ConfigReader> inner(std::string_view name);
 
-  // Refuses a setting for a reason that the config itself shows.
+  // Refuses a setting for a reason that is evident from the config.
   void refuse(ErrorCode code, std::string what, std::string fix);
-  // Takes over an inner reader's error.
+  // Copies the error of a nested reader.
   void adopt(const ConfigReader& inner);
 
   Result<void> result() const;

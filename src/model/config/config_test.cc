@@ -17,7 +17,7 @@ Result<Config> parse(const std::string& text) {
   return parse_config(json::parse(text, "config.json").value(), "config.json");
 }
 
-// A whole qwen3_moe config with one more setting, or another value of one.
+// A complete qwen3_moe config, with one setting added or replaced.
 std::string qwen3_moe(std::string_view setting = "") {
   return cat(
       R"({"model_type":"qwen3_moe","hidden_size":64,"num_hidden_layers":4,"vocab_size":100,)",

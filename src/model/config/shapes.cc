@@ -60,7 +60,7 @@ constexpr std::array shapes = {
       "partial_rotary_factor": 0.5, "attention_bias": true, "use_qk_norm": false,
       "rope_theta": 1000000.0, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072)",
                .layers = 46},
-    // Not a released one: for a look at what there is, on any machine.
+    // Not a released model: small enough for any machine.
     NamedShape{.name = "tiny",
                .config = R"("model_type": "qwen3_moe", "hidden_size": 128, "vocab_size": 512,
       "intermediate_size": 256, "moe_intermediate_size": 64, "num_experts": 16,
@@ -70,7 +70,7 @@ constexpr std::array shapes = {
                .layers = 2},
 };
 
-// gpt-oss lists what each of its layers looks back on, by turns.
+// gpt-oss lists the attention type of each layer, alternating.
 std::string layer_types(std::int64_t layers) {
   std::vector<std::string_view> types;
   for (std::int64_t layer = 0; layer < layers; ++layer)

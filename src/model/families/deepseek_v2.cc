@@ -23,7 +23,7 @@ void read_deepseek_v2(ConfigReader& json, Config& config) {
     json.refuse(ErrorCode::unsupported, cat("topk_method is ", quote(method)),
                 "DeepSeek-V2 models route with greedy or group_limited_greedy");
   }
-  // Released configs say false, and transformers never renormalises this family.
+  // Released configs set it to false, and transformers never renormalises in this family.
   if (json.boolean_or("norm_topk_prob", false))
     json.refuse(ErrorCode::unsupported, "norm_topk_prob is true",
                 "no DeepSeek-V2 model renormalises the weights of its experts");

@@ -1,5 +1,5 @@
 // gpt-oss: sinks and alternating windows; biases everywhere; the clamped activation; experts stored
-// transposed with gate and up interleaved; the router's softmax runs over the chosen only.
+// transposed with gate and up interleaved; the router's softmax covers only the chosen experts.
 
 #include "base/cat.h"
 #include "model/families.h"

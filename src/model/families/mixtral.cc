@@ -1,5 +1,5 @@
-// Mixtral: every layer has experts, named w1, w3, w2 by transformers v4; the chosen always sum to
-// one.
+// Mixtral: every layer has experts, named w1, w3, w2 by transformers v4; weights of the chosen
+// experts always sum to one.
 
 #include "model/families.h"
 

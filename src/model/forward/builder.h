@@ -12,22 +12,23 @@
 
 namespace motley::model {
 
-// What blocks append to the list with: one call for each op, which makes the value that it writes.
+// Appends ops to a list, for the blocks of a model: one call per op, which creates the value that
+// the op writes.
 class Builder {
  public:
   struct Types {
     DType activations = DType::f32;
-    DType kv = DType::f32;  // of keys and values in pages
+    DType kv = DType::f32;  // of keys and values in KV memory
   };
   Builder(ops::OpList& list, const ops::Context& device, const Types& types)
       : list_(list), device_(device), types_(types) {}
 
   ops::OpList& list() { return list_; }
-  // The kernels that will run, and how: no stream, no scratch.
+  // The kernels and options of the device; without stream and scratch.
   const ops::Context& device() const { return device_; }
   DType activations() const { return types_.activations; }
   DType kv_type() const { return types_.kv; }
-  // cos and sin of the rows' positions.
+  // cos and sin for the positions of the rows.
   ValueId cos_sin = ops::no_value;
 
   ValueId value(std::string_view name, DType type, std::int64_t width,
@@ -37,10 +38,10 @@ class Builder {
   ValueId add(ValueId a, ValueId b);
   void add_in_place(ValueId x, ValueId y);  // y += x
   void add_scaled(ValueId x, ValueId scale, ValueId y);
-  // Into a value of the activations' type.
+  // The result has the type of activations.
   ValueId norm(const Norm& norm, ValueId x);
   void norm_in_place(const Norm& norm, ValueId x);
-  // Maps of one x with all that stands behind their products; results side by side, in float32.
+  // Maps of one x, with deltas and biases behind their products. Results are adjacent, in float32.
   struct Joined {
     ValueId all;
     std::vector<ValueId> each;

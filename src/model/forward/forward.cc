@@ -17,10 +17,10 @@ using ops::LiveOp;
 
 namespace {
 
-// Schedules that are kept: sizes of decoding steps, with and without adapters.
+// The number of cached schedules: sizes of decoding steps, with and without adapters.
 constexpr std::size_t max_known = 64;
 
-// What a step makes of an op; nothing where no adapter of the step has anything to do there.
+// The kind of an op in a step; nothing if no adapter of the step applies to it.
 std::optional<OpKind> live_kind(const ops::Op& op, const Frame& frame) {
   const lora::RowMixes& mixes = frame.batch.mixes;
   switch (op.kind) {
@@ -45,8 +45,7 @@ std::optional<OpKind> live_kind(const ops::Op& op, const Frame& frame) {
   return op.kind;
 }
 
-// The weight of the next product, if attention stands between: it comes nearer while that reads the
-// pages.
+// The weights of the next product, if attention runs before it: they are prefetched meanwhile.
 const ops::Op* read_ahead(std::span<const LiveOp> later) {
   const auto attends = [](OpKind kind) { return kind == OpKind::attend; };
   const auto next = std::ranges::find_if(
@@ -76,7 +75,7 @@ Forward::Forward(const ops::OpList& list, const Options& options)
   for (const ops::Op& op : list.ops()) {
     if (op.kind == OpKind::adapt) layers = std::max(layers, op.as<AdaptOp>().linear.site.layer + 1);
   }
-  // A kind of step that was not seen takes the memory of the one seen longest ago.
+  // A new kind of step replaces the least recently used one.
   signature_.sites.reserve(layers);
   for (std::size_t i = 0; i < max_known; ++i) {
     Known& known = known_.emplace_back();
@@ -131,7 +130,7 @@ void Forward::fill(const Frame& frame, ops::Schedule& schedule) const {
 
 void Forward::run_launch(const ops::Schedule& schedule, const Launch& launch, Frame& frame) const {
   const std::span<const LiveOp> live = schedule.ops_of(launch);
-  // Of ops that run together one at most needs much.
+  // Of ops that run together, at most one needs much scratch.
   const auto number = [&](const LiveOp& each) {
     return static_cast<std::size_t>(each.op - list_.ops().data());
   };

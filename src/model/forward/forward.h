@@ -16,25 +16,25 @@
 
 namespace motley::model {
 
-// Ops of a step that ran together, and what they were launched as.
+// Ops of a step that ran together, and the name of their launch.
 struct TracedLaunch {
   std::string_view pattern;  // empty: the op ran by itself
   std::vector<std::string_view> ops;
   std::vector<std::string> kernels;  // on a GPU
 };
 
-// Runs a list of ops, step after step: plans its memory once, and matches what runs together once
-// for each kind of step.
+// Runs a list of ops in every step. Plans its memory once, and matches fusions once for each kind
+// of step.
 class Forward {
  public:
   struct Options {
     ops::RowBounds bounds{};  // of steps
-    bool fuses = true;        // else every op runs by itself
+    bool fuses = true;        // false: every op runs by itself
   };
   // The list must outlive it.
   Forward(const ops::OpList& list, const Options& options);
 
-  // Of the memory that run() works in.
+  // The memory that run() needs.
   std::size_t bytes() const { return plan_.bytes; }
 
   struct Call {
@@ -44,16 +44,16 @@ class Forward {
     kernels::AttentionScratch attention_scratch{};
     const tensor::Buffer& memory;
     std::span<const tensor::Tensor> externals;
-    std::vector<TracedLaunch>* trace = nullptr;  // what runs is added to it; null: it is not asked
+    std::vector<TracedLaunch>* trace = nullptr;  // what runs is appended to it; null: not traced
   };
-  // Takes nothing from the heap in a step whose kind it has seen lately.
+  // Allocates nothing on the heap if this kind of step is cached.
   void run(const Call& call);
 
-  // What runs in such a step, in order: names of patterns, and of ops that run by themselves.
+  // The launches of such a step, in order: names of patterns, and of ops that run by themselves.
   std::vector<std::string> describe(const Call& call);
 
  private:
-  // What a match depends on.
+  // Everything that a match depends on.
   struct Signature {
     std::int64_t rows = 0;
     bool adapted = false;
@@ -79,7 +79,7 @@ class Forward {
   bool fuses_;
   std::vector<std::size_t> scratch_bytes_;  // of each op
   ops::MemoryPlan plan_;
-  Signature signature_;       // of the step at hand
+  Signature signature_;       // of the current step
   std::vector<Known> known_;  // the oldest first
 };
 

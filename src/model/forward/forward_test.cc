@@ -1,4 +1,4 @@
-// Ops that run together against the same ops one by one, on lists that no family has.
+// Compares fused ops with the same ops one by one, on lists that no family has.
 
 #include "model/forward/forward.h"
 
@@ -53,7 +53,8 @@ class ForwardLists : public testing::Test {
     std::vector<float> pages;
     std::vector<std::string> launches;
   };
-  // The list that `appends` makes of x, external value 0; the others are its results [rows, width].
+  // Runs the list that `appends` makes from x, external value 0; its results are the other external
+  // values [rows, width].
   Ran run(bool fuses, const std::function<void(Builder&, ValueId x)>& appends) {
     ops::OpList list;
     Builder pass(list, world.context, {});
@@ -98,7 +99,7 @@ class ForwardLists : public testing::Test {
     forward.run(call);
     return ran;
   }
-  // Both ways; the launches of the fused one.
+  // Runs both ways, and returns the launches of the fused one.
   std::vector<std::string> expect_equal(const std::function<void(Builder&, ValueId)>& appends) {
     const Ran plain = run(false, appends);
     Ran fused = run(true, appends);
@@ -167,7 +168,7 @@ TEST_F(ForwardLists, ProductsOfTwoInputsAreNotOne) {
   EXPECT_THAT(two(false), Not(Contains("linears")));
 }
 
-// Heads together leave nothing of keys and values but in the pages.
+// Heads that are prepared together leave keys and values only in KV memory.
 TEST_F(ForwardLists, KeysWithASecondReaderSurvive) {
   const auto heads = [&](bool read_again) {
     return expect_equal([&, read_again](Builder& pass, ValueId x) {

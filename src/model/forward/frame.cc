@@ -10,7 +10,7 @@ using tensor::Tensor;
 
 namespace {
 
-// A root's rows as the view has them.
+// The rows of a root through a view.
 Tensor view_of(const Tensor& rows, const Value& value) {
   if (value.root == ops::no_value && value.heads == 0) return rows;
   if (value.heads == 0) return rows.slice(1, value.first, value.first + value.width);

@@ -12,23 +12,23 @@
 
 namespace motley::model {
 
-// A step that goes through a list: where each value lies, and which rows an op works on.
+// The state of a step that runs a list: where each value is, and the rows that an op processes.
 struct Frame {
   const ops::OpList& list;
   const ops::MemoryPlan& plan;
   std::byte* memory;                          // the plan's
   tensor::DeviceId device;                    // where it is
   std::span<const tensor::Tensor> externals;  // by number
-  ops::Context context;                       // with the scratch of the ops at hand
+  ops::Context context;                       // with the scratch of the current ops
   const Batch& batch;
   const moe::Workspaces& experts;  // whose step has begun
   kernels::AttentionScratch attention_scratch;
-  StepPart part;              // of the ops at hand; all rows, if they serve all
+  StepPart part;              // of the current ops; all rows if they apply to all
   lora::RowMixes mixes = {};  // of those rows
 
-  // A value's rows of the part; [rows, width], or [rows, heads, width].
+  // The part's rows of a value: [rows, width], or [rows, heads, width].
   tensor::Tensor at(ops::ValueId value) const;
-  // All of its rows, for kernels that find a part's rows by the step's numbers.
+  // All rows of a value, for kernels that find a part's rows themselves.
   tensor::Tensor whole(ops::ValueId value) const;
   ops::PagedRows rows() const { return batch.rows_of(part); }
 };

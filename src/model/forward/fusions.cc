@@ -10,20 +10,20 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 
-// What is fused where, longest first:
+// The patterns of fused ops, longest first:
 //
-// - add norm linear bias? route: a router with all that precedes it
-// - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and the heads that they are
-// - norm rotate store rotate round: latent attention's rows on their way to pages and queries
-// - norm* rotate+ store+ round?: heads alone
-// - experts add|add_scaled add norm: a token's experts with its shared one, into the next sum
+// - add norm linear bias? route: a router with everything before it
+// - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and their heads
+// - norm rotate store rotate round: preparation of latent attention's rows
+// - norm* rotate+ store+ round?: preparation of heads without deltas
+// - experts add|add_scaled add norm: experts, shared expert and the next sum
 // - add norm linear: a router whose logits an adapter changes
-// - experts add norm, adapt add norm: a sum made where its second part is
+// - experts add norm, adapt add norm: the op before a sum, with that sum
 // - add norm
 // - adapt adapt+, linear linear+: maps of one x
 // - product_per_head round, adapt_per_head round
 //
-// A launch has the bits of its ops one after the other but for the order of a product's sums.
+// A launch has the bits of its ops one after the other, except for the order of sums in a product.
 namespace motley::model {
 
 using ops::bit;
@@ -65,8 +65,8 @@ void run_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
   frame.context.kernels->add_and_norm(call, frame.context.stream);
 }
 
-// A router: [add, norm, linear], and then [bias?, route] where no adapter changes its logits. The
-// product is the same either way.
+// A router: [add, norm, linear], and [bias?, route] unless an adapter changes its logits. The
+// product is the same in both cases.
 
 bool is_router_of_sum(Ops ops) {
   const auto& linear = params<LinearOp>(ops[2]);
@@ -107,7 +107,7 @@ void run_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead&) {
   });
 }
 
-// Experts, whose result is the second part of a sum.
+// Experts whose result is the second addend of a sum.
 
 bool keeps_all_but_first(const OpList& list, Ops ops, ValueId value) {
   return !list.overlap(value, ops.front().op->writes[0]);
@@ -156,7 +156,7 @@ void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
   moe::run_experts(experts.backend, expert_call(experts, &next, deltas, frame));
 }
 
-// A map's deltas, whose result is the second part of a sum.
+// Deltas of a map whose result is the second addend of a sum.
 
 bool fits_adapt_add_norm(Ops ops, const Frame& frame) {
   const auto& adapt = params<AdaptOp>(ops[0]);
@@ -173,7 +173,7 @@ void run_adapt_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
                                frame.context);
 }
 
-// Deltas of maps that share x; some may have a bias only.
+// Deltas of maps that share x; some may only have a bias.
 
 struct AdaptedMaps {
   std::array<lora::AdaptedLinear, ops::max_products> all;
@@ -197,8 +197,8 @@ void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
                        AdaptedMaps(ops, frame).span(), frame.context);
 }
 
-// Heads on their way to pages and to attention: each value's norm, rope, place in pages and
-// rounding, as far as the ops say.
+// Preparation of heads: each value's norm, rotation, store in KV memory and rounding, if the list
+// has such ops.
 
 struct Head {
   ValueId x = ops::no_value;
@@ -267,7 +267,8 @@ bool fits_heads(Ops ops, const Frame& frame) {
   return heads.fits && rotated != nullptr;
 }
 
-// What attention reads afterwards: rounded heads, or those that are neither stored nor rounded.
+// The values that attention reads later: rounded heads, or heads that are neither stored nor
+// rounded.
 bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
   const HeadOps heads(heads_of(ops));
   return std::ranges::any_of(heads.span(), [&](const Head& head) {
@@ -315,7 +316,7 @@ void run_adapted_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
                      frame.context);
 }
 
-// Latent attention's rows: [norm latent, rotate key, store both, rotate queries, round them].
+// Rows of latent attention: [norm latent, rotate key, store both, rotate queries, round them].
 
 bool fits_latent_rows(Ops ops, const Frame& frame) {
   const auto& norm = params<NormOp>(ops[0]);
@@ -365,7 +366,7 @@ void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
                std::span(products).first(count), ahead);
 }
 
-// Results that are rounded where they are made.
+// Per-head products with rounded results.
 
 bool fits_per_head_round(Ops ops, const Frame& frame) {
   const auto& round = params<RoundOp>(ops[1]);

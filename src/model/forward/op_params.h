@@ -9,20 +9,20 @@
 #include "ops/linear.h"
 #include "ops/list/op_list.h"
 
-// What each kind of op needs beside the rows of a step. Values are in the list; weights are the
-// model's, which outlives it.
+// The parameters of each kind of op. Values are in the list; weights are the model's, which must
+// outlive it.
 namespace motley::model {
 
 using ops::OpKind;
 using ops::ValueId;
 
-// out = the tokens' rows of the table.
+// out = the rows of the table for the tokens.
 struct EmbedOp {
   static constexpr OpKind kind = OpKind::embed;
   const Linear& table;
   ValueId out = ops::no_value;
 };
-// + what adapters change of them.
+// Adds what adapters change in these rows.
 struct AdaptEmbeddingOp {
   static constexpr OpKind kind = OpKind::adapt_embedding;
   std::int64_t vocabulary = 0;
@@ -39,7 +39,7 @@ struct AddOp {
   static constexpr OpKind kind = OpKind::add;
   ValueId a = ops::no_value, b = ops::no_value, sum = ops::no_value;
 };
-// Over rows, or over the heads of rows; out may be x.
+// Over rows or over heads of rows; out may be x.
 struct NormOp {
   static constexpr OpKind kind = OpKind::norm;
   const Norm& norm;
@@ -50,10 +50,10 @@ struct LinearOp {
   static constexpr OpKind kind = OpKind::linear;
   const Linear& linear;
   ValueId x = ops::no_value, y = ops::no_value;
-  const moe::RouterSpec* router = nullptr;  // whose logits y is; null: none's
+  const moe::RouterSpec* router = nullptr;  // set if y are the logits of a router
 };
-// Behind it: y += deltas of the rows' adapters, x gain, + bias. Live as a bias alone where no
-// adapter touches the map.
+// After a LinearOp: y += deltas of the rows' adapters, * gain, + bias. Reduces to a bias if no
+// adapter changes the map.
 struct AdaptOp {
   static constexpr OpKind kind = OpKind::adapt;
   const Linear& linear;
@@ -65,36 +65,38 @@ struct ClipOp {
   float limit = 0;
   ValueId x = ops::no_value;
 };
-// Rope over the first columns of every head, in place.
+// RoPE on the first columns of every head, in place.
 struct RotateOp {
   static constexpr OpKind kind = OpKind::rotate;
   bool interleaved = false;
   ValueId cos_sin = ops::no_value, x = ops::no_value;
 };
 enum class PageHalf : std::uint8_t { keys, values };
-// Heads into the layer's pages.
+// Stores heads in the layer's KV memory.
 struct StoreOp {
   static constexpr OpKind kind = OpKind::store;
   std::int32_t layer = 0;
   PageHalf half = PageHalf::keys;
   ValueId x = ops::no_value;
 };
-// out = x, in out's type.
+// out = x, rounded to out's type.
 struct RoundOp {
   static constexpr OpKind kind = OpKind::round;
   ValueId x = ops::no_value, out = ops::no_value;
 };
-// Causal attention over the layer's pages. Latent attention's values are the keys' first columns.
+// Causal attention over the layer's KV memory. Latent attention's values are the first columns of
+// the keys.
 struct AttendOp {
   static constexpr OpKind kind = OpKind::attend;
   std::int32_t layer = 0;
   float scale = 1;
   std::int64_t window = 0;
   const float* sinks = nullptr;
-  std::int64_t values_in_keys = 0;  // so many columns; 0: values have pages of their own
+  // number of value columns in the keys; 0: values have their own pages
+  std::int64_t values_in_keys = 0;
   ValueId queries = ops::no_value, out = ops::no_value;
 };
-// Rows of a weight that belong to each head: out of `rows_per_head` those from `first` on. x
+// The rows of a weight that belong to each head: of `rows_per_head` those from `first` on. x
 // [heads, in] -> y [heads, n], or transposed x [heads, n] -> y [heads, in].
 struct PerHeadOp {
   static constexpr OpKind kind = OpKind::product_per_head;
@@ -104,7 +106,7 @@ struct PerHeadOp {
   bool transposed = false;
   ValueId x = ops::no_value, y = ops::no_value;
 };
-// Queries x the gains of kv_b's key rows, in place.
+// Multiplies queries by the gains of kv_b's key rows, in place.
 struct ScaleQueriesOp {
   static constexpr OpKind kind = OpKind::scale_queries;
   const Linear& kv_b;
@@ -120,13 +122,13 @@ struct AdaptPerHeadOp {
   bool keys = false;
   ValueId x = ops::no_value, y = ops::no_value;
 };
-// The latents of all positions of the part's sequences, side by side, with their rows' labels.
+// Gathers the latents of all positions of the part's sequences, and their rows' labels.
 struct GatherOp {
   static constexpr OpKind kind = OpKind::gather;
   std::int32_t layer = 0;
   ValueId latents = ops::no_value, labels = ops::no_value;
 };
-// Latents through kv_b, deltas included, some positions at a time.
+// Multiplies latents by kv_b, deltas included, some positions at a time.
 struct ExpandLatentsOp {
   static constexpr OpKind kind = OpKind::expand_latents;
   const Linear& kv_b;
@@ -136,7 +138,7 @@ struct ExpandLatentsOp {
 struct AttendExpandedOp {
   static constexpr OpKind kind = OpKind::attend_expanded;
   float scale = 1;
-  std::int64_t key_width = 0, value_width = 0;  // of a head, without what all heads share
+  std::int64_t key_width = 0, value_width = 0;  // of a head, without the shared columns
   std::int64_t shared_width = 0;
   ValueId queries = ops::no_value, latents = ops::no_value, expanded = ops::no_value,
           out = ops::no_value;

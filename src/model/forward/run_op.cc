@@ -19,8 +19,8 @@ using tensor::Tensor;
 
 namespace {
 
-// Positions that go through kv_b together: their accumulators stay in a GPU's second-level cache
-// until they are rounded.
+// Positions that are multiplied by kv_b together: few enough that their accumulators stay in a
+// GPU's L2 until they are rounded.
 std::int64_t expanded_at_once(std::int64_t out) {
   constexpr std::int64_t accumulator_bytes = std::int64_t{32} << 20;
   return std::max<std::int64_t>(accumulator_bytes / (out * std::int64_t{sizeof(float)}), 1);
@@ -72,7 +72,7 @@ void run(const ClipOp& op, const Frame& frame) {
   ops::round_to(frame.context, x, {.limit = op.limit}, x);
 }
 
-// One stage of what ops::prepare_heads does.
+// One operation of ops::prepare_heads.
 void run(const RotateOp& op, const Frame& frame) {
   const Tensor x = frame.at(op.x);
   const ops::PreparedHeads heads{.x = x, .rotated = true, .out = x};
@@ -88,7 +88,7 @@ void run(const StoreOp& op, const Frame& frame) {
   ops::prepare_heads(frame.context, {frame.context, frame.rows(), {}, std::span(&heads, 1)});
 }
 
-// Head by head, where those of all rows do not follow each other.
+// Head by head, unless the heads of all rows are contiguous.
 void run(const RoundOp& op, const Frame& frame) {
   const Tensor x = frame.at(op.x);
   const Tensor out = frame.at(op.out);
@@ -198,7 +198,7 @@ void run(const AddScaledOp& op, const Frame& frame) {
   frame.context.kernels->add_scaled(add_scaled_call(op, frame), frame.context.stream);
 }
 
-// Where the experts that rows choose are kept, if they are: their tensor, not the value.
+// The tensor for the experts that rows choose: the caller's, if choices are kept, else the value's.
 Tensor expert_ids(std::int32_t layer, ValueId ids, const Frame& frame) {
   const Tensor* const kept = frame.batch.choices;
   return kept == nullptr ? frame.at(ids) : kept->select(layer).slice(0, 0, frame.batch.count);

@@ -8,20 +8,20 @@
 
 namespace motley::model {
 
-// Runs an op by itself: what it means, on every device.
+// Runs an op by itself, which defines its meaning on every device.
 void run_op(const ops::LiveOp& live, const Frame& frame);
 
-// What fused launches make of some ops.
+// Parts of ops that fused launches use:
 tensor::Tensor pages_of(const StoreOp& op, const Frame& frame);
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame);
 moe::Routing routing(const RouteOp& op, const Frame& frame);
 kernels::AddScaled add_scaled_call(const AddScaledOp& op, const Frame& frame);
-// The call of the layer's experts; next: as ExpertCall's. The call refers to `deltas`.
+// The call of the layer's experts; `next` as in ExpertCall. The call refers to `deltas`.
 moe::ExpertCall expert_call(const ExpertsOp& op, const kernels::AfterExperts* next,
                             const lora::ExpertDeltas& deltas, const Frame& frame);
 lora::ExpertDeltas deltas_of(const ExpertsOp& op, const Frame& frame);
 
-// What it takes of the frame's scratch, for steps of so many rows.
+// The scratch of an op in the largest step.
 std::size_t scratch_bytes(const ops::Op& op, const ops::RowBounds& bounds);
 
 }  // namespace motley::model

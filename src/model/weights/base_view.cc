@@ -16,7 +16,7 @@ class ModelBaseView final : public lora::BaseView {
       add_weights(linear.site, std::span(&linear.host_weight(), 1), 0);
     };
     const Linear& embedding = model.embedding();
-    // An embedding takes a token's number and gives a hidden state.
+    // An embedding maps a token id to a hidden state.
     specs_.push_back({.site = embedding.site, .in = embedding.out(), .out = embedding.in()});
     weights_[embedding.site] = std::span(&embedding.host_weight(), 1);
     add(model.head());

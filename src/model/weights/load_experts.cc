@@ -9,7 +9,7 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
                                            const std::string& module) {
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
-  // Files of this family have the family's own names, or those that all others have.
+  // Files of this family use the family's own names, or the common ones.
   const bool own_names = source.has_module(cat(module, ".experts.0.", config.naming.expert_gate));
   const std::string_view gate = own_names ? config.naming.expert_gate : "gate_proj";
   const std::string_view up = own_names ? config.naming.expert_up : "up_proj";

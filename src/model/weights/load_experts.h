@@ -7,12 +7,12 @@
 
 namespace motley::model {
 
-// "model.layers.3.mlp", or the older name of the family's block where the checkpoint has that.
+// "model.layers.3.mlp", or the family's older name for the block if the checkpoint uses it.
 Result<std::string> moe_module(const WeightSource& source, const Config& config,
                                std::int32_t layer);
 
-// A layer's routed experts from either naming: one matrix for each expert and projection (as
-// transformers v4 writes them), or fused over experts, gate above up.
+// A layer's routed experts in either naming: one matrix for each expert and projection
+// (transformers v4), or fused over experts with gate above up.
 Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& config,
                                         const std::string& module);
 

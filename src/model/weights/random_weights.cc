@@ -10,9 +10,9 @@ namespace motley::model {
 namespace {
 
 constexpr std::size_t least_block = std::size_t{1} << 20;  // numbers
-// Pieces begin where vector loads find them.
+// Matrices are aligned for vector loads.
 constexpr std::size_t alignment = 16;
-constexpr std::size_t longest_run = std::size_t{1} << 16;  // bytes that are copied side by side
+constexpr std::size_t longest_run = std::size_t{1} << 16;  // bytes that are copied in one run
 constexpr float deviation = 0.02F;
 constexpr float output_deviation = 0.002F;
 
@@ -29,13 +29,13 @@ std::uint64_t seed_of(std::string_view name) {
   return seed;
 }
 
-// Even between -1 and 1.
+// Uniform in [-1, 1].
 float number(std::uint64_t bits) {
   return static_cast<float>(bits >> 40) / static_cast<float>(std::uint64_t{1} << 23) - 1.0F;
 }
 
 std::vector<bf16> even_block(std::uint64_t seed, float size, std::size_t count) {
-  // Even numbers up to a have a deviation of a / sqrt(3).
+  // Uniform numbers in [-a, a] have a deviation of a / sqrt(3).
   const float most = size * std::sqrt(3.0F);
   std::vector<bf16> block(count);
   for (std::size_t i = 0; i < block.size(); ++i)
@@ -54,8 +54,8 @@ std::vector<bf16> code_block(std::uint64_t seed, std::size_t count) {
   return block;
 }
 
-// A place in a block from which so many bytes follow; of small pieces the same in blocks of any
-// size, so that a small model has the same numbers on every device.
+// An offset in a block with at least `bytes` behind it. For small tensors it does not depend on the
+// size of the block, so that a small model has the same numbers on every device.
 std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<bf16>& block) {
   constexpr std::size_t least_bytes = least_block * sizeof(bf16);
   const std::size_t all = block.size() * sizeof(bf16);
@@ -69,7 +69,7 @@ bool is_expert(std::string_view module) { return module.find(".experts.") != mod
 
 RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
     : experts_(experts), shared_numbers_(shared_numbers) {
-  // Room for the largest to begin anywhere.
+  // Large enough for the largest tensor at any offset.
   const std::size_t count = least_block + static_cast<std::size_t>(shared_numbers);
   weights_ = even_block(std::uint64_t{1} << 40, deviation, count);
   embeddings_ = even_block(std::uint64_t{2} << 40, 1.0F, least_block);

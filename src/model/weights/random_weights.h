@@ -11,29 +11,29 @@
 
 namespace motley::model {
 
-// Stands in for a checkpoint: any tensor that is asked for is there, in bf16, with random numbers
-// that keep hidden states at sound sizes and the choice of experts near even. Where they come from
-// is a few blocks that all share; a name decides the place in them. Safe to call from any thread.
+// Stands in for a checkpoint: every requested tensor exists, in bf16, with random numbers such that
+// hidden states stay at sensible sizes and experts are chosen almost uniformly. Tensors are cut
+// from a few shared blocks, at an offset derived from their name. Thread-safe.
 //
-// Attention over random keys is nearly a mean, so what it gives back is nearly the same for every
-// row of a prompt. Added at full size in every layer it would soon be most of a hidden state, and
-// all rows would choose the same experts. Its output is therefore small.
+// Attention over random keys is almost a mean, so its output is almost the same for every row of a
+// prompt. At full size it would soon dominate the hidden states, and all rows would choose the same
+// experts. Therefore its output is small.
 class RandomWeights {
  public:
   enum class Experts : std::uint8_t { bf16, w4a16 };
 
-  // Weights of up to `shared_numbers` are places in one piece of memory, for models that take a
-  // copy to a device; others have memory of their own, as a model in the host's has.
+  // Weights of up to `shared_numbers` are cut from one block, for models that copy weights to a
+  // device; others have memory of their own, as weights of a model in host memory do.
   RandomWeights(Experts experts, std::int64_t shared_numbers);
 
-  // At most a block, as small tensors are.
+  // At most as large as a block; for small tensors.
   Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape) const;
   std::vector<float> numbers(std::string_view name, std::int64_t count) const;
   // The allocator is the host's.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size,
                                tensor::Allocator& allocator) const;
 
-  // The format of routed experts whose rows have that many inputs.
+  // The format of routed experts with rows of this many inputs.
   static quant::Format expert_format(Experts experts, std::int64_t in);
   Experts experts() const { return experts_; }
 
@@ -46,8 +46,8 @@ class RandomWeights {
   std::int64_t shared_numbers_;
   std::vector<bf16> weights_;     // a standard deviation of 0.02
   std::vector<bf16> embeddings_;  // of 1
-  std::vector<bf16> outputs_;     // of 0.002: what attention gives back
-  std::vector<bf16> codes_;       // bytes of two codes from 1 to 15, none preferred
+  std::vector<bf16> outputs_;     // with 0.002: attention's output projection
+  std::vector<bf16> codes_;       // bytes of two codes from 1 to 15, uniform
 };
 
 }  // namespace motley::model

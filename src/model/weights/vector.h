@@ -10,12 +10,11 @@
 
 namespace motley::model {
 
-// float32 numbers of the model (a norm's weight, a bias) in the memory of its device; empty where
-// the model has none.
+// float32 numbers of the model (a norm's weight, a bias) in the memory of its device; may be empty.
 class Vector {
  public:
   Vector() = default;
-  // Without an uploader the device is the CPU; with one, the numbers are there when it has
+  // Without an uploader the device is the CPU; with one, the numbers are valid when it has
   // finished.
   static Result<Vector> create(std::span<const float> numbers, tensor::Device& device,
                                quant::Uploader* uploader) {

@@ -123,7 +123,7 @@ Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::in
   const std::int64_t out = (columns - first + step - 1) / step;
   const auto width = static_cast<std::size_t>(bits(matrix.dtype()) / 8);
   MOTLEY_TRY(tensor::Buffer data, allocator.allocate(static_cast<std::size_t>(out * in) * width));
-  // Column by column of the result's rows; the source may stand at any byte.
+  // Column by column of the result; the source may have any alignment.
   for (std::int64_t k = 0; k < in; ++k) {
     const std::byte* const source = matrix.bytes() + static_cast<std::size_t>(k * columns) * width;
     for (std::int64_t o = 0; o < out; ++o) {

@@ -18,16 +18,16 @@
 
 namespace motley::model {
 
-// Hands out a checkpoint's tensors by name and keeps count: what nobody took in the end is an
-// error. The checkpoint stays mapped as long as weights made here live. Random weights stand in for
-// one, and have whatever is asked for.
+// Hands out a checkpoint's tensors by name, and records them: a tensor that is never used is an
+// error. The checkpoint stays mapped as long as weights made here exist. Random weights may replace
+// the checkpoint; they have every tensor.
 class WeightSource {
  public:
   struct Memory {
-    tensor::Allocator& host;              // of what is made of tensors there
+    tensor::Allocator& host;              // for tensors that are converted
     tensor::Device& device;               // that the model runs on
     quant::Uploader* uploader = nullptr;  // null: the device is the CPU
-    bool exact = true;                    // what has no form of its own on a device: f32, else bf16
+    bool exact = true;  // types that the device does not support become f32, else bf16
   };
 
   WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
@@ -36,11 +36,11 @@ class WeightSource {
   WeightSource(const RandomWeights& random, const Memory& memory)
       : random_(&random), memory_(memory) {}
 
-  // Random weights have no tensor that a checkpoint may do without.
+  // Random weights do not have optional tensors.
   bool has(std::string_view name) const {
     return random_ == nullptr && checkpoint_->find(name) != nullptr;
   }
-  // Whether any tensor's name begins with "<module>.".
+  // Whether the name of any tensor begins with "<module>.".
   bool has_module(std::string_view module) const;
 
   // A tensor of that name and shape, as it is stored: F32, F16 or BF16.
@@ -49,25 +49,26 @@ class WeightSource {
   Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
   // The same in the memory of the model's device.
   Result<Vector> vector(std::string_view name, std::int64_t length);
-  // <module>.weight, plain or quantised, in the host's memory.
+  // <module>.weight, unquantised or quantised, in host memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
 
-  // A weight of the host's memory where the device's products read it; there when the uploader has
-  // finished. FP8 blocks are decoded. Not for the CPU, which reads weights where they are.
+  // Copies a weight from host memory to the device's; valid when the uploader has finished. FP8
+  // blocks are decoded. Not for the CPU, which reads weights in place.
   Result<quant::Weight> resident(const quant::Weight& weight);
-  // For rows that stay float32: so do the numbers, unless products are exact with any format.
+  // For products with float32 rows: the weight is float32, too, unless products are exact in any
+  // format.
   Result<quant::Weight> resident_for_float32(const quant::Weight& weight);
 
   const Memory& memory() const { return memory_; }
 
-  // A source of the same checkpoint for another thread, with an uploader of its own. What that one
-  // took counts here when it comes back.
+  // A source of the same checkpoint for another thread, with its own uploader. The tensors it used
+  // are recorded here when it is merged back.
   WeightSource beside(quant::Uploader* uploader) const;
   void merge(WeightSource&& other);
-  // How many weights were decoded.
+  // The number of weights that were decoded.
   std::int64_t decoded() const { return decoded_; }
 
-  // Every tensor that was not taken and that `skipped` does not allow is an error that names it.
+  // An error names every tensor that was not used and that `skipped` does not allow.
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
 
  private:
@@ -79,7 +80,7 @@ class WeightSource {
   std::int64_t decoded_ = 0;
 };
 
-// Plain [out, in] matrix out of a fused [.., in, out] one: rows first, first + step, ... of the
+// A plain [out, in] matrix from a fused [.., in, out] one: rows first, first + step, ... of its
 // transpose. The allocator is the host's.
 Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::int64_t first,
                                       std::int64_t step, tensor::Allocator& allocator);

@@ -26,7 +26,7 @@ constexpr std::array kinds{Kind::per_expert, Kind::shared_outer, Kind::gate_only
                            Kind::down_only,  Kind::some_experts, Kind::zero};
 static_assert(kinds[Adapters::zero] == Kind::zero);
 
-// Numbers that FP8 with a power of two as its scale holds, and so bf16: pools of every type have
+// Numbers that are exact in FP8 with a power-of-two scale, and so in bf16: pools of every type have
 // the same.
 int add_matrix(lora::Adapter& adapter, std::int64_t rows, std::int64_t columns, double deviation,
                std::mt19937& random) {
@@ -129,7 +129,7 @@ const std::vector<Choices>& all_choices() {
   return choices;
 }
 
-std::vector<Choices> deal(std::int64_t tokens, std::size_t first) {
+std::vector<Choices> assign_choices(std::int64_t tokens, std::size_t first) {
   std::vector<Choices> choices;
   for (std::int64_t token = 0; token < tokens; ++token)
     choices.push_back(

@@ -12,12 +12,12 @@
 namespace motley::moe::conformance {
 
 // One adapter of each kind, on layer 0, resident in a pool of the device under test whose free
-// pages are NaN. Their numbers are the same in pages of every type.
+// pages are NaN. Factors have the same values in every type.
 class Adapters {
  public:
   Adapters(const LayerSpec& spec, DType dtype, lora::Layout layout);
 
-  // The one whose deltas are zero.
+  // The adapter whose deltas are zero.
   static constexpr std::size_t zero = 6;
 
   struct Choice {
@@ -37,9 +37,9 @@ class Adapters {
 
 using Choices = std::vector<Adapters::Choice>;
 
-// The base, each adapter by itself, and mixes with scales.
+// The base, each adapter alone, and mixes with scales.
 const std::vector<Choices>& all_choices();
-// To tokens in turn, in steps that mix them up.
-std::vector<Choices> deal(std::int64_t tokens, std::size_t first);
+// Assigns the choices to tokens in a scattered order.
+std::vector<Choices> assign_choices(std::int64_t tokens, std::size_t first);
 
 }  // namespace motley::moe::conformance

@@ -74,7 +74,8 @@ quant::Weight plain(const quant::Format& format, quant::TrueSize size, tensor::A
                             bytes_of(allocator, stored.data(), stored.size() * sizeof(Number)), {});
 }
 
-// Numbers around `wanted` in a format, packed here by its definition (kernels/weight_view.h).
+// Random numbers of about size `wanted` in a format, packed here by its definition
+// (kernels/weight_view.h).
 quant::Weight pack(const quant::Format& format, quant::TrueSize size, tensor::Allocator& allocator,
                    const std::vector<float>& wanted, Random& random, std::vector<double>& meaning) {
   meaning.clear();
@@ -86,7 +87,7 @@ quant::Weight pack(const quant::Format& format, quant::TrueSize size, tensor::Al
 
   const std::int64_t across = (size.in + format.block_columns - 1) / format.block_columns;
   const std::int64_t down = (size.out + format.block_rows - 1) / format.block_rows;
-  // Powers of two and of no two, apart by up to 4: a wrong scale shows.
+  // Scales vary by up to 4 and are not all powers of two, so that a wrong scale shows.
   const double step = 1 / std::sqrt(static_cast<double>(size.in));
   std::vector<float> scales;
   for (std::int64_t i = 0; i < down * across; ++i) {
@@ -242,7 +243,7 @@ Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned s
   weights.hidden = spec.hidden;
   weights.intermediate = spec.intermediate;
   weights.activation = spec.activation;
-  // Low enough that many numbers meet it.
+  // Low enough that many numbers are clamped.
   weights.swiglu_limit = 0.9F;
   const quant::TrueSize wide{.out = spec.intermediate, .in = spec.hidden};
   const quant::TrueSize narrow{.out = spec.hidden, .in = spec.intermediate};
@@ -345,14 +346,14 @@ double tolerance(const LayerSpec& spec, Compute compute, tensor::DeviceKind devi
   const auto terms = static_cast<double>(spec.hidden + spec.intermediate + spec.top_k + 64);
   const double sums = terms * std::ldexp(1.0, -24);
   if (compute.exact) return sums;
-  // bf16: half an ulp, 2^-9, for each rounding on the longest way. That leads through two weights
-  // and h; a delta's row of rank space stands in its weight's place.
+  // bf16: half an ulp, 2^-9, for each rounding on the longest path, which has two weights and h; a
+  // rounded row in rank space takes the place of its weight.
   const double half_ulp = std::ldexp(1.0, -9);
   if (device == tensor::DeviceKind::cpu) {
-    // Decoded weights are rounded, and x where it is not bf16 already.
+    // Decoded weights are rounded, and x unless it is bf16.
     return sums + 4 * half_ulp;
   }
-  // Decoded weights are rounded, of int4 their scale too, and an expert's output.
+  // Rounded are decoded weights, scales of int4, and an expert's output.
   const auto roundings = [](const quant::Format& format) {
     return format.scales == Scales::group ? 2 : 1;
   };

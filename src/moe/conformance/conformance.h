@@ -10,15 +10,15 @@
 #include "moe/problem.h"
 #include "tensor/buffer.h"
 
-// What the conformance suite runs backends on, and the answer from the definition. Every test
-// program that has the suite runs the backends of one device (conformance_runner.h).
+// The cases of the conformance suite, and the reference from the definition. Every test program
+// with the suite runs the backends of one device (runner.h).
 namespace motley::moe::conformance {
 
-// Every weight format that the suite has numbers for.
+// Every weight format of the suite.
 std::span<const quant::Format> formats();
-// Every activation that it has.
+// Every activation of the suite.
 std::span<const ActivationKind> activations();
-// Letters, digits and underscores: for test names.
+// Letters, digits and underscores, for test names.
 std::string identifier(const quant::Format& format);
 
 struct LayerSpec {
@@ -33,7 +33,7 @@ struct LayerSpec {
 };
 std::string to_string(const LayerSpec& spec);
 
-// Random experts, once as backends take them and once as the real numbers that these bytes mean.
+// Random experts, both as backends take them and as the real numbers that the bytes denote.
 struct Layer {
   LayerSpec spec;
   ExpertWeights weights;
@@ -46,12 +46,12 @@ struct Layer {
 };
 Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned seed);
 
-// Which experts tokens go to.
+// How tokens choose experts.
 enum class Routes : std::uint8_t {
   spread,   // K different experts, each as likely
-  strange,  // some ids negative or beyond the experts; one token has no expert at all
+  strange,  // some ids are negative or beyond the experts; one token has no expert at all
   hot,      // every token's first choice is the last expert
-  few,      // the first K experts alone; the others stay empty
+  few,      // only the first K experts; the others stay empty
 };
 
 struct Term {
@@ -59,22 +59,22 @@ struct Term {
   float scale = 1;
 };
 
-// Rows of activations with their routes. x is representable in bf16.
+// Rows of activations with their routing. x is exact in bf16.
 struct Rows {
   std::int64_t tokens = 0;
   std::vector<float> x;                  // [T, H]
   std::vector<std::int32_t> ids;         // [T, K]
   std::vector<float> routing_weights;    // [T, K]
-  std::vector<std::vector<Term>> mixes;  // of each token; empty: nobody has adapters
+  std::vector<std::vector<Term>> mixes;  // by token; empty: no token has adapters
 
-  // These tokens alone, in this order.
+  // Only these tokens, in this order.
   Rows pick(std::span<const std::int64_t> which) const;
 };
 Rows make_rows(const LayerSpec& spec, std::int64_t tokens, Routes routes, unsigned seed);
 
-// From the definition, in float64. `magnitude` is the same with every product and sum of absolute
-// values, each first carried through the activation by its steepest slope: a relative error of eps
-// in all that a product is made of moves a value by at most eps times its magnitude.
+// The result by definition, in float64. `magnitude` is the same with absolute values in every
+// product and sum, and the activation's steepest slope: if every factor has a relative error of
+// eps, the value changes by at most eps times its magnitude.
 struct Truth {
   std::vector<double> values;     // [T, H]
   std::vector<double> magnitude;  // [T, H]
@@ -86,7 +86,7 @@ struct Compute {
   DType x_type = DType::f32;
 };
 
-// The largest relative error that a right backend of such a device may make, for define()'s
+// The largest relative error of a correct backend on such a device, relative to define()'s
 // magnitudes.
 double tolerance(const LayerSpec& spec, Compute compute, tensor::DeviceKind device);
 
@@ -95,7 +95,7 @@ std::string compare(const std::vector<float>& got, const Truth& truth, double to
                     std::int64_t hidden);
 
 // The first of these rows whose bits differ (zeros of both signs are equal), or nothing: row i of
-// `got` is row which[i] of `expected`.
+// `got` corresponds to row which[i] of `expected`.
 std::string compare_bits(const std::vector<float>& got, const std::vector<float>& expected,
                          std::span<const std::int64_t> which, std::int64_t hidden);
 

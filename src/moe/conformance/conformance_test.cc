@@ -117,7 +117,7 @@ TEST_P(Conformance, AgreesWithTheDefinitionForAThousandTokens) {
   expect_as_defined(backend(), layer, thousand);
 }
 
-// Widths that no tile divides, and some that not even a vector does.
+// Widths that no tile divides, and some that no vector divides.
 TEST_P(Conformance, AgreesWithTheDefinitionAtStrangeWidths) {
   constexpr Batch some[] = {{1, Routes::spread}, {7, Routes::strange}};
   for (const Size& size : {Size{96, 48, 5, 2}, {70, 45, 3, 2}, {2880, 136, 1, 1}}) {
@@ -134,8 +134,8 @@ TEST_P(Conformance, AgreesWithTheDefinitionWhereDownHasAFormatOfItsOwn) {
   expect_as_defined(backend(), layer, some);
 }
 
-// Bit for bit: a row by itself, rows in another order, another number of threads.
-TEST_P(Conformance, ARowDoesNotDependOnWhoSitsBesideIt) {
+// The same bits for a row alone, for rows in another order, and with other numbers of threads.
+TEST_P(Conformance, ARowDoesNotDependOnOtherRows) {
   tensor::CpuDevice memory({.threads = 1});
   for (const bool biases : {false, true}) {
     LayerSpec wanted = spec({136, 200, 12, 3});
@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Conformance, testing::ValuesIn(backends_and_f
                            return cat(test.param.first->name(), "_", identifier(test.param.second));
                          });
 
-// With down the identity and one expert of weight 1 for each token, the output is h.
+// With the identity as down and one expert of weight 1 for each token, the output is h.
 TEST(ConformanceSuite, RoundsHOnceInBf16ComputeAndNeverInExact) {
   tensor::CpuDevice memory({.threads = 1});
   const quant::Format f32{.element = DType::f32, .bits = 32};
@@ -235,7 +235,7 @@ TEST(ConformanceSuite, RoundsHOnceInBf16ComputeAndNeverInExact) {
   }
 }
 
-// Every format that could be written down, far beyond what the suite has numbers for.
+// Every conceivable format, far beyond those of the suite.
 std::vector<quant::Format> imaginable_formats() {
   std::vector<quant::Format> all;
   for (int dtype = 0; dtype < dtype_count; ++dtype) {
@@ -254,8 +254,8 @@ std::vector<quant::Format> imaginable_formats() {
 }
 
 TEST(ConformanceSuite, HasACaseForEverythingThatABackendAccepts) {
-  // Kernels have one loop for blocks that hold whole vectors and one for all others, so that one
-  // size of each stands for every size.
+  // Kernels have one loop for blocks that consist of whole vectors and one for others, so that one
+  // size of each represents all.
   const auto holds_vectors = [](const quant::Format& format) {
     const auto columns = static_cast<std::uint64_t>(format.block_columns);
     return columns >= 16 && std::has_single_bit(columns);
@@ -309,8 +309,8 @@ TEST(ConformanceSuite, HasACaseForEverythingThatABackendAccepts) {
   }
 }
 
-// Each case that the suite has is one that somebody runs.
-TEST(ConformanceSuite, HasNoCaseThatNobodyAccepts) {
+// At least one backend supports each case of the suite.
+TEST(ConformanceSuite, EveryCaseIsSupportedByABackend) {
   for (const quant::Format& format : formats()) {
     const Problem problem{.gate_up = format,
                           .down = format,

@@ -1,7 +1,7 @@
 #include "moe/conformance/runner.h"
 #include "tensor/device/cpu_device.h"
 
-// The suite runs the backends of the CPU.
+// Runs the suite on the backends of the CPU.
 namespace motley::moe::conformance {
 
 tensor::DeviceKind device_kind() { return tensor::DeviceKind::cpu; }

@@ -12,11 +12,12 @@
 #include "moe/select.h"
 #include "tensor/device/cpu_device.h"
 
-// Backends with adapters at both seams: lora's own pool, mixes and batches, against the definition.
+// Backends with adapters at both seams: pool, mixes and batches are lora's own; the reference is
+// the definition.
 namespace motley::moe::conformance {
 namespace {
 
-// A backend with weights of a format, and a pool of adapters.
+// A backend with a weight format and a pool of adapters.
 struct Case {
   const Backend* backend;
   quant::Format format;
@@ -24,7 +25,7 @@ struct Case {
   DType factors;
 };
 
-// Every backend with every format, exact with a pool in f32, bf16 with one in bf16; and with one
+// Every backend with every format: exact with a pool in f32, bf16 with a pool in bf16; and with one
 // format pools in FP8.
 std::vector<Case> cases() {
   std::vector<Case> all;
@@ -73,7 +74,7 @@ class ConformanceDeltas : public testing::TestWithParam<Case> {
             .activation = activation,
             .biases = biases};
   }
-  // Row i with choices[i]; an empty list is the base.
+  // Row i has choices[i]; an empty list is the base.
   std::vector<float> run_with(Prepared& prepared, const Rows& rows, const Adapters& adapters,
                               const std::vector<Choices>& choices, int threads = 3) const {
     std::vector<lora::Mix> mixes;
@@ -101,7 +102,7 @@ TEST_P(ConformanceDeltas, AgreeWithTheDefinition) {
       const Adapters adapters = this->adapters(wanted);
       const auto expect_as_defined = [&](std::int64_t tokens, Routes routes, std::size_t first) {
         Rows rows = make_rows(wanted, tokens, routes, static_cast<unsigned>(12 + first));
-        const std::vector<Choices> choices = deal(tokens, first);
+        const std::vector<Choices> choices = assign_choices(tokens, first);
         for (const Choices& row : choices) rows.mixes.push_back(adapters.terms(row));
         const std::vector<float> got = run_with(prepared, rows, adapters, choices);
         EXPECT_EQ(compare(got, define(layer, rows), tolerance(wanted, compute(), device_kind()),
@@ -128,7 +129,7 @@ TEST_P(ConformanceDeltas, BaseRowsKeepTheirBits) {
   const Adapters adapters = this->adapters(wanted);
   const Rows rows = make_rows(wanted, 60, Routes::strange, 14);
   const std::vector<float> base = prepared.run(rows, compute());
-  std::vector<Choices> choices = deal(60, 0);
+  std::vector<Choices> choices = assign_choices(60, 0);
   std::vector<std::int64_t> base_rows;
   for (std::int64_t token = 0; token < 60; token += 3) {
     choices[static_cast<std::size_t>(token)].clear();
@@ -141,7 +142,7 @@ TEST_P(ConformanceDeltas, BaseRowsKeepTheirBits) {
                mixed.begin() + (token + 1) * wanted.hidden);
   }
   EXPECT_EQ(compare_bits(got, base, base_rows, wanted.hidden), "");
-  // The others do not: the adapters were there.
+  // The others differ: their adapters were applied.
   EXPECT_NE(compare_bits(mixed, base, counted(60), wanted.hidden), "");
 }
 
@@ -162,14 +163,14 @@ TEST_P(ConformanceDeltas, ZeroAdapterEqualsBase) {
   }
 }
 
-TEST_P(ConformanceDeltas, ARowDoesNotDependOnWhoSitsBesideIt) {
+TEST_P(ConformanceDeltas, ARowDoesNotDependOnOtherRows) {
   tensor::CpuDevice memory({.threads = 1});
   const LayerSpec wanted = spec(ActivationKind::silu_mul, true);
   const Layer layer = make_layer(wanted, memory, 17);
   Prepared prepared(backend(), layer);
   const Adapters adapters = this->adapters(wanted);
   const Rows rows = make_rows(wanted, 150, Routes::strange, 18);
-  const std::vector<Choices> choices = deal(150, 2);
+  const std::vector<Choices> choices = assign_choices(150, 2);
   const std::vector<float> all = run_with(prepared, rows, adapters, choices);
   const auto expect_equal = [&](const std::vector<std::int64_t>& which, int threads) {
     std::vector<Choices> own;

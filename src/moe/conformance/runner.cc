@@ -15,7 +15,7 @@
 namespace motley::moe::conformance {
 namespace {
 
-// Numbers of the host in the device's memory.
+// Numbers of the host, copied to the device.
 class Placed {
  public:
   template <class Number>
@@ -25,7 +25,7 @@ class Placed {
         dtype_(dtype),
         shape_(shape) {
     stream.copy(buffer_.data(), numbers.data(), buffer_.size()).value();
-    // The host's numbers may go.
+    // The host's numbers may be freed after this.
     stream.synchronize().value();
   }
 

@@ -12,19 +12,20 @@
 #include "moe/conformance/conformance.h"
 #include "tensor/device/device.h"
 
-// Runs backends on the device of this test program, whichever that is.
+// Runs backends on the device of this test program.
 namespace motley::moe::conformance {
 
-// Each program that has the suite defines these three: conformance_cpu.cc, or a GPU's.
-tensor::DeviceKind device_kind();  // opens nothing: tests are listed where no GPU is
+// Each program with the suite defines these three: cpu.cc, or a file of tests/gpu.
+// opens nothing, because tests are listed on machines without a GPU, too
+tensor::DeviceKind device_kind();
 tensor::Device& device();
 const kernels::ElementaryTable& device_kernels();
 
 std::span<const Backend* const> backends();
-// The backends, each with every format that it takes in some way.
+// The backends, each with every format that some problem of it supports.
 std::vector<std::pair<const Backend*, quant::Format>> backends_and_formats();
 
-// A device whose memory is NaN before it is written.
+// A device whose memory is NaN until it is written.
 class PoisonedDevice final : public tensor::Device {
  public:
   // `device` must outlive it.
@@ -39,7 +40,7 @@ class PoisonedDevice final : public tensor::Device {
   Result<std::unique_ptr<tensor::Event>> create_event() override { return device_.create_event(); }
   tensor::Allocator& pinned_memory() override { return device_.pinned_memory(); }
 
-  // All that was taken of it.
+  // Fills all memory that was allocated from it with NaN.
   void poison();
 
  private:
@@ -57,18 +58,18 @@ struct Deltas {
   lora::Pool& pool;
 };
 
-// What the suite's mixes stay within, and reach.
+// Limits that the suite's mixes stay within, and reach.
 inline constexpr DeltaLimits delta_limits{.labels = 16, .terms = 3, .rank = 17, .rank_sum = 25};
 
-// A layer on a backend.
+// A layer prepared by a backend.
 class Prepared {
  public:
   Prepared(const Backend& backend, const Layer& layer);
 
   const Layer& layer() const { return layer_; }
 
-  // With poisoned output and workspace, and poisoned scratch of just the size that the backend
-  // asked for. Aborts where it leaves scratch in use. Threads are the CPU's.
+  // Runs with poisoned output and workspace, and with poisoned scratch of exactly the size that the
+  // backend requests. Aborts if scratch stays in use. `threads`: of the CPU.
   std::vector<float> run(const Rows& rows, Compute compute, int threads = 3,
                          const Deltas* deltas = nullptr);
 

@@ -4,8 +4,7 @@
 
 namespace motley::moe {
 
-// What all backends of the CPU have in common: they read weights where they were loaded, and
-// factors in rows.
+// Common to all backends of the CPU: they read weights in place, and factors in rows.
 class CpuBackend : public Backend {
  public:
   tensor::DeviceKind device() const final { return tensor::DeviceKind::cpu; }

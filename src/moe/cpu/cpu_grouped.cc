@@ -16,11 +16,11 @@
 namespace motley::moe {
 namespace {
 
-// One task's piece of a product. A block of weights (outputs x inputs of bf16: a quarter MiB at
-// 2048 inputs) stays in a core's second cache while the rows pass; both numbers are small enough
-// that one row of eight experts, and one expert with every row, still make work for all threads.
-// Results do not depend on either (kernels/cpu/gemm.h); the activation's do depend on where outputs
-// are cut, which is the same for every call.
+// The size of a task's piece of a product. A block of weights (outputs x inputs in bf16: a quarter
+// MiB for 2048 inputs) stays in a core's L2 while rows are multiplied. Both numbers are small
+// enough that one row of eight experts, and one expert with every row, make tasks for all threads.
+// Results do not depend on either (kernels/cpu/gemm.h), except that the activation's depend on
+// where outputs are divided, which is the same for every call.
 constexpr std::int64_t tile_outputs = 64;
 constexpr std::int64_t tile_rows = 128;
 
@@ -35,10 +35,10 @@ struct Tile {
   std::int64_t out_end;
 };
 
-// Experts' rows cut into blocks, and from them the tiles of a product.
+// Divides the rows of experts into blocks, and numbers the tiles of a product.
 class Tiling {
  public:
-  // row_blocks [experts + 1] is where the counts are kept.
+  // row_blocks [experts + 1] receives the counts.
   Tiling(const plan::Plan& plan, std::span<std::int32_t> row_blocks)
       : begin_(plan.expert_begin()), row_blocks_(row_blocks) {
     row_blocks_[0] = 0;
@@ -52,10 +52,10 @@ class Tiling {
     return row_blocks_.back() * blocks_of(outputs, tile_outputs);
   }
 
-  // In order of expert, then outputs, then rows: tiles that run at once share weights.
+  // In order of expert, then outputs, then rows, so that concurrent tiles share weights.
   Tile tile(std::int64_t outputs, std::int64_t index) const {
     const std::int64_t output_blocks = blocks_of(outputs, tile_outputs);
-    // The last expert whose tiles begin at or before the index; experts without rows have none.
+    // The last expert whose tiles begin at or before the index; experts without rows have no tiles.
     const auto after = std::upper_bound(
         row_blocks_.begin(), row_blocks_.end(), index,
         [&](std::int64_t at, std::int32_t blocks) { return at < blocks * output_blocks; });
@@ -118,7 +118,7 @@ class Run {
  private:
   const std::int32_t* tokens() const { return plan_.tokens_in_order().data(); }
 
-  // y[place] = w x[rows[place]], or w x[place] without rows.
+  // y[place] = w x[rows[place]], or w x[place] if there are no rows.
   void multiply(const Tile& tile, const std::vector<quant::Weight>& weights,
                 const tensor::ConstTensor& x, const std::int32_t* rows,
                 const tensor::Tensor& y) const {
@@ -153,7 +153,7 @@ class Run {
     add_bias(tile, weights_.up_bias, up);
     const std::int64_t at = tile.begin * h.stride(0) + tile.out_begin;
     const bool silu = weights_.activation == ActivationKind::silu_mul;
-    // Without a pool: this is a task of it already.
+    // Without a pool, because this already is one of its tasks.
     call_.context.kernels->activate_and_multiply(
         {
             .rows = tile.end - tile.begin,

@@ -4,7 +4,7 @@
 
 namespace motley::moe {
 
-// Tiles over experts, rows and outputs, shared out among the threads of the context's pool.
+// Tiles over experts, rows and outputs, run by the threads of the context's pool.
 class CpuGrouped final : public CpuBackend {
  public:
   std::string_view name() const override { return "cpu_grouped"; }

@@ -11,7 +11,7 @@
 
 namespace motley::moe {
 
-// The plan of the layer at hand. Scratch comes from the step's arena.
+// The plan of the current layer. Scratch comes from the step's arena.
 class CpuWorkspace final : public Workspace {
  public:
   CpuWorkspace(const Problem& problem, std::int64_t max_tokens)
@@ -24,7 +24,7 @@ class CpuWorkspace final : public Workspace {
     labels_ = {labels == nullptr ? no_labels_.data() : labels, static_cast<std::size_t>(tokens)};
   }
 
-  // Of the call's ids and the step's labels; good until the next one.
+  // Builds the plan from the call's ids and the step's labels; valid until the next one.
   static const plan::Plan& build_plan(const ExpertCall& call) {
     auto& workspace = own<CpuWorkspace>(call.workspace);
     plan::Plan& plan = workspace.plan_;

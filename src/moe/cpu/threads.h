@@ -8,7 +8,7 @@
 
 namespace motley::moe {
 
-// As ThreadPool::for_tasks; a context without a pool works on the calling thread.
+// Like ThreadPool::for_tasks; without a pool it runs on the calling thread.
 inline void for_tasks(const ops::Context& context, std::int64_t tasks,
                       FunctionRef<void(std::int64_t task)> body) {
   if (auto* const pool = static_cast<ThreadPool*>(context.stream.native)) {

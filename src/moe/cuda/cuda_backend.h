@@ -6,7 +6,7 @@
 
 namespace motley::moe {
 
-// What the backends of a GPU have in common.
+// Common to all backends of a GPU.
 class CudaBackend : public Backend {
  public:
   tensor::DeviceKind device() const final { return tensor::DeviceKind::cuda; }
@@ -15,9 +15,9 @@ class CudaBackend : public Backend {
   static kernels::cuda::ExpertActivation activation_of(const ExpertWeights& weights);
 
  protected:
-  // What all of them need.
+  // What all of them require.
   static Support supports_on_gpu(const Problem& problem);
-  // Refuses more labels than the plan can sort by.
+  // Refuses more labels than the plan can sort.
   static Result<void> check_limits(const DeltaLimits& limits);
 };
 

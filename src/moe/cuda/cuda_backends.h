@@ -6,7 +6,7 @@
 
 namespace motley::moe {
 
-// The fastest first. A build without CUDA has this function too: there it gives none.
+// The fastest first. Empty in a build without CUDA.
 std::span<const Backend* const> cuda_backends();
 
 }  // namespace motley::moe

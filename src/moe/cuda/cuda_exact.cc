@@ -34,7 +34,7 @@ class ExactWeights final : public PreparedExperts {
   DeviceBiases biases_;
 };
 
-// What the plan and the kernels take, for as many tokens.
+// Sizes for the plan and the kernels, for this many tokens.
 ExactExperts sizes_of(const Problem& problem, std::int64_t tokens, const DeltaLimits& limits) {
   ExactExperts params{
       .tokens = tokens,
@@ -91,7 +91,7 @@ class ExactWorkspace final : public Workspace {
 
   const DeltaLimits& limits() const { return limits_; }
 
-  // Plans the call's pairs and says where everything is.
+  // Plans the call's pairs, and sets all addresses.
   void put(ExactExperts& params, const ExpertCall& call) const {
     const bool adapted = call.deltas != nullptr;
     if (adapted) {

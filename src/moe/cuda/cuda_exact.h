@@ -4,8 +4,8 @@
 
 namespace motley::moe {
 
-// Plain loops in float32 on a GPU, over weights as files have them: what --compute f32 runs, and
-// what sizes get that no faster backend takes.
+// Plain loops in float32 on a GPU, over weights in the layout of the files: for --compute f32, and
+// for sizes that no faster backend supports.
 class CudaExact final : public CudaBackend {
  public:
   std::string_view name() const override { return "cuda_exact"; }

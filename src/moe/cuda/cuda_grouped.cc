@@ -99,8 +99,8 @@ class GroupedWorkspace final : public Workspace {
     params.shape = shape_of(problem.experts, problem.hidden, problem.intermediate);
     params.experts_per_token = problem.top_k;
     params.max_tokens = max_tokens;
-    // An adapter's columns: its rank up to a multiple of 16, at seam 1 once for gate and once for
-    // up. So are those of a mix together, as the kernels' vector loads want it.
+    // The columns of an adapter: its rank up to a multiple of 16, at seam 1 once for gate and once
+    // for up. The columns of a mix are also such a multiple, as the kernels' vector loads require.
     const int columns = (limits.rank_sum + 15 * limits.terms) / 16 * 16;
     params.deltas.max_terms = limits.terms;
     params.deltas.max_gate_up_rank = 2 * columns;
@@ -125,9 +125,9 @@ class GroupedWorkspace final : public Workspace {
     cuda::sort_tokens_by_label(labels, tokens, label_count_, tokens_by_label(), stream);
   }
 
-  // The next layer of the step has scratch of its own.
+  // The next layer of the step uses other counters.
   void advance() { ++params_.turn; }
-  // What the layer at hand runs with.
+  // The parameters of the current layer.
   GroupedExperts params_for(const ExpertCall& call) const {
     GroupedExperts params = params_;
     if (call.deltas == nullptr) return params;
@@ -137,8 +137,8 @@ class GroupedWorkspace final : public Workspace {
     params.deltas.tokens_by_label = tokens_by_label();
     params.deltas.term_begin = table.term_begin();
     params.deltas.terms = table.terms();
-    // Kernels keep entries for as many terms as the step provides for, so that small batches are
-    // sorted inside; within the scratch's bound.
+    // Kernels keep entries for the terms that the step provides for, within the bound of the
+    // scratch, so that small batches can be sorted inside.
     params.deltas.max_terms = std::min(params.deltas.max_terms, table.scope().max_terms);
     params.deltas.layer = call.deltas->layer;
     params.deltas.factor_type = table.format().dtype;

@@ -24,7 +24,7 @@ class CudaGrouped final : public CudaBackend {
   Result<std::unique_ptr<Workspace>> make_workspace(const Problem& problem, std::int64_t max_tokens,
                                                     const DeltaLimits& limits,
                                                     tensor::Device& device) const override;
-  // One for each cut of the layer.
+  // One for each tiling of the layer.
   std::span<const ExpertKernel> kernels() const override;
   const ExpertKernel& choose(const ExpertCall& call) const override;
 

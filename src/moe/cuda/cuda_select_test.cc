@@ -6,7 +6,7 @@
 
 #include "moe/select.h"
 
-// What the backends of a GPU say that they can do: no GPU is needed to ask.
+// Which problems the backends of a GPU support. Needs no GPU.
 namespace motley::moe {
 namespace {
 
@@ -43,7 +43,7 @@ Problem qwen3(auto change) {
 TEST(SelectOnGpu, ChoosesByProblem) {
   struct Row {
     Problem problem;
-    std::string chosen;                // empty: none can
+    std::string chosen;                // empty: none supports it
     std::vector<std::string> reasons;  // of the backends before it, or of all
   };
   const std::string f32 = "it computes in bf16, not in f32";
@@ -109,7 +109,7 @@ TEST(SelectOnGpu, ForcedTakesASlowerOne) {
   EXPECT_TRUE(passed_over(problem, *backends[2]).empty());
 }
 
-// Pages of one pool serve all layers of a model, whichever backend each has.
+// One pool serves all layers of a model, whichever backend each has.
 TEST(SelectOnGpu, BackendsOfOneComputeTypeWantOneLayoutOfFactors) {
   const auto backends = backends_of(tensor::DeviceKind::cuda);
   EXPECT_EQ(backends[0]->factor_layout(), lora::Layout::packed);

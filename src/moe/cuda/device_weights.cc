@@ -10,7 +10,7 @@ namespace {
 using kernels::WeightView;
 using quant::Weight;
 
-// So that vector loads find every matrix.
+// Every matrix is aligned for vector loads.
 constexpr std::size_t unit = 256;
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 

@@ -8,21 +8,21 @@
 
 namespace motley::moe {
 
-// A layer's experts in a device's memory, in the layout of their files: what kernels read as it is,
-// or make their own form of.
+// A layer's experts in device memory, in the layout of their files. Kernels read them, or pack
+// them.
 struct DeviceWeights {
   tensor::Buffer numbers;  // data and scales of all matrices
   tensor::Buffer views;
-  // [experts] each, in the device's memory.
+  // [experts] each, in device memory.
   const kernels::WeightView* gate = nullptr;
   const kernels::WeightView* up = nullptr;
   const kernels::WeightView* down = nullptr;
 };
 
-// There when the uploader has finished.
+// Valid when the uploader has finished.
 Result<DeviceWeights> place_weights(const ExpertWeights& weights, quant::Uploader& to);
 
-// Biases as they are; null where the experts have none.
+// Unchanged biases; null if the experts have none.
 struct DeviceBiases {
   tensor::Buffer numbers[3];
   const float* gate = nullptr;

@@ -1,4 +1,4 @@
-// What DeepSeek-V2 and V3 share.
+// Shared by DeepSeek-V2 and V3.
 
 #include <cmath>
 
@@ -20,7 +20,7 @@ void read_latent_attention(ConfigReader& json, Config& config) {
 
   config.attention.kv_heads = 1;
   config.attention.head_dim = latent.nope_dim + latent.rope_dim;
-  // yarn stretches the scores too, by the square of its magnitude.
+  // yarn also scales the scores, by the square of its magnitude.
   const bool stretched = config.rope.scaling == ops::RopeSpec::Scaling::yarn;
   const double magnitude =
       stretched ? ops::yarn_magnitude(config.rope.factor, config.rope.mscale_all_dim) : 1.0;

@@ -1,5 +1,5 @@
-// The experts that DeepSeek-V3 and GLM-4.5 share: sigmoid router with a correction bias and groups,
-// a shared expert for all tokens, dense layers first.
+// Experts of DeepSeek-V3 and GLM-4.5: a sigmoid router with a correction bias and groups, a shared
+// expert for all tokens, and dense layers first.
 
 #include "model/families.h"
 
