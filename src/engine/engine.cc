@@ -27,7 +27,7 @@ namespace {
 
 struct SubmitMessage {
   Scheduler::Arrival arrival;
-  std::optional<Error> error = {};  // it could not be prepared
+  std::optional<Error> error = {};  // set if it could not be prepared
 };
 struct CancelMessage {
   RequestId request = 0;
@@ -43,10 +43,10 @@ struct UnloadMessage {
   Engine::Done done;
 };
 using Message = std::variant<CancelMessage, SubmitMessage, LoadMessage, UnloadMessage>;
-// A list, so that a message that has been made is sent without fail.
+// A list, so that a message that has been allocated can be queued without failing.
 using Messages = std::list<Message>;
 
-// How often the list of adapters is described anew while nothing is loaded or unloaded.
+// The interval at which the list of adapters is updated while nothing is loaded or unloaded.
 constexpr Duration describe_every = std::chrono::milliseconds(100);
 
 Error stopping_error() {
@@ -111,7 +111,7 @@ class ThreadedEngine final : public Engine {
     stopping_ = true;
     cancels_all_ = cancels_all_ || drain == Drain::cancel;
     if (drain == Drain::cancel) {
-      // None of these needs memory.
+      // None of these allocates.
       for (auto at = preparing_.begin(); at != preparing_.end();) {
         const SamplerFactory::Abandon abandon = std::exchange(at->second.abandon, {});
         if (!abandon) {
@@ -135,7 +135,7 @@ class ThreadedEngine final : public Engine {
   }
 
  private:
-  // An adapter that can be named, and how it can be mixed.
+  // An adapter that requests can name, and how it can be mixed.
   struct Named {
     int rank = 0;
     std::string exclusive;
@@ -147,8 +147,8 @@ class ThreadedEngine final : public Engine {
                 longest_sequence(limits.sequence_tokens, limits.pages, limits.page_tokens)};
   }
 
-  // A request brings the message that cancels it, so that this needs no memory where it is called
-  // once.
+  // Each request allocates the message that cancels it in advance, so that cancelling it once
+  // cannot fail.
   void cancel_choices(RequestId request, std::optional<int> choice) {
     Messages message;
     const bool made = choice && within_memory([&] { message.emplace_back(); }).ok();
@@ -216,8 +216,8 @@ class ThreadedEngine final : public Engine {
     return queue;
   }
 
-  // Places in the batch for requests that need not wait: no other is in line before them. What the
-  // scheduler has just taken is still counted as waiting.
+  // Free places in the batch for new requests: none if others wait already. Requests that the
+  // scheduler has just taken still count as waiting.
   std::int64_t free_places_locked() const {
     if (stats_.waiting > taken_submits_) return 0;
     return executor_->limits().sequences - stats_.running;
@@ -233,7 +233,7 @@ class ThreadedEngine final : public Engine {
 
   Result<RequestId> try_submit(Request request, std::shared_ptr<RequestSink> sink) {
     MOTLEY_TRY_VOID(validate(request, bounds_));
-    // No more than that is ever drawn, and no more is provided for.
+    // No more tokens can ever be drawn, and memory is provided for no more.
     request.max_tokens =
         std::min(request.max_tokens,
                  bounds_.sequence_tokens - static_cast<std::int64_t>(request.tokens.size()));
@@ -272,14 +272,14 @@ class ThreadedEngine final : public Engine {
       }
       return id;
     }
-    // Where it has been prepared all the same it runs.
+    // If it has been prepared nevertheless, it runs.
     if (preparing_.erase(id) == 0) return id;
     leave_arriving_locked(arrival.request.client);
     woken_.notify_one();
     return begun.error();
   }
 
-  // On any thread; needs no memory.
+  // Called on any thread; allocates nothing.
   void prepared(RequestId id, Messages& message, Result<std::unique_ptr<Sampler>> made) {
     auto& submit = std::get<SubmitMessage>(message.front());
     if (made.ok()) {
@@ -289,7 +289,7 @@ class ThreadedEngine final : public Engine {
     }
     const std::lock_guard held(lock_);
     const auto found = preparing_.find(id);
-    if (found == preparing_.end()) return;  // it was refused meanwhile
+    if (found == preparing_.end()) return;  // it was refused or cancelled meanwhile
     ++posted_submits_;
     inbox_.splice(inbox_.end(), message);
     inbox_.splice(inbox_.end(), found->second.cancels);
@@ -320,17 +320,17 @@ class ThreadedEngine final : public Engine {
     woken_.notify_one();
   }
 
-  // From here on: the engine's thread.
+  // Everything from here on runs on the engine's thread.
   void run() {
     bool idle = false;
     while (take_messages(idle)) {
-      // What finds no memory fails where that is known; this is for what it is not known of.
+      // Known failures of allocation fail their request; this catches the others.
       const Result<void> turned = within_memory([&] { idle = turn(); });
       if (turned.ok()) continue;
       scheduler_.fail_all(turned.error());
       idle = taken_.empty();
     }
-    // A request that fails in the last step leaves nothing to be done, and no step that publishes.
+    // A request that fails in the last step leaves no work, so no later step publishes.
     std::ignore = within_memory([this] { publish(true); });
     if (!within_memory([this] { scheduler_.residency().give_up(stopping_error()); }).ok())
       scheduler_.residency().give_up(out_of_memory_error());
@@ -341,7 +341,7 @@ class ThreadedEngine final : public Engine {
     ended_now_.notify_all();
   }
 
-  // Whether there is nothing more to do for now.
+  // Returns whether there is nothing to do for now.
   bool turn() {
     while (!taken_.empty()) {
       Messages first;
@@ -365,13 +365,13 @@ class ThreadedEngine final : public Engine {
     const auto details = [] { return std::string("graphs of steps are captured"); };
     const Watchdog::Scope watched(options_.watchdog, Watchdog::Work::work_ahead, details);
     Result<bool> worked = false;
-    // Steps that come make ready themselves what they need.
+    // Later steps prepare themselves what is missing.
     if (!within_memory([&] { worked = executor_->work_ahead(); }).ok()) return false;
     if (!worked.ok()) die(worked.error());
     return worked.ok() && *worked;
   }
 
-  // Waits while there is nothing to do. False: all is done, and nothing more will come.
+  // Waits while there is nothing to do. False: everything is done, and no more messages will come.
   bool take_messages(bool idle) {
     std::unique_lock held(lock_);
     const auto something = [this] {
@@ -379,7 +379,7 @@ class ThreadedEngine final : public Engine {
              finished_locked();
     };
     if (idle && (scheduler_.waiting() > 0 || unpublished_)) {
-      // Patience ends without a message, and so does a shortage of memory.
+      // The end of an adapter's patience, or of a memory shortage, sends no message.
       woken_.wait_for(held, std::max<Duration>(options_.adapter_patience / 8, shortest_wait),
                       something);
     } else if (idle) {
@@ -400,11 +400,11 @@ class ThreadedEngine final : public Engine {
     return true;
   }
 
-  // It waits from now on, until the scheduler publishes what waits.
+  // Counts as waiting from now on, until the scheduler publishes what waits.
   void take_in_locked(const SubmitMessage& message) {
     const std::string& client = message.arrival.request.client;
     leave_arriving_locked(client);
-    // Without memory it is missing until then.
+    // If memory is short, it is not counted until then.
     std::ignore = within_memory([&] { ++waiting_[client]; });
     waiting_changes_.reset();
   }
@@ -439,7 +439,7 @@ class ThreadedEngine final : public Engine {
     publish_adapters();
   }
 
-  // A client that learns of an adapter can name it at once.
+  // Publishes adapters first, so that a client that learns of a load can name the adapter at once.
   Done announcing(Done done) {
     return [this, answer = std::move(done)](Result<void> result) {
       publish_adapters();
@@ -454,7 +454,7 @@ class ThreadedEngine final : public Engine {
       if (!within_memory([&] { broken_ = error; }).ok()) broken_ = out_of_memory_error();
       stopping_ = true;
     }
-    // A client that learns of it finds the engine broken.
+    // Publishes the failure first, so that a client that learns of it finds the engine broken.
     scheduler_.fail_all(error);
     scheduler_.residency().give_up(error);
   }
@@ -498,32 +498,32 @@ class ThreadedEngine final : public Engine {
   const Clock* clock_;
   Options options_;
   RequestBounds bounds_;
-  int max_ranks_;  // of a request's adapters together; 0: any
+  int max_ranks_;  // of a request's adapters together; 0: unlimited
 
-  // The engine thread's own.
+  // Owned by the engine's thread:
   Scheduler scheduler_;
   Messages taken_;
   bool cancels_now_ = false;
   std::optional<Error> dead_;
   TimePoint described_;
-  bool unpublished_ = false;  // memory did not suffice for the list of adapters
+  bool unpublished_ = false;  // memory was too short for the list of adapters
 
   mutable std::mutex lock_;
   std::condition_variable woken_;
   std::condition_variable ended_now_;
   Messages inbox_;
-  Messages spare_cancels_;          // one for each request that has not ended, or more
+  Messages spare_cancels_;          // at least one for each request that has not ended
   bool cancels_all_ = false;        // from now on
   std::size_t posted_submits_ = 0;  // in the inbox
-  std::int64_t taken_submits_ = 0;  // out of it, for the step at hand
+  std::int64_t taken_submits_ = 0;  // taken out of it for the current step
   // By client: requests that the scheduler has not taken yet, and sequences that wait.
   std::unordered_map<std::string, std::int64_t> arriving_;
   std::unordered_map<std::string, std::int64_t> waiting_;
-  std::optional<std::uint64_t> waiting_changes_;  // that waiting_ is of
-  std::uint64_t refused_ = 0;                     // the queue was full
-  // Of a request that waits for its sampler.
+  std::optional<std::uint64_t> waiting_changes_;  // the count to which waiting_ belongs
+  std::uint64_t refused_ = 0;                     // because the queue was full
+  // A request that waits for its sampler.
   struct Preparing {
-    Messages cancels = {};  // that came meanwhile
+    Messages cancels = {};  // that arrived meanwhile
     SamplerFactory::Abandon abandon = {};
   };
   std::map<RequestId, Preparing> preparing_;

@@ -24,23 +24,23 @@ class AdapterStore;
 class Executor;
 class SamplerFactory;
 
-// Where an adapter comes from.
+// The source of an adapter.
 struct AdapterSpec {
   std::string name;
   std::filesystem::path path;
-  bool pinned = false;  // stays ready whatever happens
+  bool pinned = false;  // never evicted
   lora::LoadOptions load = {};
 };
 
 struct EngineOptions {
-  // Requests that may wait; more are refused with `busy`. 0: a request that finds no place in the
-  // batch is refused.
+  // The limit of waiting requests; more are refused with `busy`. 0: requests that find no place in
+  // the batch are refused.
   std::int64_t max_queue = 1024;
-  // Requests that wait for an adapter let others pass until all of them have waited, together, for
-  // this long times the sequences that run with the adapter that would have to make room.
+  // An adapter in use closes for requests that wait for other adapters once they have waited,
+  // together, for this long times the number of sequences that run with it.
   Duration adapter_patience = std::chrono::seconds(1);
   bool prefix_cache = true;
-  Watchdog* watchdog = nullptr;  // of steps; outlives the engine
+  Watchdog* watchdog = nullptr;  // of steps; must outlive the engine
   // Checks all invariants after every step.
   bool validate =
 #ifdef MOTLEY_DEBUG
@@ -50,16 +50,15 @@ struct EngineOptions {
 #endif
 };
 
-// Serves requests: many sequences in each step, each under its own mix of adapters. All work is
-// done on one thread of its own, which owns everything; the calls below may come from any thread
-// and hand over messages.
+// Serves requests: many sequences in each step, each with its own mix of adapters. All work runs on
+// one thread, which owns all state; the calls below send it messages and are thread-safe.
 class Engine {
  public:
   using Options = EngineOptions;
-  // Called once, on the engine's thread: it must not block.
+  // Called once, on the engine's thread; must not block.
   using Done = std::function<void(Result<void>)>;
 
-  // They outlive the engine.
+  // Must outlive the engine.
   struct Collaborators {
     Executor* executor = nullptr;
     SamplerFactory* samplers = nullptr;
@@ -68,40 +67,39 @@ class Engine {
   };
 
   static std::unique_ptr<Engine> create(const Collaborators& collaborators, const Options& options);
-  // Cancels what runs, as shutdown(Drain::cancel) does.
+  // Cancels all requests, as shutdown(Drain::cancel) does.
   virtual ~Engine() = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Refused at once: `invalid_argument` for what is out of range, `not_found` for an unknown
-  // adapter, `too_long` for what can never fit, `busy` while the queue is full, `unavailable` while
-  // shutting down. What is accepted is heard of through the sink until its last call.
+  // Refuses at once: `invalid_argument` for values out of range, `not_found` for an unknown
+  // adapter, `too_long` for what can never fit, `busy` if the queue is full, `unavailable` while
+  // shutting down. An accepted request reports through the sink until its last call.
   virtual Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
 
-  // The request, or one choice of it, ends before the next step begins: its choices finish as
-  // `cancelled`. Nothing happens where it has ended already.
+  // Ends the request, or one choice of it, before the next step begins: its choices finish as
+  // `cancelled`. Does nothing if it has ended.
   virtual void cancel(RequestId request) = 0;
   virtual void cancel(RequestId request, int choice) = 0;
 
-  // Reads and checks the adapter beside running steps; once done it can be named. A name that is
-  // taken is an error unless `replace`; then requests that begin later see the new content only.
+  // Reads and checks the adapter while steps run; when done, requests can name it. A name that is
+  // taken is an error unless `replace`: then requests that begin later use the new content.
   virtual void load_adapter(AdapterSpec spec, bool replace, Done done) = 0;
-  // No request can name it from now on; done when every request that was accepted with it has
-  // ended.
+  // From now on no request can name it; done when every accepted request with it has ended.
   virtual void unload_adapter(std::string name, Done done) = 0;
 
-  // In order of name: those that a request may name now.
+  // The adapters that a request may name now, in order of name.
   virtual std::vector<AdapterInfo> adapters() const = 0;
   virtual Stats stats() const = 0;
   // The longest sequence, prompt and output together, that can be served.
   virtual std::int64_t max_sequence_tokens() const = 0;
 
   enum class Drain : std::uint8_t { finish, cancel };
-  // New requests are refused from now on; returns when all others have ended, finished or
-  // cancelled. A second call with `cancel` cuts a first one short.
+  // Refuses new requests from now on; returns when all others have finished or been cancelled. A
+  // second call with `cancel` cuts a first one short.
   virtual void shutdown(Drain drain) = 0;
-  // Why the engine has stopped by itself, if it has: a device that failed. All requests have
-  // failed by then, and the process should end.
+  // The error that stopped the engine, if any: a failed device. All requests have failed by then,
+  // and the process should exit.
   virtual Result<void> health() const = 0;
 
  protected:

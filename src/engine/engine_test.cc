@@ -16,7 +16,7 @@
 namespace motley::engine::test {
 namespace {
 
-// Remembers, and lets another thread wait for the end or for a number of tokens.
+// Records events, and lets another thread wait for the end or for a number of tokens.
 class WaitingSink final : public RequestSink {
  public:
   explicit WaitingSink(int choices = 1) : memory_(choices) {}
@@ -63,7 +63,7 @@ class WaitingSink final : public RequestSink {
   MemorySink memory_;
 };
 
-// Samplers of prompts that begin with 96 come when they are handed out.
+// Samplers of prompts that begin with 96 are ready only when the test releases them.
 class SlowSamplers final : public FakeSamplers {
  public:
   Abandon prepare(const Request& request, Prepared done) override {
@@ -86,7 +86,7 @@ class SlowSamplers final : public FakeSamplers {
   std::vector<Prepared> held_back_;
 };
 
-// Whatever is foreseen takes three pieces of work.
+// Preparation for foreseen adapters takes three pieces of work.
 class ForeseeingExecutor final : public FakeExecutor {
  public:
   using FakeExecutor::FakeExecutor;
@@ -166,7 +166,7 @@ TEST(Engine, ServesBaseAndAdapters) {
   EXPECT_EQ(stats.broken_invariants, 0);
 }
 
-// Its one step waits until it is let go.
+// Its only step waits until it is released.
 class StuckExecutor final : public FakeExecutor {
  public:
   using FakeExecutor::FakeExecutor;
@@ -301,8 +301,7 @@ TEST(Engine, LoadsReplacesAndUnloads) {
   EXPECT_EQ(world.unload("a").error().code(), ErrorCode::not_found);
 }
 
-// What steps of a new adapter need is made ready while nothing else is to be done, without a
-// request.
+// Steps of a new adapter are prepared while the engine is idle, before any request.
 TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
   EngineWorld world;
   world.store.put("a", 1, 1);
@@ -314,7 +313,7 @@ TEST(Engine, MakesReadyForLoadedAdaptersWhileItIsIdle) {
   EXPECT_EQ(sink->wait().tokens[0], world.expected(request));
 }
 
-// The error reaches requests that have not begun, as those that run.
+// The error reaches waiting requests, too.
 TEST(Engine, ADeviceThatIsLostWhileItIsIdleFailsWhatWaits) {
   EngineWorld world;
   world.store.put("a", 1, 1);
@@ -324,7 +323,7 @@ TEST(Engine, ADeviceThatIsLostWhileItIsIdleFailsWhatWaits) {
   world.executor.ahead_fails = true;
   const auto sink = std::make_shared<WaitingSink>();
   const Request request{.tokens = prompt(7), .adapters = {{"a", 1}}, .max_tokens = 9};
-  // The engine may have found it already.
+  // The engine may have noticed the failure already.
   if (const auto accepted = world.engine->submit(request, sink); !accepted.ok()) {
     EXPECT_EQ(accepted.error().message(), "the device is lost");
     return;
@@ -346,7 +345,7 @@ TEST(Engine, CancelsWhatRuns) {
   world.engine->cancel(*id);
 }
 
-// Behind as many as find a place in the batch; a queue for nobody refuses only the rest.
+// Requests beyond those that find a place in the batch are refused; with max_queue 0 only those.
 TEST(Engine, RefusesMoreThanTheQueueHolds) {
   for (const std::int64_t queue : {0, 2}) {
     WorldOptions options;
@@ -447,7 +446,7 @@ TEST(Engine, ABrokenDeviceIsTheEnd) {
   EXPECT_EQ(late.error().what(), "the device is lost");
 }
 
-// Clients on threads of their own, with adapters that come and go.
+// Clients on their own threads, while adapters are loaded and unloaded.
 TEST(Engine, ManyClientsAtOnce) {
   EngineWorld world({.limits = {.rows = 24,
                                 .sequences = 6,

@@ -11,16 +11,16 @@
 
 namespace motley::engine {
 
-// What came of a step and has not been delivered. Sinks are called once the next step has been
+// Events of a step that have not been delivered. Sinks are called once the next step has been
 // queued, so that a GPU does not wait for them.
 class Outbox {
  public:
   using Event = std::variant<TokenEvent, ChoiceEvent, Usage>;
 
-  // So many events of a step take nothing from the heap.
+  // Reserves memory for this many events of a step.
   explicit Outbox(std::size_t events) : events_(events) { provide(0); }
 
-  // Nor do so many beside them: every end that is still to come has its place.
+  // Reserves memory for this many more: every end that is still to come has its place.
   void provide(std::size_t ends) {
     const std::size_t needed = letters_.size() + events_ + ends;
     if (letters_.capacity() < needed) letters_.reserve(std::max(needed, 2 * letters_.capacity()));
@@ -31,7 +31,7 @@ class Outbox {
   }
   bool empty() const { return letters_.empty(); }
 
-  // In order; lets go of the sinks.
+  // Delivers in order, and releases the sinks.
   void deliver() {
     while (delivered_ < letters_.size()) {
       const Letter& letter = letters_[delivered_++];

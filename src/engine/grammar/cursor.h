@@ -10,28 +10,27 @@
 
 namespace motley::engine {
 
-// Where the text of one choice stands in its grammar. Masks are made elsewhere and take their time:
-// a choice is drawn once its mask is there. Used by the engine's thread.
+// The position of one choice's text in its grammar. Masks are computed asynchronously; a choice is
+// drawn when its mask has arrived. Used by the engine's thread.
 class GrammarCursor {
  public:
   virtual ~GrammarCursor() = default;
 
-  // Of another choice whose text is the same so far.
+  // For another choice with the same text so far.
   virtual std::unique_ptr<GrammarCursor> fork() const = 0;
 
-  // Asks for the mask of the next token, if nothing has yet.
+  // Requests the mask of the next token, unless that has been done.
   virtual void request_mask() = 0;
-  // Whether the mask is there, or will never be.
+  // Whether the mask has arrived, or will never arrive.
   virtual bool ready() const = 0;
-  // Until it is, at most until then.
+  // Waits until it is ready, but no longer than `until`.
   virtual void wait(TimePoint until) const = 0;
-  // Why there will never be one; nothing while there may.
+  // Why the mask will never arrive; nothing while it may.
   virtual std::optional<Error> failure() const = 0;
-  // Bit i % 32 of word i / 32: token i may come next. Only where it is ready without a failure.
+  // Bit i % 32 of word i / 32: token i may come next. Requires ready() without failure().
   virtual void copy_mask(std::span<std::uint32_t> words) const = 0;
 
-  // Takes a token that the mask allows, and asks for the next mask. True where the text ends with
-  // it: nothing follows then.
+  // Takes a token that the mask allows, and requests the next mask. True if the text ends with it.
   virtual bool accept(std::int32_t token) = 0;
 };
 

@@ -5,10 +5,10 @@
 // Descriptors of files and sockets, sent from one process to another.
 namespace motley::engine {
 
-// False where it can't be sent now; errno says why.
+// False if it cannot be sent now; errno has the reason.
 bool send_descriptor(int socket, int descriptor);
 
-// The one in the next message, which the caller owns; nothing where the sender is gone.
+// The descriptor in the next message, which the caller owns; nothing if the sender is gone.
 std::optional<int> receive_descriptor(int socket);
 
 }  // namespace motley::engine

@@ -4,11 +4,11 @@
 
 #include "engine/grammar/helper_process.h"
 
-// For tests: a helper that is not the program, but this process once more.
+// For tests: a helper that is a fork of this process instead of the program.
 namespace motley::engine {
 
 inline Result<pid_t> fork_grammar_helper(int socket, int input) {
-  // Of the copies that it gets it keeps no other: what ends here ends there.
+  // It closes all other copied descriptors, so that closing them here has its effect.
   const pid_t process = ::fork();
   if (process == 0) {
     ::dup2(socket, grammar_helper_socket + 100);

@@ -19,10 +19,10 @@
 namespace motley::engine {
 namespace {
 
-// What the library reported while it compiled on this thread.
+// The library's last warning while it compiled on this thread.
 thread_local std::string warning;  // NOLINT(cert-err58-cpp)
 
-// The library's messages begin with words that mean nothing to the grammar's sender.
+// Strips the prefix of the library's messages, which means nothing to the client.
 Error refused(std::string_view message, const GrammarSpec& spec) {
   constexpr std::string_view ours = "is false: ";
   constexpr std::string_view source = ".cc:";  // "[time] file.cc:line: "
@@ -39,7 +39,7 @@ Error refused(std::string_view message, const GrammarSpec& spec) {
           names[static_cast<std::size_t>(spec.kind)], "change it, or leave that part out"};
 }
 
-// What the library prints of a grammar of JSON, with the bounds that it has no words for.
+// The library's printed grammar of JSON, with bounds that the library cannot express.
 std::string bounded(const xgrammar::Grammar& grammar) {
   return with_bounded_json(with_character_budgets(grammar.ToString()));
 }
@@ -76,7 +76,7 @@ std::string format_grammar(const json::Object& format, bool any_whitespace) {
       read));
 }
 
-// The same tag, with the grammars of its schemas in their places.
+// The same tag, with schemas replaced by grammars.
 json::Value with_grammars(const json::Value& format, bool any_whitespace) {
   if (const json::Array* const list = format.if_array()) {
     json::Array each;
@@ -126,8 +126,7 @@ Result<GrammarVocabulary> GrammarVocabulary::create(const GrammarTokens& tokens)
         "tokenizer.json", "use the tokenizer of this model");
   }
   try {
-    // More than what check_grammar() lets pass ever needs, and nothing that the environment
-    // changes.
+    // More than any grammar needs that check_grammar() accepts; the environment cannot change it.
     xgrammar::SetMaxRecursionDepth(10'000);
     auto known = std::make_shared<xgrammar::TokenizerInfo>(tokens.bytes, xgrammar::VocabType::RAW,
                                                            static_cast<int>(tokens.width),
@@ -143,7 +142,7 @@ Result<Grammar> Grammar::compile(const GrammarSpec& spec, const GrammarVocabular
   MOTLEY_TRY(const ReadableSpec readable, read_schemas(spec));
   warning.clear();
   try {
-    // On this thread alone, and without the library's own cache.
+    // On this thread only, and without the library's cache.
     xgrammar::GrammarCompiler compiler(*vocabulary.tokens_, 1, false);
     auto compiled =
         std::make_shared<xgrammar::CompiledGrammar>(compile_with(compiler, readable.spec));
@@ -189,10 +188,10 @@ GrammarState GrammarState::fork() const {
 
 }  // namespace motley::engine
 
-// The library's log, as its build asks for it.
+// The logging hooks that the library's build expects.
 namespace xgrammar {
 
-// Caught at the edge above: the library checks texts of users with it.
+// Caught above: the library reports invalid user input with it.
 void LogFatalImpl(const std::string& file, int line, const std::string& message) {
   throw LogFatalError(file, line, message);
 }

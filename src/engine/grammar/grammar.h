@@ -15,13 +15,13 @@ class GrammarMatcher;
 class TokenizerInfo;
 }  // namespace xgrammar
 
-// The edge to XGrammar: grammars compiled for a vocabulary, and where a text stands in one. What
-// the library throws ends here; no other file sees it.
+// The interface to XGrammar: grammars compiled for a vocabulary, and positions in them. The
+// library's exceptions are caught here; no other file includes it.
 namespace motley::engine {
 
-// What the tokens of a model say: bytes[id] is what token id adds to a text; empty for what no
-// grammar may use, such as tokens of control. `width` is that of the logits; `end_ids` may end a
-// text where its grammar may end.
+// The texts of a model's tokens: bytes[id] is what token id appends to a text; empty for tokens
+// that no grammar may use, such as control tokens. `width` is that of the logits; `end_ids` may end
+// a text where its grammar may end.
 struct GrammarTokens {
   std::vector<std::string> bytes;
   std::int64_t width = 0;
@@ -30,7 +30,7 @@ struct GrammarTokens {
   std::int64_t mask_words() const { return (width + 31) / 32; }
 };
 
-// The same, ready for compiling all grammars of a model.
+// The same, prepared for compiling all grammars of a model.
 class GrammarVocabulary {
  public:
   static Result<GrammarVocabulary> create(const GrammarTokens& tokens);
@@ -47,11 +47,11 @@ class GrammarVocabulary {
   std::int64_t width_ = 0;
 };
 
-// A compiled grammar: never changes, shared by all that follow it.
+// A compiled grammar; immutable and shared by all its texts.
 class Grammar {
  public:
-  // Takes from a millisecond to many seconds. The spec has passed check_grammar(). What the library
-  // would leave out of a grammar is refused: an answer follows all of it or is not begun.
+  // Takes from a millisecond to many seconds. The spec must have passed check_grammar(). Refuses
+  // grammars of which the library would ignore a part.
   static Result<Grammar> compile(const GrammarSpec& spec, const GrammarVocabulary& vocabulary);
 
   std::size_t bytes() const { return bytes_; }
@@ -65,10 +65,10 @@ class Grammar {
   std::size_t bytes_ = 0;
 };
 
-// Where a text stands in its grammar. One thread at a time.
+// The position of a text in its grammar. Not thread-safe.
 class GrammarState {
  public:
-  // `end_ids` may end the text where the grammar may; none: those of the vocabulary.
+  // `end_ids` may end the text where the grammar may end; empty: those of the vocabulary.
   GrammarState(const Grammar& grammar, const std::vector<std::int32_t>& end_ids);
   GrammarState(GrammarState&&) noexcept;
   GrammarState& operator=(GrammarState&&) noexcept;
@@ -77,14 +77,14 @@ class GrammarState {
   // Bit i % 32 of word i / 32: token i may come next; words are the vocabulary's mask_words().
   void fill_mask(std::span<std::uint32_t> words);
 
-  // Takes the next token; false, and nothing is changed, where it may not come.
+  // Takes the next token; returns false and changes nothing if it is not allowed.
   bool accept(std::int32_t token);
-  // Takes back the last tokens, at most as many as were accepted.
+  // Undoes the last tokens, at most as many as were accepted.
   void rollback(int tokens);
 
-  // Behind a token that ends texts: nothing may come any more.
+  // After a token that ends texts: no token is allowed any more.
   bool ended() const;
-  // The text is whole as it stands.
+  // The text is complete as it is.
   bool may_end() const;
 
   GrammarState fork() const;

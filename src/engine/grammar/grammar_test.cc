@@ -22,7 +22,7 @@ constexpr std::int32_t control_id = 257;
 constexpr std::int32_t first_word = 258;
 constexpr std::int64_t width = 300;
 
-// Bytes, the end, a token of control that looks like letters, and a few words.
+// Single bytes, an end token, a control token that looks like letters, and a few words.
 GrammarVocabulary vocabulary() {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
@@ -44,7 +44,7 @@ class Following {
     state_.fill_mask(mask);
     return ((mask[static_cast<std::size_t>(token) / 32] >> (token % 32)) & 1U) != 0;
   }
-  // Whether the bytes may come one after the other; the state has taken those that may.
+  // Whether the bytes are allowed one after the other; the state takes the leading ones that are.
   bool take(std::string_view text) {
     return std::all_of(text.begin(), text.end(), [&](char byte) {
       const auto token = static_cast<std::int32_t>(static_cast<unsigned char>(byte));
@@ -75,7 +75,7 @@ TEST(Grammar, FollowsJsonSchema) {
   EXPECT_TRUE(following.state().ended());
 }
 
-// Beyond the lengths that are written out as states, too.
+// Including lengths beyond those that are expanded into states.
 TEST(Grammar, CountsTheCharactersOfStrings) {
   for (const int most : {3, 6, 300}) {
     Following following(Kind::json_schema,
@@ -122,7 +122,7 @@ TEST(Grammar, FollowsAnyJsonObject) {
   EXPECT_TRUE(following.may(end_id));
 }
 
-// Pretty-printed as usual, but no blanks without end.
+// Usual pretty-printing is allowed, unlimited blanks are not.
 TEST(Grammar, BoundsWhiteSpace) {
   constexpr std::string_view schema = R"({"type": "object", "properties": {"a": {"type": "array",
       "items": {"type": "integer"}}, "b": {}}, "required": ["a", "b"]})";
@@ -168,7 +168,7 @@ TEST(Grammar, BoundsWhiteSpaceOfParameters) {
   }
 }
 
-// Values that stand bare, where the compiler writes patterns out in another way.
+// Unquoted values, for which the compiler expands patterns differently.
 TEST(Grammar, FollowsFormatsInParameters) {
   constexpr std::string_view tag = R"({"type": "structural_tag", "format": {"type": "json_schema",
       "style": "qwen_xml", "json_schema": {"type": "object", "properties": {

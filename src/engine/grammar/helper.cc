@@ -30,7 +30,7 @@ namespace {
 using wire::Frame;
 using wire::Kind;
 
-// How often work is looked at while it lasts, and after how long it runs behind everything else.
+// The interval of checks during work, and the time after which work gets lower priority.
 constexpr suseconds_t tick_us = 20'000;
 constexpr std::int64_t slow_ns = 200'000'000;
 constexpr int slow_niceness = 10;
@@ -43,7 +43,7 @@ std::int64_t processor_time_ns() {
   return static_cast<std::int64_t>(used.tv_sec) * 1'000'000'000 + used.tv_nsec;
 }
 
-// What the handler of the timer sees: the process does one thing at a time.
+// State of the timer's signal handler; the process does one thing at a time.
 struct Watched {
   int socket = -1;
   std::int64_t slow_at = 0;
@@ -52,7 +52,7 @@ struct Watched {
 };
 Watched watched;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
-// The last words of a helper. Only what a signal's handler may call.
+// The last message of a helper. Only async-signal-safe calls.
 [[noreturn]] void exceed(wire::Limit limit) {
   const wire::Head head{.kind = Kind::exceeded, .bytes = sizeof limit, .session = watched.session};
   std::array<char, sizeof head + sizeof limit> last{};
@@ -66,13 +66,13 @@ void look_at_work(int /*signal*/) {
   const std::int64_t now = processor_time_ns();
   if (now >= watched.ends_at) exceed(wire::Limit::time);
   if (now >= watched.slow_at) std::ignore = ::setpriority(PRIO_PROCESS, 0, slow_niceness);
-  // Nothing is left to work for.
+  // The server is gone.
   pollfd server{.fd = watched.socket, .events = POLLRDHUP, .revents = 0};
   if (::poll(&server, 1, 0) > 0 && (server.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0)
     ::_exit(0);
 }
 
-// While it lives the work of a session is bounded.
+// Limits the work of a session during its lifetime.
 class BoundedWork {
  public:
   BoundedWork(std::uint64_t session, std::int64_t limit_ns) {
@@ -98,7 +98,7 @@ class BoundedWork {
   std::int64_t begin_ = 0;
 };
 
-// A grammar's own helper.
+// The helper of one grammar.
 class Helper {
  public:
   Helper(int socket, const GrammarVocabulary& vocabulary, const GrammarLimits& limits)
@@ -110,7 +110,7 @@ class Helper {
     ::sigaction(SIGALRM, &action, nullptr);
   }
 
-  // Until the server has no more use for it.
+  // Runs until the server does not need it any more.
   void serve() {
     try {
       std::optional<Frame> frame = next();
@@ -158,7 +158,7 @@ class Helper {
       const BoundedWork work(frame.session, nanoseconds(limits_.compile_time));
       grammar.emplace(Grammar::compile(spec, vocabulary_));
     }
-    // What was slow to compile may be quick to follow. Refused where privileges are missing.
+    // A grammar that was slow to compile may be fast to follow. Fails without privileges.
     std::ignore = ::setpriority(PRIO_PROCESS, 0, 0);
     wire::Writer answer;
     if (!grammar->ok()) {
@@ -194,7 +194,7 @@ class Helper {
     follow(session->second, frame.session, {&token, 1});
   }
 
-  // Takes the tokens and answers with the mask of the next one.
+  // Takes the tokens, and answers with the mask of the next one.
   void follow(GrammarState& state, std::uint64_t id, std::span<const std::int32_t> tokens) {
     const std::int64_t allowed =
         nanoseconds(limits_.token_time) * static_cast<std::int64_t>(1 + tokens.size());
@@ -221,7 +221,7 @@ class Helper {
   std::string come_;
 };
 
-// More than it has now by so many bytes, no files, no traces in the file system.
+// Limits memory to this many bytes beyond the current use, and forbids files.
 void limit_memory(std::uint64_t bytes) {
   const auto set = [](auto resource, rlim_t most) {
     const rlimit limit{.rlim_cur = most, .rlim_max = most};
@@ -234,7 +234,7 @@ void limit_memory(std::uint64_t bytes) {
   const bool known = file != nullptr && std::fscanf(file, "%lu", &pages) == 1;
   if (file != nullptr) std::fclose(file);
   const std::uint64_t now = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  // Sanitizers reserve far more addresses than they use.
+  // Sanitizers reserve far more address space than they use.
   constexpr std::uint64_t sanitized = std::uint64_t{1} << 40;
   if (known && now < sanitized) set(RLIMIT_AS, now + bytes);
 }
@@ -286,11 +286,11 @@ GrammarHelperInput GrammarHelperInput::read(std::string_view text) {
 }
 
 int run_grammar_helper(int socket, int input) {
-  // The server's end is its helpers' end; a signal to the whole group is the server's to answer.
+  // Helpers end when the server does; signals to the process group are handled by the server.
   for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) std::signal(each, SIG_IGN);
   std::signal(SIGCHLD, SIG_IGN);
   ::prctl(PR_SET_NAME, "motley-grammar");
-  // Where memory ends, helpers go before anything else does.
+  // If memory runs out, helpers are killed first.
   if (const int file = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); file >= 0) {
     std::ignore = ::write(file, "1000", 4);
     ::close(file);
@@ -301,7 +301,7 @@ int run_grammar_helper(int socket, int input) {
   while (const std::optional<int> descriptor = receive_descriptor(socket)) {
     const pid_t child = ::fork();
     if (child == 0) {
-      // With the first helper, which ends with the server, all end.
+      // If the first helper is killed with the server, all helpers end.
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::close(socket);
       limit_memory(given.limits.memory);

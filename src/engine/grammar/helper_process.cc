@@ -36,7 +36,7 @@ Result<Ends> socket_pair() {
   return Ends{.ours = Descriptor(ends[0]), .theirs = Descriptor(ends[1])};
 }
 
-// A file in memory that holds a text; -1 where there is none.
+// An in-memory file with a text; -1 on failure.
 int memory_file(std::string_view text) {
   const int file = ::memfd_create("motley-grammar", MFD_CLOEXEC);
   while (file >= 0 && !text.empty()) {
@@ -58,7 +58,7 @@ Descriptor::~Descriptor() {
 }
 
 Result<pid_t> start_own_program(int socket, int input) {
-  // Above the numbers that the helper finds them at.
+  // Moved above the descriptor numbers that the helper expects.
   const Descriptor high_socket(::fcntl(socket, F_DUPFD_CLOEXEC, 16));
   const Descriptor high_input(::fcntl(input, F_DUPFD_CLOEXEC, 16));
   if (!high_socket || !high_input) return no_helper("no descriptor");
@@ -96,7 +96,7 @@ GrammarHelperProcess::~GrammarHelperProcess() { stop(); }
 void GrammarHelperProcess::stop() {
   if (process_ == 0) return;
   socket_ = Descriptor();
-  // Whatever it is doing, such as reading a large vocabulary.
+  // Even while it is busy, such as reading a large vocabulary.
   ::kill(process_, SIGKILL);
   while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -117,7 +117,7 @@ Result<Descriptor> GrammarHelperProcess::fork() {
   MOTLEY_TRY_VOID(start());
   if (!send_descriptor(socket_.get(), ends.theirs.get())) {
     if (errno != EPIPE && errno != ECONNRESET) return no_helper("it can't be asked");
-    // It has ended: another takes its place.
+    // It has ended; another one is started.
     stop();
     MOTLEY_TRY_VOID(start());
     if (!send_descriptor(socket_.get(), ends.theirs.get())) return no_helper("it ends at once");

@@ -9,7 +9,7 @@
 
 namespace motley::engine {
 
-// A file descriptor with an owner.
+// Owns a file descriptor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -28,15 +28,15 @@ class Descriptor {
   int number_ = -1;
 };
 
-// Starts run_grammar_helper() in a process of its own, with these descriptors, which it may take
-// over. The process, as its parent knows it.
+// Starts run_grammar_helper() in a new process with these descriptors, which it may take over.
+// Returns the process id.
 using StartGrammarHelper = std::function<Result<pid_t>(int socket, int input)>;
 
-// The program that runs now, started again. Fails where /proc is not there.
+// Starts the running program again. Fails if /proc is not available.
 Result<pid_t> start_own_program(int socket, int input);
 
-// The server's end of the first helper. It is started when a grammar first needs it, and again
-// where it has ended. One thread at a time.
+// The server's side of the first helper, which is started when a grammar first needs it, and
+// restarted after it has ended. Not thread-safe.
 class GrammarHelperProcess {
  public:
   GrammarHelperProcess(const GrammarHelperInput& input, StartGrammarHelper start);
@@ -44,9 +44,9 @@ class GrammarHelperProcess {
   GrammarHelperProcess(const GrammarHelperProcess&) = delete;
   GrammarHelperProcess& operator=(const GrammarHelperProcess&) = delete;
 
-  // Starts the first helper, if it does not run.
+  // Starts the first helper unless it runs.
   Result<void> start();
-  // The socket of a new helper.
+  // Returns the socket of a new helper.
   Result<Descriptor> fork();
 
  private:

@@ -25,7 +25,7 @@ constexpr std::string_view rules =
 constexpr std::string_view max_digits = "24";
 constexpr std::string_view max_exponent_digits = "3";
 
-// What XGrammar lets strings of bounded length hold, and what JSON does.
+// The characters that XGrammar allows in strings of bounded length, and those that JSON allows.
 constexpr std::string_view loose_character = R"([^\"\\\r\n])";
 constexpr std::string_view character = R"([^\"\\\0-\x1f])";
 
@@ -55,7 +55,7 @@ std::size_t token_length(std::string_view text) {
   return length == 0 ? 1 : length;
 }
 
-// Strings, classes, counts, names and other characters, blanks among them.
+// Splits into strings, classes, counts, names and other characters, blanks included.
 std::vector<std::string_view> tokens_of(std::string_view text) {
   std::vector<std::string_view> tokens;
   while (!text.empty()) {
@@ -65,7 +65,7 @@ std::vector<std::string_view> tokens_of(std::string_view text) {
   return tokens;
 }
 
-// Rules whose body is a digit, and rules that are one or more.
+// Names of rules whose body is a digit, or one or more digits.
 struct DigitRules {
   std::unordered_set<std::string_view> one;
   std::unordered_set<std::string_view> some;
@@ -87,7 +87,8 @@ DigitRules digit_rules(std::string_view ebnf) {
   return found;
 }
 
-// XGrammar writes 0.1 of a schema as 0.10000000000000001: the shortest form of such a literal.
+// XGrammar writes a schema's 0.1 as 0.10000000000000001; returns the shortest form of such a
+// literal.
 std::optional<std::string> shortest_number(std::string_view literal) {
   constexpr std::size_t long_form = 17;
   if (literal.size() < long_form + 2 || literal.front() != '"') return std::nullopt;

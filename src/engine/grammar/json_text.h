@@ -5,8 +5,8 @@
 
 namespace motley::engine {
 
-// What XGrammar's converters are asked for as the most white space between two tokens. They write
-// it as a count behind the name of a rule, by which with_bounded_json() finds it again.
+// The limit of white space between two tokens that XGrammar's converters are given. They write it
+// as a count after the name of a rule, which with_bounded_json() recognises.
 inline constexpr int whitespace_mark = 9'999;
 
 // A grammar of JSON whose answers end: what a schema leaves without a bound that no value needs.

@@ -8,7 +8,7 @@
 #include "engine/grammar/cursor.h"
 #include "engine/grammar/grammar.h"
 
-// For tests: a grammar that is followed in this process.
+// For tests: a cursor that follows its grammar in this process.
 namespace motley::engine {
 
 class LocalCursor final : public GrammarCursor {

@@ -1,4 +1,4 @@
-// Which grammars are compiled when, and which helpers stay.
+// Decides which grammars are compiled when, and which helpers stay.
 
 #include "engine/grammar/service.h"
 
@@ -88,7 +88,7 @@ GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std
   }
   auto known = by_key_.find(key);
   if (known == by_key_.end()) {
-    // A grammar that is known has been checked.
+    // A known grammar has been checked already.
     lock.unlock();
     if (const Result<void> checked = check_grammar(spec); !checked.ok())
       return answer(checked.error());
@@ -113,7 +113,7 @@ GrammarService::Ticket GrammarService::submit(const GrammarSpec& spec, const std
   return ticket;
 }
 
-// As of requests in the engine's queue: each client has a share.
+// Each client has a share of the queue, as of the engine's queue of requests.
 bool GrammarService::has_place_in_queue(const std::string& client) const {
   const auto own = queues_.find(client);
   const std::size_t clients = queues_.size() + (own == queues_.end() ? 1 : 0);
@@ -123,7 +123,7 @@ bool GrammarService::has_place_in_queue(const std::string& client) const {
                     .clients = static_cast<std::int64_t>(clients)});
 }
 
-// What needs memory comes first.
+// Allocates first.
 GrammarService::Entry& GrammarService::enqueue(const GrammarSpec& spec, std::string key,
                                                const std::string& client) {
   auto kept = std::make_unique<Entry>(
@@ -151,7 +151,7 @@ void GrammarService::abandon(Ticket ticket) {
     entry->waiters.erase(found);
     if (entry->waiters.empty()) drop(*entry);
     lock.unlock();
-    wake_thread();  // the place may be another's now
+    wake_thread();  // another grammar may take its place now
     done(Error(ErrorCode::cancelled, "the client went away"));
     return;
   }
@@ -175,29 +175,29 @@ void GrammarService::run() {
     });
     if (turned.ok()) continue;
     if (!lock.owns_lock()) lock.lock();
-    // Others give some back meanwhile.
+    // Others may free some meanwhile.
     stopped_.wait_for(lock, memory_pause, [this] { return stopping_; });
   }
 }
 
-// With the lock free, which what they hold takes where it goes.
+// Without the lock, because destroying the calls' contents takes it.
 void GrammarService::make(Calls& calls, Lock& lock) {
   if (calls.empty()) return;
   lock.unlock();
-  // Where memory ends in one, the others are made all the same.
+  // If one of them runs out of memory, the others are still called.
   for (const auto& call : calls) std::ignore = within_memory(call);
   calls.clear();
   lock.lock();
 }
 
-// Waits for something to happen, and does what is to be done about it.
+// Waits for events and handles them.
 void GrammarService::handle_events(Lock& lock) {
   std::vector<pollfd> waits = {{.fd = event_.get(), .events = POLLIN, .revents = 0}};
-  std::vector<std::uint64_t> numbers = {0};  // of their entries
+  std::vector<std::uint64_t> numbers = {0};  // numbers of their entries
   for (const auto& [number, entry] : entries_) {
     if (!entry->socket && entry->state != Entry::State::compiling) continue;
     const auto events = static_cast<short>(POLLIN | (entry->out.empty() ? 0 : POLLOUT));
-    // Without a socket it is passed over.
+    // Negative descriptors are ignored.
     waits.push_back({.fd = entry->socket.get(), .events = events, .revents = 0});
     numbers.push_back(number);
   }
@@ -210,7 +210,7 @@ void GrammarService::handle_events(Lock& lock) {
   Calls calls;
   const TimePoint now = std::chrono::steady_clock::now();
   for (std::size_t i = 1; i < waits.size(); ++i) {
-    // Handling one may drop others, or start them again.
+    // Handling one event may drop or restart other entries.
     const auto at = entries_.find(numbers[i]);
     if (at == entries_.end()) continue;
     Entry& entry = *at->second;
@@ -237,11 +237,11 @@ void GrammarService::handle(Entry& entry, bool happened, TimePoint now, Calls& c
   } else if (entry.socket) {
     note_slow(entry, now, calls);
   } else if (entry.state == Entry::State::compiling) {
-    finish(entry, out_of_memory_error(), calls);  // lose() has been here
+    finish(entry, out_of_memory_error(), calls);  // lose() has been called
   }
 }
 
-// Memory ended while something of its helper's was handled. Takes none.
+// Memory ran out while an event of its helper was handled. Allocates nothing.
 void GrammarService::lose(std::uint64_t number) {
   const auto at = entries_.find(number);
   if (at == entries_.end()) return;
@@ -266,7 +266,7 @@ int GrammarService::timeout_ms() const {
   return entries_.empty() ? -1 : idle_timeout_ms;
 }
 
-// Of the client whose turn it is.
+// The next grammar of the client whose turn it is.
 GrammarService::Entry* GrammarService::next_queued() {
   if (queues_.empty()) return nullptr;
   auto at = queues_.upper_bound(last_client_);
@@ -293,7 +293,7 @@ void GrammarService::start_compiling(Calls& calls) {
   }
 }
 
-// False where all helpers have something to do.
+// False if all helpers are busy.
 bool GrammarService::make_room_for_helper(TimePoint now) {
   while (true) {
     std::size_t helpers = 0;
@@ -313,7 +313,7 @@ bool GrammarService::make_room_for_helper(TimePoint now) {
   }
 }
 
-// Texts that are asked for again have another helper compile the grammar.
+// If its texts are requested again, another helper compiles the grammar.
 void GrammarService::put_to_rest(Entry& entry) {
   if (entry.uses == 0) return drop(entry);
   entry.socket = {};
@@ -333,8 +333,8 @@ Result<void> GrammarService::start_helper(Entry& entry) {
   return {};
 }
 
-// A compilation that takes long makes room for others, and stops where too many do: the first to go
-// is one of the client that has the most of them.
+// A long compilation gives up its place to others, and is stopped if there are too many: first one
+// of the client that has the most.
 void GrammarService::note_slow(Entry& entry, TimePoint now, Calls& calls) {
   if (entry.in_flight.empty()) return;
   if (now - entry.began >= options_.wall_time) return died(entry, wire::Limit::time, calls);
@@ -381,7 +381,7 @@ void GrammarService::trim_idle(TimePoint now) {
   }
 }
 
-// Of compiling: all that wait are answered. What needs memory comes first.
+// Finishes a compilation: all waiting submissions are answered. Allocates first.
 void GrammarService::finish(Entry& entry, const Result<void>& outcome, Calls& calls) {
   Calls made;
   made.reserve(entry.waiters.size());
@@ -403,7 +403,7 @@ void GrammarService::finish(Entry& entry, const Result<void>& outcome, Calls& ca
   entry.slow = false;
 }
 
-// Its helper sees that the other end is closed, and ends.
+// The helper notices that the socket is closed, and exits.
 void GrammarService::drop(const Entry& entry) {
   if (entry.state == Entry::State::queued) {
     const auto queue = queues_.find(entry.client);
@@ -415,7 +415,7 @@ void GrammarService::drop(const Entry& entry) {
   entries_.erase(entry.number);
 }
 
-// Takes no memory.
+// Allocates nothing.
 void GrammarService::release(Entry& entry) {
   const std::lock_guard lock(lock_);
   if (--entry.uses > 0) return;

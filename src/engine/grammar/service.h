@@ -24,58 +24,57 @@
 
 namespace motley::engine {
 
-// Compiles grammars and follows texts through them, each grammar in a helper process of its own. A
-// helper that crashes, or takes more than GrammarLimits, ends the request that it worked for; other
-// requests with the same grammar go on in a new one. Outlives its grammars and cursors.
+// Compiles grammars and follows texts through them, each grammar in a helper process of its own. If
+// a helper crashes or exceeds GrammarLimits, only the request that it worked for fails; other
+// requests with the same grammar continue in a new helper. Must outlive its grammars and cursors.
 class GrammarService {
  public:
   struct Options {
     StartGrammarHelper start = start_own_program;
     GrammarLimits limits = {};
-    // Compiled at once. What takes longer than `quick` leaves its place to the next grammar, and
-    // goes on beside at most `max_slow` others like it.
+    // Concurrent compilations. One that takes longer than `quick` gives up its place to the next,
+    // and continues beside at most `max_slow` others.
     int max_quick = 2;
     int max_slow = 4;
     Duration quick = std::chrono::seconds(1);
     std::size_t max_queued = 1024;
-    // Helpers, and the bytes of what they have compiled; where there is no room, those that have
-    // had nothing to do for `rest` make some, and are started again when they are asked.
+    // Limits of helpers and of the memory of their grammars. Beyond them, helpers that have been
+    // idle for `rest` are stopped, and started again when needed.
     std::size_t max_helpers = 256;
     std::uint64_t max_bytes = std::uint64_t{4} << 30;
     Duration rest = std::chrono::seconds(1);
-    // Kept for the next request with their grammar.
+    // Idle helpers that are kept for further requests with their grammar.
     std::size_t idle_helpers = 16;
     std::uint64_t idle_bytes = std::uint64_t{256} << 20;
     Duration idle_time = std::chrono::seconds(60);
-    // Of one compilation or mask, whatever processor time it gets.
+    // Wall-clock limit of one compilation or mask, however much processor time it gets.
     Duration wall_time = std::chrono::seconds(20);
   };
 
-  // A compiled grammar. Its helper is kept while this lives.
+  // A compiled grammar. Its helper is kept as long as this exists.
   class Use;
   using Ref = std::shared_ptr<const Use>;
-  // Called once, from submit(), abandon() or the service's thread, with no lock held: it must not
-  // block.
+  // Called once, from submit(), abandon() or the service's thread, without locks; must not block.
   using Done = std::function<void(Result<Ref>)>;
   using Ticket = std::uint64_t;
 
   GrammarService(GrammarTokens tokens, const Options& options);
-  // Requests that wait get `unavailable`.
+  // Waiting requests get `unavailable`.
   ~GrammarService();
   GrammarService(const GrammarService&) = delete;
   GrammarService& operator=(const GrammarService&) = delete;
 
-  // Called on the service's thread when masks have come or will not come any more.
+  // Called on the service's thread when masks have arrived, or will never arrive.
   void set_wake(std::function<void()> wake);
 
-  // `invalid_argument` for what check_grammar() or the library refuses and for what exceeds a
-  // limit, `busy` where the queue is full. Clients take turns. From any thread.
+  // `invalid_argument` if check_grammar() or the library refuses it or it exceeds a limit; `busy`
+  // if the queue is full. Clients take turns. Thread-safe.
   Ticket submit(const GrammarSpec& spec, const std::string& client, Done done);
-  // The submission ends as `cancelled`, if it has not ended yet; what compiles for nothing else is
+  // Ends the submission as `cancelled` unless it has ended; a compilation for nothing else is
   // stopped.
   void abandon(Ticket ticket);
 
-  // `end_ids` may end the text where the grammar may; none: those of the vocabulary.
+  // `end_ids` may end the text where the grammar may end; empty: those of the vocabulary.
   std::unique_ptr<GrammarCursor> begin_text(const Ref& grammar, std::vector<std::int32_t> end_ids);
 
   GrammarStats stats() const;
@@ -88,7 +87,7 @@ class GrammarService {
     Ticket ticket = 0;
     Done done;
   };
-  // Calls that wait until no lock is held.
+  // Calls that are made once no lock is held.
   using Calls = std::vector<std::function<void()>>;
 
   void run();
@@ -132,10 +131,10 @@ class GrammarService {
   Options options_;
   Descriptor event_;
 
-  // Held while wake_ is called, so that it is called no more once it was taken back.
+  // Held while wake_ is called, so that it is not called after it has been reset.
   std::mutex wake_lock_;
   std::function<void()> wake_;
-  // What a Use or a Session gives back it gives back under the lock, wherever it ends.
+  // Uses and Sessions are released under this lock, on any thread.
   mutable std::recursive_mutex lock_;
   std::condition_variable_any arrived_;
   std::condition_variable_any stopped_;
@@ -143,7 +142,7 @@ class GrammarService {
   bool masks_came_ = false;
   GrammarHelperProcess process_;
   std::map<std::uint64_t, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<std::string_view, Entry*> by_key_;  // into the entries
+  std::unordered_map<std::string_view, Entry*> by_key_;  // keys point into the entries
   std::map<std::string, std::deque<Entry*>> queues_;     // by client
   std::size_t queued_ = 0;
   std::string last_client_;

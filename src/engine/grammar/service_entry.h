@@ -4,10 +4,10 @@
 
 namespace motley::engine {
 
-// A grammar, and the helper that has it.
+// A grammar and its helper.
 struct GrammarService::Entry {
   enum class State : std::uint8_t { queued, compiling, ready };
-  // What the helper has been asked and has not answered; it works on the first.
+  // Requests that the helper has not answered; it works on the first.
   struct Asked {
     wire::Kind kind = wire::Kind::compile;
     std::uint64_t session = 0;
@@ -16,19 +16,19 @@ struct GrammarService::Entry {
   std::uint64_t number = 0;
   GrammarSpec spec;
   std::string key;
-  std::string client;  // that asked first
+  std::string client;  // that submitted it first
   State state = State::queued;
   bool slow = false;  // to compile
   std::vector<Waiter> waiters = {};
 
   Descriptor socket = {};
   std::string out = {};  // not sent yet
-  std::string in = {};   // a frame that has come in part
+  std::string in = {};   // a partly received frame
   std::deque<Asked> in_flight = {};
-  TimePoint began = {};         // the first of these, or the last that was answered
-  bool compiled_again = false;  // because the first helper ended for no reason
-  int restarts = 0;             // of the helper, for texts that it ended with; lately
-  int answered = 0;             // since the last of these
+  TimePoint began = {};         // when the first of these was sent, or the last was answered
+  bool compiled_again = false;  // because the first helper ended without a reason
+  int restarts = 0;             // recent restarts of the helper because of texts
+  int answered = 0;             // since the last restart
 
   std::uint64_t bytes = 0;  // of the compiled grammar
   int uses = 0;
@@ -60,8 +60,8 @@ inline GrammarService::Ref GrammarService::Entry::use(GrammarService& service) {
   return std::make_shared<const Use>(service, *this);
 }
 
-// A place in a text, and the mask behind it. Cursors that stand at the same place share it until
-// they go on.
+// A position in a text, and the mask that follows it. Cursors at the same position share it until
+// they diverge.
 struct GrammarService::Session {
   enum class State : std::uint8_t { idle, asked, ready, failed };
 

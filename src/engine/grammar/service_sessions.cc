@@ -1,4 +1,4 @@
-// What the service and its helpers say to each other, and the cursors that steps see.
+// The messages between the service and its helpers, and the cursors that steps use.
 
 #include <algorithm>
 #include <array>
@@ -17,11 +17,11 @@ namespace {
 
 using wire::Kind;
 
-// Of the helper of one grammar: with the next, all texts in it end.
+// Restarts of one grammar's helper; at the next failure all its texts end.
 constexpr int max_restarts = 2;
-// After so many masks what happened before is forgotten.
+// After this many masks the count of restarts is reset.
 constexpr int answers_of_good_helper = 1000;
-// A helper says nothing longer than a mask or an error.
+// Masks and errors are the longest messages of a helper.
 constexpr std::size_t max_message_bytes = std::size_t{64} << 10;
 
 constexpr std::string_view reason_of(std::optional<wire::Limit> limit) {
@@ -59,7 +59,7 @@ void GrammarService::send(Entry& entry, Kind kind, std::uint64_t session, std::s
   });
   if (!written.ok()) return lose(entry.number);
   flush(entry);
-  // The thread waits with a time limit while something is asked, and writes what is left.
+  // While requests are pending the thread waits with a timeout, and writes the rest.
   if (!entry.out.empty() || entry.in_flight.size() == 1) wake_thread();
 }
 
@@ -68,7 +68,7 @@ void GrammarService::flush(Entry& entry) {
     const ssize_t bytes =
         ::send(entry.socket.get(), entry.out.data(), entry.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (bytes < 0 && errno == EINTR) continue;
-    // What is wrong shows where its answer is read.
+    // Errors are noticed when reading.
     if (bytes <= 0) return;
     entry.out.erase(0, static_cast<std::size_t>(bytes));
   }
@@ -83,7 +83,7 @@ void GrammarService::receive(Entry& entry, Calls& calls) {
     if (bytes <= 0) return died(entry, std::nullopt, calls);
     entry.in.append(piece.data(), static_cast<std::size_t>(bytes));
     while (const auto frame = wire::take_frame(entry.in)) {
-      // It may be gone by then.
+      // The entry may have been dropped then.
       if (!take(entry, *frame, calls)) return;
     }
     const std::size_t mask_bytes = static_cast<std::size_t>(tokens_.mask_words()) * 4;
@@ -92,7 +92,7 @@ void GrammarService::receive(Entry& entry, Calls& calls) {
   }
 }
 
-// False where the helper is gone with it.
+// False if the entry has been dropped.
 bool GrammarService::take(Entry& entry, const wire::Frame& frame, Calls& calls) {
   if (frame.kind == Kind::exceeded) {
     died(entry, wire::Reader(frame.body).number<wire::Limit>(), calls);
@@ -130,7 +130,7 @@ bool GrammarService::take(Entry& entry, const wire::Frame& frame, Calls& calls) 
     return false;
   }
   const auto found = entry.sessions.find(frame.session);
-  if (found == entry.sessions.end()) return true;  // its request has gone
+  if (found == entry.sessions.end()) return true;  // its request has ended
   Session& session = *found->second;
   const std::size_t bytes = static_cast<std::size_t>(tokens_.mask_words()) * sizeof(std::uint32_t);
   if (frame.kind != Kind::mask || frame.body.size() != bytes) {
@@ -148,7 +148,7 @@ bool GrammarService::take(Entry& entry, const wire::Frame& frame, Calls& calls) 
   return true;
 }
 
-// What it was about is to blame; everything else goes on in another one.
+// Fails the request that the helper worked on; everything else continues in a new helper.
 void GrammarService::died(Entry& entry, std::optional<wire::Limit> limit, Calls& calls) {
   log::warning("grammar.helper_ended", {{"why", reason_of(limit)},
                                         {"bytes", entry.spec.text.size()},
@@ -160,7 +160,7 @@ void GrammarService::died(Entry& entry, std::optional<wire::Limit> limit, Calls&
   for (const auto& [id, session] : entry.sessions) session->open = false;
   const bool compiling = asked.empty() || asked.front().kind == Kind::compile;
   if (entry.state == Entry::State::compiling) {
-    // Without a reason the cause may lie elsewhere, such as want of memory.
+    // Without a reason the cause may be external, such as lack of memory.
     if (!limit && !std::exchange(entry.compiled_again, true)) {
       const Result<void> again = start_helper(entry);
       if (again.ok()) return;
@@ -192,7 +192,7 @@ void GrammarService::fail_pending(Entry& entry, const Error& error) {
   }
 }
 
-// Has a helper follow a session's text from its beginning.
+// Makes a helper follow a session's text from its beginning.
 void GrammarService::open(Session& session) {
   Entry& entry = session.grammar->entry();
   session.state = Session::State::asked;
@@ -272,7 +272,7 @@ class GrammarService::Cursor final : public GrammarCursor {
   }
 
  private:
-  // Others stay where they are.
+  // Other cursors keep the shared session.
   void leave_shared() {
     auto own = std::make_shared<Session>(session_->grammar, session_->end_ids);
     own->tokens = session_->tokens;

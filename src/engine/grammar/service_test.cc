@@ -32,14 +32,14 @@ GrammarTokens bytes() {
 GrammarSpec regex(std::string text) { return {.kind = Kind::regex, .text = std::move(text)}; }
 GrammarSpec ebnf(std::string text) { return {.kind = Kind::ebnf, .text = std::move(text)}; }
 
-// Takes many seconds, and hundreds of megabytes, though its parts are within the limits.
+// Takes many seconds and hundreds of megabytes, although its parts are within the limits.
 GrammarSpec endless(int number = 0) {
   std::string schema = cat(R"({"type": "object", "title": ")", number, R"(", "properties": {)");
   for (int i = 0; i < 12'000; ++i) schema += cat(i == 0 ? "" : ",", "\"", i, R"(": {})");
   return {.kind = Kind::json_schema, .text = schema + R"(}, "additionalProperties": false})"};
 }
 
-// `(((a)*)*)*`, so often: how it is read again doubles with each.
+// `(((a)*)*)*`, nested this deep: the number of parses doubles with each level.
 [[maybe_unused]] std::string nested_stars(int depth) {
   return cat(std::string(static_cast<std::size_t>(depth), '('), "[a-z ]*", [depth] {
     std::string ends;
@@ -67,7 +67,7 @@ class Grammars : public testing::Test {
   GrammarService::Ref compiled(const GrammarSpec& spec) { return submit(spec).get().value(); }
   Error refused(const GrammarSpec& spec) { return submit(spec).get().error(); }
 
-  // Whether a token may come next, once the mask is there.
+  // Whether a token is allowed next, once the mask has arrived.
   static bool may(GrammarCursor& cursor, char token) {
     cursor.request_mask();
     cursor.wait(TimePoint::max());
@@ -76,7 +76,7 @@ class Grammars : public testing::Test {
     cursor.copy_mask(mask);
     return ((mask[static_cast<unsigned char>(token) / 32] >> (token % 32)) & 1U) != 0;
   }
-  // Whether a text may come, each mask in turn.
+  // Whether a text is accepted, mask by mask.
   static bool takes(GrammarCursor& cursor, std::string_view text) {
     for (const char each : text) {
       if (!may(cursor, each)) return false;
@@ -119,7 +119,7 @@ TEST_F(Grammars, AreRefusedWithWhatIsWrong) {
   EXPECT_EQ(service_->stats().helpers, 0U);
 }
 
-// The library recurs without end on these.
+// The library recurses without end on these.
 TEST_F(Grammars, ThatCrashTheLibraryEndTheirOwnRequestAlone) {
   const GrammarService::Ref good = compiled(regex("ab"));
   const auto cursor = service_->begin_text(good, {});
@@ -141,7 +141,7 @@ TEST_F(Grammars, ThatTakeLongToCompileAreEnded) {
   EXPECT_EQ(service_->stats().helpers, 0U);
 }
 
-// Sanitizers reserve more addresses than any limit.
+// Sanitizers reserve more address space than any limit.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(Grammars, ThatTakeTooMuchMemoryAreEnded) {
   start({.limits = {.compile_time = std::chrono::minutes(2), .memory = std::uint64_t{16} << 20}});
@@ -152,7 +152,7 @@ TEST_F(Grammars, ThatTakeTooMuchMemoryAreEnded) {
 #endif
 
 #ifndef __SANITIZE_THREAD__  // which hands a helper its timer's signal when the mask is done
-// One text that is hard to follow, beside others with the same grammar, whose masks come in time.
+// One text that is hard to follow, among others with the same grammar whose masks are in time.
 TEST_F(Grammars, ThatTakeLongForAMaskEndOneRequestAndNoOther) {
   start({.limits = {.mask_time = std::chrono::milliseconds(50),
                     .excess_time = std::chrono::milliseconds(300)}});
@@ -196,7 +196,7 @@ bool waits(const std::future<Result<GrammarService::Ref>>& answer) {
   return answer.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
 }
 
-// One place, which is free only when the test makes it so.
+// One place, which the test frees.
 TEST_F(Grammars, OfOneClientLeaveTurnsToOthers) {
   start({.limits = {.compile_time = std::chrono::hours(1)},
          .max_quick = 1,
@@ -209,7 +209,7 @@ TEST_F(Grammars, OfOneClientLeaveTurnsToOthers) {
     tickets.push_back(ticket_);
   }
   for (std::size_t turn = 0; turn < 3; ++turn) {
-    // One more of the hog's has begun.
+    // One more of the first client's has begun.
     while (service_->stats().queued > hog.size() - turn - 1) std::this_thread::yield();
     auto other = submit(regex(cat("a", turn)), "other");
     service_->abandon(tickets[turn]);
@@ -226,7 +226,7 @@ TEST_F(Grammars, ThatAreSlowLeaveTheirPlaceAndAreBounded) {
          .wall_time = std::chrono::hours(1)});
   std::vector<std::future<Answer>> slow;
   for (int i = 0; i < 4; ++i) slow.push_back(submit(endless(i), "hog"));
-  // Beyond two the next one of a client that has the most is ended.
+  // With more than two, the next one of the client that has the most is stopped.
   for (const std::size_t i : {2, 3}) {
     const Answer answer = slow[i].get();
     EXPECT_EQ(answer.error().code(), ErrorCode::busy);
@@ -252,7 +252,7 @@ TEST_F(Grammars, BeyondTheQueueAreRefused) {
 TEST_F(Grammars, ThatNothingUsesAreKeptInBounds) {
   start({.idle_helpers = 2});
   for (const char* const text : {"a", "b", "c", "d"}) compiled(regex(text));
-  // The last answer is let go of a moment after it was given.
+  // The last answer is released slightly after it was given.
   while (service_->stats().helpers > 2) std::this_thread::yield();
   EXPECT_EQ(service_->stats().helpers, 2U);
   const auto again = compiled(regex("d"));
@@ -296,7 +296,7 @@ TEST_F(Grammars, GoOnWhereTheFirstHelperHasEnded) {
   const GrammarService::Ref before = compiled(regex("a+"));
   const auto cursor = service_->begin_text(before, {});
   ::kill(first, SIGKILL);
-  // Its own helper goes with the first. What is asked of it in that moment would be to blame.
+  // Its helper ends with the first helper. A request at that moment would be blamed.
   while (service_->stats().helpers > 0) std::this_thread::yield();
   EXPECT_TRUE(submit(regex("b")).get().ok());
   EXPECT_TRUE(takes(*cursor, "aa"));

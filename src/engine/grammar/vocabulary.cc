@@ -11,7 +11,7 @@ namespace motley::engine {
 
 GrammarTokens grammar_tokens(const text::Tokenizer& tokenizer, std::int64_t width,
                              const std::vector<std::int32_t>& end_ids) {
-  // In no text, so that what a grammar says of text never leads to a special token.
+  // A byte that occurs in no text, so that a grammar's text never matches a special token.
   constexpr std::string_view outside = "\xFF";
   const auto known = static_cast<std::int32_t>(std::min<std::int64_t>(tokenizer.size(), width));
   std::vector<std::string> bytes;

@@ -8,10 +8,9 @@
 
 namespace motley::engine {
 
-// What a model's tokens say, as grammars see them. Its special tokens mark what a template says: a
-// grammar writes one only where it names its id (a structural tag's format "token"), or where text
-// between tags is free. `width` is that of the model's logits, `end_ids` are the tokens that end
-// its answers.
+// The texts of a model's tokens, as grammars see them. A grammar writes a special token only where
+// it names its id (a structural tag's format "token"), or where text between tags is free. `width`
+// is that of the model's logits; `end_ids` are the tokens that end its answers.
 GrammarTokens grammar_tokens(const text::Tokenizer& tokenizer, std::int64_t width,
                              const std::vector<std::int32_t>& end_ids);
 

@@ -9,17 +9,17 @@
 #include <type_traits>
 #include <vector>
 
-// What the server and its grammar helpers say to each other over a socket: frames, each a head and
-// so many bytes. Both ends are the same program, so numbers are as the machine has them.
+// The protocol between the server and its grammar helpers over a socket: frames of a header and a
+// body. Both ends are the same program, so numbers are in native form.
 namespace motley::engine::wire {
 
 enum class Kind : std::uint32_t {
-  // To a helper.
+  // To a helper:
   compile,  // GrammarSpec: the first frame, once
   open,     // end ids, tokens: begins a session behind these tokens
   advance,  // token: takes it
   close,    // ends a session
-  // From a helper, in the order of what they answer.
+  // From a helper, in the order of the requests:
   compiled,  // bytes of the compiled grammar
   refused,   // an Error: answers compile
   mask,      // words: answers open and advance
@@ -65,7 +65,7 @@ class Writer {
   std::string text_;
 };
 
-// Reads values back. What is not there reads as empty or zero, and ok() tells.
+// Reads values back. Missing values read as empty or zero, and ok() is false.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -88,7 +88,7 @@ class Reader {
     if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
-  // Everything was there.
+  // Whether all values were present.
   bool ok() const { return ok_; }
 
  private:
@@ -111,7 +111,7 @@ inline std::string frame(Kind kind, std::uint64_t session, std::string_view body
   return text.append(body);
 }
 
-// The first frame of what has come, out of it; nothing while a part of it is missing.
+// Removes the first frame from the received bytes; nothing if it is incomplete.
 inline std::optional<Frame> take_frame(std::string& come) {
   Head head;
   if (come.size() < sizeof head) return std::nullopt;

@@ -13,7 +13,7 @@ namespace motley::engine {
 namespace {
 
 constexpr std::string_view quote_literal = R"("\"")";
-// What XGrammar lets strings of bounded length hold.
+// The characters that XGrammar allows in strings of bounded length.
 constexpr std::string_view character = R"([^\"\\\r\n])";
 constexpr std::int64_t least_gain = 4;  // states
 
@@ -34,7 +34,7 @@ std::optional<std::int64_t> take_number(std::string_view& text, std::string_view
   return number;
 }
 
-// The repeat of a rule between quotes that begins a text, which goes.
+// Removes the repeat of a quoted rule from the front of a text, and returns it.
 std::optional<Repeat> take_quoted_repeat(std::string_view& text) {
   std::string_view rest = text;
   rest.remove_prefix(quote_literal.size());

@@ -4,11 +4,11 @@
 
 namespace motley::engine {
 
-// A grammar of JSON that strings of bounded length don't make large. XGrammar writes a bound out as
-// one state for each character, and tries all tokens of the vocabulary in each; a rule with a
-// budget of characters counts instead while the text is followed. `ebnf` is what XGrammar prints of
-// a grammar. Only strings in quotes are changed: their end may always come, so that the budget is
-// never stretched.
+// Rewrites a grammar of JSON so that strings of bounded length do not make it large. XGrammar
+// expands a bound into one state for each character, and tries all tokens of the vocabulary in
+// each; a rule with a character budget counts at run time instead. `ebnf` is a grammar as printed
+// by XGrammar. Only quoted strings are changed: a closing quote may come at any time, so the budget
+// cannot trap a text.
 std::string with_character_budgets(const std::string& ebnf);
 
 }  // namespace motley::engine

@@ -5,8 +5,8 @@
 #include "base/cat.h"
 #include "engine/grammar/check/check.h"
 
-// Groups and repeats of a pattern. Only its nesting is read: what else is wrong with it, the
-// compiler says.
+// Reads the groups and repeats of a pattern. Only its nesting is checked; the compiler reports
+// other errors.
 namespace motley::engine {
 namespace {
 
@@ -17,11 +17,11 @@ Error too_deep(std::string_view what, int most, std::string_view where) {
                std::string(where), "make it simpler");
 }
 
-// A group, or the last item of one: what repeats inside of it.
+// Repeats inside a group, or inside the last item of one.
 struct Inside {
   int repeat_depth = 0;
   std::int64_t repeats = 1;
-  std::int64_t classes = 0;  // characters out of a class, all of them
+  std::int64_t classes = 0;  // repetitions of character classes
 
   void take(const Inside& other) {
     repeat_depth = std::max(repeat_depth, other.repeat_depth);
@@ -48,13 +48,13 @@ class Nesting {
   }
 
   void close() {
-    if (open_.size() == 1) return;  // the compiler's to refuse
+    if (open_.size() == 1) return;  // the compiler reports it
     open_.back().take(last_);
     last_ = open_.back();
     open_.pop_back();
   }
 
-  // The last item, or group, stands `times` times at most; without end where that is negative.
+  // The last item or group repeats at most `times` times; negative: without limit.
   Result<void> repeat(std::int64_t times) {
     if (times == 0 || times == 1) return {};
     if (times > 0) {
@@ -72,7 +72,7 @@ class Nesting {
     return {};
   }
 
-  // Behind the last item.
+  // Call after the last item.
   Result<void> end() {
     while (open_.size() > 1) close();
     settle({});
@@ -99,8 +99,8 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // "{2}", "{2,}" or "{2,5}" at the front of text.
 struct Count {
-  std::size_t length = 0;  // 0: no count stands here
-  std::int64_t most = 0;   // negative: no end
+  std::size_t length = 0;  // 0: there is no count here
+  std::int64_t most = 0;   // negative: unlimited
 };
 
 Count read_count(std::string_view text) {
@@ -124,7 +124,7 @@ Count read_count(std::string_view text) {
   return {.length = end + 1, .most = most};
 }
 
-// Behind the end of a class that begins at `at`, or the end of the text.
+// The position after a class that begins at `at`, or the end of the text.
 std::size_t after_class(std::string_view text, std::size_t at) {
   for (++at; at < text.size() && text[at] != ']'; ++at) {
     if (text[at] == '\\') ++at;
@@ -132,7 +132,7 @@ std::size_t after_class(std::string_view text, std::size_t at) {
   return std::min(at + 1, text.size());
 }
 
-// One step over what both kinds of text have in common; the number of bytes read.
+// Reads one item that both syntaxes share; returns its length in bytes.
 Result<std::size_t> read_common(Nesting& nesting, std::string_view text, std::size_t at) {
   switch (text[at]) {
     case '(':
@@ -195,7 +195,7 @@ Result<void> check_ebnf(std::string_view text, std::string_view where) {
       for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
       ++at;
     } else if (text[at] == ' ' || text[at] == '\t' || text[at] == '\n') {
-      ++at;  // a repeat belongs to what stands before it
+      ++at;  // a repeat applies to what precedes it
     } else {
       MOTLEY_TRY(const std::size_t read, read_common(nesting, text, at));
       at += read;

@@ -15,14 +15,14 @@ namespace limits = grammar_limits;
 using json::Object;
 using json::Value;
 
-// Keywords by what stands behind them. What is not named here is no schema: literals of `const` and
-// `enum` may hold anything.
+// Keywords by the kind of their value. Other keywords hold no schema: literals of `const` and
+// `enum` may be anything.
 enum class Holds : std::uint8_t { schema, list, map, pattern_map };
 struct Keyword {
   std::string_view name;
   Holds holds;
-  // Of the same value, and not of a part of it: a chain of these that comes back to its beginning
-  // says nothing.
+  // Whether the schema applies to the same value rather than to a part of it: a cycle of these is
+  // meaningless.
   bool in_place = false;
 };
 constexpr std::array keywords{
@@ -66,14 +66,14 @@ class SchemaCheck {
   struct Seen {
     bool done = false;
     std::int64_t parts = 1;
-    std::int64_t steps = 0;  // into parts of a value, on the way here
+    std::int64_t steps = 0;  // number of steps into parts of the value so far
   };
 
   Error refuse(std::string what, std::string fix) const {
     return Error(ErrorCode::invalid_argument, std::move(what), std::string(where_), std::move(fix));
   }
 
-  // How many schemas a schema holds, itself and those that it refers to among them.
+  // Counts the schemas in a schema, itself and referenced ones included.
   Result<std::int64_t> parts_of(const Value& schema) {
     const Object* const object = schema.if_object();
     if (object == nullptr) {
@@ -129,7 +129,7 @@ class SchemaCheck {
     for (const json::Member& member : map->members()) {
       if (keyword.holds == Holds::pattern_map)
         MOTLEY_TRY_VOID(check_regex(member.key, cat(where_, ", patternProperties")));
-      // In older drafts names may depend on a name.
+      // In older drafts a property may require other properties.
       if (keyword.name == "dependencies" && member.value.if_array() != nullptr) continue;
       MOTLEY_TRY_VOID(add(member.value, parts));
     }
@@ -143,13 +143,13 @@ class SchemaCheck {
     if (path == nullptr) return refuse("a $ref is no string", "write one like #/$defs/name");
     const Value* const target = source_.find(*path);
     if (target != nullptr) return add(*target, parts);
-    // What such a reference means depends on where it stands: it is left out.
+    // The meaning of such a reference depends on its position, so it is not enforced.
     if (source_.has_resources()) return {};
     return refuse(cat("$ref ", quote(*path), " names nothing in the schema"),
                   "name a part of the schema itself, like #/$defs/name");
   }
 
-  // The compiler reads an integer beyond 64 bits as a float, and would force a model to write that.
+  // The compiler reads an integer beyond 64 bits as a float, and would make a model write that.
   Result<void> check_literals(const Object& schema) const {
     for (const std::string_view name : {"const", "enum"}) {
       const Value* const value = schema.find(name);
@@ -162,7 +162,7 @@ class SchemaCheck {
     return {};
   }
 
-  // The digits of the first one, or null.
+  // The digits of the first such integer, or null.
   static const std::string* big_integer_in(const Value& value) {
     const std::string* found = value.if_big_integer();
     if (const json::Array* const list = value.if_array()) {
@@ -211,10 +211,10 @@ class SchemaCheck {
   int chain_ = 0;
 };
 
-// Formats lie in formats, and schemas in those.
+// Formats nest in formats, and schemas in formats.
 constexpr int levels_of_formats = 8;
 
-// Members by which a format that names no type is told, too.
+// Members that identify a format without a type.
 Result<void> check_parts(const Object& format, std::string_view where) {
   const auto text_of = [&](std::string_view key) {
     const Value* const value = format.find(key);

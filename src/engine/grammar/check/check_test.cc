@@ -51,7 +51,7 @@ TEST(CheckSchema, TakesWhatPeopleWrite) {
   EXPECT_EQ(schema_error(R"({"type": "object", "properties": {"maxLength": {"type": "string"},
                             "$ref": {"type": "integer"}}, "enum": [{"maxLength": -1}]})"),
             "");
-  // A list that recurs through a part of its value.
+  // A list whose recursion passes through a part of its value.
   EXPECT_EQ(schema_error(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object",
       "properties": {"next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}}})"),
             "");

@@ -33,7 +33,7 @@ bool is_flag(const Value& value, bool flag) {
 
 }  // namespace
 
-// What the outer schema says of the parts that no schema of the same value speaks of.
+// The outer schema's keyword for the parts that no schema of the same value covers.
 const Value* SchemaWriter::unevaluated(const Facts& facts,
                                        const std::vector<const Object*>& schemas,
                                        std::string_view keyword, std::string_view all_others) {
@@ -42,7 +42,7 @@ const Value* SchemaWriter::unevaluated(const Facts& facts,
   for (const Object* const each : schemas) {
     if (each == facts.outer) {
       found = each->find(keyword);
-      // Those speak of parts that only an answer shows.
+      // These cover parts that depend on the answer.
       for (const std::string_view other : {"if", "contains", "not", "$dynamicRef", "$recursiveRef"})
         is_known &= !each->contains(other);
     } else if (const Value* const inner = each->find(keyword)) {
@@ -50,7 +50,7 @@ const Value* SchemaWriter::unevaluated(const Facts& facts,
     }
   }
   if (found == nullptr || is_flag(*found, true)) return nullptr;
-  // Another schema speaks of all parts.
+  // Whether another schema covers all parts.
   const bool is_said = std::ranges::any_of(schemas, [&](const Object* each) {
     const Value* const others = each->find(all_others);
     return (others != nullptr && others->if_array() == nullptr) ||
@@ -126,7 +126,7 @@ Result<void> SchemaWriter::write_items(const Facts& facts, Items& items) {
     const auto index = static_cast<std::int64_t>(items.written_first.size());
     if (index == items.most) break;
     MOTLEY_TRY(auto written, write(place));
-    if (!written) items.most = index;  // the list ends before
+    if (!written) items.most = index;  // the list must end before it
     if (!written) break;
     items.written_first.push_back(*std::move(written));
   }
@@ -169,7 +169,7 @@ Value SchemaWriter::assemble(Items items) {
   return object_of(std::move(members));
 }
 
-// Of few values, all lists without one twice are written out.
+// With few values, all lists without duplicates are enumerated.
 SchemaWriter::Written SchemaWriter::write_unique(const Facts& facts, const Items& items) {
   constexpr std::size_t max_values = 4;
   const auto as_list = [&] {
@@ -214,12 +214,12 @@ struct SchemaWriter::Members {
   std::set<std::string> known;
   std::set<std::string> required;
   std::vector<Pattern> patterns;
-  std::set<const Object*> unreadable;  // schemas with other patterns
-  bool listed = false;                 // a schema says which properties there are
-  Schemas others;                      // of properties that nothing names
-  const Value* unevaluated = nullptr;  // the same, from outside
+  std::set<const Object*> unreadable;  // schemas with patterns that cannot be written
+  bool listed = false;                 // a schema lists the properties
+  Schemas others;                      // of properties without a schema of their own
+  const Value* unevaluated = nullptr;  // the same, from an outer schema
   bool open = true;
-  bool said = false;  // it is said what others are
+  bool said = false;  // a schema covers the other properties
   bool is_any_forbidden = false;
   Schemas rules;  // of names
   std::optional<Facts> rule;
@@ -277,7 +277,7 @@ void SchemaWriter::read_members(const Facts& facts, Members& members) {
   }
 }
 
-// All that is said of a property.
+// All schemas that apply to a property.
 Schemas SchemaWriter::schemas_of(const std::string& name, const Facts& facts,
                                  const Members& members) {
   Schemas schemas;
@@ -295,7 +295,7 @@ Schemas SchemaWriter::schemas_of(const std::string& name, const Facts& facts,
       ++work_;
       const auto found = pattern.pattern.found_in(name);
       if (found && !*found) continue;
-      // It can be written by its pattern, too.
+      // It might also be written by its pattern.
       source_.leave_out(each, "patternProperties");
       if (found) schemas.push_back(pattern.value);
       own = true;
@@ -308,7 +308,7 @@ Schemas SchemaWriter::schemas_of(const std::string& name, const Facts& facts,
   return schemas;
 }
 
-// What names may be: few that are known, or strings of a form.
+// The possible names: a few known ones, or strings of a form.
 Result<void> SchemaWriter::write_names(const Facts& facts, Members& members) {
   if (members.rules.empty()) return {};
   MOTLEY_TRY(Facts rule, gathering_.facts_of(members.rules));
@@ -335,7 +335,7 @@ Result<void> SchemaWriter::write_names(const Facts& facts, Members& members) {
   if (!members.written_rule) members.open = false;
   if (members.written_rule && members.written_rule->if_object()->size() == 1)
     members.written_rule.reset();
-  // Names that have a property of their own could be written again.
+  // Names with a property of their own might be written again.
   if (members.written_rule && members.open && !members.names.empty())
     leave_out(facts.objects, "propertyNames");
   return {};
@@ -346,7 +346,7 @@ bool SchemaWriter::is_allowed(const std::string& name, const Facts& rule) {
   return may_be(text, rule) && (!rule.literals || rule.literals->contains(canonical(text)));
 }
 
-// False where a required property can have no value.
+// False if a required property can have no value.
 Result<bool> SchemaWriter::write_members(const Facts& facts, Members& members) {
   for (const std::string& name : members.names) {
     MOTLEY_TRY_VOID(work(work_of(name)));
@@ -368,7 +368,7 @@ Result<void> SchemaWriter::write_others(const Facts& facts, Members& members) {
   for (const Members::Pattern& each : members.patterns) {
     MOTLEY_TRY(auto written, write({each.value}));
     if (!written) {
-      // Open objects could have it all the same.
+      // Open objects might contain it nevertheless.
       if (members.open) source_.leave_out(each.schema, "patternProperties");
     } else if (members.written_patterns.empty()) {
       members.written_patterns.push_back({each.pattern.whole(), *std::move(written)});
@@ -379,12 +379,12 @@ Result<void> SchemaWriter::write_others(const Facts& facts, Members& members) {
   const auto count = static_cast<std::int64_t>(members.written.size());
   if (!members.said && !to_the_letter_)
     members.open &= (members.names.empty() && !members.listed) || members.least > count;
-  // A name that a pattern is for could be written as another.
+  // A name that a pattern covers might be written as another property.
   if (!members.written_patterns.empty()) members.open = false;
   if (!members.open) return {};
   MOTLEY_TRY(members.written_others, write(members.others));
   members.open = members.written_others.has_value();
-  // The compiler tells other names from those by their letters, without escapes.
+  // The compiler distinguishes other names from these by their letters, without escapes.
   const bool is_any_escaped = std::ranges::any_of(members.names, [](std::string_view name) {
     return std::ranges::any_of(
         name, [](char c) { return c == '"' || c == '\\' || (c >= 0 && c < 0x20); });
@@ -404,7 +404,7 @@ std::optional<Value> SchemaWriter::assemble(const Facts& facts, Members members)
     leave_out(facts.objects, "maxProperties");
     members.most = std::numeric_limits<std::int64_t>::max();
   }
-  // The same name twice would count twice.
+  // The same name twice would be counted twice.
   if (counted && members.least > std::max<std::int64_t>(required, 1))
     leave_out(facts.objects, "minProperties");
   if (members.most == 0 || (!counted && count == 0))

@@ -13,7 +13,7 @@ namespace {
 using json::Array;
 using json::Member;
 
-constexpr int max_in_place = 64;  // schemas of the same value, through $ref and allOf
+constexpr int max_in_place = 64;  // schemas of the same value, by $ref and allOf
 constexpr std::int64_t max_work = 200'000;
 
 constexpr std::array<std::string_view, 8> array_keywords = {
@@ -39,7 +39,7 @@ std::optional<Types> types_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Those of a `type`, or nothing where it names none.
+// The types in a `type` keyword; nothing if it names none.
 std::optional<Types> types_in(const Value& value) {
   if (const std::string* const name = value.if_string()) return types_named(*name);
   const Array* const list = value.if_array();
@@ -73,7 +73,7 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(annotations, keyword) != annotations.end();
 }
 
-// The only keyword of a schema that says something, or an empty one.
+// The only meaningful keyword of a schema, or an empty string.
 std::string_view only_keyword(const Object& schema) {
   std::string_view only;
   for (const Member& member : schema.members()) {
@@ -290,7 +290,7 @@ Result<void> Gathering::add_numbers(const Object& schema, Facts& facts) const {
       return refuse(cat(keyword, " is ", json::describe(value->kind())), "write a number");
     return std::optional(number_of(*value));
   };
-  // In older drafts whether the bound itself is outside.
+  // In older drafts a boolean: whether the bound itself is excluded.
   const auto is_open = [&](std::string_view keyword) {
     const Value* const value = schema.find(keyword);
     return value != nullptr && value->if_boolean() != nullptr && *value->if_boolean();
@@ -346,7 +346,7 @@ Result<void> Gathering::add_choices(const Object& schema, Facts& facts) {
                   .keyword = keyword,
                   .ways = {},
                   .exactly_one = keyword == "oneOf" && list->size() > 1};
-    // What OpenAPI says of a discriminator: all have it.
+    // OpenAPI's discriminator property, which all alternatives have.
     const Value* required = nullptr;
     if (const Value* const discriminator = schema.find("discriminator")) {
       const Object* const object = discriminator->if_object();
@@ -380,7 +380,7 @@ void Gathering::add_negation(const Object& schema, Facts& facts) {
   const std::string_view keyword = only_keyword(*object);
   if (keyword == "type") {
     if (const auto types = types_in(*object->find("type"))) {
-      // A number that is no integer can't be told.
+      // Numbers that are not integers cannot be checked.
       const bool integers_only = (*types & number_types) == integer_type;
       facts.types &= ~(integers_only ? *types & ~number_types : *types);
       if (integers_only) source_.leave_out(&schema, "not");
@@ -398,7 +398,7 @@ void Gathering::add_negation(const Object& schema, Facts& facts) {
           object_of({{"properties", object_of({{*names->front().if_string(), false}})}}), &schema,
           "not");
       facts.objects.push_back(forbidding->if_object());
-      facts.types &= object_type;  // all others have what is required of objects
+      facts.types &= object_type;  // other types satisfy what is required of objects
       facts.typed = true;
       return;
     }
@@ -406,7 +406,7 @@ void Gathering::add_negation(const Object& schema, Facts& facts) {
   source_.leave_out(&schema, "not");
 }
 
-// Either the property is missing, or what depends on it holds.
+// Either the property is absent, or what depends on it must hold.
 void Gathering::add_dependency(const Object& schema, std::string_view keyword,
                                const std::string& name, const Value& value, Facts& facts) {
   Choice choice{.schema = &schema, .keyword = keyword, .ways = {}, .exactly_one = false};

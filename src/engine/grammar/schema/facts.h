@@ -13,10 +13,10 @@
 #include "base/result.h"
 #include "engine/grammar/schema/source.h"
 
-// What several schemas that hold at once say of a value.
+// The combined facts of several schemas that apply to the same value.
 namespace motley::engine::schema {
 
-// Types of values, as bits: a number is an integer or has a fraction.
+// Types of values as bits: a number is an integer or has a fraction.
 using Types = unsigned;
 inline constexpr Types null_type = 1;
 inline constexpr Types boolean_type = 2;
@@ -30,31 +30,31 @@ inline constexpr Types all_types = 127;
 
 Types type_of(const Value& value);
 
-// Equal for values that JSON Schema calls equal.
+// Equal for values that are equal by JSON Schema.
 std::string canonical(const Value& value);
 
-// A count, or another whole number, also if it is written as 2.0.
+// A count or another integer, even if written as 2.0.
 std::optional<std::int64_t> whole_number(const Value& value);
 
-// What a text that is copied counts as work.
+// The work that copying a text counts as.
 inline std::int64_t work_of(std::string_view text) {
   return 1 + static_cast<std::int64_t>(text.size() / 16);
 }
 
-// Schemas that all hold for one value.
+// Schemas that all apply to one value.
 using Schemas = std::vector<const Value*>;
 
-// Of keys that differ.
+// From members with distinct keys.
 inline Object object_of(std::vector<json::Member> members) {
   return Object::make(std::move(members)).value();
 }
 
 struct Bound {
   long double at = 0;
-  bool open = false;  // the value itself is outside
+  bool open = false;  // the bound itself is excluded
 };
 
-// The value satisfies one of these.
+// The value must satisfy one of these.
 struct Choice {
   const Object* schema = nullptr;
   std::string_view keyword;
@@ -63,7 +63,7 @@ struct Choice {
 };
 
 struct Facts {
-  // The schema that holds all the others in place, if one does.
+  // The schema that contains all the others in place, if there is one.
   const Object* outer = nullptr;
   bool never = false;
   bool typed = false;
@@ -74,7 +74,7 @@ struct Facts {
   std::optional<Bound> most;
   std::int64_t min_length = 0;
   std::optional<std::int64_t> max_length;
-  // Schemas that have a keyword of these.
+  // Schemas with one of these keywords.
   std::vector<const Object*> bounds;
   std::vector<const Object*> multiples;
   std::vector<const Object*> lengths;
@@ -85,16 +85,17 @@ struct Facts {
   std::vector<const Object*> objects;
   std::vector<Choice> choices;
 
-  // Nothing is said that all ways of a single choice would have to be joined with.
+  // Whether there is a single choice and no facts that would have to be combined with its
+  // alternatives.
   bool is_choice_alone() const;
-  // About how large it is.
+  // Its approximate size.
   std::size_t size() const;
 };
 
-// The properties that an object must have.
+// The required properties of an object.
 std::set<std::string> required_in(const Facts& facts);
 
-// Adds what a schema says to the facts. Its subschemas of parts are not looked at.
+// Adds a schema's keywords to the facts. Subschemas of parts are not examined.
 class Gathering {
  public:
   Gathering(Source& source, std::string_view where) : source_(source), where_(where) {}

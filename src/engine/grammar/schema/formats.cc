@@ -4,16 +4,16 @@
 
 #include "base/cat.h"
 
-// An optional group is written (...){0,1}: of (-a+)? the compiler would take "a" as well.
+// An optional group is written (...){0,1}, because the compiler takes (-a+)? to match "a" as well.
 //
-// Each character of a bounded repeat is a state in which the compiler tries all tokens: some 3 ms
-// with 200,000 of them. So lengths are bounded only where a parser refuses longer texts.
+// Each character of a bounded repeat is a state in which the compiler tries all tokens: about 3 ms
+// with 200,000 of them. So lengths are bounded only where parsers refuse longer texts.
 namespace motley::engine::schema {
 namespace {
 
 using Table = std::map<std::string, Format, std::less<>>;
 
-// A month and a day that every year has.
+// A month and a day that exist in every year.
 constexpr std::string_view month_and_day =
     "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
     "02-(0[1-9]|1[0-9]|2[0-8]))";
@@ -24,15 +24,15 @@ constexpr std::string_view leap_year =
 
 std::string date() { return cat("(", year, "-", month_and_day, "|", leap_year, "-02-29)"); }
 
-// RFC 3339 with the upper case letters that all parsers read, and without leap seconds, which
-// Python has none of. Java reads nine digits of a fraction and no offset beyond 18 hours.
+// RFC 3339 with upper-case letters, which all parsers read, and without leap seconds, which Python
+// does not support. Java reads nine digits of a fraction and no offset beyond 18 hours.
 std::string time() {
   return "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9}){0,1}"
          "(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])";
 }
 
-// ISO 8601 as RFC 3339 has it: no unit is left out between two. The digits are as many as keep the
-// sum below the 999,999,999 days of Python's timedelta.
+// ISO 8601 durations in the form of RFC 3339, which leaves out no unit between two others. The
+// number of digits keeps the sum below the 999,999,999 days of Python's timedelta.
 std::string duration() {
   constexpr std::string_view seconds = "[0-9]{1,8}S";
   const std::string minutes = cat("[0-9]{1,6}M(", seconds, "){0,1}");
@@ -52,7 +52,7 @@ std::string ipv4() {
 std::string ipv6() {
   constexpr std::string_view group = "[0-9a-fA-F]{1,4}";
   std::string all = cat("(", group, ":){7}", group);
-  constexpr int max_groups = 7;  // beside "::", which stands for one at least
+  constexpr int max_groups = 7;  // beside "::", which stands for at least one
   for (int before = 0; before <= max_groups; ++before) {
     const int behind = max_groups - before;
     all += '|';
@@ -65,7 +65,7 @@ std::string ipv6() {
   return cat("(", all, "|::([fF]{4}:){0,1}", ipv4(), ")");
 }
 
-// Of any version where that is 0.
+// Of any version if that is 0.
 std::string uuid(int version) {
   constexpr std::string_view digit = "[0-9a-fA-F]";
   const std::string middle = version == 0 ? cat(digit, "{4}-", digit, "{4}")
@@ -73,14 +73,14 @@ std::string uuid(int version) {
   return cat(digit, "{8}-", digit, "{4}-", middle, "-", digit, "{12}");
 }
 
-// Labels of at most 63 characters and no more than 253 in all: 32 letters and digits in the first
-// label, and 32 in all others, each with a hyphen or a dot before it at most.
+// Labels of at most 63 characters, and at most 253 in all: 32 letters and digits in the first label
+// and 32 in all others, each preceded by at most one hyphen or dot.
 std::string hostname() {
   return "[a-zA-Z0-9](-?[a-zA-Z0-9]){0,31}(\\.[a-zA-Z0-9]([.-]?[a-zA-Z0-9]){0,31}){0,1}";
 }
 
-// At most 64 characters before the @ and labels of at most 63 behind it, in the same way; two
-// hyphens in a row would begin an encoded label, and a top-level domain is a word.
+// At most 64 characters before the @, and labels of at most 63 after it, limited in the same way.
+// Two consecutive hyphens would begin an encoded label; the top-level domain must be a word.
 std::string email() {
   constexpr std::string_view character = "[a-zA-Z0-9_+'-]";
   return cat(character, "(\\.?", character,
@@ -97,7 +97,7 @@ std::string query_and_fragment() {
   return cat("(\\?", part, "){0,1}(#", part, "){0,1}");
 }
 
-// A host that has a name, whose last label is no number, or an address. A port that there is.
+// A host name whose last label is no number, or an address. Ports are in range.
 std::string authority() {
   constexpr std::string_view label = "[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*";
   constexpr std::string_view last = "[a-zA-Z][a-zA-Z0-9]*(-[a-zA-Z0-9]+)*";
@@ -108,7 +108,7 @@ std::string authority() {
   return cat("(", user, "){0,1}((", label, "\\.)*", last, "|", ipv4(), ")(:", port, "){0,1}");
 }
 
-// Any scheme before an authority but `file`, which has none; others where a path alone is usual.
+// Any scheme except `file` before an authority; other schemes where a path alone is usual.
 std::string uri() {
   const std::string path = cat("(/", segment(), "*)*");
   constexpr std::string_view rest = "[a-z0-9+.-]*";
@@ -127,7 +127,7 @@ std::string uri_reference() {
              path, "){0,1}", query_and_fragment(), "))");
 }
 
-// RFC 6570, without the operators that it keeps for later and in ASCII.
+// RFC 6570, in ASCII and without the operators that it reserves.
 std::string uri_template() {
   constexpr std::string_view character = "[a-zA-Z0-9_]";
   const std::string name = cat(character, "+(\\.", character, "+)*(:[1-9][0-9]{0,2}|\\*){0,1}");
@@ -135,8 +135,8 @@ std::string uri_template() {
              ")*\\})*");
 }
 
-// One range for each length that characters have in UTF-8: of one that spans several the compiler
-// would take longer forms as well.
+// One range for each length of characters in UTF-8: for a range across lengths the compiler would
+// accept overlong forms.
 std::string json_pointer() {
   return "(/([ !#-.0-\\[\\]-}]|[\\u{a0}-\\u{7ff}]|[\\u{800}-\\u{d7ff}]|[\\u{e000}-\\u{ffff}]|"
          "[\\u{10000}-\\u{10ffff}]|~[01])*)*";

@@ -12,16 +12,16 @@
 namespace motley::engine {
 namespace {
 
-// What a backslash may stand before: classes, and characters that mean themselves.
+// Characters that a backslash may precede: classes, and literal characters.
 constexpr std::string_view escaped_classes = "dDwWsS";
 constexpr std::string_view escaped_characters = "^$.*+?()[]{}|/-_ ~!@#%&=:;,<>'`";
 
 constexpr std::string_view any_text = ".*";
 
-// One alternative of a pattern that none of its groups holds.
+// A top-level alternative of a pattern.
 struct Alternative {
   std::string text;     // without ^ and $, in ASCII
-  std::string literal;  // its characters, while it has nothing else
+  std::string literal;  // its characters, as long as it has only those
   bool is_literal = true;
   bool at_begin = false;
   bool at_end = false;
@@ -34,7 +34,7 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}
 
-  // False where the compiler could not follow it.
+  // False if the compiler cannot follow it.
   bool run() {
     while (!rest_.empty()) {
       if (!step()) return false;
@@ -59,7 +59,7 @@ class Reader {
   void not_literal() { current().is_literal = false; }
 
   bool step() {
-    // Nothing stands behind the end of an alternative.
+    // Nothing may follow the end of an alternative.
     if (current().at_end && rest_.front() != '|') return false;
     switch (rest_.front()) {
       case '^':
@@ -85,7 +85,7 @@ class Reader {
       case ')':
         if (--depth_ < 0) return false;
         keep(1);
-        current().repeat = 0;  // its last item's, not the group's
+        current().repeat = 0;  // belongs to the last item, not to the group
         return true;
       case '[':
         return read_class();
@@ -136,18 +136,18 @@ class Reader {
       keep(end + 1);
     } else if (rest_.front() == '?' && current().text.ends_with(')') &&
                !current().text.ends_with("\\)")) {
-      // Of (-a+)? the compiler would take "a" as well.
+      // The compiler takes (-a+)? to match "a" as well.
       current().text += "{0,1}";
       rest_.remove_prefix(1);
     } else {
       keep(1);
     }
-    // As little as may be: the same texts.
+    // A lazy quantifier matches the same texts.
     if (rest_.starts_with('?')) rest_.remove_prefix(1);
     return true;
   }
 
-  // The next character as \u{...}, if it is not ASCII; empty for what is no character.
+  // The next character as \u{...} if it is not ASCII; empty if it is invalid.
   std::string take_character() {
     const auto first = static_cast<unsigned char>(rest_.front());
     if (first < 0x80) {
@@ -164,8 +164,8 @@ class Reader {
     return cat("\\u{", hex, "}");
   }
 
-  // A character by its number, \x41, \u0041 or \u{41}, as the last of these; empty for what is
-  // none.
+  // A character by its code, \x41, \u0041 or \u{41}, in the last of these forms; empty if it is
+  // invalid.
   std::string take_number() {
     std::size_t begin = 2;
     std::size_t length = rest_[1] == 'x' ? 2 : 4;
@@ -216,7 +216,7 @@ class Reader {
     } else {
       return false;
     }
-    // Few of them need their backslash, and the compiler knows no other.
+    // Few of them need a backslash, and the compiler accepts no other escapes.
     constexpr std::string_view syntax = "^$.*+?()[]{}|/-";
     const bool keeps = escaped_classes.find(next) != std::string_view::npos ||
                        syntax.find(next) != std::string_view::npos;
@@ -236,7 +236,7 @@ class Reader {
     if (rest_.starts_with(']')) return false;
     while (!rest_.empty() && rest_.front() != ']') {
       if (rest_.front() != '\\') {
-        // A bracket, a class of POSIX or of sets: read in many ways.
+        // A bracket inside a class: a POSIX class or a set operation, depending on the dialect.
         if (rest_.front() == '[') return false;
         const std::string each = take_character();
         if (each.empty()) return false;
@@ -319,7 +319,7 @@ std::optional<std::string> SchemaPattern::with_length(std::int64_t least,
                                                       std::optional<std::int64_t> most) const {
   if (repeated_.empty()) return std::nullopt;
   least = std::max<std::int64_t>(least, may_be_empty_ ? 0 : 1);
-  // Each is a state of the grammar.
+  // Each repetition is a state of the grammar.
   if (most.value_or(least) > grammar_limits::class_characters || most.value_or(least) < least)
     return std::nullopt;
   return cat(repeated_, "{", least, ",", most ? cat(*most) : "", "}");

@@ -7,26 +7,26 @@
 
 namespace motley::engine {
 
-// A regular expression of a schema, which a text matches where it is found in it, as one that the
-// compiler matches against whole strings of JSON.
+// Converts a schema's regular expression, which may match anywhere in a text, to one that the
+// compiler matches against whole JSON strings.
 class SchemaPattern {
  public:
-  // Nothing where the compiler could not follow it: assertions, references back, characters that
-  // JSON escapes. Without ^ and $ the whole text must match, as most authors mean it; what is found
-  // anywhere would match as well, and does where the pattern is taken `to_the_letter`.
+  // Nothing if the compiler cannot follow it: assertions, back references, characters that JSON
+  // escapes. Without ^ and $ the whole text must match, as most authors intend; with
+  // `to_the_letter` a match anywhere suffices.
   static std::optional<SchemaPattern> read(std::string_view text, bool to_the_letter);
 
   // ASCII, without ^ and $.
   const std::string& whole() const { return whole_; }
-  // Whether the pattern is found in a text; nothing where that takes more than to compare.
+  // Whether the pattern occurs in a text; nothing if that takes more than a comparison.
   std::optional<bool> found_in(std::string_view text) const;
-  // The same for texts of so many characters, where the pattern repeats a single one.
+  // The same for a range of lengths, if the pattern repeats a single character.
   std::optional<std::string> with_length(std::int64_t least,
                                          std::optional<std::int64_t> most) const;
 
  private:
   std::string whole_;
-  std::string literal_;  // what the pattern says, if it is nothing but characters
+  std::string literal_;  // the pattern's text, if it consists of literal characters only
   bool is_literal_ = false;
   bool at_begin_ = false;
   bool at_end_ = false;

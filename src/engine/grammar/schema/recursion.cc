@@ -61,8 +61,8 @@ class Ends {
 }  // namespace
 
 std::vector<bool> have_an_end(const std::vector<const Value*>& definitions) {
-  // Definitions name those behind them first of all, so that few passes find all; what many have
-  // not found is taken to end.
+  // Definitions mostly refer to later ones, so few passes suffice; what remains after the limit is
+  // taken to end.
   constexpr int max_passes = 50;
   std::vector<bool> known(definitions.size());
   for (int pass = 0; pass < max_passes; ++pass) {

@@ -6,8 +6,8 @@
 
 namespace motley::engine::schema {
 
-// Of written definitions, where #/$defs/dI names the one at place I, those that have a value with
-// an end: a list whose nodes all need another one has none. Null is a definition without any value.
+// Which written definitions have a finite value, where #/$defs/dI names the definition at index I:
+// a list whose nodes all require another node has none. Null is a definition without any value.
 std::vector<bool> have_an_end(const std::vector<const json::Value*>& definitions);
 
 }  // namespace motley::engine::schema

@@ -18,7 +18,7 @@ using json::Array;
 
 constexpr long double int64_range = 9e18L;
 
-// An integer where it is one.
+// An integer value if the number is one.
 Value number_value(long double number) {
   if (std::floor(number) == number && std::abs(number) <= int64_range)
     return static_cast<std::int64_t>(number);
@@ -37,12 +37,12 @@ std::int64_t characters(std::string_view text) {
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80; });
 }
 
-// Those that any text satisfies.
+// Formats that any text satisfies.
 bool is_for_people(std::string_view format) {
   return format == "password" || format == "binary" || format == "path";
 }
 
-// A whole number that all integers in question are multiples of; 0 where there is none.
+// An integer that divides all integers in question; 0 if there is none.
 std::int64_t whole_divisor(long double multiple) {
   if (std::floor(multiple) == multiple && multiple <= 1e15L)
     return static_cast<std::int64_t>(multiple);
@@ -147,7 +147,7 @@ SchemaWriter::Written SchemaWriter::write_literals(const Facts& facts) {
 }
 
 SchemaWriter::Multiples SchemaWriter::multiples_of(const Facts& facts) {
-  constexpr std::int64_t max_divisor = 1024;  // the compiler writes a state for each remainder
+  constexpr std::int64_t max_divisor = 1024;  // the compiler needs a state for each remainder
   Multiples multiples{.is_integer = (facts.types & fraction_type) == 0};
   auto& [is_integer, divisor] = multiples;
   for (const Object* const each : facts.multiples) {
@@ -165,7 +165,7 @@ SchemaWriter::Multiples SchemaWriter::multiples_of(const Facts& facts) {
   return multiples;
 }
 
-// Beyond 64 bits the compiler counts no more.
+// The compiler does not count beyond 64 bits.
 SchemaWriter::Range SchemaWriter::range_of(const Facts& facts, bool is_integer) {
   Range range{.least = facts.least, .most = facts.most};
   auto& [least, most] = range;
@@ -196,7 +196,7 @@ std::optional<Value> SchemaWriter::write_number(const Facts& facts) {
     return std::nullopt;
 
   std::vector<json::Member> members = {{"type", is_integer ? "integer" : "number"}};
-  // The compiler has six places behind the point.
+  // The compiler supports six places after the point.
   constexpr long double finest = 1e-5L;
   const bool too_fine = !is_integer && least && most && most->at - least->at < finest &&
                         (least->at != most->at || number_value(least->at).if_integer() == nullptr);
@@ -211,7 +211,7 @@ std::optional<Value> SchemaWriter::write_number(const Facts& facts) {
       members.push_back({most->open ? "exclusiveMaximum" : "maximum", number_value(most->at)});
   }
   if (divisor > 1) {
-    constexpr long double max_width = 5000;  // multiples are written out
+    constexpr long double max_width = 5000;  // multiples are enumerated
     const bool is_free = !least && !most;
     const bool is_bounded = least && most;
     const long double low = least.value_or(Bound()).at;
@@ -228,7 +228,7 @@ std::optional<Value> SchemaWriter::write_number(const Facts& facts) {
   return object_of(std::move(members));
 }
 
-// Once for all places: some formats take the compiler as long as a whole schema.
+// Written once for all uses, because some formats take the compiler as long as a whole schema.
 Value SchemaWriter::write_format(const Format& format) {
   Value body = object_of({{"type", "string"}, {"pattern", format.pattern}});
   if (writes_names_) return body;
@@ -238,7 +238,7 @@ Value SchemaWriter::write_format(const Format& format) {
 }
 
 std::optional<Value> SchemaWriter::write_string(const Facts& facts) {
-  // Beyond any answer.
+  // Longer than any answer.
   constexpr std::int64_t max_count = 1'000'000'000;
   const std::optional<std::int64_t> most =
       facts.max_length && *facts.max_length < max_count ? facts.max_length : std::nullopt;
@@ -267,7 +267,7 @@ std::optional<Value> SchemaWriter::write_string(const Facts& facts) {
   for (const Object* const each : facts.formats) {
     const std::string& name = *each->find("format")->if_string();
     const Format* const found = find_format(name);
-    // Beside a pattern it says what the pattern is for.
+    // Beside a pattern, the format only documents the pattern.
     if ((found != nullptr && pattern) || is_for_people(name)) continue;
     if (found == nullptr || (format != nullptr && format != found))
       source_.leave_out(each, "format");

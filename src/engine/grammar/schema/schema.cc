@@ -17,8 +17,8 @@ using json::Value;
 constexpr std::size_t max_unenforced = 64;
 constexpr int max_depth = 1000;
 
-// A format of a structural tag with the schemas in it made readable. `place` stands in front of
-// what they don't enforce.
+// A format of a structural tag with its schemas rewritten. `place` prefixes the names of keywords
+// that are not enforced.
 Result<Value> read_format(const Value& format, const std::string& place,
                           std::vector<std::string>& unenforced) {
   if (const json::Array* const list = format.if_array()) {

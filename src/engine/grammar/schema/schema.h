@@ -11,33 +11,34 @@
 namespace motley::engine {
 
 enum class SchemaReading : std::uint8_t {
-  // As authors mean it: objects hold what they name unless they say otherwise, keywords of one type
-  // ask for that type, and a pattern without ^ and $ is the whole text.
+  // As authors usually mean it: objects have only the named properties unless stated otherwise,
+  // keywords of one type imply that type, and a pattern without ^ and $ matches the whole text.
   as_meant,
   // As JSON Schema defines it, which allows more.
   to_the_letter,
 };
 
-// A schema as the compiler can hold it.
+// A schema rewritten for the compiler.
 struct ReadableSchema {
-  // Every answer that follows it follows the client's schema, but for what `unenforced` names.
+  // Every answer that satisfies it satisfies the client's schema, except for the keywords in
+  // `unenforced`.
   json::Value schema;
-  // Places of the client's schema that no grammar holds, at most 64: "properties.tags.uniqueItems".
-  // ASCII without blanks and commas, other bytes as %XX.
+  // Keywords of the client's schema that no grammar enforces, at most 64:
+  // "properties.tags.uniqueItems". ASCII without blanks and commas, other bytes as %XX.
   std::vector<std::string> unenforced;
 };
 
-// `invalid_argument` for what is no schema, exceeds the limits of check_schema(), or what no value
-// satisfies. `where` is what messages call the schema.
+// `invalid_argument` if it is no schema, exceeds the limits of check_schema(), or is satisfied by
+// no value. `where` names the schema in messages.
 Result<ReadableSchema> read_schema(const json::Value& schema, std::string_view where,
                                    SchemaReading reading = SchemaReading::as_meant);
 
 struct ReadableSpec {
   GrammarSpec spec;
-  std::vector<std::string> unenforced;  // of schemas in a structural tag, behind their places in it
+  std::vector<std::string> unenforced;  // of schemas in a structural tag, after their places in it
 };
 
-// The same for all schemas of a spec. A spec without any stays as it is.
+// The same for all schemas of a spec. A spec without schemas is unchanged.
 Result<ReadableSpec> read_schemas(const GrammarSpec& spec);
 
 }  // namespace motley::engine

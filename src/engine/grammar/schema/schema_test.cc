@@ -29,7 +29,7 @@ std::string error(std::string_view schema) {
   return read.ok() ? "" : read.error().message();
 }
 
-// What a grammar of a schema says of whole texts.
+// Whether a schema's grammar accepts whole texts.
 class Answers {
  public:
   explicit Answers(std::string_view schema)
@@ -55,7 +55,7 @@ class Answers {
   Grammar grammar_;
 };
 
-// As pydantic writes a union of models with a discriminator, one with a default.
+// A union of models with a discriminator and a default, as pydantic writes it.
 constexpr std::string_view pets = R"({
   "$defs": {
     "Cat": {"properties": {"kind": {"const": "cat", "default": "cat", "title": "Kind", "type": "string"},
@@ -80,7 +80,7 @@ TEST(Schema, HoldsUnionsOfModels) {
   EXPECT_FALSE(answer(R"({"pet": {"kind": "dog", "lives": 7}})"));
 }
 
-// As zod and pydantic write records, sets, tuples, enums, bounds and formats.
+// Records, sets, tuples, enums, bounds and formats as zod and pydantic write them.
 TEST(Schema, HoldsWhatLibrariesWrite) {
   constexpr std::string_view schema = R"({"$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object", "additionalProperties": false, "properties": {
@@ -143,7 +143,7 @@ TEST(Schema, NamesWhatNoGrammarHolds) {
   EXPECT_THAT(unenforced(R"({"type": "string", "oneOf": [{"items": {}}, {"enum": ["a"]}]})"),
               ElementsAre("oneOf"))
       << "a string satisfies what is said of lists";
-  // Many are no more than some.
+  // A schema with very many properties.
   std::string many = R"({"type": "object", "properties": {)";
   for (int i = 0; i < 500; ++i)
     many += cat(i > 0 ? ", " : "", R"("p)", i, R"(": {"not": {"minimum": 3}})");

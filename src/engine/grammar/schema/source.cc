@@ -40,7 +40,7 @@ std::string unescaped(std::string_view part) {
   return result;
 }
 
-// Through objects and lists; `path` is empty or begins with a slash.
+// Follows a path through objects and lists; it is empty or begins with a slash.
 const Value* walk(const Value* at, std::string_view path) {
   while (at != nullptr && !path.empty()) {
     if (path.front() != '/') return nullptr;

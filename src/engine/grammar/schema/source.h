@@ -15,22 +15,22 @@ namespace motley::engine::schema {
 using json::Object;
 using json::Value;
 
-// The root of a client's schema, and what is known of it.
+// The root of a client's schema, and what is known about it.
 class Source {
  public:
   explicit Source(const Value& root);
 
   const Value& root() const { return root_; }
-  // The part that a $ref names, or null.
+  // The target of a $ref, or null.
   const Value* find(std::string_view reference) const;
-  // Parts have identifiers of their own, by which references in them are resolved.
+  // Parts have identifiers of their own, relative to which their references are resolved.
   bool has_resources() const { return has_resources_; }
-  // Notes that a keyword of a schema is not enforced.
+  // Records that a keyword of a schema is not enforced.
   void leave_out(const Object* schema, std::string_view keyword);
-  // Where that happened, in the order of the client's text.
+  // The recorded places, in the order of the client's text.
   std::vector<std::string> left_out() const;
-  // A schema of our own that stands for a keyword of another: always the same one, kept as long as
-  // the source.
+  // A generated schema that replaces a keyword of another: always the same object, which lives as
+  // long as the source.
   const Value* own(Value schema, const Object* origin, std::string_view keyword);
 
  private:

@@ -15,8 +15,8 @@ using json::Array;
 
 constexpr int max_depth = 256;
 constexpr std::int64_t max_work = 150'000;
-constexpr std::size_t max_ways = 64;      // of several choices that are joined
-constexpr std::size_t max_compared = 64;  // of oneOf, each with each
+constexpr std::size_t max_ways = 64;      // of the combinations of several choices
+constexpr std::size_t max_compared = 64;  // of oneOf, pairwise
 
 std::optional<const std::string*> reference_alone(const Object& schema) {
   constexpr std::array<std::string_view, 10> annotations = {
@@ -144,13 +144,13 @@ SchemaWriter::Written SchemaWriter::write_facts(Facts facts) {
   settle(facts);
   MOTLEY_TRY(auto written, write_types(facts));
   if (written || facts.types == all) return written;
-  // No value of the type that is meant: any other satisfies it.
+  // No value of the assumed type satisfies it; a value of another type would.
   ++other_types_;
   facts.types = all & ~facts.types;
   return write_types(facts);
 }
 
-// Keywords of one type ask for that type.
+// Keywords of one type imply that type.
 void SchemaWriter::settle(Facts& facts) const {
   if (facts.typed || to_the_letter_) return;
   Types types = 0;
@@ -162,7 +162,7 @@ void SchemaWriter::settle(Facts& facts) const {
   if (types != 0) facts.types &= types;
 }
 
-// Several choices are joined to all their combinations: the largest are left out until these are
+// Several choices are expanded to all their combinations: the largest are dropped until there are
 // few.
 void SchemaWriter::limit_choices(Facts& facts) {
   const auto combinations = [&] {
@@ -201,7 +201,7 @@ SchemaWriter::Written SchemaWriter::write_choice(Facts facts) {
     MOTLEY_TRY(auto written, write_facts(std::move(joined)));
     if (written) ways.push_back(*std::move(written));
   }
-  // They were not compared as such.
+  // They were not compared for this type.
   if (choice.exactly_one && other_types_ != other_types)
     source_.leave_out(choice.schema, choice.keyword);
   return any_of(std::move(ways));
@@ -215,7 +215,7 @@ bool share_no_literal(const Facts& one, const Facts& other) {
              *one.literals, [&](const auto& each) { return other.literals->contains(each.first); });
 }
 
-// What is said of a property by name.
+// The schemas of a property by name.
 Schemas property_in(const Facts& facts, const std::string& name) {
   Schemas schemas;
   for (const Object* const each : facts.objects) {
@@ -231,12 +231,12 @@ Schemas property_in(const Facts& facts, const std::string& name) {
 
 struct SchemaWriter::Way {
   Facts facts;
-  Types written = 0;  // of the values that the grammar has for it
+  Types written = 0;  // types of values that the grammar has for it
   std::set<std::string> required;
 };
 
-// No value that the grammar has for one of the ways satisfies another. `rest` is what holds beside
-// them.
+// Whether no value that the grammar has for one alternative satisfies another. `rest` applies to
+// all of them.
 Result<bool> SchemaWriter::are_disjoint(const Choice& choice, const Facts& rest) {
   if (choice.ways.size() > max_compared) return false;
   std::vector<Way> ways;
@@ -278,7 +278,7 @@ Result<bool> SchemaWriter::are_disjoint(const Way& one, const Way& other) {
   return lacks_required_of(one, other) && lacks_required_of(other, one);
 }
 
-// Objects of the grammar of `one` have no property that `other` requires.
+// Whether objects of `one`'s grammar never have a property that `other` requires.
 bool SchemaWriter::lacks_required_of(const Way& one, const Way& other) const {
   if (to_the_letter_ || !one.facts.choices.empty()) return false;
   for (const Object* const each : one.facts.objects) {

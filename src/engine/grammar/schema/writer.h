@@ -13,8 +13,8 @@
 
 namespace motley::engine::schema {
 
-// Writes schemas as the compiler holds them: each with one keyword out of $ref, enum, anyOf and
-// type, and with those keywords beside `type` that it does not leave out.
+// Rewrites schemas for the compiler: each has one of the keywords $ref, enum, anyOf and type, and
+// beside `type` only keywords that the compiler supports.
 class SchemaWriter {
  public:
   SchemaWriter(Source& source, std::string_view where, SchemaReading reading)
@@ -23,13 +23,13 @@ class SchemaWriter {
         gathering_(source, where),
         to_the_letter_(reading == SchemaReading::to_the_letter) {}
 
-  // Nothing where no value satisfies all of the schemas.
+  // Nothing if no value satisfies all of the schemas.
   using Written = Result<std::optional<Value>>;
   Written write_body(const Schemas& schemas);
-  // What $refs of written schemas name: #/$defs/d0 and so on.
+  // The definitions that written schemas refer to: #/$defs/d0 and so on.
   Object definitions() const;
-  // Keeps those of the definitions in mind that no value satisfies, because they recur without an
-  // end. True where there are such: all is to be written again.
+  // Marks definitions that no value satisfies because they recur without end. True if there are
+  // any: everything must be written again.
   bool forget_endless();
 
  private:
@@ -45,7 +45,7 @@ class SchemaWriter {
   Written write_literals(const Facts& facts);
   Written write_types(const Facts& facts);
   std::optional<Value> write_number(const Facts& facts);
-  // The multiples that the compiler can count by; others are left out.
+  // The multiples that the compiler can count by; others are not enforced.
   struct Multiples {
     bool is_integer = false;
     std::int64_t divisor = 1;
@@ -59,7 +59,7 @@ class SchemaWriter {
   std::optional<Value> write_string(const Facts& facts);
   Value write_format(const Format& format);
 
-  // Fails where all of it has become too much.
+  // Counts work, and fails if it exceeds the limit.
   Result<void> work(std::int64_t more);
   void settle(Facts& facts) const;
   void limit_choices(Facts& facts);
@@ -108,19 +108,19 @@ class SchemaWriter {
   std::set<Schemas> endless_;
   std::vector<Definition> definitions_;
   int depth_ = 0;
-  bool writes_names_ = false;  // of properties, for which the compiler follows no $ref
-  int other_types_ = 0;        // how often no value was of the type that is meant
+  bool writes_names_ = false;  // of properties, where the compiler does not follow $ref
+  int other_types_ = 0;        // how often no value had the assumed type
   std::int64_t work_ = 0;
 };
 
-// What any value, or any of a type, satisfies.
+// Satisfied by any value, or by any value of a type.
 inline Value anything() { return Object(); }
 inline Value of_type(std::string_view type) { return object_of({{"type", std::string(type)}}); }
 
-// One of several; nothing where there is none.
+// One of several; nothing if there are none.
 std::optional<Value> any_of(std::vector<Value> ways);
 
-// Exactly this value, laid out as a model likes it.
+// Exactly this value, formatted as a model would write it.
 Value exactly(const Value& literal);
 
 }  // namespace motley::engine::schema
