@@ -14,7 +14,7 @@ namespace {
 // Samplers of this executor are its own.
 SamplingState* state_of(const Draw& draw) { return static_cast<SamplingState*>(draw.sampler); }
 
-// Where memory ends in a step, what was queued of it is waited for: the next writes where it reads.
+// If memory runs out in a step, its queued work is waited for: the next step overwrites its inputs.
 class Unwinding {
  public:
   explicit Unwinding(tensor::Stream& stream) : stream_(stream) {}
@@ -80,7 +80,7 @@ Executor::Limits RunnerExecutor::limits() const {
 
 Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
                                   std::span<ChunkOutput> outputs, FunctionRef<void()> meanwhile) {
-  // A CPU computes what it is given at once.
+  // On a CPU step() computes at once.
   const bool queues = runner_->device().id().kind != tensor::DeviceKind::cpu;
   if (!queues) meanwhile();
   const Unwinding unwinding(runner_->stream());
@@ -88,7 +88,7 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
   outputs_ = outputs;
   draws_.clear();
   states_.clear();
-  // Masks are made while the model computes.
+  // Masks are computed while the model runs.
   for (const ChunkOutput& output : outputs) {
     for (const Draw& draw : output.draws) {
       if (GrammarCursor* const grammar = state_of(draw)->grammar()) grammar->request_mask();
@@ -105,10 +105,10 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
     meanwhile();
     const TimePoint queued = clock_.now();
     const Result<bool> captured = capture_meanwhile();
-    // Draws are written until then, whatever became of the capture.
+    // The results of draws are valid after this, even if the capture failed.
     MOTLEY_TRY_VOID(runner_->stream().synchronize());
     if (!captured.ok()) return captured.error();
-    // A capture needs a step of single tokens to have shown that there is time for it.
+    // A capture waits for a step of single tokens that shows that there is time for it.
     const bool decodes = std::ranges::all_of(
         chunks, [](const runner::Chunk& each) { return each.tokens.size() == 1; });
     if (*captured) {
@@ -122,11 +122,11 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
 }
 
 Result<bool> RunnerExecutor::capture_meanwhile() {
-  // Steps whose launches are queued one by one leave little to wait for: some of them pay.
+  // Steps without graphs leave little time to wait for: after this many a capture is worth a delay.
   constexpr int patience = 64;
   const bool misses = runner_->misses_graph();
   missed_steps_ = misses ? missed_steps_ + 1 : 0;
-  // The first captures are warm_up()'s, so their time is known.
+  // warm_up() made the first captures, so their duration is known.
   if (runner_->capture_time() > last_wait_ && missed_steps_ < patience) return false;
   missed_steps_ = 0;
   return runner_->capture_ahead();
@@ -135,8 +135,8 @@ Result<bool> RunnerExecutor::capture_meanwhile() {
 Result<void> RunnerExecutor::read(const tensor::Tensor& logits,
                                   std::span<const runner::LogitRow> rows) {
   MOTLEY_TRY_VOID(scores_->read(outputs_, runner_->context(), runner_->stream(), logits, rows));
-  // Rows that stand side by side and have one draw each go together; several draws of one row, of
-  // choices that fork, go one by one.
+  // Adjacent rows with one draw each are drawn together; several draws of one row, of choices that
+  // fork, are drawn one by one.
   std::size_t first = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto [chunk, token] = rows[i];

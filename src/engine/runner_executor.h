@@ -16,12 +16,12 @@
 
 namespace motley::engine {
 
-// Steps of a model through its runner, and tokens drawn where its logits are. Its samplers are
+// Runs steps of a model through its runner, and draws tokens on the device. Its samplers are
 // SamplingStates.
 class RunnerExecutor final : public Executor {
  public:
-  // The runner outlives it, and gives its pages to no other caller. Takes all memory that it will
-  // need.
+  // The runner must outlive it, and must not give pages to other callers. Allocates all memory that
+  // it will need.
   static Result<std::unique_ptr<RunnerExecutor>> create(runner::Runner& runner,
                                                         std::int64_t vocabulary);
 
@@ -41,29 +41,29 @@ class RunnerExecutor final : public Executor {
                  std::unique_ptr<PromptScores> scores, std::unique_ptr<SamplingBatch> sampling,
                  tensor::Arena scratch);
 
-  // Reads prompts' scores from the logits of these rows, and queues their draws.
+  // Reads prompts' scores from the logits of these rows, and launches their draws.
   Result<void> read(const tensor::Tensor& logits, std::span<const runner::LogitRow> rows);
-  // Queues the draws of states_, one for each row of logits from the first.
+  // Launches the draws of states_, one for each row of logits from `first` on.
   Result<void> launch_sampling(const tensor::Tensor& logits, std::size_t first);
   void answer_draws();
   // Captures a step while the GPU computes this one, if that takes long enough to hide it. Whether
-  // there was one to be captured.
+  // there was a step to capture.
   Result<bool> capture_meanwhile();
 
   runner::Runner* runner_;
   std::int64_t vocabulary_;
   std::unique_ptr<PromptScores> scores_;
   std::unique_ptr<SamplingBatch> sampling_;
-  tensor::Arena scratch_;  // of one piece's draws
+  tensor::Arena scratch_;  // for the draws of one piece
   SteadyClock clock_;
-  Duration last_wait_{};  // for the GPU, once a step of single tokens had been queued
-  int missed_steps_ = 0;  // side by side, that had no graph
+  Duration last_wait_{};  // for the GPU, after launching a step of single tokens
+  int missed_steps_ = 0;  // consecutive ones without a graph
 
-  // Of the step at hand.
+  // Of the current step.
   std::span<const runner::Chunk> chunks_;
   std::span<ChunkOutput> outputs_;
-  std::vector<Draw*> draws_;            // in the order in which they were queued
-  std::vector<SamplingState*> states_;  // of draws that are queued next
+  std::vector<Draw*> draws_;            // in the order in which they were launched
+  std::vector<SamplingState*> states_;  // of the draws that are launched next
 };
 
 }  // namespace motley::engine

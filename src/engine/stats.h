@@ -10,7 +10,7 @@
 
 namespace motley::engine {
 
-// Observed durations by upper bound in seconds; the last count is of what lies above all bounds.
+// Durations counted by upper bound in seconds; the last count is of those above all bounds.
 struct DurationHistogram {
   static constexpr std::array<double, 14> bounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                     0.25,  0.5,    1,     2.5,  5,     10,   60};
@@ -30,10 +30,10 @@ struct DurationHistogram {
 };
 
 enum class AdapterState : std::uint8_t {
-  stored,    // known; its bytes must be brought before a request can use it
+  stored,    // known; its bytes must be loaded before a request can use it
   loading,   // on their way
   ready,     // where steps read them
-  draining,  // unloaded: serves what was accepted, and nothing new
+  draining,  // unloading: serves accepted requests only
 };
 
 struct AdapterInfo {
@@ -42,14 +42,14 @@ struct AdapterInfo {
   std::string version;  // of its content
   AdapterState state = AdapterState::stored;
   bool pinned = false;
-  std::uint64_t pages = 0;              // of the adapters' memory, while it is ready
+  std::uint64_t pages = 0;              // of adapter memory, while it is ready
   bool broken = false;                  // its files could not be read again
-  std::uint64_t non_finite_logits = 0;  // requests that failed by it
+  std::uint64_t non_finite_logits = 0;  // requests that failed because of it
   std::int64_t running = 0;             // sequences
   std::int64_t waiting = 0;
 };
 
-// Grammars and the helper processes that follow them.
+// Grammars and their helper processes.
 struct GrammarStats {
   std::size_t queued = 0;         // to be compiled
   std::size_t helpers = 0;        // processes, each with one grammar
@@ -62,7 +62,7 @@ struct GrammarStats {
   std::uint64_t failed_rejected = 0;  // tokens that a mask allowed and its grammar refused
 };
 
-// A snapshot for metrics; counters count from the engine's start.
+// A snapshot for metrics; counters begin at the engine's start.
 struct Stats {
   TimePoint taken;
 
@@ -73,7 +73,7 @@ struct Stats {
   std::int64_t page_tokens = 0;
   std::int64_t kv_pages = 0;
   std::int64_t kv_pages_used = 0;    // by running sequences
-  std::int64_t kv_pages_cached = 0;  // by no sequence, and good for prefix hits
+  std::int64_t kv_pages_cached = 0;  // owned by no sequence, but valid for prefix hits
   std::uint64_t prefix_lookup_tokens = 0;
   std::uint64_t prefix_hit_tokens = 0;
 
@@ -83,14 +83,14 @@ struct Stats {
   std::uint64_t finished_length = 0;
   std::uint64_t finished_cancelled = 0;
   std::uint64_t failed = 0;             // requests
-  std::uint64_t non_finite_logits = 0;  // of these, without adapters: the base's own
-  std::uint64_t prompt_tokens = 0;  // computed; those found in the prefix cache are not among them
+  std::uint64_t non_finite_logits = 0;  // of these, those of the base itself
+  std::uint64_t prompt_tokens = 0;      // computed, without those found in the prefix cache
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
   std::uint64_t steps = 0;
   std::uint64_t broken_invariants = 0;
 
-  DurationHistogram queue_time;  // accepted -> begins to run
+  DurationHistogram queue_time;  // from acceptance until the request begins to run
   DurationHistogram time_to_first_token;
   DurationHistogram time_per_token;  // between the tokens of a choice
   DurationHistogram request_time;
@@ -103,9 +103,9 @@ struct Stats {
   std::uint64_t adapter_pages_free = 0;
   std::uint64_t adapter_pages_pinned = 0;  // in use
   std::uint64_t adapter_page_bytes = 0;
-  std::uint64_t adapter_host_bytes = 0;        // page-locked so far, behind a device's pages
+  std::uint64_t adapter_host_bytes = 0;        // pinned so far, as the source of a device's pages
   std::uint64_t adapter_host_limit_bytes = 0;  // at most
-  DurationHistogram adapter_wait;              // of requests whose adapters were not there
+  DurationHistogram adapter_wait;              // of requests whose adapters were not ready
   std::vector<AdapterInfo> adapters;           // in order of name
 
   GrammarStats grammars;

@@ -20,8 +20,8 @@
 #include "lora/pages/pool.h"
 #include "tensor/device/cpu_device.h"
 
-// What tests of scheduling stand on: a clock that is set, an executor without a model, a store of
-// adapters that does its jobs when told to, and sinks that remember.
+// Fixtures for scheduling tests: a clock that is set, an executor without a model, a store that
+// runs its jobs on request, and sinks that record events.
 namespace motley::engine::test {
 
 class ScriptedClock final : public Clock {
@@ -46,7 +46,7 @@ inline std::uint64_t hash_of(std::span<const lora::Mix::KeyPart> key) {
   return hash;
 }
 
-// The model: what follows depends on every token, on the mix, and on what was drawn before.
+// The model: the next token depends on every token, on the mix, and on earlier draws.
 inline std::uint64_t hash_of(std::uint64_t mix, std::span<const std::int32_t> tokens) {
   std::uint64_t hash = mix;
   for (const std::int32_t token : tokens) hash = stir(hash, static_cast<std::uint32_t>(token));
@@ -74,7 +74,7 @@ class FakeSampler final : public Sampler {
   }
   std::optional<Error> failure() const override { return broken; }
 
-  mutable int unready = 0;  // so often it says that it is not ready
+  mutable int unready = 0;  // how many times it is not ready
   std::optional<Error> broken;
   int choice;
   std::int64_t draws = 0;
@@ -88,8 +88,8 @@ class FakeSamplers : public SamplerFactory {
   }
 };
 
-// Computes from what its pages hold, so that a page that is given to two, written too early or
-// reused too early shows in the answer.
+// Computes from the contents of pages, so that a page that is owned twice, written too early or
+// reused too early changes the answer.
 class FakeExecutor : public Executor {
  public:
   explicit FakeExecutor(const Limits& limits)
@@ -146,7 +146,7 @@ class FakeExecutor : public Executor {
   Result<void> let_go() override { return {}; }
 
   bool broken = false;
-  // Of so many draws one waits for its sampler, which takes a while; 0: none does.
+  // One of this many draws waits for its sampler; 0: none does.
   int waits_of = 0;
   std::int64_t waited = 0;
   std::int64_t copies = 0;
@@ -202,7 +202,7 @@ class FakeExecutor : public Executor {
   std::vector<TopLogprob> top_;
 };
 
-// What one choice alone must be.
+// The expected result of one choice alone.
 inline std::vector<std::int32_t> expected_choice(const Request& request,
                                                  std::span<const lora::Mix::KeyPart> key,
                                                  int choice, std::int64_t vocabulary,
@@ -219,11 +219,10 @@ inline std::vector<std::int32_t> expected_choice(const Request& request,
   return output;
 }
 
-// Adapters by path, in a real pool of equal little pages. Each has one page for each unit of
-// rank 8.
+// Adapters by path, in a real pool of small pages. Each has one page for every 8 ranks.
 class FakeStore final : public AdapterStore {
  public:
-  static constexpr std::int64_t width = 64;  // 8 rows of A and B take a page
+  static constexpr std::int64_t width = 64;  // 8 rows of A and B fill a page
 
   explicit FakeStore(std::uint64_t pages)
       : pool_(lora::Pool::create(device_, {.bytes = pages * page_bytes, .page_bytes = page_bytes})
@@ -264,7 +263,7 @@ class FakeStore final : public AdapterStore {
     return {usage.pages, usage.free_pages, usage.pinned_pages, usage.page_bytes, usage.evictions};
   }
 
-  // Does what was begun, or the first of it.
+  // Runs the jobs that have begun, or the first of them.
   void run() {
     while (!jobs_.empty()) run_one();
   }
@@ -394,7 +393,7 @@ class World {
                    .prefix_cache = options.prefix_cache,
                    .validate = true}) {}
 
-  // An adapter of that many pages, loaded.
+  // Loads an adapter with this many pages.
   void add_adapter(const std::string& name, int pages, std::uint32_t seed, bool pinned = false) {
     store.put(name, pages, seed);
     Result<void> answer = Error(ErrorCode::internal, "no answer");
@@ -418,7 +417,7 @@ class World {
     return sink;
   }
 
-  // Steps until nothing runs and no adapter is on its way; how many.
+  // Runs steps until nothing runs and no adapter is loading; returns their number.
   int run(int most = 10'000) {
     int steps = 0;
     while (steps < most) {
@@ -454,7 +453,7 @@ class World {
   RequestId last_id = 0;
 };
 
-// A prompt of that many tokens; equal seeds begin alike.
+// A prompt of this many tokens; equal seeds have equal beginnings.
 inline std::vector<std::int32_t> prompt(std::int64_t length, std::int32_t seed = 1) {
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < length; ++i)

@@ -12,7 +12,7 @@ struct RequestBounds {
   std::int64_t sequence_tokens = 0;  // of the longest sequence that can run
 };
 
-// What is out of range is an error that names the field.
+// An error names the first field that is out of range.
 Result<void> validate(const Request& request, const RequestBounds& bounds);
 
 }  // namespace motley::engine

@@ -16,11 +16,11 @@
 
 namespace motley::engine {
 
-// An adapter as the engine knows it.
+// The engine's state of an adapter.
 struct AdapterEntry {
   struct Absent {
-    std::optional<Error> error;  // why the last load failed, as long as there are claims
-    // The last load found no run of pages while this many were in use: again with fewer.
+    std::optional<Error> error;  // why the last load failed, while there are claims
+    // Set if the last load found no run of pages while this many were in use: retried with fewer.
     std::optional<std::uint64_t> retry_below;
   };
   struct Loading {
@@ -28,10 +28,10 @@ struct AdapterEntry {
   };
   struct Ready {
     lora::Handle handle;
-    bool fresh = true;         // no sequence has begun with it since it came: it does not close
+    bool fresh = true;  // no sequence has begun with it since it was loaded, so it does not close
     bool was_closing = false;  // before the last stop_making_room()
   };
-  // Takes no new claims, so that it becomes idle.
+  // Accepts no new claims, so that it becomes idle.
   struct Closing {
     lora::Handle handle;
   };
@@ -40,22 +40,22 @@ struct AdapterEntry {
   AdapterSpec spec;
   lora::ContentVersion version;
   std::uint64_t pages = 0;
-  int rank = 0;           // the largest of its factors
-  std::string exclusive;  // why it can't be mixed or scaled; empty where it can
+  int rank = 0;           // the largest rank of its factors
+  std::string exclusive;  // why it cannot be mixed or scaled; empty if it can
 
   State state;
   std::uint64_t turn = 0;  // when it was loaded last
-  bool draining = false;   // unloaded: no request can name it any more
+  bool draining = false;   // unloading: new requests cannot name it
   bool broken = false;     // its files could not be read as they were when it was loaded
 
-  std::int64_t claims = 0;   // that hold it ready, or wait until it is
-  std::int64_t begun = 0;    // of these, of sequences that have begun
+  std::int64_t claims = 0;   // that keep it ready, or wait for that
+  std::int64_t begun = 0;    // of these, by sequences that have begun
   std::int64_t named = 0;    // by requests that have not ended
   std::int64_t running = 0;  // sequences, as last counted
   std::int64_t waiting = 0;
   std::int32_t want = -1;  // AdapterLine's
 
-  std::uint64_t non_finite_logits = 0;           // requests that failed by it
+  std::uint64_t non_finite_logits = 0;           // requests that failed because of it
   std::optional<TimePoint> non_finite_reported;  // in the log
 
   template <class S>
@@ -66,7 +66,7 @@ struct AdapterEntry {
     const Ready* const ready = std::get_if<Ready>(&state);
     return ready != nullptr && !ready->fresh && claims > 0 && !spec.pinned;
   }
-  // Ready or closing; else null.
+  // Null unless it is ready or closing.
   const lora::Handle* handle() const {
     if (const auto* const ready = std::get_if<Ready>(&state)) return &ready->handle;
     if (const auto* const closing = std::get_if<Closing>(&state)) return &closing->handle;
@@ -76,14 +76,14 @@ struct AdapterEntry {
     const auto* const absent = std::get_if<Absent>(&state);
     return absent != nullptr && absent->error ? &*absent->error : nullptr;
   }
-  // Absent, and a load waits until fewer pages are in use.
+  // Absent, and a load waits until fewer pages than this are in use.
   std::optional<std::uint64_t> retry_below() const {
     const auto* const absent = std::get_if<Absent>(&state);
     return absent != nullptr ? absent->retry_below : std::nullopt;
   }
 };
 
-// The adapters that a request names, for its whole life: so long they are not forgotten.
+// The adapters that a request names; their entries exist as long as this does.
 class NamedAdapters {
  public:
   NamedAdapters() = default;  // the base

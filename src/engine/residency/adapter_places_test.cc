@@ -1,4 +1,4 @@
-// Many adapters on memory for few, in scripted time: how full batches stay, and how long requests
+// Many adapters in memory for few, in scripted time: how full batches stay, and how long requests
 // wait.
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A GPU's times: a step takes longer the more of the experts its rows read, and a little for each
-// row; an adapter is copied beside steps, one after the other.
+// Times of a GPU: a step takes longer with each expert that its rows read, and a little longer with
+// each row; adapters are copied one after the other, concurrently with steps.
 constexpr double empty_step_ms = 1.3;
 constexpr double all_experts_ms = 5.8;
 constexpr double rows_of_experts = 22;
@@ -60,7 +60,7 @@ class TimedExecutor final : public Executor {
   ScriptedClock* clock_;
 };
 
-// Copies take their time.
+// A store whose copies take time.
 class TimedStore final : public AdapterStore {
  public:
   TimedStore(std::uint64_t pages, ScriptedClock& clock) : store_(pages), clock_(&clock) {
@@ -105,11 +105,11 @@ struct Load {
 
 struct Figures {
   double tokens_a_second = 0;
-  double mean_wait = 0;     // s, until a request begins
+  double mean_wait = 0;     // seconds until a request begins
   double longest_wait = 0;  // s
 };
 
-// Keeps as many requests under way, each of an adapter by Zipf's law.
+// Keeps a constant number of requests running, with adapters chosen by Zipf's law.
 class ClosedLoop {
  public:
   explicit ClosedLoop(const Load& load)
@@ -196,11 +196,11 @@ class ClosedLoop {
   int ended_ = 0;
   int unsent_ = 0;
   std::int64_t tokens_ = 0;
-  Scheduler scheduler_;  // goes first: its requests tell the sinks
+  Scheduler scheduler_;  // destroyed first, because its requests call the sinks
 };
 
-// Four times as many requests as a batch holds, by a law that sends 43 % of them to adapters that
-// have no lasting place.
+// Four times as many requests as fit in a batch; 43 % of them are for adapters that do not stay
+// resident.
 TEST(AdapterPlaces, AQueueKeepsBatchesFull) {
   Load load{.zipf = 1, .under_way = 256, .sequences = 64, .requests = 1000};
   const Figures all = ClosedLoop(load).run();
@@ -211,7 +211,7 @@ TEST(AdapterPlaces, AQueueKeepsBatchesFull) {
   EXPECT_LE(few.mean_wait, 1.5 * all.mean_wait);
 }
 
-// No more requests than the batch holds, so that every one that waits is missing in it.
+// No more requests than fit in the batch, so each waiting request leaves a place empty.
 TEST(AdapterPlaces, WhatIsAskedForMostStays) {
   Load load{.zipf = 2, .under_way = 64, .sequences = 256, .requests = 1000};
   const Figures all = ClosedLoop(load).run();

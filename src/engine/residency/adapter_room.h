@@ -13,16 +13,16 @@
 
 namespace motley::engine {
 
-// Which claims find room among adapters' pages, and which adapters close for others, as arithmetic
-// on numbers alone. Pages are promised before they are taken, never more of them than there are.
-// `Key` names an adapter.
+// Decides which claims fit in adapter memory, and which adapters close for others, as pure
+// arithmetic. Pages are reserved before they are taken, never more than there are. `Key` identifies
+// an adapter.
 template <class Key>
 class AdapterRoom {
  public:
   struct Pages {
     std::uint64_t all = 0;
-    std::uint64_t committed = 0;  // in use or promised
-    std::uint64_t pinned = 0;     // of pinned adapters, there or not
+    std::uint64_t committed = 0;  // in use or reserved
+    std::uint64_t pinned = 0;     // of pinned adapters, resident or not
   };
   // An adapter in use that may close.
   struct InUse {
@@ -34,22 +34,22 @@ class AdapterRoom {
     std::uint64_t turn = 0;  // when it was loaded last
   };
   struct Wanted {
-    std::uint64_t pages = 0;        // that are not there yet
+    std::uint64_t pages = 0;        // that are not resident yet
     std::span<const Key> adapters;  // these do not close for themselves
   };
 
   void see(const Pages& pages) { pages_ = pages; }
 
-  // Whether so many pages can be promised now, beside what is kept for others.
+  // Whether this many pages can be reserved now, beside those kept for others.
   bool fits(std::uint64_t pages) const {
     return adapters_fit(pages, pages_.committed + kept_, pages_.all);
   }
   void promise(std::uint64_t pages) { pages_.committed += pages; }
-  // Whether so many pages are there if nothing else is but pinned adapters.
+  // Whether this many pages fit beside pinned adapters alone.
   bool can_fit(std::uint64_t pages) const { return pages_.pinned + pages <= pages_.all; }
 
-  // Nothing is kept and nothing closes any more. Then, before the calls below, all that are in use
-  // are added and ranked.
+  // Keeps no pages, and no adapter closes. Afterwards all adapters in use must be added and ranked
+  // before the functions below are called.
   void stop() { kept_ = closing_ = 0; }
   bool making_room() const { return kept_ > 0; }
   void clear_in_use() {
@@ -60,15 +60,15 @@ class AdapterRoom {
     in_use_.push_back(adapter);
     closable_ += adapter.pages;
   }
-  // What was closing closes first, then what the fewest sequences have begun with.
+  // Adapters that were closing come first, then those with the fewest begun sequences.
   void rank() {
     std::ranges::sort(in_use_, {}, [](const InUse& each) {
       return std::tuple(!each.was_closing, each.begun, each.claims, each.turn);
     });
   }
 
-  // Of the adapters that would close for these: the most claims of one that have begun, or 1.
-  // Nothing where all of them are not enough.
+  // The most begun claims of an adapter that would close for these, but at least 1. Nothing if
+  // closing all of them is not enough.
   std::optional<std::int64_t> price(const Wanted& wanted) const {
     const auto count = how_many_close(wanted);
     if (!count) return std::nullopt;
@@ -78,7 +78,7 @@ class AdapterRoom {
     }
     return price;
   }
-  // Keeps room for these, and calls close(adapter) for those that close for them.
+  // Keeps pages for these, and calls close(adapter) for those that close for them.
   void make_room(const Wanted& wanted, FunctionRef<void(Key)> close) {
     const auto count = how_many_close(wanted);
     kept_ += wanted.pages;
@@ -102,11 +102,11 @@ class AdapterRoom {
     return pages - std::min(pages, freed);
   }
 
-  // How many at the front of in_use_ must close, but for the wanted ones themselves.
+  // The number of adapters at the front of in_use_ that must close, not counting the wanted ones.
   std::optional<std::size_t> how_many_close(const Wanted& wanted) const {
     const std::uint64_t pages = kept_ + wanted.pages;
     std::uint64_t committed = less(pages_.committed, closing_);
-    // Mostly there is no room even if all close: that needs no look at each.
+    // Usually even closing all is not enough; this check is cheap.
     if (!adapters_fit(pages, less(committed, closable_), pages_.all)) return std::nullopt;
     std::size_t count = 0;
     while (!adapters_fit(pages, committed, pages_.all)) {
@@ -118,9 +118,9 @@ class AdapterRoom {
   }
 
   Pages pages_;
-  std::uint64_t kept_ = 0;      // pages for whom room is made
-  std::uint64_t closing_ = 0;   // pages of adapters that close
-  std::vector<InUse> in_use_;   // what closes first in front
+  std::uint64_t kept_ = 0;      // pages kept for claims that wait
+  std::uint64_t closing_ = 0;   // pages of closing adapters
+  std::vector<InUse> in_use_;   // in the order in which they would close
   std::uint64_t closable_ = 0;  // their pages
 };
 

@@ -1,4 +1,4 @@
-// Room among adapters' pages, with numbers alone.
+// AdapterRoom, which is arithmetic on numbers only.
 
 #include "engine/residency/adapter_room.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 using Room = AdapterRoom<int>;
 
-// Ranked, with as many pages committed as these have.
+// Ranked, with exactly the pages of these adapters committed.
 Room room_of(std::uint64_t all, const std::vector<Room::InUse>& in_use) {
   Room room;
   std::uint64_t committed = 0;
@@ -102,7 +102,7 @@ TEST(AdapterRoom, KeepsWhatItMadeForThoseBefore) {
   EXPECT_FALSE(room.fits(1));
 }
 
-// As many adapters close as are needed and no more, whatever the sizes.
+// No more adapters close than necessary, for any sizes.
 TEST(AdapterRoom, ClosesNoMoreThanIsNeeded) {
   std::mt19937 random(1);
   const auto below = [&](int end) { return std::uniform_int_distribution(0, end - 1)(random); };

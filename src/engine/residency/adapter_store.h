@@ -13,31 +13,31 @@
 
 namespace motley::engine {
 
-// Brings adapters from disk to where steps read them. Jobs are done on other threads and reported
-// later; no call here waits for bytes.
+// Loads adapters from disk to where steps read them. Jobs run on other threads and report later; no
+// call here waits for I/O.
 class AdapterStore {
  public:
   enum class Task : std::uint8_t {
-    read,   // check the folder, measure it, and keep what there is room for
+    read,   // check the folder, measure it, and keep it if there is space
     place,  // bring it to where steps read it
   };
   struct Job {
     std::uint64_t id = 0;
     Task task = Task::read;
     AdapterSpec spec;
-    // place: what was read before; other content on disk by now is an error.
+    // For place: the version that was read; different content on disk is an error.
     lora::ContentVersion version = {};
   };
   struct Done {
     std::uint64_t id = 0;
     std::optional<Error> error = {};
-    // read
+    // Result of read:
     lora::ContentVersion version = {};
     std::uint64_t pages = 0;
     int rank = 0;                // the largest
-    std::string exclusive = {};  // why it can't be mixed or scaled
+    std::string exclusive = {};  // why it cannot be mixed or scaled
     lora::SiteSet sites = {};    // that it changes
-    // place
+    // Result of place:
     lora::Handle handle = {};
   };
   struct Usage {
@@ -46,23 +46,23 @@ class AdapterStore {
     std::uint64_t pinned_pages = 0;
     std::uint64_t page_bytes = 0;
     std::uint64_t evictions = 0;
-    std::uint64_t host_bytes = 0;        // page-locked so far, behind a device's pages
+    std::uint64_t host_bytes = 0;        // pinned so far, as the source of a device's pages
     std::uint64_t host_limit_bytes = 0;  // at most
   };
 
   virtual ~AdapterStore() = default;
 
-  // Called, on any thread, when a job is done. Set once, before the first job; empty again before
-  // what it captures goes.
+  // Called on any thread when a job is done. Set before the first job, and reset before its
+  // captures are destroyed.
   virtual void set_wake(std::function<void()> wake) = 0;
 
-  // Jobs of one name are done in the order in which they began, others maybe side by side.
+  // Jobs of one name run in the order in which they began; others may run concurrently.
   virtual void begin(Job job) = 0;
-  // What came of a read comes in the order in which reads began, so that outcomes do not depend on
-  // which file was read first; what came of a place comes as soon as it is done.
+  // Results of reads are returned in the order in which the reads began, so that outcomes do not
+  // depend on timing; results of placements are returned as soon as they are done.
   virtual std::optional<Done> take_done() = 0;
 
-  // The adapter, if it is where steps read it.
+  // Pins the adapter if it is where steps read it.
   virtual lora::Handle acquire(const std::string& name, lora::ContentVersion version) = 0;
   virtual Usage usage() const = 0;
 };

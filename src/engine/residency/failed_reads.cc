@@ -10,7 +10,7 @@
 namespace motley::engine {
 namespace {
 
-// Of a folder with more of them only these are looked at.
+// Only this many files of a folder are examined.
 constexpr std::size_t max_files = 256;
 
 }  // namespace

@@ -13,26 +13,25 @@
 namespace motley::engine {
 
 // Adapters whose files could not be read as they were when they were loaded. For a while they are
-// not read again for every request that names them, unless their files are others by then. Safe to
-// call from any thread.
+// not read again for each request, unless their files have changed. Thread-safe.
 class FailedReads {
  public:
   static constexpr Duration pause = std::chrono::seconds(1);
 
-  // The clock must outlive this; null: the steady one.
+  // The clock must outlive this; null: the steady clock.
   explicit FailedReads(const Clock* clock);
 
-  // An adapter's files in its folder; none where there is no such folder.
+  // The files in an adapter's folder; none if the folder does not exist.
   struct Files {
-    // Names, places, sizes and times: what tells them from files that are there later.
+    // Names, inodes, sizes and times, which differ if files are replaced.
     std::string identity;
     std::uint64_t bytes = 0;
   };
   static Files files_of(const std::filesystem::path& folder);
 
-  // Why that content could not be read a moment ago, if the files are still these.
+  // Why that content could not be read recently, if the files have not changed.
   std::optional<Error> find(const AdapterStore::Job& job, const Files& files) const;
-  // Memory that is missing is no fault of the files.
+  // Lack of memory is not recorded.
   void note(const AdapterStore::Job& job, const Files& files, const Error& error);
 
  private:

@@ -12,15 +12,15 @@
 namespace motley::engine {
 namespace {
 
-// What is there under the name, if it is this content.
+// The adapter under the name, if it has this content.
 lora::Handle acquire_from(lora::Pool& pool, const std::string& name, lora::ContentVersion version) {
   auto handle = pool.acquire(name);
   if (!handle.ok() || (*handle)->version() != version) return {};
   return *std::move(handle);
 }
 
-// Few: with the steps' own threads they share the processors, and each takes memory of the host. At
-// least two, so that a large adapter on a slow disk does not hold up the others.
+// Few, because they share processors with the steps' threads, and each uses host memory. At least
+// two, so that a large adapter on a slow disk does not block the others.
 int default_loaders() { return std::clamp(usable_cpus() / 2, 2, 8); }
 
 }  // namespace
@@ -145,7 +145,7 @@ std::optional<std::uint64_t> PoolStore::wait_for_memory(std::unique_lock<std::mu
   held.unlock();
   const Result<std::uint64_t> size = within_memory(
       [&] { return is_resident(job) ? 0 : FailedReads::files_of(job.spec.path).bytes; });
-  // Without memory to find out, the load itself fails.
+  // If this runs out of memory, the load itself reports it.
   const std::uint64_t bytes = size.ok() ? *size : 0;
   held.lock();
   if (bytes > 0) {
@@ -182,7 +182,7 @@ void PoolStore::work() {
     entry->state = Entry::State::done;
     read_bytes_ -= *bytes;
     changed_.notify_all();
-    // Under the lock: once the wake is taken away it is not being called.
+    // Under the lock, so that it is not called after it has been reset.
     if (wake_) wake_();
   }
 }
@@ -211,8 +211,8 @@ Result<lora::Adapter> PoolStore::again_from_disk(const Job& job) {
   return adapter;
 }
 
-// Where room is free it is used at once, so that the first request need not wait; no adapter has to
-// go for that.
+// Places the adapter at once if pages are free, so that the first request need not wait; evicts
+// none for it.
 Result<AdapterStore::Done> PoolStore::read(const Job& job) {
   MOTLEY_TRY(const lora::Adapter adapter, from_disk(job));
   Done done{.version = adapter.version,
@@ -230,7 +230,7 @@ Result<AdapterStore::Done> PoolStore::read(const Job& job) {
   if (!turn.granted()) return done;
   const auto handle = in_host ? options_.pool->load(job.spec.name, in_host, spare)
                               : options_.pool->load(job.spec.name, adapter, spare);
-  // Without room to spare the adapter comes when it is asked for.
+  // Without free pages the adapter is placed when a request needs it.
   if (!handle.ok() && handle.error().code() != ErrorCode::out_of_memory) return handle.error();
   return done;
 }
@@ -246,7 +246,7 @@ Result<AdapterStore::Done> PoolStore::place(const Job& job) {
   if (!in_host) {
     MOTLEY_TRY(adapter, again_from_disk(job));
     if (options_.host_pool != nullptr) {
-      // Too large for the host's pool, it goes straight to the device.
+      // If it is too large for the host's pool, it goes directly to the device.
       if (auto handle = options_.host_pool->load(job.spec.name, *adapter); handle.ok())
         in_host = *std::move(handle);
     }

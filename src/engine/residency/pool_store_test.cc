@@ -19,7 +19,8 @@
 #include "lora/test_base.h"
 #include "tensor/device/scripted_device.h"
 
-// A store over a device's pool with the host's behind it, whose memory comes piece by piece.
+// A store over a device's pool with a host pool behind it, whose memory is committed piece by
+// piece.
 namespace motley::engine {
 namespace {
 
@@ -34,7 +35,7 @@ class PoolStoreTest : public testing::Test {
     if (store_ != nullptr) store_->set_wake({});
   }
 
-  // The device has room for one adapter with its directory, the host for sixteen.
+  // The device holds one adapter with its directory, the host sixteen.
   void make(int loaders = 1, std::uint64_t max_read_bytes = 1 << 20) {
     lora::Pool::Options options{
         .bytes = 20 * page,
@@ -70,7 +71,7 @@ class PoolStoreTest : public testing::Test {
     });
   }
 
-  // Eight pages, or one from `first_small` on.
+  // 8 pages, or one page from `first_small` on.
   static lora::Adapter adapter(int number) {
     const bool small = number >= first_small;
     const int width = small ? 8 : 100;
@@ -78,7 +79,7 @@ class PoolStoreTest : public testing::Test {
                                     static_cast<std::uint32_t>(number));
   }
   bool on_device(int number) { return pool_->acquire(cat(number)).ok(); }
-  // The first copy into the device waits, in the midst of its load, until let_go().
+  // Blocks the first copy to the device, in the middle of its load, until let_go().
   void hold_first_copy() {
     script_.before_copies([this] {
       if (held_first_.exchange(true)) return;
@@ -100,7 +101,7 @@ class PoolStoreTest : public testing::Test {
                    .spec = {.name = cat(number), .path = folder_.path()},
                    .version = adapter(number).version});
   }
-  // Until so many jobs were done since the last try_to().
+  // Waits until this many jobs are done since the last try_to().
   void wait_for_done(int count) {
     std::unique_lock held(lock_);
     changed_.wait(held, [&] { return done_ >= count; });
@@ -129,10 +130,10 @@ class PoolStoreTest : public testing::Test {
   lora::test::FakeBase base_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<lora::Pool> host_pool_;
-  TemporaryFolder folder_;  // of every adapter
+  TemporaryFolder folder_;  // with every adapter
   test::ScriptedClock clock_;
   std::atomic<int> reads_{0};
-  std::optional<Error> failure_;  // of reads, between jobs
+  std::optional<Error> failure_;  // injected into reads, between jobs
   std::function<void(int number)> on_read_;
   std::atomic<bool> held_first_{false};
   std::latch copying_{1};
@@ -172,7 +173,7 @@ TEST_F(PoolStoreTest, GoesOnWithoutMemoryOfTheHost) {
   EXPECT_EQ(store_->usage().host_limit_bytes, 0);
 }
 
-// The host has no room to keep it, so that it is read each time it comes to the device.
+// The host cannot hold it, so it is read each time it goes to the device.
 TEST_F(PoolStoreTest, ReadsABrokenAdapterAgainAfterAWhileOrWhenItsFilesChange) {
   script_.fail_after_pieces(0);
   make();
@@ -180,7 +181,7 @@ TEST_F(PoolStoreTest, ReadsABrokenAdapterAgainAfterAWhileOrWhenItsFilesChange) {
   folder_.file("adapter_config.json", "{}");
   read(3);
   place(1);
-  place(2);  // 0 has to come from the disk
+  place(2);  // adapter 0 must be read from disk
   reads_ = 0;
   const auto fail = [&] {
     const auto error = try_to(AdapterStore::Task::place, 0).error;
@@ -290,7 +291,7 @@ TEST_F(PoolStoreTest, JobsOfOneNameFollowOneAnother) {
 
 TEST_F(PoolStoreTest, ReadsNoMoreAtOnceThanMemoryAllows) {
   folder_.file("adapter_model.safetensors", std::string(600, 'x'));
-  // Two of them at once; then one that is larger than all that is allowed goes alone.
+  // Two of them concurrently; then one that exceeds the limit alone.
   for (const auto& [bytes, count] : {std::pair(1200, 2), std::pair(500, 1)}) {
     std::atomic<int> under_way{0};
     std::barrier all_there(count);
@@ -299,7 +300,7 @@ TEST_F(PoolStoreTest, ReadsNoMoreAtOnceThanMemoryAllows) {
     on_read_ = [&](int) {
       EXPECT_LE(++under_way, count);
       all_there.arrive_and_wait();
-      // Others that could begin now have the time to.
+      // Gives other loads time to begin, if they could.
       for (int i = 0; i < 100; ++i) std::this_thread::yield();
       EXPECT_LE(under_way, count);
       all_there.arrive_and_wait();
@@ -311,20 +312,20 @@ TEST_F(PoolStoreTest, ReadsNoMoreAtOnceThanMemoryAllows) {
   }
 }
 
-// The device has room for one adapter and a small one.
+// The device holds one adapter and a small one.
 TEST_F(PoolStoreTest, ClaimsWaitForSpareLoads) {
   script_.fail_after_pieces(0);
   hold_first_copy();
   make(3);
   begin(Task::read, 1);
-  wait_for_copy();  // it has its pages, which can't be evicted yet
+  wait_for_copy();  // it has its pages, which cannot be evicted yet
   begin(Task::place, 3);
-  // Spare loads are left out as soon as the claim waits.
+  // Spare loads are skipped as soon as the claim waits.
   int small = first_small;
   for (bool loaded = true; loaded; ++small) {
     begin(Task::read, small);
     wait_for_done(small - first_small + 1);
-    // Reads are reported behind the one that is held, so only the claim's end is seen here.
+    // Results of reads wait for the blocked one, so only the claim's result is seen here.
     if (const auto done = store_->take_done()) {
       ADD_FAILURE() << "a claim beside a spare load: "
                     << (done->error ? done->error->message() : "done");
@@ -369,7 +370,7 @@ TEST_F(PoolStoreTest, EndsWithLoadsUnderWay) {
   EXPECT_LE(reads_, 200);
 }
 
-// A hundred at once, some of which fail: each has its own outcome, whatever the number of loaders.
+// A hundred concurrent loads, some of which fail: results do not depend on the number of loaders.
 TEST_F(PoolStoreTest, OutcomesDoNotDependOnTheNumberOfLoaders) {
   std::vector<std::string> before;
   for (const int loaders : {1, 2, 5}) {

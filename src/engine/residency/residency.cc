@@ -19,7 +19,7 @@ using Task = AdapterStore::Task;
 
 namespace {
 
-// An answer is always given: where memory does not suffice for the error, then that.
+// Always answers: if memory is too short for the error, with out_of_memory.
 void answer_with(const Residency::Answer& answer, const Error& error) {
   std::optional<Result<void>> reply;
   if (!within_memory([&] { reply = error; }).ok()) reply = out_of_memory_error();
@@ -174,14 +174,14 @@ Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::D
 Result<void> Residency::enter(const Pending& pending, AdapterStore::Done& done) {
   AdapterSpec spec = pending.spec;
   if (done.error) {
-    // Requests that waited for the new content get what can still be had.
+    // Requests that waited for the new content get the old content, if it is there.
     if (AdapterEntry* const entry = find(spec.name);
         entry != nullptr && entry->claims > 0 && entry->is<Absent>() && entry->error() == nullptr)
       place(*entry);
     return std::move(*done.error).within(cat("adapter ", quote(spec.name)));
   }
   MOTLEY_TRY_VOID(may_enter(spec, done));
-  // What can fail comes first.
+  // First what can fail.
   sites_.include(done.sites);
   auto known = entries_.find(spec.name);
   if (known == entries_.end())
@@ -239,7 +239,7 @@ void Residency::place(AdapterEntry& entry) {
 void Residency::drop_claim(AdapterEntry& entry) {
   MOTLEY_CHECK(entry.claims > 0, "a claim is dropped once");
   if (--entry.claims > 0) return;
-  // What is on its way arrives first.
+  // A load in progress is allowed to finish.
   if (!entry.is<Loading>()) entry.state = Absent();
 }
 
@@ -247,7 +247,7 @@ bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return false;
   AdapterEntry& entry = *found->second;
-  // Replaced since.
+  // It has been replaced meanwhile.
   const Loading* const loading = std::get_if<Loading>(&entry.state);
   if (loading == nullptr || loading->job != done.id) return false;
   Absent& absent = entry.state.emplace<Absent>();
@@ -258,14 +258,14 @@ bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
     return std::exchange(entry.broken, false);
   }
   const std::uint64_t in_use = store_->usage().pinned_pages;
-  // Room in the pool, not memory of the host.
+  // Out of pages in the pool, not out of host memory.
   const bool no_room =
       done.error->code() == ErrorCode::out_of_memory && !is_out_of_memory_error(*done.error);
   if (no_room && in_use > pinned_pages()) {
     absent.retry_below = in_use;
     return false;
   }
-  // Its files are being replaced: the content that comes is brought as soon as it is known.
+  // Its files are being replaced: the new content is placed as soon as it is known.
   if (entry.claims > 0 && is_being_read(name)) return false;
   ++failures_;
   const bool was_broken = entry.broken;
@@ -278,8 +278,8 @@ bool Residency::take_placed(const std::string& name, AdapterStore::Done done) {
   return entry.broken != was_broken;
 }
 
-// Missing memory and a failed device are reported as they are. Anything else is wrong with files
-// that were good when they were loaded: no request is to blame, and none may see their path.
+// Lack of memory and a failed device are reported as they are. Any other error means that files
+// have changed since they were loaded: no request is to blame, and none may see their path.
 Error Residency::failure_of(AdapterEntry& entry, const Error& why) {
   const std::string where = cat("adapter ", quote(entry.spec.name));
   if (why.code() == ErrorCode::out_of_memory || why.code() == ErrorCode::internal)
@@ -323,7 +323,7 @@ void Residency::try_again(AdapterEntry& entry) {
   if (below && entry.claims > 0 && store_->usage().pinned_pages < *below) place(entry);
 }
 
-// The bytes stay where they are until their room is needed.
+// The bytes stay in memory until the pages are needed.
 bool Residency::sweep() {
   bool any = false;
   for (auto asked = unloading_.begin(); asked != unloading_.end();) {
@@ -408,7 +408,7 @@ void Residency::rank_in_use() {
 
 std::optional<std::int64_t> Residency::price_of_room(
     std::span<AdapterEntry* const> adapters) const {
-  // Closing, they come when those are there for whom they close.
+  // They are closing, and will be claimed again after the requests for which they close.
   if (std::ranges::any_of(adapters, &AdapterEntry::is<Closing>)) return std::nullopt;
   return room_.price({.pages = pages_to_bring(adapters), .adapters = adapters});
 }

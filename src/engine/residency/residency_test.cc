@@ -1,4 +1,4 @@
-// Requests and the adapters that they need, through the scheduler.
+// Requests and their adapters, through the scheduler.
 
 #include "engine/residency/residency.h"
 
@@ -49,7 +49,7 @@ TEST(Residency, IdleAdaptersMakeRoomAndComeBack) {
   EXPECT_EQ(world.store.usage().evictions, 13);
 }
 
-// Streams of requests for two adapters fill the memory for ever; a third one comes.
+// Endless requests for two adapters fill the memory; then one for a third arrives.
 TEST(Residency, RoomIsMadeForWhatHasWaitedLongEnough) {
   World world({.adapter_pages = 2});
   for (const std::uint32_t i : {0U, 1U, 2U}) world.add_adapter(cat("a", i), 1, i);
@@ -61,7 +61,7 @@ TEST(Residency, RoomIsMadeForWhatHasWaitedLongEnough) {
     world.run(1);
     world.clock.advance(milliseconds(10));
   }
-  // 50 steps of patience, then what runs on one of the two comes to its end.
+  // 50 steps of patience, then the running sequences of one of the two finish.
   EXPECT_GE(step, 70);
   EXPECT_LE(step, 90);
   world.run();
@@ -86,7 +86,7 @@ TEST(Residency, WhatMoreWaitForComesFirst) {
   EXPECT_TRUE(one->usage);
 }
 
-// Many adapters and memory for few: everyone is served, whatever the order.
+// Many adapters in memory for few: every request is served, in any order.
 TEST(Residency, NoRequestStarvesBehindMemoryThatIsTooSmall) {
   World world({.adapter_pages = 3});
   constexpr int adapters = 16;
@@ -121,7 +121,7 @@ TEST(Residency, WaitsForAdaptersAreOfRequestsThatWaited) {
   world.run(1);
   EXPECT_EQ(waits().count, 1);
   EXPECT_DOUBLE_EQ(waits().sum, 0.03);
-  // It is there for the next; the base always is.
+  // It is ready for the next request; the base always is.
   world.submit(request_for("a0", 20));
   world.submit({.tokens = prompt(5), .max_tokens = 20});
   world.run(2);
@@ -129,13 +129,13 @@ TEST(Residency, WaitsForAdaptersAreOfRequestsThatWaited) {
   EXPECT_EQ(waits().count, 1);
 }
 
-// Hundreds are queued for the adapter that has the only place, for ever; one wants another.
+// Hundreds of requests for the adapter that has the only place; one wants another.
 TEST(Residency, AFloodForOneAdapterDoesNotShutOutAnother) {
   World world({.adapter_pages = 1});
   for (const std::uint32_t i : {0U, 1U}) world.add_adapter(cat("a", i), 1, i);
   std::shared_ptr<MemorySink> other;
   constexpr milliseconds step_time(10);
-  // 500 ms of patience for each of the 8 that run, then these and as many that stand next.
+  // 500 ms of patience for each of the 8 that run; then these and as many more.
   constexpr int max_steps = 8 * 50 + 2 * 4;
   constexpr int before = 20;
   int step = 0;
@@ -146,14 +146,14 @@ TEST(Residency, AFloodForOneAdapterDoesNotShutOutAnother) {
     world.clock.advance(step_time);
   }
   EXPECT_LE(step, before + max_steps);
-  // The others come back as soon.
+  // Requests for the other adapter are served again as soon.
   const auto late = world.submit(request_for("a0"));
   world.run();
   EXPECT_TRUE(other->usage && late->usage);
   EXPECT_TRUE(world.scheduler.empty());
 }
 
-// Each needs what the other might hold: claims are given whole.
+// Each needs an adapter that the other might hold: claims are granted as a whole.
 TEST(Residency, MixesNeverWaitForEachOther) {
   World world({.adapter_pages = 2});
   for (const std::uint32_t i : {0U, 1U, 2U, 3U}) world.add_adapter(cat("a", i), 1, i);
@@ -278,7 +278,7 @@ TEST(Residency, ReplacedContentServesWhatBeginsLater) {
   EXPECT_NE(later->tokens[0], old_answer);
 }
 
-// It waits for pages with its adapter there, and is replaced meanwhile.
+// It waits for pages while its adapter is resident, and is replaced meanwhile.
 TEST(Residency, AReplacementReachesARequestThatWaitsForPages) {
   World world({.limits = {.rows = 64,
                           .sequences = 1,
@@ -320,7 +320,7 @@ TEST(Residency, AFailedLoadFailsItsRequestsOnly) {
             0U)
       << gone->error->message();
   EXPECT_TRUE(fine->usage);
-  // Other content under a path is not taken for what was loaded from there.
+  // Different content under a path is not mistaken for what was loaded from it.
   world.store.put("a", 1, 3);
   const auto changed = world.submit(request_for("a"));
   world.run();

@@ -26,7 +26,7 @@ Result<std::unique_ptr<PromptScores>> PromptScores::create(tensor::Device& devic
 
 PromptScores::PromptScores(const Options& options, tensor::Buffer device, tensor::Buffer host)
     : device_(std::move(device)), host_(std::move(host)) {
-  // Answers are spans of these, so they never move.
+  // Results are spans of these vectors, so they must not reallocate.
   logprobs_.reserve(static_cast<std::size_t>(options.rows));
   tops_.reserve(static_cast<std::size_t>(options.rows * max_top_logprobs));
 }

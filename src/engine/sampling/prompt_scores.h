@@ -14,20 +14,20 @@
 
 namespace motley::engine {
 
-// Log-probabilities of prompts' tokens in a step, computed where the logits are.
+// Log-probabilities of prompts' tokens in a step, computed on the device.
 class PromptScores {
  public:
   struct Options {
     std::int64_t rows = 0;        // of a step
-    std::int64_t piece_rows = 0;  // of one read() call
+    std::int64_t piece_rows = 0;  // of a read() call
   };
 
   static Result<std::unique_ptr<PromptScores>> create(tensor::Device& device,
                                                       const Options& options);
 
   void begin();
-  // Logits [n, vocabulary] of these rows of the step's chunks, in order of rows. Fills in the
-  // chunks' answers as far as they have come.
+  // Reads logits [n, vocabulary] of these rows of the step's chunks, in order of rows, and extends
+  // the chunks' results.
   Result<void> read(std::span<ChunkOutput> outputs, const ops::Context& context,
                     tensor::Stream& stream, const tensor::Tensor& logits,
                     std::span<const runner::LogitRow> rows);
@@ -35,7 +35,7 @@ class PromptScores {
  private:
   PromptScores(const Options& options, tensor::Buffer device, tensor::Buffer host);
 
-  // Numbers of a piece of n rows, in one of the two memories.
+  // Results for a piece of n rows, in device or host memory.
   struct Piece {
     tensor::Tensor targets;             // [n, 1]
     tensor::Tensor logprobs;            // [n, 1]

@@ -37,10 +37,10 @@ SamplerFactory::Abandon SamplerMaker::prepare(const Request& request, Prepared d
                "leave it out"));
     return {};
   }
-  // A grammar's text has to end with something, whatever else the model's ends mean.
+  // A grammar's text needs a token that ends it, whatever else ends a choice.
   std::vector<std::int32_t> ends = request.end_ids;
   ends.insert(ends.end(), request.stop_ids.begin(), request.stop_ids.end());
-  // Shared, because functions are copied.
+  // Shared, because std::function must be copyable.
   auto state = std::make_shared<std::unique_ptr<SamplingState>>(
       std::make_unique<SamplingState>(request, nullptr, next_seed()));
   const auto begin = [this, state, ends = std::move(ends),

@@ -10,15 +10,15 @@
 
 namespace motley::engine {
 
-// Makes SamplingStates, for executors that draw through SamplingBatch. Outlives what it makes.
+// Makes SamplingStates, for executors that use SamplingBatch. Must outlive them.
 class SamplerMaker final : public SamplerFactory {
  public:
-  // Without tokens requests with grammars are refused. `seed` begins the seeds of requests that
-  // have none of their own.
+  // Without `tokens`, requests with grammars are refused. `seed` derives the seeds of requests that
+  // have none.
   SamplerMaker(std::optional<GrammarTokens> tokens, std::uint64_t seed,
                const GrammarService::Options& options = {});
 
-  // At once, or from the grammars' thread where one has to be compiled.
+  // At once, or on the grammars' thread if one has to be compiled.
   Abandon prepare(const Request& request, Prepared done) override;
   void set_wake(std::function<void()> wake) override;
   GrammarStats grammar_stats() const override;

@@ -69,7 +69,7 @@ void SamplingBatch::begin() {
   with_log_probabilities_ = false;
 }
 
-// Without a mask the row is drawn in vain: its answer says so.
+// Without a mask the row is drawn in vain, and its result says so.
 void SamplingBatch::add_mask(const GrammarCursor& grammar, kernels::SampleChoice& choice) {
   if (!grammar.ready()) {
     const TimePoint now = SteadyClock().now();
@@ -128,7 +128,7 @@ Result<void> SamplingBatch::add_counts(const ops::Context& context, tensor::Stre
                       counts_.view(DType::i32, {options_.counted_sequences, options_.vocabulary})
                           .select(choice.counts_row));
   }
-  // The draw adds its token; in vain, it has to be counted again.
+  // The draw counts its token; if it was in vain, counts have to be made again.
   const bool in_vain = waits_.back() != 0;
   *place = {.state = state.id(), .tokens = in_vain ? -1 : tokens + 1, .used = calls_};
   return {};

@@ -14,29 +14,29 @@ struct LogitBias {
   friend bool operator==(const LogitBias&, const LogitBias&) = default;
 };
 
-// What a request's output must look like.
+// The required form of a request's output.
 struct GrammarSpec {
   enum class Kind : std::uint8_t {
     json_object,     // any JSON object; no text
     json_schema,     // text is the schema
     regex,           // text is the pattern, matched against the whole output
     ebnf,            // text is a grammar whose root rule is `root`
-    structural_tag,  // text is XGrammar's JSON of that name: schemas between given strings
+    structural_tag,  // text is XGrammar's JSON of that name: schemas between given tags
   };
 
   Kind kind = Kind::json_object;
   std::string text;
-  // Of JSON: line breaks and blanks between tokens as a model likes them, within bounds; otherwise
-  // one line as Python writes it, with ", " and ": ".
+  // For JSON: allows line breaks and blanks between tokens, within bounds; otherwise one line as
+  // Python writes it, with ", " and ": ".
   bool any_whitespace = true;
 
   friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
 };
 
-// How a request's tokens are drawn. The defaults change nothing: the model's own distribution.
-// Order: the masks of the grammar and of allowed and banned tokens, bias and the ban on ends before
-// min_tokens, repetition, frequency and presence penalties, temperature, then min_p, top_k and
-// top_p, each on what is left by the one before.
+// How a request's tokens are drawn. The defaults leave the model's own distribution. Order: masks
+// of the grammar and of allowed and banned tokens; bias, and the ban on ends before min_tokens;
+// repetition, frequency and presence penalties; temperature; then min_p, top_k and top_p, each on
+// the tokens that the one before kept.
 struct SamplingParams {
   float temperature = 1;   // 0: the likeliest token, the lowest id among equals
   std::int32_t top_k = 0;  // this many likeliest tokens; 0: all
@@ -47,18 +47,18 @@ struct SamplingParams {
   float frequency_penalty = 0;   // times how often a token is in the output; [-2, 2]
   float presence_penalty = 0;    // of tokens in the output; [-2, 2]
   std::vector<LogitBias> logit_bias = {};
-  // None but these are drawn, ends included; without any, all are.
+  // Only these are drawn, ends included; empty: all.
   std::vector<std::int32_t> allowed_tokens = {};
-  // Sequences that no output holds: the last token of one is ruled out behind those before it.
+  // Sequences that no output contains: the last token of one is ruled out after the others.
   std::vector<std::vector<std::int32_t>> banned = {};
 
-  // With a seed a choice has the same tokens whatever runs beside it; choice i draws from a
-  // sequence of its own.
+  // With a seed, a choice has the same tokens whatever runs beside it; each choice has its own
+  // random sequence.
   std::optional<std::uint64_t> seed = {};
 
   // Log-probabilities are the model's own, before all of the above.
   bool logprobs = false;
-  std::int32_t top_logprobs = 0;  // of the likeliest tokens, beside the chosen one's
+  std::int32_t top_logprobs = 0;  // of the most probable tokens, besides the drawn one
 
   std::int64_t min_tokens = 0;  // nothing that ends a choice is drawn before
   bool ignore_eos = false;      // the model's own end does not end a choice

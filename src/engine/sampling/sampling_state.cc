@@ -12,7 +12,7 @@
 namespace motley::engine {
 namespace {
 
-// Below it the most probable token is all that is left.
+// Below this, only the most probable token is left.
 constexpr float least_temperature = 1e-5F;
 
 std::uint64_t next_id() {
@@ -20,7 +20,7 @@ std::uint64_t next_id() {
   return ++last;
 }
 
-// By rising id; of several for one token the last one counts.
+// By rising id; the last of several for one token counts.
 std::vector<LogitBias> in_order(const std::vector<LogitBias>& biases) {
   std::map<std::int32_t, float> by_token;
   for (const LogitBias& bias : biases) by_token[bias.token] = bias.bias;
@@ -30,7 +30,7 @@ std::vector<LogitBias> in_order(const std::vector<LogitBias>& biases) {
   return each;
 }
 
-// The biases, and these tokens ruled out.
+// The biases, with these tokens ruled out.
 std::vector<LogitBias> without(std::vector<LogitBias> biases,
                                std::span<const std::int32_t> tokens) {
   for (const std::int32_t token : tokens)
@@ -38,7 +38,7 @@ std::vector<LogitBias> without(std::vector<LogitBias> biases,
   return in_order(biases);
 }
 
-// Draws count from 0; the seeds of choices are taken from numbers that no draw reaches.
+// Draws count from 0; seeds of choices use numbers that no draw uses.
 std::uint64_t seed_of_choice(std::uint64_t seed, int choice) {
   constexpr std::uint64_t seeds = std::uint64_t{1} << 63;
   return kernels::sampling::random_bits(seed, seeds + static_cast<std::uint64_t>(choice));

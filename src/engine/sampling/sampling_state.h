@@ -15,65 +15,65 @@
 
 namespace motley::engine {
 
-// Biases of one row, the request's own and those that keep it from ending: what validate() lets
-// pass of either.
+// The limit of biases of one row, both the request's own and those that keep it from ending, as
+// validate() ensures.
 inline constexpr std::int64_t max_row_biases = 2048;
 
-// What the tokens of one choice are drawn by, between steps: how many there are, where they stand
-// in their grammar, which random numbers come next. Owned by the choice's sequence; what a device
-// keeps of it (counts of its tokens) can be made again from it at any time.
+// The sampler of one choice between steps: its number of tokens, its position in a grammar, its
+// next random numbers. Owned by the choice's sequence; what a device caches of it (counts of its
+// tokens) can be made again at any time.
 class SamplingState final : public Sampler {
  public:
-  // The first choice's, of a request that is in range. `seed` counts where it has none of its own.
-  // `grammar` is null where the text is free.
+  // For the first choice of a valid request. `seed` is used if it has none. `grammar` is null if
+  // the text is free.
   SamplingState(const Request& request, std::unique_ptr<GrammarCursor> grammar, std::uint64_t seed);
 
-  // The grammar of a choice that was made without one, before anything was drawn.
+  // Sets the grammar of a choice that was made without one, before anything was drawn.
   void follow(std::unique_ptr<GrammarCursor> grammar) { grammar_ = std::move(grammar); }
 
-  // Another choice: the same so far, other random numbers from here on.
+  // Another choice: the same so far, with other random numbers from here on.
   std::unique_ptr<Sampler> fork(int choice) const override;
   bool ready() const override { return !grammar_ || grammar_->ready(); }
   std::optional<Error> failure() const override {
     return grammar_ ? grammar_->failure() : std::nullopt;
   }
 
-  // The next draw; rows of tables are the caller's to add.
+  // The next draw; the caller sets the rows of tables.
   kernels::SampleChoice choice() const;
   // Of the next draw: at most max_row_biases, by rising id, each id once.
   std::span<const LogitBias> biases() const;
 
   bool has_penalties() const { return rules_->penalties; }
-  // Whether allow() of the next draw may rule anything out.
+  // Whether allow() may rule anything out in the next draw.
   bool has_token_rules() const { return !rules_->tokens_allowed.empty(); }
-  // Leaves in a mask what the request allows next.
+  // Removes from a mask what the request does not allow next.
   void allow(std::span<std::uint32_t> mask) const {
     rules_->tokens_allowed.apply(token_rules_, mask);
   }
-  // Null where the text is free.
+  // Null if the text is free.
   GrammarCursor* grammar() const { return grammar_.get(); }
 
-  // Takes the token that was drawn. True where the grammar ends with it.
+  // Takes the drawn token. True if the grammar ends with it.
   bool accept(std::int32_t token);
 
-  // Prompt and drawn tokens, kept where penalties need them.
+  // Prompt and drawn tokens; kept if penalties need them.
   std::span<const std::int32_t> tokens() const { return tokens_; }
   std::int64_t prompt_tokens() const { return rules_->prompt; }
   std::int64_t drawn() const { return drawn_; }
-  // Unlike that of every other state, whenever it lives.
+  // Unique among all states, past and present.
   std::uint64_t id() const { return id_; }
 
  private:
-  // What all choices of a request share.
+  // Shared by all choices of a request.
   struct Rules {
     kernels::SampleChoice choice;
     bool penalties = false;
     std::int64_t prompt = 0;
-    std::size_t tokens = 0;  // with all that may be drawn
+    std::size_t tokens = 0;  // including all that may still be drawn
     std::int64_t min_tokens = 0;
     TokenRules tokens_allowed;
     std::vector<LogitBias> biases;
-    std::vector<LogitBias> early_biases;  // before min_tokens: with what ends a choice ruled out
+    std::vector<LogitBias> early_biases;  // before min_tokens: with the ends of a choice ruled out
   };
 
   SamplingState(const SamplingState& other, int choice);

@@ -25,7 +25,7 @@ using testing::ElementsAre;
 constexpr std::int64_t vocabulary = 300;
 constexpr std::int32_t end_id = 256;
 
-// A CPU that draws pieces of at most four rows, with counts for five sequences.
+// A CPU that draws pieces of at most 4 rows, with counts for 5 sequences.
 class Sampling : public testing::Test {
  protected:
   tensor::CpuDevice device_{{.threads = 2}};
@@ -40,7 +40,7 @@ class Sampling : public testing::Test {
                                                                           .counted_sequences = 5})
                                               .value();
 
-  // A step of these states over rows of logits, in pieces; every state takes its token.
+  // One step of these states over rows of logits, in pieces; every state takes its token.
   std::vector<SamplingBatch::Drawn> step(std::vector<std::vector<float>> logits,
                                          std::vector<SamplingState*> states) {
     batch_->begin();
@@ -120,7 +120,7 @@ TEST_F(Sampling, DrawsTheSameTokensWhateverRunsBeside) {
 }
 
 TEST_F(Sampling, CountsTokensOfPromptAndAnswer) {
-  // 3 and 4 stand in the prompt, which a presence penalty does not look at.
+  // 3 and 4 are in the prompt, which a presence penalty ignores.
   SamplingState presence = state_of({.temperature = 0, .presence_penalty = 1.5F}, {3, 4});
   std::vector<std::int32_t> drawn;
   for (int i = 0; i < 4; ++i) drawn.push_back(draw(falling_logits(), presence));
@@ -192,7 +192,7 @@ TEST_F(Sampling, DrawsAllowedTokensAlone) {
 TEST_F(Sampling, WritesNoBannedSequence) {
   const auto six = [&](SamplingState& state) {
     std::vector<std::int32_t> tokens;
-    // 3 is likelier than 2, that than 1, and so on; what was drawn last is least likely.
+    // 3 is more probable than 2, and so on; the token drawn last becomes least probable.
     std::vector<float> logits = {0, 1, 2, 3};
     logits.resize(vocabulary, -50);
     for (int i = 0; i < 6; ++i) {
@@ -208,7 +208,7 @@ TEST_F(Sampling, WritesNoBannedSequence) {
   EXPECT_THAT(six(one), ElementsAre(2, 1, 2, 1, 2, 1));
   SamplingState two = state_of({.temperature = 0, .banned = {{3, 2}, {3, 1, 3}}});
   EXPECT_THAT(six(two), ElementsAre(3, 1, 2, 3, 1, 2));
-  // The prompt is no output; choices go on from what is theirs.
+  // The prompt is no output; choices continue from their own tokens.
   SamplingState prompted = state_of({.temperature = 0, .banned = {{3, 2}}}, {3});
   std::vector<float> second = {0, 1, 2};
   second.resize(vocabulary, -50);
@@ -277,7 +277,7 @@ TEST_F(Sampling, SaysThatNothingMayFollow) {
   EXPECT_EQ(draw(some_logits(2), state), -1) << "the grammar has ended, the answer may not";
 }
 
-// What the maker makes of a request, or its error.
+// The maker's result for a request, or its error.
 Result<std::unique_ptr<Sampler>> prepared(SamplerMaker& maker, const Request& request) {
   std::promise<Result<std::unique_ptr<Sampler>>> answer;
   maker.prepare(request, [&answer](Result<std::unique_ptr<Sampler>> sampler) {

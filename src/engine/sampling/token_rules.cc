@@ -30,7 +30,7 @@ TokenRules::TokenRules(const SamplingParams& params) {
   }
   if (params.banned.empty()) return;
   const std::vector<Tokens> sequences = sorted(params.banned);
-  // The sequences that begin with a node: they have its `length` first tokens and more.
+  // The sequences below a node: they share its `length` first tokens.
   struct Group {
     std::size_t begin;
     std::size_t end;
@@ -38,7 +38,7 @@ TokenRules::TokenRules(const SamplingParams& params) {
   };
   std::vector<Group> groups = {{.begin = 0, .end = sequences.size(), .length = 0}};
   nodes_.emplace_back();
-  // Shorter nodes are complete, which is all that accept() and apply() look at for a longer one.
+  // Shorter nodes are complete, and accept() and apply() look only at those.
   for (State state = 0; state < nodes_.size(); ++state) {
     const Group group = groups[state];
     const State shorter = nodes_[state].shorter;

@@ -25,7 +25,7 @@ std::vector<std::int32_t> ruled_out(const TokenRules& rules, TokenRules::State s
   return tokens;
 }
 
-// By definition: what would end a banned sequence.
+// By definition: the tokens that would complete a banned sequence.
 std::vector<std::int32_t> ends_behind(std::vector<std::int32_t> text, const Sequences& banned) {
   std::vector<std::int32_t> tokens;
   for (std::int32_t token = 0; token < vocabulary; ++token) {
@@ -52,7 +52,7 @@ TEST(TokenRules, RuleOutEveryEndOfABannedSequence) {
     return std::uniform_int_distribution(0, bound - 1)(random);
   };
   for (int round = 0; round < 200; ++round) {
-    // Few tokens, so that sequences begin, end and stand inside one another.
+    // Few different tokens, so that sequences overlap and nest.
     const std::int32_t letters = 2 + below(3);
     Sequences banned(static_cast<std::size_t>(below(12)) + 1);
     for (auto& each : banned) {
@@ -64,7 +64,7 @@ TEST(TokenRules, RuleOutEveryEndOfABannedSequence) {
       std::vector<std::int32_t> tokens;
       TokenRules::State state = 0;
     };
-    // A text and one that forks off on the way.
+    // A text, and one that forks from it.
     std::vector<Text> texts(1);
     for (int step = 0; step < 30; ++step) {
       if (step == 9) texts.push_back(texts[0]);
@@ -88,7 +88,7 @@ TEST(TokenRules, OfNoSequencesKeepNoState) {
   EXPECT_TRUE(TokenRules().empty());
 }
 
-// The states that texts of `tokens` tokens cost at most, among them those that fall back furthest.
+// The most states that texts of `tokens` tokens look at, including those that fall back furthest.
 std::size_t states_looked_at(const TokenRules& rules, std::size_t tokens) {
   std::size_t most = 0;
   for (const std::size_t period : {1U, 2U, 100U, 501U}) {
@@ -109,7 +109,7 @@ TEST(TokenRules, TakeATokenInTwoStatesHoweverLongTheSequencesAre) {
 }
 
 TEST(TokenRules, LookAtNoSequenceThatDoesNotEndHere) {
-  // 60 tokens, a sequence of 100 before each.
+  // 60 tokens, each preceded by a sequence of 100.
   Sequences banned;
   for (std::int32_t last = 5; last < 65; ++last) banned.push_back(repeated(1, 100, last));
   const TokenRules rules = banning(banned);
@@ -121,7 +121,7 @@ TEST(TokenRules, LookAtNoSequenceThatDoesNotEndHere) {
   }
   rules.accept(state, 1);
   EXPECT_EQ(rules.apply(state, mask), 62U);
-  // Beginnings that end one another are passed over where no sequence ends behind them.
+  // Prefixes that are suffixes of one another are skipped if no sequence ends after them.
   const TokenRules nested = banning({repeated(1, 400, 3), repeated(1, 7, 4), {5}});
   state = 0;
   for (int i = 0; i < 399; ++i) nested.accept(state, 1);

@@ -15,17 +15,17 @@ struct Want {
   std::span<AdapterEntry* const> adapters;
   WaitingSequence* first = nullptr;  // of these sequences
   int priority = 0;                  // the highest
-  bool in_line = false;              // room is being made for them
-  Duration waited{};                 // all of them together
-  double urgency = 0;                // the sum of the squares of what each has waited, weighed
-  std::int32_t next = -1;            // another want that begins with the same adapter
+  bool in_line = false;              // pages are being freed for them
+  Duration waited{};                 // summed over all of them
+  double urgency = 0;                // the weighted sum of the squares of their waiting times
+  std::int32_t next = -1;            // the next want whose list begins with the same adapter
 };
 
-// The sequences that want adapters, in the order in which they get them: those that were promised
-// room, by priority, and by urgency. It grows with how many wait, so that what is asked for often
-// comes back sooner and is shared by many each time; and faster with how long they do, so that none
-// is forgotten. All sequences of a client weigh as much together as those of another. It is filled
-// and cleared while no sequence comes or goes.
+// Wants in the order in which they get adapters: those for which pages are being freed, then by
+// priority, then by urgency. Urgency grows with the number of waiting sequences, so that popular
+// adapters return sooner and serve many at a time; and with the square of the waiting time, so that
+// none starves. All sequences of a client together weigh as much as those of another. Filled and
+// cleared while no sequence is added or removed.
 class AdapterLine {
  public:
   void clear() {
@@ -33,13 +33,13 @@ class AdapterLine {
     wants_.clear();
   }
 
-  // How a sequence counts beside those of other clients.
+  // The weight of a sequence relative to those of other clients.
   struct Weight {
-    bool priority = true;  // its priority counts: all that wait are one client's
+    bool priority = true;  // its priority counts, because only one client waits
     double urgency = 1;    // one over the number of the client's sequences
   };
 
-  // A sequence with adapters that has asked for them.
+  // Adds a sequence that has asked for its adapters.
   void add(WaitingSequence& waiting, TimePoint now, const Weight& weight) {
     Want& want = find(waiting);
     const Duration waited = now - *waiting.asked;
@@ -50,7 +50,7 @@ class AdapterLine {
     want.urgency += seconds(waited) * seconds(waited) * weight.urgency;
   }
 
-  // Nothing is added afterwards.
+  // Nothing may be added afterwards.
   std::span<const Want> sorted() {
     std::ranges::sort(wants_, [](const Want& a, const Want& b) {
       if (a.in_line != b.in_line) return a.in_line;

@@ -38,7 +38,7 @@ TEST(Admission, ForesightGrowsWhereSequencesArePushedBackAndWanes) {
   EXPECT_EQ(foresight.pages(), 1);
 }
 
-// Pages that others own cost nothing; cached ones are no longer available once they are revived.
+// Pages that others own cost nothing; cached pages stop being available when they are reused.
 TEST(Admission, FoundPagesCostWhatTheyTakeFromTheAvailable) {
   const Room room{.available = 4, .running = 0, .max_running = 4};
   EXPECT_TRUE(shortage({.pages = 9, .found = 5, .idle = 0}, room).none());
@@ -58,11 +58,11 @@ TEST(Admission, TheLongestSequenceIsWhatModelAndMemoryHold) {
 TEST(Admission, AdaptersFitBesideWhatIsInUse) {
   EXPECT_TRUE(adapters_fit(3, 5, 8));
   EXPECT_FALSE(adapters_fit(4, 5, 8));
-  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing comes
+  EXPECT_FALSE(adapters_fit(0, 9, 8));  // more in use than there is: nothing fits
 }
 
-// Clients come one after the other, and each sends as much as it may: each gets its share, and all
-// together hold no more than is said.
+// Clients arrive one after the other, and each sends as many requests as it may: each gets its
+// share, and together they stay within the bound.
 TEST(Admission, NoClientTakesTheQueueFromAnother) {
   for (const std::int64_t places : {1, 2, 7, 1024}) {
     std::vector<std::int64_t> held;

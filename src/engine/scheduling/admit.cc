@@ -1,4 +1,4 @@
-// Which sequences begin to run.
+// Decides which sequences begin to run.
 
 #include <algorithm>
 #include <utility>
@@ -24,11 +24,11 @@ std::string Scheduler::flow_of(const Request& request) {
   return flow;
 }
 
-// A sequence that finds no memory to begin fails; the others stay as they are.
+// A sequence for which memory runs out fails; the others are unchanged.
 void Scheduler::admit() {
   const TimePoint now = clock_->now();
   ++admission_;
-  // What found no memory is asked for again with the next step.
+  // If memory runs out, the next step tries again.
   if (!within_memory([this] { order_waiting(); }).ok()) {
     turns_.clear();
     waiting_changed_ = true;
@@ -47,7 +47,7 @@ void Scheduler::admit() {
     const Result<void> begun = within_memory([&] { begin(std::move(place)); });
     if (!begun.ok()) mark(*job, begun.error());
   }
-  // Some would point to what has begun.
+  // Some entries would refer to sequences that have begun.
   if (some_began) turns_.clear();
   fail_marked();
 }
@@ -64,18 +64,18 @@ Result<bool> Scheduler::begins(WaitingSequence& waiting, bool& room, TimePoint n
     return false;
   }
   if (!waiting.claim->resolved()) {
-    // Replaced content may need more room than what was there when the request came.
+    // Replaced content may need more memory than the content at the request's arrival.
     MOTLEY_TRY_VOID(waiting.claim->resolve(job.request.adapters));
     MOTLEY_TRY_VOID(executor_->takes(waiting.claim->mix()));
   }
-  // No sequence begins behind one that finds no room, but clients that run fewer than others.
+  // No sequence begins after one that finds no pages, except those of clients that run fewer.
   room = (room || has_right_of_way(waiting, now)) && find_room(waiting, now);
-  // Others' adapters are asked for all the same, so that they are there when room is.
+  // The others' adapters are requested nevertheless, so that they are ready later.
   if (!room && !job.started) waiting.claim->unresolve();
   return room;
 }
 
-// In the order of the line: claims as far as there is room, and room where it is worth while.
+// In order of the line: claims as far as adapters fit, and closing of others where it is worth it.
 void Scheduler::give_adapters(TimePoint now) {
   residency_.stop_making_room();
   for (auto& [order, waiting] : waiting_) {
@@ -108,16 +108,16 @@ void Scheduler::give_adapters(TimePoint now) {
     if (!want.first->claim) make_room_for(want);
   }
   line_.clear();
-  // What one has a claim on, all may have.
+  // Adapters that one sequence has claimed are available to all.
   for (auto& [order, waiting] : waiting_) {
     if (!waiting.claim) waiting.claim = residency_.claim(waiting.sequence.job->adapters.entries());
   }
   if (residency_.making_room()) take_claims_back(now);
 }
 
-// Sequences that wait with a claim on an adapter that closes would keep it for as long as their
-// queue is. The first of them, a batch full, do, so that steps stay full. The others wait for when
-// it comes again.
+// Sequences that wait with a claim on a closing adapter would keep it as long as their queue lasts.
+// The first of them, as many as a batch holds, keep their claims, so that steps stay full. The
+// others wait until it is loaded again.
 void Scheduler::take_claims_back(TimePoint now) {
   std::int64_t kept = 0;
   for (const Turn& turn : turns_) {
@@ -130,8 +130,8 @@ void Scheduler::take_claims_back(TimePoint now) {
   }
 }
 
-// An adapter makes room once those that wait for others have waited, all together, for the patience
-// times the sequences that have begun with it.
+// An adapter closes once sequences that wait for others have waited, all together, for the patience
+// times the number of sequences that have begun with it.
 void Scheduler::make_room_for(const Want& want) {
   if (!residency_.can_fit(want.adapters)) return;
   if (!want.in_line) {
@@ -177,8 +177,9 @@ bool Scheduler::find_room(const WaitingSequence& waiting, TimePoint now) {
   return true;
 }
 
-// A client's sequence of lower priority makes way; else the last one of a client that runs more. So
-// a client that fills the batch with long answers keeps no other out for longer than the patience.
+// Preempts a sequence of the same client with lower priority, else the last one of a client that
+// runs more. So a client that fills the batch with long answers blocks others no longer than the
+// patience.
 bool Scheduler::preempt_for(const WaitingSequence& waiting, TimePoint now) {
   order_running();
   const Job& job = *waiting.sequence.job;

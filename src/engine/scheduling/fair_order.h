@@ -10,7 +10,7 @@
 
 namespace motley::engine {
 
-// Where a sequence stands: higher priorities first, then by tag, then by arrival.
+// The order of sequences: by priority, then by tag, then by arrival.
 struct Order {
   int priority = 0;
   std::uint64_t tag = 0;
@@ -26,12 +26,12 @@ struct Order {
   friend bool operator==(const Order& a, const Order& b) { return (a <=> b) == 0; }
 };
 
-// Start-time fair queueing over flows: one of many requests stands behind others with few,
-// each flow getting as many tokens as the next. A flow is a list of adapters; a flow that has sent
-// nothing for a while gains nothing by that.
+// Start-time fair queueing over flows: each flow gets the same number of tokens, so that a flow of
+// many requests waits behind others with few. A flow is a list of adapters; an idle flow saves up
+// nothing.
 class FairOrder {
  public:
-  // A request of a flow: its tag. `cost` is in tokens.
+  // A request of a flow; returns its tag. `cost` is in tokens.
   std::uint64_t arrive(const std::string& flow, std::uint64_t cost) {
     if (ends_.size() >= sweep_at_) sweep();
     std::uint64_t& end = ends_[flow];
@@ -46,7 +46,7 @@ class FairOrder {
   std::size_t flows() const { return ends_.size(); }
 
  private:
-  // Flows that are not ahead of the others are as if they had never been.
+  // Removes flows that are not ahead of the others.
   void sweep() {
     std::erase_if(ends_, [this](const auto& flow) { return flow.second <= now_; });
     sweep_at_ = std::max<std::size_t>(least_swept, 2 * ends_.size());

@@ -9,7 +9,7 @@
 namespace motley::engine {
 namespace {
 
-// Finalizer of a 64-bit mix: every bit of the input reaches every bit of the result.
+// Finalizer of a 64-bit mix: every bit of the input affects every bit of the result.
 std::uint64_t scramble(std::uint64_t value) {
   value ^= value >> 32;
   value *= 0xd6e8feb86659fd93ULL;
@@ -236,7 +236,7 @@ SequencePages::SequencePages(SequencePages&& other) noexcept
 
 SequencePages::~SequencePages() {
   if (owner_ == nullptr) return;
-  // Children before parents: what is given out again first is a sequence's end.
+  // Children before parents, so that the end of a sequence is reused first.
   while (!list_.empty()) {
     owner_->release(list_.back());
     list_.pop_back();

@@ -12,8 +12,8 @@
 
 namespace motley::engine {
 
-// What sequences must have in common to share pages: what they were computed with, as far as their
-// keys and values depend on it, and their requests' salt.
+// What sequences must have in common to share pages: everything besides tokens that their keys and
+// values depend on, and their requests' salt.
 struct MixKey {
   std::vector<lora::Mix::KeyPart> parts;
   std::string salt = {};
@@ -21,13 +21,13 @@ struct MixKey {
   friend auto operator<=>(const MixKey&, const MixKey&) = default;
 };
 
-// The owners of every page. A page is free, or owned by one or more sequences, or cached: owned by
-// none, and still good for a sequence of the same tokens under the same mix. Cached pages are given
-// out again when no page is free, the one let go longest ago first.
+// The ownership of every page. A page is free, or owned by one or more sequences, or cached: owned
+// by none, but valid for a sequence with the same tokens and mix. Cached pages are reused when no
+// page is free, the least recently released first.
 //
-// A full page may be published as a block: its tokens behind a parent, which is a block or the root
-// of a mix. An owner of a block owns its parent, and lets go of it later, so that no block is ever
-// cached without its parent.
+// A full page may be published as a block: its tokens after a parent, which is a block or the root
+// of a mix. An owner of a block owns its parent, too, and releases it later, so that a block is
+// never cached without its parent.
 class KvPages {
  public:
   KvPages(std::int64_t pages, std::int64_t page_tokens, bool cache);
@@ -38,30 +38,31 @@ class KvPages {
   std::int64_t pages() const { return static_cast<std::int64_t>(slots_.size()); }
   std::int64_t cached() const { return cached_; }
   std::int64_t used() const { return pages() - available(); }
-  // Free or cached: what can be taken.
+  // Free or cached pages, which can be taken.
   std::int64_t available() const { return free_ + cached_; }
   std::int64_t pages_for(std::int64_t tokens) const {
     return (tokens + page_tokens_ - 1) / page_tokens_;
   }
 
-  // How much of a prompt is there: `pages` blocks, of which `idle` are cached, not owned.
+  // The cached part of a prompt: `pages` blocks, of which `idle` are owned by no sequence.
   struct Match {
     std::int64_t pages = 0;
     std::int64_t idle = 0;
   };
-  // At most as many blocks as leave one token to compute.
+  // Leaves at least one token to compute.
   Match match(const MixKey& key, std::span<const std::int32_t> tokens) const;
 
-  // How many pages have no owner any more once each of these has been let go so often.
+  // The number of pages without owner after each of these has been released as often as it occurs.
   std::int64_t freed_by(std::span<std::int32_t> let_go) const;
 
-  // Every page is in exactly one state, the counts agree, and `owners[page]` is right.
+  // Checks that every page is in exactly one state, that the counts agree, and that owners[page] is
+  // right.
   Result<void> check(std::span<const std::int32_t> owners) const;
 
  private:
   friend class SequencePages;
 
-  using BlockId = std::uint64_t;  // unique for ever; 0 is none
+  using BlockId = std::uint64_t;  // never reused; 0 is none
   struct Root {
     BlockId id = 0;
     std::int64_t holders = 0;  // sequences and published pages
@@ -95,11 +96,11 @@ class KvPages {
   Roots::iterator hold_root(const MixKey& key);
   void let_go(Roots::iterator root);
   std::int32_t find(BlockId parent, std::span<const std::int32_t> tokens) const;
-  // The page that holds this block: the one given, or one that was published before.
+  // The page of this block: the given one, or one that was published before.
   std::int32_t publish(Roots::iterator root, BlockId parent, std::span<const std::int32_t> tokens,
                        std::int32_t page);
   void unpublish(std::int32_t page);
-  // No request finds a block of this mix any more.
+  // No request finds blocks of this mix any more.
   void forget(Roots::iterator root);
   void append_idle(std::int32_t page);
   void remove_idle(std::int32_t page);
@@ -118,7 +119,7 @@ class KvPages {
   BlockId next_block_ = 1;
 };
 
-// The pages of one sequence, let go when it goes.
+// The pages of one sequence, released on destruction.
 class SequencePages {
  public:
   SequencePages(KvPages& pages, const MixKey& key);
@@ -128,32 +129,32 @@ class SequencePages {
 
   std::span<const std::int32_t> pages() const { return list_; }
 
-  // Before anything else: takes what the cache has of these tokens. Returns how many it has.
+  // Call first: takes the cached pages of these tokens. Returns the number of tokens.
   std::int64_t adopt(std::span<const std::int32_t> tokens);
 
-  // Pages to be taken before tokens [computed, tokens) can be written.
+  // The pages to take before tokens [computed, tokens) can be written.
   std::int64_t missing(std::int64_t computed, std::int64_t tokens) const;
   struct Copy {
     std::int32_t from = 0;
     std::int32_t to = 0;
   };
-  // Takes them. A page that others own too and that holds tokens before `computed` is replaced by
-  // one's own: the caller copies what it holds before it is written.
+  // Takes them. A shared page that holds tokens before `computed` is replaced by an own page, to
+  // which the caller copies its contents before it is written.
   std::optional<Copy> grow(std::int64_t computed, std::int64_t tokens);
 
-  // Growing to that many tokens takes nothing from the heap.
+  // Reserves memory, so that growing to this many tokens allocates nothing.
   void reserve(std::int64_t tokens) {
     list_.reserve(static_cast<std::size_t>(owner_->pages_for(tokens)));
   }
 
-  // All pages are shared with a second sequence.
+  // Another sequence that shares all pages.
   SequencePages fork() const;
 
-  // Full pages of the first `computed` tokens become blocks. Where a block is there already, its
-  // page is taken instead of one's own.
+  // Publishes full pages of the first `computed` tokens as blocks. If a block exists already, its
+  // page is used instead of the own one.
   void publish(std::span<const std::int32_t> tokens, std::int64_t computed);
-  // What was computed under this mix can't be trusted: no page of it is found from now on, and
-  // sequences that hold some publish nothing behind them.
+  // Call if results of this mix cannot be trusted: its pages are not found any more, and sequences
+  // with such pages publish nothing more.
   void forget_mix() { owner_->forget(root_); }
 
  private:

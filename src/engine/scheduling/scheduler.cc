@@ -20,7 +20,7 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
       longest_(longest_sequence(limits_.sequence_tokens, limits_.pages, limits_.page_tokens)),
       pages_(limits_.pages, limits_.page_tokens, options.prefix_cache),
       residency_(store, limits_.adapter_rank),
-      // A token, its choice's end and its request's.
+      // For each: a token, the end of its choice, and the end of its request.
       outbox_(3 * static_cast<std::size_t>(limits_.sequences)) {
   MOTLEY_CHECK(limits_.sequences > 0 && limits_.sequences <= limits_.rows,
                "a step has a row for every sequence");
@@ -43,7 +43,7 @@ void Scheduler::submit(Arrival arrival) {
   sink->failed(entered.error());
 }
 
-// All that can fail comes first.
+// First everything that can fail.
 Result<void> Scheduler::enter(Arrival arrival) {
   const Request& request = arrival.request;
   std::vector<AdapterEntry*> adapters;
@@ -77,7 +77,7 @@ Result<void> Scheduler::enter(Arrival arrival) {
                     .forked = job->request.choices == 1,
                     .tokens = job->request.tokens,
                     .sampler = std::move(arrival.sampler)};
-  // Few answers are as long as they may be: vectors of longer ones grow.
+  // Answers rarely use their full length: the vectors of longer ones grow.
   const std::int64_t expected = std::clamp<std::int64_t>(job->request.max_tokens, 0, 4096);
   sequence.tokens.reserve(
       static_cast<std::size_t>(std::min(longest_, sequence.length() + expected)));
@@ -212,7 +212,7 @@ Result<Scheduler::Step> Scheduler::step(FunctionRef<void()> meanwhile) {
 Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
   if (residency_.collect()) {
     adapters_changed_ = true;
-    // Without it steps make ready themselves what they need.
+    // If this runs out of memory, steps prepare what they need themselves.
     std::ignore = within_memory([this] { executor_->foresee(residency_.sites()); });
   }
   fail_undrawable();
@@ -231,7 +231,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
   Result<void> done = lay_out();
   const bool holds = std::ranges::any_of(running_, [](const auto& each) { return each->held; });
   if (done.ok() && chunks_.empty() && holds) {
-    // All that runs waits to be drawn.
+    // Every running sequence waits for its sampler.
     deliver();
     return Step::idle;
   }

@@ -26,19 +26,18 @@
 
 namespace motley::engine {
 
-// Decides what runs, step by step. All of it happens on the caller's thread and depends on nothing
-// but its collaborators, so that it can be tested with a scripted clock and without a model.
+// Decides what runs in each step. It runs on the caller's thread and depends only on its
+// collaborators, so it can be tested with a scripted clock and without a model.
 //
-// A sequence waits or runs. Waiting ones stand in order of priority and fair share; one whose
-// adapters are not there is passed by, one that finds no pages is not. In a step every running
-// sequence that has its prompt behind it computes its next token, and prompts share what is left of
-// the step's rows. A sequence that needs a page when none is left preempts the last in the
-// order.
+// A sequence is waiting or running. Waiting ones are ordered by priority and fair share; one whose
+// adapters are not ready is skipped, one that finds no pages is not. In a step every running
+// sequence past its prompt computes its next token, and prompts share the remaining rows. A
+// sequence that needs a page when none is left preempts the last one in the order.
 class Scheduler {
  public:
   struct Options {
     Duration adapter_patience{};
-    // A client that runs fewer sequences than another waits so long for a place before one of the
+    // How long a client that runs fewer sequences than another waits for a place before one of the
     // other's is preempted.
     Duration client_patience = std::chrono::milliseconds(50);
     bool prefix_cache = true;
@@ -60,38 +59,38 @@ class Scheduler {
   void submit(Arrival arrival);
   void cancel(RequestId request, std::optional<int> choice = {});
   void cancel_all();
-  // All requests fail.
+  // Fails all requests.
   void fail_all(const Error& error);
 
   Residency& residency() { return residency_; }
 
-  // Takes what the adapter store has done, begins what can begin, and runs a step. `idle`: there
-  // was nothing to run. An error is the executor's, and final; all requests have failed then.
-  // What came of the step before is delivered once this one has been queued, and so is `meanwhile`
-  // done; an idle step delivers and leaves it.
+  // Takes the adapter store's results, begins what can begin, and runs a step. `idle`: there was
+  // nothing to run. An error is the executor's and final; all requests have failed then. Once this
+  // step has been queued, the events of the previous step are delivered and `meanwhile` is called;
+  // an idle step delivers, and does not call it.
   enum class Step : std::uint8_t { ran, idle };
   Result<Step> step(FunctionRef<void()> meanwhile = [] {});
-  // What came of the last step, at once.
+  // Delivers the events of the last step at once.
   void deliver() { outbox_.deliver(); }
-  // Adapters were loaded, unloaded or replaced since the last call.
+  // Whether adapters were loaded, unloaded or replaced since the last call.
   bool adapters_changed() { return std::exchange(adapters_changed_, false); }
 
-  // Nothing is to be done, nor to be delivered.
+  // Nothing is left to do or to deliver.
   bool empty() const { return jobs_.empty() && outbox_.empty(); }
   std::size_t requests() const { return jobs_.size(); }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
   const KvPages& pages() const { return pages_; }
-  // How many sequences of each client waited when the last step began.
+  // The number of waiting sequences of each client at the begin of the last step.
   const std::unordered_map<std::string, std::int64_t>& waiting_by_client() const {
     return waiting_by_client_;
   }
-  // Grows whenever that changes.
+  // Grows whenever waiting_by_client() changes.
   std::uint64_t waiting_changes() const { return waiting_changes_; }
 
-  // All but the list of adapters.
+  // Fills everything except the list of adapters.
   void fill(Stats& stats) const;
-  // Counts what runs and what waits by adapter, for Residency::describe.
+  // Counts running and waiting sequences by adapter, for Residency::describe.
   void count_by_adapter();
 
   Result<void> check() const;
@@ -99,14 +98,14 @@ class Scheduler {
  private:
   using Waiting = WaitingSequences;
 
-  // Where a broken invariant is counted, not fatal.
+  // The interval in builds where a broken invariant is counted instead of fatal.
   static constexpr std::uint64_t steps_between_checks = 4096;
 
   Result<Step> try_step(FunctionRef<void()> meanwhile);
   // turns.cc
   // Brings turns_ up to date: clients take turns, and the requests of each stand by Order.
   void order_waiting();
-  // Brings running_ up to date: each client's first sequence, each one's second, and so on.
+  // Updates running_: each client's first sequence, then each one's second, and so on.
   void order_running();
   std::int64_t running_of(const Client& client) const;
   bool has_right_of_way(const WaitingSequence& waiting, TimePoint now);
@@ -117,19 +116,19 @@ class Scheduler {
   // admit.cc
   Result<void> enter(Arrival arrival);
   void admit();
-  // Whether it begins now; an error is its end.
+  // Whether it begins now; an error ends it.
   Result<bool> begins(WaitingSequence& waiting, bool& room, TimePoint now);
-  // Claims for sequences that wait for adapters.
+  // Grants claims to sequences that wait for adapters.
   void give_adapters(TimePoint now);
   void make_room_for(const Want& want);
   void take_claims_back(TimePoint now);
-  // Whether its adapters are there.
+  // Whether its adapters are ready.
   bool has_adapters(WaitingSequence& waiting, TimePoint now);
   bool find_room(const WaitingSequence& waiting, TimePoint now);
-  // Preempts a sequence in favour of one that waits, if one has to make way for it.
+  // Preempts a sequence in favour of a waiting one, if the rules allow it.
   bool preempt_for(const WaitingSequence& waiting, TimePoint now);
   Shortage shortage_of(const WaitingSequence& waiting) const;
-  // Pages that a sequence is provided with ahead.
+  // The pages provided ahead for a sequence.
   std::int64_t growth_of(const Sequence& sequence) const;
   void begin(Waiting::node_type place);
   void preempt_last();
@@ -149,7 +148,7 @@ class Scheduler {
   void add_draws(RunningSequence& running);
   void settle();
   std::string describe_step() const;
-  // `length`: tokens before the chunk.
+  // `length`: the tokens before the chunk.
   void deliver_scores(RunningSequence& running, std::int64_t length, const ChunkOutput& output);
   void fork(RunningSequence& running, std::span<const Draw> draws,
             std::span<std::unique_ptr<Sampler>> samplers);
@@ -160,12 +159,12 @@ class Scheduler {
   void wait(Waiting::node_type place, WaitingSequence waiting);
   void finish_choice(Job& job, int choice, FinishReason reason,
                      std::optional<std::int32_t> stop_token = {});
-  // Its sequences go, wherever they are.
+  // Removes all its sequences.
   void fail(std::shared_ptr<Job> job, const Error& error);
-  // It fails once fail_marked() is called.
+  // Marks a job to fail when fail_marked() is called.
   void mark(Job& job, Error error);
   void fail_marked();
-  // Memory has ended at an unknown place: what runs fails, and what has lost a sequence.
+  // Memory ran out at an unknown place: fails what runs, and jobs that have lost a sequence.
   void fail_running(const Error& error);
   int open_sequences(const Job& job) const;
   void forget(const Job& job);
@@ -174,9 +173,9 @@ class Scheduler {
   const Clock* clock_;
   Options options_;
   Executor::Limits limits_;
-  std::int64_t longest_ = 0;  // sequence that can run
+  std::int64_t longest_ = 0;  // the longest sequence that can run
 
-  // Sequences hold pages and claims: these come first and go last.
+  // Sequences hold pages and claims, so these are constructed first and destroyed last.
   KvPages pages_;
   Residency residency_;
 
@@ -185,28 +184,28 @@ class Scheduler {
   struct Turn {
     std::uint64_t turn = 0;
     std::uint64_t client = 0;
-    std::uint32_t place = 0;  // in the order of waiting_
+    std::uint32_t place = 0;  // index in the order of waiting_
     Waiting::iterator at;
   };
-  std::vector<Turn> turns_;  // what waits, in the order in which it begins
+  std::vector<Turn> turns_;  // waiting sequences in the order in which they begin
   bool waiting_changed_ = false;
   std::unordered_map<std::string, std::int64_t> waiting_by_client_;
   std::uint64_t waiting_changes_ = 0;
   std::vector<std::unique_ptr<RunningSequence>> running_;  // in order, see order_running()
   bool running_changed_ = false;
-  std::uint64_t admission_ = 0;  // how often admit() was called
-  std::uint64_t ordering_ = 0;   // how often it was brought up to date
+  std::uint64_t admission_ = 0;  // the number of admit() calls
+  std::uint64_t ordering_ = 0;   // the number of updates of that order
   Outbox outbox_;
   ClientTurns clients_;
-  std::vector<Client*> prompting_;  // of a step: those that have prompts in it
+  std::vector<Client*> prompting_;  // the clients with prompts in the current step
   Foresight foresight_;
-  AdapterLine line_;  // of a step, for adapters
+  AdapterLine line_;  // of the current step, for adapters
   bool adapters_changed_ = false;
-  bool has_run_ = false;                          // since the executor let go
-  bool marked_ = false;                           // a job at least is to fail
-  std::optional<TimePoint> non_finite_reported_;  // of the base, in the log
+  bool has_run_ = false;                          // since the executor's let_go()
+  bool marked_ = false;                           // some job is marked to fail
+  std::optional<TimePoint> non_finite_reported_;  // when it was logged for the base
 
-  // The step at hand.
+  // The current step:
   struct Planned {
     RunningSequence* running = nullptr;
     std::size_t first_draw = 0;
@@ -219,7 +218,7 @@ class Scheduler {
   std::vector<runner::Chunk> chunks_;
   std::vector<ChunkOutput> outputs_;  // one for each chunk
   std::vector<Draw> draws_;
-  // Of choices that fork in this step; in order of draws.
+  // For choices that fork in this step; in order of draws.
   std::vector<std::unique_ptr<Sampler>> forked_samplers_;
 
   Stats stats_;

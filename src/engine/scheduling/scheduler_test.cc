@@ -40,7 +40,7 @@ TEST(Scheduler, WhatCameOfAStepIsDeliveredWhileTheNextOneRuns) {
   std::size_t heard = 0;
   world.scheduler.step([&] { heard = sink->tokens[0].size(); }).value();
   EXPECT_EQ(heard, 1);
-  // The last events have no step to wait for.
+  // The last events do not wait for another step.
   EXPECT_FALSE(sink->closed());
   EXPECT_FALSE(world.scheduler.empty());
   EXPECT_EQ(world.scheduler.step().value(), Scheduler::Step::idle);
@@ -70,7 +70,7 @@ TEST(Scheduler, PromptsShareTheRowsThatDecodesLeave) {
 }
 
 TEST(Scheduler, PushedBackSequencesLoseNothing) {
-  // Room for one sequence of the longest kind, and for beginnings of several.
+  // Pages for one sequence of maximum length, or for the beginnings of several.
   World world({.limits = {.rows = 32,
                           .sequences = 6,
                           .sequence_tokens = 64,
@@ -94,7 +94,7 @@ TEST(Scheduler, PushedBackSequencesLoseNothing) {
   EXPECT_EQ(world.scheduler.pages().used(), 0);
 }
 
-// Far more than there are pages for: what begins goes on for a while.
+// Far more requests than pages: a sequence that begins continues for a while.
 TEST(Scheduler, OnFewPagesSequencesDoNotComeAndGo) {
   World world({.limits = {.rows = 128,
                           .sequences = 64,
@@ -231,7 +231,7 @@ TEST(Scheduler, PrefixHitsAreByContentAndChangeNothing) {
   world.run();
   EXPECT_EQ(scaled->start->cached_tokens, 0);
 
-  // The same name with other content never meets what the old one left.
+  // The same name with new content never uses pages of the old content.
   request.adapters = {{"a", 1}};
   world.store.put("a", 1, 9);
   Result<void> answer = Error(ErrorCode::internal, "");
@@ -277,7 +277,7 @@ TEST(Scheduler, PromptLogprobsComeOnceInOrder) {
   EXPECT_EQ(alone->reasons[0], FinishReason::length);
   EXPECT_EQ(alone->usage->completion_tokens, 0);
 
-  // Pushed back in the middle of its prompt.
+  // Preempted in the middle of its prompt.
   request.max_tokens = 3;
   request.choices = 2;
   const auto late = world.submit(request);
@@ -323,7 +323,7 @@ TEST(Scheduler, ManyOfOneAdapterDoNotKeepOthersWaiting) {
   for (int i = 0; i < 100; ++i) world.submit(many);
   world.run(1);
   const auto few = world.submit({.tokens = prompt(4), .adapters = {{"b", 1}}, .max_tokens = 8});
-  // Behind the eight that run, not behind the hundred.
+  // After the 8 that run, not after the 100.
   world.run(17);
   EXPECT_TRUE(few->usage);
 }
@@ -339,7 +339,7 @@ TEST(Scheduler, AClientWithAThousandPromptsKeepsNobodyWaiting) {
   for (int i = 0; i < 1300; ++i) world.submit(from("one", many));
   world.run(1);
   const auto few = world.submit(from("other", {.tokens = prompt(4), .max_tokens = 4}));
-  // Behind the eight that run, not behind the thousand.
+  // After the 8 that run, not after the 1000.
   world.run(8 + 4);
   EXPECT_TRUE(few->usage);
 }
@@ -445,7 +445,7 @@ TEST(Scheduler, NothingIsPreemptedWhereThatGivesNoRoom) {
   for (std::int32_t i = 0; i < 2; ++i)
     sinks.push_back(world.submit(from("one", {.tokens = prompt(24, i), .max_tokens = 12})));
   world.run(2);
-  // Takes 15 pages; one of the two sequences holds 7.
+  // Needs 15 pages; one of the two sequences holds 7.
   const auto large = world.submit(from("other", {.tokens = prompt(60, 9), .max_tokens = 1}));
   world.clock.advance(std::chrono::seconds(1));
   world.run();

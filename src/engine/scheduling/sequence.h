@@ -17,8 +17,8 @@
 
 namespace motley::engine {
 
-// A request from its arrival to its last event. It holds nothing that others wait for: what a
-// sequence needs to run belongs to the sequence, by the state it is in.
+// A request from its arrival to its last event. Resources belong to its sequences, according to
+// their state.
 struct Job {
   RequestId id = 0;
   Request request;
@@ -26,35 +26,34 @@ struct Job {
   TimePoint accepted;
   NamedAdapters adapters;
   Client* client = nullptr;
-  std::uint64_t tag = 0;           // its place among the client's requests
+  std::uint64_t tag = 0;           // its order among the client's requests
   std::uint64_t cost = 0;          // in tokens
   std::uint64_t turn = 0;          // of the client, once the request has started
-  std::vector<std::int32_t> ends;  // that end a choice; ascending
+  std::vector<std::int32_t> ends;  // tokens that end a choice; ascending
 
   bool started = false;
   std::int64_t cached_tokens = 0;
   std::int64_t completion_tokens = 0;
-  // Of the prompt, with a log-probability that was delivered; the first has none.
+  // The number of prompt tokens whose log-probability was delivered; the first has none.
   std::int64_t scored = 1;
   std::vector<bool> closed;  // choices that have finished
-  int open = 0;              // choices that have not
-  // Found in the middle of other work: it fails once that is done.
+  int open = 0;              // choices that have not finished
+  // An error found during other work: the job fails after that.
   std::optional<Error> failure;
 
   std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(request.tokens.size()); }
   bool scoring() const { return request.prompt_logprobs && scored < prompt_tokens(); }
 };
 
-// The tokens of one choice; or, before it has forked, the prompt of several that nothing was drawn
-// for yet.
+// The tokens of one choice; or, before the first draw, the prompt of several choices.
 struct Sequence {
   std::shared_ptr<Job> job;
   int choice = 0;   // the first
-  int choices = 1;  // how many; forked, it is one
+  int choices = 1;  // the number of choices; 1 after forking
   bool forked = true;
   std::vector<std::int32_t> tokens;
   std::int64_t generated = 0;
-  std::unique_ptr<Sampler> sampler;  // before it has forked: what those of the choices fork from
+  std::unique_ptr<Sampler> sampler;  // before forking: the one from which those of the choices fork
   TimePoint last_token;
 
   Order order() const { return {job->request.priority, job->tag, job->id, choice}; }
@@ -68,20 +67,20 @@ struct Sequence {
   }
 };
 
-// Has adapters at most, and nothing else that others could use.
+// Holds at most claims on adapters, and nothing else that others could use.
 struct WaitingSequence {
   Sequence sequence;
   std::optional<Claim> claim = {};
-  // Since when it waits for adapters that were not there; nothing once they are.
+  // Since when it waits for adapters that are not ready; nothing once they are.
   std::optional<TimePoint> asked = {};
-  Duration without_adapters{};  // how long it has, before
-  bool in_line = false;         // room is being made for its adapters
+  Duration without_adapters{};  // the time it waited for them before
+  bool in_line = false;         // adapters are closing for it
 };
 
 using WaitingSequences = std::map<Order, WaitingSequence>;
 
-// Preempted, a sequence takes its place among those that wait, which can't fail: it keeps the
-// place.
+// The place that a running sequence takes when it is preempted, allocated in advance so that
+// preemption cannot fail.
 inline WaitingSequences::node_type make_waiting_place() {
   WaitingSequences one;
   one.try_emplace(Order{});
@@ -92,11 +91,11 @@ struct RunningSequence {
   Sequence sequence;
   Claim claim;
   SequencePages pages;
-  WaitingSequences::node_type place;  // where it waits when it is preempted
+  WaitingSequences::node_type place;  // for when it is preempted
   std::int64_t computed = 0;          // tokens whose keys and values are in the pages
-  bool done = false;                  // goes at the end of the step
+  bool done = false;                  // removed at the end of the step
   bool held = false;      // its last draw waits: it is in no step until its sampler is ready
-  std::int64_t rank = 0;  // among the client's running sequences
+  std::int64_t rank = 0;  // index among the client's running sequences
 
   std::int64_t remaining() const { return sequence.length() - computed; }
 };

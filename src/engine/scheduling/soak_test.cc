@@ -1,5 +1,5 @@
-// Random requests, cancels, loads, replacements and unloads on memory that is too small; every step
-// is validated, and every answer is what it would have been alone.
+// Random requests, cancels, loads, replacements and unloads in memory that is too small. Every step
+// is validated, and every answer equals that of the request alone.
 
 #include <random>
 
@@ -42,7 +42,7 @@ class Soak {
     EXPECT_EQ(finished_ + cancelled_ + failed_, requests_in_all);
     EXPECT_GT(finished_, requests_in_all / 3);
     EXPECT_EQ(world_.scheduler.pages().used(), 0);
-    // Its own content is kept of the pinned one.
+    // Only its own content is left of the pinned adapter.
     EXPECT_EQ(world_.store.usage().pinned_pages, 1);
     Stats stats;
     world_.scheduler.fill(stats);
@@ -58,7 +58,7 @@ class Soak {
     RequestId id;
     Request request;
     std::shared_ptr<MemorySink> sink;
-    // By adapter: the content of when it was submitted, and what came on disk since.
+    // By adapter: the content when the request was submitted, and later contents on disk.
     std::vector<std::vector<lora::ContentVersion>> versions;
   };
 
@@ -119,7 +119,7 @@ class Soak {
     std::erase_if(live_, [this](const Live& live) {
       if (!live.sink->closed()) return false;
       if (live.sink->error) {
-        // Its adapter was unloaded or changed on disk, or its adapters never fit at once.
+        // Its adapter was unloaded or changed on disk, or its adapters do not fit together.
         ++failed_;
         return true;
       }
@@ -135,7 +135,7 @@ class Soak {
     });
   }
 
-  // Every key that the request can have had.
+  // Every key that the request may have had.
   static std::vector<std::vector<lora::Mix::KeyPart>> keys_of(const Live& live) {
     std::vector<std::vector<lora::Mix::KeyPart>> keys = {{}};
     for (std::size_t i = 0; i < live.versions.size(); ++i) {
@@ -152,7 +152,7 @@ class Soak {
     return keys;
   }
 
-  // What was cancelled is a beginning of it.
+  // A cancelled choice is a prefix of the expected one.
   void check_choice(const Live& live, int choice, bool cancelled) {
     const std::vector<std::int32_t>& tokens = live.sink->tokens[static_cast<std::size_t>(choice)];
     const Executor::Limits limits = world_.executor.limits();

@@ -1,4 +1,4 @@
-// What a step computes, and what comes of it.
+// Lays out a step, runs it, and processes its results.
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@ bool has_overflowed(const ChunkOutput& output) {
   });
 }
 
-// adapter 'a' (scale 0.5) and adapter 'b'; empty for the base.
+// "adapter 'a' (scale 0.5) and adapter 'b'"; empty for the base.
 std::string mix_of(const Request& request) {
   std::vector<std::string> each;
   for (const ScaledAdapter& adapter : request.adapters)
@@ -43,7 +43,7 @@ Result<void> Scheduler::lay_out() {
   slots_left_ = static_cast<std::size_t>(limits_.sequences) - running_.size();
   MOTLEY_TRY_VOID(lay_out_decodes());
   lay_out_prompts();
-  // draws_ moves no more.
+  // draws_ does not reallocate any more.
   for (std::size_t i = 0; i < chunks_.size(); ++i) {
     outputs_[i].draws = std::span(draws_).subspan(planned_[i].first_draw, planned_[i].draws);
     chunks_[i].logits = outputs_[i].logits();
@@ -51,8 +51,8 @@ Result<void> Scheduler::lay_out() {
   return {};
 }
 
-// A sequence that needs a page preempts the last in order while there is none, in the end itself;
-// so the first always goes on.
+// A sequence that needs a page when there is none preempts the last in the order, in the end
+// itself; so the first one always continues.
 Result<void> Scheduler::lay_out_decodes() {
   const std::uint64_t preemptions = stats_.preemptions;
   for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -72,7 +72,7 @@ Result<void> Scheduler::lay_out_decodes() {
   return {};
 }
 
-// Where memory ends while a page is copied, its sequence has lost what it held.
+// If memory runs out while a page is copied, the sequence has lost its pages.
 Result<void> Scheduler::grow(RunningSequence& running) {
   const auto copy = running.pages.grow(running.computed, running.sequence.length());
   if (!copy) return {};
@@ -83,7 +83,7 @@ Result<void> Scheduler::grow(RunningSequence& running) {
   return copied;
 }
 
-// Where memory ends in a step it is not known how far it came: all that were in it have lost it.
+// If memory runs out in a step, its progress is unknown: all sequences in it are lost.
 Result<void> Scheduler::compute(FunctionRef<void()> meanwhile) {
   Result<void> done;
   const auto details = [this] { return describe_step(); };
@@ -94,7 +94,7 @@ Result<void> Scheduler::compute(FunctionRef<void()> meanwhile) {
       meanwhile();
     });
   });
-  // Between steps nothing is pinned on the chunks' account.
+  // Between steps the chunks pin nothing.
   for (runner::Chunk& chunk : chunks_) chunk.mix = {};
   if (!kept.ok()) {
     for (const Planned& each : planned_) mark(*each.running->sequence.job, kept.error());
@@ -162,7 +162,7 @@ void Scheduler::add_draws(RunningSequence& running) {
   if (!forked.ok()) mark(*sequence.job, forked.error());
 }
 
-// On the watchdog's thread, while this one is in the step: only what does not change in one.
+// Called on the watchdog's thread during a step: uses only what does not change in a step.
 std::string Scheduler::describe_step() const {
   constexpr std::size_t max_named = 8;
   std::vector<std::string_view> adapters;
@@ -197,7 +197,7 @@ void Scheduler::settle() {
       fail_overflowed(*running.sequence.job);
       continue;
     }
-    // A sequence that draws again computes its last token again: the logits are gone by then.
+    // A sequence that draws again computes its last token again, because its logits are gone.
     running.held = std::ranges::any_of(output.draws, &Draw::waits);
     running.computed += static_cast<std::int64_t>(rows) - (running.held ? 1 : 0);
     running.pages.publish(running.sequence.tokens, running.computed);
@@ -228,8 +228,8 @@ void Scheduler::settle() {
     running_changed_ = true;
 }
 
-// A request with adapters fails on their account: the base alone is finite, or its own requests
-// fail as well.
+// A request with adapters fails because of them: the base alone is finite, or requests without
+// adapters fail, too.
 void Scheduler::fail_overflowed(Job& job) {
   const TimePoint now = clock_->now();
   const std::string mix = mix_of(job.request);
@@ -257,7 +257,7 @@ void Scheduler::fail_overflowed(Job& job) {
 void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
                                const ChunkOutput& output) {
   Job& job = *running.sequence.job;
-  // Preempted and computed again, a prompt has been scored in part.
+  // A prompt that was preempted and computed again has been scored in part.
   const auto known = static_cast<std::size_t>(std::max<std::int64_t>(0, job.scored - (length + 1)));
   if (known >= output.scored.size()) return;
   const PromptEvent event{
@@ -268,8 +268,8 @@ void Scheduler::deliver_scores(RunningSequence& running, std::int64_t length,
   job.sink->prompt_scored(event);
 }
 
-// The prompt of several choices is there: each that has a draw becomes a sequence, and those that
-// the step had no place for wait with the prompt.
+// The prompt of several choices is computed: each choice that has a draw becomes a sequence; those
+// for which the step had no place wait with the prompt.
 void Scheduler::fork(RunningSequence& running, std::span<const Draw> draws,
                      std::span<std::unique_ptr<Sampler>> samplers) {
   Sequence& parent = running.sequence;

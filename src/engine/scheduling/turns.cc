@@ -1,4 +1,4 @@
-// Turns of clients: in the queue, in the batch, and among the rows of a step.
+// Turns of clients: in the queue, in the batch, and for the rows of a step.
 
 #include <algorithm>
 #include <tuple>
@@ -8,8 +8,8 @@
 
 namespace motley::engine {
 
-// As start-time fair queueing would let them begin, one after the other, if all could. What has
-// begun before and was preempted stands at the turn that it had then.
+// The order of start-time fair queueing if all could begin one after the other. A sequence that was
+// preempted keeps its earlier turn.
 void Scheduler::order_waiting() {
   if (!std::exchange(waiting_changed_, false)) return;
   turns_.clear();
@@ -48,8 +48,8 @@ bool Scheduler::stands_before(const RunningSequence& a, const RunningSequence& b
   return a.sequence.job->client->number < b.sequence.job->client->number;
 }
 
-// So what is preempted for want of pages is the last sequence of a client that runs many; and the
-// first of all always goes on.
+// So a sequence preempted for lack of pages is the last one of a client that runs many, and the
+// first of all always continues.
 void Scheduler::order_running() {
   if (!std::exchange(running_changed_, false)) return;
   std::ranges::sort(running_, {}, [](const auto& each) { return each->sequence.order(); });
@@ -66,9 +66,9 @@ std::int64_t Scheduler::running_of(const Client& client) const {
   return client.ordering == ordering_ ? client.running : 0;
 }
 
-// Whether the sequence may have the places of those of clients that run more sequences, also with
-// this one, and whether these are enough. What is preempted so belongs to a client that still runs
-// as many, and nothing is preempted in vain: so nothing goes to and fro.
+// Whether the sequence may take places of clients that run more sequences even after it begins, and
+// whether those places are enough. The preempted sequences' client still runs as many, and none is
+// preempted in vain, so sequences do not alternate.
 bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) {
   const Job& job = *waiting.sequence.job;
   if (running_.empty() || now - job.accepted < options_.client_patience) return false;
@@ -95,7 +95,7 @@ bool Scheduler::has_right_of_way(const WaitingSequence& waiting, TimePoint now) 
   return false;
 }
 
-// Clients that have prompts in the step get rows evenly; what one does not need goes to the others.
+// Clients with prompts in the step get equal rows; rows that one does not need go to the others.
 void Scheduler::share_rows() {
   prompting_.clear();
   for (const auto& running : running_) {
