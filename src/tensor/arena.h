@@ -6,24 +6,24 @@
 
 namespace motley::tensor {
 
-// Hands out tensors from one buffer, one after the other; memory comes back all at once, or from a
-// mark on. For scratch whose need is known beforehand: nothing is allocated while a step runs. On a
-// GPU, work with what has come back may still run, so an arena serves one stream; another one may
-// use its memory behind an event of that stream.
+// Hands out tensors from one buffer, one after the other; memory is freed all at once, or from a
+// mark on. For scratch whose size is known in advance: nothing is allocated during a step. On a
+// GPU, work on freed memory may still run, so an arena serves one stream; another stream may use
+// its memory after an event of that stream.
 //
-// In debug builds, CPU memory is filled with NaN when it is handed out and when it comes back, so
-// that reading what was never written shows.
+// In debug builds, CPU memory is filled with NaN when it is handed out and when it is freed, so
+// that reads of uninitialised memory show.
 class Arena {
  public:
   explicit Arena(Buffer buffer);
-  // Over memory that somebody else owns.
+  // Uses memory that the caller owns.
   Arena(std::byte* memory, std::size_t bytes, DeviceId device)
       : memory_(memory), bytes_(bytes), device_(device) {}
 
-  // Uninitialised; begins at a multiple of Allocator::alignment.
+  // Uninitialised; aligned to Allocator::alignment.
   Result<Tensor> allocate(DType dtype, const Shape& shape);
 
-  // Everything handed out since mark() is free again after rewind(mark).
+  // rewind(mark) frees everything handed out since mark().
   std::size_t mark() const { return used_; }
   void rewind(std::size_t mark);
 
@@ -35,7 +35,7 @@ class Arena {
  private:
   void poison(std::size_t begin, std::size_t end);
 
-  Buffer buffer_;  // nothing, if the memory is not its own
+  Buffer buffer_;  // empty if the caller owns the memory
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
   DeviceId device_;

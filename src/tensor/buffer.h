@@ -12,22 +12,22 @@ namespace motley::tensor {
 class Buffer;
 class Reservation;
 
-// Where buffers come from: a device's memory.
+// Allocates buffers in a device's memory.
 class Allocator {
  public:
-  // Every buffer begins at a multiple of this, which suits vector loads and copy engines.
+  // The alignment of every buffer, which suits vector loads and copy engines.
   static constexpr std::size_t alignment = 256;
 
   virtual ~Allocator() = default;
 
   virtual DeviceId id() const = 0;
-  // Host memory that a GPU reads and writes by itself: copies to and from it are asynchronous.
+  // Whether it is host memory that a GPU accesses directly: copies to and from it are asynchronous.
   virtual bool pinned() const { return false; }
 
-  // Uninitialised memory. Too little left is an ordinary error (out_of_memory).
+  // Uninitialised memory. Lack of memory is an ordinary error (out_of_memory).
   Result<Buffer> allocate(std::size_t bytes);
-  // Addresses whose memory is committed later, piece by piece. This one commits all at once; the
-  // host's pinned memory of a GPU does not.
+  // Reserves addresses whose memory is committed later, piece by piece. This one commits all at
+  // once; pinned memory of a GPU does not.
   virtual Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes);
 
  private:
@@ -36,7 +36,7 @@ class Allocator {
   virtual void give_back(void* data, std::size_t bytes) noexcept = 0;
 };
 
-// Owns a piece of a device's memory. Tensors are views into it and must not outlive it.
+// Owns memory of a device. Tensors are views into it and must not outlive it.
 class Buffer {
  public:
   Buffer() = default;
@@ -49,7 +49,7 @@ class Buffer {
   DeviceId device() const { return device_; }
   bool pinned() const { return pinned_; }
 
-  // A contiguous tensor that begins `offset` bytes in and must lie inside.
+  // A contiguous tensor at `offset` bytes, which must lie inside.
   Tensor view(DType dtype, const Shape& shape, std::size_t offset = 0) const;
 
  private:

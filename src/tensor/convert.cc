@@ -8,7 +8,7 @@
 namespace motley::tensor {
 namespace {
 
-// Reads through memcpy, because tensors of a file stand at any byte.
+// Reads by memcpy, because tensors of a file have any alignment.
 template <class Stored, class ToFloat>
 void widen_each(const std::byte* from, std::int64_t first, std::span<float> out, ToFloat to_float) {
   const std::byte* next = from + first * static_cast<std::int64_t>(sizeof(Stored));

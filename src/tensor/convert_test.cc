@@ -14,7 +14,7 @@ namespace {
 
 template <class Stored, std::size_t N>
 std::vector<float> widened(DType dtype, const std::array<Stored, N>& stored) {
-  // One byte in, as a tensor of a file may stand.
+  // At an odd address, as in a file.
   std::vector<std::byte> bytes(1 + sizeof stored);
   std::memcpy(bytes.data() + 1, stored.data(), sizeof stored);
   std::vector<float> out(N, -1.0F);

@@ -13,7 +13,7 @@
 namespace motley::tensor {
 namespace {
 
-// Above this, huge pages save address translations that streaming reads would stall on.
+// For larger buffers, huge pages save TLB misses that sequential reads would stall on.
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 class CpuEvent final : public Event {
@@ -50,7 +50,7 @@ class CpuStream final : public Stream {
   ThreadPool* pool_;
 };
 
-// Where the system does not say how much there is, its allocator decides.
+// If the system does not report its memory, the allocator decides.
 std::uint64_t memory_limit() {
   const auto memory = machine_memory();
   return memory.ok() ? memory->total : std::numeric_limits<std::uint64_t>::max();
@@ -90,11 +90,11 @@ Result<std::unique_ptr<Event>> CpuDevice::create_event() {
 }
 
 Result<void*> CpuDevice::take(std::size_t bytes) {
-  // More than the machine or the container has would be promised by the kernel, and the process
-  // killed when it is used.
+  // The kernel would grant more than the machine or the container has, and kill the process when it
+  // is used.
   if (bytes <= memory_limit_ && bytes <= SIZE_MAX - huge_page) {
     const std::size_t unit = bytes >= huge_page ? huge_page : alignment;
-    // aligned_alloc() wants whole units.
+    // aligned_alloc() requires a multiple of the alignment.
     if (void* data = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit)) {
       if (unit == huge_page) ::madvise(data, bytes, MADV_HUGEPAGE);
       return data;

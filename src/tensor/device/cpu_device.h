@@ -5,7 +5,7 @@
 
 namespace motley::tensor {
 
-// The host's memory and a pool of threads; every stream of it runs at once, on that pool.
+// Host memory and a pool of threads; work on its streams runs at once, on that pool.
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const CpuOptions& options = {});

@@ -17,11 +17,11 @@
 namespace motley::tensor {
 namespace {
 
-// Out of memory is an ordinary error; any other one leaves the device in a state that no caller can
-// mend, and is final for the process.
+// Out of memory is an ordinary error; any other leaves the device in a state that cannot be
+// repaired, and is final for the process.
 Error cuda_error(cudaError_t status, std::string_view action, int device) {
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // the runtime would report it again at the next launch
+    cudaGetLastError();  // or the runtime reports it again at the next launch
     return {ErrorCode::out_of_memory, cat("no room on the GPU to ", action), cat("cuda:", device),
             "ask for less (--kv-memory, --adapter-memory), or free the GPU"};
   }
@@ -36,7 +36,7 @@ Error cuda_error(cudaError_t status, std::string_view action, int device) {
       return cuda_error(motley_status, action, device); \
   } while (false)
 
-// The runtime's current device belongs to the thread, and the caller may have worked on another.
+// The runtime's current device is per thread, and the caller may have used another one.
 Result<void> make_current(int device) {
   MOTLEY_CUDA(cudaSetDevice(device), "become current", device);
   return {};
@@ -130,7 +130,7 @@ class CudaStream final : public Stream {
   }
   Result<void> wait(const Event& event) override {
     const auto* ours = dynamic_cast<const CudaEvent*>(&event);
-    // An event of the CPU is reached when it is made.
+    // A CPU event has been reached when it is created.
     if (ours == nullptr) return event.synchronize();
     MOTLEY_CUDA(cudaStreamWaitEvent(stream_, ours->native(), 0), "wait for an event", device_);
     return {};
@@ -141,7 +141,7 @@ class CudaStream final : public Stream {
   }
   Result<std::unique_ptr<Graph>> capture(FunctionRef<Result<void>()> work) override {
     MOTLEY_TRY_VOID(make_current(device_));
-    // Other threads go on as they like: loads copy while a step is captured.
+    // Other threads are not affected: loads copy while a step is captured.
     MOTLEY_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin a graph",
                 device_);
     Result<void> queued = work();
@@ -154,7 +154,7 @@ class CudaStream final : public Stream {
     if (whole && made == cudaSuccess) made = cudaGraphGetNodes(graph, nullptr, &work_count);
     if (graph != nullptr) cudaGraphDestroy(graph);
     if (!queued.ok()) {
-      // Capturing failed with it, maybe, and that is not to be reported at the next call.
+      // The error may have made capturing fail, and must not be reported by the next call.
       cudaGetLastError();
       return std::move(queued).error();
     }
@@ -168,8 +168,8 @@ class CudaStream final : public Stream {
   int device_;
 };
 
-// What is page-locked is taken at once, and more than there is would cost other processes their
-// lives. This part of the machine stays free.
+// Pinned memory is committed at once, and pinning too much makes the kernel kill other processes.
+// This part of the machine's memory stays free.
 constexpr std::uint64_t parts_left_free = 64;
 
 Error no_pinned_memory(std::size_t bytes) {
@@ -177,8 +177,8 @@ Error no_pinned_memory(std::size_t bytes) {
           "cpu", "free some of the host's memory, or ask for less"};
 }
 
-// Page-locked in pieces. While the driver locks one, other threads' calls may wait for it, so a
-// piece is small; but a process has some 65,000 mappings, and a piece may take one.
+// Pinned in pieces. Other threads' calls may wait while the driver pins one, so pieces are small;
+// but a process has some 65,000 mappings, and each piece may take one.
 class PinnedReservation final : public Reservation {
  public:
   static constexpr std::size_t least_piece = std::size_t{8} << 20;
@@ -312,7 +312,7 @@ class CudaDevice final : public Device {
 
 Result<std::unique_ptr<Device>> open_cuda_device(int index) {
   MOTLEY_TRY(const DynamicLibrary* const driver, nvidia_library(NvidiaLibrary::driver));
-  static_cast<void>(driver);  // opened for its clear error: the runtime's own would not name it
+  static_cast<void>(driver);  // loaded for its clear error message
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0)

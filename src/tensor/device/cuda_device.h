@@ -6,7 +6,7 @@
 
 namespace motley::tensor {
 
-// The GPU of that number. A build without CUDA has this function too: it says how to get one.
+// Opens a GPU. In a build without CUDA it returns an error that says how to get one.
 Result<std::unique_ptr<Device>> open_cuda_device(int index);
 
 }  // namespace motley::tensor

@@ -12,56 +12,56 @@
 #include "tensor/buffer.h"
 #include "tensor/tensor.h"
 
-// Where numbers live and where work is queued. The faces are here, the CPU and CUDA behind them.
+// Devices: memory and streams of work. These are the interfaces; the CPU and CUDA implement them.
 namespace motley::tensor {
 
-// A point in a stream's work that other streams and the host can wait for: the one that was
-// recorded last. Without any it is reached.
+// A point in a stream's work that other streams and the host can wait for: the last one recorded.
+// If none was recorded, it has been reached.
 class Event {
  public:
   virtual ~Event() = default;
-  // Whether the work before it is done, without waiting.
+  // Whether the work before it is done; does not wait.
   virtual Result<bool> reached() const = 0;
   virtual Result<void> synchronize() const = 0;
 };
 
 class Stream;
 
-// Captured work, to be queued again and again. It reads and writes the addresses that it was
-// captured with, so these must stay as long as it does.
+// Captured work that can be launched many times. It uses the addresses it was captured with, which
+// must stay valid as long as it exists.
 class Graph {
  public:
   virtual ~Graph() = default;
   virtual Result<void> launch(Stream& stream) const = 0;
-  // Kernels, copies and fills that it was captured with.
+  // The number of captured kernels, copies and fills.
   virtual std::int64_t work_count() const = 0;
 };
 
-// Work in order. What a call reads or writes must stay until the stream has passed it; memory that
-// moves on to another stream does so through an event. On the CPU every call is done when it
-// returns. Any thread may call; what several queue at once comes in some order.
+// An ordered queue of work. Memory that a call uses must stay valid until the stream has passed it;
+// it is handed to another stream by an event. On the CPU every call is complete when it returns.
+// Thread-safe; concurrent calls are queued in any order.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // What kernels take.
+  // The argument for kernels.
   virtual StreamHandle handle() const = 0;
 
-  // Any direction between host and this stream's device. Host memory that is not pinned has been
-  // read when this returns; pinned memory must keep its bytes until the stream has passed.
+  // Copies in any direction between the host and this stream's device. Unpinned host memory has
+  // been read when this returns; pinned memory must keep its contents until the stream has passed.
   virtual Result<void> copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual Result<void> fill(void* to, std::byte value, std::size_t bytes) = 0;
 
   virtual Result<void> record(Event& event) = 0;
-  // Into an event of its own.
+  // Records a new event.
   virtual Result<std::unique_ptr<Event>> record() = 0;
-  // What is queued from now on runs after what the event stands for now.
+  // Makes later work wait for the point that the event denotes now.
   virtual Result<void> wait(const Event& event) = 0;
   virtual Result<void> synchronize() = 0;
 
-  // Takes down what `work` queues on this stream, and on others that join it through events,
-  // instead of running it. `unsupported` on the CPU, where nothing is queued. An error of `work`
-  // is returned, and the stream is as good as before.
+  // Captures what `work` queues on this stream, and on streams that join it by events, instead of
+  // running it. `unsupported` on the CPU, where nothing is queued. An error of `work` is returned,
+  // and the stream stays usable.
   virtual Result<std::unique_ptr<Graph>> capture(FunctionRef<Result<void>()> work) = 0;
 };
 
@@ -76,7 +76,7 @@ class Device : public Allocator {
   virtual Result<MemoryInfo> memory() const = 0;
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
   virtual Result<std::unique_ptr<Event>> create_event() = 0;
-  // Host memory that this device's streams copy from and to without the host's help.
+  // Host memory that this device's streams copy asynchronously.
   virtual Allocator& pinned_memory() = 0;
 };
 
@@ -89,15 +89,16 @@ struct DeviceChoice {
 Result<DeviceChoice> parse_device(std::string_view text);
 
 struct CpuOptions {
-  int threads = 0;            // 0: every usable processor
-  bool owns_machine = false;  // threads may be tied to processors
+  int threads = 0;  // 0: every usable processor
+  bool owns_machine = false;  // threads may be pinned to processors
 };
 
-// Automatic takes the first GPU that works, else the CPU. A device must outlive its streams and
+// `automatic` opens the first GPU that works, else the CPU. A device must outlive its streams and
 // buffers.
 Result<std::unique_ptr<Device>> open_device(DeviceChoice choice, const CpuOptions& cpu = {});
 
-// Copies between contiguous tensors of one dtype and shape, on any devices that the stream serves.
+// Copies between contiguous tensors of one dtype and shape, on any devices that the stream
+// supports.
 Result<void> copy_tensor(const ConstTensor& from, const Tensor& to, Stream& stream);
 
 }  // namespace motley::tensor

@@ -125,7 +125,7 @@ TEST(CpuDevice, SaysThatWorkCannotBeCaptured) {
   EXPECT_FALSE(called);
 }
 
-// What tests of rooms above rely on.
+// What tests of other modules rely on.
 TEST(ScriptedDevice, WorkIsLateInOrderAndBehindEvents) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     test::ScriptedDevice device(seed);
@@ -211,7 +211,7 @@ TEST(Arena, SaysWhenItIsFull) {
   const auto refused = arena.allocate(DType::f32, {100});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
-  // The last piece still fits: a refusal takes nothing.
+  // The last part still fits: a refused allocation takes nothing.
   EXPECT_TRUE(arena.allocate(DType::u8, {232}).ok());
 }
 

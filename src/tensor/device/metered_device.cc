@@ -60,7 +60,7 @@ Result<void*> Meter::take(std::size_t bytes) {
 }
 
 void Meter::give_back(void* data, std::size_t bytes) noexcept {
-  Buffer buffer;  // goes without the lock
+  Buffer buffer;  // freed without the lock
   const std::lock_guard held(lock_);
   const auto found = buffers_.find(data);
   MOTLEY_CHECK(found != buffers_.end(), "what was taken is given back");

@@ -10,10 +10,10 @@
 
 namespace motley::tensor {
 
-// An allocator that counts what is taken of another one.
+// An allocator that counts the allocations of another one.
 class Meter final : public Allocator {
  public:
-  // What it counts outlives it.
+  // `allocator` must outlive it.
   explicit Meter(Allocator& allocator) : allocator_(&allocator) {}
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
@@ -24,7 +24,7 @@ class Meter final : public Allocator {
   Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes) override;
 
   struct Usage {
-    std::uint64_t allocations = 0;  // since it was made
+    std::uint64_t allocations = 0;  // since construction
     std::uint64_t bytes = 0;        // held now
   };
   Usage usage() const;
@@ -41,7 +41,7 @@ class Meter final : public Allocator {
   Usage usage_;
 };
 
-// A device of which one can tell what its memory, and the host's pinned memory, was asked for.
+// A device that counts what is allocated in its memory and in the host's pinned memory.
 class MeteredDevice final : public Device {
  public:
   explicit MeteredDevice(std::unique_ptr<Device> device);

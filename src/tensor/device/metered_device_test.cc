@@ -16,7 +16,7 @@ TEST(MeteredDevice, CountsWhatIsTakenAndWhatIsHeld) {
   first.reset();
   EXPECT_EQ(device.usage().allocations, 2);
   EXPECT_EQ(device.usage().bytes, 24);
-  // What is pinned is counted by itself.
+  // Pinned memory is counted separately.
   const Buffer pinned = device.pinned_memory().allocate(8).value();
   EXPECT_EQ(device.usage().allocations, 2);
   EXPECT_EQ(device.pinned_usage().bytes, 8);

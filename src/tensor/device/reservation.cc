@@ -11,7 +11,7 @@
 namespace motley::tensor {
 namespace {
 
-// Ranges begin at a large page, so that the system can use large pages in them.
+// Ranges are aligned for large pages.
 constexpr std::size_t large_page = std::size_t{2} << 20;
 constexpr std::size_t small_page = 4096;
 
@@ -92,7 +92,7 @@ Result<void> AddressRange::open(std::size_t begin, std::size_t bytes) {
     return Error(ErrorCode::out_of_memory,
                  cat("the system gives no ", format_bytes(bytes), " of memory"), "cpu",
                  "free some of the host's memory, or ask for less");
-  // The first write to a page takes its memory.
+  // The first write to a page commits its memory.
   for (std::size_t page = 0; page < bytes; page += small_page)
     *const_cast<volatile std::byte*>(at + page) = std::byte{0};
   return {};

@@ -9,7 +9,7 @@
 
 namespace motley::tensor {
 
-// A range of addresses that never change. Memory is committed to it from the front, piece by piece.
+// A range of addresses that never change. Memory is committed from the front, piece by piece.
 class Reservation {
  public:
   virtual ~Reservation() = default;
@@ -17,16 +17,16 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
 
   std::byte* data() const { return data_; }
-  // Of all addresses.
+  // The size of the whole range.
   std::size_t size() const { return size_; }
-  // Bytes from the front that have memory; they only grow. Any thread may ask.
+  // The committed bytes from the front; never shrinks. Thread-safe.
   std::size_t committed() const { return committed_.load(std::memory_order_acquire); }
-  // A device's copy must not cross a multiple of it.
+  // A copy by a device must not cross a multiple of this.
   std::size_t piece_bytes() const { return piece_bytes_; }
   bool pinned() const { return pinned_; }
 
-  // Commits the next piece. An error leaves what is committed as it is. One thread at a time; not
-  // where all is committed.
+  // Commits the next piece. On an error nothing changes. Not thread-safe; must not be called when
+  // everything is committed.
   Result<void> commit();
 
  protected:
@@ -53,10 +53,10 @@ class Reservation {
   std::atomic<std::size_t> committed_;
 };
 
-// All of a buffer, committed from the start.
+// A whole buffer, committed from the start.
 std::unique_ptr<Reservation> reservation_of(Buffer buffer);
 
-// Addresses of this process, without memory until they are opened.
+// Addresses of this process, without memory until open().
 class AddressRange {
  public:
   static Result<AddressRange> reserve(std::size_t bytes);
@@ -67,9 +67,9 @@ class AddressRange {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
 
-  // Zeros that can be read and written, in large pages where the system has them. Whole pages.
+  // Commits whole pages of zeros, as large pages where the system has them.
   Result<void> open(std::size_t begin, std::size_t bytes);
-  // As before open().
+  // Undoes open().
   void close(std::size_t begin, std::size_t bytes) noexcept;
 
  private:

@@ -36,7 +36,7 @@ TEST(AddressRange, OpensZerosAgainAfterAClose) {
   EXPECT_EQ(range.data()[100], std::byte{0});
 }
 
-// Addresses take no memory.
+// Reserved addresses take no memory.
 TEST(AddressRange, ReservesFarMoreThanItOpens) {
   constexpr std::size_t bytes = std::size_t{1} << 38;
   AddressRange range = AddressRange::reserve(bytes).value();

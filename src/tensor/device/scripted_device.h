@@ -19,8 +19,8 @@
 #include "tensor/device/device.h"
 #include "tensor/device/reservation.h"
 
-// For tests of what must hold on a GPU whatever its timing: a device in the host's memory whose
-// streams do their work late, in small pieces, and in an order between streams that a seed decides.
+// For tests of what must hold on a GPU for any timing: a device in host memory whose streams run
+// late, in small pieces, and in an order between streams that depends on a seed.
 namespace motley::tensor::test {
 
 class ScriptedDevice;
