@@ -143,7 +143,7 @@ Result<void> run_chat(const Arguments& arguments, Output output) {
   const HeldSignals signals;
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model));
   MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text));
-  Conversation conversation(stack->engine(), text, settings.special_in_said);
+  Conversation conversation(stack->engine(), text, settings.special_in_untrusted);
   Screen screen(output);
   Chat chat(stack->engine(), conversation, signals, screen);
   InputLines lines(STDIN_FILENO, longest_line);

@@ -66,10 +66,10 @@ std::tm local_time() {
 }  // namespace
 
 Conversation::Conversation(engine::Engine& engine, const text::ModelText& text,
-                           bool special_in_said)
+                           bool special_in_untrusted)
     : engine_(engine),
       text_(text),
-      special_in_said_(special_in_said),
+      special_in_untrusted_(special_in_untrusted),
       format_(server::find_chat_format(text)),
       special_(server::special_tokens(text.tokenizer())) {}
 
@@ -95,7 +95,7 @@ Result<Conversation::Answer> Conversation::say(std::string_view text, const List
   json::Array messages = messages_;
   messages.push_back(message("user", text));
   MOTLEY_TRY(text::ModelText::Chat chat,
-             text_.chat({.messages = messages, .now = local_time()}, special_in_said_));
+             text_.chat({.messages = messages, .now = local_time()}, special_in_untrusted_));
   if (static_cast<std::int64_t>(chat.ids.size()) >= engine_.max_sequence_tokens())
     return Error(ErrorCode::too_long, "the conversation is as long as the model can follow", "",
                  "begin anew with /reset");

@@ -16,7 +16,7 @@ namespace motley::cli {
 class Conversation {
  public:
   // Engine and text must outlive it.
-  Conversation(engine::Engine& engine, const text::ModelText& text, bool special_in_said);
+  Conversation(engine::Engine& engine, const text::ModelText& text, bool special_in_untrusted);
 
   // "" is the base.
   void speak_as(std::string adapter) { adapter_ = std::move(adapter); }
@@ -42,7 +42,7 @@ class Conversation {
 
   engine::Engine& engine_;
   const text::ModelText& text_;
-  bool special_in_said_;
+  bool special_in_untrusted_;
   server::ChatFormat format_;
   std::vector<server::SpecialToken> special_;
   std::string adapter_;

@@ -25,14 +25,14 @@ struct Settings {
   std::optional<Work> work;  // none: as each line's kind says
   bool lines = false;
   bool special = true;  // tokens that the post-processor adds; with --decode: special tokens shown
-  bool special_in_said = false;
+  bool special_in_untrusted = false;
 };
 
 Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings{.model = arguments.positional(0),
                     .lines = arguments.has("--lines"),
                     .special = !arguments.has("--no-special"),
-                    .special_in_said = arguments.has("--hf-special-text")};
+                    .special_in_untrusted = arguments.has("--hf-special-text")};
   if (arguments.has("--chat") && arguments.has("--decode"))
     return Error(ErrorCode::invalid_argument, "both --chat and --decode", "", "give one of them");
   if (arguments.has("--chat")) settings.work = Work::chat;
@@ -74,7 +74,7 @@ Result<std::string> chat(const text::ModelText& model, const Settings& settings,
                          const json::Value& value) {
   MOTLEY_TRY(text::ChatInputs inputs, text::read_chat_request(value, input_name));
   inputs.now = local_time();
-  MOTLEY_TRY(const auto written, model.chat(std::move(inputs), settings.special_in_said));
+  MOTLEY_TRY(const auto written, model.chat(std::move(inputs), settings.special_in_untrusted));
   return cat("{\"text\": ", string_as_json(written.text.text),
              ", \"token_ids\": ", ids_as_json(written.ids), "}");
 }

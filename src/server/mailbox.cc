@@ -91,12 +91,12 @@ void Mailbox::post(EngineNews news) {
       news_ = {};
     } else {
       news_.push_back(std::move(news));
-      if (std::exchange(told_, true)) return;
+      if (std::exchange(notified_, true)) return;
     }
   }
   if (wake_executor()) return;
   const std::lock_guard lock(mutex_);
-  told_ = false;
+  notified_ = false;
 }
 
 void Mailbox::lose() {
@@ -144,7 +144,7 @@ asio::awaitable<Result<std::vector<EngineNews>>> Mailbox::next() {
                         "try again later, or ask for less at once");
       news.swap(news_);
       backlog_bytes_ = 0;
-      told_ = false;
+      notified_ = false;
     }
     if (notice) notice();
     if (!news.empty() || std::exchange(woken_, false)) co_return news;

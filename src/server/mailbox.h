@@ -59,7 +59,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   std::size_t max_backlog_bytes_;
   bool overflowed_ = false;
   bool lost_ = false;
-  bool told_ = false;  // the executor will hear of what has come
+  bool notified_ = false;  // the executor will hear of what has come
   std::function<void()> overflow_notice_;
   bool woken_ = false;
   boost::asio::steady_timer wake_;

@@ -202,7 +202,7 @@ std::ptrdiff_t count_special(const Tokenizer& tokenizer, const Ids& ids) {
   return std::ranges::count_if(ids, [&](std::int32_t id) { return tokenizer.is_special(id); });
 }
 
-TEST_P(TokenizerGoldens, SaidTextNeverGivesSpecialTokens) {
+TEST_P(TokenizerGoldens, UntrustedTextNeverGivesSpecialTokens) {
   Forgery forgery(tokenizer_, 2);
   for (int round = 0; round < 3000; ++round) {
     MarkedText text;

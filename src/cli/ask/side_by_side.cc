@@ -130,7 +130,7 @@ std::string cut(std::string_view text, std::size_t width) {
   return lines.empty() || width == 0 ? std::string() : std::move(lines.front());
 }
 
-std::string said_of(const Voice& voice) {
+std::string status_of(const Voice& voice) {
   if (voice.failed) return "failed";
   if (voice.tokens == 0) return voice.ended ? "no tokens" : "waiting";
   return cat(voice.tokens, voice.tokens == 1 ? " token" : " tokens");
@@ -140,9 +140,9 @@ std::string said_of(const Voice& voice) {
 std::string headline(const Voice& voice, std::string_view colour, std::size_t width) {
   const std::string name = cut(voice.name, width);
   const std::size_t left = width - columns_of(name);
-  const std::string said = said_of(voice);
-  if (left < said.size() + 3) return cat(colour, name, plain, std::string(left, ' '));
-  return cat(colour, name, plain, dim, " ", repeated("─", left - said.size() - 2), " ", said,
+  const std::string status = status_of(voice);
+  if (left < status.size() + 3) return cat(colour, name, plain, std::string(left, ' '));
+  return cat(colour, name, plain, dim, " ", repeated("─", left - status.size() - 2), " ", status,
              plain);
 }
 

@@ -104,7 +104,7 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
   MOTLEY_TRY_VOID(check_promised(arguments));
-  settings.special_in_said = arguments.has("--hf-special-text");
+  settings.special_in_untrusted = arguments.has("--hf-special-text");
   return settings;
 }
 

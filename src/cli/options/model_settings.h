@@ -24,7 +24,7 @@ struct ModelSettings {
   std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's
   std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
-  bool special_in_said = false;
+  bool special_in_untrusted = false;
 };
 
 // The options that fill them.

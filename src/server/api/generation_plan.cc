@@ -213,7 +213,7 @@ Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs i
   MOTLEY_TRY_VOID(check_prompt_bytes(text->text.size(), fields, context, "messages"));
   auto ids = text_.tokenizer().encode(
       *text, {.add_special_tokens = fields.add_special_tokens.value_or(false),
-              .special_in_untrusted = options_.special_in_said,
+              .special_in_untrusted = options_.special_in_untrusted,
               .bounds = encode_bounds(fields, context)});
   if (!ids.ok() && ids.error().code() == ErrorCode::too_long)
     return prompt_too_long(context.max_sequence_tokens, ids.error().what(), "messages");

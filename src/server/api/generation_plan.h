@@ -55,11 +55,11 @@ class GenerationPlanner {
     std::string base;  // the id of the base model
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
-    bool special_in_said = false;    // special tokens in messages are what they look like
-    bool strict_fields = false;      // unknown fields are refused
-    bool request_templates = false;  // conversations may bring their own
-    FormNames forms = {};            // of answers, where they are not left to the template
-    RequestLimits limits = {};       // of one request
+    bool special_in_untrusted = false;  // special tokens in messages are what they look like
+    bool strict_fields = false;         // unknown fields are refused
+    bool request_templates = false;     // conversations may bring their own
+    FormNames forms = {};               // of answers, where they are not left to the template
+    RequestLimits limits = {};          // of one request
   };
 
   // The model's text must outlive the planner.

@@ -52,7 +52,7 @@ ParsedOutput FormParser::finish() {
 
 // Dropped since the last words.
 void FormParser::note_gap(std::string_view spaces) {
-  if (said_) gap_ += spaces;
+  if (has_content_) gap_ += spaces;
 }
 
 bool FormParser::skip_spaces() {
@@ -236,9 +236,9 @@ std::size_t FormParser::begun_trigger(std::string_view text) const {
 void FormParser::add_content(std::string_view text, ParsedOutput& output) {
   if (text.empty()) return;
   // Words before a call and behind it do not run together.
-  if (said_ && !gap_.empty()) output.add_content(gap_);
+  if (has_content_ && !gap_.empty()) output.add_content(gap_);
   gap_.clear();
-  said_ = true;
+  has_content_ = true;
   output.add_content(text);
   for (const char byte : text) {
     at_line_start_ =

@@ -83,7 +83,7 @@ class FormParser final : public OutputParser {
   bool may_repeat_ = false;    // the mark of reasoning that the prompt ends with
   bool answer_open_ = false;   // behind the answer's mark
   bool at_line_start_ = true;  // of content
-  bool said_ = false;          // some content
+  bool has_content_ = false;   // some content
   std::string gap_;            // white space between that and what comes
   std::size_t searched_ = 0;   // for the end of reasoning
 

@@ -89,7 +89,7 @@ struct DeviceChoice {
 Result<DeviceChoice> parse_device(std::string_view text);
 
 struct CpuOptions {
-  int threads = 0;  // 0: every usable processor
+  int threads = 0;            // 0: every usable processor
   bool owns_machine = false;  // threads may be pinned to processors
 };
 

@@ -235,7 +235,7 @@ TEST(Tokenizer, DecodesWithoutADecoderAsWordsWithSpaces) {
 
 // Untrusted text, token by token of what the model and the file could make special of it.
 
-TEST(SaidText, SpecialTokensAreTextAndOthersStay) {
+TEST(UntrustedText, SpecialTokensAreTextAndOthersStay) {
   const File file{
       .added = cat("[", added_token(5, "<ab>", "special"), ",", added_token(6, "<a"), "]"),
       .model = R"("vocab":{"a":0,"b":1,"<":2,">":3,"x":4},"merges":[])"};
@@ -251,7 +251,7 @@ TEST(SaidText, SpecialTokensAreTextAndOthersStay) {
               ElementsAre("<ab>", "<ab>", "<ab>"));
 }
 
-TEST(SaidText, ModelsDoNotBuildSpecialTokensOfIt) {
+TEST(UntrustedText, ModelsDoNotBuildSpecialTokensOfIt) {
   const std::string added = cat("[", added_token(3, "ab", "special"), "]");
   const std::string model = R"("vocab":{"a":0,"b":1,"bab":2,"ab":3},"merges":["a b","b ab"])";
   EXPECT_THAT(untrusted_tokens(File{.added = added, .model = model}, "ab"), ElementsAre("a", "b"));
@@ -262,7 +262,7 @@ TEST(SaidText, ModelsDoNotBuildSpecialTokensOfIt) {
   EXPECT_THAT(untrusted_tokens(File{.added = added, .model = model}, "bab"), ElementsAre("bab"));
 }
 
-TEST(SaidText, UnknownCharactersAndBytesAreNotSpecialTokens) {
+TEST(UntrustedText, UnknownCharactersAndBytesAreNotSpecialTokens) {
   const File unknown{.added = cat("[", added_token(1, "<unk>", "special"), "]"),
                      .model = R"("unk_token":"<unk>","vocab":{"a":0,"<unk>":1},"merges":[])"};
   EXPECT_THAT(tokens(unknown, "axa"), ElementsAre("a", "<unk>", "a"));
@@ -275,7 +275,7 @@ TEST(SaidText, UnknownCharactersAndBytesAreNotSpecialTokens) {
   EXPECT_THAT(untrusted_tokens(bytes, "ax"), ElementsAre("a", "?"));
 }
 
-TEST(SaidText, MarksFollowBytesThroughNormalizers) {
+TEST(UntrustedText, MarksFollowBytesThroughNormalizers) {
   const std::string added = cat("[", added_token(2, "AB", "special normalized"), "]");
   const std::string model = R"("vocab":{"a":0,"b":1},"merges":[])";
   const File lower{.added = added, .normalizer = R"({"type":"Lowercase"})", .model = model};
@@ -295,7 +295,7 @@ TEST(SaidText, MarksFollowBytesThroughNormalizers) {
   EXPECT_THAT(tokens(removed.parse().value(), text), ElementsAre("AB", "a", "b", "AB"));
 }
 
-TEST(SaidText, CharactersThatComposeAreUntrustedIfAPartIs) {
+TEST(UntrustedText, CharactersThatComposeAreUntrustedIfAPartIs) {
   // U+226E is "<" with a stroke through it, in untrusted text.
   const File file{.added = cat("[", added_token(2, "\u226E", "special normalized"), "]"),
                   .normalizer = R"({"type":"NFC"})",

@@ -51,12 +51,12 @@ const Value* SchemaWriter::unevaluated(const Facts& facts,
   }
   if (found == nullptr || is_flag(*found, true)) return nullptr;
   // Whether another schema covers all parts.
-  const bool is_said = std::ranges::any_of(schemas, [&](const Object* each) {
+  const bool is_covered = std::ranges::any_of(schemas, [&](const Object* each) {
     const Value* const others = each->find(all_others);
     return (others != nullptr && others->if_array() == nullptr) ||
            (each != facts.outer && each->contains(keyword));
   });
-  if (is_said) return nullptr;
+  if (is_covered) return nullptr;
   if (is_known) return found;
   source_.leave_out(facts.outer, keyword);
   return nullptr;
@@ -219,7 +219,7 @@ struct SchemaWriter::Members {
   Schemas others;                      // of properties without a schema of their own
   const Value* unevaluated = nullptr;  // the same, from an outer schema
   bool open = true;
-  bool said = false;  // a schema covers the other properties
+  bool covered = false;  // a schema covers the other properties
   bool is_any_forbidden = false;
   Schemas rules;  // of names
   std::optional<Facts> rule;
@@ -238,7 +238,7 @@ struct SchemaWriter::Members {
 
 void SchemaWriter::read_members(const Facts& facts, Members& members) {
   const auto keep_others = [&](const Value& others) {
-    members.said = true;
+    members.covered = true;
     members.open &= !is_flag(others, false);
     members.others.push_back(&others);
   };
@@ -259,7 +259,7 @@ void SchemaWriter::read_members(const Facts& facts, Members& members) {
       }
     }
     if (members.unreadable.contains(each)) source_.leave_out(each, "patternProperties");
-    members.said |= each->contains("unevaluatedProperties");
+    members.covered |= each->contains("unevaluatedProperties");
     members.listed |= each->contains("properties") || each->contains("patternProperties");
     if (const Value* const others = each->find("additionalProperties")) keep_others(*others);
     if (const Value* const rule = each->find("propertyNames")) members.rules.push_back(rule);
@@ -377,7 +377,7 @@ Result<void> SchemaWriter::write_others(const Facts& facts, Members& members) {
     }
   }
   const auto count = static_cast<std::int64_t>(members.written.size());
-  if (!members.said && !to_the_letter_)
+  if (!members.covered && !to_the_letter_)
     members.open &= (members.names.empty() && !members.listed) || members.least > count;
   // A name that a pattern covers might be written as another property.
   if (!members.written_patterns.empty()) members.open = false;

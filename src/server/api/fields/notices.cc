@@ -8,7 +8,7 @@
 namespace motley::server {
 namespace {
 
-constexpr std::size_t max_said = 256;
+constexpr std::size_t max_logged = 256;
 // Proxies bound their heads at some thousand bytes.
 constexpr std::size_t max_header_bytes = 1024;
 
@@ -62,13 +62,13 @@ void IgnoredFieldsLog::say(const std::vector<std::string>& ignored) {
     bool full = false;
     {
       const std::lock_guard lock(mutex_);
-      if (said_full_ || said_.contains(field)) continue;
-      full = said_full_ = said_.size() == max_said;
-      if (!full) said_.insert(field);
+      if (full_ || logged_.contains(field)) continue;
+      full = full_ = logged_.size() == max_logged;
+      if (!full) logged_.insert(field);
     }
     if (full) {
       log::info("request.ignored_full",
-                {{"fields", max_said}, {"message", "further fields are not logged"}});
+                {{"fields", max_logged}, {"message", "further fields are not logged"}});
     } else {
       log::info("request.ignored", {{"field", field}});
     }

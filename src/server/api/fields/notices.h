@@ -35,8 +35,8 @@ class IgnoredFieldsLog {
 
  private:
   std::mutex mutex_;
-  std::set<std::string> said_;
-  bool said_full_ = false;
+  std::set<std::string> logged_;
+  bool full_ = false;
 };
 
 }  // namespace motley::server

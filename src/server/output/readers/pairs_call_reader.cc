@@ -231,7 +231,7 @@ class PairsReader final : public SteppedCallReader {
       at += spaces + (begins == Begins::yes ? marks_.before_value.size() : 0);
     }
     types_ = context_.tools.types_of(name_, key->name);
-    if (key->is_string) types_ = said_types(*key->is_string, types_);
+    if (key->is_string) types_ = marked_types(*key->is_string, types_);
     is_string_ = types_ && types_->allows(JsonType::string);
     output.add_arguments(std::exchange(first_, false) ? "\"" : ",\"");
     add_escaped(key->name, output);
@@ -244,7 +244,7 @@ class PairsReader final : public SteppedCallReader {
   }
 
   // Of a value whose mark says whether it is a string.
-  static std::optional<JsonTypes> said_types(bool is_string, std::optional<JsonTypes> types) {
+  static std::optional<JsonTypes> marked_types(bool is_string, std::optional<JsonTypes> types) {
     if (is_string) return JsonType::string;
     if (!types) return std::nullopt;
     const JsonTypes others =
