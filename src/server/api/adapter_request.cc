@@ -27,7 +27,7 @@ Result<std::string> read_name(Fields& fields) {
   return *std::move(name);
 }
 
-// The field may be written as in the command line's option.
+// Reads a field in either spelling, this API's or that of the command line's option.
 Result<std::optional<std::string>> read_either(Fields& fields, std::string_view one,
                                                std::string_view other) {
   MOTLEY_TRY(auto first, fields.string(one));
@@ -41,7 +41,7 @@ Result<T> at(std::string_view field, Result<T> read) {
   return read;
 }
 
-// `sent` is what the client calls it.
+// `sent` is the path as the client wrote it.
 Result<fs::path> follow(const fs::path& path, const fs::path& sent) {
   std::error_code failure;
   fs::path found = fs::canonical(path, failure);
@@ -93,7 +93,7 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body) {
     MOTLEY_TRY(request.spec.load.orientation,
                at("orientation", lora::parse_orientation(*orientation)));
   }
-  fields.accept({"lora_int_id", "base_model_name"});  // which vLLM's clients send
+  fields.accept({"lora_int_id", "base_model_name"});  // sent by vLLM's clients
   MOTLEY_TRY_VOID(fields.finish());
   return request;
 }
@@ -116,7 +116,8 @@ Result<fs::path> resolve_adapter_path(const fs::path& path, const std::optional<
     return Error(ErrorCode::unavailable, "the folder of --adapter-root can't be read", "",
                  "the server's log says why");
   }
-  // An absolute path replaces the root here. What climbs out is refused whether it exists or not.
+  // An absolute path replaces the root here. A path outside the root is refused, whether it exists
+  // or not.
   const fs::path wanted = base / path;
   std::error_code ignored;
   if (!lies_in(fs::weakly_canonical(wanted, ignored), base)) return outside(path);

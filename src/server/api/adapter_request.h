@@ -10,7 +10,7 @@
 namespace motley::server {
 
 struct LoadAdapterRequest {
-  engine::AdapterSpec spec;  // its path as the client wrote it
+  engine::AdapterSpec spec;  // with the path as the client wrote it
   bool replace = false;
 };
 
@@ -18,9 +18,9 @@ Result<LoadAdapterRequest> read_load_adapter_request(const json::Value& body);
 // The adapter's name.
 Result<std::string> read_unload_adapter_request(const json::Value& body);
 
-// The folder that a client's path means, with no symbolic link left in it. Relative paths begin at
-// `root`; a folder outside it, or one with a file that lies outside it, is refused. Without a root
-// every folder is good.
+// Resolves a client's path to a folder, without symbolic links. Relative paths begin at `root`; a
+// folder outside of it, or one with a file that lies outside, is refused. Without a root every
+// folder is accepted.
 Result<std::filesystem::path> resolve_adapter_path(
     const std::filesystem::path& path, const std::optional<std::filesystem::path>& root);
 

@@ -8,18 +8,18 @@
 
 namespace motley::server {
 
-// An error in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. What the error says
-// of its place is `param` where the request is at fault.
-// An error that is `too_long` is 413 for a whole body, 414 for the target, and 400 for a field: the
-// code of a prompt's is context_length_exceeded, by which clients know to send a shorter one.
+// An error in OpenAI's shape: {"error": {"message", "type", "param", "code"}}. The error's place
+// becomes `param` if the request is at fault. `too_long` gives 413 for a whole body, 414 for the
+// target, and 400 for a field. For a prompt the code is context_length_exceeded, which clients
+// understand as a request to shorten it.
 HttpResponse error_response(const Error& error);
 
-// How the clients of a route want to see errors.
+// Writes errors in the form that a route's clients expect.
 using ErrorWriter = HttpResponse (*)(const Error&, std::string_view request_id);
-// As above, which has no place for an id.
+// As above; this form has no place for an id.
 HttpResponse openai_error(const Error& error, std::string_view request_id);
 
-// The body of that alone, for streams that fail on their way.
+// Only the body, for streams that fail after they have begun.
 std::string error_body(const Error& error);
 
 }  // namespace motley::server

@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t max_bytes = 1 << 20;
 constexpr std::string_view scheme = "bearer ";
 
-// Looks at all of the given text, whatever it is.
+// Reads all of `given`, whether it matches or not.
 bool equal_in_constant_time(std::string_view key, std::string_view given) {
   unsigned difference = key.size() == given.size() ? 0 : 1;
   for (std::size_t i = 0; i < given.size(); ++i)
@@ -29,7 +29,7 @@ Result<ApiKeys> ApiKeys::load(const std::filesystem::path& file) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = std::string_view(text).substr(begin, end - begin);
-    // Headers end without blanks, so a key that ends with one would never match.
+    // Header values have no trailing blanks, so a key with one would never match.
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
     if (!line.empty() && !line.starts_with('#')) keys.keys_.emplace_back(line);
     begin = end + 1;

@@ -9,19 +9,19 @@
 
 namespace motley::server {
 
-// The keys that open the API; none: it is open to all.
+// The keys of the API; without keys it is open to all.
 class ApiKeys {
  public:
   ApiKeys() = default;
   explicit ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {}
 
-  // A key a line; empty lines and those that begin with # are skipped. A file without keys is
-  // refused: it would open what was meant to be closed.
+  // One key per line; empty lines and lines that begin with # are skipped. A file without keys is
+  // refused, because it would open an API that is meant to be closed.
   static Result<ApiKeys> load(const std::filesystem::path& file);
 
   bool required() const { return !keys_.empty(); }
-  // By an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty. The time
-  // it takes does not depend on how much of a key was right.
+  // Checks an Authorization header, "Bearer KEY", or an X-Api-Key header; either may be empty. The
+  // time it takes does not reveal how much of a key is right.
   bool allow(std::string_view authorization, std::string_view api_key = {}) const;
 
  private:

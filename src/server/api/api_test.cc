@@ -62,7 +62,7 @@ TEST(Fields, ThatAreIgnoredAreNotedUntilTheListIsFull) {
   EXPECT_EQ(ignored.size(), 33U) << "those of the header and one more";
   EXPECT_TRUE(notices_full(ignored));
   EXPECT_EQ(ignored.back(), "odd1");
-  // Where nothing is ignored every one is looked at.
+  // If nothing may be ignored, every field is checked.
   EXPECT_EQ(finish(of_odd_fields(100, "1"), nullptr).error().where(), "odd0");
 }
 
@@ -84,7 +84,7 @@ TEST(Notices, SayInTheHeaderWhereTheirListIsCut) {
   EXPECT_THAT(notice_headers(longer).at(0).second, EndsWith("p, ..."));
 }
 
-// What is logged while this lives.
+// Captures what is logged during its lifetime.
 class LogLines {
  public:
   LogLines() {
@@ -166,7 +166,7 @@ TEST(MessagesError, TypesFollowFromTheStatus) {
                                  R"(","message":"what"},"request_id":"id-1"})"));
     EXPECT_EQ(response.headers, error_response({code, "what"}).headers);
   }
-  // Anthropic's words for it, by which clients know to shorten the conversation.
+  // Anthropic's wording, by which clients know to shorten the conversation.
   const HttpResponse response = messages_error(prompt_too_long(5, "6", "messages"), "id-1");
   EXPECT_EQ(response.status, 400);
   EXPECT_THAT(response.body, HasSubstr("prompt is too long"));
@@ -217,7 +217,7 @@ TEST(Metrics, NamesInALabelAreBounded) {
   const std::size_t begin = page.find("waiting_lora_adapters=\"");
   const std::string label = page.substr(begin, page.find('}', begin) - begin);
   EXPECT_EQ(std::ranges::count(label, ','), 255);
-  // All that two sequences wait for, and of the others the first.
+  // All those that two sequences wait for, and the first of the others.
   EXPECT_THAT(label, HasSubstr("=\"a1000,a1001,"));
   EXPECT_THAT(label, HasSubstr(",a1055,a1800,"));
   EXPECT_TRUE(label.ends_with(",a1999\""));

@@ -6,7 +6,7 @@
 namespace motley::server {
 namespace {
 
-// A client sends a call back inside a message, and bodies have their own limit.
+// Clients send calls back inside a message, and bodies have a limit of their own.
 constexpr std::size_t max_depth = 50;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -26,7 +26,7 @@ std::string CallInput::take(std::string_view piece) {
     const bool control = at_ == At::text && static_cast<unsigned char>(c) < ' ';
     if (!control) at_ = next(c);
     if (at_ == At::broken) break;
-    // White space around the object.
+    // White space around the object is dropped.
     if (ended || at_ == At::start) continue;
     const std::size_t before = passed.size();
     if (control)
@@ -147,7 +147,7 @@ CallInput::At CallInput::in_number(char c) {
     if (at_ != At::zero) return at_;
   }
   if (!ends_number()) return At::broken;
-  // What is behind a number says that it was whole.
+  // The next character shows that the number was complete.
   whole_ = passed_;
   return behind_value(c);
 }

@@ -7,16 +7,16 @@
 
 namespace motley::server {
 
-// The arguments of a call as the beginning of a JSON object, whatever the model writes: for clients
-// that read them as such while they come. What can't go on such a beginning is dropped, with all
-// behind it. Control characters in strings, which JSON has not, are escaped.
+// Streams the arguments of a call as a valid prefix of a JSON object, whatever the model writes,
+// for clients that parse them incrementally. What cannot continue such a prefix is dropped, with
+// everything after it. Control characters in strings are escaped.
 class CallInput {
  public:
-  // What may be passed on of the next piece.
+  // The part of the next piece that can be passed on.
   std::string take(std::string_view piece);
 
-  // An object of `text`, all that was passed on: where it is no whole one, of its complete members
-  // and elements.
+  // Completes `text`, everything that was passed on, to an object: if it is incomplete, from its
+  // complete members and elements.
   std::string whole(std::string text) const;
 
  private:
@@ -54,12 +54,13 @@ class CallInput {
   bool ends_number() const;
 
   At at_ = At::start;
-  std::string closing_;    // of what is open, the innermost last
+  std::string closing_;    // closing brackets of what is open, the innermost last
   bool in_key_ = false;    // the string
-  int hex_digits_ = 0;     // that are missing
-  std::string_view word_;  // what is missing of true, false or null
+  int hex_digits_ = 0;     // still missing
+  std::string_view word_;  // the missing rest of true, false or null
   std::size_t passed_ = 0;
-  std::size_t whole_ = 0;  // of the passed bytes, an object if what is open is closed behind them
+  // number of passed bytes that form an object once open brackets are closed
+  std::size_t whole_ = 0;
 };
 
 }  // namespace motley::server

@@ -14,7 +14,7 @@ struct Read {
   bool operator==(const Read&) const = default;
 };
 
-// The same however the text is cut in two.
+// The result must be the same wherever the text is split.
 Read read(std::string_view text) {
   const auto in_two = [&](std::size_t cut) {
     CallInput input;

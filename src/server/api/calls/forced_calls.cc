@@ -25,7 +25,7 @@ using formats::structural_tag;
 using formats::token;
 using Read = ForcedCalls::Read;
 
-// What arguments must be: an object, whatever else the schema says. A function that names no
+// The schema of arguments: an object, whatever else the given schema says. A function without
 // parameters takes none.
 json::Value arguments_schema(const json::Value* given) {
   const json::Object* const schema = given == nullptr ? nullptr : given->if_object();
@@ -34,7 +34,7 @@ json::Value arguments_schema(const json::Value* given) {
         {{"type", "object"}, {"properties", json::Object()}, {"additionalProperties", false}});
   json::Object arguments = *schema;
   if (!schema->contains("type")) arguments.add("type", "object");
-  // What libraries write of a function without parameters, and no invitation to make some up.
+  // Libraries write this for a function without parameters; the model must not invent any.
   const json::Value* const properties = schema->find("properties");
   const bool none = properties != nullptr && properties->if_object() != nullptr &&
                     properties->if_object()->empty();
@@ -45,7 +45,7 @@ json::Value arguments_schema(const json::Value* given) {
   return arguments;
 }
 
-// Those that may be called.
+// The functions that may be called.
 std::vector<CallableFunction> functions_of(const ChatCompletionRequest& request) {
   std::vector<CallableFunction> functions;
   for (const json::Value& tool : *request.inputs.tools->if_array()) {
@@ -62,7 +62,7 @@ std::vector<CallableFunction> functions_of(const ChatCompletionRequest& request)
   return functions;
 }
 
-// Nothing in it that a model's form would take for more than a name.
+// Whether the name contains nothing that a model's form would interpret.
 bool is_plain(const CallableFunction& function) {
   return std::ranges::all_of(function.name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -79,7 +79,7 @@ json::Object calls_of(json::Array tags, std::string_view separator, bool several
                       {"stop_after_first", !several}};
 }
 
-// One call, whose head the prompt holds already.
+// One call, whose beginning is part of the prompt.
 ForcedCalls one_call(const CallableFunction& function, const WrittenCalls& written,
                      std::size_t calls_before) {
   std::string head = written.head_of(function.name, calls_before);
@@ -109,13 +109,13 @@ ForcedCalls listed_calls(std::span<const CallableFunction> functions, bool sever
   return {.grammar = structural_tag(sequence(std::move(parts))), .read = Read::list};
 }
 
-// gpt-oss's heads of a call to a function and of an answer: special tokens stand in them.
+// The beginnings of a call and of an answer in gpt-oss's form, which contain special tokens.
 constexpr std::string_view harmony_call = "<|channel|>commentary to=functions.";
 constexpr std::string_view channel_mark = "<|channel|>";
 constexpr std::string_view constrain_mark = "<|constrain|>";
 constexpr std::string_view message_mark = "<|message|>";
 
-// The ids of gpt-oss's marks, where the tokenizer has them.
+// The ids of gpt-oss's marks, if the tokenizer has them.
 struct HarmonyMarks {
   std::int32_t constrain;
   std::int32_t message;
@@ -128,8 +128,8 @@ struct HarmonyMarks {
   }
 };
 
-// A call of any of the functions, behind `before` them. An answer of this form is one call: its end
-// ends the answer.
+// A call of any of the functions, preceded by `before`. In this form an answer has one call, whose
+// end ends the answer.
 json::Array harmony_calls(std::span<const CallableFunction> functions, const HarmonyMarks& marks,
                           std::string_view before) {
   json::Array calls;
@@ -145,8 +145,7 @@ json::Array harmony_calls(std::span<const CallableFunction> functions, const Har
   return calls;
 }
 
-// The form that a request asks of content, as a part of a structural tag. Null where it can be no
-// part of one.
+// The requested form of content as a part of a structural tag. Null if it cannot be part of one.
 Result<json::Value> content_format(const GrammarSpec& form, std::string_view field) {
   constexpr json::ParseLimits limits = {.depth = 64, .values = 200'000};
   switch (form.kind) {

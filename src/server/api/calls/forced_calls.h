@@ -13,13 +13,13 @@
 
 namespace motley::server {
 
-// How an answer is made to be calls of tools: the form in which the model has learnt to write them
-// where a grammar can follow that, else JSON of our own.
+// Forces an answer to consist of tool calls: in the form that the model was trained on if a grammar
+// can express it, else as JSON.
 struct ForcedCalls {
-  std::string opening;  // stands behind the prompt, as if the model had written it
+  std::string opening;  // appended to the prompt, as if the model had written it
   engine::GrammarSpec grammar;
 
-  // What reads an answer of that form.
+  // How such an answer is parsed.
   enum class Read : std::uint8_t {
     arguments,  // of the function that was named
     list,       // of {"name", "parameters"}
@@ -30,19 +30,18 @@ struct ForcedCalls {
 };
 
 // `prompt` is the rendered conversation, `special` all special tokens of the tokenizer. The request
-// has `tools`, and must call some of them.
+// has `tools`, and requires calls.
 ForcedCalls force_calls(const ChatCompletionRequest& request, const ChatFormat& format,
                         std::span<const SpecialToken> special, std::string_view prompt);
 
-// What holds the calls of a model that decides by itself whether to make any to their schemas,
-// where a function says "strict" and a grammar can write the model's form: other text is free.
+// Constrains the calls of a model that decides by itself whether to make any to their schemas, if a
+// function says "strict" and a grammar can express the model's form. Other text is free.
 std::optional<engine::GrammarSpec> strict_calls(const ChatCompletionRequest& request,
                                                 const ChatFormat& format,
                                                 std::span<const SpecialToken> special);
 
-// What lets a model that may call tools either do so or answer in the form that the request asks
-// for. Nothing where the request has no such form, or calls can't be recognised in it: the answer
-// has the form then.
+// Lets a model that may call tools either do so or answer in the requested form. Nothing if no form
+// is requested, or if calls cannot be recognised in it: the answer has the form then.
 Result<std::optional<ForcedCalls>> calls_or_form(const ChatCompletionRequest& request,
                                                  const ChatFormat& format,
                                                  std::span<const SpecialToken> special,

@@ -26,7 +26,7 @@ std::string qwen_file() {
 text::Tokenizer qwen_tokenizer() {
   return text::Tokenizer::parse(qwen_file(), "tokenizer.json").value();
 }
-// With other marks for two special tokens of its own.
+// With two special tokens renamed to these marks.
 text::Tokenizer tokenizer_with(std::string_view first, std::string_view second) {
   std::string file = qwen_file();
   const auto rename = [&](std::string_view from, std::string_view to) {
@@ -51,7 +51,7 @@ text::Tokenizer tokenizer_of_special_tags() {
 }
 text::Tokenizer harmony_tokenizer() { return tokenizer_with("<|constrain|>", "<|message|>"); }
 
-// Under a vocabulary of bytes.
+// With a vocabulary of bytes.
 bool takes(const GrammarSpec& spec, std::string_view text) {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
@@ -66,7 +66,7 @@ bool takes(const GrammarSpec& spec, std::string_view text) {
   return state.may_end();
 }
 
-// Answers that must call some of two functions, or may.
+// Answers that must, or may, call one of two functions.
 class Forced {
  public:
   Forced(const ChatFormat& format, std::string_view choice, bool parallel = true,
@@ -104,7 +104,7 @@ class Forced {
 
   bool takes(std::string_view text) const { return server::takes(calls_.grammar, text); }
 
-  // The same in tokens of the model, special ones among them.
+  // The same with the model's tokens, including special ones.
   bool takes_tokens(std::string_view text) const {
     const auto ids = tokenizer_.encode(text, {.add_special_tokens = false}).value();
     const auto vocabulary =
@@ -212,7 +212,7 @@ TEST(StrictCalls, FollowTheirSchemasInTextThatIsFree) {
   EXPECT_FALSE(strict.takes("<tool_call>find</tool_call>"));
   EXPECT_TRUE(strict.takes_tokens("Well.<|im_start|>")) << "free, as without a grammar";
   EXPECT_FALSE(Forced(format, "\"auto\"", false, true).takes(cat(good, "\n", good)));
-  // It was not asked for, or no grammar can write the form.
+  // It was not requested, or no grammar can express the form.
   EXPECT_EQ(Forced(format, "\"auto\"").grammar(), GrammarSpec{});
   EXPECT_EQ(Forced({.calls = find_tool_form("gpt_oss")}, "\"auto\"", true, true).grammar(),
             GrammarSpec{});
@@ -355,7 +355,7 @@ std::string example_of(std::string_view form) {
   if (form == "llama3_json")
     return "{\"name\": \"find\", \"parameters\": {\"what\": \"x\"}}; {\"name\": \"stop\", "
            "\"parameters\": {}}";
-  // No grammar writes these: a list of our own.
+  // No grammar expresses these: a JSON list is used.
   return R"([{"name": "find", "parameters": {"what": "x"}}, {"name": "stop", "parameters": {}}])";
 }
 
@@ -376,7 +376,7 @@ TEST(ForcedCalls, InEveryForm) {
     EXPECT_EQ(json::write(json::parse(calls[0].arguments, "arguments").value()), compact);
     EXPECT_EQ(calls[1].name, "stop");
     EXPECT_EQ(calls[1].arguments, "{}");
-    // A function by its name: the head is said for the model.
+    // A function by its name: the beginning of the call is given to the model.
     const Forced named(format, by_name);
     if (named.takes(R"({"what": "x"})")) {
       EXPECT_THAT(named.read(R"({"what": "x"})"), ElementsAre(call("find", R"({"what": "x"})")));
@@ -384,7 +384,7 @@ TEST(ForcedCalls, InEveryForm) {
       ASSERT_TRUE(text.starts_with(named.opening())) << named.opening();
       EXPECT_EQ(named.read(text.substr(named.opening().size())).front().name, "find");
     }
-    // Strict calls in text that is free.
+    // Strict calls within free text.
     const Forced strict(format, "\"auto\"", true, true);
     if (strict.grammar() == GrammarSpec{}) continue;
     EXPECT_TRUE(strict.takes("Well."));

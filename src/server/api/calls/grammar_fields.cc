@@ -78,7 +78,7 @@ Result<std::optional<GrammarSpec>> read_response_format(Fields& fields, bool& st
       return Error(ErrorCode::invalid_argument, "no schema", std::string(place),
                    "give {\"name\": ..., \"schema\": {...}}");
     Fields named = inner.inside(*wrapper, "json_schema");
-    // Output always follows the schema; where that is strict, all of it.
+    // Output always follows the schema; "strict" requires all of it.
     named.accept({"name", "description"});
     MOTLEY_TRY(const auto is_strict, named.boolean("strict"));
     strict = is_strict.value_or(false);
@@ -95,7 +95,7 @@ Result<std::optional<GrammarSpec>> read_response_format(Fields& fields, bool& st
   return spec;
 }
 
-// The schema itself, or its text.
+// The schema as an object, or as its text.
 Result<std::optional<GrammarSpec>> read_schema(Fields& fields, std::string_view key) {
   const json::Value* const value = fields.take(key);
   if (value == nullptr) return std::optional<GrammarSpec>();
@@ -105,7 +105,7 @@ Result<std::optional<GrammarSpec>> read_schema(Fields& fields, std::string_view 
   return std::optional(GrammarSpec{.kind = Kind::json_schema, .text = json::write(*value)});
 }
 
-// One of several texts, as a schema-free grammar.
+// One of several texts, as a grammar.
 Result<std::optional<GrammarSpec>> read_choice(Fields& fields, std::string_view key) {
   MOTLEY_TRY(const auto choices, fields.strings(key, max_alternatives));
   if (choices.empty()) return std::optional<GrammarSpec>();
@@ -145,7 +145,7 @@ Result<std::optional<GrammarSpec>> read_tag(Fields& fields, std::string_view key
   return structural_tag(fields, *object, key);
 }
 
-// Takes what asks for a form, one field after the other.
+// Reads the fields that request a form, one after the other.
 class GrammarReader {
  public:
   Result<void> merge(std::string_view key, Result<std::optional<GrammarSpec>> read,
@@ -175,7 +175,7 @@ class GrammarReader {
     if (closed.value_or(false))
       return unsupported("structured_outputs.disable_additional_properties",
                          "say \"additionalProperties\": false in the schema");
-    // Which library does it.
+    // Names the library that implements it.
     inner.accept({"disable_fallback", "backend", "_backend", "_backend_was_auto"});
     return inner.finish();
   }

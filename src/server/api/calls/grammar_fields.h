@@ -11,13 +11,12 @@ namespace motley::server {
 
 struct GrammarField {
   engine::GrammarSpec spec;
-  std::string_view name;  // of the field that asks for it
-  bool strict = false;    // its schema is to be held whole
+  std::string_view name;  // of the requesting field
+  bool strict = false;    // its whole schema must be enforced
 };
 
-// What the output must look like: response_format, one of guided_json, guided_regex,
-// guided_grammar and guided_choice, or one of structured_outputs. At most one of them may ask for
-// something.
+// The required form of the output: response_format, one of guided_json, guided_regex,
+// guided_grammar and guided_choice, or one of structured_outputs. At most one of them may be set.
 Result<std::optional<GrammarField>> read_grammar(Fields& fields);
 
 // The same of `text.format` of a response, {"type", "name", "schema", "strict"}.

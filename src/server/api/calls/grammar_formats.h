@@ -9,7 +9,7 @@
 #include "base/json/json.h"
 #include "engine/sampling/sampling_params.h"
 
-// The parts that structural tags are made of.
+// Builds parts of structural tags.
 namespace motley::server::formats {
 
 inline json::Object constant(std::string_view text) {
@@ -25,7 +25,7 @@ inline json::Object sequence(json::Array parts) {
 inline json::Object alternatives(json::Array formats) {
   return {{"type", "or"}, {"elements", std::move(formats)}};
 }
-// Any number of times, none too.
+// Repeated any number of times, including none.
 inline json::Object repeated(json::Object format) {
   return {{"type", "star"}, {"content", std::move(format)}};
 }

@@ -9,7 +9,7 @@
 namespace motley::server {
 namespace {
 
-// Where a field has its schema.
+// The place of a field's schema.
 std::string schema_place(std::string_view field) {
   if (field == "response_format") return "response_format.json_schema.schema";
   return field.ends_with("format") ? cat(field, ".schema") : std::string(field);

@@ -27,9 +27,9 @@ struct WrittenCalls::Marks {
   std::string_view behind_arguments;
   std::string_view between;  // two calls
   std::string_view end = {};
-  // The first of them: text is free up to it.
+  // The first mark of a call; text before it is free.
   std::string_view trigger = {};
-  bool indexed = false;  // calls are numbered behind their names
+  bool indexed = false;  // calls are numbered after their names
 };
 
 namespace {
@@ -75,7 +75,7 @@ const WrittenCalls::Marks* WrittenCalls::find(std::string_view form) {
             "functools"},
       Marks{"nemotron_v2", "<TOOLCALL>[", name_key, arguments_key, "json", "}", ", ",
             "]</TOOLCALL>", "<TOOLCALL>"},
-      // No grammar describes its own literals; it reads JSON between the same marks.
+      // No grammar can express its own literals; its reader accepts JSON between the same marks.
       Marks{"lfm2", "<|tool_call_start|>[", name_key, arguments_key, "json", "}", ", ",
             "]<|tool_call_end|>", "<|tool_call_start|>"},
       Marks{"llama3_json", "", name_key, "\", \"parameters\": ", "json", "}", "; ", "",
@@ -180,8 +180,8 @@ json::Object WrittenCalls::tag(std::string_view trigger, json::Object content,
       {{"begin", mark(trigger)}, {"content", std::move(content)}, {"end", mark(end)}});
 }
 
-// Text is free between the tags: each holds as much as belongs together. What ends a tag is a
-// special token of its own, or text without any.
+// Text is free between tags, so each tag covers everything that belongs together. A tag ends with a
+// special token of its own, or with text that contains none.
 json::Object WrittenCalls::calls_in_text(std::span<const CallableFunction> functions,
                                          bool several) const {
   const std::string_view trigger = marks_->trigger;

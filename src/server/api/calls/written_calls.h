@@ -18,21 +18,21 @@ struct CallableFunction {
   bool strict = false;
 };
 
-// Calls as a model writes them, for grammars: one form of a call, and which of its marks are
-// special tokens, which nothing that a grammar says of text can write.
+// Calls in the form that a model writes, for grammars. Knows which of the form's marks are special
+// tokens, which a grammar's text cannot produce.
 class WrittenCalls {
  public:
-  // Nothing for forms that no grammar can hold to a schema.
+  // Nothing for forms that no grammar can constrain to a schema.
   static std::optional<WrittenCalls> of(const ToolForm& form,
                                         std::span<const SpecialToken> special);
 
-  // Arguments are JSON, and not between marks.
+  // Whether arguments are JSON, and not between marks.
   bool in_json() const;
-  // All that stands before the arguments of a single call. `index` is how many calls came before.
+  // Everything before the arguments of a single call. `index`: the number of earlier calls.
   std::string head_of(std::string_view name, std::size_t index) const;
-  // The arguments of such a call and all that stands behind them.
+  // The arguments of such a call and everything after them.
   json::Object behind_head(const CallableFunction& function) const;
-  // One call at least.
+  // At least one call.
   json::Object calls(std::span<const CallableFunction> functions, bool several) const;
   // Calls in text that is free up to the first mark.
   json::Object calls_in_text(std::span<const CallableFunction> functions, bool several) const;
@@ -47,7 +47,7 @@ class WrittenCalls {
   void append(json::Array& parts, std::string_view text) const;
   void append_calls(json::Array& parts, std::span<const CallableFunction> functions,
                     bool several) const;
-  // A call, behind the first `skipped` bytes of what stands before its name.
+  // A call without the first `skipped` bytes of what precedes its name.
   json::Object call(const CallableFunction& function, std::size_t skipped,
                     std::string_view end) const;
   json::Object any_call(std::span<const CallableFunction> functions, std::size_t skipped,

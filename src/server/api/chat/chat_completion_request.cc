@@ -33,7 +33,7 @@ Result<void> check_messages(const json::Value* messages) {
     if (*role_name == "user" && !message->contains("content"))
       return wrong("a user message without content", cat(place, ".content"),
                    "give a string or a list of parts");
-    // src/text/chat/ checks parts where it joins them.
+    // src/text/chat/ checks the parts of other messages when it joins them.
     const json::Value* const content = message->find_set("content");
     if (content != nullptr && content->if_string() == nullptr && content->if_array() == nullptr)
       return wrong("content that is neither text nor a list of parts", cat(place, ".content"),
@@ -80,7 +80,7 @@ Result<std::vector<std::string>> read_tools(const json::Value& tools) {
 struct ToolChoice {
   ToolUse use = ToolUse::none;
   std::string name = {};
-  std::vector<std::string> allowed = {};  // the others are not there; empty: all are
+  std::vector<std::string> allowed = {};  // the other tools are hidden; empty: all are allowed
 };
 
 // {"type": "allowed_tools", "allowed_tools": {"mode", "tools": [...]}}, or both in the object.
@@ -154,7 +154,7 @@ Result<ToolChoice> read_tool_choice(const json::Value* choice, std::span<const s
   return ToolChoice{ToolUse::one_named, *name->if_string()};
 }
 
-// The part of the body that templates see, read by src/text/chat/.
+// Reads the part of the body that templates see, which src/text/chat/ parses.
 Result<text::ChatInputs> read_inputs(Fields& fields) {
   constexpr std::array<std::string_view, 4> keys = {
       "messages", "documents", "add_generation_prompt", "chat_template_kwargs"};
@@ -169,13 +169,13 @@ Result<text::ChatInputs> read_inputs(Fields& fields) {
   MOTLEY_TRY(const auto effort, fields.string("reasoning_effort"));
   MOTLEY_TRY(text::ChatInputs inputs,
              text::read_chat_request(json::Value(std::move(conversation)), "body"));
-  // OpenAI's field for what templates of that kind call the same.
+  // OpenAI's field; templates use the same name.
   if (effort && !inputs.kwargs.contains("reasoning_effort"))
     inputs.kwargs.add("reasoning_effort", *effort);
   return inputs;
 }
 
-// What the last message says, if it is the model's own: the answer goes on with it.
+// The text of the last message, if it is the model's own and the answer continues it.
 std::string last_words(const json::Value& messages) {
   const json::Object& last = *messages.if_array()->back().if_object();
   const std::string* const role = last.find("role")->if_string();
@@ -193,7 +193,7 @@ Result<void> read_logprobs(Fields& fields, engine::SamplingParams& sampling) {
   return {};
 }
 
-// How the conversation is written, beside what templates see.
+// Reads how the conversation is rendered, besides what templates see.
 Result<void> read_rendering(Fields& fields, const ApiContext& context,
                             ChatCompletionRequest& request) {
   MOTLEY_TRY(const auto reasoning, fields.boolean("include_reasoning"));
@@ -262,7 +262,7 @@ Result<ChatCompletionRequest> read_chat_completion_request(const json::Value& bo
   if (tools != nullptr && request.tool_use != ToolUse::none) {
     request.inputs.tools = choice.allowed.empty() ? *tools : only(*tools, choice.allowed);
   }
-  // A form is for content, and a call that must be made leaves none.
+  // A form applies to content, and a forced call leaves none.
   if (request.must_call()) request.fields.grammar_field = "tools";
   MOTLEY_TRY_VOID(read_rendering(fields, context, request));
   fields.accept(context.more_fields);

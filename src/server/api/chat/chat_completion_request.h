@@ -10,7 +10,7 @@
 
 namespace motley::server {
 
-// Whether the model may call tools, and how we see to it.
+// Whether the model may call tools, and how that is enforced.
 enum class ToolUse : std::uint8_t {
   none,       // they are not shown to it
   free,       // it decides, in the form of its template
@@ -21,19 +21,19 @@ enum class ToolUse : std::uint8_t {
 // The body of POST /v1/chat/completions.
 struct ChatCompletionRequest {
   GenerationFields fields;
-  text::ChatInputs inputs;  // tools are there only where the model may call them
+  text::ChatInputs inputs;  // has tools only if the model may call them
   ToolUse tool_use = ToolUse::none;
   std::string tool_name;
   bool parallel_calls = true;  // more than one
-  // Of a tool, where the body has the schema of its arguments.
+  // The place of a tool's parameter schema in the body.
   std::string_view parameters_key = "function.parameters";
-  std::string echoed;  // what the content begins with: the message that it goes on with
-  // Where the answer tells of them.
+  std::string echoed;  // the begin of the content: the message that the answer continues
+  // Set if the answer lists them.
   std::vector<std::int32_t> prompt_tokens;
-  std::size_t calls_before = 0;  // that the conversation has
+  std::size_t calls_before = 0;  // number of calls in the conversation
   bool old_functions = false;    // a call is answered as `function_call`
   bool include_reasoning = true;
-  bool continue_final = false;                    // the last message stays open
+  bool continue_final = false;                    // the answer continues the last message
   std::optional<std::string> chat_template = {};  // of its own
 
   bool must_call() const { return tool_use == ToolUse::one_named || tool_use == ToolUse::some; }

@@ -55,7 +55,7 @@ json::Array ChatReply::logprobs_of(const ChoiceUpdate& update) const {
 
 json::Value ChatReply::finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const {
   if (!end) return nullptr;
-  // As OpenAI has it: a call that was asked for by name is no decision of the model's.
+  // As in OpenAI's API: a call that was requested by name is not the model's decision.
   if (*end == EndOfChoice::stop && choice.calls > 0 && request_.tool_use != ToolUse::one_named)
     return request_.old_functions ? "function_call" : "tool_calls";
   return name(*end);
@@ -216,7 +216,7 @@ std::string ChatReply::events(const ChoiceUpdate& update, const Transcript&) {
     }
     if (!calls.empty()) delta.add("tool_calls", std::move(calls));
   }
-  // What ends a choice has no text: its log-probability goes with the reason.
+  // The token that ends a choice has no text: its log-probability is sent with the reason.
   const bool with_end = delta.empty() && update.end;
   if (!with_end && (!delta.empty() || !logprobs.empty() || !ids.empty()))
     events += chunk(update.index, std::move(delta), std::exchange(logprobs, {}), nullptr,

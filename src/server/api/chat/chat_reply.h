@@ -17,7 +17,7 @@ namespace motley::server {
 
 class ChatReply final : public Reply {
  public:
-  // One parser for each choice. Request and tokenizer must outlive the reply.
+  // Has one parser for each choice. Request and tokenizer must outlive the reply.
   ChatReply(ReplyHead head, const ChatCompletionRequest& request, const text::Tokenizer& tokenizer,
             std::vector<std::unique_ptr<OutputParser>> parsers);
 
@@ -34,7 +34,7 @@ class ChatReply final : public Reply {
     std::unique_ptr<OutputParser> parser;
     bool begun = false;
     ParsedOutput output;     // all of it, for the body
-    std::size_t calls = 0;   // that have begun
+    std::size_t calls = 0;   // number of calls that have begun
     std::int64_t drawn = 0;  // tokens
     KeptTokens tokens;
     std::optional<EndOfChoice> end;
@@ -46,18 +46,18 @@ class ChatReply final : public Reply {
     return static_cast<std::size_t>(request_.fields.sampling.top_logprobs);
   }
 
-  // What is new, taken apart.
+  // Parses the new text.
   ParsedOutput parse(Choice& choice, const ChoiceUpdate& update) const;
   json::Array logprobs_of(const ChoiceUpdate& update) const;
   json::Object message_of(const Choice& choice) const;
   void open_choice(std::string& piece);
   void close_choice(std::string& piece);
-  // The rest of the choice's lists, and of the prompt's, up to the size of a piece. True at their
-  // end.
+  // Writes the rest of the choice's lists, and of the prompt's, up to the size of a piece. True at
+  // their end.
   bool write_choice_lists(std::string& piece);
   bool write_prompt_lists(std::string& piece, const Transcript& transcript);
   json::Value finish_reason(const Choice& choice, std::optional<EndOfChoice> end) const;
-  // The tokens' ids are listed where they are asked for and there are any to be told.
+  // Lists the ids of tokens if they are requested and there are any.
   std::string chunk(std::size_t index, json::Object delta, json::Array logprobs, json::Value finish,
                     std::optional<json::Array> ids) const;
 
@@ -67,12 +67,12 @@ class ChatReply final : public Reply {
   std::vector<Choice> choices_;
   std::size_t kept_bytes_ = 0;
 
-  // Where the body goes on.
+  // The position in the body.
   bool begun_ = false;
   bool ended_ = false;
   bool inside_ = false;  // the choice
   std::size_t choice_ = 0;
-  std::size_t list_ = 0;  // of the choice, or of the prompt
+  std::size_t list_ = 0;  // list of the choice, or of the prompt
   ListPlace entry_;
 };
 

@@ -11,7 +11,7 @@
 namespace motley::server {
 namespace {
 
-// Tokens with their likeliest ones whose lists are kept once they are written: about 2 MB.
+// Lists with up to this many entries are kept after they are written: about 2 MB.
 constexpr std::size_t max_kept_entries = 50'000;
 
 void append_top(std::string& text, const ScoredToken& token, const text::Tokenizer& tokenizer,
@@ -20,7 +20,7 @@ void append_top(std::string& text, const ScoredToken& token, const text::Tokeniz
   names.reserve(token.top.size() + 1);
   text += '{';
   const auto add = [&](std::int32_t id, float logprob) {
-    // Different tokens may read the same where they are parts of characters.
+    // Different tokens may have the same text if they are parts of characters.
     std::string name = token_name(tokenizer, id, as_ids);
     if (std::ranges::find(names, name) != names.end()) return;
     if (!names.empty()) text += ',';
@@ -70,7 +70,7 @@ void append_entry(std::string& text, LogprobList list, const ScoredToken& token,
 PromptTokens::PromptTokens(const CompletionRequest::Prompt& prompt, std::size_t top,
                            const text::Tokenizer& tokenizer, bool as_ids)
     : prompt_(&prompt), top_(top), tokenizer_(&tokenizer), as_ids_(as_ids) {
-  // Special tokens count as they are written in the list of tokens, echoed or not.
+  // Special tokens are counted as written in the list, whether the text shows them or not.
   text::StreamDecoder decoder(tokenizer, false);
   std::int64_t offset = 0;
   offsets_.reserve(prompt.tokens.size());

@@ -24,18 +24,18 @@ std::string_view name(LogprobList list);
 // A token with its log-probability, of a prompt or of a choice.
 struct ScoredToken {
   std::int32_t id = 0;
-  bool scored = true;  // the first token of a prompt has nothing before it that could foretell it
+  bool scored = true;  // false for the first token of a prompt, which nothing precedes
   float logprob = 0;
   std::span<const engine::TopLogprob> top = {};
   std::int64_t offset = 0;  // characters before it
 };
 
-// Appends the entry of a list that says this of a token, by its text or by its id.
+// Appends a token's entry of a list, by its text or by its id.
 void append_entry(std::string& text, LogprobList list, const ScoredToken& token,
                   const text::Tokenizer& tokenizer, bool as_ids);
 
-// The tokens of an echoed prompt, for all its choices: scores are shared with the transcript, and
-// lists of moderate size are written once.
+// The tokens of an echoed prompt, shared by all its choices: scores are shared with the transcript,
+// and lists of moderate size are written once.
 class PromptTokens {
  public:
   PromptTokens(const CompletionRequest::Prompt& prompt, std::size_t top,
@@ -44,7 +44,7 @@ class PromptTokens {
   std::size_t size() const { return prompt_->tokens.size(); }
   // `scores` are those of the prompt.
   ScoredToken token(std::size_t at, const PromptScores& scores) const;
-  // All entries, joined; null where they are too many to be kept.
+  // All entries, joined; null if they are too many to keep.
   const std::string* written(LogprobList list, const PromptScores& scores);
 
  private:

@@ -35,15 +35,14 @@ class CompletionReply final : public Reply {
     KeptTokens tokens;
     std::optional<EndOfChoice> end;
   };
-  // Where the body goes on.
+  // The position in the body.
   struct Place {
     std::size_t choice = 0;
     bool inside = false;   // it has been opened
     std::size_t list = 0;  // of log-probabilities; behind them those of ids and of the prompt
     ListPlace entry;
   };
-  // What is new of a choice. Where the prompt's tokens come before it and are many, it waits for
-  // the events of these.
+  // New text of a choice. If many tokens of the prompt precede it, it waits for their events.
   struct News {
     std::size_t index = 0;
     std::string text;
@@ -52,7 +51,7 @@ class CompletionReply final : public Reply {
     std::size_t next_echoed = 0;  // token of the prompt
   };
 
-  // What a choice lists behind its log-probabilities.
+  // The lists that follow a choice's log-probabilities.
   enum class IdList : std::uint8_t { prompt_token_ids, token_ids, prompt_logprobs };
   static std::string_view name(IdList list);
 
@@ -65,25 +64,25 @@ class CompletionReply final : public Reply {
   std::size_t prompt_of(std::size_t index) const {
     return index / static_cast<std::size_t>(request_.fields.choices);
   }
-  // Of the prompt that is written at present; prompts come one after the other.
+  // The prompt that is written at present; prompts are written one after the other.
   PromptTokens& echoed(std::size_t prompt);
   ScoredToken sampled(std::size_t index, const KeptTokens& tokens, std::size_t at) const;
   std::string text_of(std::size_t index, std::string_view text) const;
 
   void open_choice(std::string& piece);
   void close_choice(std::string& piece);
-  // The rest of the lists of log-probabilities, or of the others, up to the size of a piece. True
-  // at their end.
+  // Writes the rest of the lists of log-probabilities, or of the others, up to the size of a piece.
+  // True at their end.
   bool write_logprobs(std::string& piece, const Transcript& transcript);
   bool write_ids(std::string& piece, const Transcript& transcript);
-  // One event: the prompt's tokens [first, last), and the news.
+  // One event: the prompt's tokens [first, last), and the new text.
   std::string event(const News& news, std::size_t first, std::size_t last,
                     const Transcript& transcript);
 
   ReplyHead head_;
   const CompletionRequest& request_;
   const text::Tokenizer& tokenizer_;
-  // Of the tokens that an echo lists, special ones as they are written, by prompt.
+  // By prompt: the length of its echoed tokens, with special ones as written.
   std::vector<std::int64_t> prompt_characters_;
   std::vector<IdList> id_lists_;
   std::vector<Choice> choices_;

@@ -137,7 +137,7 @@ Result<CompletionRequest> read_completion_request(const json::Value& body,
   if (prompt == nullptr)
     return Error(ErrorCode::invalid_argument, "no prompt", "prompt",
                  "give a text, a list of token ids, or a list of either");
-  // All fields are checked before the work that tokenising is.
+  // All other fields are checked before the prompts are tokenised.
   MOTLEY_TRY(request.prompts,
              PromptReader(tokenizer, context, request.fields, request.echo).read(*prompt));
   if (request.prompts.size() * static_cast<std::size_t>(request.fields.choices) > max_sequences)

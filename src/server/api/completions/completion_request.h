@@ -13,7 +13,7 @@ namespace motley::server {
 struct CompletionRequest {
   struct Prompt {
     std::vector<std::int32_t> tokens;
-    std::string text;  // only where it is to be echoed
+    std::string text;  // set if it is echoed
   };
 
   GenerationFields fields;
@@ -21,8 +21,8 @@ struct CompletionRequest {
   bool echo = false;
 };
 
-// Prompts come as text or as ids, one or a list of them; texts are tokenised as the model's
-// post-processor says.
+// Prompts are texts or ids, one or a list of them; texts are tokenised with the model's
+// post-processor.
 Result<CompletionRequest> read_completion_request(const json::Value& body,
                                                   const ApiContext& context,
                                                   const text::Tokenizer& tokenizer);

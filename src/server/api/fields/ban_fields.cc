@@ -14,8 +14,8 @@ constexpr std::size_t max_words = 1000;
 constexpr std::size_t max_word_bytes = 1000;
 constexpr std::size_t max_tokens = 10'000;  // of all words
 
-// A word's tokens where a text begins with it and behind a blank: the latter where they are others
-// of the same number, as in vLLM.
+// Bans a word's tokens at the begin of a text and after a blank; the latter only if they are
+// different tokens of the same number, as in vLLM.
 Result<void> ban(const text::Tokenizer& tokenizer, std::string_view word,
                  std::vector<std::vector<std::int32_t>>& banned) {
   const text::EncodeOptions plain{.add_special_tokens = false};

@@ -6,7 +6,7 @@
 
 namespace motley::server {
 
-// Which tokens may be drawn at all: `allowed_token_ids` and `bad_words`.
+// Restricts which tokens may be drawn: `allowed_token_ids` and `bad_words`.
 Result<void> read_bans(Fields& fields, const ApiContext& context, engine::SamplingParams& into);
 
 }  // namespace motley::server

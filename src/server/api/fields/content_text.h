@@ -7,8 +7,8 @@
 
 namespace motley::server {
 
-// The text of a message's content, which is text, or parts of type text or refusal, joined. Nothing
-// where a part is something else; content that is not there is empty.
+// The text of a message's content: a string, or the joined parts of type text or refusal. Nothing
+// if there is another part; absent content is empty.
 std::optional<std::string> content_text(const json::Value* content);
 
 }  // namespace motley::server

@@ -9,14 +9,14 @@
 namespace motley::server {
 namespace {
 
-constexpr std::size_t longest_name = 100;  // of an unknown field, as it is repeated
+constexpr std::size_t longest_name = 100;  // of an unknown field's name, as it is repeated
 
 Error out_of_range(std::string_view place, const auto& value, const auto& least, const auto& most) {
   return {ErrorCode::invalid_argument, cat(value, " is out of range"), std::string(place),
           cat("use ", least, " to ", most)};
 }
 
-// Errors of json::Value say where, which is the place alone.
+// Errors of json::Value already have the place.
 template <class T>
 Result<std::optional<T>> optional_of(Result<T> result) {
   if (!result.ok()) return std::move(result).error();
@@ -42,7 +42,7 @@ Result<std::int64_t> read_integer(const json::Value& value, std::string_view pla
     if (*whole < least || *whole > most) return out_of_range(place, *whole, least, most);
     return *whole;
   }
-  // 16.0 and 1e3 are whole numbers too; those that a double tells apart.
+  // 16.0 and 1e3 are whole numbers, too, up to those that a double represents exactly.
   constexpr double exact = 9007199254740992.0;
   MOTLEY_TRY(const double number, value.as_number(place));
   if (number != std::floor(number))
@@ -133,8 +133,8 @@ void Fields::accept(std::span<const std::string_view> keys) {
   known_.insert(known_.end(), keys.begin(), keys.end());
 }
 
-// A client may send any number of fields: it ends at the first unknown one behind a full list, so
-// that only the known ones and those of the list are looked up.
+// A client may send any number of fields. The loop ends at the first unknown one after the list is
+// full, so that the work is bounded by the known fields and the list.
 Result<void> Fields::finish() const {
   for (const json::Member& member : object_->members()) {
     if (member.value.is_null()) continue;

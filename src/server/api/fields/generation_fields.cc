@@ -20,9 +20,9 @@ constexpr std::size_t max_adapters = 16;
 constexpr std::size_t longest_name = 200;
 constexpr double max_scale = 1000;
 constexpr double max_bias = 100;
-// Hotter is as good as this: every token is as likely as any other.
+// Higher temperatures have the same effect: all tokens are equally probable.
 constexpr double max_temperature = 10'000;
-constexpr std::size_t max_truncated = 2'000'000;  // tokens of a prompt, before
+constexpr std::size_t max_truncated = 2'000'000;  // tokens of a prompt before truncation
 constexpr std::size_t longest_salt = 256;         // bytes
 constexpr std::int64_t max_count = std::int64_t{1} << 31;
 
@@ -66,9 +66,9 @@ Result<engine::SamplingParams> read_sampling(Fields& fields, const ApiContext& c
   params.temperature = static_cast<float>(
       std::min(temperature.value_or(defaults.temperature.value_or(1)), max_temperature));
   MOTLEY_TRY(const float top_p, number_or(fields, "top_p", 0, 1, defaults.top_p.value_or(1)));
-  // 0 asks for the likeliest token, which the smallest share holds alone.
+  // 0 requests the most probable token, which the smallest positive share selects.
   params.top_p = std::max(top_p, 1e-9F);
-  // More than there are is all of them.
+  // A larger number than the vocabulary means all tokens.
   MOTLEY_TRY(const auto top_k, fields.integer("top_k", -1, max_count));
   params.top_k = static_cast<std::int32_t>(
       std::clamp<std::int64_t>(top_k.value_or(defaults.top_k.value_or(0)), 0, context.vocabulary));
@@ -111,7 +111,7 @@ Result<std::vector<engine::ScaledAdapter>> read_adapters(const Fields& body,
   return adapters;
 }
 
-// The adapters that `model` names: none is the base.
+// The adapter that `model` names; nothing for the base.
 Result<std::optional<std::string>> adapter_of(std::string_view model, const std::string& base) {
   if (model == base) return std::optional<std::string>();
   const std::string_view adapter = adapter_part(model, base);
@@ -144,7 +144,7 @@ Result<void> read_stop(Fields& fields, const ApiContext& context, GenerationFiel
   return {};
 }
 
-// Whether any of them is set to something.
+// Whether any option is set.
 bool asks_for_something(const json::Value* options) {
   if (options == nullptr) return false;
   if (options->if_object() == nullptr) return true;
@@ -158,7 +158,7 @@ Result<void> read_stream(Fields& fields, GenerationFields& into) {
   MOTLEY_TRY(const auto stream, fields.boolean("stream"));
   into.stream = stream.value_or(false);
   if (!into.stream) {
-    // Clients send them along; they do not concern an answer in one piece.
+    // Clients send these with requests that do not stream, where they have no effect.
     if (asks_for_something(fields.take("stream_options"))) fields.leave("stream_options");
     return {};
   }
@@ -169,7 +169,7 @@ Result<void> read_stream(Fields& fields, GenerationFields& into) {
   into.include_usage = usage.value_or(false);
   MOTLEY_TRY(const auto continuous, inner.boolean("continuous_usage_stats"));
   into.continuous_usage = into.include_usage && continuous.value_or(false);
-  // Padding against observers of lengths, which we do not do.
+  // Padding against observers of lengths, which is not implemented.
   inner.accept({"include_obfuscation"});
   return inner.finish();
 }
@@ -208,7 +208,8 @@ Result<void> check_prompt_bytes(std::size_t bytes, const GenerationFields& field
 }
 
 text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContext& context) {
-  // Texts that are a little too long are counted to their end, so that clients hear by how much.
+  // Prompts that are slightly too long are tokenised completely, so that the error has their
+  // length.
   const std::size_t twice = 2 * static_cast<std::size_t>(context.max_sequence_tokens);
   const bool bounded = context.max_sequence_tokens > 0;
   return {.max_tokens = fields.truncate && bounded ? std::max(twice, max_truncated) : twice,
@@ -233,7 +234,7 @@ bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
   std::int64_t kept = *fields.truncate;
   if (kept < 0) {
     if (context.max_sequence_tokens == 0) return false;
-    // Where the answer may be longer than the context, it takes what the prompt leaves.
+    // If the answer may exceed the context, it takes what the prompt leaves.
     const std::int64_t wanted = fields.max_tokens.value_or(1);
     const std::int64_t answer = wanted < context.max_sequence_tokens ? wanted : 1;
     kept = context.max_sequence_tokens - answer - static_cast<std::int64_t>(more);
@@ -283,8 +284,7 @@ Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext
   MOTLEY_TRY(read.tokens, read_token_fields(fields));
   MOTLEY_TRY_VOID(read_names(fields, read));
   MOTLEY_TRY_VOID(refuse_unsupported(fields, read.choices));
-  // What clients send along for OpenAI's accounts, storage and routing, or to make an answer come
-  // faster.
+  // Fields for OpenAI's accounts, storage and routing, or for a faster answer.
   fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "prediction",
                  "guided_decoding_backend"});

@@ -20,27 +20,27 @@
 // The fields that completions and chat completions share.
 namespace motley::server {
 
-// What requests may refer to.
+// The context of a request.
 struct ApiContext {
   std::string base;  // the id of the base model
   std::int64_t vocabulary = 0;
   const text::GenerationConfig* defaults = nullptr;
-  std::int64_t max_sequence_tokens = 0;                // 0: any number
-  std::size_t longest_token_bytes = 0;                 // 0: not known
-  const text::Tokenizer* tokenizer = nullptr;          // for words that are fields' values
-  const std::atomic<bool>* cancelled = nullptr;        // the client has gone
-  Notices* notices = nullptr;                          // null: what they are for is refused
-  bool strict_fields = false;                          // unknown fields are refused
-  bool request_templates = false;                      // conversations may bring their own
-  std::span<const std::string_view> more_fields = {};  // that the route has taken itself
+  std::int64_t max_sequence_tokens = 0;          // 0: any number
+  std::size_t longest_token_bytes = 0;           // 0: not known
+  const text::Tokenizer* tokenizer = nullptr;    // for fields whose values are words
+  const std::atomic<bool>* cancelled = nullptr;  // set when the client has gone
+  Notices* notices = nullptr;                    // null: fields that would be noted are refused
+  bool strict_fields = false;                    // unknown fields are refused
+  bool request_templates = false;                // conversations may bring their own template
+  std::span<const std::string_view> more_fields = {};  // that the route has read itself
 
   std::vector<std::string>* ignored() const {
     return strict_fields || notices == nullptr ? nullptr : &notices->ignored;
   }
 };
 
-// A prompt that has more tokens than a sequence can have: `has` says how many, as far as that is
-// known. OpenAI's words begin so, and some clients look for them.
+// A prompt with more tokens than a sequence may have; `has` describes their number. Begins with
+// OpenAI's wording, which some clients search for.
 Error prompt_too_long(std::int64_t max_sequence_tokens, std::string_view has,
                       std::string_view place);
 
@@ -48,12 +48,12 @@ struct GenerationFields {
   std::string model;  // as the client wrote it
   std::vector<engine::ScaledAdapter> adapters = {};
   engine::SamplingParams sampling = {};
-  std::string_view grammar_field = {};  // that sampling.grammar comes from
-  bool strict_form = false;             // its schema is to be held whole
+  std::string_view grammar_field = {};  // the field that sampling.grammar comes from
+  bool strict_form = false;             // its whole schema must be enforced
   std::optional<std::int64_t> max_tokens = {};
-  // Of a prompt so many last tokens are kept; -1: as many as leave space for the answer.
+  // Keeps this many last tokens of a prompt; -1: as many as leave space for the answer.
   std::optional<std::int64_t> truncate = {};
-  std::optional<bool> add_special_tokens = {};  // around a text; each route has its own default
+  std::optional<bool> add_special_tokens = {};  // around a text; the default depends on the route
   int choices = 1;
   int priority = 0;
   std::vector<std::string> stop = {};
@@ -63,34 +63,33 @@ struct GenerationFields {
   bool include_usage = false;
   TokenFields tokens = {};
   bool continuous_usage = false;  // in every event
-  std::string request_id = {};    // of the answer; empty: one of ours
+  std::string request_id = {};    // of the answer; empty: generated
   std::string cache_salt = {};
 };
 
-// Refuses a text of more bytes than the longest sequence's tokens have, unless it is to be
-// truncated.
+// Refuses a text with more bytes than the tokens of the longest sequence can have, unless it is to
+// be truncated.
 Result<void> check_prompt_bytes(std::size_t bytes, const GenerationFields& fields,
                                 const ApiContext& context, std::string_view place);
 
-// For a prompt's tokens: an end where they are sure to be too many.
+// Bounds for tokenising a prompt: it stops once there are certainly too many tokens.
 text::EncodeBounds encode_bounds(const GenerationFields& fields, const ApiContext& context);
 
-// Keeps of a prompt what `truncate` says; `more` tokens will stand behind it. Whether it took any
-// away.
+// Truncates a prompt as `truncate` says; `more` tokens will follow it. Returns whether it removed
+// any.
 bool truncate_prompt(std::vector<std::int32_t>& tokens, std::size_t more,
                      const GenerationFields& fields, const ApiContext& context);
 
-// Whether it is one of the names that adapters may have: letters, digits, '.', '_', '/' and '-', 1
-// to 200 of them.
+// Whether it is a valid name of an adapter: 1 to 200 letters, digits, '.', '_', '/' and '-'.
 bool is_adapter_name(std::string_view name);
 
 // The adapter that BASE:ADAPTER or ADAPTER names.
 std::string_view adapter_part(std::string_view model, std::string_view base);
 
-// A list of them, or one alone.
+// A list of strings, or a single string.
 Result<std::vector<std::string>> read_stop_strings(Fields& fields, std::string_view key);
 
-// Takes all of them; whether named adapters exist is the engine's to say.
+// Reads all of them; the engine checks whether named adapters exist.
 Result<GenerationFields> read_generation_fields(Fields& fields, const ApiContext& context);
 
 }  // namespace motley::server

@@ -10,10 +10,11 @@
 
 namespace motley::server {
 
-// The sampled tokens of a choice as numbers, until they are written: a tenth of their JSON.
+// The sampled tokens of a choice as numbers, until they are written: a tenth of the size of their
+// JSON.
 class KeptTokens {
  public:
-  // With at most so many of the likeliest of each.
+  // With at most this many alternatives each.
   void append(const ChoiceText::Piece& piece, std::size_t max_top = engine::max_top_logprobs) {
     for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
       const SampledToken& token = piece.tokens[i];

@@ -9,7 +9,7 @@ namespace motley::server {
 namespace {
 
 constexpr std::size_t max_logged = 256;
-// Proxies bound their heads at some thousand bytes.
+// Proxies limit headers to a few thousand bytes.
 constexpr std::size_t max_header_bytes = 1024;
 
 std::string header_value(const std::vector<std::string>& places) {
@@ -30,7 +30,7 @@ std::string header_value(const std::vector<std::string>& places) {
   return value;
 }
 
-// One line for all entries of a list: "messages[].name".
+// One place for all entries of a list: "messages[].name".
 std::string without_numbers(std::string_view place) {
   std::string name;
   bool inside = false;

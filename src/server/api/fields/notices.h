@@ -7,28 +7,28 @@
 #include <utility>
 #include <vector>
 
-// What the head of an answer says of its request.
+// Notes about a request, for the headers of its answer.
 namespace motley::server {
 
-// Places of a list that a header names at most. One more is kept, which says that it is not all.
+// The most places that a header names. One more is kept to show that the list is incomplete.
 inline constexpr std::size_t max_noticed = 32;
 
 inline bool notices_full(const std::vector<std::string>& list) { return list.size() > max_noticed; }
-// Nothing where the list is full.
+// Does nothing if the list is full.
 void add_notice(std::string place, std::vector<std::string>& list);
 
 struct Notices {
-  std::vector<std::string> ignored;     // fields that are not known
-  std::vector<std::string> unenforced;  // parts of a schema that the grammar does not hold
+  std::vector<std::string> ignored;     // unknown fields
+  std::vector<std::string> unenforced;  // parts of a schema that the grammar does not enforce
 };
 
-// `x-motley-ignored` and `x-motley-unenforced`, where there is something to say: the places with
-// commas between, and "..." where there are more. Characters that no header may have are question
-// marks.
+// `x-motley-ignored` and `x-motley-unenforced`, if there is something to note: the places separated
+// by commas, with "..." if there are more. Characters that are not allowed in headers become
+// question marks.
 std::vector<std::pair<std::string, std::string>> notice_headers(const Notices& notices);
 
-// Says each ignored field once in the log, of so many fields at most, and where that ends, which it
-// says too. For any thread.
+// Logs each ignored field once, up to a number of fields, and logs when that is reached.
+// Thread-safe.
 class IgnoredFieldsLog {
  public:
   void say(const std::vector<std::string>& ignored);

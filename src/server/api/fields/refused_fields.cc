@@ -9,7 +9,7 @@
 namespace motley::server {
 namespace {
 
-// What asks for nothing, beside null.
+// Values that have no effect, besides null.
 enum class Neutral : std::uint8_t {
   none,
   off,        // false

@@ -5,8 +5,8 @@
 
 namespace motley::server {
 
-// Fields of other servers that would change the answer and can't be followed: refused by name,
-// unless their value asks for nothing. `choices` is `n`.
+// Refuses fields of other servers that would change the answer and are not implemented, unless
+// their value has no effect. `choices` is `n`.
 Result<void> refuse_unsupported(Fields& fields, int choices);
 
 }  // namespace motley::server

@@ -8,23 +8,23 @@
 
 namespace motley::server {
 
-// What an answer says of tokens beside its text, and which of them its text shows. The fields are
-// vLLM's.
+// What an answer lists about tokens besides its text, and which of them the text shows. The fields
+// are vLLM's.
 struct TokenFields {
   bool skip_special = true;                // in the text
-  bool spaces_between_special = true;      // where the decoder puts them
-  bool return_ids = false;                 // of prompt and answer
-  bool as_ids = false;                     // "token_id:7" for the text of a token in logprobs
-  std::optional<std::int32_t> prompt_top;  // prompt_logprobs, with so many of the likeliest
+  bool spaces_between_special = true;      // if the decoder inserts them
+  bool return_ids = false;                 // for prompt and answer
+  bool as_ids = false;                     // "token_id:7" as the text of a token in logprobs
+  std::optional<std::int32_t> prompt_top;  // prompt_logprobs, with this many alternatives
 };
 
-// Takes all of them.
+// Reads all of them.
 Result<TokenFields> read_token_fields(Fields& fields);
 
-// A stream has no log-probabilities of its prompt: asking for them there is refused.
+// Refuses log-probabilities of the prompt in a stream, which has none.
 Result<void> leave_prompt_of_stream(TokenFields& tokens, bool stream);
 
-// For a route whose answers have no lists of the prompt's tokens, and no ids.
+// For a route whose answers list neither the prompt's tokens nor ids.
 void leave_token_lists(Fields& fields, TokenFields& tokens);
 
 }  // namespace motley::server
