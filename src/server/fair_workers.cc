@@ -6,7 +6,7 @@
 namespace motley::server {
 namespace {
 
-// What a task costs beside its bytes.
+// The cost of a task besides its bytes.
 constexpr std::size_t task_bytes = 4096;
 constexpr std::size_t swept_queues = 1024;
 
@@ -57,7 +57,7 @@ void FairWorkers::hurry(const Ticket& ticket) {
   changed_.notify_one();
 }
 
-// Clients that wait for nothing and are not ahead of others are as if they had never been.
+// Removes clients without tasks that are not ahead of others.
 void FairWorkers::sweep_locked() {
   std::erase_if(queues_, [this](const auto& each) {
     return each.second.small.empty() && each.second.large.empty() && each.second.next <= now_;

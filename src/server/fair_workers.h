@@ -14,9 +14,9 @@
 
 namespace motley::server {
 
-// Threads for what takes a while: parsing, rendering, tokenising. Clients take turns, each getting
-// as many bytes as the next; a client's small tasks come before its large ones; and large ones
-// never have all threads.
+// Threads for longer work: parsing, rendering, tokenising. Clients take turns, each getting as many
+// bytes as the others; a client's small tasks precede its large ones; and large tasks never occupy
+// all threads.
 class FairWorkers {
  public:
   struct Options {
@@ -27,21 +27,21 @@ class FairWorkers {
   using Ticket = std::shared_ptr<Task>;
 
   explicit FairWorkers(const Options& options);
-  // Ends what runs, and forgets the others.
+  // Waits for running tasks, and drops the others.
   ~FairWorkers();
   FairWorkers(const FairWorkers&) = delete;
   FairWorkers& operator=(const FairWorkers&) = delete;
 
-  // `work` runs on one of the threads and must not throw; its time grows with `bytes`.
+  // `work` runs on one of the threads and must not throw; its time is proportional to `bytes`.
   Ticket submit(const std::string& client, std::size_t bytes, std::function<void()> work);
-  // There is hardly anything left to do of it: it runs next.
+  // Runs the task next, because little of it is left to do.
   void hurry(const Ticket& ticket);
 
  private:
   struct Queue {
     std::deque<Ticket> small;
     std::deque<Ticket> large;
-    std::uint64_t next = 0;  // its turn, in bytes
+    std::uint64_t next = 0;  // its next turn, in bytes
   };
 
   void work();

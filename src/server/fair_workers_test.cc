@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 constexpr std::size_t large = std::size_t{1} << 20;
 
-// Tasks that say when they run, on workers that are held until all are queued.
+// Tasks that record when they run, on workers that are blocked until all are queued.
 class HeldWorkers {
  public:
   explicit HeldWorkers(int threads = 1) : workers_({.threads = threads}) {
@@ -45,7 +45,7 @@ class HeldWorkers {
   std::mutex mutex_;
   std::atomic<int> tasks_ = 0;
   std::vector<std::string> order_;
-  FairWorkers workers_;  // last: it ends first
+  FairWorkers workers_;  // last, so that it is destroyed first
 };
 
 TEST(FairWorkers, ClientsTakeTurns) {

@@ -13,8 +13,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-// What the engine does not find is an adapter, and requests name those as models. What it refuses
-// after it has accepted a request is the grammar.
+// The engine's `not_found` is about an adapter, which requests name as a model. An error after
+// acceptance is about the grammar.
 Error as_clients_see(const Error& error, std::string_view grammar_field) {
   if (error.code() == ErrorCode::not_found)
     return {ErrorCode::not_found, error.what(), "model", "GET /v1/models lists those there are"};
@@ -25,12 +25,12 @@ Error as_clients_see(const Error& error, std::string_view grammar_field) {
   return error;
 }
 
-// Events are sent once they are so many, though more are at hand.
+// Events are sent once there are this many bytes, even if more follow.
 constexpr std::size_t max_events_bytes = std::size_t{256} << 10;
-// A share grows by so much at least.
+// The minimum step by which a share grows.
 constexpr std::size_t share_step_bytes = std::size_t{1} << 20;
 
-// The engine's part of an HTTP request: one request of the engine's for each prompt.
+// The engine's part of an HTTP request: one engine request for each prompt.
 class Generation {
  public:
   Generation(Exchange& exchange, engine::Engine& engine, GenerationPlan& plan,
@@ -44,7 +44,7 @@ class Generation {
   ~Generation() {
     exchange_.on_gone(nullptr);
     mailbox_->limit_backlog(0, nullptr);
-    // Memory has ended on the way.
+    // Memory has run out.
     if (!transcript_.done()) cancel_all();
   }
   Generation(const Generation&) = delete;
@@ -87,7 +87,7 @@ class Generation {
       engine_.cancel(ids_[prompt], choice);
   }
 
-  // Ends the request for a reason of ours.
+  // Ends the request with an error of this server.
   void cut(Error why) {
     if (cut_) return;
     cut_ = std::move(why);
@@ -106,7 +106,7 @@ class Generation {
     return std::nullopt;
   }
 
-  // What is kept of the answer beyond what was charged is charged as it comes.
+  // Charges what is kept of the answer beyond the charge at acceptance.
   void charge_kept() {
     const std::size_t kept = plan_.reply->kept_bytes();
     if (kept <= charged_) return;
@@ -190,7 +190,7 @@ class Generation {
       co_await exchange_.send(written(*why));
       co_return;
     }
-    // Named, because g++ 12 destroys temporaries of a conditional inside co_await twice.
+    // A named variable, because g++ 12 destroys temporaries of a conditional inside co_await twice.
     std::string last = plan_.reply->last_events(transcript_);
     if (why) last = plan_.reply->failure_events(*why);
     while (!last.empty() && !exchange_.gone()) {
@@ -207,7 +207,7 @@ class Generation {
 
   asio::awaitable<void> begin() {
     exchange_.add_header("Cache-Control", "no-cache");
-    exchange_.add_header("X-Accel-Buffering", "no");  // proxies pass each event on at once
+    exchange_.add_header("X-Accel-Buffering", "no");  // makes proxies pass on each event at once
     return exchange_.begin_stream(text_response("event-stream", ""));
   }
 

@@ -9,9 +9,9 @@
 
 namespace motley::server {
 
-// Has the engine work on a plan and sends the answer, whole or as it comes. A client that goes away
-// ends the work. `share` is what the plan's charge has taken; it grows with what is kept of the
-// answer, and goes when that has been sent.
+// Runs a plan on the engine and sends the answer, whole or as a stream. A client that disconnects
+// cancels the work. `share` has taken the plan's charge; it grows with what is kept of the answer,
+// and is released when that has been sent.
 boost::asio::awaitable<void> run_generation(Exchange& exchange, engine::Engine& engine,
                                             GenerationPlan plan, RequestBudget::Share share);
 

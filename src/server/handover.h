@@ -20,17 +20,17 @@
 
 namespace motley::server {
 
-// How soon a coroutine finds what has come for it where no memory was left to wake it.
+// How soon a coroutine polls for its value if there was no memory to wake it.
 inline constexpr std::chrono::seconds look_without_wake{1};
 
-// Something that another thread makes once, for a coroutine that waits for it. It arrives however
-// little memory is left.
+// A value that another thread makes once, for a waiting coroutine. It arrives even if memory runs
+// out.
 template <class T>
 class Handover : public std::enable_shared_from_this<Handover<T>> {
  public:
   explicit Handover(const boost::asio::any_io_executor& executor) : wake_(executor) {}
 
-  // From any thread.
+  // Thread-safe.
   void give(T value) {
     {
       const std::lock_guard held(mutex_);
@@ -42,7 +42,8 @@ class Handover : public std::enable_shared_from_this<Handover<T>> {
     });
   }
 
-  // On the executor. Never ends before it is there: what makes it may use what the caller holds.
+  // On the executor. Returns only once the value is there, because its maker may use what the
+  // caller holds.
   boost::asio::awaitable<T> take() {
     while (true) {
       {

@@ -20,7 +20,7 @@
 namespace motley::server {
 namespace {
 
-// A request that brings a template may have its rendering take less than the model's own.
+// Rendering with a request's own template has lower limits than with the model's template.
 constexpr text::RenderLimits request_template_limits{.steps = 5'000'000,
                                                      .depth = 400,
                                                      .output_bytes = std::size_t{16} << 20,
@@ -33,7 +33,7 @@ std::tm local_time() {
   return local;
 }
 
-// Calls that a conversation has already.
+// The number of calls in a conversation.
 std::size_t count_calls(const json::Value& messages) {
   std::size_t calls = 0;
   for (const json::Value& message : *messages.if_array()) {
@@ -58,7 +58,7 @@ ReplyHead head_for(std::string_view prefix, const GenerationFields& fields) {
           .continuous_usage = fields.continuous_usage};
 }
 
-// A body in Anthropic's form has messages, and no field that says to go on with the last.
+// A body in Anthropic's form has messages, and no field to continue the last one.
 Error at_messages(const Error& error) {
   const bool other = error.where() == "continue_final_message";
   return other ? Error(error.code(), error.what(), "messages", error.fix()) : error;
@@ -92,7 +92,7 @@ ApiContext GenerationPlanner::context(const std::atomic<bool>* cancelled, Notice
 Result<void> GenerationPlanner::check_length(std::size_t prompt_tokens,
                                              const GenerationFields& fields,
                                              std::string_view place) const {
-  // Room for a token, where one is asked for.
+  // Leaves space for one token, if any is requested.
   const std::int64_t answer = fields.max_tokens == 0 ? 0 : 1;
   if (static_cast<std::int64_t>(prompt_tokens) + answer <= options_.max_sequence_tokens) return {};
   return prompt_too_long(
@@ -104,7 +104,7 @@ engine::Request GenerationPlanner::request_for(std::vector<std::int32_t> tokens,
                                                const GenerationFields& fields) const {
   const auto room = options_.max_sequence_tokens - static_cast<std::int64_t>(tokens.size());
   engine::SamplingParams sampling = fields.sampling;
-  // The engine has one width for both; replies take what was asked for.
+  // The engine has one number for both; replies use the requested ones.
   sampling.top_logprobs = std::max(sampling.top_logprobs, fields.tokens.prompt_top.value_or(0));
   return {.tokens = std::move(tokens),
           .adapters = fields.adapters,
@@ -156,7 +156,8 @@ Result<GenerationPlan> GenerationPlanner::completion(const json::Value& body,
     size.room_tokens = std::max(size.room_tokens, options_.max_sequence_tokens - used);
   }
   plan.charge = charge_for(request->fields, size);
-  // Each of the engine's requests copies what all prompts have in common, a grammar for one.
+  // Checked first, because each of the engine's requests copies what all prompts share, such as a
+  // grammar.
   if (!check_charge(plan.charge, options_.limits).ok()) return plan;
   for (const CompletionRequest::Prompt& prompt : request->prompts) {
     engine::Request each = request_for(prompt.tokens, request->fields);
@@ -197,8 +198,8 @@ Result<GenerationPlanner::Rendered> GenerationPlanner::render(text::ChatInputs i
   auto text = write(std::move(inputs), request, rendered.format);
   if (!text.ok()) {
     text = without_server_paths(text.error());
-    // What the template refuses is wrong with the messages, wherever it says so.
-    // So are limits of a rendering, which are not the model's.
+    // What the template refuses is wrong with the messages, wherever it reports it. So are the
+    // limits of rendering, which are not the model's.
     const ErrorCode code = text.error().code() == ErrorCode::too_long ? ErrorCode::invalid_argument
                                                                       : text.error().code();
     const bool wrong = http_status(code) < 500;
@@ -299,7 +300,7 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
                       .grammar_field = request.fields.grammar_field};
   std::vector<std::unique_ptr<OutputParser>> parsers;
   for (std::size_t i = 0; i < plan.choices; ++i) parsers.push_back(make_parser(prompt, request));
-  // The first call is the last: its end ends the answer.
+  // The answer ends after the first call.
   const json::Value* const tools = request.inputs.tools ? &*request.inputs.tools : nullptr;
   if (tools != nullptr && !request.parallel_calls && format.calls != nullptr) {
     const std::string_view end = format.calls->mark_behind_call();
@@ -308,7 +309,7 @@ Result<GenerationPlanner::ChatPlan> GenerationPlanner::plan_chat(ChatCompletionR
   if (!prompt.constrained) {
     const auto visible = format.visible_tokens(special_);
     plan.rules.visible.insert(visible.begin(), visible.end());
-    // Calls in a form that is not known go to the client as they are written.
+    // Calls in an unknown form are passed to the client as written.
     if (tools != nullptr && format.calls == nullptr) plan.rules.skip_special = false;
   }
   const std::int64_t used = static_cast<std::int64_t>(tokens.size());

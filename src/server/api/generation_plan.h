@@ -22,50 +22,49 @@
 
 namespace motley::server {
 
-// What a body is turned into before the engine hears of it.
+// What a body is converted to before it goes to the engine.
 struct GenerationPlan {
-  std::vector<engine::Request>
-      requests;             // one a prompt; none where the charge is beyond the limits
-  std::size_t choices = 1;  // of each
+  std::vector<engine::Request> requests;  // one per prompt; empty if the charge exceeds the limits
+  std::size_t choices = 1;                // of each
   bool stream = false;
   TextRules rules;
-  std::string_view grammar_field;      // of the body, where that fixes the output's form
-  std::shared_ptr<const void> source;  // what the reply refers to
-  std::unique_ptr<Reply> reply;        // null where there are no requests
+  std::string_view grammar_field;      // of the body, if it determines the output's form
+  std::shared_ptr<const void> source;  // owns what the reply refers to
+  std::unique_ptr<Reply> reply;        // null if there are no requests
   RequestCharge charge;
   std::size_t max_memory_bytes = 0;  // of the request
   Notices notices;
   ErrorWriter write_error = openai_error;
 };
 
-// Text that has become tokens, or tokens that become text, without an engine.
+// A text and its tokens, for routes that need no engine.
 struct TokenizePlan {
   std::string model;
   std::vector<engine::ScaledAdapter> adapters;  // that it names
   std::vector<std::int32_t> ids;
-  bool with_strings = false;  // as the tokenizer's file writes them
+  bool with_strings = false;  // as written in the tokenizer's file
   bool skip_special = false;
   Notices notices;
 };
 
-// Bodies to plans: checks, renders and tokenises. Used from many threads at once.
+// Converts bodies to plans: checks, renders and tokenises. Thread-safe.
 class GenerationPlanner {
  public:
   struct Options {
     std::string base;  // the id of the base model
     std::int64_t vocabulary = 0;
     std::int64_t max_sequence_tokens = 0;
-    bool special_in_untrusted = false;  // special tokens in messages are what they look like
-    bool strict_fields = false;         // unknown fields are refused
-    bool request_templates = false;     // conversations may bring their own
-    FormNames forms = {};               // of answers, where they are not left to the template
+    bool special_in_untrusted = false;  // special tokens in messages are recognised
+    bool strict_fields = false;         // refuses unknown fields
+    bool request_templates = false;     // conversations may bring their own template
+    FormNames forms = {};               // of answers, unless the template determines them
     RequestLimits limits = {};          // of one request
   };
 
   // The model's text must outlive the planner.
   GenerationPlanner(const text::ModelText& text, Options options);
 
-  // `cancelled` may be set meanwhile, by any thread: the plan is not needed any more.
+  // `cancelled` may be set meanwhile by any thread, if the plan is not needed any more.
   Result<GenerationPlan> completion(const json::Value& body,
                                     const std::atomic<bool>* cancelled = nullptr) const;
   Result<GenerationPlan> chat(const json::Value& body,
@@ -75,45 +74,45 @@ class GenerationPlanner {
                                    const std::atomic<bool>* cancelled = nullptr) const;
   Result<GenerationPlan> messages(const json::Value& body,
                                   const std::atomic<bool>* cancelled = nullptr) const;
-  // Of the prompt that messages() would make.
+  // For the prompt that messages() would make.
   Result<TokenizePlan> count_tokens(const json::Value& body,
                                     const std::atomic<bool>* cancelled = nullptr) const;
-  // Tokens are those that a completion or a chat of the same fields would have.
+  // Tokens are those of a completion or a chat with the same fields.
   Result<TokenizePlan> tokenize(const json::Value& body, const std::atomic<bool>* cancelled) const;
   Result<TokenizePlan> detokenize(const json::Value& body,
                                   const std::atomic<bool>* cancelled) const;
 
   const Options& options() const { return options_; }
-  // Of answers by the model's own template.
+  // The format of answers with the model's own template.
   const ChatFormat& format() const { return format_; }
 
  private:
-  // A conversation's prompt.
+  // The prompt of a conversation.
   struct Rendered {
     text::MarkedText text;
     std::vector<std::int32_t> ids;
     ChatFormat format;                // of answers
-    std::optional<OpenMessage> open;  // the last message, where that goes on
+    std::optional<OpenMessage> open;  // the last message, if the answer continues it
   };
 
-  // A prompt, and how its answer is written and read.
+  // A prompt, and how its answer is constrained and parsed.
   struct ChatPrompt {
     Rendered rendered;
     std::optional<ForcedCalls> forced;
-    bool constrained = false;  // content alone, in a form
+    bool constrained = false;  // only content, in a requested form
   };
-  // Of the request's inputs the tools alone are left.
+  // Moves everything except the tools out of the request's inputs.
   Result<ChatPrompt> make_prompt(ChatCompletionRequest& request, const ApiContext& context) const;
   std::unique_ptr<OutputParser> make_parser(const ChatPrompt& prompt,
                                             const ChatCompletionRequest& request) const;
 
-  // A conversation's plan, but for what its route writes: `source` and `reply`.
+  // A conversation's plan without `source` and `reply`, which depend on the route.
   struct ChatPlan {
     GenerationPlan plan;
     std::vector<std::unique_ptr<OutputParser>> parsers;  // one for each choice
-    RequestSize size;                                    // that it is charged for
+    RequestSize size;                                    // for which it is charged
   };
-  // Of the request's inputs the tools alone are left.
+  // Moves everything except the tools out of the request's inputs.
   Result<ChatPlan> plan_chat(ChatCompletionRequest& request, const ApiContext& context) const;
 
   ApiContext context(const std::atomic<bool>* cancelled, Notices& notices) const;

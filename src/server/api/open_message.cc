@@ -11,8 +11,7 @@ namespace motley::server {
 namespace {
 
 constexpr std::string_view field = "continue_final_message";
-// Behind it stands a blank: a template that takes that away takes blanks from the end of every
-// message.
+// Followed by a blank: a template that strips it strips the end of every message.
 constexpr std::string_view mark = "motley-end-of-the-open-message";
 constexpr std::string_view blanks = " \t\r\n";
 
@@ -20,7 +19,7 @@ Error wrong_message(std::string what, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), std::string(field), std::move(fix)};
 }
 
-// The object with another value of one key.
+// A copy of the object with one value replaced.
 json::Object with(const json::Object& object, std::string_view key, json::Value value) {
   std::vector<json::Member> members;
   bool found = false;

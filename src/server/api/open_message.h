@@ -10,22 +10,21 @@
 
 namespace motley::server {
 
-// A conversation whose last message stays open, so that the model goes on with it:
-// `continue_final_message`.
+// A conversation whose last message is continued by the model: `continue_final_message`.
 class OpenMessage {
  public:
   // Marks the end of the last message's text in the inputs.
   static Result<OpenMessage> begin(text::ChatInputs& inputs);
 
-  // Cuts the conversation, as the template has written it, at that mark. Refuses one in which the
-  // message's text does not stand before it. `reasoning`: how the template marks that, or null.
+  // Cuts the rendered conversation at the mark. Refuses it if the message's text does not precede
+  // the mark. `reasoning`: how the template marks reasoning, or null.
   Result<void> cut(text::MarkedText& conversation, const ReasoningForm* reasoning);
 
-  // Of the conversation that was cut: the message has no text yet.
+  // After cut(): the message has no text yet.
   bool is_blank() const { return is_blank_; }
-  // It ends inside reasoning.
+  // After cut(): it ends inside reasoning.
   bool in_reasoning() const { return in_reasoning_; }
-  // What must stand behind it so that content begins.
+  // What must be appended so that content begins.
   const std::string& opening_of_content() const { return opening_; }
 
  private:

@@ -9,8 +9,8 @@
 namespace motley::server {
 namespace {
 
-// Absolute paths in a message: `known`, and what lies in it, as `shown`; of others the last name
-// alone. One that is quoted ends with its quote, another where a message's next part begins.
+// Replaces absolute paths in a message: `known`, and paths inside it, by `shown`; others by their
+// last component. A quoted path ends with its quote, others where the message's next part begins.
 std::string without_folders(std::string_view text, std::string_view known, std::string_view shown) {
   constexpr std::string_view before = " '\"(,:=";
   std::string cleaned;

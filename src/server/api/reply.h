@@ -7,29 +7,28 @@
 
 namespace motley::server {
 
-// Writes the answer to a generation request, as one body or as a stream. A request's answer is
-// written in one of the two ways, in pieces of about `piece_bytes`, so that an answer of hundreds
-// of megabytes never exists as a whole.
+// Writes the answer to a generation request, as one body or as a stream, in pieces of about
+// `piece_bytes`, so that an answer of hundreds of megabytes never exists as a whole.
 class Reply {
  public:
   static constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 
   virtual ~Reply() = default;
 
-  // Keeps what is new, for the body.
+  // Keeps new text, for the body.
   virtual void keep(const ChoiceUpdate& update) = 0;
-  // What is kept by now, by keep() or by events().
+  // The bytes kept so far, by keep() or by events().
   virtual std::size_t kept_bytes() const = 0;
-  // The next piece of the body of all that was kept; empty behind the last.
+  // The next piece of the body; empty after the last one.
   virtual std::string next_piece(const Transcript& transcript) = 0;
 
-  // What is new as server-sent events; may be empty. Where that is much, further events follow:
-  // those of more_events(), until it has none.
+  // New text as server-sent events; may be empty. If there is much, more_events() returns further
+  // events until it is empty.
   virtual std::string events(const ChoiceUpdate& update, const Transcript& transcript) = 0;
   virtual std::string more_events(const Transcript& transcript) = 0;
-  // The end of the stream; more_events() has the rest of it, if that is much.
+  // The end of the stream; if it is long, more_events() returns the rest.
   virtual std::string last_events(const Transcript& transcript) = 0;
-  // Its end where the answer has failed on its way; as above.
+  // The end of a stream that has failed; as above.
   virtual std::string failure_events(const Error& error) = 0;
 };
 

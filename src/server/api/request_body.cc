@@ -3,14 +3,14 @@
 namespace motley::server {
 namespace {
 
-// Bounds what a body turns into; a list of a million tokens is a prompt that we can serve.
+// Bounds the parsed body; a list of a million tokens is a valid prompt.
 constexpr json::ParseLimits body_limits = {.depth = 64, .values = 2'000'000};
 
 }  // namespace
 
 Result<json::Value> parse_body(const HttpRequest& request) {
   auto body = json::parse(request.body, "body", body_limits);
-  // The whole body is at fault, which no field is.
+  // The error concerns the whole body, not a field.
   if (!body.ok())
     return Error(ErrorCode::invalid_argument, body.error().message(), "", "send one JSON object");
   if (body->if_object() == nullptr)

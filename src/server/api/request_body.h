@@ -6,7 +6,7 @@
 
 namespace motley::server {
 
-// The object that a request's decoded body is.
+// Parses a request's decoded body, which must be an object.
 Result<json::Value> parse_body(const HttpRequest& request);
 
 }  // namespace motley::server

@@ -10,27 +10,27 @@
 namespace motley::server {
 namespace {
 
-// Of each prompt: the engine's request and its copies of lists, beside what these hold.
+// For each prompt: the engine's request and its copies of lists, without their elements.
 constexpr std::size_t prompt_state_bytes = 4096;
-// Of each choice: decoders, parsers, the sampler, what the answer keeps of it.
+// For each choice: decoders, parsers, the sampler, and what is kept of the answer.
 constexpr std::size_t choice_state_bytes = 4096;
-// A prompt's ids: in the body's plan, in the request, in its sequence and its sampler.
+// The ids of a prompt are in the body's plan, the request, its sequence and its sampler.
 constexpr std::size_t prompt_token_bytes = 4 * sizeof(std::int32_t);
-// A list of an echoed prompt that is written once for all choices.
+// The lists of an echoed prompt that are written once for all choices.
 constexpr std::size_t echo_lists_bytes = std::size_t{4} << 20;
-// An answer's text, a token; vectors and strings take up to twice what they hold.
+// The text of an answer, per token; vectors and strings allocate up to twice their size.
 constexpr std::size_t text_bytes = 6;
 constexpr std::size_t growth = 2;
-// JSON of a token and of each of its alternatives, in completions and in chats.
+// JSON of a token and of each of its alternatives, in completions and chats.
 constexpr std::size_t entry_bytes = 48;
 constexpr std::size_t top_entry_bytes = 32;
 constexpr std::size_t chat_entry_bytes = 100;
-// Of a token in prompt_logprobs, "token_id:7" instead of a short text, and an id in a list.
+// For a token in prompt_logprobs, "token_id:7" in place of a short text, and an id in a list.
 constexpr std::size_t prompt_entry_bytes = 96;
 constexpr std::size_t id_name_bytes = 10;
 constexpr std::size_t id_bytes = 8;
 
-// JSON of a token's log-probabilities, and of a prompt's that is echoed.
+// JSON of a token's log-probabilities, and of an echoed prompt's.
 std::size_t scores_sent(const GenerationFields& fields, bool chat) {
   if (!fields.sampling.logprobs) return 0;
   const auto top = static_cast<std::size_t>(fields.sampling.top_logprobs);
@@ -38,12 +38,12 @@ std::size_t scores_sent(const GenerationFields& fields, bool chat) {
   return chat ? (chat_entry_bytes + name) * (top + 1)
               : entry_bytes + name + (top_entry_bytes + name) * (top + 1);
 }
-// How often a response's stream says its text, and the object that repeats its request.
+// How often a response's stream repeats its text, and the object that repeats its request.
 constexpr std::size_t response_texts = 5;
 constexpr std::size_t response_objects = 3;
 
 struct Tokens {
-  std::size_t engine = 0;  // ids, for sequence and sampler
+  std::size_t engine = 0;  // ids, in sequence and sampler
   std::size_t kept = 0;    // until the answer is sent
   std::size_t sent = 0;
 };
@@ -62,7 +62,7 @@ Tokens bytes_of_token(const GenerationFields& fields, bool chat) {
   return bytes;
 }
 
-// Of a prompt's tokens, kept from the engine until the answer is sent.
+// Scores of a prompt's tokens, which are kept until the answer is sent.
 std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSize& size) {
   const bool echoed = size.echo && !size.chat && fields.sampling.logprobs;
   if (!echoed && !fields.tokens.prompt_top) return 0;
@@ -73,7 +73,8 @@ std::size_t prompt_scores_bytes(const GenerationFields& fields, const RequestSiz
   return size.prompt_tokens * each + (echoed && fields.choices > 1 ? echo_lists_bytes : 0);
 }
 
-// What is sent of the prompts for each choice, at most: a chat's body has its lists once.
+// An upper bound of what is sent of the prompts for each choice; a chat's body has these lists
+// once.
 std::size_t prompt_sent(const GenerationFields& fields, const RequestSize& size) {
   std::size_t token = 0;
   if (fields.tokens.return_ids) token += id_bytes;
@@ -104,7 +105,7 @@ std::string fields_of(const GenerationFields& fields, const RequestSize& size) {
 
 constexpr std::size_t list_bytes = sizeof(std::vector<std::int32_t>);
 
-// Lists in the request and in its copies; a mask up to the largest id.
+// Lists in the request and its copies, and a mask up to the largest id.
 std::size_t bytes_of_bans(const engine::SamplingParams& sampling) {
   std::size_t bytes = 6 * sizeof(std::int32_t) * sampling.allowed_tokens.size();
   if (!sampling.allowed_tokens.empty())
@@ -114,7 +115,7 @@ std::size_t bytes_of_bans(const engine::SamplingParams& sampling) {
   return bytes;
 }
 
-// Without tokens that are generated.
+// Without generated tokens.
 std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size) {
   const engine::SamplingParams& sampling = fields.sampling;
   std::size_t stop_bytes = 0;
@@ -129,7 +130,7 @@ std::size_t fixed_bytes(const GenerationFields& fields, const RequestSize& size)
   std::size_t bytes = size.prompts * each_prompt + 8 * stop_bytes;
   bytes += size.prompts * static_cast<std::size_t>(fields.choices) * each_choice;
   bytes += prompt_token_bytes * size.prompt_tokens + size.prompt_bytes + size.repeated_bytes;
-  // An event holds all ids of a prompt.
+  // One event holds all ids of a prompt.
   if (fields.tokens.return_ids && fields.stream) bytes += growth * id_bytes * size.prompt_tokens;
   return bytes + prompt_scores_bytes(fields, size);
 }

@@ -35,7 +35,7 @@ TEST(RequestCharge, ScoresAreChargedOnceForAllChoices) {
                          .echo = true};
   const RequestCharge one = charge_for(fields_with(1, 0, 20), size);
   const RequestCharge all = charge_for(fields_with(128, 0, 20), size);
-  // Beside the lists that are written once: what 512 choices hold without a token.
+  // Besides lists that are written once: 512 choices without tokens.
   EXPECT_LT(all.memory_bytes, one.memory_bytes + 7 * mebibyte);
   EXPECT_GT(all.answer_bytes, 291'000'000U);
   EXPECT_LT(all.answer_bytes, 400'000'000U);
@@ -61,7 +61,7 @@ TEST(RequestCharge, ListsOfTokensCount) {
   GenerationFields fields = fields_with(8, 1000);
   fields.tokens.return_ids = true;
   const RequestCharge ids = charge_for(fields, size);
-  // Numbers of 24 bytes are kept for each token.
+  // 24 bytes are kept for each token.
   EXPECT_GE(ids.memory_bytes, plain.memory_bytes + 8 * 1000 * 24);
   EXPECT_GE(ids.answer_bytes, plain.answer_bytes + 8 * (10'000 + 1000) * 7);
   fields.stream = true;
@@ -82,7 +82,7 @@ TEST(RequestCharge, ListsOfTokensCount) {
 }
 
 TEST(RequestCharge, HeavyButUsualRequestsPass) {
-  // A prompt as long as contexts are, with its log-probabilities.
+  // A prompt of the length of usual contexts, with its log-probabilities.
   EXPECT_TRUE(
       check_charge(charge_for(fields_with(1, 0, 20),
                               {.prompt_tokens = 262'144, .prompt_bytes = 1'200'000, .echo = true}),
@@ -93,11 +93,11 @@ TEST(RequestCharge, HeavyButUsualRequestsPass) {
       check_charge(
           charge_for(fields_with(128, 4096, 20), {.prompt_tokens = 100, .room_tokens = room}), {})
           .ok());
-  // A chat that leaves its length open: what it may keep is charged as it comes.
+  // For a chat of unlimited length, what is kept is charged as it is generated.
   const RequestCharge open = charge_for(
       fields_with(1, std::nullopt), {.prompt_tokens = 1000, .room_tokens = 262'144, .chat = true});
   EXPECT_LT(open.memory_bytes, mebibyte);
-  // And so of one that allows more than it will need.
+  // The same for one that allows more than it will need.
   const RequestCharge long_one =
       charge_for(fields_with(1, 200'000), {.prompt_tokens = 1000, .room_tokens = room});
   EXPECT_EQ(long_one.admitted_bytes, open.admitted_bytes);

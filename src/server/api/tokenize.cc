@@ -5,11 +5,11 @@
 #include "base/cat.h"
 #include "server/api/generation_plan.h"
 
-// Routes that give tokens for text and text for tokens.
+// Routes that convert text to tokens and tokens to text.
 namespace motley::server {
 namespace {
 
-// Of a text, whatever the model can follow.
+// For a text, regardless of the model's context.
 constexpr std::int64_t max_tokens = 2'000'000;
 
 constexpr std::array<std::string_view, 1> own_fields = {"return_token_strs"};
@@ -19,7 +19,7 @@ Error both_forms() {
           "give one of them"};
 }
 
-// A text may have more tokens than the model can follow: only its own size bounds it.
+// A text may have more tokens than the model's context: only its own size is limited.
 template <class T>
 Result<T> of_any_length(Result<T> result) {
   if (result.ok() || result.error().code() != ErrorCode::too_long) return result;
@@ -53,7 +53,7 @@ Result<TokenizePlan> GenerationPlanner::tokenize(const json::Value& body,
     plan.adapters = std::move(request.fields.adapters);
     MOTLEY_TRY(auto chat, of_any_length(make_prompt(request, context)));
     plan.ids = std::move(chat.rendered.ids);
-    // To what the model can follow, which is not this context's.
+    // Truncates to the model's context, not to the limit here.
     if (request.fields.truncate == -1)
       truncate_prompt(plan.ids, 0, request.fields, this->context(cancelled, plan.notices));
     return plan;
@@ -88,7 +88,7 @@ Result<TokenizePlan> GenerationPlanner::detokenize(const json::Value& body,
   if (object->find_set("tokens") == nullptr)
     return Error(ErrorCode::invalid_argument, "no tokens", "tokens", "give a list of ids");
   MOTLEY_TRY(plan.ids, fields.token_ids("tokens", options_.vocabulary));
-  // Shown unless the client asks otherwise, as in vLLM.
+  // Shown by default, as in vLLM.
   plan.skip_special =
       object->find_set("skip_special_tokens") != nullptr && read.tokens.skip_special;
   MOTLEY_TRY_VOID(fields.finish());

@@ -10,7 +10,7 @@
 
 namespace motley::server {
 
-// {"count", "max_model_len", "tokens", "token_strs"} in pieces; empty behind the last.
+// {"count", "max_model_len", "tokens", "token_strs"} in pieces; empty after the last one.
 class TokenizeReply {
  public:
   // The tokenizer must outlive the reply.
@@ -26,7 +26,7 @@ class TokenizeReply {
   ListPlace place_;
 };
 
-// {"prompt"} in pieces; empty behind the last.
+// {"prompt"} in pieces; empty after the last one.
 class DetokenizeReply {
  public:
   // The tokenizer must outlive the reply.

@@ -10,13 +10,13 @@
 
 namespace motley::server {
 
-// Bounds the memory that the bodies of all requests hold together, and of that what the bodies from
-// one address hold: half of all where a key vouches for it, less where none does. From any thread.
+// Limits the memory of all requests' bodies together, and of the bodies from one address: half of
+// it for requests with a key, less without. Thread-safe.
 class BodyBudget {
  public:
   enum class Refusal { none, all, address };
 
-  // What one request holds; given back when it goes.
+  // The memory of one request; released on destruction.
   class Share {
    public:
     Share() = default;
@@ -40,7 +40,7 @@ class BodyBudget {
       if (budget_ != nullptr) budget_->give_back(address_, bytes_);
     }
 
-    // Takes as much more as brings it to `bytes`, or says which limit forbids that.
+    // Grows the share to `bytes`, or says which limit forbids that.
     Refusal grow_to(std::size_t bytes) {
       const Refusal refusal = budget_->take(address_, max_address_bytes_, bytes - bytes_);
       if (refusal == Refusal::none) bytes_ = bytes;
@@ -68,7 +68,7 @@ class BodyBudget {
   Refusal take(const std::string& address, std::size_t max_address_bytes, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes > max_bytes_ - held_.all()) return Refusal::all;
-    // What was taken with a key may be more than one without a key may add to.
+    // Requests with a key may hold more than the limit without a key.
     const std::size_t own = held_.of(address);
     if (own > max_address_bytes || bytes > max_address_bytes - own) return Refusal::address;
     held_.add(address, bytes);

@@ -14,9 +14,10 @@ namespace {
 
 constexpr std::size_t first_bytes = 16 << 10;
 constexpr int window_bits = 15;
-constexpr int gzip_window_bits = window_bits + 16;  // zlib's way to ask for gzip's head and end
+// how zlib is told to expect gzip's header and trailer
+constexpr int gzip_window_bits = window_bits + 16;
 
-// HTTP's "deflate" is zlib's format, but some send what is inside of it alone.
+// HTTP's "deflate" is zlib's format, but some clients send the raw stream.
 bool has_zlib_head(std::string_view body) {
   if (body.size() < 2) return false;
   const auto first = static_cast<unsigned char>(body[0]);
@@ -42,7 +43,7 @@ class Inflater {
   Inflater(const Inflater&) = delete;
   Inflater& operator=(const Inflater&) = delete;
 
-  // Fills the buffer as far as the body goes, and returns how much that is.
+  // Fills the buffer as far as the body goes, and returns the number of bytes.
   Result<std::size_t> fill(char* room, std::size_t bytes) {
     if (!begun_) return Error(ErrorCode::out_of_memory, "no memory to decode a body");
     stream_.next_out = reinterpret_cast<Bytef*>(room);
@@ -65,7 +66,7 @@ class Inflater {
       case Z_STREAM_END:
         ended_ = stream_.avail_in == 0;
         if (ended_) return {};
-        // Several files of gzip in a row are one.
+        // Several concatenated gzip files are one.
         if (coding_ == BodyCoding::gzip && inflateReset(&stream_) == Z_OK) return {};
         return malformed("bytes behind its end");
       case Z_BUF_ERROR:
@@ -105,7 +106,7 @@ Result<std::string> decode_body(std::string_view body, BodyCoding coding, std::s
   Inflater inflater(body, coding);
   std::string decoded;
   std::size_t size = 0;
-  // One byte more than may be shows what is too long.
+  // One byte more than allowed detects bodies that are too long.
   while (size <= max_bytes) {
     const std::size_t capacity =
         std::min(std::max({first_bytes, 4 * body.size(), 2 * decoded.size()}), max_bytes + 1);

@@ -8,21 +8,21 @@
 
 #include "base/result.h"
 
-// Bodies of requests that come compressed.
+// Decodes compressed request bodies.
 namespace motley::server {
 
 enum class BodyCoding { none, gzip, deflate };
 
-// What Content-Encoding names; empty where it is none of these.
+// Parses a Content-Encoding; nothing if it is not supported.
 std::optional<BodyCoding> body_coding(std::string_view content_encoding);
 
-// Those that body_coding() knows, as Accept-Encoding names them.
+// The supported codings, for Accept-Encoding.
 inline constexpr std::string_view body_codings = "gzip, deflate";
 
-// Asked before the decoded body takes so many bytes of memory more.
+// Called before the decoded body takes this many more bytes of memory.
 using BodyCharge = std::function<Result<void>(std::size_t bytes)>;
 
-// The body as it was before it was coded; `too_long` where that has more than `max_bytes`.
+// Decodes a body; `too_long` if the result has more than `max_bytes`.
 Result<std::string> decode_body(std::string_view body, BodyCoding coding, std::size_t max_bytes,
                                 const BodyCharge& charge);
 

@@ -6,7 +6,7 @@
 
 namespace motley::server {
 
-// What addresses hold of something that is bounded. Its owner's lock guards it.
+// How much of a limited resource each address holds. Guarded by its owner's lock.
 class BytesByAddress {
  public:
   std::size_t all() const { return all_; }
@@ -19,7 +19,7 @@ class BytesByAddress {
     held_[address] += bytes;
     all_ += bytes;
   }
-  // What was added. Takes no memory.
+  // Removes what was added. Allocates nothing.
   void remove(const std::string& address, std::size_t bytes) {
     if (bytes == 0) return;
     all_ -= bytes;
@@ -30,7 +30,7 @@ class BytesByAddress {
 
  private:
   std::size_t all_ = 0;
-  std::unordered_map<std::string, std::size_t> held_;  // those that hold something
+  std::unordered_map<std::string, std::size_t> held_;  // only addresses that hold something
 };
 
 }  // namespace motley::server

@@ -8,19 +8,19 @@
 
 namespace motley::server {
 
-// Takes a chunked body apart, however its bytes are cut into pieces. Extensions of chunks and
-// trailers are read over; together they are bounded.
+// Decodes a chunked body, however it is divided into pieces. Chunk extensions and trailers are
+// skipped; their total size is limited.
 class ChunkDecoder {
  public:
   explicit ChunkDecoder(std::size_t max_extra_bytes) : max_extra_bytes_(max_extra_bytes) {}
 
   struct Step {
     std::size_t used = 0;      // of the bytes given
-    std::string_view content;  // of the body, part of the bytes given
+    std::string_view content;  // of the body, a part of the given bytes
   };
-  // Up to the end of the first run of content, of the body, or of the bytes.
+  // Decodes up to the end of the first run of content, of the body, or of the bytes.
   Result<Step> take(std::string_view bytes);
-  // The last chunk and the trailers have come.
+  // The last chunk and the trailers have arrived.
   bool done() const { return state_ == State::done; }
 
  private:
@@ -47,7 +47,7 @@ class ChunkDecoder {
   State state_ = State::size;
   int digits_ = 0;
   std::uint64_t chunk_bytes_ = 0;  // still to come
-  bool last_ = false;              // the chunk at hand
+  bool last_ = false;              // of the current chunk
   std::size_t line_bytes_ = 0;     // of a trailer
 };
 

@@ -36,10 +36,10 @@ constexpr auto linger_time = std::chrono::seconds(2);
 constexpr auto drain_linger_time = std::chrono::milliseconds(500);
 constexpr std::size_t linger_bytes = 64 << 20;
 constexpr auto deadline_retry = std::chrono::milliseconds(100);
-// What the system takes from us before the client has taken what came before.
+// The most unsent bytes that the system buffers for a client.
 constexpr int unsent_bytes = 256 << 10;
 
-// Made where no memory is left to make it.
+// Used when there is no memory to build it.
 constexpr std::string_view out_of_memory_body =
     R"({"error":{"message":"out of memory: try again in a moment, or ask for less at once",)"
     R"("type":"server_error","param":null,"code":"out_of_memory"}})";
@@ -85,7 +85,7 @@ Connection::Connection(Socket socket, const ConnectionContext& context)
   const auto end = endpoint_of(socket_);
   peer_ = cat(end.address().to_string(), ":", end.port());
   address_ = client_address(end.address());
-  // Bounds what the system keeps for a client that takes nothing.
+  // Limits what the system buffers for a client that does not read.
   std::ignore = ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes,
                              sizeof unsent_bytes);
 }
@@ -140,7 +140,7 @@ void Connection::abort() {
   });
 }
 
-// Never waits: what the socket does not take now is lost, as is what the client has sent.
+// Never waits: what the socket does not take now is lost, and so is what the client has sent.
 void Connection::turn_away(std::string_view why) {
   request_.emplace().id = new_request_id();
   const Error error(ErrorCode::unavailable, std::string(why), "",
@@ -151,14 +151,14 @@ void Connection::turn_away(std::string_view why) {
   boost::system::error_code ignored;
   std::ignore = socket_.non_blocking(true, ignored);
   std::ignore = socket_.write_some(parts, ignored);
-  // Unread bytes at the close would make it a reset, which takes the answer from the client.
+  // Closing with unread bytes would reset the connection, and the client would not see the answer.
   std::array<char, piece_bytes> unwanted{};
   std::ignore = socket_.read_some(asio::buffer(unwanted), ignored);
   std::ignore = socket_.shutdown(Socket::shutdown_send, ignored);
   std::ignore = socket_.close(ignored);
 }
 
-// What waited for the handler went with it.
+// The operations that waited for the handler have ended with it.
 void Connection::end_without_memory() {
   gone_notice_ = nullptr;
   boost::system::error_code ignored;
@@ -178,7 +178,7 @@ void Connection::end_without_memory() {
 asio::awaitable<bool> Connection::wait_for_request() {
   if (buffer_.size() > 0) co_return true;
   if (finishing_ && served_) co_return false;
-  // A connection that only waits holds no memory for what may come.
+  // An idle connection holds no buffer.
   buffer_.shrink_to_fit();
   idle_ = true;
   set_deadline(served_ ? context_.limits.idle_time : context_.limits.request_time);
@@ -213,7 +213,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
   clear_deadline();
   if (wrong && wrong->code() == ErrorCode::cancelled) co_return Incoming::none;
   if (wrong) {
-    // The rest of the request was not read, so nothing that follows can be understood.
+    // The rest of the request was not read, so later requests cannot be parsed.
     keep_alive_ = false;
     if (!request_) request_.emplace().id = new_request_id();
     refusal_ = context_.hooks.refuse(*wrong, *request_);
@@ -221,7 +221,7 @@ asio::awaitable<Connection::Incoming> Connection::read_request() {
   co_return refusal_ ? Incoming::refused : Incoming::whole;
 }
 
-// What is wrong, if the connection and not the service has found it.
+// Returns an error that the connection itself has detected.
 asio::awaitable<std::optional<Error>> Connection::read_parts() {
   Result<RequestHead> head = co_await read_head();
   if (!head.ok()) co_return std::move(head).error();
@@ -319,8 +319,8 @@ asio::awaitable<std::optional<Error>> Connection::read_chunked_body(std::size_t 
   co_return std::nullopt;
 }
 
-// The budget counts the memory that the body has, not only what has come of it; it grows with that,
-// because what a client announces costs nothing.
+// The budget counts the memory allocated for the body, which grows as data arrives: what a client
+// announces costs nothing.
 std::optional<Error> Connection::append_to_body(std::string_view content, std::size_t max_bytes) {
   std::string& body = request_->body;
   const std::size_t needed = body.size() + content.size();
@@ -328,8 +328,7 @@ std::optional<Error> Connection::append_to_body(std::string_view content, std::s
     const std::size_t capacity =
         std::min(std::max({needed, 2 * body_share_.bytes(), first_body_bytes}), max_bytes);
     if (Result<void> taken = take_for_body(capacity); !taken.ok()) return taken.error();
-    std::string
-        larger;  // reserve() of one that holds something would take more than it is asked for
+    std::string larger;  // reserve() of a non-empty string would allocate more than requested
     larger.reserve(capacity);
     larger.append(body);
     body.swap(larger);
@@ -413,7 +412,7 @@ asio::awaitable<void> Connection::stop_watching() {
   watch_no_more_ = false;
 }
 
-// Of a socket that is closed already there are none, which is no error.
+// A closed socket has none, which is not an error.
 void Connection::cancel_operations() {
   boost::system::error_code ignored;
   std::ignore = socket_.cancel(ignored);
@@ -436,7 +435,7 @@ asio::awaitable<void> Connection::write_bytes(std::array<std::string_view, 3> pa
   const std::size_t before = handed_over_;
   const auto go_on = [this, before](const ErrorCodeOfBoost& failure, std::size_t bytes) {
     handed_over_ = before + bytes;
-    // cut() cancels nothing where a part has just been written and the next not yet begun.
+    // cut() cancels nothing if one part has been written and the next not yet begun.
     return failure || gone_ ? std::size_t{0} : write_at_once_bytes;
   };
   const auto [failure, count] = co_await asio::async_write(socket_, buffers, go_on, no_throw);
@@ -448,7 +447,7 @@ asio::awaitable<void> Connection::write_bytes(std::array<std::string_view, 3> pa
   client_has_gone();
 }
 
-// Of all that was handed over to the system, what the client's side has confirmed.
+// The bytes that the client's side has acknowledged, of all that were given to the system.
 std::size_t Connection::bytes_taken() {
   int waiting = 0;
   const bool known = ::ioctl(socket_.native_handle(), SIOCOUTQ, &waiting) == 0 && waiting >= 0;
@@ -469,14 +468,14 @@ std::string Connection::head_of(const HttpResponse& response,
   std::string head = cat("HTTP/1.1 ", response.status, " ", view(reason), "\r\n");
   if (!response.content_type.empty()) head += cat("Content-Type: ", response.content_type, "\r\n");
   if (response.status == 204) {
-    // Never has a body, so no word of one.
+    // Such an answer never has a body, so there is no header about one.
   } else if (body_bytes) {
     head += cat("Content-Length: ", *body_bytes, "\r\n");
   } else if (!http_1_0_) {
     head += "Transfer-Encoding: chunked\r\n";
   }
   head += keep_alive_ && !finishing_ ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
-  // The second is where Anthropic's clients look for it.
+  // Anthropic's clients read the second.
   head += cat("X-Request-Id: ", request_->id, "\r\nRequest-Id: ", request_->id, "\r\n");
   for (const auto* const list : {&headers_, &response.headers})
     for (const auto& [name, value] : *list) head += cat(name, ": ", value, "\r\n");
@@ -509,7 +508,7 @@ asio::awaitable<void> Connection::send_pieces(HttpResponse head, PieceSource nex
 asio::awaitable<void> Connection::begin_stream(HttpResponse head) {
   MOTLEY_CHECK(status_ == 0, "two answers to one request");
   status_ = head.status;
-  // Without chunks only the end of the connection tells the end of the body.
+  // Without chunks, only the end of the connection marks the end of the body.
   if (http_1_0_) keep_alive_ = false;
   const std::string bytes = head_of(head, std::nullopt);
   co_await write_bytes({bytes, "", ""});
@@ -560,7 +559,7 @@ asio::awaitable<void> Connection::close_gently() {
 
 void Connection::set_deadline(std::chrono::nanoseconds after) {
   deadline_ = std::chrono::steady_clock::now() + after;
-  // One timer for all deadlines: where it runs out too early it looks for the next.
+  // One timer for all deadlines: if it expires too early, it is set to the next.
   if (!armed_ || *deadline_ < timer_.expiry()) arm();
 }
 
@@ -580,7 +579,7 @@ void Connection::arm() {
       return self->set_deadline(self->context_.limits.write_time);
     self->expired_ = true;
     self->cancel_operations();
-    // An operation may just have ended and the next not yet begun: until the loop notices.
+    // An operation may just have ended and the next not yet begun: retried until it is noticed.
     self->set_deadline(deadline_retry);
   });
 }

@@ -17,7 +17,7 @@ json::Value text_part(std::string text) {
   return json::Object{{"type", "text"}, {"text", std::move(text)}};
 }
 
-// Of several texts the list, so that a template that takes lists sees them apart.
+// Several texts become a list, so that templates that support lists see them separately.
 json::Value content_of(std::vector<std::string> texts) {
   if (texts.empty()) return "";
   if (texts.size() == 1) return std::move(texts.front());
@@ -128,7 +128,7 @@ class Reader {
       MOTLEY_TRY(texts, read_texts(*content, cat(place, ".content"), "send results as text"));
     }
     json::Object message = message_of("tool", content_of(std::move(texts)));
-    // Templates of some models name the function.
+    // Some models' templates name the function.
     if (const auto name = tool_names_.find(*id); name != tool_names_.end())
       message.add("name", name->second);
     message.add("tool_call_id", *std::move(id));
@@ -154,7 +154,7 @@ class Reader {
         texts.push_back(std::move(text));
       } else if (block.type == "thinking") {
         MOTLEY_TRY(const auto thinking, block.fields.string("thinking"));
-        // Signatures are not checked here.
+        // Signatures are not verified.
         block.fields.accept({"signature", "cache_control"});
         MOTLEY_TRY_VOID(block.fields.finish());
         if (!thinking)

@@ -8,13 +8,13 @@ namespace motley::server {
 
 struct Conversation {
   json::Array messages;
-  bool open = false;  // the last is the beginning of the answer
+  bool open = false;  // the last message is the begin of the answer
 };
 
-// The messages of a chat, for its template, from a body's `system` and `messages` in Anthropic's
-// form: a user's results of tools become messages of the role tool, in their place between the
-// user's texts; an assistant's blocks become one message with reasoning, content and calls. Errors
-// stand at the block's place in the body.
+// Converts a body's `system` and `messages` in Anthropic's form to the messages of a chat, for its
+// template. Tool results of a user become messages of role tool, in order with the user's texts; an
+// assistant's blocks become one message with reasoning, content and calls. Errors have the block's
+// place in the body.
 Result<Conversation> read_conversation(Fields& body);
 
 }  // namespace motley::server

@@ -11,7 +11,8 @@
 namespace motley::server {
 namespace {
 
-// Input that was read from the cache is not part of `input_tokens`: the three are the prompt.
+// `input_tokens` does not include input that was read from the cache; the three add up to the
+// prompt.
 json::Object usage_of(const TokenCounts& counts, std::int64_t output_tokens) {
   return json::Object{{"input_tokens", counts.prompt - counts.cached},
                       {"cache_creation_input_tokens", 0},
@@ -48,13 +49,13 @@ std::string block_json(OutputKind kind, const CallPiece& call, std::string_view 
   MOTLEY_CHECK(false, "a kind of output without a block");
 }
 
-// What stands before the content.
+// Everything before the content.
 std::string message_head(std::string_view id, const MessagesRequest& request) {
   return cat("{\"id\":\"", id, "\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
              json::string_literal(request.chat.fields.model), ",");
 }
 
-// `fields` are those of the event's object, without braces.
+// `fields` are the members of the event's object, without braces.
 std::string event(std::string_view type, std::string_view fields) {
   return cat("event: ", type, "\ndata: {\"type\":\"", type, "\"", fields.empty() ? "" : ",", fields,
              "}\n\n");
@@ -62,7 +63,7 @@ std::string event(std::string_view type, std::string_view fields) {
 
 }  // namespace
 
-// Keeps blocks for the body.
+// Collects blocks for the body.
 class MessagesReply::Keeper final : public BlockSink {
  public:
   explicit Keeper(MessagesReply& reply) : reply_(reply) {}
@@ -105,7 +106,7 @@ class MessagesReply::EventWriter final : public BlockSink {
     }
   }
   void end(OutputKind kind) override {
-    // There is nothing to sign, but clients wait for it.
+    // The signature is empty, but clients expect it.
     if (kind == OutputKind::reasoning) add_delta("signature_delta", "signature", "");
     events_ += event("content_block_stop", cat("\"index\":", index_));
     ++index_;
@@ -140,7 +141,8 @@ void MessagesReply::end_block(BlockSink& sink) {
 
 void MessagesReply::take_text(OutputKind kind, std::string_view text, BlockSink& sink) {
   if (open_ != kind) {
-    // White space behind a call joins words in one string, and nothing between blocks.
+    // White space after a call would join words within one string; between blocks it has no
+    // meaning.
     if (called_) text.remove_prefix(leading_space(text));
     if (text.empty()) return;
     begin_block(kind, {}, sink);
@@ -168,7 +170,7 @@ void MessagesReply::take(const ChoiceUpdate& update, BlockSink& sink) {
 
 std::string MessagesReply::ending() const {
   const std::vector<std::string>& stops = request_.chat.fields.stop;
-  // Behind those of the request are our own.
+  // The request's stop strings come first, then our own.
   if (stop_ && *stop_ < stops.size())
     return cat("\"stop_reason\":\"stop_sequence\",\"stop_sequence\":",
                json::string_literal(stops[*stop_]));

@@ -13,8 +13,7 @@
 
 namespace motley::server {
 
-// An answer as Anthropic's message: blocks of thinking, text and calls in the order in which the
-// model wrote them.
+// An answer as Anthropic's message: blocks of thinking, text and calls, in the model's order.
 class MessagesReply final : public Reply {
  public:
   // The request must outlive the reply.
@@ -30,19 +29,19 @@ class MessagesReply final : public Reply {
   std::string failure_events(const Error& error) override;
 
  private:
-  // Hears of blocks as the model writes them.
+  // Receives blocks as the model writes them.
   class BlockSink {
    public:
     virtual ~BlockSink() = default;
     virtual void begin(OutputKind kind, const CallPiece& call) = 0;
-    // Of a call it is the beginning of a JSON object.
+    // For a call: the next part of a JSON object.
     virtual void add(OutputKind kind, std::string_view text) = 0;
     virtual void end(OutputKind kind) = 0;
   };
   struct Block {
     OutputKind kind = OutputKind::content;
     CallPiece call = {};    // its name and id
-    std::string text = {};  // of a call its input, as JSON
+    std::string text = {};  // for a call its input, as JSON
   };
   class Keeper;
   class EventWriter;
@@ -52,15 +51,15 @@ class MessagesReply final : public Reply {
   void take_call(const CallPiece& piece, BlockSink& sink);
   void begin_block(OutputKind kind, const CallPiece& call, BlockSink& sink);
   void end_block(BlockSink& sink);
-  // {"stop_reason", "stop_sequence"} without its braces.
+  // {"stop_reason", "stop_sequence"} without braces.
   std::string ending() const;
   std::string begin_stream(const Transcript& transcript);
 
   std::string id_;
   const MessagesRequest& request_;
   std::unique_ptr<OutputParser> parser_;
-  std::optional<OutputKind> open_;  // the block that goes on
-  CallInput input_;                 // of the call that goes on
+  std::optional<OutputKind> open_;  // the current block
+  CallInput input_;                 // of the current call
   bool called_ = false;             // at least once
   std::optional<EndOfChoice> end_;
   std::optional<std::size_t> stop_;
@@ -69,7 +68,7 @@ class MessagesReply final : public Reply {
 
   std::vector<Block> blocks_;  // for the body
   std::size_t kept_bytes_ = 0;
-  std::size_t written_ = 0;  // blocks of the body
+  std::size_t written_ = 0;  // blocks of the body that have been written
   std::size_t index_ = 0;    // of the block in the stream
 };
 

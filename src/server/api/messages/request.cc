@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t max_tools = 1000;
 
-// A tool as chats have it.
+// A tool in the form of chats.
 Result<json::Object> read_tool(const Fields& body, const json::Value& value,
                                const std::string& place) {
   MOTLEY_TRY(const json::Object* const object, value.as_object(place));
@@ -96,7 +96,7 @@ Result<void> read_thinking(Fields& body, MessagesRequest& request) {
   Fields fields = body.inside(*thinking, "thinking");
   MOTLEY_TRY(const auto type, fields.string("type"));
   MOTLEY_TRY(const auto display, fields.string("display"));
-  // Reasoning has no limit of its own.
+  // Reasoning has no separate limit.
   MOTLEY_TRY_VOID(fields.integer("budget_tokens", 0));
   MOTLEY_TRY_VOID(fields.finish());
   if (display && *display != "summarized" && *display != "omitted")
@@ -136,7 +136,7 @@ Result<void> read_format(const Fields& body, const json::Object& format, std::st
 }
 
 Result<void> read_output(Fields& body, ChatCompletionRequest& chat) {
-  // Its name before output_config.
+  // The older name of output_config.format.
   MOTLEY_TRY(const json::Object* const format, body.object("output_format"));
   if (format != nullptr) MOTLEY_TRY_VOID(read_format(body, *format, "output_format", chat.fields));
   MOTLEY_TRY(const json::Object* const config, body.object("output_config"));
@@ -147,7 +147,7 @@ Result<void> read_output(Fields& body, ChatCompletionRequest& chat) {
   MOTLEY_TRY_VOID(fields.finish());
   if (inner != nullptr)
     MOTLEY_TRY_VOID(read_format(body, *inner, "output_config.format", chat.fields));
-  // Templates know three degrees.
+  // Templates know three levels.
   if (effort == "xhigh" || effort == "max") effort = "high";
   json::Object& kwargs = chat.inputs.kwargs;
   if (effort && !kwargs.contains("reasoning_effort"))
@@ -155,7 +155,7 @@ Result<void> read_output(Fields& body, ChatCompletionRequest& chat) {
   return {};
 }
 
-// What would change the answer, and what is only Anthropic's own.
+// Refuses fields that would change the answer, and accepts those that only concern Anthropic.
 Result<void> read_others(Fields& body) {
   if (body.take("container") != nullptr)
     return wrong("a container", "container", "leave it out: nothing runs on this server");
@@ -205,7 +205,7 @@ Result<MessagesRequest> read_messages_request(const json::Value& body, const Api
   if (chat.continue_final && chat.must_call())
     return wrong("the last message is the assistant's, and a call to be made", "tool_choice",
                  "end the conversation with a user's message");
-  // A form is for content, and a call that must be made leaves none.
+  // A form applies to content, and a forced call leaves none.
   if (chat.must_call()) chat.fields.grammar_field = "tools";
   chat.parameters_key = "input_schema";
   MOTLEY_TRY_VOID(read_others(fields));

@@ -12,8 +12,8 @@ struct MessagesRequest {
   bool show_thinking = true;
 };
 
-// What a body is read for: an answer, or the number of tokens in its prompt, which needs no
-// `max_tokens`.
+// The purpose for which a body is read: an answer, or the number of tokens in its prompt, which
+// needs no `max_tokens`.
 enum class MessagesUse : std::uint8_t { answer, count };
 
 Result<MessagesRequest> read_messages_request(const json::Value& body, const ApiContext& context,

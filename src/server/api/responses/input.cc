@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t max_items = 10'000;
 constexpr std::string_view list_place = "messages[";
 
-// The string at a key that must be there.
+// The string at a required key.
 Result<const std::string*> string_at(const json::Object& object, std::string_view key,
                                      const std::string& place) {
   const std::string where = cat(place, ".", key);
@@ -37,7 +37,7 @@ Result<const std::string*> part_text(const json::Value& part, const std::string&
   return string_at(*object, "text", place);
 }
 
-// A text, or the texts of a list of parts with `between` them.
+// A string, or the texts of a list of parts, joined by `between`.
 Result<std::string> joined_text(const json::Value& value, const std::string& place,
                                 std::string_view between = "") {
   if (const std::string* const text = value.if_string()) return *text;
@@ -84,7 +84,7 @@ class Reader {
     conversation.items.push_back(item);
   }
 
-  // Ends the assistant's turn, if one has begun. Reasoning that led to nothing is dropped.
+  // Ends the assistant's turn, if one has begun. Reasoning without a message or call is dropped.
   void end_turn() {
     Turn turn = std::exchange(turn_, {});
     if (!turn.has_text && turn.calls.empty()) return;
@@ -118,7 +118,7 @@ class Reader {
       return wrong("a message without content", content_place, "give a string or a list of parts");
     if (*role == "assistant") {
       MOTLEY_TRY(std::string text, joined_text(*content, content_place));
-      // Each message stays one.
+      // Messages are not merged.
       if (turn_.has_text) end_turn();
       if (turn_.calls.empty()) turn_.item = item_;
       turn_.text = std::move(text);
@@ -131,7 +131,7 @@ class Reader {
       add(message_of(*role, std::move(text)), item_);
       return {};
     }
-    // Some templates take lists from users.
+    // Some templates support lists of parts from users.
     json::Array parts;
     for (const json::Value& part : *content->if_array()) {
       MOTLEY_TRY(const std::string* const text,
@@ -168,7 +168,7 @@ class Reader {
     return {};
   }
 
-  // The model's own thoughts if they are there, else their summary.
+  // The reasoning itself if it is present, else its summary.
   Result<void> read_reasoning(const json::Object& object, const std::string& place) {
     std::string text;
     for (const std::string_view key : {"content", "summary"}) {

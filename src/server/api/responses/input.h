@@ -10,19 +10,19 @@
 
 namespace motley::server {
 
-// `instructions` and `input` of POST /v1/responses as the messages that chat templates know.
+// `instructions` and `input` of POST /v1/responses as messages for chat templates.
 struct ResponsesConversation {
   json::Array messages;
-  // Of each message: the item of `input` that it begins with; nothing for the instructions and for
-  // an input that is a text.
+  // For each message the item of `input` with which it begins; nothing for the instructions and for
+  // a textual input.
   std::vector<std::optional<std::size_t>> items;
-  bool instructed = false;  // the first message is `instructions`
+  bool instructed = false;  // the first message is from `instructions`
 
-  // An error at `messages` as the client of this route sees it: at `input` or `instructions`.
+  // Moves an error at `messages` to its place in this route's body: `input` or `instructions`.
   Error at_input(const Error& error) const;
 };
 
-// Items of one turn of the assistant make one message: its reasoning, its text, and its calls.
+// The items of one turn of the assistant become one message with reasoning, text and calls.
 Result<ResponsesConversation> read_responses_input(Fields& fields);
 
 }  // namespace motley::server

@@ -104,7 +104,7 @@ bool ResponseScript::write(Step& step, std::string& piece, std::size_t bytes) co
 
 bool ResponseScript::write_text(Step& step, std::string& piece, std::size_t bytes) const {
   const std::string_view text = items_[step.item].text;
-  // Enough for a character at least.
+  // At least enough for one character.
   std::string_view some = text.substr(step.at, std::max<std::size_t>(bytes - piece.size(), 16));
   const bool last = step.at + some.size() == text.size();
   if (!last) some.remove_suffix(utf8::incomplete_tail(some));

@@ -12,7 +12,7 @@
 
 namespace motley::server {
 
-// A part of a response, as it grows.
+// An item of a response while it grows.
 struct ResponseItem {
   enum class Kind : std::uint8_t { reasoning, message, call };
   enum class Status : std::uint8_t { in_progress, completed, incomplete };
@@ -21,9 +21,9 @@ struct ResponseItem {
   Status status = Status::in_progress;
   std::string id;
   std::string call_id = {};  // of a call
-  std::string name = {};     // of the function that it calls
-  std::string text = {};     // of a call: its arguments
-  KeptTokens tokens = {};    // of a message, where log-probabilities are asked for
+  std::string name = {};     // of the called function
+  std::string text = {};     // for a call: its arguments
+  KeptTokens tokens = {};    // of a message, if log-probabilities are requested
 
   std::size_t bytes() const {
     return sizeof(*this) + id.capacity() + call_id.capacity() + name.capacity() + text.capacity() +
@@ -33,8 +33,8 @@ struct ResponseItem {
 
 std::string_view name(ResponseItem::Status status);
 
-// JSON that is to be written: long texts and lists of tokens are referred to until their turn
-// comes, and go out piece by piece.
+// JSON that is written in pieces: it refers to long texts and lists of tokens, and expands them
+// when they are written.
 class ResponseScript {
  public:
   // What it refers to must outlive the script; items may be added meanwhile.
@@ -43,18 +43,18 @@ class ResponseScript {
       : items_(items), repeated_(repeated), tokenizer_(tokenizer), tokens_as_ids_(tokens_as_ids) {}
 
   void add(std::string_view text);
-  // The members that a response repeats of its request.
+  // The members of a response that repeat its request.
   void add_repeated() { steps_.push_back({.what = What::repeated}); }
-  // The item, or what it is when it begins: without its text.
+  // The item; `empty`: as when it begins, without its text.
   void add_item(std::size_t item, bool empty);
-  // The one part of the content of a message or of reasoning.
+  // The single part of the content of a message or of reasoning.
   void add_part(std::size_t item, bool empty);
   // As a string in quotes.
   void add_text(std::size_t item) { steps_.push_back({.what = What::text, .item = item}); }
   // Tokens of a message with their log-probabilities, without brackets.
   void add_tokens(std::size_t item, std::size_t from, std::size_t to);
 
-  // What is next, about `bytes` of it; empty where all has been written.
+  // The next piece of about `bytes` bytes; empty at the end.
   std::string next(std::size_t bytes);
 
  private:
@@ -68,7 +68,7 @@ class ResponseScript {
     bool begun = false;
   };
 
-  // True where all of the step has been written.
+  // True if all of the step has been written.
   bool write(Step& step, std::string& piece, std::size_t bytes) const;
   bool write_text(Step& step, std::string& piece, std::size_t bytes) const;
 

@@ -27,7 +27,7 @@ std::string_view prefix_of(Kind kind) {
   return "fc_";
 }
 
-// What grows in an item of that kind, in the names of events.
+// The growing part of an item of that kind, as events name it.
 std::string_view growth_of(Kind kind) {
   switch (kind) {
     case Kind::reasoning:
@@ -40,7 +40,7 @@ std::string_view growth_of(Kind kind) {
   return "response.function_call_arguments";
 }
 
-// One of the codes that a failed response may have.
+// One of the codes of a failed response.
 std::string_view code_of(const Error& error) {
   if (error.code() == ErrorCode::busy) return "rate_limit_exceeded";
   return http_status(error.code()) < 500 ? "invalid_prompt" : "server_error";
@@ -73,7 +73,7 @@ void ResponsesReply::take(const ChoiceUpdate& update) {
   finish(*update.end);
 }
 
-// Tokens that begin and end reasoning count as it.
+// Tokens that begin and end reasoning count as reasoning.
 void ResponsesReply::count(const ChoiceUpdate& update, OutputSection before) {
   if (before == OutputSection::reasoning || parser_->section() == OutputSection::reasoning)
     reasoning_tokens_ += static_cast<std::int64_t>(update.piece.tokens.size());
@@ -89,7 +89,7 @@ void ResponsesReply::take_parts(const ParsedOutput& output) {
 
 void ResponsesReply::add_text(Kind kind, std::string_view text) {
   if (!open_ || item().kind != kind) {
-    // White space behind a call joins words in one string, and nothing between items.
+    // White space after a call would join words within one string; between items it has no meaning.
     if (!items_.empty()) text.remove_prefix(leading_space(text));
     if (text.empty()) return;
     open_item(kind);
@@ -179,11 +179,11 @@ void ResponsesReply::close_item(Status status) {
 
 void ResponsesReply::finish(EndOfChoice end) {
   end_ = end;
-  // An answer without a word is a message all the same.
+  // An empty answer still has a message.
   const bool answers = std::ranges::any_of(
       items_, [](const ResponseItem& it) { return it.kind != Kind::reasoning; });
   if (end == EndOfChoice::stop && !answers) open_item(Kind::message);
-  // The token that ended a message counts among its tokens.
+  // The token that ended a message counts as one of its tokens.
   if (open_ && !waiting_.tokens.empty()) {
     kept_bytes_ -= item().bytes();
     place_tokens();
@@ -197,7 +197,7 @@ void ResponsesReply::begin_event(std::string_view name) {
       cat("event: ", name, "\ndata: {\"type\":\"", name, "\",\"sequence_number\":", events_++));
 }
 
-// Of the item that was begun last.
+// For the last item that was begun.
 void ResponsesReply::begin_item_event(std::string_view name) {
   begin_event(name);
   script_.add(cat(",\"item_id\":\"", item().id, "\",\"output_index\":", items_.size() - 1));
@@ -267,7 +267,7 @@ std::string ResponsesReply::last_events(const Transcript& transcript) {
   return next();
 }
 
-// The event `error` is what clients raise; the response that failed has what there is of it.
+// Clients raise the event `error`; the failed response has what was generated.
 std::string ResponsesReply::failure_events(const Error& error) {
   begin_stream();
   close_item(Status::incomplete);

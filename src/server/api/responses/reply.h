@@ -15,9 +15,8 @@
 
 namespace motley::server {
 
-// Writes a response: what the model wrote as items, in its order. A stream tells each item as it
-// begins, grows and ends; since it repeats all of them at its end, it keeps them as a whole answer
-// does.
+// Writes a response: the model's output as items, in order. A stream reports the begin, growth and
+// end of each item, and repeats all of them at its end, so it keeps them as a whole answer does.
 class ResponsesReply final : public Reply {
  public:
   // Request and tokenizer must outlive the reply.
@@ -33,7 +32,7 @@ class ResponsesReply final : public Reply {
   std::string failure_events(const Error& error) override;
 
  private:
-  // The fields of a response beside its items.
+  // The fields of a response besides its items.
   struct Outcome {
     std::string_view status;
     std::string error = "null";
@@ -49,7 +48,7 @@ class ResponsesReply final : public Reply {
   void close_item(ResponseItem::Status status);
   void finish(EndOfChoice end);
   void count(const ChoiceUpdate& update, OutputSection before);
-  // Tokens that wait for their text belong to the message that is open.
+  // Assigns tokens that wait for their text to the open message.
   std::size_t place_tokens();
 
   void begin_stream();
@@ -71,13 +70,13 @@ class ResponsesReply final : public Reply {
   std::vector<ResponseItem> items_;
   ResponseScript script_;
   bool open_ = false;          // the last item
-  ChoiceText::Piece waiting_;  // tokens whose text has not come
+  ChoiceText::Piece waiting_;  // tokens whose text has not arrived
   std::int64_t reasoning_tokens_ = 0;
   std::optional<EndOfChoice> end_;
   std::size_t kept_bytes_ = 0;
 
   bool streams_ = false;
-  bool written_ = false;  // the whole answer, into the script
+  bool written_ = false;  // the whole answer has been added to the script
   std::int64_t events_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t max_includes = 100;
 
-// What needs a server that keeps something.
+// Refuses fields that require the server to store something.
 Result<void> refuse_what_is_kept(Fields& fields) {
   for (const std::string_view key : {"previous_response_id", "conversation"}) {
     if (fields.take(key) != nullptr)
@@ -71,7 +71,7 @@ Result<void> read_text(Fields& fields, GenerationFields& into) {
   return inner.finish();
 }
 
-// Variables of the template: its own, and the effort under the name that templates know.
+// Template variables: the request's own, and the reasoning effort under the templates' name.
 Result<void> read_variables(Fields& fields, json::Object& variables) {
   MOTLEY_TRY(const json::Object* const own, fields.object("chat_template_kwargs"));
   if (own != nullptr) variables = *own;
@@ -93,7 +93,7 @@ Result<void> check_metadata(Fields& fields) {
   return {};
 }
 
-// Beyond its end a prompt is refused, whatever is asked for.
+// A prompt that is too long is refused in any case.
 Result<void> check_truncation(Fields& fields) {
   MOTLEY_TRY(const auto truncation, fields.string("truncation"));
   if (truncation && *truncation != "auto" && *truncation != "disabled")
@@ -102,7 +102,7 @@ Result<void> check_truncation(Fields& fields) {
   return {};
 }
 
-// A float with the digits that it is written with, not those of its bits.
+// A float with its shortest decimal digits, not the exact value of its bits.
 double as_written(float number) {
   std::string text;
   json::append_number(text, number);
@@ -111,7 +111,7 @@ double as_written(float number) {
   return value;
 }
 
-// A member of an object, where it is there and one.
+// A member of a nested object; null if either is absent.
 const json::Value* inside(const json::Object& body, std::string_view outer, std::string_view key) {
   const json::Value* const value = body.find(outer);
   const json::Object* const object = value == nullptr ? nullptr : value->if_object();
@@ -183,7 +183,7 @@ Result<ResponsesRequest> read_responses_request(const json::Value& body,
   MOTLEY_TRY(request.conversation, read_responses_input(fields));
   chat.inputs.messages = std::exchange(request.conversation.messages, {});
   MOTLEY_TRY(ResponsesTools tools, read_responses_tools(fields, chat));
-  // A form is for content, and a call that must be made leaves none.
+  // A form applies to content, and a forced call leaves none.
   if (chat.must_call()) chat.fields.grammar_field = "tools";
   chat.parameters_key = "parameters";
   MOTLEY_TRY_VOID(fields.finish());

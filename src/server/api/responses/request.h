@@ -8,10 +8,10 @@
 
 namespace motley::server {
 
-// The body of POST /v1/responses: a conversation, and what the answer repeats of it.
+// The body of POST /v1/responses: a conversation, and what the answer repeats.
 struct ResponsesRequest {
   ChatCompletionRequest chat;
-  ResponsesConversation conversation;  // its messages have gone to `chat`
+  ResponsesConversation conversation;  // its messages have been moved to `chat`
   // Members of the answer, as JSON without braces.
   std::string repeated;
 };

@@ -16,7 +16,7 @@ constexpr std::size_t max_tools = 1000;
 
 struct Function {
   std::string name;
-  json::Object chat;  // as chats have it, {"name", "description", "parameters", "strict"}
+  json::Object chat;  // in the form of chats, {"name", "description", "parameters", "strict"}
 };
 
 // {"type": "function", "name", "description", "parameters", "strict"}
@@ -57,7 +57,7 @@ json::Object repeated(const Function& function) {
 
 using Names = std::unordered_map<std::string_view, std::size_t>;
 
-// The name in {"type": "function", "name": ...}, which must be that of a tool.
+// The name in {"type": "function", "name": ...}, which must be one of the tools.
 Result<std::string> read_chosen(const Fields& body, const json::Object& object,
                                 const std::string& place, const Names& names) {
   Fields fields = body.inside(object, place);

@@ -7,14 +7,14 @@
 
 namespace motley::server {
 
-// What an answer of POST /v1/responses repeats of its request's tools.
+// What an answer of POST /v1/responses repeats of its tools.
 struct ResponsesTools {
   json::Array tools;
   json::Value choice;
 };
 
-// Reads `tools`, `tool_choice` and `parallel_tool_calls` into a chat's request. Only functions are
-// tools here: the server runs none of its own.
+// Reads `tools`, `tool_choice` and `parallel_tool_calls` into a chat's request. Tools must be
+// functions: the server runs none itself.
 Result<ResponsesTools> read_responses_tools(Fields& fields, ChatCompletionRequest& request);
 
 }  // namespace motley::server
