@@ -59,7 +59,7 @@ class Sink final : public engine::RequestSink {
   }
 
  private:
-  // The engine is not to hear that its news found no memory: the client is.
+  // The engine does not learn that its message found no memory; the client does.
   template <class Make>
   void tell(Make make) {
     if (!within_memory([&] { mailbox_->post({prompt_, make()}); }).ok()) mailbox_->lose();
@@ -137,7 +137,7 @@ asio::awaitable<Result<std::vector<EngineNews>>> Mailbox::next() {
     {
       const std::lock_guard lock(mutex_);
       if (lost_) co_return out_of_memory_error();
-      // Where nothing could wake this, nothing has given the notice either.
+      // If memory was too short to wake this, the notice has not been given either.
       if (overflowed_) notice = std::exchange(overflow_notice_, nullptr);
       if (overflowed_ && !notice && max_backlog_bytes_ == max_unlimited_bytes_)
         co_return Error(ErrorCode::busy, "the answer came faster than it could be written", "",
@@ -148,7 +148,7 @@ asio::awaitable<Result<std::vector<EngineNews>>> Mailbox::next() {
     }
     if (notice) notice();
     if (!news.empty() || std::exchange(woken_, false)) co_return news;
-    // What comes from here on cancels the wait, because it runs on this very executor.
+    // A message that arrives from here on cancels the wait, because this runs on the executor.
     wake_.expires_after(look_without_wake);
     co_await wake_.async_wait(asio::as_tuple(asio::use_awaitable));
   }

@@ -17,7 +17,7 @@ class MailboxTest : public testing::Test {
  protected:
   using News = std::vector<EngineNews>;
 
-  // On a thread of its own, as the engine is.
+  // From a separate thread, as the engine does.
   void say_tokens(int count) {
     std::thread([&] {
       const std::vector<engine::TopLogprob> top(20);
@@ -25,7 +25,7 @@ class MailboxTest : public testing::Test {
         sink_->token({.choice = 0, .token = i, .logprob = -1, .top = top});
     }).join();
   }
-  // What next() gives; nothing where it goes on waiting.
+  // The result of next(); nothing if it keeps waiting.
   std::optional<Result<News>> next() {
     const auto taken = std::make_shared<std::optional<Result<News>>>();
     asio::co_spawn(context_, take(mailbox_, taken), asio::detached);
@@ -44,7 +44,7 @@ class MailboxTest : public testing::Test {
     return ids;
   }
 
-  static constexpr std::size_t room = 10'000;  // for some dozen tokens
+  static constexpr std::size_t room = 10'000;  // for a few dozen tokens
 
   asio::io_context context_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>(context_.get_executor(), room);

@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t max_adapter_lines = 100;
 constexpr std::size_t max_listed_adapters = 256;  // in a label
 
-// Writes families of samples. Label values hold no character that would need escaping: adapters'
-// names, routes and numbers.
+// Writes families of samples. Label values need no escaping: they are names of adapters, routes and
+// numbers.
 class Page {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {
@@ -62,7 +62,7 @@ std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInf
   std::vector<const engine::AdapterInfo*> named;
   for (const engine::AdapterInfo& each : stats.adapters)
     if (each.*count > 0) named.push_back(&each);
-  // Where there are too many, those that most sequences want; in order of name either way.
+  // If there are too many, those that most sequences want; in order of name in both cases.
   if (named.size() > max_listed_adapters) {
     std::ranges::sort(named, {}, [&](const engine::AdapterInfo* each) {
       return std::pair(-(each->*count), std::string_view(each->name));
@@ -75,7 +75,7 @@ std::string names_of(const engine::Stats& stats, std::int64_t engine::AdapterInf
   return join(names, ",");
 }
 
-// How many adapters of the size of those that are ready could be ready at once.
+// How many adapters of the average size of the ready ones fit at once.
 std::uint64_t adapters_that_fit(const engine::Stats& stats) {
   std::uint64_t ready = 0;
   std::uint64_t pages = 0;
@@ -125,7 +125,7 @@ void write_memory(Page& page, const engine::Stats& stats) {
   page.counter("motley_prefix_hit_tokens_total", "Of these, found.", stats.prefix_hit_tokens);
 }
 
-// By adapter, those that fail the most in front; the base has no name.
+// By adapter, those with the most failures first; the base has no name.
 void write_non_finite(Page& page, const engine::Stats& stats) {
   std::vector<const engine::AdapterInfo*> failing;
   for (const engine::AdapterInfo& each : stats.adapters)
@@ -203,7 +203,7 @@ void write_grammars(Page& page, const engine::GrammarStats& grammars) {
   page.sample("reason=\"rejected\"", grammars.failed_rejected);
 }
 
-// The names and labels that gateways for several servers scrape.
+// Names and labels that gateways for several servers scrape.
 void write_gateway(Page& page, const engine::Stats& stats, double now) {
   page.gauge("vllm:num_requests_waiting", "Sequences that wait to run.", stats.waiting);
   page.gauge("vllm:num_requests_running", "Sequences in the batch.", stats.running);

@@ -13,11 +13,11 @@
 
 namespace motley::server {
 
-// Answers by route and status. Routes are ours, so the set stays small.
+// Answers by route and status. Only known routes are counted, so the set stays small.
 class HttpCounts {
  public:
   void count(std::string_view route, int status);
-  // Work that was refused; reasons are ours too.
+  // Counts refused requests; `reason` is one of a few constants.
   void refuse(std::string_view reason);
   std::map<std::string, std::uint64_t> refusals() const;
   std::map<std::pair<std::string, int>, std::uint64_t> snapshot() const;
@@ -28,19 +28,19 @@ class HttpCounts {
   std::map<std::string, std::uint64_t> refusals_ = {{"memory", 0}, {"too_large", 0}};
 };
 
-// What requests may take beside the model's memory.
+// Memory of requests, besides the model's.
 struct RequestMemory {
   std::uint64_t used_bytes = 0;
   std::uint64_t limit_bytes = 0;
 };
 
-// The text of GET /metrics, in Prometheus' format. `now` is in seconds of the epoch. However many
-// adapters there are, only those with the most pages get a line of their own.
+// The text of GET /metrics, in Prometheus' format. `now` is in seconds since the epoch. Only the
+// adapters with the most pages have lines of their own, however many there are.
 std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now,
                          const RequestMemory& memory = {});
-// More of that page: what befell the process; the watchdog may be null.
+// Further metrics of the process; the watchdog may be null.
 std::string process_metrics(const Watchdog* watchdog);
-// More of that page: connections and what their requests hold.
+// Further metrics of connections and their requests' memory.
 std::string http_metrics(const HttpStats& stats);
 
 }  // namespace motley::server

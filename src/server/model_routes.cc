@@ -1,4 +1,4 @@
-// What the server says of its models, and their tokenizer to clients.
+// Routes about the server's models, and about the tokenizer.
 
 #include <algorithm>
 #include <array>
@@ -39,11 +39,11 @@ Error unknown_model(std::string_view id) {
           "GET /v1/models lists those there are"};
 }
 
-// Where files lie on the server, which no answer shows.
+// Fields with paths on the server, which no answer shows.
 constexpr std::array<std::string_view, 5> path_fields = {
     "name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file"};
 
-// What tokenizer_config.json says, its added tokens included, and the template that is in use.
+// The contents of tokenizer_config.json, its added tokens included, and the template in use.
 json::Object tokenizer_object(const text::TokenizerConfig& config) {
   json::Object object;
   for (const auto& [key, value] : config.file.members()) {
@@ -65,7 +65,7 @@ json::Object Service::model_object(std::string_view id, const engine::AdapterInf
   const std::string& base = options_.planner.base;
   json::Object object{
       {"id", id}, {"object", "model"}, {"created", started_}, {"owned_by", "motley"}};
-  // Where an adapter lies is the server's own.
+  // The adapter's path is not shown.
   object.add("root", id);
   object.add("parent", adapter == nullptr ? json::Value() : json::Value(base));
   object.add("max_model_len", options_.planner.max_sequence_tokens);

@@ -16,7 +16,7 @@
 
 namespace motley::server {
 
-// Called when the client goes, as long as this lives.
+// Calls back when the client disconnects, during its lifetime.
 class NoticeOfDeparture {
  public:
   NoticeOfDeparture(Exchange& exchange, std::function<void()> notice) : exchange_(exchange) {
@@ -30,15 +30,15 @@ class NoticeOfDeparture {
   Exchange& exchange_;
 };
 
-// Work that takes a while, on the workers; the connection's executor is free meanwhile. `cancelled`
-// is set when the client goes.
+// Runs longer work on the workers, while the connection's executor is free. `cancelled` is set when
+// the client disconnects.
 template <class Work>
 auto on_workers(FairWorkers& workers, Exchange& exchange, std::atomic<bool>& cancelled, Work work)
     -> boost::asio::awaitable<std::invoke_result_t<Work>> {
   using Made = std::invoke_result_t<Work>;
   const auto handover = std::make_shared<Handover<Made>>(exchange.executor());
   FairWorkers::Ticket ticket;
-  // Made first: once the work is queued, which refers to this frame, nothing here may fail.
+  // Created first: after the work is queued, which refers to this frame, nothing here may fail.
   auto taking = handover->take();
   cancelled = exchange.gone();
   const NoticeOfDeparture notice(exchange, [&] {

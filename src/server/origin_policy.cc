@@ -11,7 +11,7 @@ namespace motley::server {
 namespace {
 
 struct Authority {
-  std::string host;  // in small letters; of IPv6 without its brackets
+  std::string host;  // in lower case; IPv6 without brackets
   std::string port;
 
   bool operator==(const Authority&) const = default;
@@ -39,7 +39,7 @@ Origin split(std::string_view origin) {
   return {.scheme = origin.substr(0, mark), .authority = origin.substr(mark + 3)};
 }
 
-// A proxy before us may speak TLS where we do not, so the scheme decides only the port.
+// A proxy may use TLS where this server does not, so the scheme only determines the port.
 bool is_same_origin(std::string_view origin, std::string_view host) {
   const Origin parts = split(origin);
   if (parts.authority.empty()) return false;
@@ -65,7 +65,7 @@ bool is_word(std::string_view text, std::string_view more) {
 OriginPolicy::OriginPolicy(Options options) : options_(std::move(options)) {
   all_ = std::ranges::find(options_.allowed, "*") != options_.allowed.end();
   if (!options_.host.empty()) hosts_.push_back(ascii::lower(options_.host));
-  // Whose pages may use the server may also be a name of it, before a proxy.
+  // Behind a proxy, the host of an allowed origin may also be this server's name.
   for (const std::string& origin : options_.allowed)
     hosts_.push_back(authority_of(split(origin).authority, "").host);
 }
@@ -104,7 +104,7 @@ bool OriginPolicy::is_allowed(std::string_view origin) const {
 std::vector<std::pair<std::string, std::string>> OriginPolicy::headers(const HttpHead& head) const {
   if (all_) return {{"Access-Control-Allow-Origin", "*"}};
   std::vector<std::pair<std::string, std::string>> list;
-  // Caches must not give one page what another was told.
+  // Caches must not give one page the answer for another.
   if (!options_.allowed.empty()) list.emplace_back("Vary", "Origin");
   if (is_allowed(head.origin)) list.emplace_back("Access-Control-Allow-Origin", head.origin);
   return list;

@@ -11,38 +11,38 @@
 
 namespace motley::server {
 
-// Which web pages may use the server. A browser lends every page it shows its network and address,
-// so a server without keys must tell its own pages from others': by Origin, which names the page's
-// server, and by Host, because a name that its owner points at this machine (DNS rebinding) makes a
-// page of theirs one of ours.
+// Decides which web pages may use the server. A browser sends requests of any page from its user's
+// network, so a server without keys must distinguish its own pages from others: by Origin, which
+// names the page's server, and by Host, because a DNS name that its owner points at this machine
+// (DNS rebinding) makes a foreign page appear as one of the server's own.
 class OriginPolicy {
  public:
   struct Options {
-    std::vector<std::string> allowed = {};  // as parse_origin() gives them
-    // Hosts are checked: no key is asked for, and only programs of this machine can connect.
+    std::vector<std::string> allowed = {};  // as parse_origin() returns them
+    // Checks Host: there are no keys, and only programs on this machine can connect.
     bool check_host = false;
-    std::string host = {};  // where we listen, as it was given
+    std::string host = {};  // the listening address as it was given
   };
 
   OriginPolicy() = default;
   explicit OriginPolicy(Options options);
 
-  // "*", "null", or scheme://host[:port] in small letters; or why it is none of these.
+  // "*", "null", or scheme://host[:port] in lower case; or an error.
   static Result<std::string> parse_origin(std::string_view text);
 
-  // What is wrong with the name by which the client calls us.
+  // An error if the client calls this server by a wrong name.
   std::optional<Error> check_host(const HttpHead& head) const;
-  // Whether a page of another server asks, and is not allowed to.
+  // Whether the request is from another server's page that is not allowed.
   bool is_foreign(const HttpHead& head) const;
-  // For an answer; none where the page is no other's, or not allowed to read it.
+  // Headers of an answer; empty if the page is the server's own, or may not read the answer.
   std::vector<std::pair<std::string, std::string>> headers(const HttpHead& head) const;
-  // Whether a page of another server asks that is allowed to.
+  // Whether the request is from another server's page that is allowed.
   bool is_allowed(std::string_view origin) const;
 
  private:
   Options options_;
   bool all_ = false;
-  std::vector<std::string> hosts_;  // names that are accepted beside localhost and addresses
+  std::vector<std::string> hosts_;  // accepted names, besides localhost and addresses
 };
 
 }  // namespace motley::server

@@ -26,7 +26,7 @@ namespace motley::server {
 
 class ConnectionTable;
 
-// What the connections of a server share.
+// Shared by all connections of a server.
 struct ConnectionContext {
   HttpLimits limits;
   HttpHooks hooks;
@@ -34,8 +34,9 @@ struct ConnectionContext {
   ConnectionTable* table = nullptr;
 };
 
-// A client's connection: reads requests, hands each to the handler, one after the other, and keeps
-// an eye on the client while the answer is made. All on the executor of its socket, a strand.
+// A client's connection: reads requests, passes them to the handler one after the other, and
+// watches for the client's disconnection meanwhile. Everything runs on its socket's executor, a
+// strand.
 class Connection final : public std::enable_shared_from_this<Connection>, private Exchange {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -44,28 +45,28 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Connection(Socket socket, const ConnectionContext& context);
   ~Connection() override;
 
-  // Until the client or the server has enough.
+  // Runs until the client or the server closes the connection.
   boost::asio::awaitable<void> run();
 
-  // From any thread: no request is taken any more. An idle connection closes now, and one whose
-  // request is half sent when it does not come soon.
+  // Thread-safe: takes no further requests. An idle connection closes now, and so does one whose
+  // partly sent request does not arrive soon.
   void finish();
-  // From any thread: closes whatever is going on.
+  // Thread-safe: closes the connection at once.
   void abort();
-  // Instead of run(), at once: says so and closes.
+  // Instead of run(): answers with `why` and closes, without waiting.
   void turn_away(std::string_view why);
-  // On the executor, where run() has ended for want of memory: answers so if nothing was answered.
+  // On the executor, if run() has ended for lack of memory: answers so if nothing was answered.
   void end_without_memory();
 
-  // That limits by client count by.
+  // The address by which clients are limited.
   const std::string& address() const { return address_; }
 
  private:
   using ErrorCodeOfBoost = boost::system::error_code;
   enum class Incoming { none, whole, refused };
 
-  // Waits for a request and leaves it in request_, or the answer to what is wrong with it in
-  // refusal_; none: the client has gone, or nothing came in time.
+  // Waits for a request and leaves it in request_, or the answer to an invalid one in refusal_;
+  // none: the client has gone, or nothing arrived in time.
   boost::asio::awaitable<Incoming> read_request();
   boost::asio::awaitable<bool> wait_for_request();
   boost::asio::awaitable<std::optional<Error>> read_parts();
@@ -82,18 +83,18 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   boost::asio::awaitable<void> refuse();
   void log_answer(std::string_view event, std::chrono::steady_clock::time_point start) const;
 
-  // Takes in what the client sends meanwhile, so that we notice when it goes away.
+  // Reads what the client sends meanwhile, to notice a disconnection.
   void watch();
   boost::asio::awaitable<void> stop_watching();
   void client_has_gone();
   void cancel_operations();
 
-  // Until all is written, as long as the client takes some of it in each write_time.
+  // Writes everything, as long as the client takes some of it in each write_time.
   boost::asio::awaitable<void> write_bytes(std::array<std::string_view, 3> parts);
   std::size_t bytes_taken();
   bool client_takes();
   std::string head_of(const HttpResponse& response, std::optional<std::size_t> body_bytes) const;
-  // Closes so that the client gets to read the answer though it may still be sending.
+  // Closes such that the client can read the answer even if it is still sending.
   boost::asio::awaitable<void> close_gently();
 
   void set_deadline(std::chrono::nanoseconds after);
@@ -128,18 +129,18 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   const ConnectionContext& context_;
   std::string peer_;
   std::string address_;
-  boost::beast::flat_buffer buffer_;  // what has come and was not used yet
-  bool heard_ = false;                // something has come
+  boost::beast::flat_buffer buffer_;  // received bytes that were not used yet
+  bool heard_ = false;                // some bytes have arrived
   bool idle_ = false;                 // between requests
-  bool reading_ = false;              // a request of which something has come
+  bool reading_ = false;              // a request has partly arrived
   bool lingering_ = false;            // at the end
-  bool served_ = false;               // a request at least
+  bool served_ = false;               // at least one request
   bool finishing_ = false;
   bool gone_ = false;
-  bool reset_ = false;  // what the client has not taken is thrown away at the end
+  bool reset_ = false;  // discards what the client has not read at the end
   std::function<void()> gone_notice_;
 
-  // The request at hand and its answer.
+  // The current request and its answer:
   std::optional<HttpRequest> request_;
   std::optional<HttpResponse> refusal_;
   BodyBudget::Share body_share_;
@@ -149,7 +150,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool head_only_ = false;
   std::vector<std::pair<std::string, std::string>> headers_;
   bool quiet_ = false;
-  int status_ = 0;  // 0 until the head is sent
+  int status_ = 0;  // 0 until the header is sent
   bool complete_ = false;
   std::size_t sent_bytes_ = 0;
 

@@ -9,7 +9,7 @@
 namespace motley::server {
 namespace {
 
-// Evicted connections that still hold their descriptors.
+// The most evicted connections that still hold their descriptors.
 constexpr std::size_t max_leaving = 64;
 
 }  // namespace
@@ -26,7 +26,7 @@ ConnectionTable::Entry ConnectionTable::add(const std::shared_ptr<Connection>& c
     ++(address_full ? stats_.refused_address : stats_.refused_full);
     return address_full ? Entry::address_full : Entry::full;
   }
-  // What can want memory comes first, so that nothing is half done then.
+  // First what may run out of memory.
   std::list<Connection*> node{connection.get()};
   std::size_t& count = by_address_[address];
   open_[connection.get()] = {.connection = connection, .silent = node.begin()};
@@ -35,7 +35,7 @@ ConnectionTable::Entry ConnectionTable::add(const std::shared_ptr<Connection>& c
   return Entry::added;
 }
 
-// Closes the silent connection that is the oldest, of that address if one is given.
+// Closes the oldest connection that has sent nothing, of that address if one is given.
 bool ConnectionTable::make_room(const std::string* address) {
   if (leaving_ >= max_leaving) return false;
   const auto oldest = std::ranges::find_if(silent_, [&](const Connection* each) {

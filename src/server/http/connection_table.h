@@ -15,9 +15,8 @@ namespace motley::server {
 
 class Connection;
 
-// The open connections of a server, and how many there may be. At the limit, a connection
-// that has never sent anything is closed for one that comes; the oldest goes first. From any
-// thread.
+// The open connections of a server, up to a limit. At the limit, the oldest connection that has
+// never sent anything is closed for a new one. Thread-safe.
 class ConnectionTable {
  public:
   enum class Entry { added, full, address_full, closed };
@@ -26,24 +25,24 @@ class ConnectionTable {
       : max_connections_(max_connections), max_address_connections_(max_address_connections) {}
 
   Entry add(const std::shared_ptr<Connection>& connection);
-  // Something has come from it.
+  // Call when data has arrived from it.
   void heard(const Connection& connection);
   void remove(const Connection& connection);
 
   // Without the bytes of bodies.
   HttpStats stats() const;
-  // Lets every connection finish. Whether all that were there at the first call have gone, after
-  // waiting at most so long; to be called until it is so. Where no memory is left to tell a
-  // connection, the next call tells it.
+  // Lets every connection finish. Waits at most `wait`, and returns whether all connections of the
+  // first call have gone; call again until they have. A connection that could not be notified for
+  // lack of memory is notified by the next call.
   bool drain(std::chrono::milliseconds wait);
-  // Closes every connection, and lets no other in.
+  // Closes every connection, and refuses new ones.
   void close();
 
  private:
   struct Open {
     std::shared_ptr<Connection> connection;
     std::list<Connection*>::iterator silent;  // end(): it has sent something
-    bool leaving = false;                     // evicted, and counts no more
+    bool leaving = false;                     // evicted, and not counted any more
     bool draining = false;
     bool asked_to_finish = false;
   };

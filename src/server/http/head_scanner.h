@@ -5,19 +5,19 @@
 
 namespace motley::server {
 
-// Finds the end of a request's head and holds its lines to what two HTTP implementations cannot
-// read differently: lines end with CR LF, none is folded into the next, and no control character
-// stands in them. What a proxy and a server read differently is how requests are smuggled.
+// Finds the end of a request's header, and refuses lines that two HTTP implementations could read
+// differently: lines must end with CR LF, must not be folded, and must have no control characters.
+// Such differences between a proxy and a server allow request smuggling.
 class HeadScanner {
  public:
   enum class State { incomplete, complete, malformed };
 
-  // `bytes` is all that has come so far, what earlier calls have seen included.
+  // `bytes` is everything received so far, including what earlier calls have seen.
   State scan(std::string_view bytes);
 
-  // Of a complete head, the empty line included.
+  // The length of a complete header, including the empty line.
   std::size_t bytes() const { return position_; }
-  // Of a malformed one.
+  // Why the header is malformed.
   std::string_view reason() const { return reason_; }
   bool first_line_complete() const { return lines_ > 0; }
 
@@ -26,7 +26,7 @@ class HeadScanner {
 
   std::size_t position_ = 0;
   std::size_t lines_ = 0;
-  std::size_t line_bytes_ = 0;  // of the line at hand
+  std::size_t line_bytes_ = 0;  // of the current line
   bool after_return_ = false;
   std::string_view reason_;
 };

@@ -24,13 +24,14 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr auto no_throw = asio::as_tuple(asio::use_awaitable);
-// Descriptors or memory have run out: others may close theirs meanwhile.
+// Descriptors or memory have run out; others may be released meanwhile.
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
-// Descriptors that are left for files, such as those of adapters: a quarter, but no more than this.
+// Descriptors that stay free for files, such as those of adapters: a quarter, but at most this
+// many.
 constexpr std::size_t reserved_descriptors = 1024;
 
-// As many as wanted, or as the system lets us have.
+// The wanted number, or what the system's limit allows.
 std::size_t connections_that_fit(std::size_t wanted) {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
@@ -44,8 +45,8 @@ std::size_t connections_that_fit(std::size_t wanted) {
   return std::min(wanted, fit);
 }
 
-// The end of a connection, however it comes: where memory ends, Asio may lose the coroutine and
-// what was to be called behind it.
+// Handles the end of a connection in every case: if memory runs out, Asio may lose the coroutine
+// and its completion handler.
 class Departure {
  public:
   Departure(ConnectionTable& table, std::shared_ptr<Connection> connection)
@@ -70,7 +71,7 @@ class Departure {
 
 }  // namespace
 
-// Held by the coroutine that accepts, from before its beginning to its end.
+// Held by the accepting coroutine for its whole life.
 class HttpServer::Accepting {
  public:
   explicit Accepting(std::atomic<bool>& flag) : flag_(flag) {}
@@ -124,7 +125,7 @@ Result<void> HttpServer::bind(const Options& options) {
   return {};
 }
 
-// All that stop() can throw is that the memory has ended. NOLINTNEXTLINE(bugprone-exception-escape)
+// stop() can only throw std::bad_alloc. NOLINTNEXTLINE(bugprone-exception-escape)
 HttpServer::~HttpServer() { stop(); }
 
 void HttpServer::stop() {
@@ -137,7 +138,7 @@ void HttpServer::stop() {
     pause_.cancel();
   });
   table_.close();
-  // The last connection that closes lets the threads run out of work.
+  // When the last connection has closed, the threads run out of work.
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
@@ -159,8 +160,8 @@ void HttpServer::spawn_accept() {
   asio::co_spawn(acceptor_.get_executor(), accept(std::move(held)), asio::detached);
 }
 
-// Nothing of ours throws, but the standard library does where the memory ends: here what hits an
-// operation that belongs to no connection's coroutine, or the coroutine that accepts.
+// Our code does not throw, but the standard library does if memory runs out: caught here for
+// operations that belong to no connection's coroutine, and for the accepting coroutine.
 void HttpServer::run() {
   while (true) {
     try {

@@ -19,7 +19,7 @@
 
 namespace motley::server {
 
-// Listens, and serves any number of connections on a few threads.
+// Listens, and serves any number of connections with a few threads.
 class HttpServer {
  public:
   struct Options {
@@ -29,26 +29,26 @@ class HttpServer {
     HttpLimits limits = {};
   };
 
-  // Listens from now on, and answers once start() is called.
+  // Listens from now on, and answers after start().
   static Result<std::unique_ptr<HttpServer>> listen(const Options& options, HttpHooks hooks);
-  // All that may still post to its executors (Mailbox) must be gone by then.
+  // Everything that may still post to its executors (Mailbox) must have been destroyed.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   void start();
   std::uint16_t port() const { return port_; }
-  // Only programs of this machine can connect.
+  // Whether only programs on this machine can connect.
   bool is_loopback() const { return loopback_; }
   std::size_t connections() const { return table_.stats().connections; }
   HttpStats stats() const;
 
-  // Closes idle connections at once, those whose request is half sent when it has not come soon,
-  // and the others behind the answer that they wait for. New connections are still heard, so that
-  // the hooks can say why nothing is served. Whether no connection is left that was there at the
-  // first call, after waiting at most so long; to be called until it is so.
+  // Closes idle connections at once, those with a partly sent request if it does not arrive soon,
+  // and the others after their answer. New connections are still accepted, so that the hooks can
+  // answer why nothing is served. Waits at most `wait`, and returns whether all connections of the
+  // first call have gone; call again until they have.
   bool drain(std::chrono::milliseconds wait) { return table_.drain(wait); }
-  // Closes everything; no handler runs any more when it returns.
+  // Closes everything; no handler runs after it returns.
   void stop();
 
  private:
@@ -56,14 +56,14 @@ class HttpServer {
   Result<void> bind(const Options& options);
   class Accepting;
   boost::asio::awaitable<void> accept(std::shared_ptr<Accepting> held);
-  // Where nothing accepts.
+  // Unless a coroutine accepts already.
   void spawn_accept();
   boost::asio::awaitable<void> accept_one();
   void serve(Connection::Socket socket);
   void run();
 
   boost::asio::io_context context_;
-  // Until stop() the threads stay, whatever is lost.
+  // Keeps the threads running until stop(), whatever is lost.
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::atomic<bool> accepting_{false};
   std::atomic<bool> stopping_{false};

@@ -5,13 +5,13 @@
 
 namespace motley::server {
 
-// What a server has open, and what it has turned away; for GET /metrics.
+// Open and refused connections of a server, for GET /metrics.
 struct HttpStats {
   std::size_t connections = 0;
-  std::uint64_t refused_full = 0;     // connections where there were too many
-  std::uint64_t refused_address = 0;  // where there were too many from their address
-  std::uint64_t evicted = 0;          // silent ones that were closed for others
-  std::size_t body_bytes = 0;         // that bodies of requests hold
+  std::uint64_t refused_full = 0;     // connections, because there were too many
+  std::uint64_t refused_address = 0;  // because there were too many from their address
+  std::uint64_t evicted = 0;          // silent connections that were closed for others
+  std::size_t body_bytes = 0;         // memory of request bodies
 };
 
 }  // namespace motley::server

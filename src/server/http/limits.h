@@ -5,35 +5,35 @@
 
 namespace motley::server {
 
-// What a client may cost.
+// Limits of a client.
 struct HttpLimits {
-  // Open at once. The server lowers the first to what the system's limit on descriptors leaves.
+  // Open at once. The server lowers this to what the system's limit on descriptors allows.
   std::size_t connections = 4096;
   std::size_t address_connections = 2048;  // from one address
 
   std::size_t header_bytes = 32 << 10;
   std::size_t body_bytes = 16 << 20;
-  // Extensions of chunks and trailers of one body.
+  // Chunk extensions and trailers of one body.
   std::size_t chunk_extra_bytes = 8 << 10;
-  // Memory that the bodies of all requests hold, of those being read or answered.
+  // The memory of all requests' bodies that are being read or answered.
   std::size_t all_bodies_bytes = std::size_t{512} << 20;
-  // Of that, for the bodies from one address that no key vouches for.
+  // Of that, for bodies from one address without a key.
   std::size_t address_bodies_bytes = std::size_t{128} << 20;
-  // What a client may send behind a request that is being answered before we stop reading.
+  // What a client may send after a request that is being answered, before reading stops.
   std::size_t pipelined_bytes = 64 << 10;
-  // Tokens of a stream that wait because its client is slower than the engine. As much again may be
-  // in the writing.
+  // Bytes of a stream that wait because its client is slower than the engine. As many again may be
+  // in the current write.
   std::size_t stream_backlog_bytes = 16 << 20;
-  // A longer answer goes out in chunks while it is made.
+  // A longer answer is sent in chunks while it is made.
   std::size_t whole_answer_bytes = 1 << 20;
 
-  // From a request's first byte, or the connection's beginning, to its last.
+  // From a request's first byte, or the begin of the connection, to the last byte.
   std::chrono::nanoseconds request_time = std::chrono::seconds(30);
-  // In so much time a client that is being sent to must take so many bytes.
+  // A client must read write_progress_bytes of an answer in each interval of this length.
   std::chrono::nanoseconds write_time = std::chrono::seconds(30);
   std::size_t write_progress_bytes = 16 << 10;
   std::chrono::nanoseconds idle_time = std::chrono::seconds(75);  // between requests
-  // For the rest of a request that is half sent when the server drains.
+  // For the rest of a partly sent request when the server drains.
   std::chrono::nanoseconds drain_request_time = std::chrono::seconds(2);
 };
 

@@ -54,7 +54,7 @@ Error malformed_request(std::string_view what) {
 Result<RequestHead> parse_head(std::string_view bytes) {
   Parser parser;
   parser.header_limit(static_cast<std::uint32_t>(bytes.size()));
-  parser.body_limit(boost::none);  // each route has its own
+  parser.body_limit(boost::none);  // routes have their own limits
   boost::system::error_code failure;
   parser.put(boost::asio::buffer(bytes.data(), bytes.size()), failure);
   if (failure) return malformed_request(failure.message());

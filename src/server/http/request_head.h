@@ -8,7 +8,7 @@
 
 namespace motley::server {
 
-// A request's head, and what it says of the bytes behind it.
+// A request's header, and how its body is delimited.
 struct RequestHead {
   HttpHead head;  // without the peer
   bool http_1_0 = false;
@@ -20,12 +20,12 @@ struct RequestHead {
   bool has_body() const { return chunked || content_length > 0; }
 };
 
-// What the client wrote is no HTTP that we take.
+// An error for a request that is not valid HTTP.
 Error malformed_request(std::string_view what);
 
-// Reads what HeadScanner has found complete. Refuses whatever leaves a doubt about where the body
-// ends: Transfer-Encoding beside Content-Length, in HTTP/1.0 or other than "chunked", and a
-// Content-Length that is repeated or no plain number.
+// Parses a header that HeadScanner has found complete. Refuses whatever makes the end of the body
+// ambiguous: Transfer-Encoding together with Content-Length, in HTTP/1.0 or other than "chunked",
+// and a Content-Length that is repeated or no plain number.
 Result<RequestHead> parse_head(std::string_view bytes);
 
 }  // namespace motley::server

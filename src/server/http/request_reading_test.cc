@@ -1,4 +1,4 @@
-// Heads and bodies as they come from a socket, in pieces of any size.
+// Headers and bodies that arrive in pieces of any size.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST(RequestHead, RefusesEveryDoubtAboutTheBodysEnd) {
   EXPECT_FALSE(parse_head("POST / HTTP/1.1\r\n\r\n").ok());
 }
 
-// The content of a body that comes in pieces of that many bytes, or what is wrong with it.
+// The content of a body that arrives in pieces of this size, or the error.
 Result<std::string> decoded(std::string_view bytes, std::size_t piece, std::size_t extra = 20) {
   ChunkDecoder decoder(extra);
   std::string content;

@@ -10,10 +10,10 @@
 
 namespace motley::server {
 
-// Gives calls the ids that the model's template takes back in the next turn.
+// Gives calls ids that the model's template accepts in later requests.
 class CallIdParser final : public OutputParser {
  public:
-  // `calls_before`: how many calls the conversation has.
+  // `calls_before`: the number of calls in the conversation.
   CallIdParser(std::unique_ptr<OutputParser> parser, CallIds ids, std::size_t calls_before)
       : parser_(std::move(parser)), ids_(ids), calls_(calls_before) {}
 

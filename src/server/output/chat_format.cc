@@ -13,8 +13,8 @@
 namespace motley::server {
 namespace {
 
-// Conversations that have all that a template may mark. Ids are of the kinds that templates ask
-// for: Kimi's has the function's name, Mistral's has nine characters.
+// Probe conversations that contain everything a template may mark. Ids have the forms that
+// templates require: Kimi's have the function's name, Mistral's have nine characters.
 constexpr std::array<std::string_view, 2> call_ids = {"functions.probe_function:0", "abcdef123"};
 constexpr std::string_view with_reasoning = R"([
   {"role": "user", "content": "question"},
@@ -39,7 +39,7 @@ std::string with_call(std::string_view id) {
 
 using RenderChat = FunctionRef<Result<text::MarkedText>(text::ChatInputs)>;
 
-// The conversation as the template writes it; nothing where it refuses.
+// The rendered conversation; empty if the template refuses it.
 std::string render(RenderChat render_chat, std::string_view messages, bool has_tools, bool prompt,
                    bool thinks = false) {
   text::ChatInputs inputs{.messages = json::parse(messages, "probe").value(),
@@ -50,8 +50,8 @@ std::string render(RenderChat render_chat, std::string_view messages, bool has_t
   return chat.ok() ? chat->text : std::string();
 }
 
-// What the template adds for the last message alone, as far as that is known: behind the
-// question, and not where it explains to the model how calls are written.
+// What the template adds for the last message, as far as it can be separated: behind the question,
+// and outside of explanations how to write calls.
 std::string_view behind_question(std::string_view text) {
   const std::size_t at = text.rfind("question");
   return at == std::string_view::npos ? std::string_view() : text.substr(at + 8);
@@ -67,7 +67,7 @@ bool holds(std::string_view text, std::string_view part) {
 
 // ------------------------------------------------------------------------------------------- calls
 
-// Whether the body of the call looks as the form's does: parsers take others between its marks too.
+// Whether the call's body has the form's shape: parsers accept other bodies between its marks, too.
 bool looks_like(const ToolForm& form, std::string_view text) {
   if (!form.starts_lines && !form.begin.empty() && !holds(text, form.begin)) return false;
   switch (form.body) {
@@ -76,7 +76,7 @@ bool looks_like(const ToolForm& form, std::string_view text) {
     case CallBody::json:
       return holds(text, "\"probe_function\"");
     case CallBody::named:
-      // Where the name is the last part something else stands before it.
+      // If the name is the last part, something else precedes it.
       return !holds(text, "\"probe_function\"") &&
              (form.name != "deepseek_v3" || holds(text, cat(form.separators[0], "probe_function")));
     case CallBody::pairs:
@@ -99,14 +99,14 @@ bool reads_call(const ToolForm& form, std::string_view text) {
   return arguments.ok() && json::write(*arguments) == R"({"probe_key":"probe_value"})";
 }
 
-// Templates that write no calls back may explain them, or leave that to the tokenizer.
+// Templates that do not write calls back may explain them, or leave that to the tokenizer.
 const ToolForm* explained_form(RenderChat render_chat, const text::Tokenizer& tokenizer) {
   const std::string prompt = render(render_chat, question, true, true);
   for (const ToolForm& form : tool_forms()) {
     if (form.begin.empty() || form.starts_lines) continue;
     const bool shown = holds(prompt, form.begin) &&
                        (form.body != CallBody::pairs || holds(prompt, form.pairs->before_key));
-    // Nothing else has this mark as a token.
+    // No other family has this mark as a token.
     const bool known = form.begin.starts_with("<|tool_call") && holds(prompt, "probe_function") &&
                        tokenizer.id_of(form.begin).has_value();
     if (shown || known) return &form;
@@ -133,7 +133,7 @@ const ReasoningForm* find_reasoning(RenderChat render_chat) {
   const std::string prompt = render(render_chat, question, false, true);
   const std::string thought = render(render_chat, question, false, true, true);
   for (const ReasoningForm& form : reasoning_forms()) {
-    // Marks that are words of no language are the form's wherever they stand.
+    // Marks that are not words of a language identify the form wherever they occur.
     const bool distinct = form.begin != "<think>";
     const bool shown = std::ranges::any_of(
         std::array<std::string_view, 4>{answer, call, prompt, thought}, [&](std::string_view text) {
@@ -154,7 +154,7 @@ ChatFormat find_format(RenderChat render_chat, const text::Tokenizer& tokenizer)
   format.calls = find_calls(render_chat, tokenizer);
   if (format.is_harmony()) return format;
   format.reasoning = find_reasoning(render_chat);
-  // Its template shows reasoning in conversations that have it in their content only.
+  // Its template shows reasoning only in conversations that have it in their content.
   if (format.reasoning == nullptr && format.calls == find_tool_form("hunyuan"))
     format.reasoning = find_reasoning_form("hunyuan");
   return format;
@@ -236,7 +236,7 @@ ChatFormat format_for_prompt(ChatFormat format, std::string_view prompt) {
   if (format.is_harmony()) return format;
   const auto ends = [&](const ReasoningForm& form) { return ends_with_tag(prompt, form.begin); };
   if (format.reasoning != nullptr && ends(*format.reasoning)) return format;
-  // The plainest of those with the same marks comes last.
+  // The plainest form with the same marks comes last.
   for (const ReasoningForm& form : reasoning_forms()) {
     if (form.answer_begin.empty() && ends(form)) format.reasoning = &form;
   }
@@ -264,7 +264,7 @@ std::unique_ptr<OutputParser> make_output_parser(const ChatFormat& format, std::
   options.reasoning = format.reasoning;
   if (format.reasoning != nullptr) {
     options.begins_reasoning = ends_with_tag(prompt, format.reasoning->begin);
-    // A prompt that has the reasoning behind it already (an empty one, where none is wanted).
+    // The prompt already ends with reasoning (empty, if none is wanted).
     options.reasoned = ends_with_tag(prompt, format.reasoning->end);
   }
   return std::make_unique<FormParser>(std::move(options));
@@ -281,7 +281,7 @@ std::unique_ptr<OutputParser> make_continuing_parser(const ChatFormat& format, b
   if (in_reasoning || is_blank) options.reasoning = format.reasoning;
   options.begins_reasoning = in_reasoning && format.reasoning != nullptr;
   auto parser = std::make_unique<FormParser>(std::move(options));
-  // White space that follows belongs to the text that stands before.
+  // White space that follows belongs to the text before.
   if (in_reasoning && !is_blank) parser->push("x");
   return parser;
 }

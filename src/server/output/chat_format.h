@@ -15,41 +15,41 @@
 
 namespace motley::server {
 
-// How a model's answers in chats mark reasoning and calls.
+// How a model's chat answers mark reasoning and calls.
 struct ChatFormat {
-  const ToolForm* calls = nullptr;           // null: in no form that is known
-  const ReasoningForm* reasoning = nullptr;  // null: it shows none
-  // The template refuses messages of the role, or leaves them out, and takes those of the system.
+  const ToolForm* calls = nullptr;           // null: in no known form
+  const ReasoningForm* reasoning = nullptr;  // null: it has none
+  // The template refuses or ignores messages of role developer, and accepts role system.
   bool lacks_developer = false;
 
   bool operator==(const ChatFormat&) const = default;
 
   bool is_harmony() const { return calls != nullptr && calls->body == CallBody::harmony; }
-  // All that the parser must see in the text.
+  // Everything that the parser must see in the text.
   std::vector<std::string_view> marks() const;
-  // The special tokens that are marks, or parts of them.
+  // The special tokens that are marks or parts of them.
   std::vector<std::int32_t> visible_tokens(std::span<const SpecialToken> special) const;
 };
 
-// Forms named by an operator; what they leave out is found in the template.
+// Forms named by an operator; missing ones are derived from the template.
 struct FormNames {
   std::string calls = {};
   std::string reasoning = {};
 
-  // "none" is the name of no form.
+  // Fails if a name is unknown.
   Result<void> check() const;
 };
 
-// The form in which the template writes calls and reasoning back, found by rendering it.
+// Determines the form in which the template writes calls and reasoning, by rendering it.
 ChatFormat find_chat_format(const text::ModelText& model, const FormNames& names = {});
-// Of a template that is not the model's own.
+// For a template that is not the model's own.
 ChatFormat find_chat_format(const text::ModelText& model, const text::ChatTemplate& chat_template);
 
-// Whether the template tells the model of the tools that it has.
+// Whether the template shows the model its tools.
 bool shows_tools(const text::ModelText& model);
 
-// What an answer to `prompt`, the rendered conversation, is written in: a template may show its
-// reasoning under some of its variables only.
+// The format of an answer to `prompt`, the rendered conversation: a template may use reasoning only
+// with some of its variables.
 ChatFormat format_for_prompt(ChatFormat format, std::string_view prompt);
 
 // What an answer may have besides content.
@@ -62,19 +62,19 @@ struct AnswerParts {
 std::unique_ptr<OutputParser> make_output_parser(const ChatFormat& format, std::string_view prompt,
                                                  const AnswerParts& parts);
 
-// For an answer that goes on with an open message: in its reasoning, or in its content. A blank one
+// For an answer that continues an open message: in its reasoning or in its content. A blank message
 // has neither yet.
 std::unique_ptr<OutputParser> make_continuing_parser(const ChatFormat& format, bool in_reasoning,
                                                      bool is_blank, const AnswerParts& parts);
 
-// For an answer whose form a grammar fixes: all of it is content.
+// For an answer whose form a grammar determines: all of it is content.
 std::unique_ptr<OutputParser> make_plain_parser();
 
-// The same conversation with the system's role for the developer's.
+// The same conversation with role developer replaced by system.
 json::Value developer_as_system(const json::Value& messages);
 
-// What must stand behind the prompt so that such an answer begins where content stands: the end of
-// reasoning that the prompt has begun, or the head of the message.
+// What must be appended to the prompt so that the answer begins with content: the end of reasoning
+// that the prompt has begun, or the head of the message.
 std::string opening_of_content(const ChatFormat& format, std::string_view prompt);
 
 }  // namespace motley::server

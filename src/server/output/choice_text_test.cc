@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Tokens of the text, and the id that the test ends answers with.
+// Uses tokens of the text, and an id that ends answers.
 class ChoiceTexts : public testing::Test {
  protected:
   std::vector<std::int32_t> ids(std::string_view text) const {
@@ -23,12 +23,12 @@ class ChoiceTexts : public testing::Test {
   std::int32_t end_ = *tokenizer_.id_of("<|eot_id|>");
 };
 
-// What all pieces of a choice make together.
+// The sum of all pieces of a choice.
 struct Whole {
   std::string text;
   std::vector<std::int32_t> tokens;
   std::vector<std::int64_t> offsets;
-  std::vector<std::string> pieces;  // of text, by token; the last is what finish() gave
+  std::vector<std::string> pieces;  // of text, by token; the last one is from finish()
   bool stopped = false;
   std::optional<std::size_t> stop = {};
 };
@@ -59,13 +59,13 @@ TEST_F(ChoiceTexts, StopStringsCountOnlyAfterMinTokens) {
   TextRules rules = this->rules();
   rules.stop = {"."};
   EXPECT_EQ(read(rules, tokens, false).text, "x");
-  // The second token completes a stop string: two tokens are just out, as vLLM has it.
+  // The second token completes a stop string: two tokens have just been generated, as in vLLM.
   rules.min_tokens = 2;
   const Whole whole = read(rules, tokens, false);
   EXPECT_EQ(whole.text, "x.x");
   EXPECT_EQ(whole.tokens, std::vector(tokens.begin(), tokens.begin() + 4));
   EXPECT_TRUE(whole.stopped);
-  // Nothing of what can't be a stop is held back.
+  // Text that cannot become a stop string is not delayed.
   EXPECT_THAT(whole.pieces, ElementsAre("x", ".", "x", ""));
   rules.min_tokens = 1;
   EXPECT_EQ(read(rules, tokens, false).text, "x");
@@ -90,7 +90,7 @@ TEST_F(ChoiceTexts, StopStringMayBeginBeforeMinTokensAndEndAfter) {
   const Whole across = read(rules, tokens, false);
   EXPECT_EQ(across.text, "x");
   EXPECT_THAT(across.pieces, ElementsAre("x", "", "", ""));
-  // The first one is complete with token four, and passed over; the next shares its point.
+  // The first one completes with token four, and is ignored; the next one shares its point.
   rules.min_tokens = 4;
   const Whole overlapping = read(rules, tokens, false);
   EXPECT_EQ(overlapping.text, "x.x");
@@ -147,7 +147,7 @@ TEST_F(ChoiceTexts, OffsetsCountSpecialTokensAsTheyAreWritten) {
 }
 
 TEST_F(ChoiceTexts, SpecialTokensAreShownWithAndWithoutTheDecodersSpaces) {
-  // Its decoder writes a space between any two tokens.
+  // Its decoder writes a space between all tokens.
   const auto tokenizer = text::Tokenizer::load(MOTLEY_TOKENIZERS "/mixed_words").value();
   const std::int32_t left = *tokenizer.id_of("<left>");
   const std::int32_t right = *tokenizer.id_of("<right>");
@@ -166,7 +166,7 @@ TEST_F(ChoiceTexts, SpecialTokensAreShownWithAndWithoutTheDecodersSpaces) {
   EXPECT_EQ(read(rules, {left, right}, true).text, "");
 }
 
-// Tokens within a character stand where it begins.
+// The offset of a token within a character is that of the character.
 TEST_F(ChoiceTexts, OffsetsCountWholeCharacters) {
   std::vector<std::int32_t> tokens = ids("\U0001F9FFx");
   ASSERT_GT(tokens.size(), 2U) << "the character is several tokens";

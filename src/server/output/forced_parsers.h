@@ -7,10 +7,10 @@
 #include "server/output/output_parser.h"
 #include "server/output/tool_call.h"
 
-// For answers that a grammar makes calls, in a form of our own.
+// Parsers for answers that a grammar forces to be calls in JSON.
 namespace motley::server {
 
-// All text is the arguments of one call.
+// The whole text is the arguments of one call.
 class NamedCallParser final : public OutputParser {
  public:
   explicit NamedCallParser(std::string name) : name_(std::move(name)) {}
@@ -28,7 +28,7 @@ class NamedCallParser final : public OutputParser {
 class CallListParser final : public OutputParser {
  public:
   ParsedOutput push(std::string_view piece) override;
-  // What is cut short before a call begins is dropped.
+  // An answer that ends before a call begins is dropped.
   ParsedOutput finish() override { return {}; }
   OutputSection section() const override { return OutputSection::call; }
 

@@ -12,7 +12,7 @@ namespace motley::server {
 
 namespace {
 
-// What stands before the first call is reasoning that never ended.
+// Text before the first call is reasoning that never ended.
 ParsedOutput with_reasoning_before_calls(ParsedOutput output) {
   if (output.order.empty() || output.order.front().kind != OutputKind::content) return output;
   const std::size_t size = output.order.front().size;
@@ -50,7 +50,7 @@ ParsedOutput FormParser::finish() {
   return output;
 }
 
-// Dropped since the last words.
+// White space dropped since the last content.
 void FormParser::note_gap(std::string_view spaces) {
   if (has_content_) gap_ += spaces;
 }
@@ -150,7 +150,7 @@ FormParser::State FormParser::state_behind_reasoning() const {
   return options_.reasoning->answer_begin.empty() ? State::content : State::answer;
 }
 
-// Only the end of the text tells whether reasoning ends.
+// Only the end of the text shows whether the reasoning ends.
 bool FormParser::in_call_mark(bool last, ParsedOutput& output) {
   const std::string_view mark = options_.reasoning->end;
   const std::size_t end = held_.find(mark, searched_);
@@ -235,7 +235,7 @@ std::size_t FormParser::begun_trigger(std::string_view text) const {
 
 void FormParser::add_content(std::string_view text, ParsedOutput& output) {
   if (text.empty()) return;
-  // Words before a call and behind it do not run together.
+  // Content before and after a call stays separated.
   if (has_content_ && !gap_.empty()) output.add_content(gap_);
   gap_.clear();
   has_content_ = true;
@@ -323,7 +323,7 @@ FormParser::Between FormParser::take_between(bool last, ParsedOutput& output) {
   }
   if (undecided) return Between::undecided;
   const char byte = held_.front();
-  // Ends of lists of calls, and braces that a call has too many of.
+  // Ends of lists of calls, and surplus braces of a call.
   const bool closes = made_ && (byte == ']' || byte == '}');
   if (!closes && byte != '[' && byte != ']' && byte != ',' && byte != ';') return Between::nothing;
   if (!closes) pending_ += byte;
@@ -365,7 +365,7 @@ bool FormParser::in_section(bool last, ParsedOutput& output) {
   return true;
 }
 
-// What stood there was no call: it is content, at least as far as to be no call again.
+// The section contained no call: it is content, at least as far as it cannot be a call.
 void FormParser::leave_section(ParsedOutput& output) {
   std::string text = std::exchange(pending_, {});
   const std::size_t bytes = std::min(std::exchange(bare_, 0), held_.size());

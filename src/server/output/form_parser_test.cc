@@ -26,7 +26,7 @@ CallPiece call(std::string_view name, std::string_view arguments) {
   return {.begins = true, .name = std::string(name), .arguments = std::string(arguments)};
 }
 
-// The arguments of a call, byte by byte: what has come when.
+// The arguments of a call after each byte of the text.
 std::vector<std::string> arguments_in_time(OutputParser& parser, std::string_view text) {
   std::vector<std::string> pieces;
   for (const char& byte : text) {
@@ -96,7 +96,7 @@ TEST(FormParser, ReasoningThatThePromptHasBegun) {
   const FormParser::Options options{.reasoning = think(), .begins_reasoning = true};
   EXPECT_EQ(parse(options, "\nso\n</think>\nyes").reasoning, "so");
   EXPECT_EQ(parse(options, "\nso\n</think>\nyes").content, "yes");
-  // Never ended: there was no answer.
+  // It never ended, so there is no answer.
   EXPECT_EQ(parse(options, "and so on </thin").reasoning, "and so on </thin");
 }
 
@@ -184,7 +184,7 @@ TEST(FormParser, StringsThatAreCutShortBeginAsJsonDoes) {
   }
 }
 
-// As text that has been sent can't be taken back, the string goes on to the end.
+// Sent text cannot be retracted, so the string continues to the end.
 TEST(FormParser, AStringOfJsonThatNeverClosesKeepsAllThatFollows) {
   const std::string_view open = R"({"x": "a</tool_call> and so on)";
   EXPECT_THAT(
@@ -230,7 +230,7 @@ TEST(FormParser, ArgumentsAsParameters) {
                     "</parameter></function></tool_call>")
                   .calls,
               ElementsAre(call("find", "{\"what\":\"h\xC3\xA9\xEF\xBF\xBD\"}")));
-  // The last of a key counts for a reader of the JSON, and words between are the answer's.
+  // A JSON reader uses the last value of a key; words between calls belong to the answer.
   const ParsedOutput twice =
       parse(options,
             "<tool_call><function=find><parameter=what>a</parameter><parameter=what>b"
@@ -258,7 +258,7 @@ TEST(FormParser, AnArgumentStaysAStringWhereItsSchemaAllowsOne) {
               ElementsAre(call("f", R"({"a":"5","b":5,"c":"5"})")));
 }
 
-// Texts of marks, calls that are whole or not, and words that occur once each.
+// Texts of marks, complete and incomplete calls, and words that occur once each.
 class RandomTexts {
  public:
   explicit RandomTexts(const ToolForm& form) : random_(7) {

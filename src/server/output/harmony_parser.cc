@@ -26,18 +26,18 @@ constexpr std::array<std::string_view, 2> formats = {"json", "code"};
 
 // A longer word is no recipient.
 constexpr std::size_t max_word = 256;
-// What a head says beyond the form's words waits for <|message|> up to so many bytes. More is the
-// body of a message whose mark was left out.
+// Text in a head that is not part of the form waits for <|message|> up to this many bytes. A longer
+// text is the body of a message whose mark is missing.
 constexpr std::size_t max_rest = 64;
 
-// The mark that a text begins with.
+// The mark at the begin of a text.
 std::string_view mark_at(std::string_view text) {
   const auto* const mark =
       std::ranges::find_if(marks, [text](std::string_view each) { return text.starts_with(each); });
   return mark == marks.end() ? std::string_view() : *mark;
 }
 
-// How many bytes stand before the first mark, or what may become one.
+// The number of bytes before the first mark, or before what may become one.
 std::size_t bytes_before_mark(std::string_view text) {
   std::size_t at = text.find('<');
   for (; at != std::string_view::npos; at = text.find('<', at + 1)) {
@@ -100,7 +100,7 @@ void HarmonyParser::take_mark(std::string_view mark, ParsedOutput& output) {
   }
   seen_mark_ = true;
   if (at_ == At::body) {
-    // Any other mark of a head is a repetition or an error.
+    // Other marks in a head are repetitions or errors.
     if (mark != channel_mark) return;
     end_message(false, output);
     head_ = {};
@@ -142,7 +142,7 @@ std::size_t HarmonyParser::take_text(std::string_view text, bool ended, ParsedOu
   return taken;
 }
 
-// A word that is not the form's: what it begins is a body, or may be one.
+// A word that is not part of the form: it begins a body, or may begin one.
 void HarmonyParser::take_unknown(std::string_view word, ParsedOutput& output) {
   const bool is_object = word.starts_with('{');
   if (at_ == At::opening) {
@@ -166,12 +166,12 @@ bool HarmonyParser::take_word(std::string_view word) {
   std::string_view channel = word;
   bool is_role = false;
   if (head_.allows_role && word.starts_with(role)) {
-    // The mark between the role and the channel may be left out.
+    // The mark between role and channel may be missing.
     channel.remove_prefix(role.size());
     is_role = channel.empty();
   }
   if (is_role) {
-    // The role of every message.
+    // The role of all messages.
   } else if (head_.allows_channel && holds(channels, channel)) {
     head_.channel = channel == channels.front() ? Channel::analysis : Channel::other;
     head_.allows_channel = false;
@@ -209,8 +209,8 @@ bool HarmonyParser::may_become_word(std::string_view begun) const {
 // Whether an opening is a head even if no mark follows.
 bool HarmonyParser::surely_calls() const { return head_.recipient.starts_with(function_prefix); }
 
-// What a head that gets its <|message|> says beyond the form's words. A recipient may stand behind
-// a channel that the form does not have.
+// Handles a head's text that is not part of the form, once <|message|> has arrived. A recipient may
+// follow a channel that the form does not have.
 void HarmonyParser::take_leftover(ParsedOutput& output) {
   std::string leftover;
   std::string_view rest = head_.rest;
@@ -270,7 +270,7 @@ void HarmonyParser::end_message(bool by_start, ParsedOutput& output) {
   if (at_ == At::opening) return end_opening(output);
   if (at_ == At::head) {
     if (by_start && head_.rest.empty() && !head_.recipient.empty()) {
-      // Broken off to begin again: no call was meant.
+      // The head was restarted: no call was meant.
       output.add_content(cat(recipient_prefix, head_.recipient));
       return;
     }
@@ -287,7 +287,7 @@ void HarmonyParser::end_opening(ParsedOutput& output) {
     output.add_arguments("{}");
     return;
   }
-  // An answer may be a word that the form has too. Behind a mark it is the form's.
+  // An answer may contain a word of the form. After a mark it is the form's.
   const bool is_form = seen_mark_ && head_.recipient.empty();
   if (!is_form && leading_space(head_.words) < head_.words.size()) output.add_content(head_.words);
 }
@@ -313,7 +313,7 @@ ParsedOutput HarmonyParser::finish() {
     text.remove_prefix(taken);
     bytes -= taken;
   }
-  // What is left may be a mark that was cut short, of which "<" alone says too little.
+  // The rest may be an incomplete mark, but "<" alone is not enough to tell.
   const bool in_form = at_ == At::head || (at_ == At::opening && (seen_mark_ || surely_calls()));
   const bool is_mark = in_form && text.size() > 1;
   if (!text.empty() && !is_mark) take_text(text, true, output);

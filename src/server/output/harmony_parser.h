@@ -30,18 +30,18 @@ class HarmonyParser final : public OutputParser {
 
  private:
   enum class At : std::uint8_t {
-    opening,  // behind the prompt or the end of a body: a mark must show that this is a head
+    opening,  // after the prompt or a body: only a mark shows that this is a head
     head,
     body,
   };
   enum class Channel : std::uint8_t { none, analysis, other };
   enum class Part : std::uint8_t { reasoning, content, call };
 
-  // What a head holds so far.
+  // The current head so far.
   struct Head {
-    std::string words;      // in an opening: as they were written, should they be content
+    std::string words;      // in an opening: as written, in case they are content
     std::string recipient;  // behind "to="
-    std::string rest;       // from the first word on that is not the form's
+    std::string rest;       // from the first word on that is not part of the form
     Channel channel = Channel::none;
     bool in_rest = false;
     bool has_mark = false;  // of a channel or a format
@@ -53,11 +53,11 @@ class HarmonyParser final : public OutputParser {
 
   bool advance(std::string_view& text, ParsedOutput& output);
   void take_mark(std::string_view mark, ParsedOutput& output);
-  // How many bytes of `text`, which has no mark, were taken. `ended` if no more of its last word
-  // will come.
+  // Returns how many bytes of `text`, which has no mark, were consumed. `ended`: its last word is
+  // complete.
   std::size_t take_text(std::string_view text, bool ended, ParsedOutput& output);
   void take_unknown(std::string_view word, ParsedOutput& output);
-  // Whether it is one of the form's here.
+  // Whether it is a word of the form in this position.
   bool take_word(std::string_view word);
   bool take_recipient(std::string_view name);
   bool may_become_word(std::string_view begun) const;
@@ -71,7 +71,7 @@ class HarmonyParser final : public OutputParser {
   void begin_call(ParsedOutput& output) const;
   bool surely_calls() const;
 
-  std::string held_;  // not taken yet: a word or a mark whose rest has still to come
+  std::string held_;  // not consumed yet: an incomplete word or mark
   At at_ = At::opening;
   bool seen_mark_ = false;
   Head head_;

@@ -282,7 +282,7 @@ TEST(HarmonyParser, WordsThatAreTooLongAreNoRecipients) {
               "whole");
 }
 
-// A text of marks, the form's words and words of its own, each of them once.
+// A text of marks, words of the form and other words, each of which occurs once.
 struct RandomText {
   std::string text;
   std::vector<std::string> words;

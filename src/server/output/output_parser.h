@@ -9,22 +9,22 @@
 
 namespace motley::server {
 
-// What is new of a call. The pieces of a call together name it, in the first, and have its
-// arguments: JSON, an object, unless the model wrote something else or was cut short.
+// New text of a call. The first piece of a call has its name; the pieces together have its
+// arguments: a JSON object, unless the model wrote something else or was cut short.
 struct CallPiece {
   bool begins = false;
   std::string name = {};
   std::string arguments = {};
-  std::string id = {};  // that the model gave it
+  std::string id = {};  // the model's id for it
 
   bool operator==(const CallPiece&) const = default;
 };
 
 enum class OutputKind : std::uint8_t { reasoning, content, call };
 
-// A piece of an answer, taken apart.
+// The parsed parts of a piece of an answer.
 struct ParsedOutput {
-  // So many bytes of reasoning or content, or so many pieces of calls.
+  // A number of bytes of reasoning or content, or of pieces of calls.
   struct Run {
     OutputKind kind = OutputKind::content;
     std::size_t size = 0;
@@ -35,7 +35,7 @@ struct ParsedOutput {
   std::string reasoning;
   std::string content;
   std::vector<CallPiece> calls;
-  std::vector<Run> order;  // in which the model wrote them
+  std::vector<Run> order;  // in the order of the model's text
 
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
 
@@ -50,7 +50,7 @@ struct ParsedOutput {
   void begin_call(std::string_view name, std::string_view id = {}) {
     add_piece({.begins = true, .name = std::string(name), .arguments = {}, .id = std::string(id)});
   }
-  // To the call that was begun last.
+  // Adds to the last call that was begun.
   void add_arguments(std::string_view text) {
     if (text.empty()) return;
     if (calls.empty()) add_piece({});
@@ -72,7 +72,7 @@ struct ParsedOutput {
         });
   }
 
-  // The parts in their order: text(kind, bytes) of reasoning or content, call(piece) of a call.
+  // Visits the parts in order: text(kind, bytes) for reasoning or content, call(piece) for a call.
   template <class Text, class Call>
   void for_each(const Text& text, const Call& call) const {
     std::string_view unread_reasoning = reasoning;
@@ -103,18 +103,18 @@ struct ParsedOutput {
   }
 };
 
-// What a text stands in, as far as it has been read: `form` is what marks the parts, or may still
-// become any of them.
+// The section at the end of the text so far: `form` is a mark, or text that may still become any
+// section.
 enum class OutputSection : std::uint8_t { form, reasoning, content, call };
 
-// Takes a model's text apart as it comes: reasoning, content and calls. However the text is cut
-// into pieces, the parts together are the same.
+// Parses a model's text as it arrives into reasoning, content and calls. The result does not depend
+// on how the text is divided into pieces.
 class OutputParser {
  public:
   virtual ~OutputParser() = default;
 
   virtual ParsedOutput push(std::string_view piece) = 0;
-  // The rest, where the text ends. Nothing may be pushed after it.
+  // Returns the rest at the end of the text. Nothing may be pushed after it.
   virtual ParsedOutput finish() = 0;
   virtual OutputSection section() const = 0;
 };

@@ -11,10 +11,10 @@
 #include "base/cat.h"
 #include "server/output/output_parser.h"
 
-// For tests.
+// Helpers for tests.
 namespace motley::server {
 
-// All of it, in order.
+// A description of all parts, in order.
 inline std::string described(const ParsedOutput& output) {
   std::string text;
   output.for_each(
@@ -28,7 +28,7 @@ inline std::string described(const ParsedOutput& output) {
   return text;
 }
 
-// What a parser makes of a text that comes in up to three pieces.
+// The parser's result for a text that arrives in up to three pieces.
 inline ParsedOutput parse_in_pieces(OutputParser& parser, std::string_view text, std::size_t first,
                                     std::size_t second) {
   ParsedOutput all = parser.push(text.substr(0, first));
@@ -55,7 +55,7 @@ inline void expect_same(const ParsedOutput& cut, const ParsedOutput& whole, std:
   if (!same) ADD_FAILURE() << how << "\n" << described(cut) << "is not\n" << described(whole);
 }
 
-// The same however the text is cut in three.
+// Checks that the result is the same for every division into three pieces.
 inline ParsedOutput parse_every_cut(const std::function<std::unique_ptr<OutputParser>()>& make,
                                     std::string_view text) {
   const ParsedOutput whole = parse_whole(*make(), text);
