@@ -4,8 +4,8 @@
 
 namespace motley::server {
 
-// A page to talk to the base and to adapters side by side, from playground.html: whole in itself,
-// it asks no server but this one.
+// A page for chats with the base and adapters side by side (playground.html). Self-contained: it
+// loads nothing from other servers.
 std::string_view playground_page();
 
 }  // namespace motley::server

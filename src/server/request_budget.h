@@ -11,14 +11,14 @@
 
 namespace motley::server {
 
-// Bounds the memory that all requests take together, from the time they are accepted until their
-// answers have been sent, and that of one address to half of it. A sixteenth is kept for small
-// requests from addresses that hold nothing. From any thread.
+// Limits the memory of all requests together, from acceptance until their answers have been sent,
+// and that of one address to half of it. A sixteenth is reserved for small requests from addresses
+// that hold nothing. Thread-safe.
 class RequestBudget {
  public:
   enum class Refusal { none, all, address };
 
-  // What one request has taken; given back when it goes.
+  // The memory of one request; released on destruction.
   class Share {
    public:
     Share(RequestBudget& budget, std::string_view address) : budget_(&budget), address_(address) {}
@@ -31,7 +31,7 @@ class RequestBudget {
 
     std::size_t bytes() const { return bytes_; }
 
-    // Takes so many more, or says which limit forbids them.
+    // Takes this much more, or says which limit forbids that.
     Refusal grow(std::size_t bytes) {
       const Refusal refusal = budget_->take(address_, bytes);
       if (refusal == Refusal::none) bytes_ += bytes;

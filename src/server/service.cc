@@ -28,15 +28,15 @@ namespace {
 
 namespace asio = boost::asio;
 
-// Below it are Anthropic's other routes, which are not here.
+// Anthropic's other routes, which are not implemented.
 constexpr std::string_view messages_prefix = "/v1/messages/";
-// Of a route that reads no body, of one that takes a few names, and of one that the server's own
-// limit bounds.
+// Limits of routes that read no body, that take only a few names, and that use the server's own
+// limit.
 constexpr std::size_t unused_body_bytes = 4 << 10;
 constexpr std::size_t adapter_body_bytes = 64 << 10;
 constexpr std::size_t any_body_bytes = static_cast<std::size_t>(-1);
 
-// Starts something that reports once, from any thread, and waits for that on this executor.
+// Starts an operation that reports once, from any thread, and waits for it on this executor.
 template <class Start>
 asio::awaitable<Result<void>> outcome_of(asio::any_io_executor executor, Start start) {
   const auto handover = std::make_shared<Handover<Result<void>>>(executor);
@@ -48,19 +48,19 @@ double seconds_of_the_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What is wrong with an adapter is wrong with the field that names it or its folder.
+// Gives an adapter's error the field that names it or its folder.
 Error at_field(const Error& error, std::string_view field) {
   if (error.where() == field) return error;
   const std::string_view colon = error.where().empty() ? "" : ": ";
   return {error.code(), cat(error.where(), colon, error.what()), std::string(field), error.fix()};
 }
 
-// Whether the name is taken, rather than something wrong with what lies at the path.
+// Whether the error is about the name, rather than about the files at the path.
 bool is_about_name(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::busy;
 }
 
-// Counts a request while it is answered.
+// Counts a request while it is being answered.
 class InAnswer {
  public:
   InAnswer(std::atomic<std::uint64_t>& begun, std::atomic<std::int64_t>& answering)
@@ -91,11 +91,12 @@ struct Service::Route {
   Handler answer;
   bool posts_too = false;  // beside GET
   std::size_t max_body_bytes = unused_body_bytes;
-  bool guarded = true;         // by the keys
-  bool while_ending = false;   // answered until the very end
-  bool for_pages = true;       // web pages may ask
-  bool foreign_pages = false;  // even those that may not read the answer: it changes nothing
-  bool exact_path = false;     // what a proxy before us forbids by its path has no other
+  bool guarded = true;        // by the keys
+  bool while_ending = false;  // answered until the end of shutdown
+  bool for_pages = true;      // web pages may use it
+  // even pages that may not read the answer, because it changes nothing
+  bool foreign_pages = false;
+  bool exact_path = false;  // no alternative spellings, so that a proxy can block it by its path
   ErrorWriter write_error = openai_error;
 
   static constexpr Route get(std::string_view path, Handler answer) {
@@ -211,7 +212,7 @@ asio::awaitable<void> Service::answer(Exchange& exchange) {
   const Route* const route = route_at(exchange.request().path);
   MOTLEY_CHECK(route != nullptr, "a request to no route was let in");
   co_await dispatch(exchange, *route);
-  // A client that went away before it was answered, as logs of servers have it.
+  // 499: the client disconnected before the answer, as in logs of other servers.
   counts_.count(route->path, exchange.status() == 0 ? 499 : exchange.status());
 }
 
@@ -239,7 +240,7 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange, const Route& route) 
   co_await exchange.send(std::move(nothing));
 }
 
-// A body that comes compressed takes its memory and its turn as what it is decoded.
+// A compressed body is charged, and queued, by its decoded size.
 asio::awaitable<Result<void>> Service::decode(Exchange& exchange) {
   const HttpRequest& request = exchange.request();
   const BodyCoding coding = *body_coding(request.content_encoding);
@@ -257,7 +258,7 @@ asio::awaitable<Result<void>> Service::decode(Exchange& exchange) {
   co_return Result<void>();
 }
 
-// The answer to a head whose body is not worth reading.
+// The answer if the body need not be read.
 std::optional<HttpResponse> Service::refusal(const Route* route, const HttpHead& head) const {
   const auto write_error = [&](const Error& error) {
     return error_writer(head.path)(error, head.id);
@@ -297,11 +298,11 @@ std::optional<Error> Service::access_refusal(const Route& route, const HttpHead&
   if (!route.for_pages && !options_.adapter_loading)
     return Error(ErrorCode::forbidden, "adapters can't be loaded or unloaded here", "",
                  "start the server with --allow-adapter-loading");
-  // A web page in a browser on this machine must not reach what no key guards.
+  // A web page in a browser on this machine must not use routes without keys.
   if (!route.for_pages && !head.origin.empty())
     return Error(ErrorCode::forbidden, "a web page can't load or unload adapters", "",
                  "send the request without Origin, from a program");
-  // Pages hold no key; and a gateway before one that does may call us by another Host.
+  // Pages have no key; and a gateway in front of a server with keys may use another Host.
   if (!options_.keys.required() && !route.foreign_pages && origins_.is_foreign(head))
     return Error(ErrorCode::forbidden,
                  cat("web pages of ", quote(head.origin), " may not use this server"), "",
@@ -319,8 +320,7 @@ asio::awaitable<void> Service::playground(Exchange& exchange) {
   co_await exchange.send(text_response("html", std::string(playground_page())));
 }
 
-// On this thread, and from what others have published: it is answered however busy they
-// are.
+// On this thread, from what others have published: it is answered even if they are busy.
 Result<void> Service::check_health() const {
   Result<void> health = engine_.health();
   if (health.ok() && options_.health) health = options_.health();
@@ -445,7 +445,7 @@ asio::awaitable<void> Service::generate(Exchange& exchange, Planning<GenerationP
 
 asio::awaitable<void> Service::load_adapter(Exchange& exchange) {
   std::filesystem::path sent;
-  // A file system may take its time, and a body its parsing.
+  // The file system and parsing may take time.
   std::atomic<bool> gone = false;
   const auto read = [&]() -> Result<LoadAdapterRequest> {
     MOTLEY_TRY(const json::Value body, parse_body(exchange.request()));

@@ -23,44 +23,44 @@
 
 namespace motley::server {
 
-// The routes: what each request means, and its answer.
+// The routes of the server.
 class Service {
  public:
   struct Options {
     GenerationPlanner::Options planner;
     ApiKeys keys = {};
     OriginPolicy::Options origins = {};
-    std::function<HttpStats()> http_stats = {};  // none: they are not shown
-    Watchdog* watchdog = nullptr;                // outlives the service
+    std::function<HttpStats()> http_stats = {};  // empty: not shown
+    Watchdog* watchdog = nullptr;                // must outlive the service
     bool adapter_loading = false;
     std::optional<std::filesystem::path> adapter_root = {};
     int workers = 2;  // threads that parse, render and tokenise
-    // Of what is neither the engine's nor the service's; may be empty.
+    // Health of what is neither the engine's nor the service's; may be empty.
     std::function<Result<void>()> health = {};
-    // What all requests may take together, see request_charge.h.
+    // The memory of all requests together; see request_charge.h.
     std::size_t request_memory_bytes = std::size_t{2} << 30;
   };
 
   // Text and engine must outlive the service.
   Service(const text::ModelText& text, engine::Engine& engine, Options options);
 
-  // Of answers by the model's own template.
+  // The format of answers with the model's own template.
   const ChatFormat& chat_format() const { return planner_.format(); }
 
-  // From any thread: what a request's head says of it, its key first of all.
+  // Thread-safe: decides by a request's header, first by its key.
   HeadVerdict admit(const HttpHead& head);
-  // A request that admit() has let in.
+  // Answers a request that admit() has accepted.
   boost::asio::awaitable<void> answer(Exchange& exchange);
-  // The answer to what never became a request.
+  // The answer to an invalid request.
   HttpResponse refuse(const Error& error, const HttpHead& head);
 
-  // How the clients of a path want to see errors, whether there is such a route or not.
+  // The error format for clients of a path, whether the route exists or not.
   static ErrorWriter error_writer(std::string_view path);
 
-  // From any thread: requests from now on get 503.
+  // Thread-safe: later requests get 503.
   void shut_down() { shutting_down_ = true; }
 
-  // Requests for tokens: how many have begun ever, and whether some are being answered.
+  // Generation requests: the number that have begun, and whether any is being answered.
   std::uint64_t requests_begun() const { return begun_; }
   bool works() const { return answering_ > 0; }
 
@@ -112,7 +112,7 @@ class Service {
   OriginPolicy origins_;
   RequestBudget budget_;
   GenerationPlanner planner_;
-  std::int64_t started_;  // seconds of the epoch
+  std::int64_t started_;  // seconds since the epoch
   HttpCounts counts_;
   std::atomic<bool> shutting_down_{false};
   std::atomic<std::uint64_t> begun_{0};

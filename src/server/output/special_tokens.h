@@ -13,7 +13,7 @@ struct SpecialToken {
   std::string text;
 };
 
-// All of a tokenizer's: looked at for every request, listed once.
+// All special tokens of a tokenizer. Used for every request, so they are listed once.
 inline std::vector<SpecialToken> special_tokens(const text::Tokenizer& tokenizer) {
   std::vector<SpecialToken> list;
   for (std::int32_t id = 0; id < tokenizer.size(); ++id) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view where = "tool call";
 
-// Arguments come as an object, or as its text.
+// Arguments are given as an object, or as its text.
 std::optional<std::string> arguments_text(const json::Value* value) {
   if (value == nullptr || value->is_null()) return "{}";
   if (value->if_object() != nullptr) return json::write(*value);
@@ -22,7 +22,7 @@ std::optional<std::string> arguments_text(const json::Value* value) {
   return std::nullopt;
 }
 
-// Takes tokens of JSON off the front of a text.
+// Reads JSON tokens from the front of a text.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -63,7 +63,7 @@ std::optional<ToolCall> parse_json_call(std::string_view text) {
   const auto value = json::parse(text, where);
   const json::Object* object = value.ok() ? value->if_object() : nullptr;
   if (object == nullptr) return std::nullopt;
-  // As a request's own tools are written.
+  // The form of tools in requests.
   if (const json::Object* const function = member_object(object, "function")) object = function;
   const json::Value* name = object->find("name");
   if (name == nullptr) name = object->find("tool_name");
@@ -118,7 +118,7 @@ std::size_t JsonExtent::take(std::string_view text) {
       if (!open_.empty()) open_.pop_back();
       ended_ = --depth_ == 0;
     } else if (byte == '<') {
-      // Nothing in JSON begins with it, and marks do.
+      // JSON has no such character, but marks begin with it.
       broken_ = true;
       return at;
     }

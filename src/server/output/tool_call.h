@@ -16,42 +16,42 @@ struct ToolCall {
   bool operator==(const ToolCall&) const = default;
 };
 
-// {"name": NAME, "arguments": {...}}, or with "parameters"; nothing where it is not well-formed.
+// Parses {"name": NAME, "arguments": {...}}, or with "parameters"; nothing if it is malformed.
 std::optional<ToolCall> parse_json_call(std::string_view text);
 
-// The beginning of such a call, up to the brace that opens its arguments.
+// The begin of such a call, up to the brace of its arguments.
 struct JsonCallHead {
   std::string name;
   std::size_t bytes = 0;  // before the brace
 };
-// Nothing where the name does not come first, or more must come before all that is there.
+// Nothing if the name does not come first, or if more text is needed.
 std::optional<JsonCallHead> read_json_call_head(std::string_view text);
 
 // Whether a text that begins with a brace may become such a call, by its first key.
 bool may_be_json_call(std::string_view text);
 
-// Follows the text of a JSON object to its closing brace, whatever stands in between. The first
-// byte that it takes is the opening one, or stands inside `depth` open ones.
+// Finds the closing brace of a JSON object in text that arrives in pieces. The first byte is the
+// opening brace, or is inside of `depth` open ones.
 class JsonExtent {
  public:
-  enum class Quotes : std::uint8_t { json, python };  // those of Python are ' too
+  enum class Quotes : std::uint8_t { json, python };  // with python ' is a quote, too
 
   explicit JsonExtent(std::int64_t depth = 0, Quotes quotes = Quotes::json)
       : depth_(depth), quotes_(quotes) {}
 
-  // How many bytes of `text` belong to it: all, or those up to its end.
+  // How many bytes of `text` belong to the object: all, or those up to its end.
   std::size_t take(std::string_view text);
   bool ended() const { return ended_; }
-  // The next byte would be the beginning of a mark, where the object goes on.
+  // Whether the next byte begins a mark inside the object.
   bool broken() const { return broken_; }
-  // What would end it here.
+  // The brackets that would close it here.
   std::string closing() const { return {open_.rbegin(), open_.rend()}; }
 
  private:
   std::int64_t depth_;
-  std::string open_;  // what closes each of them
+  std::string open_;  // the closing bracket of each open one
   Quotes quotes_;
-  char quote_ = 0;  // of the string that is open
+  char quote_ = 0;  // of the open string
   bool escaped_ = false;
   bool ended_ = false;
   bool broken_ = false;

@@ -36,8 +36,8 @@ constexpr PairMarks dsml_tags = {.before_name = "<｜DSML｜invoke name=",
 
 constexpr std::string_view json_fence = "```json";
 
-// Distinctive ones first: a template is taken for the first whose reader finds the call in what it
-// writes.
+// Distinctive forms first: a template gets the first form whose reader finds the call in its
+// output.
 constexpr std::array forms = {
     ToolForm{.name = "gpt_oss", .body = CallBody::harmony},
     ToolForm{.name = "deepseek_v4",

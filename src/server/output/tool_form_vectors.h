@@ -3,8 +3,8 @@
 #include <array>
 #include <string_view>
 
-// What models write, in every form, and what it means: whole calls, several, text around them, and
-// the ways in which they go wrong.
+// Outputs of models in every form with their expected parse: single and multiple calls, surrounding
+// text, and malformed calls.
 namespace motley::server::tool_form_vectors {
 
 inline constexpr std::string_view tools = R"([

@@ -10,15 +10,15 @@ namespace {
 
 using Parameters = std::map<std::string, JsonTypes, std::less<>>;
 
-constexpr int max_depth = 64;        // of schemas in schemas of the same value
-constexpr int max_visited = 10'000;  // schemas that one parameter's types come from
+constexpr int max_depth = 64;        // of nested schemas for the same value
+constexpr int max_visited = 10'000;  // schemas visited for one parameter
 
-// `number` of a schema takes integers too.
+// `number` in a schema includes integers.
 constexpr JsonTypes numbers = JsonTypes(JsonType::number) | JsonType::integer;
 
 std::optional<JsonTypes> types_named(std::string_view name) {
   if (name == "null") return JsonType::null;
-  // Python's names stand in many schemas.
+  // Many schemas use Python's names.
   if (name == "boolean" || name == "bool") return JsonType::boolean;
   if (name == "integer" || name == "int") return JsonType::integer;
   if (name == "number" || name == "float") return numbers;
@@ -28,7 +28,7 @@ std::optional<JsonTypes> types_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Of a `type`. Names that JSON Schema lacks are ignored.
+// The types of a `type` keyword. Names unknown to JSON Schema are ignored.
 JsonTypes types_in(const json::Value& type) {
   if (const std::string* const name = type.if_string())
     return types_named(*name).value_or(JsonTypes::all());
@@ -43,7 +43,7 @@ JsonTypes types_in(const json::Value& type) {
   return types;
 }
 
-// Of `type`, or where there is none of the values of `const` or `enum`.
+// The types of `type`, or if it is absent of the values of `const` or `enum`.
 JsonTypes own_types(const json::Object& schema) {
   if (const json::Value* const type = schema.find("type")) return types_in(*type);
   if (const json::Value* const value = schema.find("const")) return type_of(*value);
@@ -67,7 +67,7 @@ const json::Object* member_object(const json::Object* object, std::string_view k
   return value == nullptr ? nullptr : value->if_object();
 }
 
-// A parameter that both declare becomes what `combine` makes of its types.
+// `combine` merges the types of a parameter that both declare.
 template <class Combine>
 void merge(Parameters& into, Parameters from, Combine combine) {
   if (into.size() < from.size()) std::swap(into, from);
@@ -84,8 +84,8 @@ void widen(Parameters& into, Parameters from) {
   merge(into, std::move(from), [](JsonTypes a, JsonTypes b) { return a | b; });
 }
 
-// Reads one function's `parameters`. References are followed once each, so that a small schema that
-// is referred to often, or from itself, costs no more than its size.
+// Reads one function's `parameters`. Each reference is followed once, so that a schema with many or
+// cyclic references costs no more than its size.
 class ParametersReader {
  public:
   explicit ParametersReader(const json::Value& root) : root_(root) {}
@@ -96,7 +96,7 @@ class ParametersReader {
   }
 
  private:
-  // Those that a schema of the arguments as a whole declares.
+  // The parameters that a schema of all arguments declares.
   Parameters collect(const json::Value& schema, int depth) {
     Parameters found;
     const json::Object* const object = schema.if_object();
@@ -123,7 +123,7 @@ class ParametersReader {
     return found;
   }
 
-  // What one value may be. What can't be followed allows everything.
+  // The types of one value. Schemas that cannot be followed allow everything.
   JsonTypes types_of(const json::Value& schema, int depth) {
     if (const bool* const all = schema.if_boolean())
       return *all ? JsonTypes::all() : JsonTypes::none();
@@ -149,7 +149,7 @@ class ParametersReader {
   }
 
   JsonTypes types_of_target(const json::Value& target, int depth) {
-    // Everything, if it is asked for again before it is known.
+    // A reference to itself allows everything.
     const auto [known, is_new] = known_.try_emplace(&target, JsonTypes::all());
     if (is_new) known->second = types_of(target, depth);
     return known->second;
@@ -163,7 +163,7 @@ class ParametersReader {
   }
 
   const json::Value& root_;
-  std::optional<engine::schema::Source> source_;  // made for the first reference
+  std::optional<engine::schema::Source> source_;  // created for the first reference
   std::set<const json::Value*> collected_;
   std::map<const json::Value*, JsonTypes> known_;
   int visited_ = 0;
@@ -199,7 +199,7 @@ ToolSchemas::ToolSchemas(const json::Value& tools) {
     const json::Value* const name = function == nullptr ? nullptr : function->find("name");
     if (name == nullptr || name->if_string() == nullptr) continue;
     Parameters& declared = functions_[*name->if_string()];
-    // A name that is given twice may be called as either.
+    // A name that occurs twice may mean either function.
     if (const json::Value* const parameters = function->find("parameters"))
       widen(declared, ParametersReader(*parameters).read());
   }

@@ -10,7 +10,7 @@
 
 namespace motley::server {
 
-// An integer is written without fraction or exponent; `number` is any other number.
+// An integer has no fraction or exponent; `number` is any other number.
 enum class JsonType : std::uint8_t { null, boolean, integer, number, string, array, object };
 
 JsonType type_of(const json::Value& value);
@@ -41,22 +41,22 @@ class JsonTypes {
   std::uint8_t bits_ = 0;
 };
 
-// What the schemas of a request's tools let arguments be. In forms that write values without
-// quotes, only these tell whether 5 is a number or a string.
+// The types of arguments by the schemas of a request's tools. In forms with unquoted values only
+// these tell whether 5 is a number or a string.
 class ToolSchemas {
  public:
   ToolSchemas() = default;
-  // From the `tools` of a chat request. The work is linear in their size; a schema nested too deep,
-  // or one that goes around in a circle, allows everything.
+  // From the `tools` of a chat request. Takes time linear in their size; a schema that is nested
+  // too deeply, or is cyclic, allows everything.
   explicit ToolSchemas(const json::Value& tools);
 
   // No function is known.
   bool empty() const { return functions_.empty(); }
   bool has(std::string_view function) const { return functions_.contains(function); }
-  // Nothing where the function or the parameter is not declared. A schema that allows numbers
-  // allows integers too.
+  // Nothing if the function or parameter is not declared. A schema that allows numbers allows
+  // integers, too.
   std::optional<JsonTypes> types_of(std::string_view function, std::string_view parameter) const;
-  // Whether a value stays a string, whatever it looks like: its schema allows one.
+  // Whether a value is a string whatever it looks like, because its schema allows strings.
   bool is_string(std::string_view function, std::string_view parameter) const;
 
  private:

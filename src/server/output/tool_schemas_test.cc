@@ -11,7 +11,7 @@ ToolSchemas schemas_of(std::string_view tools) {
   return ToolSchemas(json::parse(tools, "tools", {.depth = 1000}).value());
 }
 
-// Of one function "f" with these parameters.
+// A function "f" with these parameters.
 ToolSchemas function_with(std::string_view parameters) {
   return schemas_of(
       cat(R"([{"type": "function", "function": {"name": "f", "parameters": )", parameters, "}}]"));
@@ -30,7 +30,7 @@ std::string names(const std::optional<JsonTypes>& types) {
   return text.empty() ? "none" : text;
 }
 
-// What a parameter of this schema may be.
+// The types of a parameter with this schema.
 std::string types_of(std::string_view schema, std::string_view beside = "") {
   return names(
       function_with(cat(R"({"properties": {"p": )", schema, "}", beside, "}")).types_of("f", "p"));
@@ -111,7 +111,7 @@ TEST(ToolSchemas, ValuesHaveTheirTypes) {
   EXPECT_EQ(types_of(R"({"enum": [1.5, true, [], {}]})"), "boolean number array object");
   EXPECT_EQ(types_of(R"({"const": 5})"), "integer");
   EXPECT_EQ(types_of(R"({"const": null})"), "null");
-  // A type says it already.
+  // The type is determined already.
   EXPECT_EQ(types_of(R"({"type": "string", "enum": [1, 2]})"), "string");
   EXPECT_EQ(types_of(R"({"enum": [1], "anyOf": [{"type": "integer"}, {"type": "null"}]})"),
             "integer");
@@ -148,7 +148,7 @@ TEST(ToolSchemas, ACycleAllowsEverything) {
                      R"(, "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}})"),
             "all");
   EXPECT_EQ(types_of(R"({"anyOf": [{"type": "null"}, {"$ref": "#/properties/p"}]})"), "all");
-  // What stands beside it still counts.
+  // Keywords beside the reference still count.
   EXPECT_EQ(types_of(R"({"type": "array", "items": {"$ref": "#/properties/p"}})"), "array");
   EXPECT_EQ(types_of(R"({"type": "object", "allOf": [{"$ref": "#/properties/p"}]})"), "object");
 }
@@ -196,7 +196,7 @@ TEST(ToolSchemas, NestingIsBounded) {
   EXPECT_EQ(names(function_with(parameters).types_of("f", "p")), "undeclared");
 }
 
-// A definition refers twice to the next one: without bounds that is 2^50 visits.
+// Each definition refers twice to the next: without bounds that is 2^50 visits.
 TEST(ToolSchemas, ReferencesThatMultiplyAreFollowedOnce) {
   std::string definitions = R"("d50": {"type": "integer"})";
   for (int i = 0; i < 50; ++i) {

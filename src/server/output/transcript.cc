@@ -53,7 +53,7 @@ std::optional<ChoiceUpdate> Transcript::take_end(std::size_t prompt,
   if (choice.ended) return std::nullopt;
   choice.ended = true;
   if (event.reason == engine::FinishReason::cancelled) {
-    // Not by us, as what a stop string has ended is no news any more.
+    // Unless we cancelled it: events after a stop string are ignored.
     if (!failure_)
       failure_ = Error(ErrorCode::unavailable, "the answer was cut off", "",
                        "the server is shutting down: ask again, elsewhere");

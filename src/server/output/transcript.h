@@ -13,13 +13,13 @@
 
 namespace motley::server {
 
-// What the engine reports of a request, kept beyond the call that reports it.
+// A copy of the engine's PromptEvent.
 struct PromptScores {
-  std::int64_t first = 0;  // token of the prompt that the first entry is of
+  std::int64_t first = 0;  // the prompt token of the first entry
   std::vector<float> logprobs;
   std::vector<engine::TopLogprob> top;  // [logprobs, top_logprobs]
 
-  // Of an entry, at most so many.
+  // The alternatives of an entry, at most `most`.
   std::span<const engine::TopLogprob> likeliest(std::size_t entry, std::size_t most) const {
     const std::size_t width = top.size() / logprobs.size();
     return std::span(top).subspan(entry * width, std::min(width, most));
@@ -30,7 +30,7 @@ struct ChoiceToken {
   SampledToken token;
 };
 struct EngineNews {
-  std::size_t prompt = 0;  // which prompt of the HTTP request
+  std::size_t prompt = 0;  // index of the prompt in the HTTP request
   std::variant<engine::StartEvent, PromptScores, ChoiceToken, engine::ChoiceEvent, engine::Usage,
                Error>
       what;
@@ -38,12 +38,12 @@ struct EngineNews {
 
 enum class EndOfChoice : std::uint8_t { stop, length };
 
-// What is new of a choice. Choices of all prompts are counted through.
+// New text and tokens of a choice. Choices are numbered across all prompts.
 struct ChoiceUpdate {
   std::size_t index = 0;
   ChoiceText::Piece piece;
   std::optional<EndOfChoice> end;
-  std::optional<std::size_t> stop = {};  // which of the rules' stop strings has ended it
+  std::optional<std::size_t> stop = {};  // index of the stop string that ended it, if one did
 };
 
 struct TokenCounts {
@@ -52,30 +52,30 @@ struct TokenCounts {
   std::int64_t completion = 0;
 };
 
-// The answer to an HTTP request as it grows: the texts of all choices of all its prompts.
+// The growing answer to an HTTP request: the texts of all choices of all its prompts.
 class Transcript {
  public:
   static Result<Transcript> make(TextRules rules, std::size_t prompts, std::size_t choices);
 
   std::optional<ChoiceUpdate> take(EngineNews news);
 
-  // Choices that a stop string has ended since the last call, as (prompt, choice): the engine still
-  // works on them.
+  // Choices that a stop string has ended since the last call, as (prompt, choice); the engine still
+  // generates them.
   std::vector<std::pair<std::size_t, int>> take_stopped() { return std::exchange(stopped_, {}); }
 
-  // No more news comes of any prompt.
+  // No more events will arrive.
   void fail(Error error) {
     failure_ = std::move(error);
     prompts_done_ = prompts_;
   }
 
-  // Every prompt has had its last news.
+  // The last event of every prompt has arrived.
   bool done() const { return prompts_done_ == prompts_; }
   const std::optional<Error>& failure() const { return failure_; }
   const TokenCounts& counts() const { return counts_; }
-  // Of the prompts that have begun to run: known before counts() is whole.
+  // For prompts that have begun to run: available before counts() is final.
   const TokenCounts& counts_at_start() const { return counts_at_start_; }
-  // What the engine reported of a prompt's tokens so far.
+  // The engine's scores of the prompt's tokens so far.
   const std::vector<PromptScores>& prompt_scores() const { return scores_; }
 
  private:
@@ -92,7 +92,7 @@ class Transcript {
   void take_scores(std::size_t prompt, PromptScores scores);
   void end_prompt(std::optional<Error> failure);
 
-  std::unique_ptr<TextRules> rules_;  // at one place, for the choices
+  std::unique_ptr<TextRules> rules_;  // at a fixed address, because choices refer to it
   std::size_t prompts_;
   std::size_t choices_each_;
   std::vector<Choice> choices_;

@@ -15,7 +15,7 @@ bool begins_number(std::string_view text) {
   return !text.empty() && first.find(text.front()) != std::string_view::npos;
 }
 
-// In the words and forms of Python, where they are of a type that is allowed.
+// In Python's words and literals, if its type is allowed.
 std::optional<std::string> python_value(std::string_view text, JsonTypes types) {
   const std::string lower = ascii::lower(text);
   if (types.allows(JsonType::boolean)) {

@@ -8,10 +8,10 @@
 
 namespace motley::server {
 
-// A value that a model wrote without quotes as JSON text, by what its schema lets it be (nothing:
-// the parameter is not declared). Where a string is allowed it is one, exactly as given. Otherwise
-// it is what it says in JSON or in Python's words, if the schema allows that; what fits nowhere is
-// not bent: it stays the JSON that it is, or becomes a string.
+// Converts an unquoted value of a model to JSON text, by the types that its schema allows (nothing:
+// the parameter is not declared). If strings are allowed it is a string, exactly as given.
+// Otherwise it is read as JSON or as Python's literals, if the schema allows the type. A value of
+// no allowed type is not changed: it stays the JSON it is, or becomes a string.
 std::string argument_json(std::string_view text, const std::optional<JsonTypes>& types);
 
 }  // namespace motley::server

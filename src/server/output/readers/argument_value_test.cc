@@ -94,7 +94,7 @@ TEST(ArgumentValue, WhatFitsNowhereIsNotBent) {
   EXPECT_EQ(json_of("five", JsonTypes::none()), R"("five")");
 }
 
-// Each type's JSON, under all sets of types: what is allowed is written as it stands.
+// JSON of each type, with all sets of allowed types: an allowed value stays as it is.
 TEST(ArgumentValue, AnyJsonUnderAnyTypesStaysAValueOfItsOwn) {
   constexpr std::pair<JsonType, std::string_view> written[] = {
       {null, "null"},     {boolean, "true"}, {integer, "7"}, {number, "7.5"},

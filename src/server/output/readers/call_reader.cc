@@ -9,7 +9,7 @@ bool CallContext::is_plausible(std::string_view name) { return is_plausible_name
 CallStart start_call(const CallContext& context, std::string_view text, bool last) {
   const ToolForm& form = context.form;
   if (text.empty()) return {.reader = nullptr, .undecided = !last};
-  // Models write it where their template shows something else.
+  // Models write JSON even where their template shows another form.
   if (text.front() == '{') return {make_json_reader(context, text)};
   if (form.pairs != nullptr) {
     const Begins begins = begins_with(text, form.pairs->before_name, last);
@@ -21,7 +21,7 @@ CallStart start_call(const CallContext& context, std::string_view text, bool las
     if (begins == Begins::yes) return {make_gemma_reader(context)};
     return {.reader = nullptr, .undecided = begins == Begins::perhaps};
   }
-  // Both kinds of Mistral's begin alike.
+  // Both of Mistral's forms begin in the same way.
   if (form.body == CallBody::named || !form.separators[0].empty())
     return {make_named_reader(context)};
   if (form.body == CallBody::python) return {make_python_reader(context)};

@@ -12,29 +12,29 @@
 
 namespace motley::server {
 
-// Reads one call as it comes, from behind the marks before it to before those behind it. A call
-// begins as soon as it is sure to be one, which is where its arguments begin.
+// Reads one call as it arrives, between the marks before and after it. A call begins as soon as it
+// is certainly one, which is where its arguments begin.
 class CallReader {
  public:
   enum class Progress : std::uint8_t {
-    more,  // goes on when more has come
-    done,  // behind the call
-    none,  // there is no call, and `held` is as it was
+    more,  // needs more text
+    done,  // after the call
+    none,  // no call, and `held` is unchanged
   };
 
   virtual ~CallReader() = default;
 
-  // Uses up text from the front of `held`. `last`: no more comes behind it.
+  // Consumes text from the front of `held`. `last`: no more text follows.
   virtual Progress read(std::string& held, bool last, ParsedOutput& output) = 0;
 
-  // What stood inside the call and is no part of it.
+  // Text inside the call that is not part of it.
   const std::string& stray() const { return stray_; }
 
  protected:
   std::string stray_;
 };
 
-// A reader that goes from state to state, as far as the text allows.
+// A reader with states, which advances as far as the text allows.
 class SteppedCallReader : public CallReader {
  public:
   Progress read(std::string& held, bool last, ParsedOutput& output) final {
@@ -45,7 +45,7 @@ class SteppedCallReader : public CallReader {
   }
 
  protected:
-  // Reads in one state; read() returns what it returns, unless it has moved on.
+  // Reads in one state. read() returns the result unless the state has changed.
   virtual Progress step(std::string& held, bool last, ParsedOutput& output) = 0;
   Progress moved_on() {
     moved_ = true;
@@ -56,11 +56,11 @@ class SteppedCallReader : public CallReader {
   bool moved_ = false;
 };
 
-// What a reader must know. All of it must outlive the reader.
+// What a reader needs to know. Everything must outlive the reader.
 struct CallContext {
   const ToolForm& form;
   const ToolSchemas& tools;
-  // A mark says that a call comes. Without one only functions that the request names are called.
+  // A mark announces the call. Without one, only functions that the request names are called.
   bool marked = true;
 
   bool accepts(std::string_view name) const {
@@ -73,15 +73,15 @@ struct CallContext {
   static bool is_plausible(std::string_view name);
 };
 
-// The reader of what `text` begins with. Null where that is no call in this form; `undecided` where
-// more must come first.
+// The reader for the call at the begin of `text`. Null if that is no call in this form; `undecided`
+// if more text is needed.
 struct CallStart {
   std::unique_ptr<CallReader> reader;
   bool undecided = false;
 };
 CallStart start_call(const CallContext& context, std::string_view text, bool last);
 
-// One reader a kind of body. `text` is what the call begins with.
+// One reader for each kind of body. `text` begins with the call.
 std::unique_ptr<CallReader> make_json_reader(const CallContext& context, std::string_view text);
 std::unique_ptr<CallReader> make_named_reader(const CallContext& context);
 std::unique_ptr<CallReader> make_pairs_reader(const CallContext& context);

@@ -23,7 +23,7 @@ constexpr std::string_view prefix = "call:";
 constexpr std::string_view string_mark = "<|\"|>";
 constexpr std::size_t deepest = 64;
 
-// call:NAME{KEY:VALUE,...}: JSON without quotes around keys, and with marks around strings.
+// call:NAME{KEY:VALUE,...}: JSON with unquoted keys, and marks around strings.
 class GemmaReader final : public SteppedCallReader {
  public:
   explicit GemmaReader(const CallContext& context) : context_(context) {}
@@ -76,7 +76,7 @@ class GemmaReader final : public SteppedCallReader {
     return move_to(At::item);
   }
 
-  // A key, an element, or the end of what is open.
+  // A key, an element, or a closing bracket.
   Progress read_item(std::string& held, bool last, ParsedOutput& output) {
     held.erase(0, std::min(held.find_first_not_of(" \t\r\n,"), held.size()));
     if (held.empty()) return last ? Progress::done : Progress::more;
@@ -134,7 +134,7 @@ class GemmaReader final : public SteppedCallReader {
     std::size_t end = std::min(held.find_first_of(",}]\n"), held.find(context_.form.end));
     if (end == std::string::npos && !last) return Progress::more;
     const std::string_view text = trimmed(std::string_view(held).substr(0, end));
-    // A bare word is no string.
+    // An unquoted word is no string.
     const bool is_null = text == "null" || text == "None";
     if (end == std::string::npos)
       output.add_arguments(text);
@@ -144,7 +144,7 @@ class GemmaReader final : public SteppedCallReader {
     return end == std::string::npos ? Progress::done : move_to(At::item);
   }
 
-  // A string in quotes, as JSON or Python has them.
+  // A string in quotes, as in JSON or Python.
   Progress read_quoted(std::string& held, bool last, ParsedOutput& output) {
     std::size_t end = 1;
     while (end < held.size() && held[end] != held.front()) end += held[end] == '\\' ? 2 : 1;
@@ -163,7 +163,7 @@ class GemmaReader final : public SteppedCallReader {
     return move_to(At::item);
   }
 
-  // A string in quotes that was cut short, as the beginning of JSON's.
+  // An incomplete quoted string, as the begin of JSON's.
   static void add_unclosed(std::string_view text, ParsedOutput& output) {
     if (const auto literal = python_literal_to_json(cat(text, text.front()))) {
       output.add_arguments(std::string_view(*literal).substr(0, literal->size() - 1));
@@ -173,7 +173,7 @@ class GemmaReader final : public SteppedCallReader {
     }
   }
 
-  // The calls end, and all that is open with them.
+  // The calls end, and everything open is closed.
   Progress close_all(ParsedOutput& output) {
     for (; !open_.empty(); open_.pop_back())
       output.add_arguments(std::string_view(&open_.back().closing, 1));

@@ -39,7 +39,7 @@ void JsonRepair::take_inside(char byte, std::string& json) {
   if (static_cast<unsigned char>(byte) < 0x20) {
     std::string escape;
     json::append_escaped(escape, std::string_view(&byte, 1));
-    // A backslash that stands there already is not doubled.
+    // An existing backslash is not doubled.
     json += std::string_view(escape).substr(escaped_ ? 1 : 0);
     escaped_ = false;
     return;

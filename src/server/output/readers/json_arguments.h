@@ -8,15 +8,15 @@
 
 namespace motley::server {
 
-// Adds a part of a string, whose quotes stand around it.
+// Adds a part of a string, escaped; the quotes are already there.
 void add_escaped(std::string_view text, ParsedOutput& output);
 
-// Makes JSON of what models take for it, as it comes: line ends and tabs inside strings are
-// escaped, and Python's words are JSON's. What is JSON stays as it is, byte for byte.
+// Repairs what models write as JSON while it arrives: escapes line ends and tabs inside strings,
+// and replaces Python's words. Valid JSON stays as it is, byte for byte.
 class JsonRepair {
  public:
   std::string take(std::string_view text);
-  // The rest, where the text ends or stands still.
+  // The rest, at the end of the text or when no more is expected.
   std::string finish();
 
  private:
@@ -28,13 +28,13 @@ class JsonRepair {
   std::string word_;  // that may be one of Python's
 };
 
-// The arguments of a call, an object, as they come.
+// Reads the arguments of a call, an object, as they arrive.
 class JsonArguments {
  public:
-  // Takes what belongs to them off the front of `held`; false where more must come. Where a mark
-  // stands in them they end, and what is open is closed.
+  // Consumes the arguments from the front of `held`; false if more text is needed. They end at a
+  // mark, and open brackets are closed there.
   bool read(std::string& held, bool last, ParsedOutput& output);
-  // By a brace of their own.
+  // By their own closing brace.
   bool ended() const { return extent_.ended(); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 using Progress = CallReader::Progress;
 
-// With the name first; any other order is read when the object is whole.
+// With the name first; objects in another order are read when complete.
 constexpr std::size_t longest_head = 4096;
 
 bool has_single_quotes(std::string_view text) {
@@ -21,8 +21,8 @@ bool has_single_quotes(std::string_view text) {
   return first < text.size() && text[first] == '\'';
 }
 
-// {"name": NAME, "arguments": {...}}. Arguments stream where the name comes first; in any other
-// order the object is read when it is whole.
+// {"name": NAME, "arguments": {...}}. Arguments are streamed if the name comes first; otherwise the
+// object is read when it is complete.
 class JsonReader final : public CallReader {
  public:
   JsonReader(const CallContext& context, std::string_view text)
@@ -72,7 +72,7 @@ class JsonReader final : public CallReader {
     return literal ? parse_json_call(*literal) : std::nullopt;
   }
 
-  // The object's end, with members behind the arguments. One that lacks its brace ends with them.
+  // The rest of the object after its arguments. If its closing brace is missing, it ends with them.
   static Progress read_tail(std::string& held, bool last) {
     const std::size_t spaces = leading_space(held);
     if (spaces == held.size()) return last ? Progress::done : Progress::more;

@@ -16,8 +16,7 @@ using Progress = CallReader::Progress;
 constexpr std::string_view fence = "```";
 constexpr std::size_t longest_head = 4096;
 
-// NAME MARK {...}: what stands before the brace are a name and whatever else the form has, with
-// marks between.
+// NAME MARK {...}: before the brace are the name and other parts of the form, separated by marks.
 class NamedReader final : public CallReader {
  public:
   explicit NamedReader(const CallContext& context) : context_(context) {}
@@ -46,7 +45,7 @@ class NamedReader final : public CallReader {
     std::size_t bytes = 0;  // before the arguments
   };
 
-  // Takes a mark that stands between parts off the front; nothing where there may be one yet.
+  // Removes a mark between parts from the front; nothing if it may be incomplete.
   std::optional<bool> take_separator(std::string_view& rest, bool last, Head& head) const {
     // The longer fence first.
     for (const std::string_view mark :
@@ -76,7 +75,7 @@ class NamedReader final : public CallReader {
       if (*separated) continue;
       head.bytes = held.size() - rest.size();
       if (rest.front() == '{') return Progress::done;
-      // A call without arguments may lack them.
+      // A call without arguments may omit them.
       if (head.parts.size() < 2 || !head.parts.back().empty()) return Progress::none;
       head.has_arguments = false;
       for (const std::string_view mark : {context_.form.call_end, context_.form.end}) {
@@ -104,12 +103,12 @@ class NamedReader final : public CallReader {
     return Progress::more;
   }
 
-  // DeepSeek's have the kind of the call before it.
+  // DeepSeek's names are preceded by the kind of call.
   static std::size_t name_at(const std::vector<std::string_view>& parts) {
     return parts.size() > 1 && parts[0] == "function" && !parts[1].empty() ? 1 : 0;
   }
 
-  // Behind the name stands nothing, but for an id in Mistral's form.
+  // Nothing follows the name, except an id in Mistral's form.
   bool are_known(const std::vector<std::string_view>& parts) const {
     for (std::size_t at = name_at(parts) + 1; at < parts.size(); ++at) {
       const bool is_id =
@@ -119,7 +118,7 @@ class NamedReader final : public CallReader {
     return true;
   }
 
-  // functions.NAME:INDEX, where the model writes that.
+  // Some models write functions.NAME:INDEX.
   std::string_view clean(std::string_view name) const {
     if (context_.form.ids != CallIds::as_written) return name;
     const std::size_t digits = name.find_last_not_of("0123456789");
@@ -143,7 +142,7 @@ class NamedReader final : public CallReader {
     return {};
   }
 
-  // The end of a fence around the arguments.
+  // The end of a code fence around the arguments.
   Progress read_fence(std::string& held, bool last) const {
     if (!fenced_) return Progress::done;
     const std::size_t spaces = leading_space(held);

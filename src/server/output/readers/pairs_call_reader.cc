@@ -17,17 +17,17 @@ namespace {
 
 using Progress = CallReader::Progress;
 
-constexpr std::size_t longest_word = 512;  // a name or a key, with all that its mark says
+constexpr std::size_t longest_word = 512;  // a name or key, including attributes of its mark
 
-// What stands in a mark: `NAME`, `"NAME"`, or `"NAME" string="true"`.
+// The contents of a mark: `NAME`, `"NAME"`, or `"NAME" string="true"`.
 struct MarkedWord {
   std::string name;
   std::optional<bool> is_string = {};
   std::size_t bytes = 0;  // with the end of the mark
 };
 
-// Of a text that begins behind the beginning of a mark. `behind` is the mark's end; where that is
-// missing the word ends before `next`, or with the line.
+// Reads the word after the begin of a mark. `behind` is the end of the mark; if that is missing,
+// the word ends before `next` or with the line.
 std::optional<MarkedWord> read_word(std::string_view text, std::string_view behind,
                                     std::string_view next = {}) {
   const std::size_t end = text.find(behind);
@@ -48,7 +48,7 @@ std::optional<MarkedWord> read_word(std::string_view text, std::string_view behi
   return word;
 }
 
-// NAME, then keys and values between marks. Marks that are missing end where the next one begins.
+// NAME, then keys and values between marks. Where a mark is missing, the next one ends the part.
 class PairsReader final : public SteppedCallReader {
  public:
   explicit PairsReader(const CallContext& context)
@@ -77,7 +77,7 @@ class PairsReader final : public SteppedCallReader {
   std::array<std::string_view, 3> end_marks() const {
     return {marks_.close, context_.form.end, context_.form.call_end};
   }
-  // What may stand behind the last argument, and is left where it stands.
+  // What may follow the last argument, and is not consumed.
   std::array<std::string_view, 5> outer_marks() const {
     return {marks_.close, context_.form.end, context_.form.call_end, context_.form.begin,
             marks_.before_name};
@@ -98,7 +98,7 @@ class PairsReader final : public SteppedCallReader {
     return MarkedWord{.name = std::string(text.substr(0, bytes)), .bytes = bytes};
   }
 
-  // A call is sure where its name is followed by an argument or by its end.
+  // A call is certain if its name is followed by an argument or by its end.
   Progress read_head(std::string& held, bool last, ParsedOutput& output) {
     const Progress otherwise = last ? Progress::none : Progress::more;
     auto name = name_at(held, last);
@@ -147,8 +147,7 @@ class PairsReader final : public SteppedCallReader {
     return Progress::done;
   }
 
-  // Whether a key has a value behind it, where that has marks of its own, before anything else ends
-  // the call.
+  // Whether a key is followed by a value, if values have marks, before the call ends.
   Begins value_follows(std::string_view text, bool last) const {
     if (marks_.before_value.empty()) return Begins::yes;
     const std::size_t value =
@@ -160,7 +159,7 @@ class PairsReader final : public SteppedCallReader {
     if (value < end) return Begins::yes;
     return last || end != std::string_view::npos ? Begins::no : Begins::perhaps;
   }
-  // Whether an argument or the end comes, behind words that are neither.
+  // Whether an argument or the end follows, after other words.
   bool follows(std::string_view text) const {
     return text.find(marks_.before_key) != std::string_view::npos ||
            (!marks_.close.empty() && text.find(marks_.close) != std::string_view::npos);
@@ -197,7 +196,7 @@ class PairsReader final : public SteppedCallReader {
     return read_stray(held, last, output);
   }
 
-  // Words between arguments belong to the answer. The first of them may be a mark that broke.
+  // Words between arguments belong to the answer. The first of them may be a broken mark.
   Progress read_stray(std::string& held, bool last, ParsedOutput& output) {
     std::size_t end = held.find(marks_.before_key, 1);
     std::size_t begun = begun_tag(held, marks_.before_key);
@@ -227,7 +226,7 @@ class PairsReader final : public SteppedCallReader {
       const std::string_view rest = std::string_view(held).substr(at + spaces);
       const Begins begins = begins_with(rest, marks_.before_value, last);
       if (begins == Begins::perhaps) return Progress::more;
-      // Where it is missing the form's white space is there all the same.
+      // If the mark is missing, the form's white space is removed nevertheless.
       at += spaces + (begins == Begins::yes ? marks_.before_value.size() : 0);
     }
     types_ = context_.tools.types_of(name_, key->name);
@@ -243,7 +242,7 @@ class PairsReader final : public SteppedCallReader {
     return move_to(At::value);
   }
 
-  // Of a value whose mark says whether it is a string.
+  // The types of a value whose mark says whether it is a string.
   static std::optional<JsonTypes> marked_types(bool is_string, std::optional<JsonTypes> types) {
     if (is_string) return JsonType::string;
     if (!types) return std::nullopt;
@@ -256,7 +255,7 @@ class PairsReader final : public SteppedCallReader {
   // ---------------------------------------------------------------------------------------- values
 
   struct ValueEnd {
-    std::size_t at = 0;     // what stands before is the value's
+    std::size_t at = 0;     // everything before is the value
     std::size_t bytes = 0;  // of the mark that ends it
     bool found = false;
   };
@@ -289,8 +288,8 @@ class PairsReader final : public SteppedCallReader {
     return {searched_, 0, false};
   }
 
-  // Whether the mark there ends the value: a value may have such words in it, and may lack its own
-  // mark.
+  // Whether the mark at this position ends the value: a value may contain such text, and its own
+  // end mark may be missing.
   Begins ends_at(std::string_view held, std::size_t at, bool last) const {
     const std::string_view rest = held.substr(at);
     if (rest.starts_with(marks_.before_key)) return key_follows(held, at, last);
@@ -302,20 +301,21 @@ class PairsReader final : public SteppedCallReader {
     return Begins::no;
   }
 
-  // The next argument's mark, where the function has one of that name, or on a line of its own.
+  // Whether the next argument's mark follows: with the name of a parameter, or on a line of its
+  // own.
   Begins key_follows(std::string_view held, std::size_t at, bool last) const {
     const std::string_view behind = held.substr(at + marks_.before_key.size());
     const auto key = read_word(behind, marks_.behind_key, marks_.before_value);
     if (!key) return last || behind.size() > longest_word ? Begins::no : Begins::perhaps;
     const bool declared =
         !context_.tools.has(name_) || context_.tools.types_of(name_, key->name).has_value();
-    // A line end before it would still be held.
+    // A preceding line end would still be in `held`.
     const bool begins_line = at == 0 ? !streamed_ : held[at - 1] == '\n';
     return (declared || begins_line) && is_plausible_name(key->name) ? Begins::yes : Begins::no;
   }
 
-  // Whether the call goes on behind a mark that may end the value: what comes next is a mark of the
-  // call, and not one more end of the value.
+  // Whether the call continues after a mark that may end the value: the next text is a mark of the
+  // call, and not another end of the value.
   Begins goes_on(std::string_view text, bool last) const {
     text.remove_prefix(leading_space(text));
     if (text.empty()) return last ? Begins::yes : Begins::perhaps;
@@ -342,7 +342,7 @@ class PairsReader final : public SteppedCallReader {
     if (!end.found && !last) return Progress::more;
     std::string_view text = std::string_view(held).substr(0, end.found ? end.at : held.size());
     if (marks_.lines && end.found && text.ends_with('\n')) text.remove_suffix(1);
-    // A value that was cut short may have meant another one.
+    // An incomplete value might have become another one.
     output.add_arguments(end.found ? argument_json(text, types_) : std::string(text));
     return leave_value(held, end);
   }
@@ -354,7 +354,7 @@ class PairsReader final : public SteppedCallReader {
       certain -= utf8::incomplete_tail(std::string_view(held).substr(0, certain));
     }
     std::string_view text = std::string_view(held).substr(0, certain);
-    // A line end before a mark that stands for the missing one is the form's too.
+    // A line end before a mark that replaces a missing one belongs to the form, too.
     const bool drops = end.found ? marks_.lines || end.bytes == 0 : !last;
     if (drops && text.ends_with('\n')) text.remove_suffix(1);
     add_escaped(text, output);
@@ -369,7 +369,7 @@ class PairsReader final : public SteppedCallReader {
     return Progress::more;
   }
 
-  // Cut short, the call ends with its value.
+  // If the text ends here, the call ends with its value.
   Progress leave_value(std::string& held, const ValueEnd& end) {
     held.erase(0, end.found ? end.at + end.bytes : held.size());
     return end.found ? move_to(At::pair) : Progress::done;
@@ -383,9 +383,9 @@ class PairsReader final : public SteppedCallReader {
   std::optional<JsonTypes> types_;
   bool is_string_ = false;
   bool value_begins_ = false;
-  bool streamed_ = false;  // the beginning of the value
+  bool streamed_ = false;  // part of the value has been output
   std::size_t searched_ = 0;
-  std::string spaces_;  // before what comes
+  std::string spaces_;  // white space that has not been output
   JsonArguments object_;
 };
 

@@ -48,13 +48,13 @@ class PythonReader final : public SteppedCallReader {
     return moved_on();
   }
 
-  // KEY= at the front of a text: how many bytes it takes. Zero where there is none, nothing where
-  // that is not known yet.
+  // The length of KEY= at the front of a text. Zero if there is none; nothing if that is not known
+  // yet.
   static std::optional<std::size_t> key_at(std::string_view text, bool last, std::string& key) {
     const std::size_t bytes = leading_identifier(text);
     const std::size_t spaces = leading_space(text.substr(bytes));
     const std::size_t at = bytes + spaces;
-    // One byte behind the sign tells it from a comparison.
+    // The next byte distinguishes it from a comparison.
     if (at + 1 >= text.size() && !last) return std::nullopt;
     if (bytes == 0 || at >= text.size() || text[at] != '=' || text.substr(at).starts_with("=="))
       return 0;
@@ -108,7 +108,7 @@ class PythonReader final : public SteppedCallReader {
     return move_to(At::value);
   }
 
-  // What is no argument belongs to the answer.
+  // Text that is no argument belongs to the answer.
   Progress read_stray(std::string& held, bool last) {
     const std::size_t end = held.find_first_of(",)", 1);
     if (end == std::string::npos && !last) return Progress::more;
@@ -128,7 +128,7 @@ class PythonReader final : public SteppedCallReader {
     if (!extent_.ended() && !last) return Progress::more;
     const std::string_view text = trimmed(std::string_view(held).substr(0, scanned_));
     if (!extent_.ended()) {
-      // Cut short, it may have meant another value.
+      // An incomplete value might have become another one.
       output.add_arguments(text);
       held.clear();
       return Progress::done;
@@ -138,7 +138,7 @@ class PythonReader final : public SteppedCallReader {
     return move_to(At::key);
   }
 
-  // A string that is never closed ends with the calls.
+  // An unclosed string ends with the calls.
   Progress end_at(std::string& held, std::size_t end, ParsedOutput& output) {
     std::string_view text = std::string_view(held).substr(0, end);
     text = text.substr(0, text.find_last_not_of(" \t\r\n)]") + 1);
@@ -150,7 +150,7 @@ class PythonReader final : public SteppedCallReader {
 
   std::string value_json(std::string_view text) const {
     if (const auto literal = python_literal_to_json(text)) return *literal;
-    // Quotes inside that nothing escapes.
+    // Whether it contains unescaped quotes.
     const bool quoted = text.size() > 1 && (text.front() == '"' || text.front() == '\'');
     if (!quoted) return argument_json(text, types_);
     const bool closed = text.back() == text.front();

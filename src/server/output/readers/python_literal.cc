@@ -24,8 +24,8 @@ bool is_surrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
 bool is_high_surrogate(char32_t c) { return c >= 0xD800 && c < 0xDC00; }
 bool is_low_surrogate(char32_t c) { return c >= 0xDC00 && c < 0xE000; }
 
-// Takes one literal off the front of a text, piece by piece. What returns a bool is false where the
-// text is no literal; what was written until then is void.
+// Reads one literal from the front of a text, part by part. Functions that return bool are false if
+// the text is no literal; what they have written is then invalid.
 class LiteralReader {
  public:
   explicit LiteralReader(std::string_view text) : rest_(text) {}
@@ -43,7 +43,7 @@ class LiteralReader {
     rest_.remove_prefix(std::min(rest_.find_first_not_of(spaces), rest_.size()));
   }
 
-  // Behind white space.
+  // Skips white space first.
   bool take(char wanted) {
     skip_space();
     if (!rest_.starts_with(wanted)) return false;
@@ -78,7 +78,7 @@ class LiteralReader {
 
   bool read_dict(std::string& json, int depth) {
     if (depth >= max_depth) return false;
-    // JSON takes a key once: where it stands first, with the value that it has last.
+    // JSON has each key once: at its first position, with its last value.
     std::map<std::string, std::size_t> places;
     std::vector<std::pair<const std::string*, std::string>> members;
     while (!take('}')) {
@@ -130,7 +130,7 @@ class LiteralReader {
     return false;
   }
 
-  // Digits with single underscores between them, which are left out.
+  // Digits with single underscores between them, which are removed.
   std::string take_digits() {
     std::string digits;
     while (!rest_.empty()) {
@@ -160,13 +160,13 @@ class LiteralReader {
     if (!read_exponent(exponent)) return false;
     const bool is_integer = !has_point && exponent.empty();
     const std::size_t zeros = std::min(whole.find_first_not_of('0'), whole.size());
-    // 007 is none, 0 and 00 are zero.
+    // 007 is invalid; 0 and 00 are zero.
     if (is_integer && zeros > 0 && zeros < whole.size()) return false;
     whole.erase(0, zeros);
     number += whole.empty() ? "0" : whole;
     if (has_point) number += cat('.', fraction.empty() ? "0" : fraction);
     number += exponent;
-    // Short ones without an exponent are in range.
+    // Short numbers without an exponent are in range.
     constexpr std::size_t surely_in_range = 300;
     if ((!exponent.empty() || whole.size() > surely_in_range) &&
         !json::parse(number, "number").ok())
@@ -214,7 +214,7 @@ class LiteralReader {
            is_quote(rest_[1]);
   }
 
-  // One, or several side by side, which are one to Python.
+  // One string, or several adjacent ones, which Python joins.
   bool read_strings(std::string& json) {
     std::string text;
     while (string_begins()) {
@@ -251,7 +251,7 @@ class LiteralReader {
     return true;
   }
 
-  // From a backslash that something follows.
+  // At a backslash that is followed by something.
   bool read_escape(std::string& text) {
     const char kind = rest_[1];
     constexpr std::string_view letters = "abfnrtv\\'\"";
@@ -260,7 +260,7 @@ class LiteralReader {
       text += meanings[at];
       rest_.remove_prefix(2);
     } else if (kind == '\n' || kind == '\r') {
-      // The line goes on.
+      // A line continuation.
       rest_.remove_prefix(rest_.substr(1).starts_with("\r\n") ? 3 : 2);
     } else if (is_octal(kind)) {
       std::size_t length = 1;
@@ -272,7 +272,7 @@ class LiteralReader {
     } else if (kind == 'N') {
       return false;
     } else {
-      // Python keeps the backslash of an escape that it does not know.
+      // Python keeps the backslash of an unknown escape.
       text += '\\';
       rest_.remove_prefix(1);
     }
@@ -287,7 +287,7 @@ class LiteralReader {
     auto code = number_at(2, digits, 16);
     if (!code || *code > 0x10FFFF) return false;
     rest_.remove_prefix(2 + digits);
-    // Two halves of a character, as JSON writes it, are that character.
+    // Surrogate pairs, as in JSON, are one character.
     if (is_high_surrogate(*code) && rest_.starts_with("\\u")) {
       if (const auto low = number_at(2, 4, 16); low && is_low_surrogate(*low)) {
         code = 0x10000 + ((*code - 0xD800) << 10U) + (*low - 0xDC00);
@@ -302,7 +302,7 @@ class LiteralReader {
     utf8::append(text, is_surrogate(code) ? replacement : code);
   }
 
-  // Of exactly so many digits.
+  // A number of exactly this many digits.
   std::optional<char32_t> number_at(std::size_t at, std::size_t digits, int radix) const {
     if (rest_.size() < at + digits) return std::nullopt;
     const char* const begin = rest_.data() + at;

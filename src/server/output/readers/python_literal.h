@@ -18,9 +18,9 @@ namespace motley::server {
 // It is at most 64 brackets deep.
 std::optional<std::string> python_literal_to_json(std::string_view text);
 
-// Follows a literal in text that comes in pieces, up to the `,`, `)`, `]` or `}` outside of all
-// brackets and quotes that stands behind it. A quote with anything but a sign or another string
-// behind it is part of the string: models forget to escape them.
+// Finds the end of a literal in text that arrives in pieces: the `,`, `)`, `]` or `}` after it,
+// outside of all brackets and quotes. A quote that is followed by anything but such a character or
+// another string is part of the string, because models forget to escape them.
 class LiteralExtent {
  public:
   // How many bytes of `text` belong to the literal: all, or those before the byte that ends it.
@@ -30,11 +30,11 @@ class LiteralExtent {
  private:
   enum class At : std::uint8_t {
     outside,
-    first_quote,    // behind one that may be the first of three
-    second_quote,   // behind two, which are an empty string if no third comes
+    first_quote,    // after a quote that may be the first of three
+    second_quote,   // after two quotes, which are an empty string unless a third follows
     string,         // in quotes
-    closed,         // behind a quote that ends a string, if nothing but a sign follows
-    prefix,         // behind a letter that may begin another string
+    closed,         // after a quote that ends a string, unless other text follows
+    prefix,         // after a letter that may begin another string
     triple_string,  // in triple quotes
   };
 
@@ -44,7 +44,7 @@ class LiteralExtent {
 
   At at_ = At::outside;
   char quote_ = 0;
-  int closing_ = 0;  // quotes in a row that may close a triple string
+  int closing_ = 0;  // consecutive quotes that may close a triple-quoted string
   bool escaped_ = false;
   bool ended_ = false;
   std::int64_t depth_ = 0;

@@ -9,7 +9,7 @@
 namespace motley::server {
 namespace {
 
-// Its JSON, or "none"; what it is must be read as JSON too.
+// Its JSON, or "none". The JSON must be valid.
 std::string json_of(std::string_view text) {
   const auto written = python_literal_to_json(text);
   if (!written) return "none";
@@ -142,7 +142,7 @@ TEST(PythonLiteral, DepthIsBounded) {
   EXPECT_EQ(json_of(repeated("[", 1'000'000)), "none");
 }
 
-// What belongs to the literal, however the text is cut in three.
+// The extent of the literal, checked for every division into three pieces.
 std::string extent_of(std::string_view text) {
   LiteralExtent all;
   const std::size_t whole = all.take(text);
