@@ -8,23 +8,23 @@
 
 namespace motley::text {
 
-// When encoding a text ends before its end.
+// When encoding of a text stops early.
 struct EncodeBounds {
-  // More tokens are an error, `too_long`, as soon as they are sure; 0: any number.
+  // More tokens are an error, `too_long`, as soon as that is certain; 0: unlimited.
   std::size_t max_tokens = 0;
-  // Set from any thread: the call ends soon, with `cancelled`.
+  // May be set by any thread: encoding stops soon, with `cancelled`.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// Asked again and again while a text is encoded.
+// Checks the bounds while a text is encoded.
 class EncodeWatch {
  public:
   EncodeWatch() = default;
-  // `word_is_token`: every word has a token at least.
+  // `word_is_token`: every word has at least one token.
   EncodeWatch(const EncodeBounds& bounds, bool word_is_token)
       : bounds_(bounds), word_is_token_(word_is_token) {}
 
-  // Cheap enough for every word.
+  // Cheap enough to be called for every word.
   Result<void> step() {
     if (++steps_ % steps_between_looks != 0) return {};
     return look();
@@ -38,7 +38,7 @@ class EncodeWatch {
     if (bounds_.max_tokens == 0 || tokens <= bounds_.max_tokens) return {};
     return too_many();
   }
-  // Of the text so far, which may be split further.
+  // For the text so far, whose words may be split further.
   Result<void> check_words(std::size_t words) const {
     if (!word_is_token_) return {};
     return check_tokens(words);

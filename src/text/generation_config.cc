@@ -37,7 +37,7 @@ Result<std::int32_t> read_id(const json::Value& value, std::string_view place) {
   return static_cast<std::int32_t>(id);
 }
 
-// Who loads the model says what is wrong with it.
+// Loading the model reports what is wrong with it.
 void read_vocabulary(const json::Value& value, GenerationConfig& into) {
   const json::Value* const size = value.if_object()->find_set("vocab_size");
   const std::int64_t* const count = size == nullptr ? nullptr : size->if_integer();
@@ -92,7 +92,8 @@ Result<void> read_generation_config(const json::Value& value, std::string_view w
       return Error(ErrorCode::bad_file, cat("top_k is ", count), place, "correct or remove it");
     into.top_k = std::max<std::int64_t>(count, 0);
   }
-  // Written out only where sampling was switched off on purpose: then its settings are leftovers.
+  // do_sample is only written if sampling was switched off on purpose: then its settings are
+  // unused.
   if (const json::Value* sample = object->find_set("do_sample")) {
     MOTLEY_TRY(const bool samples, sample->as_boolean(cat(where, ", do_sample")));
     if (!samples) into.temperature = 0.0;
@@ -109,7 +110,7 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
   if (!model) return config;
   MOTLEY_TRY_VOID(read_end_tokens(*model, "config.json", config));
   read_vocabulary(*model, config);
-  // Models of text and images keep the settings of the text part inside.
+  // Multimodal models nest the settings of the text part.
   const json::Value* inner = model->if_object()->find_set("text_config");
   if (inner != nullptr) {
     MOTLEY_TRY_VOID(read_end_tokens(*inner, "config.json, text_config", config));

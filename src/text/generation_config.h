@@ -9,7 +9,7 @@
 #include "base/json/json.h"
 #include "base/result.h"
 
-// What a model's makers want for requests that do not say it themselves, and where answers end.
+// The model's defaults for sampling settings, and the tokens that end its answers.
 namespace motley::text {
 
 struct GenerationConfig {
@@ -18,22 +18,21 @@ struct GenerationConfig {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
-  // Ids that end an answer, ascending: the union of what generation_config.json and config.json
-  // say.
+  // Ids that end an answer, ascending: those of generation_config.json and of config.json.
   std::vector<std::int32_t> end_tokens;
-  // Ids below it are the model's, as config.json says; nothing where it doesn't.
+  // The vocabulary size of config.json; nothing if it has none.
   std::optional<std::int64_t> vocabulary;
 
   void add_end_token(std::int32_t id);
-  // Takes out, and returns, the end tokens that the model can't say.
+  // Removes, and returns, end tokens outside of the vocabulary.
   std::vector<std::int32_t> drop_unknown_end_tokens();
 };
 
-// From a model's folder; a file that is absent sets nothing.
+// From a model's folder; an absent file sets nothing.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder);
 
-// Reads one object of either file into `into`; `where` is what messages call it. Settings that are
-// no sampling defaults, such as lengths, are left alone.
+// Reads the object of either file into `into`; `where` names it in messages. Other settings, such
+// as lengths, are ignored.
 Result<void> read_generation_config(const json::Value& value, std::string_view where,
                                     GenerationConfig& into);
 Result<void> read_end_tokens(const json::Value& value, std::string_view where,

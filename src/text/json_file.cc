@@ -5,7 +5,7 @@
 
 namespace motley::text {
 
-// The largest tokenizer.json seen has 34 MB.
+// The largest known tokenizer.json has 34 MB.
 constexpr std::size_t longest_file = std::size_t{256} << 20;
 
 Result<std::optional<json::Value>> read_json_file(const std::filesystem::path& path) {

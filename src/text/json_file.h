@@ -8,7 +8,7 @@
 
 namespace motley::text {
 
-// The JSON of a file of a model's folder; nothing where there is no such file.
+// Parses a JSON file of a model's folder; nothing if it does not exist.
 Result<std::optional<json::Value>> read_json_file(const std::filesystem::path& path);
 
 }  // namespace motley::text

@@ -22,7 +22,7 @@ ModelText::ModelText(Tokenizer tokenizer, TokenizerConfig config, GenerationConf
   if (const std::string* const end = config_.special_token("eos_token")) {
     if (const auto id = tokenizer_.id_of(*end)) generation_.add_end_token(*id);
   }
-  // Files of another model of the family often lie beside a cut one.
+  // Files of a larger model of the family are often copied beside a cut-down one.
   if (const auto unknown = generation_.drop_unknown_end_tokens(); !unknown.empty()) {
     log::warning("text.unknown_end_tokens",
                  {{"ids", join(unknown)}, {"vocabulary", *generation_.vocabulary}});

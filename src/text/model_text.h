@@ -14,18 +14,18 @@
 
 namespace motley::text {
 
-// Everything that a model's folder says about text: its tokenizer, how conversations are written,
-// and where answers end. Used from many threads at once.
+// Everything in a model's folder that concerns text: the tokenizer, the form of conversations, and
+// the end of answers. Thread-safe.
 class ModelText {
  public:
-  // tokenizer.json must be there; everything else may be absent.
+  // tokenizer.json is required; everything else may be absent.
   static Result<ModelText> load(const std::filesystem::path& folder);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const TokenizerConfig& config() const { return config_; }
 
-  // With the tokenizer's own end token among the end tokens, and without those beyond the model's
-  // vocabulary, which a log line names.
+  // The tokenizer's end token is added to the end tokens; those outside of the model's vocabulary
+  // are removed and logged.
   const GenerationConfig& generation() const { return generation_; }
 
   struct Chat {
@@ -33,21 +33,21 @@ class ModelText {
     std::vector<std::int32_t> ids;
   };
 
-  // A conversation as the model's template writes it, and its tokens. No post-processor adds to
-  // them: what belongs around a conversation is in the template. `special_in_untrusted` takes
-  // special tokens in what messages say for what they look like, as Hugging Face does. The inputs'
-  // own special tokens are replaced by the model's.
+  // Renders a conversation with the model's template, and tokenises it. The post-processor adds no
+  // tokens, because the template has everything that surrounds a conversation.
+  // `special_in_untrusted` recognises special tokens in the text of messages, as Hugging Face does.
+  // The special tokens of the inputs are replaced by the model's.
   Result<Chat> chat(ChatInputs inputs, bool special_in_untrusted) const;
-  // The text alone.
+  // Only the text.
   Result<MarkedText> render(ChatInputs inputs) const;
-  // By a template that is not the model's own.
+  // With a template that is not the model's own.
   Result<MarkedText> render(ChatInputs inputs, const ChatTemplate& chat_template,
                             const RenderLimits& limits) const;
 
  private:
   struct NamedTemplate {
     std::string name;
-    // A template that can't be read is no reason to refuse prompts that need none.
+    // An unreadable template does not prevent prompts without one.
     Result<ChatTemplate> read;
   };
 

@@ -19,7 +19,7 @@ Error wrong(std::string what, std::string where, std::string fix) {
   return Error(ErrorCode::invalid_argument, std::move(what), std::move(where), std::move(fix));
 }
 
-// The value of a key, or a missing one.
+// The value of a key; missing if it is not there.
 Value member(const Dict& dict, std::string_view key) {
   const Value* const found = dict.find(key);
   return found == nullptr ? Value() : *found;
@@ -31,8 +31,9 @@ Result<void> set(Runtime& runtime, Dict& dict, std::string_view key, const Value
   return dict.set(runtime, runtime.text(key), value);
 }
 
-// Which of a few words a role is, says the protocol and not the user: a template may make a special
-// token of it ('<|' + role + '|>'). Of any other word it may not, lest users write such tokens.
+// A role that is one of a few known words comes from the protocol and not from the user, so a
+// template may build a special token of it ('<|' + role + '|>'). Any other word may not, or users
+// could write such tokens.
 Result<void> own_role(Runtime& runtime, Dict& message) {
   constexpr std::array<std::string_view, 6> known = {"system",    "developer", "user",
                                                      "assistant", "tool",      "function"};
@@ -44,7 +45,7 @@ Result<void> own_role(Runtime& runtime, Dict& message) {
 }
 
 // The message with its reasoning under the names that templates read, in the order in which
-// transformers puts them: what prints a whole message shows it.
+// transformers adds them, which is visible if a template prints whole messages.
 Result<Dict*> with_reasoning(Runtime& runtime, Dict& message) {
   Value reasoning;
   for (const std::string_view name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -76,7 +77,7 @@ Result<const jinja::String*> part_text(const Value& part, const std::string& whe
   return &text.string();
 }
 
-// What an assistant has refused with is its text like any other.
+// The text of an assistant's refusal is treated like any other text.
 Result<void> refusals_as_text(Runtime& runtime, const Value& parts) {
   for (Value& part : parts.sequence().items) {
     if (!part.is(Kind::dict)) continue;
@@ -92,7 +93,7 @@ Result<void> refusals_as_text(Runtime& runtime, const Value& parts) {
   return {};
 }
 
-// The texts of parts, one behind the other. Refuses what is no text.
+// Joins the texts of parts. Refuses parts that are not text.
 Result<Value> joined_parts(Runtime& runtime, const Value& parts, const std::string& where) {
   MarkedText joined;
   for (const Value& part : parts.sequence().items) {
@@ -143,7 +144,7 @@ Result<void> prepare_content(Runtime& runtime, Dict& message, const TemplateHabi
   return set(runtime, message, "content", parts);
 }
 
-// Arguments in the form that the template wants. Text that is no JSON object stays as it is.
+// Arguments in the form that the template expects. Text that is no JSON object is unchanged.
 Result<Value> arguments_as(Runtime& runtime, const Value& arguments, bool as_string) {
   if (as_string) {
     if (!arguments.is(Kind::dict)) return arguments;
@@ -152,7 +153,7 @@ Result<Value> arguments_as(Runtime& runtime, const Value& arguments, bool as_str
   }
   if (!arguments.is(Kind::string)) return arguments;
   const std::string_view text = arguments.string().text();
-  // Models that call without arguments write nothing.
+  // Models write nothing for a call without arguments.
   const bool is_blank = text.find_first_not_of(" \t\r\n") == std::string_view::npos;
   const auto parsed = json::parse(is_blank ? "{}" : text, "arguments", {.last_of_key = true});
   if (!parsed.ok() || parsed->if_object() == nullptr) return arguments;

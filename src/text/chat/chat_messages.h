@@ -6,7 +6,7 @@
 #include "text/jinja/runtime.h"
 #include "text/jinja/values/value.h"
 
-// A conversation's messages, in the form in which templates expect them.
+// Converts a conversation's messages to the form that templates expect.
 namespace motley::text {
 
 // The messages as values, all untrusted:

@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 5> fields = {
     "messages", "tools", "documents", "add_generation_prompt", "chat_template_kwargs"};
 
-// A list of objects, where it is there.
+// A list of objects, if it is present.
 Result<std::optional<json::Value>> read_objects(const json::Object& object, std::string_view field,
                                                 std::string_view where) {
   const json::Value* const value = object.find_set(field);

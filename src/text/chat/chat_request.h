@@ -8,9 +8,9 @@
 
 namespace motley::text {
 
-// A conversation from {"messages": [...], "tools", "documents", "add_generation_prompt",
-// "chat_template_kwargs"}; fields other than messages may be absent or null. `where` is what
-// messages call the object.
+// Reads a conversation from {"messages": [...], "tools", "documents", "add_generation_prompt",
+// "chat_template_kwargs"}; fields other than messages may be absent or null. `where` names the
+// object in messages.
 Result<ChatInputs> read_chat_request(const json::Value& value, std::string_view where);
 
 }  // namespace motley::text

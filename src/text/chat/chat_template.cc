@@ -92,7 +92,7 @@ Result<MarkedText> ChatTemplate::render(const ChatInputs& inputs,
                                         const RenderLimits& limits) const {
   auto text = render_as(compiled_->what, inputs, limits, habits_);
   if (text.ok() || !has_tool_calls(inputs.messages)) return text;
-  // Calls differ from the probe's: the other form may be the one for these.
+  // These calls differ from the probe's, so the other form may be the right one.
   TemplateHabits other = habits_;
   other.wants_argument_strings = !other.wants_argument_strings;
   auto again = render_as(compiled_->what, inputs, limits, other);

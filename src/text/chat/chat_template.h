@@ -16,34 +16,34 @@
 
 namespace motley::text {
 
-// What a conversation is rendered from. All but the special tokens is untrusted: what it holds
-// stays plain text, whatever it reads like.
+// The inputs of a rendering. Everything except the special tokens is untrusted: it stays plain
+// text, even if it reads like a special token.
 struct ChatInputs {
   json::Value messages;  // a list of objects
   std::optional<json::Value> tools;
   std::optional<json::Value> documents;
   bool add_generation_prompt = true;
-  json::Object kwargs;  // chat_template_kwargs: variables of the template's own
-  // Names and texts: bos_token and its like.
+  json::Object kwargs;  // chat_template_kwargs: variables for the template
+  // Names and texts: bos_token and so on.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   std::tm now{};  // local time
 };
 
-// For conversations that only show how a template writes them.
+// For conversations that only probe how a template writes them.
 inline constexpr RenderLimits probe_limits{
     .steps = 200'000, .depth = 400, .output_bytes = 1 << 20, .memory_bytes = std::size_t{32} << 20};
 
 // A model's chat template.
 class ChatTemplate {
  public:
-  // `where` is what messages call it: its file.
+  // `where` names it in messages: its file.
   static Result<ChatTemplate> compile(std::string_view source, std::string_view where);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // The conversation as text, and which of it is untrusted. What the template refuses with
-  // raise_exception is an invalid argument with its message. May run on many threads at once.
+  // Renders the conversation to text, and marks its untrusted parts. raise_exception in the
+  // template gives an invalid_argument error with its message. Thread-safe.
   Result<MarkedText> render(const ChatInputs& inputs, const RenderLimits& limits = {}) const;
 
   const TemplateHabits& habits() const { return habits_; }

@@ -28,7 +28,7 @@ void MarkedText::append(std::string_view bytes, bool is_untrusted) {
 
 void MarkedText::append(const MarkedText& other) {
   const std::size_t offset = text.size();
-  const std::size_t spans = other.untrusted.size();  // `other` may be this text itself
+  const std::size_t spans = other.untrusted.size();  // `other` may be *this
   for (std::size_t i = 0; i < spans; ++i) {
     const Span span = other.untrusted[i];
     append_span(untrusted, {.begin = span.begin + offset, .end = span.end + offset});

@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-// A rendered conversation, and which of its bytes are untrusted: not the template's own.
+// A rendered conversation, with marks of the bytes that are untrusted, that is, not the template's
+// own.
 namespace motley::text {
 
 // Bytes [begin, end) of a text.
@@ -16,7 +17,7 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// UTF-8 and the spans of it that came from messages, tools, documents or arguments: in those, what
+// UTF-8, and the spans of it that come from messages, tools, documents or arguments: there, what
 // reads like a special token is plain text. Spans are not empty, ascend and do not touch.
 struct MarkedText {
   std::string text;
@@ -24,7 +25,7 @@ struct MarkedText {
 
   bool operator==(const MarkedText&) const = default;
 
-  // Appends bytes of the template's own, or untrusted ones.
+  // Appends trusted or untrusted bytes.
   void append(std::string_view bytes, bool is_untrusted);
 
   // Appends another text with its marks.

@@ -9,10 +9,11 @@
 namespace motley::text {
 namespace {
 
-// Marks that no template writes by itself.
+// Marks that no template contains.
 constexpr std::string_view first_mark = "probe-mark-one";
 constexpr std::string_view second_mark = "probe-mark-two";
-constexpr std::string_view part_mark = "probe_part";  // a key of parts: whole parts show it
+// a key of parts: shows whether whole parts are printed
+constexpr std::string_view part_mark = "probe_part";
 constexpr std::string_view function_mark = "probe_function";
 constexpr std::string_view key_mark = "probe_key";
 
@@ -43,7 +44,7 @@ std::string part(std::string_view text) {
   return cat(R"({"type": "text", "text": ")", text, R"(", ")", part_mark, R"(": true})");
 }
 
-// A call and its answer. The id is one that Mistral's templates take.
+// A call and its result, with an id that Mistral's templates accept.
 std::string call_message(std::string_view content) {
   return cat(R"({"role": "assistant", "content": )", content,
              R"(, "tool_calls": [{"id": "abcdef123", "type": "function", "function": {"name": ")",
@@ -82,8 +83,8 @@ ChatInputs tool_answer_probe(std::string_view content) {
   return inputs;
 }
 
-// The form that comes through whole where the role's messages are left as they are. `form` is the
-// role's in `habits`, which hold what is known of the others.
+// Finds the form whose text is rendered completely and unchanged. `form` is the role's in `habits`,
+// which has what is known of the other roles.
 void find_form(RenderProbe render, TemplateHabits habits,
                ChatInputs (*conversation)(std::string_view),
                ContentForm TemplateHabits::ContentForms::* role, ContentForm& form) {
@@ -104,15 +105,15 @@ void find_form(RenderProbe render, TemplateHabits habits,
 
 // -------------------------------------------------------------------------------------- tool calls
 
-// Whether the call came through: neither lost, nor as Python's repr, nor as JSON within JSON, nor
-// with quotes escaped for HTML.
+// Whether the call is rendered correctly: not lost, not as Python's repr, not as JSON within JSON,
+// and without quotes escaped for HTML.
 bool shows_call(const Probed& probed) {
   return has(probed, function_mark) && has(probed, key_mark) && has(probed, first_mark) &&
          !has(probed, cat("{'", key_mark)) && !has(probed, cat("{\\\"", key_mark)) &&
          !has(probed, "&#34;");
 }
 
-// A template that shows no calls may have words of its own for a message that has nothing else.
+// A template that shows no calls may reject a message that has nothing else.
 bool refuses_null(RenderProbe render, const TemplateHabits& habits) {
   const ChatInputs inputs =
       probe(cat("[", message("user", any_content), ",", call_message("null"), "]"));
@@ -149,7 +150,7 @@ TemplateHabits find_habits(RenderProbe render) {
   TemplateHabits habits;
   Forms& forms = habits.content;
   find_form(render, habits, user_probe, &Forms::user, forms.user);
-  // What the user's messages tell is likely for the others, until they are known.
+  // Other roles probably have the form of the user's messages; checked below.
   forms.system = forms.assistant = forms.tool = forms.user;
   find_form(render, habits, system_probe, &Forms::system, forms.system);
   find_form(render, habits, assistant_probe, &Forms::assistant, forms.assistant);

@@ -11,19 +11,19 @@ namespace motley::text {
 
 struct ChatInputs;
 
-// The forms of content that a template takes from messages of a role: a string, or a list of parts.
+// The forms of content that a template accepts for a role: a string, or a list of parts.
 enum class ContentForm : std::uint8_t {
-  text,      // strings alone: parts are joined with nothing between
-  parts,     // lists alone: a string becomes a list of one part
-  one_part,  // lists of which it reads the first part alone
+  text,      // strings only: parts are joined without separator
+  parts,     // lists only: a string becomes a list of one part
+  one_part,  // lists, of which only the first part is read
   both,
 };
 
-// What a template wants from its inputs, found out by trying it.
+// What a template expects of its inputs, found by probing it.
 struct TemplateHabits {
   struct ContentForms {
     ContentForm system = ContentForm::text;  // and developer
-    ContentForm user = ContentForm::text;    // and roles of the template's own
+    ContentForm user = ContentForm::text;    // and for the template's own roles
     ContentForm assistant = ContentForm::text;
     ContentForm tool = ContentForm::text;
 
@@ -32,20 +32,20 @@ struct TemplateHabits {
   };
 
   ContentForms content;
-  bool wants_argument_strings = false;  // of tool calls, as JSON text; else as mappings
-  bool wants_null_content = false;      // beside tool calls; else null is ""
+  bool wants_argument_strings = false;  // of tool calls, as JSON text instead of mappings
+  bool wants_null_content = false;      // beside tool calls, instead of ""
 
   bool operator==(const TemplateHabits&) const = default;
 };
 
-// A rendering of a probe.
+// The rendering of a probe.
 struct Probed {
   Result<MarkedText> text;
-  bool raised = false;  // by raise_exception: in the template's own words
+  bool raised = false;  // by raise_exception
 };
 using RenderProbe = FunctionRef<Probed(const ChatInputs&, const TemplateHabits&)>;
 
-// Renders a few small conversations, and looks at what comes through.
+// Renders a few small conversations, and examines the results.
 TemplateHabits find_habits(RenderProbe render);
 
 }  // namespace motley::text

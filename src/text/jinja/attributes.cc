@@ -12,7 +12,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// How Jinja's messages call what lacks an attribute.
+// How Jinja's messages name a value without an attribute.
 std::string described(const Value& value) {
   if (value.is(Kind::none)) return "None";
   return cat(type_name(value), " object");
@@ -62,7 +62,7 @@ Value cycler_attribute(Runtime& runtime, Cycler& cycler, std::string_view name) 
   return {};
 }
 
-// What getattr() finds: a missing value where it finds nothing.
+// The result of getattr(); missing if it finds nothing.
 Result<Value> own_attribute(Runtime& runtime, const Value& value, std::string_view name) {
   switch (value.kind()) {
     case Kind::loop:
@@ -98,7 +98,7 @@ std::ptrdiff_t position(std::int64_t index, std::size_t size) {
   return index < 0 || index >= length ? -1 : static_cast<std::ptrdiff_t>(index);
 }
 
-// value[key] as Python itself has it, or a missing value.
+// value[key] as in Python, or a missing value.
 Result<Value> own_item(Runtime& runtime, const Value& value, const Value& key) {
   if (value.is(Kind::dict)) {
     const auto hashable = require_hashable(runtime, key);

@@ -1,4 +1,4 @@
-// What the interpreter does with expressions.
+// Evaluation of expressions.
 
 #include <algorithm>
 

@@ -10,8 +10,8 @@
 
 namespace motley::text::jinja {
 
-// The variables of a template, a macro or a loop's filter while it runs. Macros keep the one alive
-// in which they were defined.
+// The variables of a running template, macro or loop filter. Macros keep the activation alive in
+// which they were defined.
 struct Activation : Object {
   Activation(std::size_t size, Activation* around) : slots(size), outer(around) {}
 
@@ -28,7 +28,7 @@ struct Activation : Object {
 // Runs a template once.
 class Interpreter {
  public:
-  // `context` holds what the template is given, and the functions that every template has.
+  // `context` has the template's inputs, and the functions that every template has.
   Interpreter(const Source& source, Runtime& runtime, const Dict& context)
       : source_(source), runtime_(runtime), context_(context) {}
 
@@ -41,7 +41,7 @@ class Interpreter {
 
   enum class Flow : std::uint8_t { on, next_turn, out_of_loop };
 
-  // Statements: what they print is appended to `out`.
+  // Executes statements, and appends what they print to `out`.
   Result<Flow> execute(const Block& block, Activation& here, MarkedText& out);
   Result<Flow> execute(const Data& node, Activation& here, MarkedText& out);
   Result<Flow> execute(const Print& node, Activation& here, MarkedText& out);
@@ -60,7 +60,7 @@ class Interpreter {
 
   Result<Flow> run_loop(const For& node, const Value& iterable, Activation& around,
                         std::int64_t depth, MarkedText& out);
-  // Appends what a call or filter gave, which must be a string.
+  // Appends the result of a call or filter, which must be a string.
   Result<void> print_string(const Value& value, MarkedText& out);
   Result<void> print(const MarkedText& text, MarkedText& out);
 
@@ -68,7 +68,7 @@ class Interpreter {
   static void leave(const Scope& scope, Activation& here);
   Result<void> assign(const Target& target, const Value& value, Activation& here);
   Result<void> check_namespaces(const Target& target, Activation& here) const;
-  // The value that a target was assigned, put together again.
+  // The value that was assigned to a target, reassembled.
   Value assigned(const Target& target, Activation& here);
   Result<Value> call_function(const Function& function, Activation& around, Arguments& arguments);
 
@@ -98,7 +98,7 @@ class Interpreter {
   Result<bool> holds(const Expression& expression, Activation& here);
   Result<Value> evaluate_or_missing(const ExpressionPtr& expression, Activation& here);
   Result<Value> evaluate_call(const Call& node, Activation& here, const Value& caller);
-  // Filters of a block, applied to its output.
+  // Applies the filters of a block to its output.
   Result<Value> filter_output(const Expression& filter, const Value& output, Activation& here);
   Result<Value> apply(const FilterCall& node, const Value& operand, Activation& here);
   Result<void> collect(const CallArguments& given, Arguments& arguments, Activation& here);

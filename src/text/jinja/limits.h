@@ -5,13 +5,13 @@
 
 namespace motley::text {
 
-// What one rendering may take before it ends in an error. The defaults allow conversations
-// of millions of tokens, and none for templates that do not end.
+// Limits of one rendering; beyond them it fails. The defaults allow conversations of millions of
+// tokens, and stop templates that do not end.
 struct RenderLimits {
   std::int64_t steps = 20'000'000;  // nodes visited, values compared, 64-byte pieces of text read
-  int depth = 400;                  // expressions, statements and values inside each other
+  int depth = 400;                  // nesting of expressions, statements and values
   std::size_t output_bytes = std::size_t{64} << 20;
-  std::size_t memory_bytes = std::size_t{512} << 20;  // of all values ever made
+  std::size_t memory_bytes = std::size_t{512} << 20;  // of all values ever created
 };
 
 }  // namespace motley::text

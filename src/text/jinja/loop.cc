@@ -56,7 +56,7 @@ Result<bool> Loop::advance(Runtime& runtime) {
 }
 
 Result<Value> Loop::peek(Runtime& runtime) {
-  // At the end it looks again: the list may have grown.
+  // At the end it checks again, because the list may have grown.
   if (has_peeked && !after.is(Kind::missing)) return after;
   MOTLEY_TRY(after, cursor.next(runtime));
   has_peeked = true;

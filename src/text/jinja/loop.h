@@ -12,8 +12,8 @@
 
 namespace motley::text::jinja {
 
-// What templates see as `loop`, and what drives the loop: it looks ahead only when asked to, so
-// that generators are read no earlier than Jinja reads them.
+// The `loop` variable of templates, which drives the loop. It looks ahead only when asked to, so
+// that generators are read no earlier than in Jinja.
 struct Loop : Object {
   Loop(Value over, Cursor from, std::int64_t level) : iterable(over), cursor(from), depth0(level) {}
 
@@ -28,18 +28,18 @@ struct Loop : Object {
   Cursor cursor;
   Value current;
   Value before;
-  Value after;  // what peek() found and advance() has not taken
+  Value after;  // found by peek() and not yet taken by advance()
   bool has_peeked = false;
   std::int64_t index0 = -1;
   std::int64_t depth0;
   std::int64_t known_length = -1;
-  Value last_changed;           // what changed() was last called with, a tuple
-  Callable* recurse = nullptr;  // of loops marked `recursive`
+  Value last_changed;           // the last arguments of changed(), a tuple
+  Callable* recurse = nullptr;  // for loops marked `recursive`
 };
 
 inline Loop& Value::loop() const { return get<Loop>(Kind::loop); }
 
-// loop.index and its like; missing where loops have no such attribute.
+// loop.index and so on; missing if loops have no such attribute.
 Result<Value> loop_attribute(Runtime& runtime, Loop& loop, std::string_view name);
 
 }  // namespace motley::text::jinja

@@ -12,7 +12,7 @@ void for_each_argument(const CallArguments& arguments, Visit visit) {
   if (arguments.keyword_spread != nullptr) visit(*arguments.keyword_spread);
 }
 
-// Calls `visit` with each expression directly inside one.
+// Calls `visit` with each direct operand of an expression.
 template <class Visit>
 void for_each_operand(const Expression& expression, Visit visit) {
   const auto visit_any = [&visit](const ExpressionPtr& each) {
@@ -79,7 +79,7 @@ void for_each_operand(const Expression& expression, Visit visit) {
              expression.node);
 }
 
-// Calls `visit` with each name that a target assigns to; attributes of namespaces are none.
+// Calls `visit` with each name that a target assigns to; attributes of namespaces do not count.
 template <class Visit>
 void for_each_name(const Target& target, Visit visit) {
   if (const auto* const name = std::get_if<NameTarget>(&target.node)) visit(name->name);

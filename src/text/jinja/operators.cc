@@ -47,7 +47,7 @@ std::int64_t as_integer(const Value& value) {
   return value.is(Kind::boolean) ? static_cast<std::int64_t>(value.boolean()) : value.integer();
 }
 
-// Wide enough to hold every integer and every double as it is.
+// Wide enough for every integer and every double.
 long double widest(const Value& value) {
   return is_integral(value) ? static_cast<long double>(as_integer(value))
                             : static_cast<long double>(value.number());
@@ -141,7 +141,7 @@ Result<Value> compute_integers(Arithmetic operation, std::int64_t left, std::int
   return Value::integer(result);
 }
 
-// Python's divmod of doubles: the rest has the sign of the divisor.
+// Python's divmod of doubles: the remainder has the sign of the divisor.
 std::pair<double, double> floor_and_rest(double left, double right) {
   double rest = std::fmod(left, right);
   double quotient = (left - rest) / right;
@@ -336,7 +336,7 @@ Result<bool> compare(Runtime& runtime, Order order, const Value& left, const Val
   if (left.kind() == right.kind() && left.is(Kind::string)) {
     MOTLEY_TRY_VOID(
         runtime.scan(std::min(left.string().text().size(), right.string().text().size())));
-    // The order of UTF-8 is that of code points.
+    // The byte order of UTF-8 is the order of code points.
     return holds(order, left.string().text() <=> right.string().text());
   }
   if (left.kind() == right.kind() && is_sequence(left)) {

@@ -8,12 +8,12 @@
 #include "text/jinja/runtime.h"
 #include "text/jinja/values/value.h"
 
-// Python's operators on values. Errors carry Python's words where templates' authors know them.
+// Python's operators on values. Errors have Python's wording where template authors know it.
 namespace motley::text::jinja {
 
 Result<bool> truth(Runtime& runtime, const Value& value);
 
-// len(): an error for what has none.
+// len(); an error for values without a length.
 Result<std::size_t> length(Runtime& runtime, const Value& value);
 bool has_length(const Value& value);
 

@@ -14,38 +14,39 @@
 
 namespace motley::text::jinja {
 
-// An error of the template or its inputs. The interpreter adds where it happened.
+// An error of the template or its inputs. The interpreter adds the position.
 inline Error failure(std::string what) {
   return Error(ErrorCode::invalid_argument, std::move(what));
 }
 
-// One rendering: its values, and what it has used of its limits.
+// One rendering: its values, and its use of the limits.
 class Runtime {
  public:
-  // `now` is the local time that strftime_now tells.
+  // `now` is the local time for strftime_now.
   Runtime(const RenderLimits& limits, const std::tm& now) : limits_(limits), now_(now) {}
 
   Heap& heap() { return heap_; }
   const std::tm& now() const { return now_; }
   const RenderLimits& limits() const { return limits_; }
 
-  // Counts steps, and refuses those beyond the limit and any beyond the limit of memory.
+  // Counts steps; fails if the limit of steps or of memory is exceeded.
   Result<void> step(std::size_t count = 1);
   // Counts the reading of text.
   Result<void> scan(std::size_t bytes) { return step(1 + (bytes / 64)); }
-  // Refuses to make a value that would not fit. Ask before making more than the inputs' size.
+  // Fails if a value of this size exceeds the limit. Call before creating more than the size of the
+  // inputs.
   Result<void> reserve(std::size_t bytes) const;
   // The same for `count` pieces of `bytes` each.
   Result<void> reserve(std::size_t count, std::size_t bytes) const;
 
-  // That the template has refused its inputs with raise_exception.
+  // Records that the template has refused its inputs by raise_exception.
   void raise() { has_raised_ = true; }
   bool has_raised() const { return has_raised_; }
 
-  // One level deeper, as long as the result lives.
+  // One level deeper, as long as the result exists.
   Result<Depth> deeper();
 
-  // Values. Text of string_view is the template's own.
+  // Creates values. Text of a string_view is trusted by default.
   Value text(std::string_view text, bool untrusted = false);
   Value text(MarkedText marked, bool markup = false) {
     return heap_.string(std::move(marked), markup);

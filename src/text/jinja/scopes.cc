@@ -53,7 +53,7 @@ void note(const If& choice, Symbols& symbols) {
   symbols.merge({first, middle, last});
 }
 
-// Bodies of loops, macros and blocks are scopes of their own and not looked into.
+// Bodies of loops, macros and blocks are separate scopes, and not examined.
 void note(const Statement& statement, Symbols& symbols) {
   std::visit(Overloaded{
                  [](const Data&) {},
@@ -91,12 +91,12 @@ void note(const Function& function, Symbols& symbols) {
 
 // ------------------------------------------------------------------------------ the names' places
 
-// Where statements stand.
+// The context of statements.
 struct Frame {
   Symbols* symbols;
   ActivationLayout* layout;
-  bool lenient = false;  // inside `if`: unknown filters and tests are errors when they are called
-  bool in_loop = false;  // break and continue have a loop to act on
+  bool lenient = false;  // inside `if`: unknown filters and tests only fail when they are called
+  bool in_loop = false;  // break and continue have a loop
 };
 
 class Resolver {
@@ -271,7 +271,7 @@ class Resolver {
     return {};
   }
 
-  // The filter runs in an activation of its own, as the generator that Jinja makes of it.
+  // The filter runs in its own activation, because Jinja compiles it to a generator.
   Result<void> resolve_filter(For& loop, const Frame& frame) {
     if (loop.filter == nullptr) return {};
     ActivationLayout layout{.outer = frame.layout, .slots = {}};
@@ -337,7 +337,7 @@ class Resolver {
   }
 
   const Source& source_;
-  int loops_ = 0;  // loops around what is being resolved, macros' borders notwithstanding
+  int loops_ = 0;  // loops around what is resolved, even across macros
 };
 
 }  // namespace

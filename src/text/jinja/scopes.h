@@ -8,14 +8,14 @@
 
 namespace motley::text::jinja {
 
-// What the interpreter needs to know of the outermost scope.
+// What the interpreter needs to know about the outermost scope.
 struct Root {
   Scope scope;
   std::uint32_t slots = 0;
 };
 
-// Gives every name of a template its variable, as Jinja's compiler would, and every filter and test
-// its function. An unknown filter or test is an error, but inside `if` one where it is called.
+// Resolves every name of a template to its variable, as Jinja's compiler does, and every filter and
+// test to its function. An unknown filter or test is an error; inside `if` only when it is called.
 Result<Root> resolve(const Source& source, Block& block);
 
 }  // namespace motley::text::jinja

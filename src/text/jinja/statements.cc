@@ -1,4 +1,4 @@
-// What the interpreter does with statements.
+// Execution of statements.
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@
 
 namespace motley::text::jinja {
 
-// A macro, or the body of a call block, with the variables around it.
+// A macro, or the body of a call block, with its enclosing variables.
 struct MacroValue : Callable {
   MacroValue(Interpreter& runs, const Function& what, Activation& where)
       : interpreter(runs), function(what), around(where) {}
@@ -27,7 +27,7 @@ struct MacroValue : Callable {
   Activation& around;
 };
 
-// What loop(...) of a recursive loop calls.
+// The target of loop(...) in a recursive loop.
 struct LoopBody : Callable {
   LoopBody(Interpreter& runs, const For& what, Activation& where, std::int64_t level)
       : interpreter(runs), loop(what), around(where), depth(level) {}
@@ -46,7 +46,7 @@ struct LoopBody : Callable {
   std::int64_t depth;
 };
 
-// The items of a loop that its `if` lets through, tested when they are asked for.
+// The items of a loop that pass its `if`, tested when they are requested.
 struct FilteredItems : Generator {
   FilteredItems(Interpreter& runs, const For& what, Cursor from, Activation& where)
       : interpreter(runs), loop(what), cursor(from), here(where) {}
@@ -247,7 +247,7 @@ Result<Interpreter::Flow> Interpreter::run_loop(const For& node, const Value& it
   }
   auto& loop = heap.make<Loop>(items, cursor, depth);
   if (node.recursive) loop.recurse = &heap.make<LoopBody>(*this, node, around, depth + 1);
-  bool finished_turn = false;  // what Jinja's `else` goes by: a turn cut short does not count
+  bool finished_turn = false;  // whether any iteration finished, which decides about `else`
   while (true) {
     MOTLEY_TRY(const bool more, loop.advance(runtime_));
     if (!more) break;

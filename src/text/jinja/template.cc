@@ -8,7 +8,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// Far beyond any chat template; time and memory of compiling grow with it.
+// Far beyond any chat template; compiling takes time and memory in proportion.
 constexpr std::size_t longest_source = std::size_t{1} << 20;
 
 }  // namespace

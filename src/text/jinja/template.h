@@ -14,14 +14,14 @@
 
 namespace motley::text::jinja {
 
-// A compiled template: rendered any number of times, by any number of threads at once.
+// A compiled template; can be rendered concurrently.
 class Template {
  public:
-  // `name` is what messages call it.
+  // `name` is used in messages.
   static Result<Template> compile(std::string_view source, std::string name);
 
-  // `context` holds what the template is given, the functions of globals.h included. Its values
-  // belong to the runtime.
+  // `context` has the template's inputs, including the functions of globals.h. Its values belong to
+  // the runtime.
   Result<MarkedText> render(Runtime& runtime, const Dict& context) const;
 
   const std::string& name() const { return source_->name(); }
@@ -36,7 +36,7 @@ class Template {
   Root root_;
 };
 
-// The value of JSON; its strings are untrusted or not.
+// Converts JSON to a value; `untrusted` applies to its strings.
 Result<Value> from_json(Runtime& runtime, const json::Value& value, bool untrusted);
 
 }  // namespace motley::text::jinja

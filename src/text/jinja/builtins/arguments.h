@@ -13,14 +13,14 @@
 
 namespace motley::text::jinja {
 
-// What a call passes.
+// The arguments of a call.
 class Arguments {
  public:
   std::vector<Value> positional;
   std::vector<std::pair<std::string_view, Value>> keyword;
 
-  // The values in the order of the parameters, missing where the call leaves them out. A parameter
-  // with an empty name can't be given by name.
+  // The values in the order of the parameters; missing if the call omits them. A parameter with an
+  // empty name cannot be given by name.
   template <std::size_t Count>
   Result<std::array<Value, Count>> bind(std::string_view function,
                                         const std::array<std::string_view, Count>& parameters,
@@ -50,11 +50,11 @@ class Arguments {
   }
 };
 
-// An integer or a boolean, as Python takes them for counts and indexes.
+// An integer or a boolean, which Python accepts for counts and indexes.
 Result<std::int64_t> as_count(const Value& value);
 Result<std::int64_t> as_count_or(const Value& value, std::int64_t if_missing);
 
-// The value's truth; false where it is missing.
+// The value's truth; false if it is missing.
 Result<bool> as_flag(Runtime& runtime, const Value& value);
 
 // A string, or an error that names the function.

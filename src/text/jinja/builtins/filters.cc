@@ -8,7 +8,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// Filters of no use in prompts (HTML, terminals), and one whose result is not fixed.
+// Filters that are useless in prompts (HTML, terminals), and one whose result is random.
 constexpr std::array<std::string_view, 6> refused = {"pprint", "random",   "striptags",
                                                      "urlize", "wordwrap", "xmlattr"};
 

@@ -9,7 +9,7 @@
 
 namespace motley::text::jinja {
 
-// value|name(...): the value is the first of the arguments.
+// value|name(...): the value is the first argument.
 struct Filter {
   std::string_view name;
   Result<Value> (*call)(Runtime& runtime, Arguments& arguments);
@@ -21,11 +21,12 @@ struct Test {
   Result<bool> (*call)(Runtime& runtime, Arguments& arguments);
 };
 
-// Null where there is none of the name.
+// Null if there is none of that name.
 const Filter* find_filter(std::string_view name);
 const Test* find_test(std::string_view name);
 
-// What Jinja has and this engine refuses: filters with no use in chats, or no fixed result.
+// Whether Jinja has the filter and this engine refuses it: useless in chats, or without a fixed
+// result.
 bool is_refused_filter(std::string_view name);
 
 }  // namespace motley::text::jinja

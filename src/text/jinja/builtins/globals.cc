@@ -14,7 +14,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// As many as Jinja's sandbox allows.
+// The limit of Jinja's sandbox.
 constexpr std::int64_t longest_range = 100'000;
 
 Result<Value> range(Runtime& runtime, Arguments& arguments) {
@@ -111,8 +111,8 @@ Result<Value> raise_exception(Runtime& runtime, Arguments& arguments) {
   return failure(std::move(message.text));
 }
 
-// What one directive of strftime gives. A time without a zone, as datetime.now() gives it: %z and
-// %Z are empty.
+// The result of one strftime directive. The time has no zone, as from datetime.now(): %z and %Z are
+// empty.
 std::string time_part(const std::tm& now, char directive) {
   if (directive == 'z' || directive == 'Z') return {};
   if (directive == 'f') return "000000";
@@ -136,7 +136,7 @@ Result<Value> strftime_now(Runtime& runtime, Arguments& arguments) {
       text += wanted[i];
       continue;
     }
-    // "%-d": without the zeros or spaces in front.
+    // "%-d": without leading zeros or spaces.
     const bool bare = wanted[i + 1] == '-' && i + 2 < wanted.size();
     i += bare ? 2 : 1;
     std::string part = time_part(runtime.now(), wanted[i]);

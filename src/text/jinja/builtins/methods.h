@@ -19,7 +19,7 @@ struct Method {
 // By name, in order.
 std::span<const Method> string_methods();
 
-// Whether Python has a method of that name which changes a list or dict and is refused here.
+// Whether Python has a method of that name that changes a list or dict, which is refused here.
 bool changes_in_place(Kind kind, std::string_view name);
 
 }  // namespace motley::text::jinja

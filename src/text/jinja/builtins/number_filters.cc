@@ -55,7 +55,7 @@ Result<Value> to_integer(Runtime& runtime, Arguments& arguments) {
   if (value.is(Kind::number))
     return std::isnan(value.number()) ? otherwise : integer_of(runtime, value.number());
   if (!value.is(Kind::string)) return otherwise;
-  // Where the base is none, int() fails and float() has its turn.
+  // If the base is invalid, int() fails and float() is tried.
   const auto base_value = as_count_or(values[2], 10);
   const std::int64_t base = base_value.ok() ? *base_value : -1;
   const bool base_fits = base == 0 || (base >= 2 && base <= 36);
@@ -94,7 +94,7 @@ Result<Value> round_number(double number, std::int64_t digits) {
     const std::string text = float_fixed(number, static_cast<int>(digits));
     return Value::number(read_float(text).value_or(number));
   }
-  // Digits of the scientific form are as exact as those behind the point.
+  // Digits of the scientific form are as exact as those after the point.
   const std::string leading = float_scientific(number, 0);
   MOTLEY_TRY(const auto exponent, read_integer(leading.substr(leading.find('e') + 1), 10));
   const std::int64_t kept = exponent.value_or(0) + digits;
@@ -180,7 +180,7 @@ Result<Value> attribute(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<2>("attr", {"obj", "name"}, 2));
   MOTLEY_TRY(const String* const name, as_text(values[1], "attr"));
   if (values[0].is(Kind::undefined)) return failure(values[0].undefined().message);
-  // Only what Python itself finds: an item of the name is none.
+  // Only what Python itself finds: an item of that name does not count.
   if (!values[0].is(Kind::dict)) return get_attribute(runtime, values[0], name->text());
   const Value method = find_method(runtime, values[0], name->text());
   if (!method.is(Kind::missing)) return method;

@@ -1,4 +1,4 @@
-// Filters that go through many values.
+// Filters over several values.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@ Value generate(Runtime& runtime, Parameters&&... parameters) {
   return Value::object(Kind::generator, static_cast<Generator*>(&made));
 }
 
-// Gives the values of a list that is made when the first is asked for.
+// A generator over a list that is computed when the first value is requested.
 struct Deferred : Generator {
   using Make = std::function<Result<std::vector<Value>>(Runtime&)>;
   explicit Deferred(Make how) : make(std::move(how)) {}
@@ -40,7 +40,7 @@ struct Deferred : Generator {
   std::size_t at = 0;
 };
 
-// A string in lower case, unless the case counts; anything else as it is.
+// A string in lower case unless case matters; other values are unchanged.
 Result<Value> sort_key(Runtime& runtime, const AttributePath& path, const Value& item,
                        bool case_counts) {
   MOTLEY_TRY(const Value key, path.get(runtime, item));
@@ -68,7 +68,7 @@ struct MappedAttribute : Generator {
   AttributePath path;
 };
 
-// A name that is no filter's or test's is an error only when there is an item to apply it to.
+// An unknown filter or test is only an error if there is an item to apply it to.
 struct MappedFilter : Generator {
   MappedFilter(Cursor from, const Filter* which, std::string called, Arguments with)
       : cursor(from), filter(which), name(std::move(called)), arguments(std::move(with)) {}
@@ -101,7 +101,7 @@ Value empty_generator(Runtime& runtime) {
       runtime, [](Runtime&) -> Result<std::vector<Value>> { return std::vector<Value>(); });
 }
 
-// All but the value that is filtered.
+// All arguments except the filtered value.
 Arguments behind_value(const Arguments& arguments) {
   return {.positional = {arguments.positional.begin() + 1, arguments.positional.end()},
           .keyword = arguments.keyword};
@@ -323,7 +323,7 @@ Result<Value> reverse(Runtime& runtime, Arguments& arguments) {
     std::ranges::reverse(items);
     return items;
   };
-  // What can only be read once becomes a list, everything else an iterator.
+  // A generator becomes a list first, everything else an iterator.
   if (!value.is(Kind::generator)) return generate<Deferred>(runtime, backwards);
   MOTLEY_TRY(std::vector<Value> items, backwards(runtime));
   return runtime.list(std::move(items));
@@ -411,7 +411,7 @@ Result<Value> group_by(Runtime& runtime, Arguments& arguments) {
       if (!same) break;
       members.push_back(items[order[end]]);
     }
-    // The key as its first member has it, and not in lower case.
+    // The key of the group's first member, not in lower case.
     MOTLEY_TRY(const Value key, path.get(runtime, items[order[begin]]));
     const Value group = runtime.tuple({key, runtime.list(std::move(members))});
     group.sequence().is_group = true;

@@ -15,7 +15,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// A string, or nothing where it is None or left out.
+// A string, or null if it is None or omitted.
 Result<const String*> optional_text(const Value& value, std::string_view function) {
   if (value.is(Kind::missing) || value.is(Kind::none)) return static_cast<const String*>(nullptr);
   return as_text(value, function);
@@ -46,7 +46,7 @@ Result<Value> make_title(Runtime& runtime, const Value& self, Arguments& argumen
   return titled(runtime, self.string());
 }
 
-// Python pads on the side that its name leaves free.
+// Python pads on the side opposite to the name's.
 template <Side side>
 Result<Value> pad(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<2>("padding", {"", ""}, 1));
@@ -145,8 +145,8 @@ Result<Value> partition_method(Runtime& runtime, const Value& self, Arguments& a
 
 // ---------------------------------------------------------------------------------------- searches
 
-// Bytes [begin, end) of a string that two optional bounds in characters leave; nothing where they
-// leave nothing at all, not even an empty piece.
+// Bytes [begin, end) of a string within two optional bounds in characters; nothing if the bounds
+// are empty in such a way that not even an empty string is found.
 struct Window {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -232,7 +232,7 @@ Result<Value> count_parts(Runtime& runtime, const Value& self, Arguments& argume
 // ----------------------------------------------------------------------------------------
 // questions
 
-// Whether there are characters, and all of them have one of the properties.
+// Whether it is not empty, and all characters have one of the properties.
 template <std::uint16_t any_of>
 Result<Value> all_are(Runtime& runtime, const Value& self, Arguments& arguments) {
   MOTLEY_TRY_VOID(arguments.bind_nothing("this method"));

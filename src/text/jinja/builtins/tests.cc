@@ -1,4 +1,4 @@
-// What stands behind `is`.
+// The tests after `is`.
 
 #include <algorithm>
 #include <array>

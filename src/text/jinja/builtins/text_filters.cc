@@ -1,4 +1,4 @@
-// Filters that give text.
+// Filters that return text.
 
 #include <algorithm>
 #include <array>
@@ -35,7 +35,7 @@ bool parts_words(char32_t character) {
   return is_space(character) || between.find(character) != std::u32string_view::npos;
 }
 
-// Words begin after white space, hyphens and opening brackets, unlike those of str.title().
+// Words begin after white space, hyphens and opening brackets, unlike in str.title().
 Result<Value> title_words(Runtime& runtime, Arguments& arguments) {
   MOTLEY_TRY(const auto values, arguments.bind<1>("title", {"s"}, 1));
   MOTLEY_TRY(const Value whole, to_string(runtime, values[0]));
@@ -157,13 +157,14 @@ Result<Value> indent(Runtime& runtime, Arguments& arguments) {
     margin.text.assign(width > 0 ? static_cast<std::size_t>(width) : 0, ' ');
   }
   MOTLEY_TRY(std::vector<Value> lines, split_lines(runtime, *string, false));
-  // Python reads the lines of the text with one more line end behind it.
+  // Python appends a line end before it splits the text into lines.
   const bool ends_line =
       !string->text().empty() &&
       is_line_end(
           character_at(string->text(), character_before(string->text(), string->text().size()))
               .code_point);
-  const bool joins_last = string->text().ends_with('\r');  // "\r" and the added "\n" are one end
+  // "\r" and the appended "\n" are one line end
+  const bool joins_last = string->text().ends_with('\r');
   if (string->text().empty() || (ends_line && !joins_last)) lines.push_back(runtime.text(""));
   MOTLEY_TRY_VOID(runtime.reserve(lines.size(), margin.text.size()));
   MarkedText result;
@@ -188,7 +189,7 @@ Result<Value> truncate(Runtime& runtime, Arguments& arguments) {
   const auto end_length = static_cast<std::int64_t>(length_of(*ellipsis));
   if (wanted < end_length) return failure(cat("expected length >= ", end_length, ", got ", wanted));
   if (leeway < 0) return failure(cat("expected leeway >= 0, got ", leeway));
-  // Both are at least 0 here, and the string is far shorter than what could overflow.
+  // Both are at least 0 here, and the string is far too short to overflow.
   MOTLEY_TRY(const std::size_t length, jinja::length(runtime, values[0]));
   const auto size = static_cast<std::int64_t>(length);
   if (size - leeway <= wanted) return values[0];

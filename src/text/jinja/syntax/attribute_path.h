@@ -8,15 +8,15 @@
 
 namespace motley::text::jinja {
 
-// The `attribute` of map, sort, join and their like: "name", "address.city", "pair.0" or a number.
-// None at all is the item itself.
+// The `attribute` of map, sort, join and so on: "name", "address.city", "pair.0" or a number. An
+// empty path is the item itself.
 class AttributePath {
  public:
   static Result<AttributePath> read(Runtime& runtime, const Value& attribute);
-  // Several paths with commas between them.
+  // Several paths, separated by commas.
   static Result<std::vector<AttributePath>> read_all(Runtime& runtime, const Value& attribute);
 
-  // What stands for an attribute that is undefined.
+  // The value of an undefined attribute.
   void set_default(const Value& value) { default_ = value; }
 
   Result<Value> get(Runtime& runtime, const Value& item) const;

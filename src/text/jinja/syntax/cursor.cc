@@ -34,7 +34,8 @@ Result<Value> Cursor::next(Runtime& runtime) {
       if (at_ >= string.text().size()) return Value();
       const std::size_t begin = at_;
       at_ += character_at(string.text(), at_).bytes;
-      return runtime.text(string.marked.part(begin, at_));  // plain, also of markup
+      // plain text, even if the string is markup
+      return runtime.text(string.marked.part(begin, at_));
     }
     case Kind::list:
     case Kind::tuple: {
@@ -74,7 +75,7 @@ Result<std::vector<Value>> to_vector(Runtime& runtime, const Value& value) {
     MOTLEY_TRY(const Value item, cursor.next(runtime));
     if (item.is(Kind::missing)) return items;
     items.push_back(item);
-    // What the list will weigh, before it is handed over.
+    // The size of the list is checked while it grows.
     if (items.size() % 4096 == 0) MOTLEY_TRY_VOID(runtime.reserve(items.size(), sizeof(Value)));
   }
 }

@@ -9,10 +9,11 @@
 
 namespace motley::text::jinja {
 
-// Walks over a value as Python's iter() does. A list that grows meanwhile is walked to its new end.
+// Iterates over a value like Python's iter(). A list that grows meanwhile is iterated to its new
+// end.
 class Cursor {
  public:
-  // An error for what can't be iterated over.
+  // An error if the value is not iterable.
   static Result<Cursor> over(const Value& value);
   static bool can_walk(const Value& value);
 

@@ -4,7 +4,7 @@
 
 namespace motley::text::jinja {
 
-// One level of nesting, counted until it is destroyed.
+// Counts one level of nesting until it is destroyed.
 class Depth {
  public:
   explicit Depth(int& depth) : depth_(&depth) { ++depth; }

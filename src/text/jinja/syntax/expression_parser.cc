@@ -7,7 +7,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// As deep as CPython takes parentheses, which is what Jinja makes of each level.
+// CPython's limit of nested parentheses, which Jinja generates for each level.
 constexpr int deepest = 200;
 
 std::string_view described(TokenKind kind) {
@@ -436,7 +436,7 @@ Result<ExpressionPtr> ExpressionParser::parse_subscript(ExpressionPtr operand) {
   return make(at, std::max(depth, keys_depth + 1), Item{std::move(operand), std::move(key)});
 }
 
-// One index, or the parts of a slice and nothing.
+// An index, or a part of a slice.
 Result<ExpressionPtr> ExpressionParser::parse_subscript_part(Slice& slice, bool& is_slice) {
   ExpressionPtr first;
   if (!is_symbol(":")) {

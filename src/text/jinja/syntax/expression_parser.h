@@ -13,7 +13,7 @@
 
 namespace motley::text::jinja {
 
-// The tokens, and the expressions among them.
+// Parses expressions from tokens.
 class ExpressionParser {
  public:
   ExpressionParser(const Source& source, Heap& heap, std::vector<Token> tokens)
@@ -40,10 +40,10 @@ class ExpressionParser {
   Parsed parse_expression(bool with_condition = true);
   // The same, or a tuple without parentheses.
   Parsed parse_tuple(bool with_condition, bool may_be_empty = false);
-  // Filters applied to an operand, which is null for those of blocks.
+  // Filters of an operand; the operand is null for those of blocks.
   Parsed parse_filters(ExpressionPtr operand, bool at_name);
 
-  // One level deeper into the template, as long as the result lives.
+  // One level deeper into the template, as long as the result exists.
   Result<Depth> deeper();
 
   // A node one level above operands of that depth.

@@ -73,7 +73,7 @@ class Lexer {
 
   bool all_spaces(std::size_t begin, std::size_t end) const { return skip_spaces(begin) >= end; }
 
-  // Where the data before a tag ends: `sign` is what stands behind the tag's braces.
+  // The end of the data before a tag; `sign` is the character after the tag's opening braces.
   std::size_t data_end(std::size_t begin, std::size_t tag, char sign, bool is_variable) const {
     if (sign == '-') {
       std::size_t end = tag;
@@ -85,7 +85,7 @@ class Lexer {
       return end;
     }
     if (sign == '+' || is_variable) return tag;
-    // lstrip_blocks: spaces between the beginning of the line and the tag go.
+    // lstrip_blocks: removes spaces between the begin of the line and the tag.
     const std::size_t line_end = text_.substr(begin, tag - begin).rfind('\n');
     const bool has_line = line_end != std::string_view::npos;
     if (!has_line && !at_line_start_) return tag;
@@ -97,13 +97,13 @@ class Lexer {
     return byte(at) == '-' || byte(at) == '+' ? byte(at) : '\0';
   }
 
-  // Goes on behind a tag that ends before `at_`.
+  // Continues after a tag that ends before `at_`.
   void go_on(std::size_t at) {
     at_ = at;
     at_line_start_ = byte(at - 1) == '\n';
   }
 
-  // Behind the end of a tag of `closing`: with a minus all white space goes, else one line end.
+  // The position after a closing tag: skips all white space after a minus, else one line end.
   std::size_t behind_close(std::size_t close, char sign) const {
     const std::size_t end = close + 2;
     if (sign == '-') return skip_spaces(end);
@@ -138,7 +138,7 @@ class Lexer {
     return {};
   }
 
-  // Where the body of a raw block begins whose tag goes on at `at`, or 0 if it is another tag.
+  // The begin of a raw block's body, if the tag that continues at `at` is `raw`; else 0.
   std::size_t raw_begin(std::size_t at) const {
     at = skip_spaces(at);
     if (!here(at, "raw")) return 0;
@@ -167,7 +167,7 @@ class Lexer {
 
   // ------------------------------------------------------------------------------------- code
 
-  // The end of the tag at `at`, or 0 where the code goes on.
+  // The end of the tag at `at`, or 0 if the code continues.
   std::size_t code_end(std::size_t at, bool is_variable) const {
     if (is_variable) {
       if (here(at, "-}}")) return skip_spaces(at + 3);
@@ -199,7 +199,7 @@ class Lexer {
         MOTLEY_TRY(at, read_symbol(at, open));
       }
     }
-    // The parser says what is missing.
+    // The parser reports what is missing.
     at_ = at;
     return {};
   }
@@ -215,7 +215,7 @@ class Lexer {
     return end;
   }
 
-  // Digits with single underscores between them; `at` itself where there are none.
+  // The position after digits with single underscores between them; `at` if there are none.
   std::size_t skip_digits(std::size_t at) const {
     while (ascii::is_digit(byte(at)) ||
            (byte(at) == '_' && ascii::is_digit(byte(at + 1)) && ascii::is_digit(byte(at - 1))))
@@ -223,7 +223,7 @@ class Lexer {
     return at;
   }
 
-  // The end of a float at `at`, or 0 where there is none.
+  // The end of a float at `at`, or 0 if there is none.
   std::size_t float_end(std::size_t at) const {
     if (at > 0 && byte(at - 1) == '.') return 0;
     std::size_t end = skip_digits(at);
@@ -261,7 +261,7 @@ class Lexer {
         break;
     }
     if (end != 0) return end;
-    // Zeros only: what follows is another token.
+    // Only zeros: what follows is another token.
     end = at + 1;
     while (byte(end) == '0' || (byte(end) == '_' && byte(end + 1) == '0')) ++end;
     return end;
@@ -300,7 +300,7 @@ class Lexer {
     return end + 1;
   }
 
-  // The escape that begins at `at`; gives the byte behind it.
+  // Reads the escape at `at`; returns the position after it.
   Result<std::size_t> read_escape(std::string& value, std::size_t at, std::size_t end) {
     const char type = text_[at + 1];
     constexpr std::string_view simple = "\\'\"abfnrtv";
@@ -321,8 +321,8 @@ class Lexer {
     const std::size_t digits = type == 'x' ? 2 : type == 'u' ? 4 : type == 'U' ? 8 : 0;
     if (digits > 0) return read_hex_escape(value, at, end, digits);
     if (type == 'N') return source_.refused("the escape \\N{...} in a string", at);
-    // Python keeps the backslash of an escape that it does not know. Characters beyond ASCII it
-    // sees as escapes themselves, whose backslash this one takes away.
+    // Python keeps the backslash of an unknown escape. Jinja escapes characters beyond ASCII before
+    // that, so their backslash is removed.
     value += '\\';
     const Character next = character_at(text_, at + 1);
     if (next.code_point < 0x80) return at + 1;

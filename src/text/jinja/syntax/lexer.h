@@ -11,7 +11,7 @@
 namespace motley::text::jinja {
 
 enum class TokenKind : std::uint8_t {
-  data,            // text between the tags, white space already trimmed
+  data,            // text between the tags, with white space trimmed
   variable_begin,  // {{
   variable_end,    // }}
   block_begin,     // {%
@@ -20,20 +20,20 @@ enum class TokenKind : std::uint8_t {
   string,
   integer,
   number,
-  symbol,  // an operator or bracket, itself in `text`
+  symbol,  // an operator or bracket, which is in `text`
   end,
 };
 
 struct Token {
   TokenKind kind = TokenKind::end;
   std::size_t at = 0;  // byte in the source
-  std::string text;    // of strings what they mean, not how they are written
+  std::string text;    // of strings the decoded contents
   std::int64_t integer = 0;
   double number = 0;
 };
 
-// The template as tokens, the last of which is `end`. White space goes as Jinja's trim_blocks and
-// lstrip_blocks have it; comments are gone and raw blocks are data.
+// The tokens of a template; the last one is `end`. White space is trimmed as by Jinja's trim_blocks
+// and lstrip_blocks; comments are removed, and raw blocks are data.
 Result<std::vector<Token>> tokenize(const Source& source);
 
 }  // namespace motley::text::jinja

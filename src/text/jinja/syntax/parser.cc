@@ -22,8 +22,8 @@ class Parser : private ExpressionParser {
   }
 
  private:
-  // Statements up to a tag that is one of the names, which stays the current token. Without names,
-  // up to the end of the template.
+  // Parses statements up to a tag with one of the names, which becomes the current token. Without
+  // names, up to the end of the template.
   Result<Block> parse_block(Names ends) {
     MOTLEY_TRY(const auto level, deeper());
     const std::size_t begin = token().at;
@@ -57,7 +57,7 @@ class Parser : private ExpressionParser {
     }
   }
 
-  // The body of a statement: from behind its tag to its closing tag, which is left behind too when
+  // The body of a statement, from the end of its tag to its closing tag, which is consumed if
   // `closed`.
   Result<Block> parse_body(Names ends, bool closed) {
     take_symbol(":");
@@ -122,7 +122,7 @@ class Parser : private ExpressionParser {
     return target;
   }
 
-  // A name, or several with commas between them.
+  // A name, or several separated by commas.
   Result<Target> parse_target(bool with_namespace) {
     Target target{.at = position(), .node = {}};
     TupleTarget tuple;

@@ -7,7 +7,7 @@
 
 namespace motley::text::jinja {
 
-// The tree of a template; its constants belong to `heap`. Names are not resolved yet.
+// Parses a template; its constants belong to `heap`. Names are not resolved yet.
 Result<Block> parse(const Source& source, Heap& heap);
 
 }  // namespace motley::text::jinja

@@ -22,7 +22,7 @@ Result<Source> Source::make(std::string_view text, std::string name) {
     lines += '\n';
     if (i + 1 < text.size() && text[i + 1] == '\n') ++i;
   }
-  // Jinja drops one line end at the end.
+  // Jinja removes one line end at the end.
   if (lines.ends_with('\n')) lines.pop_back();
   return Source(std::move(lines), std::move(name));
 }

@@ -15,10 +15,10 @@ struct Position {
   int column = 1;
 };
 
-// The text of a template, valid UTF-8 with \n at the ends of its lines, and what messages call it.
+// The text of a template, valid UTF-8 with \n as line ends, and its name in messages.
 class Source {
  public:
-  // Repairs nothing: text that is not UTF-8 is refused.
+  // Text that is not UTF-8 is refused.
   static Result<Source> make(std::string_view text, std::string name);
 
   std::string_view text() const { return text_; }
@@ -30,7 +30,7 @@ class Source {
 
   // An error of the template itself at a byte.
   Error malformed(std::string what, std::size_t byte) const;
-  // The same for what Jinja has and this engine refuses.
+  // The same for features of Jinja that this engine refuses.
   Error refused(std::string what, std::size_t byte) const;
 
  private:

@@ -44,7 +44,7 @@ void Symbols::merge(const std::vector<Symbols>& branches) {
     for (const auto& [name, origin] : branch.own_) define(name, origin);
     stores_.insert(branch.stores_.begin(), branch.stores_.end());
   }
-  // Not every branch may assign: until one does, the name means what it means outside.
+  // Not every branch may assign: where none does, the name has its outer meaning.
   for (const std::string& name : stored) {
     const bool known_outside = parent_ != nullptr && parent_->knows(name);
     define(name, known_outside ? Origin::alias : Origin::context);

@@ -10,8 +10,8 @@
 
 namespace motley::text::jinja {
 
-// The variables of one activation: of the template, a macro, a loop's filter. Scopes of one level
-// that follow each other share slots, as they share names in the Python that Jinja makes.
+// The variables of one activation: of the template, a macro, or a loop's filter. Consecutive scopes
+// of one level share slots, as they share names in Jinja's generated Python.
 struct ActivationLayout {
   const ActivationLayout* outer = nullptr;
   std::map<std::pair<int, std::string>, std::uint32_t> slots;  // by level and name
@@ -21,8 +21,8 @@ struct ActivationLayout {
   }
 };
 
-// What a scope knows of its names before it runs: Jinja decides from the text alone which of them
-// are its own, and where those begin.
+// The names of a scope, known before it runs: Jinja decides from the text alone which names belong
+// to it, and from where on.
 class Symbols {
  public:
   enum class Origin : std::uint8_t { parameter, context, alias, nothing };
@@ -33,10 +33,10 @@ class Symbols {
   void load(const std::string& name);
   void store(const std::string& name);
   void declare_parameter(const std::string& name);
-  // Takes over what the branches of an `if` found out; each began as a copy of this.
+  // Merges the branches of an `if`; each began as a copy of this.
   void merge(const std::vector<Symbols>& branches);
 
-  // The variable of a name as seen from an activation; the name must be known.
+  // The variable of a name, seen from an activation; the name must be known.
   Reference reference(const std::string& name, const ActivationLayout& from) const;
   bool knows(const std::string& name) const { return owner(name) != nullptr; }
 
@@ -49,7 +49,7 @@ class Symbols {
   Symbols* parent_;
   ActivationLayout* layout_;
   int level_;
-  std::vector<std::pair<std::string, Origin>> own_;  // in the order in which they were met
+  std::vector<std::pair<std::string, Origin>> own_;  // in order of first occurrence
   std::map<std::string, std::size_t> positions_;     // in own_
   std::set<std::string> stores_;
 };

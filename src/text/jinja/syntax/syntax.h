@@ -11,7 +11,8 @@
 #include "text/jinja/syntax/source.h"
 #include "text/jinja/values/value.h"
 
-// A template as a tree. The parser makes it, scopes.h resolves its names, the interpreter walks it.
+// A template as a tree. The parser creates it, scopes.h resolves its names, and the interpreter
+// runs it.
 namespace motley::text::jinja {
 
 struct Filter;
@@ -21,13 +22,13 @@ struct Statement;
 using ExpressionPtr = std::unique_ptr<Expression>;
 using Block = std::vector<Statement>;
 
-// Where a variable lives: a slot of the activation that many levels out.
+// The location of a variable: a slot of the activation `levels` out.
 struct Reference {
   std::uint32_t levels = 0;
   std::uint32_t slot = 0;
 };
 
-// What happens to a variable when its scope is entered.
+// The action on a variable when its scope is entered.
 struct Load {
   enum class From : std::uint8_t { nothing, context, variable };
   From from = From::nothing;
@@ -39,7 +40,7 @@ struct Load {
 // The variables of a scope: of a loop's body, a macro, a block.
 struct Scope {
   std::vector<Load> loads;
-  std::vector<std::uint32_t> slots;  // of its own, empty again behind it
+  std::vector<std::uint32_t> slots;  // its own, reset at the end
 };
 
 // ------------------------------------------------------------------------------------ expressions
@@ -126,7 +127,7 @@ struct Call {
 struct FilterCall {
   ExpressionPtr operand;  // null: the output of a block
   std::string name;
-  const Filter* filter = nullptr;  // null: unknown, an error where it is called
+  const Filter* filter = nullptr;  // null: unknown, an error when it is called
   CallArguments arguments;
 };
 struct TestCall {
@@ -141,7 +142,7 @@ struct Expression {
                             Binary, Logical, Not, Sign, Comparison, Concatenation, Attribute, Item,
                             Slice, Call, FilterCall, TestCall>;
   Position at;
-  int depth = 1;  // levels of expressions, this one included
+  int depth = 1;  // nesting of expressions, including this one
   Node node;
 };
 
@@ -165,7 +166,7 @@ struct Target {
   std::variant<NameTarget, AttributeTarget, TupleTarget> node;
 };
 
-// What a macro, a call block or a generation block runs when called.
+// The function of a macro, a call block or a generation block.
 struct Function {
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with defaults, or null
@@ -173,7 +174,7 @@ struct Function {
   Scope scope;
   std::vector<Reference> parameter_variables;
   std::uint32_t slots = 0;  // of its activation
-  bool has_caller = false;  // the body asks for `caller` without declaring it; so for the others
+  bool has_caller = false;  // the body uses `caller` without declaring it; likewise below
   bool has_keywords = false;
   bool has_positionals = false;
   Reference caller{};
@@ -196,9 +197,9 @@ struct For {
   bool recursive = false;
   Scope scope;
   Scope otherwise_scope;
-  bool has_loop = false;  // the body asks for `loop`
+  bool has_loop = false;  // the body uses `loop`
   Reference loop{};
-  // The filter has variables of its own, and so has the body of a recursive loop.
+  // The filter has its own variables, and so has the body of a recursive loop.
   Target filter_target;
   Scope filter_scope;
   std::uint32_t filter_slots = 0;
@@ -227,7 +228,7 @@ struct Set {
 };
 struct SetBlock {
   Target target;
-  ExpressionPtr filter;  // null: the output as it is
+  ExpressionPtr filter;  // null: the output is unchanged
   Block body;
   Scope scope;
 };
@@ -252,7 +253,7 @@ struct Statement {
   Node node;
 };
 
-// Several functions as one, for std::visit.
+// Several functions as one overload set, for std::visit.
 template <class... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;

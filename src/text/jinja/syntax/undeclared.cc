@@ -34,7 +34,7 @@ class Search {
     visit(function.body);
   }
 
-  // Parts in the order in which Jinja visits them, which decides what counts as assigned before.
+  // In the order in which Jinja visits them, which decides what counts as assigned before.
   void visit(const Statement& statement) {
     std::visit(Overloaded{
                    [](const Data&) {},

@@ -7,8 +7,8 @@
 
 namespace motley::text::jinja {
 
-// Which of the names a block reads before it assigns to them, loops and macros inside it included:
-// `loop`, `caller` and their like exist only where they are asked for.
+// The names that a block reads before it assigns to them, including loops and macros in it: `loop`,
+// `caller` and so on only exist where they are used.
 std::set<std::string> undeclared(const Block& block, std::set<std::string> names);
 
 }  // namespace motley::text::jinja

@@ -10,7 +10,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// Decimal digits of an integer, big or not, or of a double that has no fraction.
+// The decimal digits of an integer of any size, or of a double without fraction.
 std::string digits_of(const Value& value) {
   if (value.is(Kind::big_integer)) return value.big_integer().digits;
   if (value.is(Kind::number)) return float_fixed(value.number(), 0);

@@ -8,18 +8,18 @@
 #include "text/jinja/runtime.h"
 #include "text/jinja/values/value.h"
 
-// Python's integers have no bound. Those beyond 64 bits are carried by their decimal digits: they
-// are printed, compared, negated and turned into doubles; other arithmetic with them is refused.
+// Python's integers are unbounded. Those beyond 64 bits are stored as decimal digits: they can be
+// printed, compared, negated and converted to doubles; other arithmetic with them is refused.
 namespace motley::text::jinja {
 
-// The integer of these digits, of kind integer where it fits 64 bits: a sign, zeros in front are
-// allowed. An error beyond the range of a double.
+// The integer with these digits, of kind integer if it fits in 64 bits. A sign and leading zeros
+// are allowed. An error beyond the range of a double.
 Result<Value> integer_of_digits(Runtime& runtime, std::string_view digits);
 
 // int(number) for a finite number of any size.
 Result<Value> integer_of(Runtime& runtime, double number);
 
-// -big and abs(big), which may fit 64 bits.
+// -big and abs(big), which may fit in 64 bits.
 Result<Value> negate_big(Runtime& runtime, const BigInteger& big);
 Result<Value> absolute_big(Runtime& runtime, const Value& big);
 
@@ -29,7 +29,7 @@ double as_double(const BigInteger& big);
 // At least one of them a big integer, the other a number of any kind. Exact, as in Python.
 std::partial_ordering compare_big(const Value& left, const Value& right);
 
-// What computing with integers beyond 64 bits gives.
+// The error of arithmetic with integers beyond 64 bits.
 Error beyond_64_bits();
 
 }  // namespace motley::text::jinja

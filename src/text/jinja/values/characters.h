@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-// What Python's str methods know of a character, and walks over the characters of valid UTF-8.
+// Character properties of Python's str methods, and iteration over valid UTF-8.
 namespace motley::text::jinja {
 
 // Bits of properties(), in the order of tools/make_character_tables.py.
@@ -42,12 +42,13 @@ inline bool is_word(char32_t character) {
 // Line ends of str.splitlines, "\r\n" aside.
 bool is_line_end(char32_t character);
 
-// str.islower and str.isupper: some characters have case, and all of those the wanted one.
+// str.islower and str.isupper: there are characters with case, and all of those have the wanted
+// one.
 bool all_in_case(std::string_view text, std::uint16_t wanted);
 
 enum class Case : std::uint8_t { lower, upper, title };
 
-// Appends a character in that case, which may take up to three.
+// Appends a character in another case, which may be up to three characters.
 void append_in_case(std::string& text, char32_t character, Case wanted);
 
 // The character that begins at a byte of valid UTF-8, and the bytes it takes.
@@ -57,10 +58,10 @@ struct Character {
 };
 Character character_at(std::string_view text, std::size_t at);
 
-// Where the character begins that ends before a byte beyond the first.
+// The begin of the character that ends before `end`, which is not 0.
 std::size_t character_before(std::string_view text, std::size_t end);
 
-// The byte at which character number `index` begins, or the size where there are not so many.
+// The byte at which character number `index` begins, or the size if there are fewer.
 std::size_t byte_of_character(std::string_view text, std::size_t index);
 
 bool is_ascii(std::string_view text);

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-// What Python's two ways of formatting share.
+// Shared by Python's two ways of formatting.
 namespace motley::text::jinja {
 
-// Digits of a format; a number beyond any use is cut to one that is refused.
+// Reads a number of a format; larger ones than any valid one are capped.
 std::int64_t read_amount(std::string_view text, std::size_t& at);
 
 std::string in_base(std::uint64_t value, unsigned base, bool upper_case);

@@ -30,7 +30,7 @@ struct PercentField {
   std::int64_t precision = -1;
   char type = 's';
 
-  // What a character in front of the width sets; null where it is none of those.
+  // The flag that a character before the width sets; null if it is none.
   bool* flag(char byte) {
     if (byte == '-') return &left;
     if (byte == '0') return &zero;
@@ -58,7 +58,7 @@ class PercentFormat {
       MOTLEY_TRY_VOID(write(field));
       MOTLEY_TRY_VOID(runtime_.reserve(out_.text.size()));
     }
-    // A mapping may hold more than the format takes; so may, in Python, whatever can be indexed.
+    // A mapping may have unused entries; so may, in Python, anything that can be indexed.
     const bool may_rest = used_mapping_ || values_.is(Kind::dict) || values_.is(Kind::list) ||
                           values_.is(Kind::range) || values_.is(Kind::undefined);
     if (!may_rest && taken_ < given())

@@ -48,7 +48,7 @@ std::optional<std::string> without_underscores(std::string_view text) {
   return result;
 }
 
-// Longer than any double is in the forms below, with at most 1100 digits after the point.
+// Longer than any double in the forms below, with at most 1100 digits after the point.
 constexpr std::size_t longest_number = 1600;
 constexpr int max_digits = 1100;
 
@@ -59,7 +59,7 @@ std::string written(double number, std::chars_format form, int precision) {
   const int kept = std::min(precision, max_digits);
   const auto end = std::to_chars(digits, digits + sizeof digits, number, form, kept);
   std::string text(digits, end.ptr);
-  // Doubles have no more digits than that: the rest are zeros.
+  // Doubles have no more digits: the rest are zeros.
   if (precision > kept) {
     const std::size_t exponent = std::min(text.find('e'), text.size());
     text.insert(exponent, static_cast<std::size_t>(precision - kept), '0');
@@ -142,13 +142,13 @@ Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base
     base = named;
     after_prefix = true;
   } else if (base == 0) {
-    // 010 is no number of base 0, 000 is.
+    // 010 is invalid with base 0, 000 is valid.
     if (rest.size() > 1 && rest[0] == '0' && rest.find_first_not_of("0_") != std::string_view::npos)
       return nothing;
     base = 10;
   }
   std::int64_t value = 0;
-  bool digit_before = after_prefix;  // an underscore may stand behind the prefix
+  bool digit_before = after_prefix;  // an underscore may follow the prefix
   bool any = false;
   bool overflows = false;
   for (const char byte : rest) {
@@ -160,7 +160,8 @@ Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base
     const int digit = ascii::digit_value(byte);
     if (digit >= base) return nothing;
     overflows = overflows || __builtin_mul_overflow(value, base, &value) ||
-                __builtin_sub_overflow(value, digit, &value);  // downwards, where there is one more
+                // as a negative number, whose range is larger by one
+                __builtin_sub_overflow(value, digit, &value);
     digit_before = true;
     any = true;
   }
@@ -196,7 +197,7 @@ std::optional<double> read_float(std::string_view text) {
     if (rest.empty() || (!ascii::is_digit(rest[0]) && rest[0] != '.')) return std::nullopt;
     const auto [end, problem] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
     if (end != rest.data() + rest.size()) return std::nullopt;
-    // Beyond the range: infinite, or nothing at all when the exponent is negative.
+    // Out of range: infinite, or zero if the exponent is negative.
     if (problem == std::errc::result_out_of_range)
       value = name.find("e-") == std::string::npos ? HUGE_VAL : 0;
     else if (problem != std::errc())

@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "text/jinja/values/value.h"
 
-// Numbers as Python writes and reads them.
+// Reading and writing numbers like Python.
 namespace motley::text::jinja {
 
 // repr(float): shortest digits that read back, 1.0, 1e+16, 1e-05, inf, nan.
@@ -19,11 +19,11 @@ std::string float_fixed(double number, int precision, bool alternate = false);
 std::string float_scientific(double number, int precision, bool alternate = false);
 std::string float_general(double number, int precision, bool alternate = false);
 
-// int(text, base): white space around, a sign, underscores between digits. Nothing where it is no
-// integer, an error beyond 64 bits.
+// int(text, base): allows surrounding white space, a sign, and underscores between digits. Nothing
+// if it is no integer; an error beyond 64 bits.
 Result<std::optional<std::int64_t>> read_integer(std::string_view text, int base);
 
-// The digits and sign of a decimal integer that may be too long for 64 bits, as int(text) reads it.
+// The digits and sign of a decimal integer, perhaps too long for 64 bits, as int(text) reads it.
 std::optional<std::string> long_decimal(std::string_view text);
 
 // float(text)

@@ -20,7 +20,7 @@ void append_hex(std::string& text, char32_t value, int digits) {
   for (int i = digits - 1; i >= 0; --i) text += hex_digits[(value >> (4 * i)) & 0xFU];
 }
 
-// A piece of a string literal of Python's.
+// Appends a part of a Python string literal.
 void append_escaped(std::string& text, std::string_view piece, char quote) {
   for (std::size_t at = 0; at < piece.size();) {
     const Character character = character_at(piece, at);
@@ -96,8 +96,8 @@ void append_json_escaped(std::string& text, std::string_view piece, bool ascii) 
   }
 }
 
-// The string's bytes through `escape`, marks kept, between quotes that are untrusted if anything in
-// them is.
+// Applies `escape` to the string's bytes and keeps their marks; the quotes are untrusted if
+// anything between them is.
 template <class Escape>
 void append_quoted(MarkedText& out, const String& string, std::string_view quote, Escape escape) {
   out.append(quote, string.any_untrusted());

@@ -8,8 +8,7 @@
 #include "text/jinja/runtime.h"
 #include "text/jinja/values/value.h"
 
-// Values as text. What is untrusted in strings stays marked; what stands between them is the
-// template's own.
+// Values as text. Untrusted parts of strings stay marked; everything between them is trusted.
 namespace motley::text::jinja {
 
 // str(value): strings as they are.

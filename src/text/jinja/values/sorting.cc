@@ -32,7 +32,7 @@ class Sorter {
   }
 
  private:
-  // Merges two neighbouring sorted runs. The right one goes first only where it must.
+  // Merges two adjacent sorted runs. Equal elements of the left run come first.
   Result<void> merge(std::size_t begin, std::size_t middle, std::size_t end) {
     std::size_t left = begin;
     std::size_t right = middle;
@@ -58,7 +58,7 @@ class Sorter {
 
 }  // namespace
 
-// By hand: the comparison can fail, which std::stable_sort has no way to say.
+// Not std::stable_sort, because comparisons can fail.
 Result<std::vector<std::size_t>> sorted_order(Runtime& runtime, const std::vector<Value>& keys,
                                               bool descending) {
   return Sorter(runtime, keys, descending).run();

@@ -9,8 +9,8 @@
 
 namespace motley::text::jinja {
 
-// Positions in the order of ascending keys, or of descending ones; equal keys keep their order.
-// Keys that can't be compared are an error.
+// Indices in order of ascending or descending keys; equal keys keep their order. Keys that cannot
+// be compared are an error.
 Result<std::vector<std::size_t>> sorted_order(Runtime& runtime, const std::vector<Value>& keys,
                                               bool descending);
 

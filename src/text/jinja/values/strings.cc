@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t nowhere = std::string_view::npos;
 
-// In linear time, whatever the needle.
+// In linear time for any needle.
 std::size_t find_first(std::string_view text, std::string_view needle, std::size_t from) {
   const void* const found =
       memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
@@ -43,7 +43,7 @@ std::size_t skip_word(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The end of what is left of `end` without trailing characters that are spaces, or that are not.
+// The end of the text without trailing spaces, or without trailing non-spaces.
 std::size_t skip_back(std::string_view text, std::size_t end, bool spaces) {
   while (end > 0) {
     const std::size_t begin = character_before(text, end);
@@ -100,7 +100,7 @@ std::vector<Value> split_spaces_from_right(Runtime& runtime, const String& strin
 
 bool is_cased(char32_t character) { return has(character, lower | upper | title); }
 
-// Whether the sigma at a byte ends its word: something with case before it, and nothing after it.
+// Whether the sigma at `at` ends its word: a character with case precedes it, and none follows.
 bool is_final_sigma(std::string_view text, std::size_t at, std::size_t bytes) {
   std::size_t before = at;
   bool cased = false;
@@ -120,7 +120,7 @@ bool is_final_sigma(std::string_view text, std::size_t at, std::size_t bytes) {
   return true;
 }
 
-// Each character in the case that `choose` gives it, in order.
+// Converts each character to the case that `choose` returns for it, in order.
 template <class Choose>
 Value change_case(Runtime& runtime, const String& string, Choose choose) {
   constexpr char32_t sigma = 0x3A3;
@@ -311,7 +311,7 @@ Result<Value> replace(Runtime& runtime, const String& string, const String& old,
   const std::size_t weight = put.text.size() + (put.untrusted.size() * sizeof(Span)) + sizeof(Span);
   MarkedText result;
   std::size_t begin = 0;
-  std::size_t from = 0;  // where to look next
+  std::size_t from = 0;  // where the search continues
   for (std::int64_t done = 0; most < 0 || done < most; ++done) {
     const std::size_t at = from > text.size() ? nowhere : find_first(text, old.text(), from);
     if (at == nowhere) break;
@@ -359,7 +359,7 @@ Result<Value> padded(Runtime& runtime, const String& string, std::int64_t width,
   MOTLEY_TRY_VOID(runtime.scan(missing + string.text().size()));
   std::size_t left = 0;
   if (side == Side::left) left = missing;
-  // Python's rule of where the odd one goes.
+  // Python's rule for an odd number.
   if (side == Side::both) left = (missing / 2) + (missing & static_cast<std::size_t>(width) & 1);
   const MarkedText space{.text = " "};
   const MarkedText& unit = fill == nullptr ? space : fill->marked;
@@ -377,7 +377,7 @@ Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const V
     if (value.is(Kind::missing) || value.is(Kind::none)) return std::optional<std::int64_t>();
     if (value.is(Kind::boolean)) return std::optional<std::int64_t>(value.boolean() ? 1 : 0);
     if (value.is(Kind::integer)) return std::optional(value.integer());
-    // Beyond every length, as the largest of 64 bits is.
+    // Larger than any length.
     if (value.is(Kind::big_integer))
       return std::optional(is_negative(value.big_integer()) ? INT64_MIN : INT64_MAX);
     return failure("slice indices must be integers or None or have an __index__ method");
@@ -399,7 +399,7 @@ Result<SliceBounds> slice_bounds(std::size_t length, const Value& start, const V
   const std::int64_t end = clamped(to, backward ? lowest : highest);
   const std::int64_t distance = backward ? bounds.start - end : end - bounds.start;
   if (distance <= 0) return bounds;
-  // The step as a magnitude: the smallest integer has none of its own kind.
+  // The magnitude of the step, without overflow for the smallest integer.
   const std::uint64_t magnitude = backward ? ~static_cast<std::uint64_t>(bounds.step) + 1
                                            : static_cast<std::uint64_t>(bounds.step);
   bounds.count =

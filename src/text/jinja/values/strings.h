@@ -12,8 +12,8 @@
 #include "text/jinja/values/characters.h"
 #include "text/jinja/values/value.h"
 
-// What Python's str can do, on strings that know which of their bytes are untrusted. Results keep
-// the marks of the bytes they take over.
+// Python's str methods, on strings that know which of their bytes are untrusted. Results keep the
+// marks.
 namespace motley::text::jinja {
 
 std::size_t length_of(const String& string);
@@ -26,15 +26,15 @@ Value part_of(Runtime& runtime, const String& string, std::size_t begin_byte, st
 Result<Value> repeat_text(Runtime& runtime, const String& string, std::size_t times);
 Result<Value> add_texts(Runtime& runtime, const String& left, const String& right);
 
-// &, <, >, ' and " as HTML entities; markup stays as it is. The result is markup.
+// Replaces &, <, >, ' and " by HTML entities, except in markup. The result is markup.
 MarkedText escaped(const String& string);
 Value escape_html(Runtime& runtime, const String& string);
 
 enum class Side : std::uint8_t { left, right, both };
-// Without characters of a set at the ends; no set is white space.
+// Removes characters of a set at the ends; no set: white space.
 Result<Value> strip(Runtime& runtime, const String& string, Side side, const String* set);
 
-// At most `most` splits, all of them if it is negative. No separator is runs of white space.
+// At most `most` splits; negative: all. No separator: runs of white space.
 Result<std::vector<Value>> split(Runtime& runtime, const String& string, const String* separator,
                                  std::int64_t most);
 Result<std::vector<Value>> split_from_right(Runtime& runtime, const String& string,
@@ -43,7 +43,7 @@ Result<std::vector<Value>> split_lines(Runtime& runtime, const String& string, b
 Result<Value> partition(Runtime& runtime, const String& string, const String& separator,
                         bool from_right);
 
-// At most `most` replacements, all of them if it is negative.
+// At most `most` replacements; negative: all.
 Result<Value> replace(Runtime& runtime, const String& string, const String& old,
                       const String& replacement, std::int64_t most);
 
@@ -52,7 +52,7 @@ Result<Value> capitalized(Runtime& runtime, const String& string);
 // str.title(): words begin after characters without case.
 Result<Value> titled(Runtime& runtime, const String& string);
 
-// Filled with a character on that side up to a width in characters; `both` centers.
+// Padded on that side with a character to a width in characters; `both` centers.
 Result<Value> padded(Runtime& runtime, const String& string, std::int64_t width, const String* fill,
                      Side side);
 

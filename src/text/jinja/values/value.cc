@@ -10,7 +10,7 @@
 namespace motley::text::jinja {
 namespace {
 
-// Dicts of fewer keys are searched from end to end.
+// Smaller dicts are searched linearly.
 constexpr std::size_t indexed_size = 12;
 
 }  // namespace
@@ -89,7 +89,7 @@ Range::Range(std::int64_t from, std::int64_t to, std::int64_t by)
     : start(from), stop(to), step(by), size(0) {
   const bool forward = by > 0;
   if (forward ? from >= to : from <= to) return;
-  // Without signs, because the ends may be far apart and the smallest step has no opposite.
+  // Unsigned, because the ends may be far apart, and the smallest step has no negation.
   const auto low = static_cast<std::uint64_t>(forward ? from : to);
   const auto high = static_cast<std::uint64_t>(forward ? to : from);
   const std::uint64_t stride =

@@ -13,15 +13,15 @@
 #include "base/result.h"
 #include "text/chat/marked_text.h"
 
-// The values that templates compute with: Python's, as far as templates can see them.
+// The values of templates: Python's, as far as templates can observe them.
 namespace motley::text::jinja {
 
 class Runtime;
 class Arguments;
 
 enum class Kind : std::uint8_t {
-  missing,    // a variable that nothing was assigned to; never seen by operators
-  undefined,  // what an unknown name or attribute gives
+  missing,    // an unassigned variable; operators never see it
+  undefined,  // the result of an unknown name or attribute
   none,
   boolean,
   integer,
@@ -33,14 +33,14 @@ enum class Kind : std::uint8_t {
   dict,
   view,  // dict.keys(), .values(), .items()
   range,
-  generator,  // what map, select, ... give: read once
+  generator,  // result of map, select, ...: can be read once
   name_space,
   callable,  // functions, methods, macros
   loop,
   cycler,
 };
 
-// Lives as long as the heap that made it.
+// Lives as long as its heap.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;
@@ -61,7 +61,7 @@ struct Callable;
 struct Loop;
 struct Cycler;
 
-// A small copyable handle; what it points to belongs to a heap.
+// A small copyable handle; the object belongs to a heap.
 class Value {
  public:
   Value() = default;
@@ -96,7 +96,7 @@ class Value {
   double number() const { return require(Kind::number), number_; }
   const String& string() const { return get<const String>(Kind::string); }
   const Undefined& undefined() const { return get<const Undefined>(Kind::undefined); }
-  // A list or a tuple; a tuple is never changed.
+  // A list or a tuple; tuples are immutable.
   Sequence& sequence() const;
   Dict& dict() const { return get<Dict>(Kind::dict); }
   const View& view() const { return get<const View>(Kind::view); }
@@ -128,18 +128,18 @@ class Value {
   };
 };
 
-// Never one that fits 64 bits; made by big_integer.h.
+// Never one that fits in 64 bits; created by big_integer.h.
 struct BigInteger : Object {
   explicit BigInteger(std::string text) : digits(std::move(text)) {}
-  std::string digits;  // decimal, with a minus where it is negative, without zeros in front
+  std::string digits;  // decimal, with a minus if it is negative, without leading zeros
 };
 
-// Valid UTF-8; never changed once made.
+// Valid UTF-8; immutable.
 struct String : Object {
   String(MarkedText marked, bool is_markup);
 
   MarkedText marked;
-  bool markup;  // what the filters safe and escape give: `+` with other strings escapes those
+  bool markup;  // result of the filters safe and escape: `+` escapes other operands
   bool ascii;
 
   std::string_view text() const { return marked.text; }
@@ -149,12 +149,12 @@ struct String : Object {
 
 struct Undefined : Object {
   explicit Undefined(std::string why) : message(std::move(why)) {}
-  std::string message;  // what an operation on it fails with
+  std::string message;  // the error of operations on it
 };
 
 struct Sequence : Object {
   std::vector<Value> items;
-  bool is_group = false;  // a tuple of the filter groupby: has .grouper and .list
+  bool is_group = false;  // a result of groupby: has .grouper and .list
 };
 
 inline Sequence& Value::sequence() const {
@@ -162,7 +162,7 @@ inline Sequence& Value::sequence() const {
   return *static_cast<Sequence*>(object_);
 }
 
-// Keeps the order of insertion. Keys are hashable values; marks are ignored when comparing them.
+// Keeps insertion order. Keys are hashable values; marks are ignored in comparisons.
 struct Dict : Object {
   using Entry = std::pair<Value, Value>;
 
@@ -179,7 +179,7 @@ struct Dict : Object {
   Result<std::ptrdiff_t> position(Runtime& runtime, const Value& key) const;
 
   std::vector<Entry> entries_;
-  // Of string keys, once there are many. Points into the keys, which outlive it.
+  // For string keys, once there are many. Points into the keys, which outlive it.
   std::map<std::string_view, std::size_t> positions_;
 };
 
@@ -200,7 +200,7 @@ struct Range : Object {
   Value at(std::int64_t index) const { return Value::integer(start + (index * step)); }
 };
 
-// Gives its values one by one, and each once.
+// Yields its values one by one, each once.
 struct Generator : Object {
   // The next value, or a missing one at the end.
   virtual Result<Value> next(Runtime& runtime) = 0;
