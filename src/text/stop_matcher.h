@@ -13,7 +13,7 @@
 
 namespace motley::text {
 
-// Stop strings, ready to be searched for: shared by all texts that they may end.
+// Prepared stop strings, shared by all texts that they may end.
 class StopStrings {
  public:
   // Refuses an empty stop string.
@@ -23,37 +23,38 @@ class StopStrings {
   friend class StopMatcher;
   struct Stop {
     std::string text;
-    // Of each beginning: the longest shorter beginning that it ends with.
+    // By prefix: the length of its longest proper border.
     std::vector<std::uint32_t> borders;
   };
 
   std::vector<Stop> stops_;
 };
 
-// Ends a text where the first of several stop strings is complete, however the text is cut into
-// pieces on its way. Of two that are complete at the same byte it is the longer one.
+// Finds the first completed stop string in a text that arrives in pieces of any size. Of two that
+// complete at the same byte it is the longer one.
 class StopMatcher {
  public:
   struct Output {
-    std::string text;                 // may be passed on now
-    std::optional<std::size_t> stop;  // which stop string ended the text
+    std::string text;                 // text that can be passed on now
+    std::optional<std::size_t> stop;  // index of the stop string that ended the text
   };
 
-  // With `include`, a stop string is part of the text that it ends.
+  // `include`: the stop string is part of the text.
   StopMatcher(std::shared_ptr<const StopStrings> stops, bool include)
       : stops_(std::move(stops)), matched_(stops_->stops_.size(), 0), include_(include) {}
 
-  // Takes the next piece. Only an end of the text that may still become a stop string is held back.
-  // Without `may_end` a stop string that is complete within this piece is plain text; one that
-  // begins here may still end the text in a later piece. Nothing may be pushed after a stop.
+  // Takes the next piece. Only a suffix that may become a stop string is held back. With `may_end`
+  // false, a stop string that completes in this piece is ignored; one that begins here may still
+  // end the text in a later piece. Must not be called after a stop.
   Output push(std::string_view piece, bool may_end = true);
 
-  // What was held back, if no stop string came.
+  // The text that was held back, if no stop string completed.
   std::string finish();
 
  private:
   std::shared_ptr<const StopStrings> stops_;
-  std::vector<std::uint32_t> matched_;  // bytes of each stop string that the text so far ends with
+  // by stop string: the length of its longest prefix that ends the text so far
+  std::vector<std::uint32_t> matched_;
   bool include_;
   std::string held_;
 };

@@ -38,7 +38,7 @@ Ending read(const std::vector<std::string>& stops, bool include,
   return ending;
 }
 
-// The same by trying every stop string at every byte.
+// The same by comparing every stop string at every byte.
 Ending expected(const std::vector<std::string>& stops, bool include, std::string_view text) {
   for (std::size_t end = 1; end <= text.size(); ++end) {
     Ending found;
@@ -108,7 +108,7 @@ TEST(StopMatcher, TextThatMayNotEndYetGoesOn) {
   EXPECT_EQ(across.stop, 1U);
 }
 
-// A stop string that was passed over may share its end with the beginning of one that counts.
+// An ignored stop string may overlap with one that counts.
 TEST(StopMatcher, FindsAStopThatOverlapsOneThatDidNotCount) {
   StopMatcher matcher = matcher_of({"aba"}, false);
   EXPECT_EQ(matcher.push("xaba", false).text, "xab");
@@ -125,7 +125,7 @@ TEST(StopMatcher, EarlyTextIsTheSameHoweverItIsCut) {
     std::string stop(1 + random() % 4, 'a');
     for (char& c : stop) c = "ab"[random() % 2];
     const std::size_t early = random() % (whole.size() + 1);
-    // The first place where the stop string ends behind the border.
+    // The first position after the border where the stop string ends.
     std::size_t end = std::max(early + 1, stop.size());
     while (end <= whole.size() && !std::string_view(whole).substr(0, end).ends_with(stop)) ++end;
     const bool stops = end <= whole.size();

@@ -11,8 +11,8 @@ namespace motley::text {
 
 class DecoderStage;
 
-// Decodes token ids as they come: what push() and finish() give back, one after the other, is what
-// Tokenizer::decode() makes of all the ids. Each piece is valid UTF-8, and final.
+// Decodes token ids as they arrive: the results of push() and finish(), joined, equal
+// Tokenizer::decode() of all ids. Each piece is valid UTF-8, and final.
 class StreamDecoder {
  public:
   // The tokenizer must outlive the stream.
@@ -22,11 +22,10 @@ class StreamDecoder {
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
   ~StreamDecoder();
 
-  // The text that is certain now and was not before: often that of the token, empty in the middle
-  // of a character.
+  // The text that has become certain: often that of the token, empty in the middle of a character.
   std::string push(std::int32_t id);
 
-  // The rest. Nothing may be pushed after it.
+  // The rest. push() must not be called after it.
   std::string finish();
 
  private:
@@ -37,7 +36,7 @@ class StreamDecoder {
 
   const TokenizerParts* parts_;
   bool skip_special_;
-  std::unique_ptr<std::string> output_;  // where the last stage writes
+  std::unique_ptr<std::string> output_;  // written by the last stage
   std::vector<std::unique_ptr<DecoderStage>> stages_;
 };
 

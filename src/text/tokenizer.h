@@ -14,14 +14,14 @@
 #include "text/chat/marked_text.h"
 #include "text/encode_bounds.h"
 
-// Text to token ids and back, as a folder's tokenizer.json says: what the `tokenizers` package
-// makes of the same file and text.
+// Converts text to token ids and back, as defined by tokenizer.json: results equal those of the
+// `tokenizers` package.
 namespace motley::text {
 
 struct EncodeOptions {
-  // What the post-processor adds around a text: the beginning-of-sequence token of most models.
+  // Adds the post-processor's tokens: for most models the beginning-of-sequence token.
   bool add_special_tokens = true;
-  // Recognises special tokens in untrusted text too, as Hugging Face does, which knows no marks.
+  // Recognises special tokens in untrusted text, too, as Hugging Face does.
   bool special_in_untrusted = false;
   EncodeBounds bounds = {};
 };
@@ -30,42 +30,43 @@ struct TokenizerParts;
 
 class Tokenizer {
  public:
-  // `where` is what messages call the file.
+  // `where` names the file in messages.
   static Result<Tokenizer> parse(std::string_view json, std::string_view where);
 
-  // From FOLDER/tokenizer.json. What tokenizer_config.json beside it says of added tokens counts
-  // more than what stands there, as in transformers.
+  // Loads FOLDER/tokenizer.json. Added tokens of tokenizer_config.json override those there, as in
+  // transformers.
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Token ids of a text; broken UTF-8 is read as U+FFFD. From many threads at once.
+  // Token ids of a text; invalid UTF-8 is read as U+FFFD. Thread-safe.
   Result<std::vector<std::int32_t>> encode(std::string_view text,
                                            const EncodeOptions& options = {}) const;
 
-  // The same, and no special token comes out of untrusted bytes: neither one that is written out
-  // there, nor one that the model would build of them.
+  // The same for text with untrusted bytes, which never become special tokens: neither if they
+  // spell one, nor if the model would merge them to one.
   Result<std::vector<std::int32_t>> encode(const MarkedText& text,
                                            const EncodeOptions& options = {}) const;
 
-  // The text of token ids; ids that the tokenizer lacks are left out. Always valid UTF-8.
+  // The text of token ids; unknown ids are skipped. Always valid UTF-8.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special) const;
 
-  // A token as the file writes it, which is not always the text it stands for.
+  // The id of a token as spelled in the file, which is not always its text.
   std::optional<std::int32_t> id_of(std::string_view token) const;
   std::optional<std::string_view> token_of(std::int32_t id) const;
 
   // The bytes that a token adds in the middle of a text, which need not be whole characters; empty
-  // where the id is not there.
+  // for unknown ids.
   std::string bytes_of(std::int32_t id) const;
 
-  // An added token; a special one, which decode() can leave out and untrusted text can't write.
+  // Whether it is an added token; and a special one, which decode() can skip and untrusted text
+  // cannot produce.
   bool is_added(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
 
-  // One more than the largest id. There may be holes below.
+  // The largest id plus one. There may be unused ids.
   std::int32_t size() const;
 
  private:

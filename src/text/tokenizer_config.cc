@@ -16,7 +16,7 @@ constexpr std::size_t longest_template = 4 << 20;
 constexpr std::string_view extra_folder = "additional_chat_templates";
 constexpr std::string_view extra_suffix = ".jinja";
 
-// The special tokens that templates know by name.
+// The special tokens that templates refer to.
 constexpr std::array<std::string_view, 7> token_names = {
     "bos_token", "cls_token", "eos_token", "mask_token", "pad_token", "sep_token", "unk_token"};
 
@@ -26,7 +26,7 @@ void add_template(TokenizerConfig& config, TemplateSource added) {
     config.templates.push_back(std::move(added));
 }
 
-// A string, or an object whose content is it.
+// A string, or an object with a content.
 Result<const std::string*> token_text(const json::Value& value, std::string_view where) {
   const json::Object* const object = value.if_object();
   if (object == nullptr) return value.as_string(where);
@@ -37,7 +37,7 @@ Result<const std::string*> token_text(const json::Value& value, std::string_view
   return content->as_string(cat(where, ", content"));
 }
 
-// One template, or a list of them with names.
+// A template, or a list of named ones.
 Result<void> read_templates(const json::Value& value, std::string_view where,
                             TokenizerConfig& into) {
   if (const std::string* const source = value.if_string()) {

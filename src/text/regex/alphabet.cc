@@ -9,7 +9,7 @@ namespace {
 
 constexpr char32_t code_points = 0x110000;
 
-// Where a set begins or ends to hold.
+// The begin or the end of a set's range.
 struct Border {
   char32_t at;
   std::uint32_t set;
@@ -34,7 +34,7 @@ Alphabet::Alphabet(std::span<const unicode::CodeSet> sets) {
   std::sort(borders.begin(), borders.end(),
             [](const Border& a, const Border& b) { return a.at < b.at; });
 
-  // Stretches of characters with the sets that hold there, each kind of which is a class.
+  // Ranges of characters with the sets that contain them; each distinct list of sets is a class.
   std::unordered_map<std::string, std::uint16_t> known;
   std::vector<std::string> kinds;
   std::string holding(sets.size(), '\0');

@@ -48,7 +48,8 @@ inline const unsigned char* character_before(const unsigned char* at) {
   return at;
 }
 
-// Classes of the characters that no set of a pattern tells apart, and which sets each is in.
+// Character classes: characters that no set of a pattern distinguishes are in one class. Knows
+// which sets contain each class.
 class Alphabet {
  public:
   explicit Alphabet(std::span<const unicode::CodeSet> sets);
@@ -60,7 +61,7 @@ class Alphabet {
     return values_[blocks_[code_point / block] + code_point % block];
   }
 
-  // Whether each class is in a set: a row of classes() bytes, 0 or 1.
+  // Whether the set contains each class: a row of classes() bytes, 0 or 1.
   const std::uint8_t* row(std::uint32_t set) const {
     return members_.data() + std::size_t{set} * classes_;
   }
@@ -72,9 +73,9 @@ class Alphabet {
 
   std::uint32_t classes_ = 0;
   std::array<std::uint16_t, 128> ascii_{};
-  std::vector<std::uint32_t> blocks_;  // where in values_ a block begins
+  std::vector<std::uint32_t> blocks_;  // index into values_ of each block
   std::vector<std::uint16_t> values_;
-  std::vector<std::uint32_t> uniform_;  // where the block of nothing but a class is, plus one
+  std::vector<std::uint32_t> uniform_;  // by class: the block of only that class, plus one
   std::vector<std::uint8_t> members_;
 };
 

@@ -9,11 +9,11 @@
 namespace motley::text::regex {
 namespace {
 
-// Of the table, and of states while it is made.
+// Limit of the table, and of states while it is built.
 constexpr std::size_t max_entries = std::size_t{1} << 17;
 constexpr std::size_t max_visits = 4'000'000;
 
-// Makes the table: a row is a list of states that wait for a character, the preferred first.
+// Builds the table: each row is a list of states that wait for a character, in order of preference.
 class TableBuilder {
  public:
   TableBuilder(std::span<const State> states, const Alphabet& alphabet, std::uint32_t match_bit)
@@ -55,8 +55,8 @@ class TableBuilder {
     return (alphabet_.row(peek.set)[a_class] != 0) != peek.negated;
   }
 
-  // What the states come to if a character of a class, or the end, is next: choices in order, up to
-  // the first that leads to a match.
+  // The states after a character of a class, or the end: choices in order, up to the first that
+  // leads to a match.
   std::uint32_t follow(const std::vector<std::uint32_t>& waiting, std::uint32_t a_class) {
     ++round_;
     std::uint32_t matched = 0;
@@ -95,7 +95,7 @@ class TableBuilder {
   const Alphabet& alphabet_;
   const std::uint32_t match_bit_;
   const std::uint32_t row_length_;
-  std::vector<std::uint32_t> seen_;  // the round in which a state was met last
+  std::vector<std::uint32_t> seen_;  // the round in which a state was last visited
   std::uint32_t round_ = 0;
   std::size_t visits_ = 0;
   std::vector<std::vector<std::uint32_t>> rows_;

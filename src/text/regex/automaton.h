@@ -12,28 +12,27 @@
 
 namespace motley::text::regex {
 
-// A pattern as a table that is followed a character at a time. It finds what the backtracker finds.
+// A pattern as a DFA table. Finds the same matches as the backtracker.
 class Automaton {
  public:
-  // Nothing if the table would be large. The alphabet is that of the sets of the states.
+  // Nothing if the table would be large. The alphabet is that of the states' sets.
   static std::optional<Automaton> build(const States& states, const Alphabet& alphabet);
 
   struct Found {
     std::optional<Span> match = std::nullopt;
-    std::size_t steps = 0;  // that it took; more than it may: nothing was found by then
+    std::size_t steps = 0;  // steps taken; if they exceed the limit, the search was stopped
   };
 
-  // The leftmost match from byte `from` on, unless that takes more than so many steps.
+  // The leftmost match from byte `from` on, within a limited number of steps.
   Found find(const Alphabet& alphabet, std::string_view text, std::size_t from,
              std::size_t max_steps) const;
 
  private:
-  // An entry says in which row to go on (0: nowhere), and whether a match ends before the
-  // character.
+  // An entry is the next row (0: none), and whether a match ends before the character.
   static constexpr std::uint32_t match_bit = std::uint32_t{1} << 31;
 
-  std::uint32_t row_length_ = 0;  // classes, and one for the end of the text
-  std::uint32_t start_ = 0;       // where in table_ the row of the start begins
+  std::uint32_t row_length_ = 0;  // classes, and the end of the text
+  std::uint32_t start_ = 0;       // index of the start's row in table_
   std::vector<std::uint32_t> table_;
 };
 

@@ -13,13 +13,13 @@ namespace {
 
 using Place = const unsigned char*;
 
-// Something to come back to when a match fails.
+// An alternative to try when a match fails.
 enum class ChoiceKind : std::uint8_t {
-  resume,     // at `at` from instruction `index`
-  give_back,  // the repeat `index` ends a character earlier, but not before `limit`
-  take_more,  // the lazy repeat `index` takes a character more, `limit` times at most
-  go_back,    // the look-behind `index` begins a character earlier, `limit` times at most
-  restore,    // slot `index` is `limit`
+  resume,     // continue at `at` from instruction `index`
+  give_back,  // end repeat `index` a character earlier, but not before `limit`
+  take_more,  // extend lazy repeat `index` by a character, at most `limit` times
+  go_back,    // begin look-behind `index` a character earlier, at most `limit` times
+  restore,    // set slot `index` to `limit`
 };
 
 struct Choice {
@@ -29,10 +29,10 @@ struct Choice {
   std::uint64_t limit = 0;
 };
 
-// Most choices at once: 96 MiB of them.
+// The most choices at once: 96 MiB.
 constexpr std::size_t max_choices = std::size_t{1} << 22;
 
-// A stack whose first elements need no memory of their own.
+// A stack whose first elements need no allocation.
 class ChoiceStack {
  public:
   ChoiceStack() = default;
@@ -114,7 +114,7 @@ class Backtracker {
 
   bool is_in(std::uint32_t set, Place at) const { return alphabet_.row(set)[class_at(at)] != 0; }
 
-  // Whether what begins with `row` can begin here.
+  // Whether a character of the row begins here.
   bool may_begin(std::uint32_t row, Place at) const {
     return row == no_row || (at < end_ && is_in(row, at));
   }
@@ -153,7 +153,7 @@ class Backtracker {
     }
   }
 
-  // What an instruction comes to: go on at next_, go back to a choice, or no memory for one.
+  // The result of an instruction: continue at next_, backtrack, or out of memory.
   enum class Step : std::uint8_t { on, back, full };
 
   static Step on_if(bool pushed) { return pushed ? Step::on : Step::full; }
@@ -264,7 +264,7 @@ class Backtracker {
     return on_if(push(ChoiceKind::resume, index + 1, at_));
   }
 
-  // Keeps how many choices are open, to close those opened from now on.
+  // Saves the number of open choices, so that later ones can be closed.
   bool open(std::uint32_t slot) { return set_slot(slot, choices_.size() + 1); }
 
   Step begin_look(const Instruction& instruction, std::uint32_t index) {
@@ -310,7 +310,7 @@ class Backtracker {
     return (before != after) == (instruction.anchor == Anchor::word_border);
   }
 
-  // Takes up the last choice; false if there is none.
+  // Takes the last choice; false if there is none.
   bool go_back() {
     for (; choices_.size() > 0; ++steps_) {
       Choice& choice = choices_.top();
@@ -350,7 +350,7 @@ class Backtracker {
     return at == begin_ ? nullptr : character_before(at);
   }
 
-  // To the last place before choice.at where what comes next may begin.
+  // Moves back to the last position before choice.at where the continuation may begin.
   bool give_back(Choice& choice) {
     const Instruction& instruction = program_.code[choice.index];
     const Place least = begin_ + choice.limit;
@@ -370,7 +370,7 @@ class Backtracker {
     return found;
   }
 
-  // To the next place after choice.at where what comes next may begin.
+  // Moves to the next position after choice.at where the continuation may begin.
   bool take_more(Choice& choice) {
     const Instruction& instruction = program_.code[choice.index];
     const std::uint8_t* row = alphabet_.row(instruction.set);

@@ -11,13 +11,13 @@
 
 namespace motley::text::regex {
 
-// The leftmost match from byte `from` on, in so many `steps`. An error if it takes more steps than
-// `max_steps`, or more memory than a sane pattern needs.
+// The leftmost match from byte `from` on; counts `steps`. An error if it takes more than
+// `max_steps`, or more memory than reasonable patterns need.
 Result<std::optional<Span>> backtrack(const Program& program, const Alphabet& alphabet,
                                       std::string_view text, std::size_t from,
                                       std::size_t max_steps, std::size_t& steps);
 
-// The error of a search that takes more steps than it may.
+// The error of a search that exceeds its limit of steps.
 Error too_many_steps();
 
 }  // namespace motley::text::regex

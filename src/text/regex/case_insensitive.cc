@@ -30,7 +30,7 @@ Node several_node(std::u32string_view folded) {
   return sequence;
 }
 
-// One of the characters that fold to the same several, or these.
+// Matches one of the characters that fold to this sequence, or the sequence.
 Node either_node(const CaseFolding::Several& several) {
   Node choice{.kind = NodeKind::choice};
   choice.children.push_back(set_node(set_of(several.characters)));
@@ -38,7 +38,7 @@ Node either_node(const CaseFolding::Several& several) {
   return choice;
 }
 
-// The longest start of the text that one character folds to; null if there is none.
+// The longest prefix of the text to which a single character folds; null if there is none.
 const CaseFolding::Several* longest_several(std::u32string_view text) {
   const CaseFolding& folding = CaseFolding::standard();
   for (std::size_t length = 3; length >= 2; --length) {

@@ -7,15 +7,15 @@
 
 namespace motley::text::regex {
 
-// Whether folding may turn one character into several, which a look-behind's can't.
+// Whether folding may change the number of characters, which a look-behind does not support.
 enum class FoldWidth : std::uint8_t { any, single };
 
-// The text without regard to case: several characters in a row also match the one that folds to
-// them, and the other way round.
+// A literal, ignoring case: several characters also match the one that folds to them, and vice
+// versa.
 Node case_insensitive_text(std::u32string_view text, FoldWidth folds);
 
-// The class without regard to case: whatever folds like a member, and of one that is not negated
-// also the several characters that a member folds to.
+// A class, ignoring case: everything that folds like a member. A class that is not negated also
+// matches the sequence to which a member folds.
 Node case_insensitive_class(const CharacterClass& parsed, FoldWidth folds);
 
 }  // namespace motley::text::regex

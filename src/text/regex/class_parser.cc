@@ -14,7 +14,7 @@ using unicode::CodeSet;
 
 constexpr int deepest_class = 50;
 
-// What may stand at an end of a range, or by itself.
+// A member of a class, or an end of a range.
 struct Item {
   std::optional<char32_t> character;
   CodeSet set;
@@ -29,7 +29,7 @@ class ClassParser {
       return pattern_.unsupported("nests classes too deeply", "nest them less");
     CharacterClass parsed;
     parsed.negated = pattern_.take_if(U"^");
-    std::optional<CodeSet> earlier;  // the intersection of what stands before &&
+    std::optional<CodeSet> earlier;  // the intersection of what precedes &&
     CodeSet members;
     bool first = true;
     for (;; first = false) {
@@ -52,7 +52,7 @@ class ClassParser {
   }
 
  private:
-  // Whether a ] that comes first is a character, because another one closes the class.
+  // Whether a leading ] is a character, because another one closes the class.
   bool another_end() const {
     for (std::size_t ahead = 1; pattern_.peek(ahead) != ~char32_t{0}; ++ahead) {
       if (pattern_.peek(ahead) == ']') return true;
@@ -75,7 +75,7 @@ class ClassParser {
     return {};
   }
 
-  // The hyphen and the end of a range.
+  // Reads the hyphen and the end of a range.
   Result<void> read_range(CodeSet& members, char32_t from, int depth) {
     pattern_.skip(1);
     if (pattern_.peek() == '&' && pattern_.peek(1) == '&') {
@@ -89,7 +89,7 @@ class ClassParser {
     if (*end.character < from)
       return pattern_.malformed("has a range whose end is before its begin", "swap them");
     members.add({.first = from, .last = *end.character});
-    // "a-b-c": the second hyphen stands for itself.
+    // "a-b-c": the second hyphen is a literal.
     if (pattern_.peek() == '-' && pattern_.peek(1) != ']') {
       pattern_.skip(1);
       members.add({.first = '-', .last = '-'});
@@ -123,7 +123,7 @@ class ClassParser {
     return Item{.character = escape.character, .set = std::move(escape.set)};
   }
 
-  // [:name:] and [:^name:], whose [ was taken; nothing if this is a class that begins with a colon.
+  // Reads [:name:] or [:^name:] after the [; nothing if this is a class that begins with a colon.
   Result<std::optional<CodeSet>> read_bracket() {
     constexpr std::size_t longest_name = 20;
     const std::size_t start = pattern_.position();
@@ -150,7 +150,7 @@ class ClassParser {
   }
 
   PatternCursor& pattern_;
-  bool is_type_ = false;  // the item just read is a type or property, which begins no range
+  bool is_type_ = false;  // the last item was a type or property, which cannot begin a range
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace motley::text::regex {
 
-// A class in brackets: its members, or all characters but them. Case folding looks at the members,
-// so the negation is kept apart.
+// A class in brackets: its members, or all characters except them. Case folding applies to the
+// members, so the negation is stored separately.
 struct CharacterClass {
   unicode::CodeSet members;
   bool negated = false;

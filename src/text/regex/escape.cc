@@ -16,7 +16,7 @@ Escape many(CodeSet set, bool negated) {
 
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c <= 0xDFFF; }
 
-// \p{Name}, \p{^Name}, \P{Name}; the brace comes next.
+// \p{Name}, \p{^Name}, \P{Name}; the brace follows.
 Result<Escape> read_property(PatternCursor& pattern, EscapePlace place, bool negated) {
   pattern.skip(1);
   if (pattern.peek() == '^') {

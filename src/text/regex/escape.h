@@ -8,7 +8,7 @@
 
 namespace motley::text::regex {
 
-// What an escape stands for that means the same, or nearly, inside a class and outside.
+// An escape that has (almost) the same meaning inside and outside of a class:
 struct Escape {
   // One character, or
   std::optional<char32_t> character;

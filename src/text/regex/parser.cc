@@ -24,7 +24,7 @@ struct Options {
   bool extended = false;
 };
 
-// Repeats as written: {3,1} is Oniguruma's way to say possessive, and {3}? is {3} or nothing.
+// A quantifier as written: in Oniguruma {3,1} is possessive, and {3}? is {3} or nothing.
 struct Quantifier {
   std::uint32_t min = 0;
   std::uint32_t max = 0;
@@ -70,7 +70,7 @@ class Parser {
   }
 
  private:
-  // Up to the end, or the ) that closes the group.
+  // Reads up to the end, or to the ) of the group.
   Result<Node> read_choice(Options options, int depth) {
     if (depth > deepest_group)
       return pattern_.unsupported("nests groups too deeply", "nest at most 200");
@@ -85,7 +85,7 @@ class Parser {
 
   Result<Node> read_sequence(Options options, int depth) {
     Node sequence{.kind = NodeKind::sequence};
-    std::u32string text;  // characters in a row, which may fold together
+    std::u32string text;  // adjacent characters, which may fold together
     const auto end_text = [&] {
       add_text(sequence, text, options);
       text.clear();
@@ -117,7 +117,7 @@ class Parser {
     return sequence;
   }
 
-  // A character by itself, or something else.
+  // A single character, or another node.
   struct Atom {
     std::optional<char32_t> character;
     Node node;
@@ -245,7 +245,7 @@ class Parser {
     return node(set_node(std::move(escape.set)));
   }
 
-  // \R: both characters of CR LF once and for all, or one that breaks lines.
+  // \R: CR LF as one unit, or a single line-breaking character.
   static Node line_break() {
     Node pair{.kind = NodeKind::sequence};
     pair.children.push_back(set_node({{.first = '\r', .last = '\r'}}));
@@ -319,7 +319,7 @@ class Parser {
       return pattern_.unsupported("has a look-behind without a bound on its length",
                                   "write {0,n} where it says * or +");
     }
-    // How far such a part may see is Oniguruma's secret.
+    // Oniguruma's behaviour for such a part is undocumented.
     if (reach.min != reach.max && looks_or_commits(inside)) {
       return pattern_.unsupported(
           "has a look-around or a possessive part in a look-behind of more than one length",
@@ -379,7 +379,7 @@ class Parser {
     if (pattern_.take_if(U"+")) return std::optional(Quantifier{.min = 1, .max = unlimited});
     if (pattern_.peek() != '{') return std::optional<Quantifier>();
 
-    // {n}, {n,}, {,n}, {n,m}; anything else is a brace and what follows it.
+    // {n}, {n,}, {,n}, {n,m}; anything else is a literal brace.
     const std::size_t start = pattern_.position();
     const auto no_quantifier = [&] {
       pattern_.go_back(start);
@@ -450,8 +450,8 @@ class Parser {
     return node;
   }
 
-  // Whether a node, or a choice of it, is a place and nothing else. How often Oniguruma counts one
-  // depends on how it compiles the group.
+  // Whether a node, or one of its alternatives, matches only positions. How often Oniguruma repeats
+  // one depends on how it compiles the group.
   static bool is_place(const Node& node) {
     switch (node.kind) {
       case NodeKind::look:
@@ -464,7 +464,7 @@ class Parser {
     }
   }
 
-  // Greedy ?, * and + of one another are one of them.
+  // Nested greedy ?, * and + are combined.
   static Node repeated(Node node, std::uint32_t min, std::uint32_t max, Greed greed) {
     Node outer = repeat_node({}, min, max, greed);
     if (!is_plain_greedy(node) || !is_plain_greedy(outer)) {
@@ -477,7 +477,7 @@ class Parser {
   }
 
   PatternCursor pattern_;
-  int look_behinds_ = 0;  // how many are open
+  int look_behinds_ = 0;  // number of open look-behinds
 };
 
 }  // namespace

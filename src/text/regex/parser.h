@@ -7,7 +7,7 @@
 
 namespace motley::text::regex {
 
-// Reads a pattern in Oniguruma's syntax for Ruby. `where` is what messages call it.
+// Parses a pattern in Oniguruma's Ruby syntax. `where` names it in messages.
 Result<Node> parse(std::string_view pattern, std::string_view where);
 
 }  // namespace motley::text::regex

@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t shown_length = 80;
 constexpr char32_t last_code_point = 0x10FFFF;
 
-// The pattern as far as a message shows it.
+// The pattern, shortened for messages.
 std::string shown(std::string_view pattern) {
   if (pattern.size() <= shown_length) return std::string(pattern);
   std::string_view start = pattern.substr(0, shown_length);

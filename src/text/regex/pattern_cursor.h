@@ -10,7 +10,7 @@
 
 namespace motley::text::regex {
 
-// Reads a pattern a character at a time, and makes its errors.
+// Reads a pattern character by character, and creates its errors.
 class PatternCursor {
  public:
   // An error if the pattern is not valid UTF-8.
@@ -27,20 +27,20 @@ class PatternCursor {
   // Takes the text if it comes next.
   bool take_if(std::u32string_view text);
 
-  // Up to (and past) the next `end`, or nothing if there is none.
+  // Takes the text up to and including the next `end`; nothing if there is none.
   std::optional<std::string> take_until(char32_t end);
 
-  // The digits of a base that come next, at most `most`; nothing if there is none, or if they make
-  // more than a code point can be.
+  // Takes up to `most` digits of a base; nothing if there are none, or if they exceed the code
+  // points.
   std::optional<char32_t> take_number(unsigned base, std::size_t most);
 
-  // Where a search would have to look, for trying something and going back.
+  // The position, for backtracking.
   std::size_t position() const { return at_; }
   void go_back(std::size_t position) { at_ = position; }
 
   // "the regular expression '...' WHAT, at character N".
   Error malformed(std::string_view what, std::string_view fix) const;
-  // The same for what only this engine lacks.
+  // The same for features that this engine lacks.
   Error unsupported(std::string_view what, std::string_view fix) const;
 
  private:

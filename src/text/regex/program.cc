@@ -10,10 +10,10 @@
 namespace motley::text::regex {
 namespace {
 
-// A repeat whose copies are at most this many instructions is written out.
+// A repeat is expanded if its copies have at most this many instructions.
 constexpr std::size_t longest_copies = 64;
 constexpr std::size_t longest_program = 100'000;
-// What may come first is looked for in programs up to a length, and so far.
+// First sets are computed only for programs up to this length, and to this depth.
 constexpr std::size_t longest_with_firsts = 2'000;
 constexpr std::size_t longest_search = 64;
 
@@ -151,7 +151,7 @@ class Compiler {
     for (const std::uint32_t split : splits) code()[split].to = here();
   }
 
-  // How many instructions a node becomes; if it is above longest_copies, at least that.
+  // The number of instructions of a node; exact up to longest_copies.
   static std::size_t length(const Node& node) {
     std::size_t sum = 2;
     for (const Node& child : node.children) {
@@ -179,7 +179,7 @@ class Compiler {
     code()[end].min = here();
   }
 
-  // Fills in what each choice may begin with.
+  // Computes first sets for each choice.
   void find_firsts() {
     program_.first = first_from(0);
     for (std::uint32_t at = 0; at < code().size(); ++at) {
@@ -206,7 +206,7 @@ class Compiler {
       pending.pop_back();
       const Instruction& instruction = code()[at];
       switch (instruction.op) {
-        // What comes after these must not decide what is chosen before.
+        // What follows these must not influence earlier choices.
         case Op::match:
         case Op::atomic_end:
         case Op::behind_end:

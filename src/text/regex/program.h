@@ -40,15 +40,15 @@ struct Instruction {
   Greed greed = Greed::greedy;
   bool possessive = false;
   bool negated = false;
-  bool bounded = false;  // of a loop: empty iterations count
+  bool bounded = false;  // for loops: empty iterations count
   Anchor anchor = Anchor::text_begin;
   std::uint32_t set = 0;
   std::uint32_t to = 0;
   std::uint32_t slot = 0;
   std::uint32_t min = 0;
   std::uint32_t max = 0;
-  // Sets of the characters that what comes next (or at `to`) can begin with; no_row if it may take
-  // nothing.
+  // Sets of the characters with which the continuation (or that at `to`) may begin; no_row if it
+  // may match the empty text.
   std::uint32_t first_next = no_row;
   std::uint32_t first_to = no_row;
 };
@@ -56,10 +56,10 @@ struct Instruction {
 struct Program {
   std::vector<Instruction> code;
   std::uint32_t slots = 0;
-  std::uint32_t first = no_row;  // what a match can begin with
+  std::uint32_t first = no_row;  // characters with which a match may begin
 };
 
-// Compiles a tree, and adds the sets that it tests to `sets`. `where` is what an error calls it.
+// Compiles a tree, and adds its sets to `sets`. `where` names it in errors.
 Result<Program> compile_program(const Node& tree, SetList& sets, std::string_view where);
 
 }  // namespace motley::text::regex

@@ -13,11 +13,11 @@
 namespace motley::text {
 namespace {
 
-// Steps that the searches of a text may take: so many, and so many more for each of its bytes.
+// Limit of steps for all searches of a text: a constant, plus a number for each of its bytes.
 constexpr std::size_t steps = 16'000'000;
 constexpr std::size_t steps_per_byte = 128;
 
-// More than a class can hold that is no attack: each character that a pattern names is a set.
+// More sets than any reasonable pattern has: each literal character is a set.
 constexpr std::size_t max_sets = 2'000;
 
 }  // namespace

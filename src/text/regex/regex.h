@@ -9,17 +9,16 @@
 #include "base/result.h"
 #include "text/chat/marked_text.h"
 
-// The regular expressions of tokenizer files, read and matched as Oniguruma (Ruby syntax, UTF-8)
-// does it, which is what their makers ran.
+// The regular expressions of tokenizer files, with the syntax and matching of Oniguruma (Ruby,
+// UTF-8), which their authors used.
 namespace motley::text {
 
 class Regex {
  public:
-  // A table that is followed a character at a time, for patterns that one can be made of; for
-  // others, and for tests of the table, a backtracker.
+  // A DFA table if the pattern allows it, else a backtracker; tests force the latter.
   enum class Engine : std::uint8_t { table_if_possible, backtracker };
 
-  // Refuses by name what a pattern uses and this engine lacks. `where` is what messages call it.
+  // Refuses unsupported features by name. `where` names the pattern in messages.
   static Result<Regex> compile(std::string_view pattern, std::string_view where,
                                Engine engine = Engine::table_if_possible);
 
@@ -28,14 +27,14 @@ class Regex {
   ~Regex();
 
   // The leftmost match that begins at byte `from` or later; look-behinds and anchors see the text
-  // before it. `text` is valid UTF-8. An error if matching takes more steps than a sane pattern
-  // needs: never "no match".
+  // before it. `text` is valid UTF-8. An error, never "no match", if matching takes more steps than
+  // reasonable patterns need.
   Result<std::optional<Span>> find(std::string_view text, std::size_t from) const {
     std::size_t spent = 0;
     return find(text, from, spent);
   }
-  // The same for who searches a text again and again: all of its searches together may take so
-  // many steps. `spent` is what they have taken, 0 at first.
+  // The same for repeated searches of one text, whose steps are limited together. `spent` counts
+  // them, from 0.
   Result<std::optional<Span>> find(std::string_view text, std::size_t from,
                                    std::size_t& spent) const;
 

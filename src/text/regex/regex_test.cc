@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-// What patterns match is tested against the `tokenizers` package in tests/regex; here is what the
-// package does not tell: refusals, bounds, and where a search begins.
+// tests/regex compares matches with the `tokenizers` package; here are tests of what the package
+// does not show: refusals, limits, and where a search begins.
 namespace motley::text {
 namespace {
 
@@ -140,7 +140,7 @@ TEST(Regex, TakesTooManyStepsOnlyByAnError) {
   }
 }
 
-// Each search of a run reads all of it, and finds one character.
+// Each search reads the whole run, and finds one character.
 TEST(Regex, SearchesOfATextMayTakeSoManyStepsTogether) {
   for (const Regex::Engine engine :
        {Regex::Engine::table_if_possible, Regex::Engine::backtracker}) {
@@ -157,7 +157,7 @@ TEST(Regex, SearchesOfATextMayTakeSoManyStepsTogether) {
   }
 }
 
-// Oniguruma's own limit ends the package's search here.
+// Here the package's search hits a limit of Oniguruma.
 TEST(Regex, LongRunsTakeTimeInProportion) {
   const std::string spaces = repeated(std::string(1000, ' '), 10'000);
   for (const Regex::Engine engine : engines) {

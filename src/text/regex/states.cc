@@ -13,8 +13,7 @@ class StateBuilder {
  public:
   explicit StateBuilder(SetList& sets) : sets_(sets) { states_.push_back({}); }
 
-  // The state that a node begins with if `next` comes after it; nothing if it asks for more than
-  // states can do.
+  // The first state of a node that is followed by `next`; nothing if states cannot express it.
   std::optional<std::uint32_t> build(const Node& node, std::uint32_t next) {
     if (states_.size() > max_states) return std::nullopt;
     switch (node.kind) {
@@ -76,7 +75,7 @@ class StateBuilder {
     const Node& child = node.children.front();
     const bool endless = node.max == unlimited;
     if (std::max(node.min, endless ? 0 : node.max) > max_states) return std::nullopt;
-    // What an empty iteration does to an endless repeat is the backtracker's.
+    // Empty iterations of unbounded repeats are left to the backtracker.
     if (endless && width(child).min == 0) return std::nullopt;
     std::uint32_t first = next;
     if (endless) {
@@ -106,8 +105,8 @@ class StateBuilder {
     return add_peek(child.set, node.negated, node.negated, next);
   }
 
-  // A repeat of one set that gives nothing back ends where no other character of it comes, or
-  // after the last that it may take.
+  // A possessive repeat of one set ends where no other character of it follows, or after its
+  // maximum.
   std::optional<std::uint32_t> build_atomic(const Node& child, std::uint32_t next) {
     if (child.kind == NodeKind::set) return build(child, next);
     if (child.kind != NodeKind::repeat || child.greed != Greed::greedy ||

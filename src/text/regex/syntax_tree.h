@@ -6,18 +6,18 @@
 
 #include "text/unicode/code_set.h"
 
-// What a regular expression says, with classes and case folding already resolved to sets.
+// A parsed regular expression, with classes and case folding resolved to sets.
 namespace motley::text::regex {
 
 inline constexpr std::uint32_t unlimited = std::numeric_limits<std::uint32_t>::max();
 
 enum class NodeKind : std::uint8_t {
   set,       // one character of `set`
-  sequence,  // the children one after the other; none: the empty text
+  sequence,  // the children one after the other; without children: the empty text
   choice,    // the first child that leads to a match
   repeat,    // the child `min` to `max` times
-  look,      // the child matches here, or does not; takes no text
-  atomic,    // the child, its first match only
+  look,      // the child matches here, or does not; consumes nothing
+  atomic,    // the first match of the child only
   anchor,
 };
 
@@ -40,17 +40,17 @@ struct Node {
   NodeKind kind = NodeKind::sequence;
   unicode::CodeSet set = {};
   std::vector<Node> children = {};
-  // Of a repeat.
+  // For a repeat:
   std::uint32_t min = 0;
   std::uint32_t max = 0;
   Greed greed = Greed::greedy;
-  // Of a look.
+  // For a look:
   Direction direction = Direction::ahead;
   bool negated = false;
   Anchor anchor = Anchor::text_begin;
 };
 
-// How many characters a node may take; `max` may be unlimited.
+// How many characters a node may match; `max` may be unlimited.
 struct Width {
   std::uint32_t min = 0;
   std::uint32_t max = 0;

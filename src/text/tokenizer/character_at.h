@@ -8,7 +8,7 @@
 
 namespace motley::text {
 
-// The character that begins at a byte of a text: utf8::decode() with a short way for ASCII.
+// The character at a byte of a text: utf8::decode() with a fast path for ASCII.
 inline utf8::Decoded character_at(std::string_view text, std::size_t at) {
   const auto byte = static_cast<std::uint8_t>(text[at]);
   if (byte < 0x80) return {.code_point = byte, .length = 1, .valid = true};

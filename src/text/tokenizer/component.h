@@ -9,12 +9,12 @@
 #include "base/json/json.h"
 #include "base/result.h"
 
-// The parts of a tokenizer.json: objects with a "type" and its fields.
+// Components of a tokenizer.json: objects with a "type" and further fields.
 namespace motley::text {
 
 class Component {
  public:
-  // Keeps a pointer to the value. Refuses what is not an object with a type.
+  // Keeps a pointer to the value. Refuses anything but an object with a type.
   static Result<Component> read(const json::Value& value, std::string_view where);
 
   // The same fields of an object without a type.
@@ -27,20 +27,20 @@ class Component {
   // Refuses fields other than these and "type".
   Result<void> has_only(std::initializer_list<std::string_view> fields) const;
 
-  // A field of that kind; an error where it is missing, unless there is a value for that case.
+  // A field of that type; if it is missing, the default or else an error.
   Result<bool> boolean(std::string_view field) const;
   Result<bool> boolean(std::string_view field, bool if_missing) const;
   Result<std::string> string(std::string_view field) const;
   Result<char32_t> character(std::string_view field) const;
   Result<std::int64_t> count(std::string_view field) const;
   Result<const json::Value*> value(std::string_view field) const;
-  // Null where it is missing or null.
+  // Null if it is missing or null.
   const json::Value* find(std::string_view field) const;
 
-  // What messages call a field.
+  // The name of a field in messages.
   std::string where(std::string_view field) const;
 
-  // The refusal of a type, of `known` ones, or of a field's value.
+  // The refusal of a type, given the `known` ones, or of a field's value.
   Error refused_type(std::string_view known) const;
   Error refused_value(std::string_view field, std::string_view value, std::string_view fix) const;
 
@@ -53,8 +53,8 @@ class Component {
   std::string where_;
 };
 
-// The components that a section consists of, in order: none if it is null; a Sequence, which may
-// be nested, is replaced by the members that it lists under `list`.
+// The components of a section in order: none if it is null; a Sequence, perhaps nested, is replaced
+// by its members in the field `list`.
 Result<std::vector<Component>> read_components(const json::Value* section, std::string_view list,
                                                std::string_view where);
 

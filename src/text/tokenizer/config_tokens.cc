@@ -16,14 +16,14 @@ namespace {
 constexpr std::array<std::string_view, 5> flags = {"single_word", "lstrip", "rstrip", "normalized",
                                                    "special"};
 
-// The text of a token, or null where the entry has none.
+// The text of a token, or null if the entry has none.
 const std::string* content_of(const json::Value& token) {
   const json::Object* const object = token.if_object();
   const json::Value* const content = object == nullptr ? nullptr : object->find("content");
   return content == nullptr ? nullptr : content->if_string();
 }
 
-// One entry as tokenizer.json writes it; flags that it lacks are off, as in transformers.
+// An entry in the form of tokenizer.json; missing flags are off, as in transformers.
 Result<json::Value> entry(std::int64_t id, const json::Value& token, std::string_view where) {
   MOTLEY_TRY(const json::Object* const object, token.as_object(where));
   json::Object written{{"id", id}};

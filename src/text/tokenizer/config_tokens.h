@@ -7,8 +7,8 @@
 
 namespace motley::text {
 
-// The added_tokens of a tokenizer.json (null: it has none) with what added_tokens_decoder of the
-// tokenizer_config.json beside it says: it decides how a token is looked for, and may add more.
+// Merges added_tokens_decoder of tokenizer_config.json into added_tokens of tokenizer.json (null:
+// it has none): it overrides how a token is found, and may add tokens.
 Result<json::Value> with_config_tokens(const json::Value* added_tokens, const json::Value& config,
                                        std::string_view where);
 

@@ -9,18 +9,17 @@
 
 namespace motley::text {
 
-// A text on its way from its writers to the model: valid UTF-8 that normalizers rewrite.
+// A text while normalizers rewrite it, before it goes to the model. Valid UTF-8.
 struct Draft {
   std::string text;
-  // One entry a byte: whether it comes from untrusted text, in whole or in part. Empty if nothing
-  // does.
+  // By byte: whether it comes from untrusted text, at least in part. Empty if nothing does.
   std::vector<std::uint8_t> untrusted;
-  // Whether the text still begins with what its writers began with.
+  // Whether the text still begins with the original begin.
   bool opens = true;
 };
 
-// Refuses a text that steps have made longer than any sane ones do: a file may list steps each of
-// which writes several characters for one.
+// Refuses a text that has grown more than by any reasonable normalizer: a file may list several
+// that each write several characters for one.
 inline Result<void> check_growth(std::size_t original_bytes, std::size_t bytes) {
   if (bytes <= 100 * original_bytes + 4096) return {};
   return Error(ErrorCode::unsupported, "the tokenizer makes a text more than 100 times as long",

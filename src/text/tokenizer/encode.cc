@@ -16,10 +16,10 @@ Error EncodeWatch::too_many() const {
 
 namespace {
 
-// A workspace grows with the text, to 40 times its bytes; those of longer texts are not kept.
+// A workspace grows to 40 times the bytes of the text; workspaces of longer texts are not kept.
 constexpr std::size_t max_kept_text = std::size_t{128} << 10;
 
-// The text with each broken sequence replaced by U+FFFD, which is untrusted if any byte of it was.
+// Replaces each invalid sequence by U+FFFD, which is untrusted if any of its bytes was.
 MarkedText repaired(const MarkedText& marked) {
   MarkedText result;
   const std::string_view text = marked.text;
@@ -37,10 +37,10 @@ bool any_set(std::span<const std::uint8_t> untrusted) {
   return std::ranges::find(untrusted, 1) != untrusted.end();
 }
 
-// One text on its way through the parts of a tokenizer.
+// Encodes one text.
 class Encoder {
  public:
-  // `marks` may be null; else they belong to `text`.
+  // `marks` may be null; otherwise they belong to `text`.
   Encoder(const TokenizerParts& parts, std::string_view text, const MarkedText* marks,
           EncodeWorkspace& workspace, const EncodeBounds& bounds)
       : parts_(parts),

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string_view>
 
-// Hashes for the tables of tokenizers, which are read far more often than made. Their high bits are
-// the good ones.
+// Hashes for the tables of tokenizers, which are read far more often than written. Use the high
+// bits.
 namespace motley::text {
 
 inline std::uint64_t hash_word(std::uint64_t word) { return word * 0x9E3779B97F4A7C15U; }
@@ -22,7 +22,7 @@ inline std::uint64_t hash_bytes(std::string_view bytes) {
   const auto add = [&](std::uint64_t word) { hash = hash_word(std::rotl(hash, 23) ^ word); };
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) add(load(at, 8));
-  // The rest in words that may overlap, because copies of a constant size are single loads.
+  // The rest is read in overlapping words, because copies of constant size are single loads.
   const std::size_t rest = bytes.size() - at;
   if (rest >= 4)
     add(load(at, 4) | load(bytes.size() - 4, 4) << 32);

@@ -18,7 +18,7 @@
 
 namespace motley::text {
 
-// What one call of encode() writes on; kept from call to call, because its cache warms up.
+// The buffers of one encode() call; reused, because their cache of words helps later calls.
 struct EncodeWorkspace {
   Words words;
   Bpe::Workspace model;
@@ -26,7 +26,7 @@ struct EncodeWorkspace {
   std::vector<AddedTokens::Stretch> normalized;
 };
 
-// Workspaces that no call uses at the moment: as many as there were calls at once, up to a limit.
+// Unused workspaces: as many as there were concurrent calls, up to a limit.
 class WorkspacePool {
  public:
   std::unique_ptr<EncodeWorkspace> take();
@@ -47,16 +47,16 @@ struct TokenizerParts {
   PostProcessor post_processor;
   Decoder decoder;
   // By id.
-  std::vector<std::int32_t> added_by_id;  // place among the added tokens, -1 for others
+  std::vector<std::int32_t> added_by_id;  // index among the added tokens, -1 for others
   std::vector<bool> special;
-  // Whether the model knows a special token, so that it might build one.
+  // Whether the model's vocabulary has a special token, so that merges might produce it.
   bool model_has_special = false;
-  bool words_are_tokens = false;  // every word has one at least, and no byte is left out
+  bool words_are_tokens = false;  // every word has at least one token, and no byte is dropped
   mutable WorkspacePool workspaces;
 
   const AddedToken* added_token(std::int32_t id) const;
 
-  // What decoding begins with; nothing for ids that are not there or are left out.
+  // The token text that decoding begins with; nothing for unknown or skipped ids.
   std::optional<std::string_view> token_to_decode(std::int32_t id, bool skip_special) const;
 };
 

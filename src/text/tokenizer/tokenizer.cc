@@ -14,7 +14,7 @@
 namespace motley::text {
 namespace {
 
-// Fields that other programs read are let pass: texts are neither cut nor padded when served.
+// Fields for other programs are accepted: texts are neither truncated nor padded here.
 constexpr std::string_view known_sections[] = {"version",        "truncation", "padding",
                                                "added_tokens",   "normalizer", "pre_tokenizer",
                                                "post_processor", "decoder",    "model"};
@@ -63,7 +63,7 @@ std::optional<std::string_view> TokenizerParts::token_to_decode(std::int32_t id,
   const AddedToken* token = added_token(id);
   if (token == nullptr) return model.vocabulary().token(id);
   if (skip_special) {
-    // What it reads once it is normalized decides whether it counts as special.
+    // Whether it is special depends on the token that its normalized text spells.
     const AddedToken* read_as = added.find(token->normalized_content);
     if (read_as != nullptr && read_as->special) return std::nullopt;
   }

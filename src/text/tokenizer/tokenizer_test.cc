@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A tokenizer.json in parts: what a test does not say is the simplest there is.
+// A tokenizer.json in parts, with the simplest defaults.
 struct File {
   std::string added = "[]";
   std::string normalizer = "null";
@@ -43,7 +43,7 @@ std::string added_token(int id, std::string_view content, std::string_view flags
   return text + "}";
 }
 
-// The tokens that a text becomes.
+// The tokens of a text.
 std::vector<std::string> tokens(const Tokenizer& tokenizer, const MarkedText& text,
                                 const EncodeOptions& options = {}) {
   const auto ids = tokenizer.encode(text, options);
@@ -59,7 +59,7 @@ std::vector<std::string> tokens(const File& file, std::string_view text) {
   return tokens(*tokenizer, {.text = std::string(text)});
 }
 
-// The same for text that is untrusted as a whole.
+// The same for entirely untrusted text.
 std::vector<std::string> untrusted_tokens(const File& file, std::string_view text) {
   const auto tokenizer = file.parse();
   if (!tokenizer.ok()) return {tokenizer.error().message()};
@@ -233,7 +233,7 @@ TEST(Tokenizer, DecodesWithoutADecoderAsWordsWithSpaces) {
   EXPECT_EQ(tokenizer.decode({}, false), "");
 }
 
-// Untrusted text, token by token of what the model and the file could make special of it.
+// Untrusted text, by the ways in which the model or the file could make special tokens of it.
 
 TEST(UntrustedText, SpecialTokensAreTextAndOthersStay) {
   const File file{
@@ -258,7 +258,7 @@ TEST(UntrustedText, ModelsDoNotBuildSpecialTokensOfIt) {
   EXPECT_THAT(
       untrusted_tokens(File{.added = added, .model = R"("ignore_merges":true,)" + model}, "ab"),
       ElementsAre("a", "b"));
-  // On the way to another token it is no harm.
+  // As an intermediate result of merges it is harmless.
   EXPECT_THAT(untrusted_tokens(File{.added = added, .model = model}, "bab"), ElementsAre("bab"));
 }
 
@@ -310,7 +310,7 @@ TEST(UntrustedText, CharactersThatComposeAreUntrustedIfAPartIs) {
   EXPECT_THAT(tokens(file.parse().value(), text), ElementsAre("a", "b"));
 }
 
-// What is not read is refused, by name and with what to do.
+// Unsupported features are refused, by name and with advice.
 
 TEST(TokenizerFile, RefusesUnknownParts) {
   EXPECT_THAT(refusal({.normalizer = R"({"type":"Precompiled"})"}),

@@ -11,19 +11,19 @@
 
 namespace motley::text {
 
-// Ids are below this, so that tables by id stay small however damaged a file is.
+// The limit of ids, which keeps tables by id small even if a file is damaged.
 inline constexpr std::int64_t max_token_ids = 1 << 22;
 
-// The tokens of a model, without those that were added to it.
+// The tokens of a model, without added tokens.
 class Vocabulary {
  public:
-  // From an object of token -> id. No two tokens share an id; ids may leave holes.
+  // From an object of token -> id. Ids must be unique; some may be unused.
   static Result<Vocabulary> parse(const json::Value& section, std::string_view where);
 
   std::optional<std::int32_t> find(std::string_view token) const;
   std::optional<std::string_view> token(std::int32_t id) const;
 
-  // How many tokens there are, and one more than the largest id.
+  // The number of tokens, and the largest id plus one.
   std::size_t count() const { return count_; }
   std::int32_t end() const { return static_cast<std::int32_t>(by_id_.size()); }
 
@@ -40,7 +40,7 @@ class Vocabulary {
 
   std::string characters_;  // of all tokens
   std::vector<Place> by_id_;
-  std::vector<std::int32_t> slots_;  // ids by hash of the token, -1 where empty; a power of two
+  std::vector<std::int32_t> slots_;  // ids by hash of the token, -1 if empty; a power of two
   std::size_t count_ = 0;
 };
 

@@ -15,29 +15,29 @@ class CaseFolding {
  public:
   static const CaseFolding& standard();
 
-  // Characters that fold to the same several ones: "ss" for U+00DF and U+1E9E.
+  // Characters that fold to the same sequence: "ss" for U+00DF and U+1E9E.
   struct Several {
     std::u32string folded;
     std::vector<char32_t> characters;
   };
 
-  // All characters that fold to the same one as this, itself among them; none if it is alone or
-  // folds to several.
+  // All characters that fold to the same single character, including this one; empty if there are
+  // no others or it folds to a sequence.
   std::span<const char32_t> equals(char32_t code_point) const;
 
-  // The one character that this folds to; itself if it folds to several.
+  // The folded character; itself if it folds to a sequence.
   char32_t fold(char32_t code_point) const;
 
-  // What folds to several characters as this does; null if it does not.
+  // The characters that fold to the same sequence; null if it does not fold to one.
   const Several* several_of(char32_t code_point) const;
 
-  // What folds to exactly these folded characters, or null.
+  // The characters that fold to exactly this sequence, or null.
   const Several* several(std::u32string_view folded) const;
 
   // Sorted by length, then by the folded characters.
   std::span<const Several> all_several() const { return several_; }
 
-  // Adds what equals a member.
+  // Adds all characters that equal a member without case.
   void close(CodeSet& set) const;
 
  private:

@@ -9,14 +9,14 @@
 
 namespace motley::text::unicode {
 
-// What characters become in another case, one to several characters each.
+// Maps characters to another case, each to one to several characters.
 class CaseMap {
  public:
   // `numbers` is a table: number of characters; for each the distance from the one before, the
   // number of characters it becomes, and these (signed, from itself).
   explicit CaseMap(std::string_view numbers);
 
-  // As UTF-8; null for a character that stays.
+  // As UTF-8; null if the character does not change.
   const std::string* find(char32_t code_point) const {
     const std::uint16_t index = indices_[code_point];
     return index == 0 ? nullptr : &texts_[index - 1U];

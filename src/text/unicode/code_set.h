@@ -14,7 +14,7 @@ struct CodeRange {
   auto operator<=>(const CodeRange&) const = default;
 };
 
-// A set of code points, kept as ranges that ascend and do not touch.
+// A set of code points as ranges that ascend and do not touch.
 class CodeSet {
  public:
   CodeSet() = default;

@@ -13,7 +13,7 @@
 namespace motley::text::unicode {
 namespace {
 
-// Hangul syllables are computed: leading consonants x vowels x (no or a trailing consonant).
+// Hangul syllables are computed: leading consonant x vowel x optional trailing consonant.
 constexpr char32_t first_syllable = 0xAC00;
 constexpr char32_t first_leading = 0x1100;
 constexpr char32_t first_vowel = 0x1161;
@@ -23,15 +23,15 @@ constexpr std::uint32_t vowel_count = 21;
 constexpr std::uint32_t trailing_count = 28;
 constexpr std::uint32_t syllable_count = leading_count * vowel_count * trailing_count;
 
-// What the quick check knows of a character: its combining class in the low byte, and
+// Properties of a character for the quick check: its combining class in the low byte, and
 constexpr std::uint16_t class_mask = 0xFF;
 constexpr std::uint16_t decomposes = 1 << 8;  // canonically
 constexpr std::uint16_t decomposes_compatibly = 1
                                                 << 9;  // decomposes further in the compatible forms
-constexpr std::uint16_t not_composed = 1 << 10;   // decomposes canonically and never comes back
-constexpr std::uint16_t composes_left = 1 << 11;  // may compose with what stands before
+constexpr std::uint16_t not_composed = 1 << 10;   // decomposes canonically and never recomposes
+constexpr std::uint16_t composes_left = 1 << 11;  // may compose with a preceding character
 constexpr std::uint16_t begins_inside = 1 << 12;  // its canonical decomposition begins with a mark
-constexpr std::uint16_t begins_compatible = 1 << 13;  // so does its compatible one
+constexpr std::uint16_t begins_compatible = 1 << 13;  // the same for its compatible decomposition
 
 struct NormalForms {
   PointMap<std::uint16_t> traits;
@@ -113,13 +113,13 @@ const NormalForms& normal_forms() {
 
 enum class Decomposition : std::uint8_t { canonical, compatible };
 
-// A form, and what makes a character one that the quick check can't pass.
+// A normal form, and the properties of characters that fail its quick check.
 struct Form {
   Decomposition decomposition;
   bool compose;
   std::uint16_t changes;
   std::uint16_t begins;
-  // Characters below are in the form whatever stands beside them.
+  // Characters below are always in the form.
   unsigned char first_lead;
 };
 
@@ -144,7 +144,7 @@ constexpr Form form_kd{.decomposition = Decomposition::compatible,
                        .begins = begins_compatible,
                        .first_lead = 0xC2};
 
-// How many bytes at the front are ASCII, in steps of words.
+// The length of an ASCII prefix, in whole words.
 std::size_t ascii_prefix(const char* at, const char* end) {
   const char* const begin = at;
   while (end - at >= 32) {
@@ -163,11 +163,11 @@ class Normalizer {
       : forms_(normal_forms()), form_(form), text_(text) {}
 
   std::string run() {
-    std::size_t kept = 0;  // what stands before is written
+    std::size_t kept = 0;  // everything before it has been written
     for (;;) {
       const std::size_t boundary = pass();
       if (at_ == text_.size()) break;
-      // From the last character that nothing before it touches to the next such one.
+      // Normalises a part between two characters that do not interact with preceding ones.
       if (written_.empty()) written_.reserve(text_.size() + text_.size() / 8);
       written_ += text_.substr(kept, boundary - kept);
       kept = next_boundary();
@@ -186,8 +186,8 @@ class Normalizer {
     std::uint32_t order;  // among the pieces before they are sorted
   };
 
-  // Moves at_ over characters that are in the form, and returns where the last boundary before it
-  // is: all if at_ is then the end.
+  // Moves at_ over characters that are in the form, and returns the last boundary before it; at_
+  // may reach the end.
   std::size_t pass() {
     std::size_t boundary = at_;
     std::uint16_t last_class = 0;
@@ -278,7 +278,7 @@ class Normalizer {
     }
   }
 
-  // What two characters compose to, or 0.
+  // The composition of two characters, or 0.
   char32_t composed(char32_t first, char32_t second) const {
     const std::uint32_t leading = first - first_leading;
     if (leading < leading_count) {
@@ -295,13 +295,13 @@ class Normalizer {
     return found == forms_.compositions.end() ? 0 : found->second;
   }
 
-  // Composes each character with the last starter unless something of its class, or a starter,
-  // stands between them.
+  // Composes each character with the last starter, unless a character of the same class or a
+  // starter is between them.
   void compose() {
     constexpr std::size_t none = ~std::size_t{0};
     std::size_t starter = none;
     std::size_t kept = 0;
-    int between = -1;  // the class of what was kept last after the starter; -1: nothing was
+    int between = -1;  // the class of the last character kept after the starter; -1: none
     for (const Piece piece : pieces_) {
       if (starter != none && between < static_cast<int>(piece.combining_class)) {
         if (const char32_t both = composed(pieces_[starter].point, piece.point); both != 0) {

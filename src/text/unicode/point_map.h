@@ -13,7 +13,7 @@ namespace motley::text::unicode {
 
 inline constexpr std::size_t code_points = 0x110000;
 
-// A value for each code point, in blocks of which equal ones are kept once.
+// A value for each code point, in blocks; equal blocks are stored once.
 template <class Value>
 class PointMap {
  public:

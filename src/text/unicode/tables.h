@@ -51,7 +51,7 @@ extern const std::string_view compatible_decompositions;
 // second character, and what they compose to. Without Hangul.
 extern const std::string_view compositions;
 
-// Reads numbers of five bits a character, the low ones first; the sixth bit says that more follow.
+// Reads numbers of five bits per character, low bits first; the sixth bit means that more follow.
 class TableReader {
  public:
   explicit TableReader(std::string_view text) : at_(text.data()) {}
@@ -66,7 +66,7 @@ class TableReader {
     }
   }
 
-  // Even numbers are twice a value, odd ones the ones below zero.
+  // Even numbers are non-negative, odd ones negative.
   std::int32_t signed_number() {
     const std::uint32_t value = number();
     const auto half = static_cast<std::int32_t>(value >> 1);

@@ -4,9 +4,8 @@
 #include <string>
 #include <string_view>
 
-// Properties and normal forms of characters as tokenizer files mean them, which is as the package
-// `tokenizers` has them. Its parts follow different versions of Unicode, so these functions do too:
-// each says which.
+// Properties and normal forms of characters as the `tokenizers` package implements them. Its parts
+// use different versions of Unicode, and so do these functions: each says which.
 namespace motley::text::unicode {
 
 // Named as Unicode names them.
@@ -48,7 +47,7 @@ enum class Category : std::uint8_t {
 // As \p{..} of regular expressions, Unicode 16.
 Category category(char32_t code_point);
 
-// The property White_Space, which no version changed.
+// The property White_Space, which is the same in all versions.
 bool is_white_space(char32_t code_point);
 
 // A number of any kind (Nd, Nl, No) as the pre-tokenizer Digits sees it, Unicode 17.
@@ -71,7 +70,7 @@ std::string nfd(std::string_view text);
 std::string nfkc(std::string_view text);
 std::string nfkd(std::string_view text);
 
-// Full lower case without context or language, a character at a time, Unicode 17.
+// Full lower case without context or language, character by character, Unicode 17.
 std::string lowercase(std::string_view text);
 
 // Without combining marks.

@@ -33,7 +33,7 @@ TEST(Unicode, LeavesWhatIsInTheFormAlone) {
     EXPECT_EQ(nfc(text), text);
 }
 
-// A mark must see the character before the block of ASCII that the quick check steps over.
+// A mark must see the character before the block of ASCII that the quick check skips.
 TEST(Unicode, MarksAfterLongAsciiCompose) {
   for (int length = 0; length < 100; ++length) {
     const std::string plain(static_cast<std::size_t>(length), 'a');
@@ -47,7 +47,7 @@ TEST(Unicode, LongRunsOfMarksAreOrderedOnce) {
   EXPECT_EQ(nfd("a" + above + below), "a" + below + above);
 }
 
-// nfc() steps over these lead bytes without looking.
+// nfc() skips these lead bytes.
 TEST(Unicode, CharactersThatTheQuickCheckSkipsStay) {
   const auto stays = [](char32_t first, char32_t last, std::string (*form)(std::string_view)) {
     std::string text;

@@ -12,7 +12,7 @@
 namespace motley::text {
 namespace {
 
-// Whether no word goes on across either end of a match.
+// Whether the match begins and ends at word boundaries.
 bool is_single_word(std::string_view text, Span match) {
   const std::string_view before = text.substr(0, match.begin);
   const std::string_view after = text.substr(match.end);
@@ -20,12 +20,12 @@ bool is_single_word(std::string_view text, Span match) {
          (after.empty() || !unicode::is_word(utf8::decode(after).code_point));
 }
 
-// Ends of runs of white space, each of which is walked through once.
+// Finds the ends of runs of white space, and scans each run once.
 class WhiteSpaceRuns {
  public:
   explicit WhiteSpaceRuns(std::string_view text) : text_(text) {}
 
-  // The end of the run that begins at a place, or is under way there.
+  // The end of the run that begins, or continues, at `at`.
   std::size_t end_of_run(std::size_t at) {
     if (at < run_.begin || at > run_.end)
       run_ = {.begin = at, .end = at + leading_white_space(text_.substr(at))};
@@ -77,7 +77,7 @@ Result<void> AddedTokens::add(AddedToken token, const Vocabulary& model,
                  std::string(where), std::string(fix));
   };
   if (find(token.content) != nullptr) return refused("is listed twice", "list it once");
-  // The package takes the model's id, or else counts on, whatever the file says.
+  // The package uses the model's id, or else the next free one, whatever the file says.
   if (const auto known = model.find(token.content)) {
     if (*known != token.id)
       return refused(cat("has the id ", token.id, ", and ", *known, " in the vocabulary"),
@@ -132,7 +132,7 @@ void AddedTokens::split(const Trie& trie, std::string_view text, Excludes exclud
     from = match.end;
     const AddedToken& token = tokens_[static_cast<std::size_t>(match.value)];
     Span span{.begin = match.begin, .end = match.end};
-    // A match inside a word is passed over whole: shorter tokens in it are not looked for.
+    // A match inside a word is skipped as a whole: shorter tokens in it are not searched.
     if (token.single_word && !is_single_word(text, span)) continue;
     if (token.lstrip) {
       span.begin =
@@ -141,11 +141,12 @@ void AddedTokens::split(const Trie& trie, std::string_view text, Excludes exclud
               : covered;
     }
     if (token.rstrip) span.end = runs.end_of_run(span.end);
-    // A token that takes the white space before it is lost where another one took it all.
+    // A token that strips the white space before it is lost if another one has taken it all.
     if (span.begin >= span.end) continue;
     if (covered < span.begin) stretches.push_back({.span = {.begin = covered, .end = span.begin}});
     stretches.push_back({.span = span, .id = token.id});
-    // White space that a token took may hold further ones, and is taken up to the last one's end.
+    // White space that a token strips may contain further ones, and is stripped up to the last
+    // one's end.
     covered = span.end;
   }
   if (covered < text.size()) stretches.push_back({.span = {.begin = covered, .end = text.size()}});

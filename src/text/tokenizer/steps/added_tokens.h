@@ -17,27 +17,27 @@
 
 namespace motley::text {
 
-// A token that is looked for in the text before the model sees it.
+// A token that is searched for in the text before the model sees it.
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  std::string normalized_content;  // what it is looked for as, if `normalized`
-  bool single_word = false;        // only between characters that are not of words
-  bool lstrip = false;             // takes the white space before it,
+  std::string normalized_content;  // what is searched for, if `normalized`
+  bool single_word = false;        // only at word boundaries
+  bool lstrip = false;             // strips the white space before it,
   bool rstrip = false;             // and after it
-  bool normalized = false;         // looked for in normalized text
+  bool normalized = false;         // searched for in normalized text
   bool special = false;
 };
 
 // The section "added_tokens" of a tokenizer.json.
 class AddedTokens {
  public:
-  // A stretch of a text: an added token with its id, or what lies between, with id -1.
+  // A part of a text: an added token with its id, or text between tokens with id -1.
   struct Stretch {
     Span span;
     std::int32_t id = -1;
   };
-  // Whether no token may be recognised as this one at these bytes.
+  // Whether the token must not be recognised at these bytes.
   using Excludes = FunctionRef<bool(const AddedToken&, Span)>;
 
   static Result<AddedTokens> parse(const json::Value* section, const Vocabulary& model,
@@ -46,8 +46,8 @@ class AddedTokens {
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   const AddedToken* find(std::string_view content) const;
 
-  // Splits raw text at tokens that are not normalized, or normalized text at those that are. The
-  // stretches that are not tokens are not empty, and may be fewer than the text has gaps.
+  // Splits raw text at tokens that are not normalized, or normalized text at those that are.
+  // Stretches between tokens are not empty.
   void split_raw(std::string_view text, Excludes excludes, std::vector<Stretch>& stretches) const {
     split(raw_, text, excludes, stretches);
   }
@@ -64,7 +64,7 @@ class AddedTokens {
              std::vector<Stretch>& stretches) const;
 
   std::vector<AddedToken> tokens_;
-  std::unordered_map<std::string, std::size_t> by_content_;  // places in tokens_
+  std::unordered_map<std::string, std::size_t> by_content_;  // indices into tokens_
   Trie raw_;                                                 // values are places in tokens_
   Trie normalized_;
   std::int32_t next_id_ = 0;

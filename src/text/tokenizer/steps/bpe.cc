@@ -13,8 +13,8 @@
 namespace motley::text {
 namespace {
 
-// Words of at most so many characters are merged by looking through all pairs for each merge, which
-// takes less than a queue while it fits into a few cache lines.
+// Words of up to this many characters are merged by scanning all pairs for each merge, which is
+// faster than a queue as long as they fit in a few cache lines.
 constexpr std::size_t max_symbols_without_queue = 64;
 
 constexpr std::uint32_t no_symbol = 0xFFFF'FFFF;
@@ -25,7 +25,7 @@ std::string name_of_byte(std::size_t byte) {
   return cat("<0x", digits[byte / 16], digits[byte % 16], ">");
 }
 
-// Takes the characters' ids of a word, any of them.
+// Receives the ids of a word's characters.
 struct PlainSink {
   std::vector<std::int32_t>& ids;
 
@@ -161,9 +161,9 @@ void Bpe::index_characters() {
     ids_of_bytes_[byte] = vocabulary_.find(name_of_byte(byte)).value_or(no_id);
 }
 
-// Pairs of characters in the tokens that merges make. Splitting is off where merges take the tokens
-// of unknown characters or bytes, whose texts are not the characters that they stand for, and where
-// a part of a word might be looked up as if it were a word.
+// The pairs of characters that merges join. Words are not split if merges use the tokens of unknown
+// characters or bytes, whose texts are not the characters that they denote, or if a part of a word
+// might be looked up as a word.
 void Bpe::index_joints() {
   if (words_are_bytes_ || ignore_merges_) return;
   std::vector<bool> stands_for_others(static_cast<std::size_t>(vocabulary_.end()), false);
@@ -234,8 +234,8 @@ bool Bpe::fall_back_to_bytes(char32_t character, Span place, Sink& sink) const {
   return true;
 }
 
-// Gives the sink the ids that a word starts as. The token for unknown characters comes before the
-// next known one, after bytes that were fallen back to in between: so does the package.
+// Passes the initial ids of a word to the sink. As in the package, the token for unknown characters
+// comes before the next known one, after bytes of byte fallback in between.
 template <class Sink>
 Result<void> Bpe::start(std::string_view word, Sink& sink) const {
   std::optional<Span> unknown;
@@ -304,8 +304,8 @@ void Bpe::merge_few(std::vector<std::int32_t>& ids) const {
   ids.resize(pairs + 1);
 }
 
-// The same for words of any length: O(n log n). `neighbours` says the rank of a pair, and hears of
-// each merge.
+// The same for words of any length: O(n log n). `neighbours` returns the rank of a pair, and is
+// notified of each merge.
 template <class Neighbours>
 Result<void> Bpe::merge_many(std::vector<std::int32_t>& ids, Workspace& workspace,
                              Neighbours& neighbours) const {
@@ -355,7 +355,7 @@ Result<void> Bpe::merge_many(std::vector<std::int32_t>& ids, Workspace& workspac
     const auto rank = static_cast<std::uint32_t>(entry >> 32);
     const auto at = static_cast<std::uint32_t>(entry);
     Symbol& left = symbols[at];
-    if (left.rank != rank) continue;  // the pair is gone
+    if (left.rank != rank) continue;  // the pair has been merged
     Symbol& right = symbols[left.next];
     neighbours.merge(at, left.next);
     left.id = merges_.merged(rank);
@@ -421,7 +421,7 @@ Result<void> Bpe::encode_part(std::string_view word, Workspace& workspace,
   return {};
 }
 
-// Knows of which bytes each id comes, and keeps special ids from coming of untrusted ones.
+// Tracks the bytes of each id, and prevents special ids from being made of untrusted bytes.
 class Bpe::Guard {
  public:
   Guard(const MergeTable& merges, std::span<const std::uint8_t> untrusted,
@@ -461,7 +461,7 @@ class Bpe::Guard {
   const std::vector<bool>& special_;
   std::vector<std::int32_t>& ids_;
   std::vector<Span> places_;                   // by symbol
-  std::vector<std::size_t> untrusted_before_;  // how many untrusted bytes stand before each
+  std::vector<std::size_t> untrusted_before_;  // number of untrusted bytes before each position
 };
 
 Result<void> Bpe::encode_untrusted(std::string_view word, std::span<const std::uint8_t> untrusted,
@@ -474,7 +474,7 @@ Result<void> Bpe::encode_untrusted(std::string_view word, std::span<const std::u
   if (std::ranges::find(untrusted, 1) == untrusted.end() ||
       std::none_of(begin, ids.end(), is_special))
     return {};
-  // Once more, with the special tokens taken out of the vocabulary where bytes are untrusted.
+  // Encodes again, without the special tokens in the vocabulary where bytes are untrusted.
   ids.resize(first);
   std::vector<std::int32_t>& own = workspace.ids_;
   own.clear();

@@ -48,7 +48,7 @@ void append_as_characters(std::string& text, std::string_view bytes) {
 void append_bytes_of_token(std::string& bytes, std::string_view token) {
   const std::size_t start = bytes.size();
   for (std::size_t at = 0; at < token.size(); ++at) {
-    // Characters of the alphabet take one byte or two, and tokens are valid UTF-8.
+    // Characters of the alphabet have one or two bytes, and tokens are valid UTF-8.
     const auto lead = static_cast<std::uint8_t>(token[at]);
     int byte = -1;
     if (lead < 0x80) {

@@ -27,8 +27,8 @@ int digit_of(char c) {
   return -1;
 }
 
-// The byte that a token such as <0x0A> stands for. Numbers are read as the package does: in upper
-// or lower case, and a plus sign may take the place of the first digit.
+// The byte of a token such as <0x0A>. Numbers are read as in the package: in upper or lower case,
+// and a plus sign may replace the first digit.
 std::optional<char> byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   const int high = token[3] == '+' ? 0 : digit_of(token[3]);
@@ -77,8 +77,8 @@ class Decoder::ByteLevelStage final : public DecoderStage {
   std::string bytes_;
 };
 
-// A run of tokens that stand for bytes is one token, if the bytes are UTF-8; otherwise each is
-// U+FFFD. So nothing of a run is certain before its end.
+// A run of byte tokens becomes one token if the bytes are UTF-8; otherwise each is U+FFFD. So
+// nothing of a run is certain before its end.
 class Decoder::ByteFallbackStage final : public DecoderStage {
  public:
   using DecoderStage::DecoderStage;
@@ -156,7 +156,7 @@ class Decoder::ReplaceStage final : public DecoderStage {
   }
 
  private:
-  // How many bytes at the end may be the beginning of a match, of those from `from` on.
+  // The length of a suffix that may begin a match, within the bytes from `from` on.
   std::size_t beginning_of_match(std::size_t from) const {
     std::size_t count = std::min(held_.size() - from, step_.pattern.size() - 1);
     const std::string_view pattern = step_.pattern;
@@ -168,7 +168,7 @@ class Decoder::ReplaceStage final : public DecoderStage {
   std::string held_;
 };
 
-// Takes a character from the beginning and the end of each token, as often as it may.
+// Removes a character at the begin and end of each token, up to a number of times.
 class Decoder::StripStage final : public DecoderStage {
  public:
   StripStage(const Strip& step, DecoderStage* next)
@@ -183,7 +183,7 @@ class Decoder::StripStage final : public DecoderStage {
     }
     if (text.empty()) return;
     left_ = 0;
-    // The characters at the end that may be taken from there are held back.
+    // Characters at the end that may be removed are held back.
     std::size_t held = 0;
     std::size_t plain = text.size();
     while (held < step_.stop && text.substr(0, plain).ends_with(character_)) {
@@ -210,7 +210,7 @@ class Decoder::StripStage final : public DecoderStage {
 
   Strip step_;
   std::string character_;
-  std::size_t left_;      // how many more may go from the beginning
+  std::size_t left_;      // how many more may be removed at the begin
   std::size_t held_ = 0;  // how many were held back at the end
 };
 
@@ -244,7 +244,7 @@ class Decoder::MetaspaceStage final : public DecoderStage {
   bool dropped_;  // whether the replacement is dropped: in the first token
 };
 
-// What is done without a decoder.
+// The behaviour without a decoder.
 class Decoder::JoinWithSpacesStage final : public DecoderStage {
  public:
   using DecoderStage::DecoderStage;
@@ -281,7 +281,7 @@ Result<Decoder> Decoder::parse(const json::Value* section, std::string_view wher
     return decoder;
   }
   MOTLEY_TRY(const std::vector<Component> components, read_components(section, "decoders", where));
-  std::size_t growth = 1;  // bytes that the steps together write for one, at most
+  std::size_t growth = 1;  // an upper bound of the bytes that the steps write for one
   for (const Component& component : components) {
     MOTLEY_TRY(Step step, parse_step(component));
     if (const Replace* replace = std::get_if<Replace>(&step))
@@ -385,7 +385,7 @@ std::string Decoder::bytes_of(std::string_view token) const {
     } else if (std::holds_alternative<JoinWithSpaces>(step)) {
       bytes.insert(0, " ");
     }
-    // What strips does so at the ends of a text, and what fuses changes no byte.
+    // Strip only acts at the ends of a text, and Fuse changes no byte.
   }
   return bytes;
 }

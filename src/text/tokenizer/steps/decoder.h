@@ -11,13 +11,13 @@
 #include "base/json/json.h"
 #include "base/result.h"
 
-// The section "decoder" of a tokenizer.json: from tokens back to text. Each step turns a list of
-// tokens into another one, and the text is what the last list says. Steps run on streams here: each
-// passes on what no later token can change.
+// The section "decoder" of a tokenizer.json: from tokens to text. Each component maps a list of
+// tokens to another list; the text is the concatenation of the last list. Here components process
+// streams, and pass on what no later token can change.
 namespace motley::text {
 
-// A step at work. A token comes as any number of write() calls, each with whole characters, and
-// end_token(); after the last token comes finish().
+// A running component. A token consists of any number of write() calls, each with whole characters,
+// and end_token(); finish() follows the last token.
 class DecoderStage {
  public:
   explicit DecoderStage(DecoderStage* next) : next_(next) {}
@@ -40,12 +40,11 @@ class Decoder {
  public:
   static Result<Decoder> parse(const json::Value* section, std::string_view where);
 
-  // The bytes that a token adds in the middle of a text: of one that is part of a character, that
-  // part.
+  // The bytes that a token adds in the middle of a text, also for a token that is part of a
+  // character.
   std::string bytes_of(std::string_view token) const;
 
-  // The stages of one stream, the first in front; the last one writes to `output`, which must stay
-  // where it is.
+  // The stages of one stream, in order; the last one writes to `output`, which must not move.
   std::vector<std::unique_ptr<DecoderStage>> start(std::string& output) const;
 
  private:
@@ -63,7 +62,7 @@ class Decoder {
   };
   struct Metaspace {
     char32_t replacement;
-    bool prefixed;  // the first token begins with a space that the text had not
+    bool prefixed;  // the first token begins with a space that was not in the text
   };
   struct JoinWithSpaces {};
   using Step =

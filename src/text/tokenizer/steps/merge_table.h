@@ -9,7 +9,7 @@
 
 namespace motley::text {
 
-// Which pairs of neighbouring tokens become one, and which pair goes first: the lowest rank.
+// The pairs of adjacent tokens that are merged, with their ranks: the lowest rank is merged first.
 class MergeTable {
  public:
   static constexpr std::uint32_t no_rank = 0xFFFF'FFFF;
@@ -25,14 +25,14 @@ class MergeTable {
       : slots_(std::bit_ceil(2 * max_merges + 2)),
         shift_(64 - static_cast<int>(std::bit_width(slots_.size() - 1))) {}
 
-  // Ranks count up from 0 in the order of the calls. A pair that comes again takes the later rank.
+  // Ranks count from 0 in the order of calls. A repeated pair gets the later rank.
   void add(const Merge& merge) {
     const std::uint64_t pair = key(merge.left, merge.right);
     slots_[slot_of(pair)] = {.pair = pair, .rank = static_cast<std::uint32_t>(merges_.size())};
     merges_.push_back(merge);
   }
 
-  // no_rank where the pair stays apart.
+  // no_rank if the pair is not merged.
   std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     return slots_[slot_of(key(left, right))].rank;
   }
@@ -52,7 +52,7 @@ class MergeTable {
            static_cast<std::uint32_t>(right);
   }
 
-  // The pair's slot, or the empty one where it would stand.
+  // The pair's slot, or the empty slot for it.
   std::size_t slot_of(std::uint64_t pair) const {
     std::size_t slot = hash_word(pair ^ pair >> 32) >> shift_;
     while (slots_[slot].pair != pair && slots_[slot].rank != no_rank)
@@ -60,7 +60,7 @@ class MergeTable {
     return slot;
   }
 
-  std::vector<Slot> slots_;  // a power of two, at least half of it empty
+  std::vector<Slot> slots_;  // a power of two, at most half full
   int shift_;
   std::vector<Merge> merges_;  // by rank
 };

@@ -8,7 +8,7 @@ Result<MetaspaceFields> MetaspaceFields::parse(const Component& component) {
   MetaspaceFields fields;
   MOTLEY_TRY(fields.replacement, component.character("replacement"));
   MOTLEY_TRY(fields.split, component.boolean("split", true));
-  // Older files have add_prefix_space, some have both.
+  // Older files have add_prefix_space; some have both.
   MOTLEY_TRY(const bool add_prefix_space, component.boolean("add_prefix_space", true));
   if (!add_prefix_space) fields.scheme = PrependScheme::never;
   if (component.find("prepend_scheme") == nullptr) return fields;

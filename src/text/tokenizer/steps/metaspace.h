@@ -7,7 +7,7 @@
 
 namespace motley::text {
 
-// Which words get the character that stands for a space in front: all, the first of a text, none.
+// Which words get a leading replacement character: all, the first of a text, or none.
 enum class PrependScheme : std::uint8_t { always, first, never };
 
 // The component Metaspace, which is a pre-tokenizer and a decoder.

@@ -23,7 +23,7 @@ bool any_untrusted(const Draft& draft, Span span) {
   return std::ranges::find(bytes, 1) != bytes.end();
 }
 
-// The new state of a draft, built from left to right out of the old one.
+// Builds a new draft from left to right from the old one.
 class Rewrite {
  public:
   explicit Rewrite(Draft& draft) : draft_(draft) { text_.reserve(draft.text.size()); }
@@ -38,8 +38,7 @@ class Rewrite {
                       first + static_cast<std::ptrdiff_t>(span.end));
   }
 
-  // Writes bytes that stand for old ones; if for none, they count as untrusted where a neighbour
-  // is.
+  // Writes bytes in place of old ones; inserted bytes are untrusted if a neighbour is.
   void replace(Span span, std::string_view bytes) {
     text_ += bytes;
     if (draft_.untrusted.empty()) return;
@@ -61,7 +60,7 @@ class Rewrite {
   std::vector<std::uint8_t> untrusted_;
 };
 
-// Calls with the span of every character and its code point.
+// Calls `on_character` with the span and code point of every character.
 template <class OnCharacter>
 void each_character(std::string_view text, OnCharacter on_character) {
   for (std::size_t at = 0; at < text.size();) {
@@ -71,9 +70,9 @@ void each_character(std::string_view text, OnCharacter on_character) {
   }
 }
 
-// Whether normal forms treat a character apart from what stands before it: it is no mark and
-// composes with nothing on its left, nor does what it is compatible with. The exceptions that are
-// not marks: vowels and finals of Hangul, in three widths, and voicing marks of half-width kana.
+// Whether normal forms treat a character independently of preceding ones: it is no mark, and
+// neither it nor its compatible form composes with a preceding character. Exceptions that are not
+// marks: Hangul vowels and finals, in three widths, and voicing marks of half-width kana.
 bool starts_anew(char32_t c) {
   const auto between = [c](char32_t first, char32_t last) { return first <= c && c <= last; };
   if (c < 0x300) return true;
@@ -83,7 +82,7 @@ bool starts_anew(char32_t c) {
   return !unicode::is_combining_mark(c);
 }
 
-// What a step writes, so short that one step alone stays within check_growth().
+// The output of one component, so short that a single component stays within check_growth().
 Result<std::string> short_string(const Component& component, std::string_view field) {
   MOTLEY_TRY(std::string text, component.string(field));
   if (text.size() > 64) return component.refused_value(field, text, "write at most 64 bytes");
@@ -188,8 +187,8 @@ Result<void> Normalizer::run(Form form, Draft& draft) {
   });
   finish_group();
   rewrite.finish();
-  // Were a character not to start anew after all, the text is right nevertheless, and nothing of it
-  // can pass for the template's.
+  // If a character does depend on a preceding one, the text is right nevertheless, and all of it
+  // counts as untrusted.
   if (draft.text != whole) {
     draft.untrusted.assign(whole.size(), untrusted);
     draft.text = std::move(whole);
@@ -213,7 +212,7 @@ Result<void> Normalizer::run(const Replace& step, Draft& draft) {
   MOTLEY_TRY_VOID(step.pattern.each_match(draft.text, [&](Span match) -> Result<void> {
     rewrite.keep({.begin = kept, .end = match.begin});
     rewrite.replace(match, step.content);
-    // What replaces several characters counts as written where the last of them was.
+    // The replacement of several characters belongs to the last of them.
     if (match.begin == 0 && match.end > 0)
       opens = opens && !step.content.empty() && utf8::decode(draft.text).length == match.end;
     kept = match.end;

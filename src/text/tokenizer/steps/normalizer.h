@@ -13,13 +13,13 @@
 namespace motley::text {
 
 // The section "normalizer" of a tokenizer.json: rewrites text before it is split. Marks of
-// untrusted bytes follow the bytes through every step; where several bytes become one character,
-// one untrusted byte makes it untrusted.
+// untrusted bytes are preserved; where several bytes become one character, one untrusted byte makes
+// it untrusted.
 class Normalizer {
  public:
   static Result<Normalizer> parse(const json::Value* section, std::string_view where);
 
-  // Whether there is nothing to do, ever.
+  // Whether it never changes anything.
   bool empty() const { return steps_.empty(); }
 
   Result<void> apply(Draft& draft) const;

@@ -8,7 +8,7 @@
 namespace motley::text {
 namespace {
 
-// A match joins the piece before it, unless that ends in a match.
+// A match joins the preceding piece, unless that ends with a match.
 std::vector<Span> merge_with_previous(const std::vector<Stretch>& stretches) {
   std::vector<Span> pieces;
   bool after_match = false;
@@ -22,7 +22,7 @@ std::vector<Span> merge_with_previous(const std::vector<Stretch>& stretches) {
   return pieces;
 }
 
-// The mirror image.
+// The same in the other direction.
 std::vector<Span> merge_with_next(const std::vector<Stretch>& stretches) {
   std::vector<Span> pieces;
   bool before_match = false;

@@ -11,7 +11,7 @@
 #include "text/regex/regex.h"
 #include "text/tokenizer/component.h"
 
-// What Split and Replace look for, and what becomes of the pieces.
+// The patterns of Split and Replace, and the resulting pieces.
 namespace motley::text {
 
 // A string, or a regular expression.
@@ -22,11 +22,11 @@ class Pattern {
   static Result<Pattern> regex(std::string_view expression, std::string_view where);
   static Pattern of(std::string literal) { return Pattern(std::move(literal)); }
 
-  // The string, or null where it is a regular expression.
+  // The string, or null if it is a regular expression.
   const std::string* literal() const { return std::get_if<std::string>(&pattern_); }
 
-  // Calls `on_match` for every match from left to right, until it returns an error. None overlaps
-  // another; an empty one does not stand at the end of the one before it.
+  // Calls `on_match` for every match from left to right, until it returns an error. Matches do not
+  // overlap; an empty one does not directly follow another.
   template <class OnMatch>
   Result<void> each_match(std::string_view text, OnMatch on_match) const;
 
@@ -40,25 +40,25 @@ class Pattern {
   std::variant<std::string, Regex> pattern_;
 };
 
-// A stretch of a text that matched, or one between two that did.
+// A part of a text: a match, or text between two matches.
 struct Stretch {
   Span span;
   bool matched = false;
 };
 
-// Which pieces a text is split into, seen from the matches.
+// How a text is split at matches.
 enum class SplitBehavior : std::uint8_t {
-  removed,               // only what lies between them
-  isolated,              // each match, and each stretch between
-  merged_with_previous,  // a match belongs to the piece before it
-  merged_with_next,      // or to the one after it
-  contiguous,            // matches that touch are one piece
+  removed,               // matches are removed
+  isolated,              // each match is a piece
+  merged_with_previous,  // a match belongs to the preceding piece
+  merged_with_next,      // a match belongs to the following piece
+  contiguous,            // adjacent matches are one piece
 };
 
 // From a component's field "behavior".
 Result<SplitBehavior> parse_split_behavior(const Component& component);
 
-// Appends the pieces that are not empty. The stretches cover a text, in order; some may be empty.
+// Appends non-empty pieces. The stretches cover a text, in order; some may be empty.
 void append_pieces(std::vector<Span>& pieces, const std::vector<Stretch>& stretches,
                    SplitBehavior behavior);
 
@@ -71,7 +71,7 @@ Result<void> Pattern::each_match(std::string_view text, OnMatch on_match) const 
     MOTLEY_TRY(const std::optional<Span> match, find(text, from, spent));
     if (!match) break;
     if (match->begin == match->end && match->end == last_end) {
-      // Goes on after the next character.
+      // Continues after the next character.
       do ++from;
       while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80);
       continue;

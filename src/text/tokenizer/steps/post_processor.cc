@@ -41,7 +41,7 @@ Result<PostProcessor> PostProcessor::parse(const json::Value* section, std::stri
   bool has_template = false;
   for (const Component& component : components) {
     if (component.type() == "ByteLevel") {
-      // It trims offsets, which are not kept here, and adds nothing.
+      // It only trims offsets, which are not kept here.
       MOTLEY_TRY_VOID(component.has_only({"add_prefix_space", "trim_offsets", "use_regex"}));
     } else if (component.type() == "TemplateProcessing") {
       if (has_template)

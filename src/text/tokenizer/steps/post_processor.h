@@ -9,12 +9,12 @@
 
 namespace motley::text {
 
-// The section "post_processor" of a tokenizer.json: the tokens around a text.
+// The section "post_processor" of a tokenizer.json: adds tokens around a text.
 class PostProcessor {
  public:
   static Result<PostProcessor> parse(const json::Value* section, std::string_view where);
 
-  // The ids of a text with those that stand around it, or without.
+  // The ids of a text, with or without the added ones.
   std::vector<std::int32_t> apply(std::vector<std::int32_t> ids, bool add_special_tokens) const;
 
   // The largest id that may be added, -1 if there is none.

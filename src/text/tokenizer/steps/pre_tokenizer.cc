@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view known_pre_tokenizers =
     "Split, ByteLevel, Digits, Metaspace, Punctuation, Whitespace, WhitespaceSplit and Sequence";
 
-// How ByteLevel splits with use_regex: contractions, letters, numbers and the rest, each with
+// The pattern of ByteLevel with use_regex: contractions, letters, numbers and the rest, each with
 // the space before it, and runs of white space.
 constexpr std::string_view byte_level_expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -138,7 +138,7 @@ Result<void> PreTokenizer::run(const SplitByPattern& step, Words& words) {
       if (end != match.begin) add(end, match.begin, false);
       add(match.begin, match.end, true);
       MOTLEY_TRY_VOID(words.look());
-      // Some of the stretches may be empty: of two neighbours at most one.
+      // Some of the stretches may be empty: at most one of two adjacent ones.
       return isolates ? words.check_words((words.spans_.size() + stretches.size()) / 2)
                       : Result<void>();
     };
@@ -149,7 +149,7 @@ Result<void> PreTokenizer::run(const SplitByPattern& step, Words& words) {
   return {};
 }
 
-// Splits between characters that match and those that do not; each match is a stretch of its own.
+// Splits at characters that match; each match is a stretch of its own.
 template <class Classify>
 Result<void> PreTokenizer::split_by(Words& words, SplitBehavior behavior, Classify matches) {
   std::swap(words.spans_, words.old_spans_);
@@ -185,7 +185,7 @@ Result<void> PreTokenizer::run(const SplitByClass& step, Words& words) {
   return split_by(words, step.behavior, unicode::is_white_space);
 }
 
-// Runs of word characters, and of what is neither these nor white space.
+// Runs of word characters, and runs of other characters except white space.
 Result<void> PreTokenizer::run(SplitByWords, Words& words) {
   enum class Kind : std::uint8_t { none, word, other };
   std::swap(words.spans_, words.old_spans_);
@@ -211,8 +211,8 @@ Result<void> PreTokenizer::run(SplitByWords, Words& words) {
   return {};
 }
 
-// Writes every word anew, one behind the other: `write(word, opens)` appends to the new text, and
-// to the new marks if there are any.
+// Rewrites every word: `write(word, opens)` appends to the new text, and to the new marks if there
+// are any.
 template <class Write>
 void PreTokenizer::rewrite(Words& words, Write write) {
   if (words.rewritten_) {

@@ -15,29 +15,28 @@
 
 namespace motley::text {
 
-// A piece of normalized text between added tokens, see Draft.
+// A part of normalized text between added tokens; see Draft.
 struct Piece {
   std::string_view text;
   std::span<const std::uint8_t> untrusted;
   bool opens = false;
 };
 
-// The words that a piece falls into: spans of a text which is the piece's own, or a rewritten one
-// that is held here.
+// The words of a piece: spans of the piece's text, or of a rewritten text that is held here.
 class Words {
  public:
   std::string_view text() const { return piece_.text; }
   std::span<const std::uint8_t> untrusted() const { return piece_.untrusted; }
   const std::vector<Span>& spans() const { return spans_; }
 
-  // Asked while text is split, unless null.
+  // Checked while text is split, unless null.
   void watch(EncodeWatch* watch) { watch_ = watch; }
 
  private:
   friend class PreTokenizer;
 
   Result<void> look() { return watch_ == nullptr ? Result<void>() : watch_->step(); }
-  // So many words are sure to come of the piece.
+  // The piece will have at least this many words.
   Result<void> check_words(std::size_t words) const {
     return watch_ == nullptr ? Result<void>() : watch_->check_words(words);
   }
@@ -49,7 +48,7 @@ class Words {
   bool rewritten_ = false;
   std::string text_;
   std::vector<std::uint8_t> untrusted_;
-  // What the next step reads and the last one wrote.
+  // Written by the previous component, and read by the next.
   std::vector<Span> old_spans_;
   std::string old_text_;
   std::vector<std::uint8_t> old_untrusted_;
@@ -62,11 +61,11 @@ class PreTokenizer {
  public:
   static Result<PreTokenizer> parse(const json::Value* section, std::string_view where);
 
-  // Whether words are left as bytes which the model has to read in the byte alphabet: so it is
-  // where that is the last step, and nothing else asks for the characters.
+  // Whether words stay bytes that the model maps to the byte alphabet: if that is the last
+  // component and nothing else needs the characters.
   bool leaves_bytes() const { return leaves_bytes_; }
 
-  // Whether every byte is in some word.
+  // Whether every byte is part of a word.
   bool keeps_all() const;
 
   // The piece must outlive the words.

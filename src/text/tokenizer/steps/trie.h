@@ -10,7 +10,7 @@
 
 namespace motley::text {
 
-// Many strings that are looked for at once in a text.
+// Finds any of many strings in a text.
 class Trie {
  public:
   struct Match {
@@ -21,8 +21,8 @@ class Trie {
 
   bool empty() const { return nodes_.size() == 1; }
 
-  // A string that is not empty, and its value, at least 0. Gives back the value of an equal string
-  // that is there already, else -1.
+  // Adds a non-empty string with a value of at least 0. Returns the value of an equal string that
+  // is there already, else -1.
   std::int32_t add(std::string_view string, std::int32_t value) {
     std::uint32_t node = 0;
     for (const char byte : string) node = step_or_grow(node, static_cast<std::uint8_t>(byte));
@@ -30,8 +30,8 @@ class Trie {
     return nodes_[node].value;
   }
 
-  // The first match that begins at `from` or later, and of those the longest. Only matches that
-  // `accepts(match)` count. The value is -1 if there is none.
+  // The first match that begins at `from` or later, and of those the longest that `accepts(match)`.
+  // Its value is -1 if there is none.
   template <class Accepts>
   Match find(std::string_view text, std::size_t from, Accepts accepts) const {
     for (std::size_t begin = from; begin < text.size(); ++begin) {
@@ -53,7 +53,7 @@ class Trie {
     std::vector<std::pair<std::uint8_t, std::uint32_t>> children;
   };
 
-  // The child of a node, or the root (0) where it has none.
+  // The child of a node, or the root (0) if it has none.
   std::uint32_t step(std::uint32_t node, std::uint8_t byte) const {
     for (const auto& [key, child] : nodes_[node].children)
       if (key == byte) return child;

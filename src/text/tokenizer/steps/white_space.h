@@ -5,14 +5,14 @@
 
 namespace motley::text {
 
-// The last character of a text that is not empty, and how many bytes it takes.
+// The last character of a non-empty text, and its length in bytes.
 struct LastCharacter {
   char32_t code_point;
   std::size_t length;
 };
 LastCharacter last_character(std::string_view text);
 
-// How many bytes of white space a text begins with, and ends with.
+// The bytes of leading, and of trailing, white space.
 std::size_t leading_white_space(std::string_view text);
 std::size_t trailing_white_space(std::string_view text);
 

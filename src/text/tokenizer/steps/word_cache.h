@@ -12,18 +12,18 @@
 
 namespace motley::text {
 
-// The ids of words seen lately: short words of few tokens, one to a cache line. A word takes the
-// place of whichever was there before it, so memory is bounded whatever is read.
+// A direct-mapped cache of the ids of recent words: short words of few tokens, one per cache line.
+// Its memory is bounded.
 class WordCache {
  public:
   WordCache() : slots_(slot_count) {}
 
   static bool can_hold(std::string_view word) { return word.size() <= max_bytes; }
 
-  // Where a word that fits has its place.
+  // The slot of a word that fits.
   std::size_t slot_of(std::string_view word) const { return hash_bytes(word) & (slot_count - 1); }
 
-  // Empty where the word is not there; a word always has a token.
+  // Empty if the word is not cached; a word always has a token.
   std::span<const std::int32_t> find(std::size_t slot, std::string_view word) const {
     const Slot& held = slots_[slot];
     if (held.size != word.size() || std::memcmp(held.word, word.data(), word.size()) != 0)
@@ -31,7 +31,7 @@ class WordCache {
     return {held.ids, held.count};
   }
 
-  // Keeps a word if it has few enough tokens.
+  // Caches a word if it has few enough tokens.
   void put(std::size_t slot, std::string_view word, std::span<const std::int32_t> ids) {
     if (ids.size() > max_ids) return;
     Slot& held = slots_[slot];
