@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-// Bytes of ASCII, whatever the locale. Any other byte is none of these.
+// ASCII character classes, independent of the locale. Other bytes are in none of them.
 namespace motley::ascii {
 
 constexpr bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
@@ -14,7 +14,7 @@ constexpr char lower(char byte) {
 
 constexpr bool is_letter(char byte) { return lower(byte) >= 'a' && lower(byte) <= 'z'; }
 
-// 0 to 35, or 99: no base has such a digit.
+// 0 to 35; 99 for bytes that are no digit in any base.
 constexpr int digit_value(char byte) {
   if (is_digit(byte)) return byte - '0';
   return is_letter(byte) ? lower(byte) - 'a' + 10 : 99;

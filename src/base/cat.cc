@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::size_t longest_quoted_name = 200;
 
-// Characters that a terminal shows as another line, or that change the order in which it shows the
-// others: line and paragraph separators, marks and overrides of direction.
+// Characters that a terminal shows as a line break, or that change the order of others: line and
+// paragraph separators, directional marks and overrides.
 bool rearranges_text(char32_t c) {
   return c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
@@ -50,7 +50,7 @@ std::string printable(std::string_view text) {
 
 std::string quote(std::string_view name) {
   if (name.size() <= longest_quoted_name) return cat("'", printable(name), "'");
-  // The cut does not break a character.
+  // Cut so that no character is broken.
   std::string_view kept = name.substr(0, longest_quoted_name);
   kept.remove_suffix(utf8::incomplete_tail(kept));
   return cat("'", printable(kept), "...' (", name.size(), " bytes)");

@@ -47,8 +47,8 @@ std::string join(const Range& items, std::string_view separator = ", ") {
   return text;
 }
 
-// The text on one line, in the order of its bytes: control characters as \n, \t or \x1b; line
-// separators, overrides of direction and bytes that are not UTF-8 as \xNN.
+// The text on one line, in the order of its bytes: control characters become \n, \t or \x1b; line
+// separators, directional overrides and invalid UTF-8 become \xNN.
 std::string printable(std::string_view text);
 
 // A name from outside, for messages: in single quotes, printable, cut at 200 bytes.

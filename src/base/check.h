@@ -11,15 +11,14 @@ namespace motley {
 
 }  // namespace motley
 
-// An invariant of our own code, checked in every build. What a user, a file or a request can cause
-// is never checked like this: it is an Error.
-// An expression, so that compilers see at any level of optimisation that MOTLEY_CHECK(false, ...)
-// does not return.
+// Checks an invariant of our own code, in every build. Never for what a user, a file or a request
+// can cause: that is an Error. An expression, so that compilers see at any optimisation level that
+// MOTLEY_CHECK(false, ...) does not return.
 #define MOTLEY_CHECK(condition, explanation) \
   ((condition) ? static_cast<void>(0)        \
                : ::motley::check_failed(__FILE__, __LINE__, #condition, explanation))
 
-// The same where a check would cost too much in a release build.
+// For checks that are too slow for release builds.
 #ifdef MOTLEY_DEBUG
 #define MOTLEY_DCHECK(condition, explanation) MOTLEY_CHECK(condition, explanation)
 #else

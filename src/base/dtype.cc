@@ -45,7 +45,8 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 int bits(DType dtype) { return row(dtype).bits; }
 
 std::optional<std::int64_t> bytes_of(DType dtype, std::int64_t elements) {
-  // Eight elements at a time, because the number of bits may overflow where the bytes do not.
+  // In units of 8 elements, because the number of bits may overflow where the number of bytes does
+  // not.
   const std::int64_t each = bits(dtype);
   const std::int64_t rest = elements % 8 * each;
   std::int64_t bytes = 0;

@@ -6,8 +6,8 @@
 
 namespace motley {
 
-// Element types as files name them. Those marked "carried only" are read, sized and written, but no
-// arithmetic is done on them.
+// Element types as files name them. Those marked "carried only" can be read, sized and written, but
+// have no arithmetic.
 enum class DType : std::uint8_t {
   f64,  // carried only
   f32,
@@ -38,7 +38,7 @@ std::optional<DType> dtype_from_name(std::string_view name);
 // 4 for f4, else a multiple of 8.
 int bits(DType dtype);
 
-// Bytes of that many elements; nothing where they overflow 63 bits or end inside a byte.
+// The bytes of this many elements; nothing if they overflow 63 bits or end inside a byte.
 std::optional<std::int64_t> bytes_of(DType dtype, std::int64_t elements);
 
 }  // namespace motley

@@ -6,24 +6,24 @@
 
 namespace motley {
 
-// What went wrong, as far as a caller can act on it. A user, a file or a request can cause every
-// one of these except `internal`; broken invariants of our own abort instead (base/check.h).
+// Kinds of errors, as far as a caller can act on them. A user, a file or a request can cause each
+// of these except `internal`; broken invariants of our own code abort instead (base/check.h).
 enum class ErrorCode : std::uint8_t {
   invalid_argument,  // the call, the option or the request's field is wrong
-  unauthorized,      // a key is set and the request has none, or another
-  forbidden,         // switched off by how the server was started
+  unauthorized,      // a key is required, and the request has none or a wrong one
+  forbidden,         // disabled by the server's options
   not_found,         // no such file, model, adapter or route
   timed_out,         // the client was too slow
   too_long,          // more bytes or tokens than allowed
   busy,              // the queue is full; try again later
   cancelled,         // the client went away
   bad_file,          // a file is damaged, inconsistent or not what its name says
-  unsupported,       // understood, and not something that motley does
+  unsupported,       // recognised, but not supported by motley
   not_implemented,   // promised by the contract, and not there yet
   unavailable,       // starting or shutting down
   out_of_memory,     // host, device, pages or disk
-  io,                // the operating system failed us
-  internal,          // the work was lost, and no input is the reason
+  io,                // the operating system reported an error
+  internal,          // the work was lost for no reason in its input
   not_finite,        // a model's or an adapter's numbers overflow
 };
 
@@ -50,11 +50,10 @@ class Error {
   // hold, are written as escapes. Parts that are empty are left out.
   std::string message() const;
 
-  // The same error seen from further out: "tensor 'x'" becomes "model.safetensors, tensor 'x'".
+  // The same error with an outer place: "tensor 'x'" becomes "model.safetensors, tensor 'x'".
   Error within(std::string_view outer) &&;
 
-  // The same error under another code: what is a wrong argument to a parser is a bad file to its
-  // caller.
+  // The same error with another code: an invalid argument of a parser is a bad file for its caller.
   Error as(ErrorCode code) &&;
 
  private:

@@ -17,7 +17,8 @@ struct Row {
   int http;
 };
 
-// From the contract: 1 the work failed, 2 the call is wrong; one HTTP status for each.
+// From the contract: exit status 1 if the work failed, 2 if the call is wrong; an HTTP status for
+// each code.
 const std::vector<Row>& contract() {
   static const std::vector<Row> rows = {
       {ErrorCode::invalid_argument, "invalid_argument", 2, 400},

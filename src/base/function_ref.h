@@ -6,8 +6,8 @@
 
 namespace motley {
 
-// A callable that is borrowed for the length of a call: two pointers, nothing allocated. It must
-// not outlive what it refers to.
+// A reference to a callable, for the duration of a call: two pointers, no allocation. Must not
+// outlive the callable.
 template <class Signature>
 class FunctionRef;
 

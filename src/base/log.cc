@@ -25,9 +25,9 @@ constexpr std::array<std::string_view, 2> format_names = {"text", "json"};
 constexpr std::array<std::string_view, 5> level_names = {"debug", "info", "warning", "error",
                                                          "off"};
 
-// The longest text of a field: lines stay readable, and a ring holds many of them.
+// The limit of a text field: keeps lines readable, and many of them in the ring.
 constexpr std::size_t longest_text = 8192;
-// What the last line of a program waits for a reader that has stopped.
+// How long the last line of a program waits for a reader that has stopped.
 constexpr std::chrono::milliseconds patience{1000};
 
 struct State {
@@ -35,7 +35,7 @@ struct State {
   std::mutex one_line_at_a_time;
   std::shared_ptr<LineWriter> writer;  // of a Background
   bool never_waits = false;            // there was one
-  std::atomic<std::uint64_t> lost{0};  // but for the writer's own
+  std::atomic<std::uint64_t> lost{0};  // not counting the writer's own
 };
 
 State& state() {
@@ -167,7 +167,7 @@ Background::~Background() {
   const std::lock_guard lock(log.one_line_at_a_time);
   log.lost += writer_->lost();
   log.writer.reset();
-  // Lines that come meanwhile wait, and stand behind those of the ring.
+  // Lines logged meanwhile wait, and follow those of the ring.
   writer_.reset();
 }
 

@@ -34,21 +34,21 @@ Result<Format> parse_format(std::string_view name);
 struct Settings {
   Level level = Level::info;
   Format format = Format::text;
-  // Gets each line, newline included, one at a time; standard error where there is none.
+  // Receives each line, newline included, one at a time; default: standard error.
   std::function<void(std::string_view)> sink;
 };
 
-// Not while other threads log: at the start of the program, or of a test.
+// Must not be called while other threads log: only at the start of the program or of a test.
 void configure(Settings settings);
 const Settings& settings();
 
-// While it lives, lines go to standard error through a ring and a thread of its own (LineWriter):
-// a reader that stops reading stops no other thread. For programs that serve; one at a time.
-// Afterwards write_beside() waits for such a reader only so long.
+// During its lifetime lines go to standard error through a ring and a separate thread (LineWriter),
+// so that a reader that stops reading blocks no other thread. For servers; at most one at a time.
+// Afterwards write_beside() waits only for a limited time for such a reader.
 class Background {
  public:
   Background();
-  // Writes what is left, within a second.
+  // Writes the remaining lines, within a second.
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -57,18 +57,18 @@ class Background {
   std::shared_ptr<LineWriter> writer_;
 };
 
-// Lines that are lost, because memory ended or the reader had stopped.
+// The number of lines lost for lack of memory or because the reader had stopped.
 std::uint64_t lost();
 
-// Text that is no line of the log, to standard error behind all that was written before: progress,
+// Writes text that is no log line to standard error, after everything written before: progress, or
 // the last line of a program. Never blocks a program that has had a Background.
 void write_beside(std::string_view text) noexcept;
 
-// The same where the process ends at once: returns when the text is out, or the reader has taken
-// nothing for a second.
+// The same before the process exits: returns when the text has been written, or the reader has
+// taken nothing for a second.
 void write_before_end(std::string_view text) noexcept;
 
-// Borrows what it is made of: for the call that it is an argument of. Takes no memory.
+// Borrows its contents for the call that it is an argument of. Allocates nothing.
 class Field {
  public:
   Field(std::string_view key, std::string_view value) : key_(key), value_(value) {}
@@ -101,7 +101,7 @@ class Field {
 
 bool enabled(Level level);
 
-// A line that memory does not suffice for is counted as lost.
+// A line for which memory runs out is counted as lost.
 void write(Level level, std::string_view event, std::initializer_list<Field> fields) noexcept;
 
 inline void debug(std::string_view event, std::initializer_list<Field> fields = {}) noexcept {

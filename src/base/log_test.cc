@@ -29,7 +29,7 @@ class LogTest : public testing::Test {
                }});
   }
 
-  // The one line written since, without its end.
+  // The only line written since, without its newline.
   std::string line() {
     EXPECT_EQ(lines_.size(), 1U);
     if (lines_.empty()) return "";
@@ -202,7 +202,7 @@ TEST_F(LogTest, LongTextIsCutBetweenCharacters) {
   }
 }
 
-// Standard error for the length of a test: a pipe that is read at the end, or never.
+// Replaces standard error during a test: a pipe that is read at the end, or never.
 class StandardError {
  public:
   StandardError() : before_(::dup(STDERR_FILENO)) {

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::size_t max_nodes = 20'000;
 constexpr int max_depth = 100;
-constexpr int max_looks = 8;  // after repetitions are written out
+constexpr int max_looks = 8;  // after expanding repetitions
 constexpr int unbounded = -1;
-constexpr std::uint64_t steps_of_a_search = 12;  // for a literal, in a name
+constexpr std::uint64_t steps_of_a_search = 12;  // for a literal in a name
 
 bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -55,7 +55,7 @@ class PatternParser {
     Op op = Op::begin;
   };
 
-  // Of a sequence: characters side by side that are neither repeated nor one of several.
+  // The longest run of literal characters in a sequence.
   std::string longest_literal(const Tree& tree) const {
     std::string longest;
     if (tree.kind != Kind::sequence) return longest;
@@ -139,7 +139,7 @@ class PatternParser {
       return part;
     }
     if (take('+')) return unsupported("a possessive repetition");
-    static_cast<void>(take('?'));  // lazy or not is the same language
+    static_cast<void>(take('?'));  // lazy quantifiers match the same names
     int again_least = 0;
     int again_max = 0;
     const std::size_t here = at_;
@@ -156,7 +156,7 @@ class PatternParser {
     return add(std::move(tree));
   }
 
-  // "{m}", "{m,}", "{,n}" or "{m,n}"; anything else is a plain brace.
+  // "{m}", "{m,}", "{,n}" or "{m,n}"; anything else is a literal brace.
   bool counted(int& least, int& most) {
     const std::size_t here = at_;
     if (!take('{')) return false;
@@ -236,7 +236,7 @@ class PatternParser {
     return add(std::move(tree));
   }
 
-  // The class of \d, \w, \s or their opposites.
+  // The class of \d, \w, \s or their negations.
   static std::optional<Bytes> class_of(char c) {
     Bytes bytes;
     const char lower = static_cast<char>(c | 0x20);
@@ -335,8 +335,8 @@ class PatternParser {
     return static_cast<std::uint32_t>(pattern_.nodes_.size() - 1);
   }
 
-  // Nodes for a tree that lead to `next`; nothing where they are too many. `spent_` bounds the work
-  // of repetitions of what is empty.
+  // Nodes for a tree that continue with `next`; nothing if there are too many. `spent_` limits the
+  // work for repetitions of the empty pattern.
   std::optional<std::uint32_t> build(std::uint32_t index, std::uint32_t next) {
     if (++spent_ > 4 * max_nodes) return std::nullopt;
     const Tree& tree = trees_[index];
@@ -401,22 +401,23 @@ Result<NamePattern> NamePattern::compile(std::string_view text) {
   return PatternParser(text).parse();
 }
 
-// All ways through a pattern at once, a byte of the name after the other.
+// Simulates the automaton: all paths at once, byte by byte.
 class PatternRun {
  public:
   using Op = NamePattern::Op;
 
   struct Rule {
     std::uint32_t start = 0;
-    std::size_t from = 0;      // where in the name
-    bool behind_dots = false;  // also start behind each dot
-    bool to_the_end = false;   // accept at the end only, else anywhere
+    std::size_t from = 0;      // offset in the name
+    bool behind_dots = false;  // may also start after each dot
+    bool to_the_end = false;   // must match up to the end
   };
 
-  static constexpr std::size_t steps_of_a_run = 32;  // that its memory is worth
-  static constexpr std::size_t cleared_a_step = 16;  // numbers that a step's time sets to zero
+  static constexpr std::size_t steps_of_a_run = 32;  // the cost of its allocations
+  // numbers that are zeroed in the time of a step
+  static constexpr std::size_t cleared_a_step = 16;
 
-  // By look-ahead and position: whether what it asks for stands there.
+  // By look-ahead and position: whether it matches there.
   using Looks = std::map<std::pair<std::uint32_t, std::size_t>, bool>;
 
   PatternRun(const NamePattern& pattern, std::string_view name, Looks& looks, MatchBudget* budget)
@@ -448,7 +449,7 @@ class PatternRun {
   }
 
  private:
-  // Follows all ways that take no byte.
+  // Follows all transitions that consume no byte.
   void enter(std::uint32_t first) {
     stack_.push_back(first);
     while (!stack_.empty()) {
@@ -490,7 +491,7 @@ class PatternRun {
     }
   }
 
-  // Whether what a look-ahead asks for stands here.
+  // Whether a look-ahead matches here.
   bool follows(std::uint32_t start) const {
     const std::pair key(start, position_);
     if (const auto known = looks_.find(key); known != looks_.end()) return known->second;
@@ -504,8 +505,8 @@ class PatternRun {
   std::string_view name_;
   Looks& looks_;
   MatchBudget* budget_;            // null: none
-  std::size_t entered_ = 0;        // steps that were not taken from it yet
-  std::vector<std::size_t> seen_;  // position + 1 at which a node was entered last
+  std::size_t entered_ = 0;        // steps that have not been taken from the budget yet
+  std::vector<std::size_t> seen_;  // position + 1 at which a node was last entered
   std::vector<std::uint32_t> now_;
   std::vector<std::uint32_t> then_;
   std::vector<std::uint32_t> stack_;

@@ -10,17 +10,17 @@
 
 namespace motley {
 
-// Work that matches may take together, in steps of a few nanoseconds each. What is answered once it
-// is spent means nothing.
+// A shared budget of work for matching, in steps of a few nanoseconds. Once it is spent, results
+// are meaningless.
 class MatchBudget {
  public:
   explicit MatchBudget(std::uint64_t steps) : left_(steps) {}
 
-  // Who matches from here on, for a message.
+  // Names the spender of the following steps, for a message.
   void charge(std::string_view spender) {
     if (!spent_) spender_ = spender;
   }
-  // False where so much is not left; from then on nothing is.
+  // False if there are not enough steps left; then the budget is spent.
   bool take(std::uint64_t steps) {
     spent_ = spent_ || steps > left_;
     left_ -= spent_ ? left_ : steps;
@@ -35,21 +35,20 @@ class MatchBudget {
   std::string_view spender_;
 };
 
-// A regular expression in Python's syntax over names of modules, as configs of adapters and of
-// quantised models hold them. It runs in time bounded by its size and the name's, whatever it is.
-// What leaves ASCII's classes or needs more than a finite automaton (look-behind, back references)
-// is refused.
+// A regular expression in Python's syntax over module names, as in configs of adapters and
+// quantised models. Its time is bounded by its size and the length of the name. What goes beyond
+// ASCII classes or a finite automaton (look-behind, back references) is refused.
 class NamePattern {
  public:
   static Result<NamePattern> compile(std::string_view text);
 
-  // Whether the name, or a part of it that begins behind a dot, matches as a whole.
+  // Whether the name, or the part after some dot, matches as a whole.
   bool matches_end(std::string_view name, MatchBudget* budget = nullptr) const;
 
-  // Whether some beginning of the name matches.
+  // Whether a prefix of the name matches.
   bool matches_start(std::string_view name) const;
 
-  // How large it is; a match takes time in proportion to this and the name's length at most.
+  // Its size; the time of a match is at most proportional to this times the name's length.
   std::size_t nodes() const { return nodes_.size(); }
 
  private:
@@ -69,8 +68,8 @@ class NamePattern {
   struct Node {
     Op op = Op::accept;
     std::uint32_t next = 0;
-    // split: the second way; byte_class: place in classes_; ahead, not_ahead: where what must or
-    // must not follow starts, with an accept of its own.
+    // split: the second alternative; byte_class: index into classes_; ahead, not_ahead: the first
+    // node of the look-ahead, which has its own accept node.
     std::uint32_t other = 0;
   };
   using Bytes = std::bitset<256>;
@@ -78,7 +77,7 @@ class NamePattern {
   std::vector<Node> nodes_;
   std::vector<Bytes> classes_;
   std::uint32_t start_ = 0;
-  std::string literal_;  // stands in every match
+  std::string literal_;  // occurs in every match
 };
 
 }  // namespace motley

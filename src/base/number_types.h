@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// The one place that asks which compiler reads this: everything here runs on the CPU and in
+// The only place that depends on the compiler: everything here compiles for the CPU and for
 // kernels.
 #ifdef __CUDACC__
 #define MOTLEY_HOST_DEVICE __host__ __device__
@@ -10,11 +10,11 @@
 #define MOTLEY_HOST_DEVICE
 #endif
 
-// Numbers narrower than float32. Widening is exact. Narrowing rounds to nearest, ties to even, and
-// gives the same bits on every compiler and device.
+// Number types narrower than float32. Widening is exact. Narrowing rounds to nearest, ties to even,
+// with the same bits on every compiler and device.
 namespace motley {
 
-// What becomes of a value beyond the largest finite one.
+// The result for values beyond the largest finite one.
 enum class Overflow : std::uint8_t {
   special,   // infinity, or NaN in a format that has no infinity
   saturate,  // the largest finite value, also for infinities
@@ -27,8 +27,8 @@ struct SmallFloat {
   int bias;
   // The code (without sign) of the largest finite value.
   std::uint32_t largest;
-  // Codes from here on are special: infinity where has_infinity says so, then NaN. A format
-  // without special codes has one more than its largest.
+  // Codes from here on are special: infinity if has_infinity, then NaN. In a format without special
+  // codes this is the largest code plus one.
   bool has_infinity;
   bool has_nan;
 };
@@ -54,7 +54,7 @@ constexpr MOTLEY_HOST_DEVICE float widen(std::uint32_t code) {
   std::uint32_t bits = 0;
   if (magnitude > format.largest) {
     const bool infinity = format.has_infinity && magnitude == format.largest + 1;
-    // A NaN keeps its payload and becomes quiet, as the F16C instruction has it.
+    // A NaN keeps its payload and becomes quiet, as in the F16C instruction.
     const std::uint32_t payload = (magnitude << (23 - mantissa_bits)) & 0x007FFFFFU;
     bits = infinity ? 0x7F800000U : (0x7FC00000U | payload);
   } else if ((magnitude >> mantissa_bits) == 0) {
@@ -77,12 +77,12 @@ constexpr MOTLEY_HOST_DEVICE std::uint32_t narrow(float value, Overflow overflow
   const int shift = 23 - format.mantissa_bits;
 
   if (bits > 0x7F800000U) {
-    // A format without NaN has no good answer; the largest value is what GPUs give.
+    // A format without NaN has no good answer; GPUs give the largest value.
     if (!format.has_nan) return format.largest;
     const std::uint32_t exponent = ((1U << format.exponent_bits) - 1) << format.mantissa_bits;
     const std::uint32_t quiet = 1U << (format.mantissa_bits - 1);
     const std::uint32_t payload = (bits & 0x007FFFFFU) >> shift;
-    // Without infinities only the code with every bit set is a NaN.
+    // Without infinity, only the code with all bits set is NaN.
     if (!format.has_infinity) return sign | exponent | ((1U << format.mantissa_bits) - 1);
     return sign | exponent | quiet | payload;
   }
@@ -90,8 +90,8 @@ constexpr MOTLEY_HOST_DEVICE std::uint32_t narrow(float value, Overflow overflow
   std::uint32_t code = 0;
   const std::uint32_t smallest_normal = static_cast<std::uint32_t>(128 - format.bias) << 23;
   if (bits < smallest_normal) {
-    // In units of the smallest subnormal. Adding and taking away 2^23 rounds to an integer, ties
-    // to even; a carry gives the smallest normal number's code, as it should.
+    // In units of the smallest subnormal. Adding and subtracting 2^23 rounds to an integer, ties to
+    // even; a carry correctly gives the smallest normal number.
     const float units =
         __builtin_bit_cast(float, bits) * power_of_two(format.bias - 1 + format.mantissa_bits);
     code = static_cast<std::uint32_t>((units + 0x1p23F) - 0x1p23F);
@@ -126,7 +126,7 @@ struct bf16 {
 
   static constexpr MOTLEY_HOST_DEVICE bf16 from(float value) {
     const auto all = __builtin_bit_cast(std::uint32_t, value);
-    // A NaN keeps its sign and the upper payload, and is quiet: rounding could make it infinite.
+    // A NaN keeps its sign and upper payload, and becomes quiet; rounding could make it infinite.
     if ((all & 0x7FFFFFFFU) > 0x7F800000U)
       return {static_cast<std::uint16_t>((all >> 16) | 0x0040U)};
     return {static_cast<std::uint16_t>((all + 0x7FFFU + ((all >> 16) & 1U)) >> 16)};
@@ -167,8 +167,8 @@ struct f8_e5m2 {
 struct f8_e8m0 {
   std::uint8_t bits;
 
-  // The smallest power of two that is not below |value|, so that a scale never makes its block
-  // overflow; at least 2^-127. NaN for what no power of two reaches: NaN, infinity, above 2^127.
+  // The smallest power of two that is at least |value|, so that a scale never makes its block
+  // overflow; at least 2^-127. NaN for NaN, infinity and values above 2^127.
   static constexpr MOTLEY_HOST_DEVICE f8_e8m0 from_rounded_up(float value) {
     const std::uint32_t magnitude = __builtin_bit_cast(std::uint32_t, value) & 0x7FFFFFFFU;
     if (magnitude > 0x7F000000U) return {255};

@@ -25,7 +25,7 @@ static_assert(f4_e2m1::from(1.0F).bits == 2 && f4_e2m1{2}.to_float() == 1.0F);
 
 enum class Specials { ieee, one_nan, none };
 
-// A format by its definition, beside the functions under test.
+// A format by its definition, and the functions under test.
 struct Format {
   std::string name;
   int exponent_bits;
@@ -33,8 +33,8 @@ struct Format {
   int bias;
   Specials specials;
   float (*decode)(std::uint32_t code);
-  std::uint32_t (*encode)(float value);            // beyond the largest: special where there is one
-  std::uint32_t (*encode_saturated)(float value);  // null where the format has no choice
+  std::uint32_t (*encode)(float value);  // beyond the largest value: a special code if there is one
+  std::uint32_t (*encode_saturated)(float value);  // null if the format has no choice
 
   std::uint32_t sign() const { return 1U << (exponent_bits + mantissa_bits); }
   std::uint32_t codes() const { return 2 * sign(); }
@@ -55,7 +55,7 @@ struct Format {
     return 0;
   }
 
-  // What stands beyond it.
+  // The code for values beyond it.
   std::uint32_t overflown() const { return specials == Specials::none ? largest() : largest() + 1; }
 
   bool is_nan(std::uint32_t code) const {
@@ -65,7 +65,7 @@ struct Format {
                                            : false;
   }
 
-  // The magnitude of a code by the formula, as if there were no special ones.
+  // The magnitude of a code by the formula, ignoring special codes.
   double magnitude(std::uint32_t code) const {
     const std::uint32_t exponent = (code & (sign() - 1)) >> mantissa_bits;
     const std::uint32_t mantissa = code & mantissa_mask();
@@ -133,7 +133,7 @@ class NearestByTable {
   explicit NearestByTable(const Format& format) : format_(format) {
     for (std::uint32_t code = 0; code <= format.largest(); ++code)
       values_.push_back(format.magnitude(code));
-    // The first value beyond the largest, to which the same rule of rounding applies.
+    // The first value beyond the largest; rounding to it overflows.
     values_.push_back(2 * format.magnitude(format.largest()) -
                       format.magnitude(format.largest() - 1));
   }
@@ -181,7 +181,7 @@ TEST_P(NumberTypes, EveryCodeSurvivesWideningAndNarrowing) {
   for (std::uint32_t code = 0; code < format().codes(); ++code) {
     const float value = format().decode(code);
     std::uint32_t wanted = code;
-    // A signalling NaN comes back quiet, else as it was.
+    // A signalling NaN becomes quiet; everything else is unchanged.
     if (format().is_nan(code)) wanted |= format().quiet();
     differences.expect(wanted, format().encode(value), code);
     if (format().encode_saturated != nullptr && std::isfinite(value))
@@ -270,7 +270,7 @@ TEST_P(NumberTypes, AgreesWithASearchInTheTableOfValues) {
     const std::uint32_t wanted = nearest(value);
     differences.expect(wanted, format().encode(value), bits(value));
   };
-  // Every exponent, subnormals and infinities included, with mantissas at both ends of a step.
+  // Every exponent, subnormals and infinities included, with mantissas at both ends of the range.
   for (std::uint32_t exponent = 0; exponent < 512; ++exponent) {
     for (std::uint32_t bit = 0; bit < 23; ++bit) {
       check(from_bits((exponent << 23) | (1U << bit)));
@@ -377,7 +377,7 @@ TEST(F16, AgreesWithTheProcessorsConversions) {
     const float value = from_bits(pattern);
     narrow.expect(narrowed_by_hardware(value), f16::from(value).bits, pattern);
   };
-  // Evenly over all 2^32 patterns; then every half with its neighbourhood in float32.
+  // A regular sample of all 2^32 patterns; then every f16 value with its neighbourhood in float32.
   for (std::uint64_t pattern = 0; pattern < (1ULL << 32); pattern += 1021)
     check(static_cast<std::uint32_t>(pattern));
   for (std::uint32_t upper = 0; upper < (1U << 19); ++upper) {

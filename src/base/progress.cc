@@ -25,7 +25,7 @@ void log_line(std::string_view text) {
 }  // namespace
 
 Progress Progress::to_stderr(std::string label, std::uint64_t total, Unit unit) {
-  // A reader of JSON finds nothing else.
+  // With JSON, standard error has nothing but JSON lines.
   const bool json = log::settings().format == log::Format::json;
   return Progress({.label = std::move(label),
                    .total = total,
@@ -38,7 +38,7 @@ Progress Progress::to_stderr(std::string label, std::uint64_t total, Unit unit) 
 Progress::Progress(Options options)
     : options_(std::move(options)),
       start_(options_.clock->now()),
-      // So that the first report is drawn whenever it comes.
+      // Makes the first report draw at any time.
       last_drawn_(start_ - line_after) {}
 
 void Progress::set(std::uint64_t done) {

@@ -9,8 +9,8 @@
 
 namespace motley {
 
-// How far long work has come: a bar that redraws itself on a terminal, a plain line every ten
-// per cent (at most one a second) elsewhere. One thread reports.
+// Shows the progress of long work: a bar that is redrawn on a terminal; elsewhere a plain line
+// every ten per cent, at most one a second. Not thread-safe.
 class Progress {
  public:
   enum class Unit : std::uint8_t { count, bytes };
@@ -24,7 +24,7 @@ class Progress {
     const Clock* clock = nullptr;
   };
 
-  // To standard error, a bar if that is a terminal.
+  // Writes to standard error; a bar if that is a terminal.
   static Progress to_stderr(std::string label, std::uint64_t total, Unit unit);
 
   explicit Progress(Options options);
@@ -33,8 +33,8 @@ class Progress {
   void advance(std::uint64_t amount) { set(done_ + amount); }
   void set(std::uint64_t done);
 
-  // The last line, with the time it took. Without it (an error on the way) the bar's line is ended
-  // by the destructor, so that the error stands on a line of its own.
+  // Prints the last line, with the time. Without it (after an error) the destructor ends the bar's
+  // line, so that the error has a line of its own.
   void finish();
   ~Progress();
 

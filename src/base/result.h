@@ -10,7 +10,7 @@
 
 namespace motley {
 
-// A value, or the error that stands in its place. Reading the value of an error aborts.
+// A value or an error. Reading the value of an error aborts.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -45,7 +45,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// Done, or the error that says why not.
+// Success or an error.
 template <>
 class [[nodiscard]] Result<void> {
  public:

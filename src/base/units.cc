@@ -33,13 +33,13 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   }
   const char* const end = digits.data() + digits.size();
   if (unit == 1) {
-    // Exact for every count, which a double is not.
+    // Exact for every number of bytes, unlike a double.
     std::int64_t bytes = 0;
     const auto parsed = std::from_chars(digits.data(), end, bytes);
     if (parsed.ec != std::errc() || parsed.ptr != end || digits.front() == '-') return refuse();
     return static_cast<std::uint64_t>(bytes);
   }
-  // A double would take "-0" and "inf".
+  // strtod would accept "-0" and "inf".
   if (digits.find_first_not_of("0123456789.") != std::string_view::npos) return refuse();
   double number = 0;
   const auto parsed = std::from_chars(digits.data(), end, number, std::chars_format::fixed);

@@ -8,9 +8,9 @@
 
 namespace motley {
 
-// A SIZE of the command line: bytes, or a number with K, M, G or T, also written KiB or KB and so
-// on (all powers of 1024), e.g. "24G", "1.5GiB". The result is a whole number of bytes, at most
-// 2^63 - 1.
+// Parses a SIZE of the command line: bytes, or a number with K, M, G or T, also written KiB or KB
+// and so on (all powers of 1024), e.g. "24G", "1.5GiB". The result is a whole number of bytes, at
+// most 2^63 - 1.
 Result<std::uint64_t> parse_size(std::string_view text);
 
 // "512 B", "4.0 KiB", "57.2 GiB"

@@ -7,8 +7,8 @@
 namespace motley::utf8 {
 namespace {
 
-// What may follow a lead byte: its sequence's length, and the range of the second byte, which rules
-// out overlong forms, surrogates and values beyond U+10FFFF (Unicode 16, table 3-7).
+// By lead byte: the length of the sequence, and the range of the second byte, which excludes
+// overlong forms, surrogates and values beyond U+10FFFF (Unicode 16, table 3-7).
 struct Lead {
   std::uint32_t length = 0;
   unsigned char second_low = 0x80;

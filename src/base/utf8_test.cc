@@ -106,7 +106,7 @@ TEST(Utf8, RepairsEachMaximalPartAsOneReplacement) {
     std::string broken;
     std::string wanted;
   };
-  // As the WHATWG's decoder and Python's errors="replace" have it.
+  // As the WHATWG decoder and Python's errors="replace".
   const std::vector<Case> cases = {
       {"", ""},
       {"plain \u20ac", "plain \u20ac"},

@@ -13,7 +13,7 @@
 namespace motley::json {
 namespace {
 
-// Below this a linear search is as fast as a binary one.
+// Below this a linear search is as fast as a binary search.
 constexpr std::size_t indexed_from = 8;
 
 Error wrong_kind(std::string_view where, std::string_view wanted, Kind found) {
@@ -255,7 +255,8 @@ void append_escaped(std::string& text, std::string_view string) {
     } else if (c == '\t') {
       text += "\\t";
     } else if (c < 0x20 || (c >= 0x7f && c < 0xa0)) {
-      // Beyond what JSON asks for, the controls that a terminal would obey in a log line.
+      // Also escapes control characters that JSON allows, because terminals would interpret them in
+      // log lines.
       text += "\\u00";
       text += hex[c >> 4];
       text += hex[c & 15];

@@ -12,8 +12,8 @@
 
 #include "base/result.h"
 
-// JSON as values: what config files, adapters, tokenizers and requests are read into, and what
-// answers are written from. Objects keep the order of their keys.
+// JSON values, for config files, adapters, tokenizers, requests and answers. Objects keep the order
+// of their keys.
 namespace motley::json {
 
 class Value;
@@ -25,7 +25,7 @@ class Object {
  public:
   // Not inline, because Member is not complete yet.
   Object();
-  // The keys must differ.
+  // Keys must be unique.
   Object(std::initializer_list<Member> members);
   Object(const Object& other);
   Object(Object&& other) noexcept;
@@ -33,15 +33,15 @@ class Object {
   Object& operator=(Object&& other) noexcept;
   ~Object();
 
-  // An object of these members, its keys indexed for find(). Refuses a key that occurs twice.
+  // An object with an index of its keys for find(). Refuses duplicate keys.
   static Result<Object> make(std::vector<Member> members);
-  // Of a key that occurs twice it has the last value.
+  // The last value of a duplicate key counts.
   static Object of_last(std::vector<Member> members);
 
-  // The value of a key, or null where the object lacks it.
+  // The value of a key, or null if there is none.
   const Value* find(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }
-  // The same, with null too where the value is JSON's null: what configs mean by it.
+  // The same, but JSON's null also counts as absent, as in config files.
   const Value* find_set(std::string_view key) const;
 
   // Appends a member; the key must be new.
@@ -77,8 +77,8 @@ class Value {
   Value(Array value) : data_(std::move(value)) {}
   Value(Object value) : data_(std::move(value)) {}
 
-  // An integer beyond 64 bits, of kind number: its digits as JSON writes them, a minus included. It
-  // must fit the range of a double.
+  // An integer beyond 64 bits, of kind number, with its digits as in JSON, perhaps with a minus. It
+  // must be in the range of a double.
   static Value big_integer(std::string digits);
 
   Kind kind() const {
@@ -86,9 +86,9 @@ class Value {
   }
   bool is_null() const { return kind() == Kind::null; }
 
-  // Null where the value is of another kind. An integer is written without fraction or exponent and
-  // fits 64 bits; one beyond keeps its digits; every other number is a double. as_number() takes
-  // all three.
+  // Null if the value is of another kind. An integer has no fraction or exponent and fits in 64
+  // bits; larger ones keep their digits; every other number is a double. as_number() accepts all
+  // three.
   const bool* if_boolean() const { return std::get_if<bool>(&data_); }
   const std::int64_t* if_integer() const { return std::get_if<std::int64_t>(&data_); }
   const std::string* if_big_integer() const {
@@ -99,7 +99,7 @@ class Value {
   const Array* if_array() const { return std::get_if<Array>(&data_); }
   const Object* if_object() const { return std::get_if<Object>(&data_); }
 
-  // The value as that kind, or an error that names `where` and says what stands there instead.
+  // The value as that kind, or an error that names `where` and the actual kind.
   Result<bool> as_boolean(std::string_view where) const;
   Result<std::int64_t> as_integer(std::string_view where) const;
   Result<double> as_number(std::string_view where) const;
@@ -112,7 +112,7 @@ class Value {
     std::string digits;
   };
 
-  // In the order of Kind, but for the last.
+  // In the order of Kind, except for the last.
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, BigInteger>
       data_;
 };
@@ -124,20 +124,19 @@ struct Member {
 
 struct ParseLimits {
   int depth = 64;  // at most 1000
-  // Bounds memory: a value takes 50 to 100 bytes, however short its text.
+  // Limits memory: a value takes 50 to 100 bytes, however short its text.
   std::int64_t values = 20'000'000;
-  // Of a key that occurs twice in an object the last value counts, as in Python and JavaScript:
-  // what models write. Else it is refused.
+  // Whether the last value of a duplicate key counts, as in Python and JavaScript, for JSON that
+  // models write. Otherwise duplicates are refused.
   bool last_of_key = false;
 };
 
-// One JSON value with nothing but white space after it. Strict: valid UTF-8, no comments, no
-// trailing commas, no NaN, no byte-order mark, no key twice in one object. `where` is what messages
-// call the text.
+// Parses one JSON value, followed only by white space. Strict: valid UTF-8, no comments, trailing
+// commas, NaN, byte-order mark or duplicate keys. `where` names the text in messages.
 Result<Value> parse(std::string_view text, std::string_view where, const ParseLimits& limits = {});
 
-// Compact text. Strings that are not valid UTF-8 are repaired, so the result is always JSON; an
-// infinite or undefined number, which JSON lacks, becomes null.
+// Compact text. Invalid UTF-8 in strings is repaired, so the result is always JSON; infinity and
+// NaN, which JSON lacks, become null.
 std::string write(const Value& value);
 
 // With line breaks and two spaces of indentation.
@@ -147,11 +146,11 @@ std::string write_pretty(const Value& value);
 void append_string(std::string& text, std::string_view string);
 std::string string_literal(std::string_view string);
 
-// What stands between the quotes of a string literal.
+// Appends the contents of a string literal, without quotes.
 void append_escaped(std::string& text, std::string_view string);
 
-// Appends a number as write() does: shortest form that reads back the same, always with a fraction
-// or an exponent, so that it stays a floating-point number.
+// Appends a number as write() does: the shortest form that reads back as the same number, always
+// with a fraction or exponent, so that it stays a floating-point number.
 void append_number(std::string& text, double number);
 void append_number(std::string& text, float number);
 

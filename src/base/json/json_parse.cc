@@ -1,5 +1,5 @@
-// The only file that knows the JSON library: it feeds our values from the library's event parser,
-// so that depth, size and duplicate keys are bounded while reading.
+// The only file that uses the JSON library. It builds our values from the library's parser events,
+// so that depth, size and duplicate keys are checked while reading.
 
 #include <algorithm>
 
@@ -14,13 +14,13 @@ namespace {
 
 constexpr int deepest = 1000;
 
-// Python's reader refuses it too.
+// Python's parser refuses it, too.
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 using Members = std::vector<Member>;
 
-// Takes the parser's events; returns false to stop it. It keeps a stack of its own, so that the
-// depth of the input does not cost stack of the thread.
+// Receives the parser's events; returns false to stop it. It has an explicit stack, so that the
+// depth of the input does not use the thread's stack.
 class Builder {
  public:
   Builder(std::string_view text, std::string_view where, const ParseLimits& limits)
@@ -33,7 +33,7 @@ class Builder {
     if (value > INT64_MAX) return put(Value::big_integer(cat(value)));
     return put(static_cast<std::int64_t>(value));
   }
-  // Integers beyond 64 bits come here too.
+  // Also called for integers beyond 64 bits.
   bool number_float(double value, const std::string& text) {
     if (text.find_first_of(".eE") == std::string::npos) return put(Value::big_integer(text));
     return put(value);
@@ -66,8 +66,8 @@ class Builder {
     return put(std::move(array));
   }
 
-  // The parser has read `position` bytes, the end counting as one. The last is the end of a token
-  // that may not stand there, or a byte that its token can't go on with.
+  // The parser has read `position` bytes, counting the end as one. The last byte ends a token that
+  // is not allowed there, or cannot continue its token.
   template <class Exception>
   bool parse_error(std::size_t position, const std::string& token, const Exception& exception) {
     if (position > text_.size()) return syntax_error(text_.size(), 0);
@@ -83,7 +83,7 @@ class Builder {
       const std::size_t length = token_length(text_.substr(0, end), token);
       return syntax_error(end - length, length);
     }
-    // Of a character that breaks off, its beginning is what is wrong.
+    // For an incomplete character, the error is at its first byte.
     const std::size_t begin = end - 1 - utf8::incomplete_tail(text_.substr(0, end - 1));
     return syntax_error(begin, utf8::decode(text_.substr(begin)).length);
   }
@@ -112,8 +112,8 @@ class Builder {
     std::string key;  // of the member being read
   };
 
-  // How long the token is that ends `read`. The library's `token` holds it, but for brackets,
-  // commas and literals also what came before.
+  // The length of the token that ends `read`. The library's `token` holds it, but for brackets,
+  // commas and literals also preceding text.
   static std::size_t token_length(std::string_view read, std::string_view token) {
     if (read.ends_with("false")) return 5;
     if (read.ends_with("true") || read.ends_with("null")) return 4;
@@ -156,7 +156,7 @@ class Builder {
     return true;
   }
 
-  // Adds which member of the outermost object is being read, if one is.
+  // Adds the name of the current member of the outermost object, if any.
   void name_member() {
     if (stack_.size() < 2 || !std::holds_alternative<Members>(stack_.front().container)) return;
     where_ += cat(", in ", quote(stack_.front().key));
@@ -185,7 +185,7 @@ Result<Value> parse(std::string_view text, std::string_view where, const ParseLi
     builder.byte_order_mark_error();
     return std::move(builder).take(false);
   }
-  // The library takes a zero byte for the end of the text.
+  // The library treats a zero byte as the end of the text.
   if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
     builder.syntax_error(zero, 1);
     return std::move(builder).take(false);

@@ -7,7 +7,7 @@ namespace motley {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-// Where time comes from; tests hand in a scripted one.
+// The source of time; tests pass a scripted one.
 class Clock {
  public:
   virtual ~Clock() = default;

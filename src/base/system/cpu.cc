@@ -23,8 +23,8 @@ CpuFeatures detect() {
   return features;
 }
 
-// How many processors' time a container may use. Only the group's own files are read: inside a
-// container they are the container's.
+// The CPU quota of a container. Only files of the own control group are read: inside a container
+// they are the container's.
 int quota_cpus() {
   constexpr int unlimited = std::numeric_limits<int>::max();
   std::string quota;
@@ -57,7 +57,8 @@ std::vector<int> allowed_cpus() {
       if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
     }
   }
-  // More processors than a cpu_set_t holds, or no such call: at least this thread runs somewhere.
+  // There are more processors than a cpu_set_t holds, or no such call: this thread runs on at least
+  // one.
   if (cpus.empty()) cpus.push_back(std::max(0, ::sched_getcpu()));
   return cpus;
 }

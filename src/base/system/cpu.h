@@ -4,8 +4,8 @@
 
 namespace motley {
 
-// Instruction sets of this machine that kernels may choose from at run time. Each one implies what
-// the operating system must save for it.
+// Instruction sets of this machine that kernels may use at run time. Each implies that the
+// operating system saves its registers.
 struct CpuFeatures {
   bool avx2 = false;         // with FMA and F16C
   bool avx512 = false;       // F, BW, DQ, VL
@@ -18,8 +18,8 @@ const CpuFeatures& cpu_features();
 // The processors that this process may run on, by number.
 std::vector<int> allowed_cpus();
 
-// How many threads can really run at once: allowed processors, cut by the container's CPU quota. At
-// least 1.
+// The number of threads that can run at once: allowed processors, limited by the container's CPU
+// quota. At least 1.
 int usable_cpus();
 
 }  // namespace motley

@@ -7,17 +7,17 @@
 
 namespace motley {
 
-// A library opened at run time; it stays open until the process ends, because code that came from
-// it may be called until then.
+// A library loaded at run time. It is never unloaded, because its code may be called until the
+// process exits.
 class DynamicLibrary {
  public:
-  // Opens the first of these that can be: a bare name is searched as the loader does, a path is
-  // taken as it is.
+  // Loads the first candidate that can be loaded: a bare name is searched by the loader, a path is
+  // used as it is.
   static Result<DynamicLibrary> open(std::span<const std::string> candidates);
 
   Result<void*> symbol(const char* name) const;
 
-  // What was opened.
+  // The candidate that was loaded.
   const std::string& name() const { return name_; }
 
  private:

@@ -38,7 +38,7 @@ class Descriptor {
   int value_;
 };
 
-// A symbolic link whose target is missing. Anything else is null.
+// An error for a symbolic link without a target; null otherwise.
 std::optional<Error> dangling_link(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path target = std::filesystem::read_symlink(path, error);
@@ -47,7 +47,7 @@ std::optional<Error> dangling_link(const std::filesystem::path& path) {
                printable(path.native()), "copy what it points to as well (cp -L follows links)");
 }
 
-// What errno says about a path, with what to do.
+// The error for an errno of a path, with advice.
 Error system_error(std::string_view action, const std::filesystem::path& path, int error) {
   const std::string where = printable(path.string());
   switch (error) {
@@ -100,8 +100,7 @@ Result<std::size_t> regular_file_size(int descriptor, const std::filesystem::pat
   return static_cast<std::size_t>(status.st_size);
 }
 
-// The system's calls would take the text before the zero byte for the path, and so another file
-// than was checked.
+// System calls would end the path at a zero byte, and so use another file than was checked.
 Result<void> without_zero_byte(const std::filesystem::path& path) {
   if (path.native().find('\0') == std::string::npos) return {};
   return Error(ErrorCode::invalid_argument, "the path holds a zero byte", printable(path.native()),
@@ -134,7 +133,7 @@ Result<std::size_t> read_some(int descriptor, const std::filesystem::path& path,
   return done;
 }
 
-// More than there is would be promised by the kernel, and the process killed when it is filled.
+// The kernel would grant more memory than there is, and kill the process when it is used.
 Result<void> room_for_copy(std::size_t size, const std::filesystem::path& path) {
   MOTLEY_TRY(const MachineMemory memory, machine_memory());
   if (size <= memory.available) return {};
@@ -217,11 +216,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-// The kernel visits every page that was read, 20 GB of them a second on one thread: a checkpoint
-// goes seconds sooner where some let go of it side by side.
+// The kernel visits every page that was read, at 20 GB per second and thread: several threads unmap
+// a checkpoint seconds faster.
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;
-  // Others may get these addresses at once.
+  // Other mappings may get these addresses at once.
   range_ = {};
   auto* const data = const_cast<std::byte*>(data_);
   constexpr std::size_t piece = std::size_t{256} << 20;
@@ -238,7 +237,7 @@ MappedFile::~MappedFile() {
       try {
         threads.emplace_back(let_go);
       } catch (const std::system_error&) {
-        break;  // no thread is to be had: those that are there do it
+        break;  // if no thread can be created, the existing ones do the work
       }
     }
     let_go();
@@ -284,11 +283,11 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   while (true) {
     const std::filesystem::path temporary =
         cat(path.native(), ".", ::getpid(), "-", serial.fetch_add(1), ".part");
-    // Not mkostemp(): its file is for the owner only, and the umask, which says what others may do
-    // with a new file, can't be read without changing it for every thread.
+    // Not mkostemp(): its file is readable by the owner only, and the umask cannot be read without
+    // changing it for every thread.
     const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) return AtomicFile(path, temporary, descriptor);
-    // Left behind by a process of the same number that was killed.
+    // Left by a killed process with the same id.
     if (errno != EEXIST) return system_error("write", path, errno);
   }
 }

@@ -13,11 +13,11 @@
 
 namespace motley {
 
-// The error of a path that is not there.
+// The error of a path that does not exist.
 Error no_such_path(const std::filesystem::path& path);
 
-// The same error where a folder or an index named the path, and not the user: that something else
-// stands there is then the folder's damage, not a wrong call.
+// The same error if a folder or an index named the path, and not the user: then the folder is
+// damaged, and the call is not wrong.
 Error inside_folder(Error error);
 
 enum class FileAccess : std::uint8_t {

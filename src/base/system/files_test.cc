@@ -38,7 +38,7 @@ class FilesTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// What every function that reads a file says about a path that is none.
+// The errors of every function that reads a file, for paths that are no files.
 struct Refusal {
   ErrorCode code;
   std::string what;

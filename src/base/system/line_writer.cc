@@ -20,15 +20,15 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A pipe that is ready takes so many bytes without waiting, however it was opened.
+// A ready pipe takes this many bytes without blocking, however it was opened.
 constexpr std::size_t piece_bytes = 4096;
 
-// How long a thread that waits for a reader may overlook that it is to stop.
+// The longest time until a waiting thread notices that it must stop.
 constexpr milliseconds look_up{50};
 
 enum class Written : std::uint8_t { some, none_yet, never };
 
-// Waits at most that long for the reader. `never`: there is no reader any more.
+// Waits at most this long for the reader. `never`: there is no reader any more.
 Written write_some(int descriptor, std::string_view& text, milliseconds wait) {
   pollfd ready{.fd = descriptor, .events = POLLOUT, .revents = 0};
   const int polled = ::poll(&ready, 1, static_cast<int>(wait.count()));
@@ -43,7 +43,7 @@ Written write_some(int descriptor, std::string_view& text, milliseconds wait) {
   return Written::some;
 }
 
-// Signals are others' to take, and a broken pipe is an error like any other.
+// Signals are handled by other threads, and a broken pipe is an ordinary error.
 void block_signals() {
   sigset_t all;
   ::sigfillset(&all);
@@ -69,7 +69,7 @@ class LineWriter::Ring {
 
   bool push(std::string_view line) {
     const std::lock_guard held(lock_);
-    // What follows a loss waits for the line that says so.
+    // Lines after a loss wait until the loss has been reported.
     const bool fits = say_lost_locked(line.size()) && line.size() <= free_locked();
     if (fits) {
       append_locked(line);
@@ -92,7 +92,7 @@ class LineWriter::Ring {
     return changed_.wait_for(held, patience, [&] { return taken_ >= all; });
   }
 
-  // The thread: until it is stopped.
+  // The thread's function: runs until it is stopped.
   void run() {
     block_signals();
     std::array<char, piece_bytes> piece{};
@@ -105,8 +105,8 @@ class LineWriter::Ring {
     changed_.notify_all();
   }
 
-  // What is not written by now is dropped. Whether the thread has ended, rather than being held by
-  // the descriptor.
+  // Drops what has not been written. Returns whether the thread has ended, rather than being
+  // blocked by the descriptor.
   bool stop(milliseconds patience) {
     stopping_ = true;
     std::unique_lock held(lock_);
@@ -127,10 +127,10 @@ class LineWriter::Ring {
     pushed_ += text.size();
   }
 
-  // Whether nothing is unsaid any more, so that `more` bytes may follow.
+  // Whether all losses have been reported, so that `more` bytes may follow.
   bool say_lost_locked(std::size_t more) {
     if (unreported_ == 0) return true;
-    // A ring that has just been full is not filled again at once: losses are reported in one line.
+    // A ring that was full is not refilled at once, so that losses are reported in one line.
     if (free_locked() < bytes_.size() / 4 + more) return false;
     const auto line =
         within_memory([&] { return options_.lost_line ? options_.lost_line(unreported_) : ""; });
@@ -166,7 +166,7 @@ class LineWriter::Ring {
   void done_with(std::string_view piece, bool whole) {
     const std::lock_guard held(lock_);
     taken_ += piece.size();
-    // Lost lines are not reported here: the log has no reader.
+    // Lost lines are not reported here, because the log has no reader.
     if (!whole) lost_ += static_cast<std::uint64_t>(std::ranges::count(piece, '\n'));
     changed_.notify_all();
   }
@@ -176,7 +176,7 @@ class LineWriter::Ring {
   std::condition_variable some_;
   std::condition_variable changed_;
   std::string bytes_;
-  std::uint64_t pushed_ = 0;  // bytes since the beginning; those not taken yet stand in the ring
+  std::uint64_t pushed_ = 0;  // total bytes; those not taken yet are in the ring
   std::uint64_t taken_ = 0;
   std::uint64_t lost_ = 0;  // lines
   std::uint64_t unreported_ =

@@ -23,7 +23,7 @@ class Pipe {
  public:
   Pipe() {
     EXPECT_EQ(::pipe(ends_), 0);
-    // As small as pipes can be.
+    // The smallest size of a pipe.
     ::fcntl(ends_[1], F_SETPIPE_SZ, 4096);
   }
   ~Pipe() {
@@ -75,7 +75,7 @@ TEST(LineWriter, LinesComeInOrder) {
   EXPECT_EQ(writer.lost(), 0);
 }
 
-// Whether the descriptor waits or not makes no difference.
+// With a blocking and a non-blocking descriptor.
 class StoppedReader : public testing::TestWithParam<int> {};
 
 TEST_P(StoppedReader, CostsLinesThatAreCountedAndSaidWhenItReadsAgain) {
@@ -134,7 +134,7 @@ TEST(LineWriter, LinesOfSeveralThreadsStayWholeWhereSomeAreLost) {
     }
   }
   last.join();
-  // Lines whose last try failed are among the lost.
+  // Lines whose last attempt failed count as lost.
   EXPECT_EQ(said, writer.lost());
   EXPECT_GE(whole + said, 8000);
 }

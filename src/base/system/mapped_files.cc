@@ -27,27 +27,27 @@ namespace motley {
 struct MappedRange::Entry {
   std::filesystem::path path;
   struct stat status{};
-  std::string last_words;  // of the process, should a page be lost
-  std::size_t slot = 0;    // of the table below
+  std::string last_words;  // printed if a page is lost
+  std::size_t slot = 0;    // index in the table below
   bool reported = false;
 };
 
 namespace {
 
-// What a signal handler can read while others write: slots that are taken and left, never moved.
+// Readable by a signal handler during writes: slots are taken and released, and never move.
 struct Slot {
   std::atomic<std::uintptr_t> begin{0};  // 0: free; written last
   std::atomic<std::uintptr_t> end{0};
   std::atomic<const char*> last_words{nullptr};
 };
 
-// More mappings than that, of which no checkpoint comes near, end as any other SIGBUS does.
+// For more mappings, far more than any checkpoint has, SIGBUS has its usual effect.
 constexpr std::size_t max_slots = 4096;
 constexpr std::size_t no_slot = max_slots;
 
 struct Table {
   std::array<Slot, max_slots> slots;
-  std::mutex lock;  // of what follows, and of writing slots
+  std::mutex lock;  // of what follows, and of writes to slots
   std::vector<std::weak_ptr<MappedRange::Entry>> entries;
 };
 
@@ -68,14 +68,14 @@ const char* last_words_at(std::uintptr_t address) {
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   const char* words = last_words_at(reinterpret_cast<std::uintptr_t>(info->si_addr));
   if (words == nullptr) {
-    // Not ours: the access that raised it is made again, and ends the process as it would have.
+    // Not from a mapped file: the access is repeated, and ends the process as usual.
     std::signal(signal, SIG_DFL);
     return;
   }
   std::size_t length = 0;
   while (words[length] != '\0') ++length;
   while (length > 0) {
-    // There may be no reader: what can't be written soon is left out.
+    // There may be no reader: text that cannot be written soon is dropped.
     pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&ready, 1, 1000) <= 0) break;
     const ssize_t put = ::write(STDERR_FILENO, words, std::min(length, std::size_t{PIPE_BUF}));
@@ -104,12 +104,12 @@ bool is_same_time(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-// How the file at the path differs from the one that is mapped; nothing where it is the same.
+// How the file at the path differs from the mapped one; nothing if it does not.
 std::optional<std::string> change_of(const MappedRange::Entry& entry) {
   struct stat now{};
   if (::stat(entry.path.c_str(), &now) != 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE) return "it is gone";
-    return std::nullopt;  // a file system that does not answer just now says nothing of the file
+    return std::nullopt;  // a file system that does not answer is no evidence of a change
   }
   const struct stat& then = entry.status;
   if (now.st_dev != then.st_dev || now.st_ino != then.st_ino) return "another file is in its place";
@@ -193,7 +193,7 @@ class MappedFilesWatch::Impl {
       ++begun_;
       held.unlock();
       std::optional<Error> change;
-      // Where memory ends, the next look finds the rest.
+      // If memory runs out, the next check finds the rest.
       std::ignore = within_memory([&] { look_for_changes(change); });
       held.lock();
       if (!change_) change_ = std::move(change);
@@ -203,7 +203,7 @@ class MappedFilesWatch::Impl {
     }
   }
 
-  // Says of each file once that it has changed; the first of them is left in `first`.
+  // Logs each changed file once; the first of them is returned in `first`.
   static void look_for_changes(std::optional<Error>& first) {
     std::vector<std::shared_ptr<MappedRange::Entry>> entries;
     {
@@ -211,7 +211,7 @@ class MappedFilesWatch::Impl {
       for (const auto& each : table().entries)
         if (auto entry = each.lock()) entries.push_back(std::move(entry));
     }
-    // Outside of the lock: a file system may not answer.
+    // Without the lock, because a file system may hang.
     for (const auto& entry : entries) {
       if (entry->reported) continue;
       const std::optional<std::string> what = change_of(*entry);

@@ -8,21 +8,20 @@
 #include "base/result.h"
 #include "base/system/clock.h"
 
-// Files that stay mapped into memory. A page of one is read when it is touched: a file that is
-// written meanwhile changes what was computed from it, and one that is cut short ends the process
-// (SIGBUS).
+// Files that stay mapped into memory. A page is read when it is first used: a file that is written
+// meanwhile changes results, and one that is truncated ends the process (SIGBUS).
 namespace motley {
 
-// From now on a page of a mapped file that can't be read ends the process with exit status 1 and
-// one line on standard error that names the file. Any other SIGBUS does what it did before. For the
-// program, once.
+// From now on an unreadable page of a mapped file ends the process with exit status 1 and one line
+// on standard error that names the file. Other SIGBUS signals are not affected. Call once per
+// program.
 void explain_lost_pages();
 
-// What is known of a mapping while it lives; MappedFile makes them.
+// Records a mapping during its lifetime; created by MappedFile.
 class MappedRange {
  public:
   MappedRange() = default;  // of no file
-  // The status is that of the file when it was opened.
+  // `status` is that of the file when it was opened.
   MappedRange(const std::filesystem::path& path, const void* data, std::size_t size,
               const struct stat& status);
   MappedRange(MappedRange&& other) noexcept;
@@ -35,8 +34,8 @@ class MappedRange {
   std::shared_ptr<Entry> entry_;
 };
 
-// Looks about every `interval` whether a mapped file is still the one that was opened: its size,
-// the time it was written and its inode. Each file that is not is named in the log once.
+// Checks about every `interval` whether mapped files are still the ones that were opened, by size,
+// modification time and inode. Each file that is not is logged once.
 class MappedFilesWatch {
  public:
   explicit MappedFilesWatch(Duration interval = std::chrono::seconds(1));
@@ -44,9 +43,9 @@ class MappedFilesWatch {
   MappedFilesWatch& operator=(const MappedFilesWatch&) = delete;
   ~MappedFilesWatch();
 
-  // `unavailable` from the first change on, for good; names the file without its folder.
+  // `unavailable` after the first change, for good; names the file without its folder.
   Result<void> health() const;
-  // Waits for a look that begins after this call.
+  // Waits for a check that begins after this call.
   void look();
 
  private:

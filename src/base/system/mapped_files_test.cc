@@ -25,7 +25,7 @@ using testing::IsEmpty;
 
 constexpr std::size_t page = 4096;
 
-// A watch that looks on request, and what it logs.
+// A watch that checks on request, and its log.
 class MappedFilesWatchTest : public testing::Test {
  protected:
   MappedFilesWatchTest() {
@@ -34,7 +34,7 @@ class MappedFilesWatchTest : public testing::Test {
   }
   ~MappedFilesWatchTest() override { log::configure({}); }
 
-  // After a look at what is there now.
+  // The health after a check.
   std::string health_of(MappedFilesWatch& watch) {
     watch.look();
     const Result<void> health = watch.health();
@@ -43,7 +43,7 @@ class MappedFilesWatchTest : public testing::Test {
   void write(std::string_view text) {
     const int file = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
     ASSERT_EQ(::write(file, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    // A clock of the kernel's may not have moved on since the file was made.
+    // The kernel's clock may not have advanced since the file was created.
     const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, {.tv_sec = 5, .tv_nsec = 7}};
     ASSERT_EQ(::futimens(file, times), 0);
     ::close(file);
@@ -60,7 +60,7 @@ TEST_F(MappedFilesWatchTest, FilesThatStayAsTheyAreAreWell) {
   MappedFilesWatch watch(an_hour);
   const auto mapped = MappedFile::open(path_).value();
   EXPECT_EQ(health_of(watch), "well");
-  // Reading it, and what happens beside it, is no change.
+  // Reading it, and changes beside it, do not count.
   read_text(path_, 1 << 20).value();
   folder_.file("other", "text");
   EXPECT_EQ(health_of(watch), "well");
@@ -92,7 +92,7 @@ TEST_F(MappedFilesWatchTest, SeesLengthPlaceAndAbsence) {
   {
     MappedFilesWatch watch(an_hour);
     const auto mapped = MappedFile::open(path_).value();
-    folder_.file("model.safetensors", std::string(page, 'x'));  // renamed into place
+    folder_.file("model.safetensors", std::string(page, 'x'));  // renamed over the mapped file
     EXPECT_THAT(health_of(watch), HasSubstr("has changed"));
     EXPECT_THAT(lines_.back(), HasSubstr("another file is in its place"));
   }
@@ -110,7 +110,7 @@ TEST_F(MappedFilesWatchTest, LooksByItself) {
   const auto mapped = MappedFile::open(path_).value();
   write("y");
   seen.get_future().wait();
-  // The look that has seen it ends before the next one does.
+  // The check that finds it ends before the next one does.
   watch.look();
   EXPECT_THAT(watch.health().error().message(), HasSubstr("has changed"));
 }
@@ -127,7 +127,7 @@ TEST_F(MappedFilesWatchTest, CopiesAndClosedFilesMayChange) {
   EXPECT_EQ(copied.text().front(), 'x');
 }
 
-// A death test's child reads a page that is not there any more.
+// A death test's child reads a page that does not exist any more.
 class LostPage : public testing::Test {
  protected:
   LostPage() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -150,8 +150,8 @@ TEST_F(LostPage, EndsTheProcessWithOneLine) {
               "\\(.*/model-00001-of-00002.safetensors\\): it was cut short, or its disk failed");
 }
 
-// Standard error becomes a pipe that is full. What comes through it, but for what filled it, goes
-// where standard error went before, if it is read.
+// Replaces standard error by a full pipe. Later output is passed to the previous standard error if
+// `is_read`.
 void fill_standard_error(bool is_read) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) ::_exit(5);
@@ -162,7 +162,7 @@ void fill_standard_error(bool is_read) {
   while (::write(STDERR_FILENO, "xxxx", 4) > 0) {
   }
   ::fcntl(STDERR_FILENO, F_SETFL, 0);
-  // The reader is a process of its own, which outlives this one.
+  // The reader is a separate process, which outlives this one.
   if (!is_read || ::fork() != 0) return;
   ::close(STDERR_FILENO);
   std::array<char, page> piece{};

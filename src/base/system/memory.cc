@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number behind a key in lines of "key number ...".
+// The number after a key in lines of "key number ...".
 std::optional<std::uint64_t> number_of(const fs::path& path, std::string_view wanted) {
   std::ifstream file(path);
   std::string key;
@@ -33,12 +33,12 @@ struct GroupFiles {
   fs::path limit;
   fs::path usage;
   fs::path statistics;
-  std::string_view cache;  // memory that the kernel takes back before anything is refused
+  std::string_view cache;  // memory that the kernel reclaims before it refuses allocations
 };
 
-// Only the group's own files are read: inside a container they are the container's.
+// Only files of the own control group are read: inside a container they are the container's.
 std::optional<MachineMemory> group_memory(const GroupFiles& files) {
-  // No limit is "max", or in the older control groups a number beyond any machine.
+  // Without limit it is "max", or in older control groups a huge number.
   const auto limit = number_in(files.limit);
   if (!limit) return std::nullopt;
   const std::uint64_t usage = number_in(files.usage).value_or(0);

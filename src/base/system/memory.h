@@ -12,7 +12,7 @@ struct MachineMemory {
   std::uint64_t available = 0;
 };
 
-// What this process may use: the machine's memory, or its container's where that is less. A
+// The memory that this process may use: the machine's, or its container's if that is less. A
 // container's page cache counts as available, as the machine's does.
 Result<MachineMemory> machine_memory(const std::filesystem::path& proc = "/proc",
                                      const std::filesystem::path& control_group = "/sys/fs/cgroup");

@@ -16,7 +16,7 @@ struct Wanted {
   std::string_view name;
   std::string_view needed_for;
   std::string_view fix;
-  // Newest first; the major version is the binary interface that the code was written for.
+  // Newest first; the major version must be the one whose ABI the code uses.
   std::vector<std::string> candidates;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 std::atomic<std::uint64_t> shortages{0};
 
-// The handler of `operator new` is a plain function, so what it sets free stands here.
+// Global, because the handler of `operator new` is a plain function.
 struct Halves {
   std::atomic<void*> first{nullptr};
   std::atomic<void*> second{nullptr};
@@ -25,7 +25,7 @@ bool set_free(std::atomic<void*>& half) {
 
 void take(std::atomic<void*>& half) {
   if (half.load() != nullptr) return;
-  // Touched, or a limit on resident memory would not count it.
+  // Written to, because a limit on resident memory would not count it otherwise.
   void* const memory = ::mmap(nullptr, halves.bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory != MAP_FAILED) half = memory;
@@ -39,7 +39,7 @@ void set_reserve_free() {
 
 }  // namespace
 
-// Short strings are held in place.
+// Short strings need no allocation.
 Error out_of_memory_error() {
   return {ErrorCode::out_of_memory, "out of memory", {}, "try again later"};
 }

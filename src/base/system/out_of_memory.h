@@ -12,17 +12,17 @@
 
 #include "base/result.h"
 
-// Nothing of ours throws, but the standard library does where memory ends. Whoever works for one
-// request among many does so through within_memory(), so that it is that request which fails.
+// Our code does not throw, but the standard library does if memory runs out. Work for a single
+// request runs in within_memory(), so that only that request fails.
 namespace motley {
 
-// Takes no memory itself, nor does a copy of it.
+// Allocates nothing, and neither do its copies.
 Error out_of_memory_error();
 
-// Whether it is that one, rather than an error about memory of which more is known.
+// Whether it is exactly that error, and not a more specific one about memory.
 bool is_out_of_memory_error(const Error& error);
 
-// How often within_memory() has met the end of memory since the process began.
+// How often within_memory() has caught the end of memory in this process.
 std::uint64_t out_of_memory_count();
 
 namespace internal {
@@ -36,13 +36,13 @@ struct AsResult<Result<T>> {
   using Type = Result<T>;
 };
 
-// Whether the exception at hand says that memory, or what threads are made of, has ended; another
-// one goes on. Inside a handler only.
+// Call in a handler: returns if the exception means that memory or threads have run out; rethrows
+// any other.
 void require_out_of_memory();
 
 }  // namespace internal
 
-// What `work` returns, as a Result; the end of memory in it is an error.
+// The result of `work` as a Result; if memory runs out, an error.
 template <class Work>
 auto within_memory(Work&& work) ->
     typename internal::AsResult<std::remove_cvref_t<std::invoke_result_t<Work&>>>::Type {
@@ -59,18 +59,18 @@ auto within_memory(Work&& work) ->
   return out_of_memory_error();
 }
 
-// Memory that is kept back, so that errors can still be reported when memory has ended. While it
-// lives, an allocation that fails first takes one half of it and is tried again, for what must not
-// fail; one that fails then sets the other half free for those who report the failure.
+// A reserve of memory, so that errors can still be reported when memory has run out. During its
+// lifetime a failed allocation first frees one half of it and is retried, for code that must not
+// fail; if that fails, too, it frees the other half for error reporting.
 class MemoryReserve {
  public:
-  // One at a time in a process.
+  // At most one per process.
   explicit MemoryReserve(std::size_t bytes = std::size_t{8} << 20);
   ~MemoryReserve();
   MemoryReserve(const MemoryReserve&) = delete;
   MemoryReserve& operator=(const MemoryReserve&) = delete;
 
-  // Takes again what was set free, as far as memory allows. From time to time, on any one thread.
+  // Allocates again what was freed, if possible. Call from time to time, on a single thread.
   void restore();
   bool whole() const;
 

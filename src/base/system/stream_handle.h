@@ -2,11 +2,11 @@
 
 namespace motley {
 
-// Where queued work goes, as kernels see it: a cudaStream_t on a GPU, the ThreadPool on the CPU.
-// Modules above hold a tensor::Stream, which owns what this points to.
+// A queue of work as kernels see it: a cudaStream_t on a GPU, the ThreadPool on the CPU. Higher
+// modules use tensor::Stream, which owns it.
 struct StreamHandle {
   void* native = nullptr;
-  // What a GPU's kernels keep for their device: kernels::ElementaryTable::on() adds it.
+  // The state that a GPU's kernels keep for their device; set by kernels::ElementaryTable::on().
   void* device = nullptr;
 };
 

@@ -11,7 +11,7 @@
 
 namespace motley {
 
-// A new empty folder, removed with all that is in it: for tests.
+// For tests: a new empty folder, removed with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

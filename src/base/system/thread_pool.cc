@@ -12,7 +12,7 @@
 
 namespace motley {
 
-// A body that a thread is in, and the one from which its pool was called.
+// A body that a thread is running, and the one from which its pool was called.
 struct RunningBody {
   const ThreadPool* pool;
   const RunningBody* outer;
@@ -20,7 +20,7 @@ struct RunningBody {
 
 namespace {
 
-// The innermost body that this thread is in.
+// The innermost body that this thread is running.
 constinit thread_local const RunningBody* running = nullptr;
 
 void require_not_running(const ThreadPool* pool) {
@@ -32,7 +32,7 @@ void pin_to(pthread_t thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // A refusal (a container's policy) costs speed only.
+  // Failure (by a container's policy) only costs speed.
   ::pthread_setaffinity_np(thread, sizeof set, &set);
 }
 
@@ -82,7 +82,7 @@ void ThreadPool::run_first(int ranks, FunctionRef<void(int rank)> body) {
        left = unfinished_.load(std::memory_order_acquire)) {
     wait_while_equal(unfinished_, left);
   }
-  // On the calling thread, as if it had done everything itself.
+  // Thrown on the calling thread, as if it had done all the work.
   if (out_of_memory_.exchange(false) || !done.ok()) throw std::bad_alloc();
 }
 
@@ -117,10 +117,10 @@ void ThreadPool::work(int rank, std::atomic<std::uint32_t>& calls) {
   std::uint32_t seen = 0;
   while (true) {
     wait_while_equal(calls, seen);
-    // run_first() waits for whom it has called, so the calls move by one at a time.
+    // run_first() waits for the workers it has called, so the count advances by one at a time.
     ++seen;
     if (stopping_) return;
-    // What called the body holds for its workers too: they wait for each other.
+    // Workers inherit the caller's bodies, because they wait for each other.
     const RunningBody here{.pool = this, .outer = caller_};
     running = &here;
     if (!within_memory([&] { (*body_)(rank); }).ok()) out_of_memory_ = true;
@@ -130,7 +130,7 @@ void ThreadPool::work(int rank, std::atomic<std::uint32_t>& calls) {
 }
 
 void ThreadPool::wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const {
-  // The clock is read once in a batch of pauses: it costs as much as several of them.
+  // The clock is read once per batch of pauses, because it costs as much as several of them.
   constexpr int pauses_between_looks_at_the_clock = 32;
   const auto end = std::chrono::steady_clock::now() + spin_;
   do {

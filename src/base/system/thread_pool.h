@@ -13,20 +13,20 @@ namespace motley {
 
 struct RunningBody;
 
-// Threads for compute: a call costs about a microsecond (bench/thread_pool.cc), because workers
-// spin for a moment before they sleep; one that finds them asleep costs what waking them does. Only
-// those are woken that get something to do, so that small work on a large machine stays small. Work
-// is cut by index ranges that depend only on the count and the pool's size, never on timing, and a
-// body must not throw, but for the end of memory, which run() throws on once all ranks have ended.
+// Threads for computing. A call costs about a microsecond (bench/thread_pool.cc), because workers
+// spin briefly before they sleep; waking sleeping workers costs more. Only workers that get work
+// are woken, so small work stays cheap on a large machine. Work is divided by index ranges that
+// depend only on the count and the pool's size, never on timing. A body must not throw, except
+// std::bad_alloc, which run() rethrows once all ranks have ended.
 class ThreadPool {
  public:
   struct Options {
-    // The calling thread counts as one; 0 takes every usable processor.
+    // Including the calling thread; 0: every usable processor.
     int threads = 0;
-    // Ties each worker to a processor if the pool has a thread for every processor that the process
-    // may use, so that it owns the machine. Two pinned pools would fight: tests never pin.
+    // Pins each worker to a processor if the pool has a thread for every processor that the process
+    // may use, and so owns the machine. Two pinned pools would compete; tests never pin.
     bool pin = false;
-    // How long a thread without work burns its processor before it sleeps.
+    // How long an idle thread spins before it sleeps.
     std::chrono::microseconds spin{50};
   };
 
@@ -40,17 +40,17 @@ class ThreadPool {
   bool pinned() const { return pinned_; }
 
   // Calls body(rank) once for every rank in [0, size), rank 0 on the calling thread, and returns
-  // when all are done. One call at a time: a second caller waits. A body must not call its own
-  // pool, nor may a pool that it calls.
+  // when all are done. A concurrent caller waits. A body must not call its own pool, not even
+  // through another pool.
   void run(FunctionRef<void(int rank)> body);
 
-  // Cuts [0, count) into at most size() ranges of nearly equal length, none shorter than `grain`
-  // unless it is the only one, and calls body(begin, end) for each at once.
+  // Divides [0, count) into at most size() ranges of almost equal length, none shorter than `grain`
+  // unless it is the only one, and calls body(begin, end) for each concurrently.
   void for_ranges(std::int64_t count, std::int64_t grain,
                   FunctionRef<void(std::int64_t begin, std::int64_t end)> body);
 
-  // Calls body(task) for every task in [0, tasks), handed out in order to the next idle of at most
-  // `threads` is free: for tasks of unequal length that write to places of their own.
+  // Calls body(task) for every task in [0, tasks), on at most `threads` threads that take tasks in
+  // order: for tasks of unequal length that write to separate places.
   void for_tasks(std::int64_t tasks, std::int64_t threads,
                  FunctionRef<void(std::int64_t task)> body);
   void for_tasks(std::int64_t tasks, FunctionRef<void(std::int64_t task)> body) {
@@ -58,25 +58,26 @@ class ThreadPool {
   }
 
  private:
-  // Its calls, counted by the caller, on a cache line of its own: it sleeps on them.
+  // The number of its calls, incremented by the caller, on a cache line of its own: the worker
+  // sleeps on it.
   struct alignas(64) Worker {
     std::atomic<std::uint32_t> calls{0};
     std::thread thread;
   };
 
-  // As run(), for ranks below `ranks`.
+  // Like run(), for ranks below `ranks`.
   void run_first(int ranks, FunctionRef<void(int rank)> body);
   void work(int rank, std::atomic<std::uint32_t>& calls);
-  // Returns when word no longer holds `old`.
+  // Returns when `word` differs from `old`.
   void wait_while_equal(std::atomic<std::uint32_t>& word, std::uint32_t old) const;
 
   int size_;
   bool pinned_ = false;
   std::chrono::microseconds spin_;
   std::mutex one_call_;
-  std::vector<Worker> workers_;  // of ranks 1 and on
+  std::vector<Worker> workers_;  // for ranks 1 and on
 
-  // The call that runs: written before a worker's calls move on, read after that is seen.
+  // The current call: written before workers are notified, read after.
   const FunctionRef<void(int)>* body_ = nullptr;
   const RunningBody* caller_ = nullptr;
   bool stopping_ = false;

@@ -24,7 +24,7 @@ using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 constexpr int sizes[] = {1, 2, 3, 4, 8};
 
-// No spinning where tests run side by side: a worker would burn the processor of another test.
+// No spinning, because tests run in parallel: a worker would use another test's processor.
 ThreadPool::Options quiet(int threads) {
   return {.threads = threads, .pin = false, .spin = std::chrono::microseconds(0)};
 }
@@ -182,13 +182,14 @@ TEST(ThreadPool, ManyCallsOfDifferentKindsFollowEachOther) {
   EXPECT_EQ(sums, std::vector<std::int64_t>(4, wanted));
 }
 
-// Every caller's body would see another inside, were two calls ever to run at once.
+// Each caller's body detects another one if calls ever overlap.
 void expect_one_call_at_a_time(int size,
                                const std::function<void(ThreadPool&, FunctionRef<void()>)>& call) {
   ThreadPool pool(quiet(size));
   std::atomic<int> inside{0};
   std::atomic<int> overlaps{0};
-  std::int64_t unguarded = 0;  // a race, which the thread sanitizer sees, unless calls wait
+  // a race, which the thread sanitizer reports, unless calls exclude each other
+  std::int64_t unguarded = 0;
   std::vector<std::thread> callers;
   for (int t = 0; t < 4; ++t) {
     callers.emplace_back([&] {

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, Watchdog::works> names = {"step", "work_a
 constexpr std::array<std::string_view, Watchdog::works> subjects = {
     "a step", "work ahead of steps", "the load of an adapter", "the reading of a request"};
 
-// How often it looks: a limit is overrun by little, and a look costs next to nothing.
+// The interval of checks: short compared with the limit, and cheap.
 Duration interval_of(Duration limit) {
   return std::clamp<Duration>(limit / 8, std::chrono::milliseconds(1), std::chrono::seconds(1));
 }

@@ -15,8 +15,8 @@
 
 namespace motley {
 
-// Notices work that takes longer than it ever should: it is logged once with what it was at,
-// counted, and reported with the server's health until it ends.
+// Detects work that takes longer than it should: it is logged once with its details, counted, and
+// reported in the server's health until it ends.
 class Watchdog {
  public:
   // What is watched.
@@ -24,15 +24,14 @@ class Watchdog {
   static constexpr std::size_t works = 4;
   static std::string_view name(Work work);
 
-  // What the work is at. Called on the watchdog's thread while the work goes on, and only if it
-  // takes too long: what it reads must not change until the work ends.
+  // Describes the work. Called on the watchdog's thread during the work, and only if it takes too
+  // long: what it reads must not change until the work ends.
   using Details = FunctionRef<std::string()>;
 
-  // A piece of work, from its beginning to its end. Takes no memory; without a watchdog nothing
-  // happens.
+  // A piece of work, from begin to end. Allocates nothing; does nothing without a watchdog.
   class Scope {
    public:
-    // What the details refer to outlives the scope.
+    // What the details refer to must outlive the scope.
     Scope(Watchdog* watchdog, Work work, Details details);
     ~Scope();
     Scope(const Scope&) = delete;
@@ -45,25 +44,25 @@ class Watchdog {
     Details details_;
     TimePoint begin_;
     bool late_ = false;
-    Scope* before_ = nullptr;  // in the list of what goes on
+    Scope* before_ = nullptr;  // in the list of current work
     Scope* after_ = nullptr;
   };
 
-  // `clock` outlives it.
+  // `clock` must outlive it.
   Watchdog(Duration limit, const Clock* clock);
-  // When all scopes have ended.
+  // All scopes must have ended.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // What goes on for longer than the limit, if anything does.
+  // An error about work that exceeds the limit, if there is any.
   std::optional<Error> stall() const;
-  // How often each work was too slow.
+  // How often each kind of work was too slow.
   std::array<std::uint64_t, works> stalls() const;
 
  private:
   void watch();
-  // The first that has become too slow; on the watchdog's thread.
+  // The first scope that exceeds the limit; on the watchdog's thread.
   Scope* late_locked() const;
 
   const Duration limit_;

@@ -104,7 +104,7 @@ TEST_F(WatchdogTest, SeveralAtOnceAreToldApart) {
       const Watchdog::Scope request(&watchdog, Watchdog::Work::request, none);
       clock_.advance(limit);
       EXPECT_THAT(wait_for_line(1), HasSubstr("what=request"));
-      // Of several, the one that has taken longest.
+      // Of several, the one that began first.
       EXPECT_THAT(watchdog.stall()->message(), HasSubstr("the load of an adapter"));
     }
     EXPECT_TRUE(watchdog.stall());
