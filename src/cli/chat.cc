@@ -1,4 +1,4 @@
-// motley chat: talks in the terminal.
+// motley chat: a chat in the terminal.
 
 #include <algorithm>
 #include <cstdio>
@@ -24,7 +24,7 @@ constexpr std::string_view help =
     "/reset          begins anew\n"
     "/quit           ends\n";
 
-// What the user sees: reasoning in another shade, where there is one.
+// Prints answers; reasoning in another shade.
 class Screen {
  public:
   explicit Screen(Output output) : output_(output), terminal_(::isatty(STDOUT_FILENO) == 1) {}
@@ -72,13 +72,13 @@ class Chat {
        Screen& screen)
       : engine_(engine), conversation_(conversation), signals_(signals), screen_(screen) {}
 
-  // False where the talk is over.
+  // False at the end of the chat.
   Result<bool> take_line(std::string_view line) {
     if (line.empty()) return true;
     if (line.starts_with('/')) return command(line);
     const auto answer = conversation_.say(
         line, [&](const server::ParsedOutput& piece) { screen_.piece(piece); },
-        // An interrupt ends the answer, not the talk.
+        // An interrupt ends the answer, not the chat.
         [&] { return signals_.wait(std::chrono::milliseconds(0)); });
     if (!answer.ok()) {
       MOTLEY_TRY_VOID(engine_.health());
@@ -129,7 +129,7 @@ class Chat {
   bool failed_ = false;
 };
 
-// Reading a line is what an interrupt ends the program in.
+// While a line is read, an interrupt ends the program.
 void let_interrupts_through(bool through) {
   sigset_t interrupts;
   ::sigemptyset(&interrupts);

@@ -23,7 +23,7 @@ std::vector<Command> commands() {
   return all;
 }
 
-// Commands of the contract whose modules are not built yet.
+// Commands of the contract that are not implemented yet.
 constexpr std::array<std::string_view, 1> promised = {"quantize"};
 
 std::string overview() {

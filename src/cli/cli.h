@@ -7,7 +7,7 @@
 
 namespace motley::cli {
 
-// The whole program: `words` are the arguments after its name. Returns the exit status; an error is
+// Runs the program: `words` are the arguments after its name. Returns the exit status; an error is
 // the last line on standard error.
 int run(std::span<const std::string> words, Output output, Output errors);
 

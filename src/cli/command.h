@@ -8,7 +8,7 @@
 
 namespace motley::cli {
 
-// Where a command's result goes, piece by piece: standard output, or a test's string.
+// Receives a command's result piece by piece: standard output, or a test's string.
 using Output = FunctionRef<void(std::string_view)>;
 
 struct Command {

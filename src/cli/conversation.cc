@@ -18,7 +18,7 @@ using server::EngineNews;
 
 constexpr auto look_up = std::chrono::milliseconds(50);
 
-// Hands what the engine says to the thread that waits for it.
+// Passes the engine's events to the thread that waits for them.
 class Inbox final : public engine::RequestSink {
  public:
   void started(const engine::StartEvent& event) override { put({0, event}); }
@@ -30,7 +30,7 @@ class Inbox final : public engine::RequestSink {
   void finished(const engine::Usage& usage) override { put({0, usage}); }
   void failed(const Error& error) override { put({0, error}); }
 
-  // What has come, after a short while perhaps nothing.
+  // The events so far; waits briefly, and may return none.
   std::vector<EngineNews> take() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, look_up, [this] { return !news_.empty(); });

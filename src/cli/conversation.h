@@ -12,7 +12,7 @@
 
 namespace motley::cli {
 
-// A chat with the model: its messages so far, and the adapter that answers next.
+// A chat: its messages so far, and the adapter that answers next.
 class Conversation {
  public:
   // Engine and text must outlive it.
@@ -27,14 +27,14 @@ class Conversation {
     std::int64_t tokens = 0;
     double seconds_to_first = 0;
     double seconds = 0;
-    bool cut_off = false;  // because there was enough, or by length
+    bool cut_off = false;  // by `enough`, or by its length
   };
-  // Pieces of the answer as they come, on this thread.
+  // Receives pieces of the answer as they arrive, on this thread.
   using Listener = std::function<void(const server::ParsedOutput& piece)>;
-  // Asked several times a second; true ends the answer.
+  // Polled several times a second; true ends the answer.
   using Enough = std::function<bool()>;
 
-  // The message and its answer are kept, unless it fails.
+  // Adds the message and its answer to the conversation, unless it fails.
   Result<Answer> say(std::string_view text, const Listener& listener, const Enough& enough);
 
  private:

@@ -19,22 +19,22 @@ namespace {
 
 constexpr std::int64_t max_sequences = 256;
 constexpr std::int64_t max_rows = 512;
-// On a CPU a step takes as long as its rows do: with more, one request's many choices would make
-// all other requests wait for tens of milliseconds a token.
+// On a CPU the time of a step is proportional to its rows: with more, one request with many choices
+// would delay every token of all others by tens of milliseconds.
 constexpr std::int64_t max_sequences_per_cpu = 32;
 constexpr std::int64_t min_sequences_on_cpus = 64;
-// Long prompts would, too. More rows save reading weights once more, which is worth the wait where
-// there are many: so many bytes a row.
+// Long prompts would, too. More rows save a read of the weights, which is worth the delay for large
+// weights: one row for this many bytes.
 constexpr std::int64_t weight_bytes_per_row = std::int64_t{16} << 20;
-constexpr std::uint64_t host_pages_each = 2;  // for a page of a device
-constexpr std::uint64_t host_tier_parts = 2;  // at most this part of the host's free memory
-// Without --kv-memory: the part of the host's free memory that keys and values take, and the part
-// of a GPU's that they leave to graphs and to what the driver wants.
+constexpr std::uint64_t host_pages_each = 2;  // for each page of a device
+constexpr std::uint64_t host_tier_parts = 2;  // at most one part of the host's free memory
+// Without --kv-memory: the part of the host's free memory for keys and values, and the part of a
+// GPU's memory left to graphs and the driver.
 constexpr std::uint64_t host_parts = 4;
 constexpr std::uint64_t gpu_parts_spared = 32;
 constexpr std::uint64_t least_adapter_memory = std::uint64_t{64} << 20;
 
-// Requests without a seed differ from one start of the program to the next.
+// Requests without a seed differ between starts of the program.
 std::uint64_t random_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -45,7 +45,7 @@ std::uint64_t bytes_of(const lora::Pool& pool) {
   return usage.pages * usage.page_bytes;
 }
 
-// Others may take and give back memory meanwhile.
+// Other processes may allocate and free memory meanwhile.
 std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
   return bytes - std::min(bytes, part);
 }
@@ -106,7 +106,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
   return stack;
 }
 
-// Adapters' pages first, then what steps work in; keys and values take of the rest.
+// First adapter memory, then working memory of steps; keys and values get a part of the rest.
 Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   lora::Pool::Options pool{
@@ -116,7 +116,7 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
       .directory = on_gpu};
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
   if (!on_gpu) return {};
-  // Adapters that make room on the device stay within reach of a copy.
+  // Adapters evicted from the device are kept on the host.
   if (settings.adapter_host_memory) {
     pool.bytes = *settings.adapter_host_memory;
   } else {
@@ -149,11 +149,11 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
                                   .adapters = pool_.get(),
                                   .graphs = settings.compute.graphs,
                                   .capture_in_steps = false};
-  // A GPU's step of single tokens is one graph, so all of its logits come at once.
+  // A GPU's step of single tokens is one graph, so all of its logits are computed at once.
   if (on_gpu) options.logit_rows = sequences;
   const auto page = static_cast<std::uint64_t>(
       runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
-  // A GPU is there for this alone; the host's memory is others' too.
+  // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
     const std::uint64_t bytes =
@@ -171,8 +171,8 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   return {};
 }
 
-// Says what everything takes once it stands; what a GPU is said to have given agrees with the sum.
-// On a CPU weights may stay in the checkpoint's mapped files, which nothing was taken for.
+// Logs the memory of all parts once they are allocated; on a GPU the reported use agrees with the
+// sum. On a CPU weights may stay in the checkpoint's mapped files, for which nothing is allocated.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   MOTLEY_TRY(const tensor::MemoryInfo stands, device_->memory());
@@ -215,7 +215,7 @@ Result<void> EngineStack::make_executor(const text::ModelText* text) {
 }
 
 Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
-  // They load side by side; of several that fail the first is named.
+  // They load concurrently; if several fail, the first is reported.
   std::vector<std::future<Result<void>>> answers;
   std::set<std::string_view> names;
   const auto finish = [&]() -> Result<void> {
@@ -224,9 +224,9 @@ Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
     return {};
   };
   for (const AdapterOption& each : settings.adapters) {
-    // A name that is given twice is refused once the first has been loaded.
+    // A duplicate name is refused after the first has been loaded.
     if (!names.insert(each.name).second) MOTLEY_TRY_VOID(finish());
-    // Shared, because the engine may still hold it when the value is there.
+    // Shared, because the engine may still hold it when the value has arrived.
     const auto answer = std::make_shared<std::promise<Result<void>>>();
     answers.push_back(answer->get_future());
     engine_->load_adapter(

@@ -19,26 +19,26 @@
 
 namespace motley::cli {
 
-// What the host keeps of adapters behind a GPU's pool, unless --adapter-host-memory says it.
+// The host memory for adapters behind a GPU's pool, without --adapter-host-memory.
 std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_available,
                                 std::uint64_t page_bytes);
 
-// A model, what it runs in and the engine over both.
+// A model, its device and memory, and the engine over them.
 class EngineStack {
  public:
-  // Where a stack's parts come from.
+  // The sources of a stack's parts.
   struct Source {
-    // On that device. May fit the settings' sizes to the model.
+    // On that device. May adjust the settings' sizes to the model.
     std::function<Result<std::unique_ptr<model::Model>>(tensor::Device& device,
                                                         ModelSettings& settings)>
         model;
-    // Empty: from their folders.
+    // Empty: their folders.
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
-    const text::ModelText* text = nullptr;  // null: requests may not ask for grammars
-    Watchdog* watchdog = nullptr;           // outlives the stack
+    const text::ModelText* text = nullptr;  // null: requests cannot use grammars
+    Watchdog* watchdog = nullptr;           // must outlive the stack
   };
 
-  // Loads the model and the adapters; says in the log what serves and what it takes.
+  // Loads the model and the adapters; logs the backends and the memory.
   static Result<std::unique_ptr<EngineStack>> load(const ModelSettings& settings,
                                                    const text::ModelText& text,
                                                    Watchdog* watchdog = nullptr);
@@ -50,16 +50,16 @@ class EngineStack {
  private:
   EngineStack() = default;
 
-  // `available`, `memory`: what the device has beside the weights.
+  // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
   Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
   std::uint64_t pool_bytes() const;
   Result<void> make_executor(const text::ModelText* text);
-  // `before`: the device's memory when it was opened; `weights`: bytes.
+  // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
   Result<void> load_adapters(const ModelSettings& settings);
 
-  // In the order in which they use each other.
+  // In order of use.
   SteadyClock clock_;
   std::unique_ptr<tensor::MeteredDevice> device_;
   std::unique_ptr<model::Model> model_;

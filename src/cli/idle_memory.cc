@@ -8,9 +8,9 @@ namespace motley::cli {
 
 void prepare_memory_return() {
 #ifdef __GLIBC__
-  // Arenas keep what other threads freed in them; four are enough for threads that allocate.
+  // Arenas keep memory that other threads freed in them; four suffice for the allocating threads.
   ::mallopt(M_ARENA_MAX, 4);
-  // Also keeps glibc from raising the threshold to the largest block that was ever freed.
+  // Also keeps glibc from raising the threshold to the largest freed block.
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 16 << 20);
 #endif

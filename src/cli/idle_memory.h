@@ -4,33 +4,33 @@
 
 #include "base/system/clock.h"
 
-// The memory that heavy requests took goes back to the system.
+// Returns memory of heavy requests to the system.
 namespace motley::cli {
 
-// Sets the allocator up for it: large blocks are mapped one by one, threads share few arenas. To be
-// called before threads start.
+// Configures the allocator for that: large blocks are mapped individually, and threads share few
+// arenas. Call before threads start.
 void prepare_memory_return();
 
-// When to give free memory back: once after requests were served, when none has been for a second,
-// and not again within a few.
+// Decides when to return free memory: once after requests were served, when there has been none for
+// a second, and at most every few seconds.
 class IdleMemory {
  public:
   static constexpr Duration rest = std::chrono::seconds(1);
   static constexpr Duration pause = std::chrono::seconds(5);
 
-  // Looks at a server that has begun so many requests ever, and works on some or not. True: now is
-  // the time.
+  // `begun`: requests that have ever begun; `works`: whether any is running. True: return memory
+  // now.
   bool is_time(std::uint64_t begun, bool works, TimePoint now);
 
  private:
-  std::uint64_t begun_ = 0;     // at the last look
-  std::uint64_t returned_ = 0;  // of which memory has been given back
+  std::uint64_t begun_ = 0;     // at the last call
+  std::uint64_t returned_ = 0;  // for which memory has been returned
   TimePoint busy_{};            // last
-  TimePoint last_{};            // memory was given back
+  TimePoint last_{};            // when memory was last returned
 };
 
-// Gives all free memory back. Takes as long as there is memory to walk through: for a thread that
-// serves no request.
+// Returns all free memory. Takes time proportional to it, so it is for a thread that serves no
+// requests.
 void return_memory();
 
 }  // namespace motley::cli

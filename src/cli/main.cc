@@ -10,20 +10,20 @@
 #include "engine/grammar/helper.h"
 
 int main(int argc, char** argv) {
-  // A reader that goes away is a failed write, not the end of the process.
+  // If the reader disconnects, writes fail, and the process continues.
   std::signal(SIGPIPE, SIG_IGN);
   motley::explain_lost_pages();
   const std::vector<std::string> words(argv + 1, argv + argc);
-  // The program starts itself so, to follow grammars in processes of their own.
+  // The program starts itself with this argument, to follow grammars in separate processes.
   if (words == std::vector<std::string>{std::string(motley::engine::grammar_helper_argument)}) {
     return motley::engine::run_grammar_helper(motley::engine::grammar_helper_socket,
                                               motley::engine::grammar_helper_input);
   }
   auto output = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); };
-  // Behind the log, and never for ever where no one reads the standard error of a server.
+  // After the log; does not block forever if the standard error of a server is not read.
   auto errors = [](std::string_view text) { motley::log::write_beside(text); };
   const int status = motley::cli::run(words, output, errors);
-  // A failure of an earlier write, which the buffer no longer shows, stays in the stream's flag.
+  // Failures of earlier writes are only visible in the stream's flag.
   const bool flushed = std::fflush(stdout) == 0;
   if ((!flushed || std::ferror(stdout) != 0) && status == 0) {
     errors("motley: can't write the result (standard output): check the disk or the pipe\n");

@@ -9,7 +9,7 @@
 
 namespace motley::cli {
 
-// A call of the program and what came of it: for tests.
+// For tests: the result of running the program.
 struct Outcome {
   int status = 0;
   std::string output;
@@ -24,7 +24,7 @@ inline Outcome motley(const std::vector<std::string>& words) {
   return outcome;
 }
 
-// What --json printed.
+// The output of --json.
 inline std::vector<json::Value> lines(const std::string& output) {
   std::vector<json::Value> values;
   for (std::size_t at = 0; at < output.size();) {

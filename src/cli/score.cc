@@ -76,7 +76,7 @@ Result<std::vector<runner::ScoreLine>> read_lines(const Settings& settings,
   return runner::read_score_lines(settings.input, known);
 }
 
-// All adapters in a pool that has room for just them.
+// All adapters, in a pool of exactly their size.
 struct Adapters {
   std::unique_ptr<lora::Pool> pool;
   std::vector<lora::Handle> handles;  // in the order of the options
@@ -178,7 +178,7 @@ Result<std::unique_ptr<runner::Runner>> make_runner(
 Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const Settings settings, read_settings(arguments));
   MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings.compute));
-  // Lines are checked before the weights are read: the config knows the vocabulary.
+  // Lines are checked before the weights are loaded, because the config has the vocabulary.
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
 
@@ -194,7 +194,7 @@ Result<void> run_score(const Arguments& arguments, Output output) {
                             {"adapters", settings.adapters.size()},
                             {"lines", lines.size()}});
 
-  // Opened before the work, so that a path that can't be written fails early.
+  // Opened before the work, so that a path that cannot be written fails early.
   MOTLEY_TRY(AtomicFile file, AtomicFile::create(settings.output));
   const SteadyClock clock;
   const TimePoint start = clock.now();

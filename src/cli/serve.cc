@@ -30,7 +30,7 @@ namespace motley::cli {
 namespace {
 
 constexpr auto look_up = std::chrono::milliseconds(200);
-// While the model is loaded; a start ends up to so much later.
+// The interval of checks while the model loads; delays the end of a start by up to this.
 constexpr auto look_up_loading = std::chrono::milliseconds(20);
 
 struct Settings {
@@ -39,7 +39,7 @@ struct Settings {
   server::ApiKeys keys;
   std::vector<std::string> cors_origins;
   std::chrono::seconds drain_timeout{};
-  std::chrono::seconds watchdog{};  // 0: there is none
+  std::chrono::seconds watchdog{};  // 0: none
   bool strict_fields = false;
   bool request_templates = false;
   server::FormNames forms;
@@ -108,7 +108,7 @@ void log_forms(const server::ChatFormat& format, const text::ModelText& text) {
                   {"advice", "name the form with --tool-form, if it has one"}});
 }
 
-// As many connections as the system allows.
+// Allows as many connections as the system does.
 void raise_file_limit() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
@@ -116,8 +116,8 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// The address is taken before the model is loaded, so that a port in use is known at once and
-// requests that come meanwhile are answered that there is nothing yet.
+// Listens before the model is loaded, so that a port in use is detected at once, and requests
+// meanwhile get an answer that the server is not ready.
 class Door {
  public:
   static Result<std::unique_ptr<Door>> open(const server::HttpServer::Options& options) {
@@ -157,7 +157,7 @@ class Door {
   std::unique_ptr<server::HttpServer> http_;
 };
 
-// Until the model is there nothing runs that would have to be finished: a signal ends the process.
+// Until the model is loaded there is no work to finish: a signal ends the process.
 class EndsWhileLoading {
  public:
   explicit EndsWhileLoading(const HeldSignals& signals)
@@ -174,12 +174,12 @@ class EndsWhileLoading {
   std::jthread watching_;
 };
 
-// An address of IPv6 has colons of its own.
+// IPv6 addresses contain colons and need brackets.
 std::string host_of_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : cat("[", host, "]");
 }
 
-// Where the address is read; a reader that has stopped doing so holds nothing up.
+// Prints the address without blocking, even if the reader has stopped.
 void announce(Output output, const std::string& line) {
   pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&reader, 1, 1000) == 0) return log::warning("serve.output_not_read", {{"line", line}});
@@ -187,7 +187,7 @@ void announce(Output output, const std::string& line) {
   std::fflush(stdout);
 }
 
-// What serves, and how long it may take to end.
+// The running parts of the server, and the limits of its shutdown.
 struct Serving {
   const HeldSignals& signals;
   engine::Engine& engine;
@@ -197,8 +197,8 @@ struct Serving {
   MemoryReserve& reserve;
 };
 
-// Until a signal asks the server to end, or the engine has. What runs then is finished, unless it
-// takes longer than it may or a second signal comes.
+// Runs until a signal asks the server to end, or the engine has stopped. Running requests then
+// finish, unless they take too long or a second signal comes.
 Result<void> serve_until_ended(const Serving& serving) {
   IdleMemory idle;
   while (!serving.signals.wait(look_up)) {
@@ -212,7 +212,7 @@ Result<void> serve_until_ended(const Serving& serving) {
                              {"seconds", serving.drain_timeout.count()}});
   serving.service.shut_down();
   const auto end = std::chrono::steady_clock::now() + serving.drain_timeout;
-  // On this thread: where memory has ended there may be no other.
+  // On this thread, because no other may be available when memory has run out.
   for (bool cut = false; !serving.http.drain(std::chrono::milliseconds(0));) {
     const bool signalled = serving.signals.wait(look_up);
     if (cut || (!signalled && std::chrono::steady_clock::now() < end)) continue;
@@ -226,7 +226,7 @@ Result<void> serve_until_ended(const Serving& serving) {
   return {};
 }
 
-// The door and the watches outlive the service.
+// The door and the watches must outlive the service.
 server::Service::Options service_options(const Settings& settings, EngineStack& stack, Door& door,
                                          const MappedFilesWatch& files, Watchdog* watchdog) {
   return {.planner = {.base = settings.model.name,
@@ -290,7 +290,7 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
                                                 .http = door->http(),
                                                 .drain_timeout = settings.drain_timeout,
                                                 .reserve = reserve});
-  // No handler may run when the service goes, and no sink be left when the door does.
+  // No handler may run when the service is destroyed, and no sink may exist when the door is.
   stack->engine().shutdown(engine::Engine::Drain::cancel);
   door->http().stop();
   return ended;

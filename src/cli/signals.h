@@ -5,16 +5,16 @@
 
 namespace motley::cli {
 
-// Keeps SIGINT, SIGTERM and SIGHUP from ending the process while it lives; they are waited for
-// instead. A SIGHUP that is ignored, as under nohup, stays so. Made before the threads that shall
-// not be disturbed either.
+// Blocks SIGINT, SIGTERM and SIGHUP during its lifetime, so that they can be waited for. A SIGHUP
+// that is ignored, as under nohup, stays ignored. Must be created before threads that shall not
+// receive them.
 class HeldSignals {
  public:
   HeldSignals() {
     ::sigemptyset(&held_);
     ::sigaddset(&held_, SIGINT);
     ::sigaddset(&held_, SIGTERM);
-    // A blocked signal would come in spite of being ignored.
+    // A blocked signal would be delivered although it is ignored.
     struct sigaction hangup{};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&held_, SIGHUP);
@@ -24,7 +24,7 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // Whether one came, waiting for it at most that long.
+  // Waits at most this long for one; whether one came.
   bool wait(std::chrono::milliseconds time) const {
     const timespec limit{.tv_sec = time.count() / 1000, .tv_nsec = time.count() % 1000 * 1'000'000};
     return ::sigtimedwait(&held_, nullptr, &limit) > 0;

@@ -7,7 +7,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The program's own action on a signal, as long as a test runs.
+// Sets the program's action on a signal during a test.
 class Disposition {
  public:
   Disposition(int signal, void (*handler)(int))

@@ -7,12 +7,12 @@
 
 namespace motley::cli {
 
-// Says in the log how long each part of a start took.
+// Logs the duration of each part of the start.
 class StartLog {
  public:
   explicit StartLog(const Clock& clock) : clock_(&clock), last_(clock.now()) {}
 
-  // The part that ended now, and began where the one before ended.
+  // Logs a part that ends now, and began when the previous one ended.
   void done(std::string_view part) {
     const TimePoint now = clock_->now();
     log::info("start.part", {{"part", part}, {"seconds", seconds(now - last_)}});

@@ -1,4 +1,4 @@
-// motley tokenize: what the model's tokenizer and chat template make of text, and back.
+// motley tokenize: converts text with the model's tokenizer and chat template, and back.
 
 #include <cstdio>
 #include <ctime>
@@ -22,9 +22,9 @@ enum class Work : std::uint8_t { encode, chat, decode };
 
 struct Settings {
   std::filesystem::path model;
-  std::optional<Work> work;  // none: as each line's kind says
+  std::optional<Work> work;  // nothing: depends on each line's type
   bool lines = false;
-  bool special = true;  // tokens that the post-processor adds; with --decode: special tokens shown
+  bool special = true;  // adds the post-processor's tokens; with --decode: shows special tokens
   bool special_in_untrusted = false;
 };
 
@@ -126,7 +126,7 @@ Result<void> work_on_lines(const text::ModelText& model, const Settings& setting
   std::size_t done = 0;
   std::size_t failed = 0;
   while (true) {
-    // A reader that waits for the answers so far gets them before more is read.
+    // Flushes the answers before reading more, in case the reader waits for them.
     MOTLEY_TRY(const auto line, lines.next([] { std::fflush(stdout); }));
     if (!line) break;
     ++done;

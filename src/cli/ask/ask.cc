@@ -1,4 +1,5 @@
-// motley ask: one prompt to a running server's base and adapters at once, the answers side by side.
+// motley ask: one prompt to a running server's base and adapters at once, with the answers side by
+// side.
 
 #include <algorithm>
 #include <cmath>
@@ -109,7 +110,7 @@ void append_string_at(std::string& text, const json::Object& object, std::string
   if (value != nullptr && value->if_string() != nullptr) text += *value->if_string();
 }
 
-// A chunk of a streamed chat: a piece of the text, or its end.
+// Handles a chunk of a streamed chat: a piece of the text, or its end.
 void hear_chunk(Voice& voice, const json::Object& chunk) {
   const json::Value* const choices = chunk.find("choices");
   const json::Array* const list = choices == nullptr ? nullptr : choices->if_array();
@@ -120,7 +121,8 @@ void hear_chunk(Voice& voice, const json::Object& chunk) {
     const std::size_t before = voice.text.size();
     append_string_at(voice.text, *delta, "reasoning_content");
     append_string_at(voice.text, *delta, "content");
-    // What the end corrects: a piece is a token, or a few where characters are cut by tokens.
+    // Estimates tokens until the end gives their number: a piece is usually one token, or a few
+    // within a character.
     if (voice.text.size() > before) ++voice.tokens;
   }
   std::string reason;
@@ -141,12 +143,12 @@ asio::awaitable<void> listen(HttpClient& server, std::string request, Voice& voi
   voice.ended = true;
 }
 
-// What the server's metrics say of the work.
+// What the server's metrics show of the work.
 class Watch {
  public:
   explicit Watch(HttpClient& server) : server_(server) {}
 
-  // While answers come: what one batch holds. A server that shows no metrics is none the worse.
+  // Polls the server's batch size during the answers. Servers without metrics are supported.
   asio::awaitable<void> look() {
     if (std::exchange(looking_, true)) co_return;
     const Result<std::string> page = co_await server_.get("/metrics");
@@ -187,7 +189,7 @@ class Watch {
   std::string names_;
 };
 
-// Answers that grow in place on a terminal; each when it is whole elsewhere.
+// On a terminal, answers grow in place; elsewhere each is printed when it is complete.
 class Screen {
  public:
   Screen(Output output, bool plain, const std::vector<Voice>& voices)
@@ -204,7 +206,7 @@ class Screen {
     if (plain_) return print_ended(last);
     winsize size{};
     const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    // The last column stays free: some terminals wrap there.
+    // The last column stays free, because some terminals wrap there.
     Canvas canvas{.width = known ? std::max<std::size_t>(size.ws_col, 2) - 1 : 79,
                   .height = known ? std::max<std::size_t>(size.ws_row, 4) - 2 : 22};
     if (last) canvas.height.reset();
@@ -243,7 +245,7 @@ class Screen {
   std::size_t above_ = 0;      // lines of the last frame
 };
 
-// Works until the coroutine has ended.
+// Runs until the coroutine has ended.
 void run_to_end(asio::io_context& context, asio::awaitable<void> work) {
   asio::co_spawn(context, std::move(work), asio::detached);
   context.restart();

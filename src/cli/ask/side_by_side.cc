@@ -10,11 +10,11 @@
 namespace motley::cli {
 namespace {
 
-constexpr std::size_t narrowest = 32;  // columns that a voice should have
+constexpr std::size_t narrowest = 32;  // minimum columns of a voice
 constexpr std::size_t gap = 3;         // between voices
 constexpr std::string_view plain = "\x1b[0m";
 constexpr std::string_view dim = "\x1b[2m";
-// The base's colour, then those that adapters take in turn.
+// The base's colour, then those of adapters, cyclically.
 constexpr std::string_view base_colour = "\x1b[1m";
 constexpr std::array<std::string_view, 6> colours = {"\x1b[1;36m", "\x1b[1;33m", "\x1b[1;32m",
                                                      "\x1b[1;35m", "\x1b[1;34m", "\x1b[1;31m"};
@@ -23,7 +23,7 @@ struct Range {
   char32_t first;
   char32_t last;
 };
-// Marks that stand on the character before them, and joiners.
+// Combining marks and joiners, which have no width.
 constexpr std::array<Range, 7> without_width = {{{0x300, 0x36F},
                                                  {0x483, 0x489},
                                                  {0x591, 0x5BD},
@@ -31,7 +31,7 @@ constexpr std::array<Range, 7> without_width = {{{0x300, 0x36F},
                                                  {0x200B, 0x200F},
                                                  {0x20D0, 0x20FF},
                                                  {0xFE00, 0xFE0F}}};
-// Letters and pictures of two columns.
+// Letters and pictograms of two columns.
 constexpr std::array<Range, 9> wide = {{{0x1100, 0x115F},
                                         {0x2E80, 0x303E},
                                         {0x3041, 0xA4CF},
@@ -54,12 +54,12 @@ std::size_t columns_of_point(char32_t point) {
 }
 
 bool is_control(char32_t point) {
-  // Overrides of direction turn around what stands beside them.
+  // Directional overrides would reorder the text around them.
   return point < 0x20 || (point >= 0x7F && point < 0xA0) || (point >= 0x202A && point <= 0x202E) ||
          (point >= 0x2066 && point <= 0x2069);
 }
 
-// Fills lines word by word.
+// Breaks text into lines, word by word.
 class Wrapper {
  public:
   explicit Wrapper(std::size_t width) : width_(width) {}
@@ -69,7 +69,7 @@ class Wrapper {
     if (point == ' ' || point == '\t') return end_word(), void(++spaces_);
     const char32_t shown = is_control(point) ? U'\xFFFD' : point;
     const std::size_t columns = std::min(columns_of_point(shown), width_);
-    // A word longer than a line is cut.
+    // A word longer than a line is broken.
     if (word_columns_ + columns > width_) end_word();
     utf8::append(word_, shown);
     word_columns_ += columns;
@@ -115,7 +115,7 @@ class Wrapper {
   std::string word_;
   std::size_t word_columns_ = 0;
   std::size_t spaces_ = 0;  // before the word
-  bool broken_ = false;     // the line goes on where the last one had no room
+  bool broken_ = false;     // the line continues a broken word
 };
 
 std::string repeated(std::string_view piece, std::size_t times) {
@@ -124,7 +124,7 @@ std::string repeated(std::string_view piece, std::size_t times) {
   return text;
 }
 
-// At most so many columns of it.
+// At most this many columns of it.
 std::string cut(std::string_view text, std::size_t width) {
   std::vector<std::string> lines = wrapped(text, std::max<std::size_t>(width, 1));
   return lines.empty() || width == 0 ? std::string() : std::move(lines.front());
@@ -157,7 +157,7 @@ Cell cell_of(const Voice& voice, std::string_view colour, std::size_t width) {
   return cell;
 }
 
-// One row of cells: the heads, and as many lines as the longest has or there is room for.
+// Adds one row of cells: headlines, and as many lines as the longest has or fit.
 void add_row(std::vector<std::string>& lines, std::vector<Cell>& cells, std::size_t width,
              std::size_t room) {
   std::size_t height = 0;
@@ -216,7 +216,7 @@ std::vector<std::string> side_by_side(const std::vector<Voice>& voices, const Ca
   const std::size_t rows = (voices.size() + most - 1) / most;
   const std::size_t columns = (voices.size() + rows - 1) / rows;
   const std::size_t width = (canvas_width - gap * (columns - 1)) / columns;
-  // Every row has a line of heads and an empty one behind it.
+  // Every row has headlines, and an empty line after it.
   const std::size_t room =
       canvas.height ? std::max<std::size_t>(*canvas.height / rows, 3) - 2 : std::string::npos;
   for (std::size_t first = 0; first < voices.size(); first += columns) {

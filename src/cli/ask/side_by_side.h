@@ -9,7 +9,7 @@
 
 namespace motley::cli {
 
-// One of those that answer, and what has come of its answer.
+// One of the answering models, and its answer so far.
 struct Voice {
   std::string name;
   std::string text = {};
@@ -21,19 +21,19 @@ struct Voice {
 
 struct Canvas {
   std::size_t width = 80;  // columns
-  // Lines that there are; where the answers need more, the last ones of each are shown.
+  // Available lines; if the answers need more, the last ones of each are shown.
   std::optional<std::size_t> height = {};
 };
 
-// The voices beside each other as the width has room for them, in lines without their ends, colours
-// and weights as escape sequences. No line is wider than the canvas.
+// The voices in columns as the width allows, as lines without line ends; colours and weights are
+// escape sequences. No line is wider than the canvas.
 std::vector<std::string> side_by_side(const std::vector<Voice>& voices, const Canvas& canvas);
 
-// Lines of at most `width` columns, broken at spaces where there are any. Control characters, which
-// could move a terminal's cursor, become U+FFFD.
+// Lines of at most `width` columns, broken at spaces if possible. Control characters, which could
+// move a terminal's cursor, become U+FFFD.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
-// Columns that a terminal gives the text, which holds no control characters.
+// The columns of a text on a terminal; it must have no control characters.
 std::size_t columns_of(std::string_view text);
 
 }  // namespace motley::cli

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-// What a terminal shows of a line: escape sequences of colours and weights left out.
+// The visible text of a line, without escape sequences for colours and weights.
 std::string shown(std::string_view line) {
   std::string text;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -79,7 +79,7 @@ TEST(SideBySide, ANarrowOneHasThemBelowEachOther) {
 }
 
 TEST(SideBySide, RowsAreFilledEvenly) {
-  // Room for four beside each other: two rows of three, not four and two.
+  // Wide enough for four columns: two rows of three, not four and two.
   const auto lines = shown(six_voices(), {.width = 4 * 32 + 3 * 3});
   EXPECT_EQ(lines.size(), 5);
   EXPECT_THAT(lines[0], HasSubstr("two"));

@@ -1,4 +1,5 @@
-// motley bench: steps of models against what the device can do, and loads on engines and servers.
+// motley bench: steps of models compared with the device's limits, and loads on engines and
+// servers.
 
 #include "base/cat.h"
 #include "cli/bench/load/command.h"

@@ -8,7 +8,7 @@ namespace motley::cli {
 // "12.40"
 std::string decimals(double number, int places);
 
-// With spaces in front, so that it is at least so wide.
+// Padded with leading spaces to this width.
 std::string padded(std::string text, std::size_t width);
 
 }  // namespace motley::cli

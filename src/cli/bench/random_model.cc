@@ -14,7 +14,7 @@ namespace {
 
 using Experts = model::RandomWeights::Experts;
 
-// "16", "8,32", or "8-64": doubled from one to the other.
+// "16", "8,32", or "8-64": powers of two from one to the other.
 Result<std::vector<int>> parse_ranks(std::string_view text) {
   constexpr std::string_view option = "--ranks";
   std::vector<int> ranks;

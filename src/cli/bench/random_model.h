@@ -15,20 +15,19 @@
 
 namespace motley::cli {
 
-// What options say of a model in a released one's shape with random weights, and of random adapters
-// on it.
+// Options for a model of a released shape with random weights, and for its random adapters.
 struct RandomModelSettings {
   std::string shape;
   std::optional<std::int64_t> layers;
   model::RandomWeights::Experts experts = model::RandomWeights::Experts::bf16;
-  std::vector<int> ranks = {16};  // adapter i has number i modulo these
+  std::vector<int> ranks = {16};  // adapter i has rank i modulo their number
   bool shared_outer = false;
 
   std::string_view format() const;  // of experts
   lora::RandomAdapter adapter(std::size_t number) const;
 };
 
-// The options that fill them, --shape first.
+// The options that set them, --shape first.
 std::vector<OptionSpec> random_model_option_specs();
 
 Result<RandomModelSettings> read_random_model_settings(const Arguments& arguments);
@@ -38,7 +37,7 @@ struct RandomModel {
   std::string description;
 };
 
-// Refuses weights that the device's memory does not hold before it makes them.
+// Fails before creating weights that do not fit in the device's memory.
 Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                       const ComputeSettings& compute, tensor::Device& device);
 

@@ -28,7 +28,7 @@ Result<void> EventReader::read(std::string_view piece) {
   }
 }
 
-// Each event is one line of data; comments and empty lines are none.
+// Each event is one line of data; comments and empty lines are ignored.
 Result<void> EventReader::read_line(std::string_view line) {
   constexpr std::string_view data = "data:";
   if (!line.starts_with(data)) return {};

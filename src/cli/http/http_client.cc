@@ -48,7 +48,7 @@ struct HttpClient::Line {
   bool used = false;  // has carried an answer
 };
 
-// A request on its way, and its answer.
+// A request and its answer.
 struct HttpClient::Exchange {
   Exchange(const HttpClient& client, http::verb verb, std::string_view path)
       : request(verb, cat(client.url_.prefix, path), 11) {
@@ -84,8 +84,8 @@ asio::awaitable<Result<std::unique_ptr<HttpClient::Line>>> HttpClient::connect()
   co_return std::move(line);
 }
 
-// Sends the request and reads the answer's head. An idle connection that the server has closed
-// meanwhile is replaced.
+// Sends the request and reads the answer's header. An idle connection that the server has closed is
+// replaced.
 asio::awaitable<Result<void>> HttpClient::begin(Exchange& exchange) {
   for (;;) {
     if (idle_.empty()) {
@@ -111,7 +111,7 @@ asio::awaitable<Result<void>> HttpClient::begin(Exchange& exchange) {
   }
 }
 
-// Then the connection is idle again.
+// After that the connection is idle again.
 asio::awaitable<Result<void>> HttpClient::read_body(Exchange& exchange, const Take& take) {
   std::array<char, piece_bytes> piece{};
   Line& line = *exchange.line;

@@ -14,22 +14,22 @@
 
 namespace motley::cli {
 
-// Requests to one server, many at once, on connections that are kept from one to the next. All of
-// it happens on the thread that runs the context.
+// Concurrent requests to one server, on connections that are reused. Runs on the thread of the
+// context.
 class HttpClient {
  public:
-  // `key` is sent as a bearer's token unless it is empty.
+  // `key` is sent as a bearer token unless it is empty.
   HttpClient(boost::asio::io_context& context, ServerUrl url, std::string key = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  // Hears the body piece by piece; its error ends the request.
+  // Receives the body piece by piece; its error ends the request.
   using Take = std::function<Result<void>(std::string_view piece)>;
 
   // The body of a page.
   boost::asio::awaitable<Result<std::string>> get(std::string path);
-  // Sends JSON. An answer other than 200 is an error that says what the server says.
+  // Sends JSON. An answer other than 200 is an error with the server's message.
   boost::asio::awaitable<Result<void>> post(std::string path, std::string body, Take take);
 
   const ServerUrl& url() const { return url_; }
@@ -50,7 +50,7 @@ class HttpClient {
   std::vector<std::unique_ptr<Line>> idle_;
 };
 
-// What an error of OpenAI's shape says, or the beginning of a body that is none.
+// The message of an error in OpenAI's shape, or else the begin of the body.
 std::string error_text(std::string_view body);
 
 }  // namespace motley::cli

@@ -7,13 +7,13 @@
 
 namespace motley::cli {
 
-// "http://host:port/prefix", taken apart. TLS is not spoken.
+// The parts of "http://host:port/prefix". TLS is not supported.
 struct ServerUrl {
   std::string host;
   std::string port = "80";
-  std::string prefix;  // of all paths, without a slash at its end
+  std::string prefix;  // of all paths, without a trailing slash
 
-  // As errors name it.
+  // As shown in errors.
   std::string shown() const { return "http://" + host + ":" + port; }
 
   static Result<ServerUrl> parse(std::string_view text);

@@ -56,7 +56,7 @@ void add_config(const lora::Config& config, Findings& findings) {
   if (!config.peft_version.empty()) findings.add("peft_version", config.peft_version);
 }
 
-// How names alone spell factors on experts; the base decides about names that could be either.
+// The convention of expert factors by names alone; the base decides about ambiguous names.
 Result<lora::Convention> convention_of(const tensor::Checkpoint& checkpoint) {
   using lora::Convention;
   auto convention = Convention::none;
@@ -84,7 +84,7 @@ Result<lora::Convention> convention_of(const tensor::Checkpoint& checkpoint) {
   return convention;
 }
 
-// Projections that a summary names together, and how.
+// Projections that a summary combines, and their name.
 struct Part {
   std::string_view part;
   std::string_view projection;
@@ -195,7 +195,7 @@ void add_adapter(const lora::Adapter& adapter, Findings& findings) {
 Result<Findings> inspect_adapter(const fs::path& folder, const tensor::Checkpoint& checkpoint,
                                  const std::optional<fs::path>& base) {
   Findings findings;
-  // The base first: what is wrong with it is no finding about the adapter.
+  // The base first, because its errors are not findings about the adapter.
   std::optional<LoadedModel> model;
   if (base) {
     auto loaded = load_to_inspect(*base);

@@ -9,7 +9,7 @@
 
 namespace motley::cli {
 
-// What an adapter's config and names say; with a base, what it does to that model.
+// Findings from an adapter's config and names; with a base, also its effect on that model.
 Result<Findings> inspect_adapter(const std::filesystem::path& folder,
                                  const tensor::Checkpoint& checkpoint,
                                  const std::optional<std::filesystem::path>& base);

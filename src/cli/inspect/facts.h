@@ -12,14 +12,14 @@
 
 namespace motley::cli {
 
-// One thing that inspect has to say: a field of its JSON and a line of its text.
+// One finding: a field of the JSON, and a line of the text.
 struct Fact {
-  std::string key;  // "layers"; '_' is a space in the text
+  std::string key;  // "layers"; '_' becomes a space in the text
   json::Value value;
   std::string text;
 };
 
-// What a folder turns out to be, as far as it could be read.
+// The findings about a folder, as far as it could be read.
 struct Findings {
   std::vector<Fact> facts;
   // Why loading it would fail, on one line.

@@ -1,5 +1,5 @@
-// motley inspect: what a folder or file holds. A container that is damaged (names, types, shapes,
-// layout) is an error; one that is sound is described, and with it why it would not load.
+// motley inspect: describes a folder or file. A damaged container (names, types, shapes, layout) is
+// an error; a valid one is described, together with the reason why it would not load.
 
 #include <algorithm>
 #include <filesystem>
@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t longest_config = 64'000'000;
 
-// What the tensors of one inspected path come from.
+// The source of the tensors of an inspected path.
 struct Contents {
   std::string_view kind;  // "model", "adapter" or "file"
   std::optional<json::Value> config;
@@ -61,7 +61,7 @@ Result<json::Value> read_config(const fs::path& folder, std::string_view name) {
   return value;
 }
 
-// An adapter folder is known by its config or its weights; anything else is taken for a model.
+// An adapter folder is recognised by its config or weights; anything else counts as a model.
 Result<bool> is_adapter(const fs::path& folder) {
   for (const char* name :
        {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}) {
@@ -104,8 +104,7 @@ std::string pattern_of(std::string_view name) {
   }
 }
 
-// Settings of a config that say what this is, and the facts that say the same once it is
-// understood.
+// Settings of a config that describe it, and the findings that replace them once it is understood.
 struct Setting {
   std::string_view key;
   std::string_view fact;
@@ -174,7 +173,7 @@ std::string text_report(const fs::path& path, const Contents& contents, const Fi
                   to_string(item.entry->shape), "\n");
     return text;
   }
-  // Tensors that differ in layer or expert only are one line.
+  // Tensors that differ only in layer or expert share a line.
   using Row = std::tuple<std::string, DType, std::string>;
   std::map<Row, Tally> rows;
   for (const auto& item : contents.checkpoint.items()) {

@@ -31,7 +31,7 @@ class Inspect : public testing::Test {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
 
-  // Two layers with one matrix each and a norm.
+  // Two layers with one matrix each, and a norm.
   void put_weights(std::string_view stem) const {
     const std::array<float, 6> numbers = {1, 2, 3, 4, 5, 6};
     const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
@@ -119,7 +119,7 @@ TEST_F(Inspect, RefusesAConfigThatIsNoObject) {
   }
 }
 
-// The call is right: it is the folder that is not.
+// The folder is wrong, not the call.
 TEST_F(Inspect, ADamagedFolderIsNoWrongCall) {
   put_weights("model");
   ASSERT_EQ(::mkfifo((folder_ / "config.json").c_str(), 0600), 0);
@@ -204,7 +204,7 @@ TEST(InspectModel, NamesTheBackendOfEveryLayerWithExperts) {
               AllOf(HasSubstr("experts: none\n"), Not(HasSubstr("experts backend"))));
 }
 
-// The container is sound, but its config asks for other shapes than the tensors have.
+// The container is valid, but its config requires other shapes than the tensors have.
 TEST_F(Inspect, SaysWhyASoundModelWouldBeRefused) {
   const fs::path golden = goldens + "/qwen3_moe";
   fs::copy_file(golden / "model.safetensors", folder_ / "model.safetensors");
@@ -318,7 +318,7 @@ TEST(InspectAdapter, JsonHasTheSameFacts) {
               HasSubstr("'pissa'"));
 }
 
-// A base that does not load is the call's failure, no finding about the adapter.
+// A base that does not load makes the call fail; it is no finding about the adapter.
 TEST(InspectAdapter, NeedsABaseThatLoads) {
   const Outcome outcome =
       motley({"inspect", golden_adapter("experts"), "--model", goldens + "/no_such_model"});
@@ -334,7 +334,7 @@ TEST(InspectAdapter, OnlyAdaptersHaveABase) {
   EXPECT_THAT(outcome.errors, HasSubstr("only an adapter has a base (--model)"));
 }
 
-// On the CPU: the ops of a step, those of layers once, and what runs together.
+// On the CPU: the ops of a step, those of layers once, and their fusions.
 TEST_F(Inspect, ShowsWhatStepsLaunch) {
   const std::string demo = MOTLEY_DEMO_MODEL;
   const Outcome fused = motley({"inspect", demo, "--kernels", "--device", "cpu"});

@@ -15,7 +15,7 @@ namespace {
 
 struct StepKind {
   std::int64_t sequences = 1;
-  std::int64_t tokens = 1;  // of each; one: they decode
+  std::int64_t tokens = 1;  // of each sequence; 1: decoding
   bool adapted = false;
 };
 
@@ -37,7 +37,7 @@ std::string line_of(const model::TracedLaunch& launch) {
   return line;
 }
 
-// How often the lines from `begin` on repeat their first `period`.
+// How often the lines from `begin` on repeat their first `period` lines.
 std::size_t count_repeats(std::span<const std::string> lines, std::size_t begin,
                           std::size_t period) {
   std::size_t count = 1;
@@ -48,7 +48,7 @@ std::size_t count_repeats(std::span<const std::string> lines, std::size_t begin,
   return count;
 }
 
-// Lines that repeat, as those of layers do, once with their number.
+// Prints repeated lines, such as those of layers, once with their number.
 std::string fold(std::span<const std::string> lines) {
   constexpr std::size_t max_period = 64;
   std::string text;
@@ -106,7 +106,7 @@ class Steps {
       chunks.push_back({.pages = each.pages(), .length = 0, .tokens = tokens});
       if (kind.adapted) chunks.back().mix = adapters_->mixes()[0];
     }
-    // Libraries set up some things at their first call, which a captured step can't.
+    // Libraries initialise things at their first call, which is not possible during capture.
     MOTLEY_TRY_VOID(runner_->step(chunks, [](const auto&, const auto&) { return Result<void>(); }));
     MOTLEY_TRY(const runner::Runner::Trace trace, runner_->trace(chunks));
     std::vector<std::string> lines;

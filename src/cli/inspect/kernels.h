@@ -8,8 +8,8 @@
 
 namespace motley::cli {
 
-// What steps of the model launch on the device, as text: each line what ran together, the ops that
-// it is made of, and on a GPU the kernels. Loads the model; the adapters are random ones.
+// The launches of the model's steps on the device, as text: for each launch its ops, and on a GPU
+// its kernels. Loads the model; adapters are random.
 Result<std::string> describe_kernels(const std::filesystem::path& folder,
                                      const ComputeSettings& settings);
 

@@ -85,7 +85,7 @@ void add_config(const model::Config& config, Findings& findings) {
   add_experts(config, findings);
 }
 
-// What a model's weights are, counted as they are used: a tied head once.
+// A summary of a model's weights as they are used: a tied head counts once.
 struct Weights {
   std::int64_t parameters = 0;
   std::int64_t bytes = 0;                                     // scales included
@@ -193,7 +193,7 @@ std::string ranges(const std::vector<std::int64_t>& ascending) {
   return join(parts);
 }
 
-// Layers that one backend serves for one and the same reasons.
+// Layers with the same backend for the same reasons.
 struct Served {
   std::string_view backend;
   std::vector<moe::PassedOver> passed_over;
@@ -233,7 +233,7 @@ void add_backends(const model::Model& model, Findings& findings) {
   findings.add("experts_backend", std::move(backends), join(texts, "; "));
 }
 
-// How its template has it write calls and reasoning.
+// The forms of calls and reasoning in its template.
 void add_forms(const fs::path& folder, Findings& findings) {
   const auto text = text::ModelText::load(folder);
   if (!text.ok()) return;
@@ -249,7 +249,7 @@ void add_forms(const fs::path& folder, Findings& findings) {
                format.reasoning == nullptr ? "none" : std::string(format.reasoning->name));
 }
 
-// What the config says of weights that did not load.
+// The config's quantisation method, if the weights did not load.
 void add_method(const json::Value& config, Findings& findings) {
   const json::Object* const object = config.if_object();
   if (object == nullptr) return;
@@ -282,7 +282,7 @@ Result<Findings> inspect_model(const fs::path& folder, const json::Value& config
   add_config(*parsed, findings);
   const auto loaded = load_to_inspect(folder);
   if (!loaded.ok()) {
-    // A machine that is too small says nothing about the folder.
+    // Lack of memory on this machine is no finding about the folder.
     if (loaded.error().code() == ErrorCode::out_of_memory) return loaded.error();
     add_method(config, findings);
     findings.refusal = loaded.error().message();

@@ -11,10 +11,10 @@
 
 namespace motley::cli {
 
-// A model loaded as score would on this machine, to be asked and not run.
+// A model loaded as by `motley score` on this machine, for inspection only.
 struct LoadedModel {
   std::unique_ptr<tensor::Device> device;
-  std::unique_ptr<model::Model> model;  // goes before its device
+  std::unique_ptr<model::Model> model;  // destroyed before its device
 };
 
 Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);

@@ -18,7 +18,7 @@ namespace {
 
 using quant::Format;
 
-// A config.json that every family reads, each what is its own: sizes as released models have them.
+// A config.json that all families accept, each reading its own settings, with usual sizes.
 constexpr std::string_view any_config = R"(
     "hidden_size": 2048, "intermediate_size": 1024, "moe_intermediate_size": 1024,
     "vocab_size": 32000, "num_hidden_layers": 2, "num_attention_heads": 16,
@@ -61,10 +61,10 @@ std::vector<Format> formats() {
           fp8()};
 }
 
-// The backend that serves experts of a family in a format with adapters on them, or "no".
+// The backend for experts of a family in a format with adapters, or "no".
 std::string_view backend_for(const model::Config& config, const Format& format,
                              tensor::DeviceKind device, bool exact) {
-  // Such experts are turned around while they are loaded, which packed numbers can't be.
+  // Such experts are transposed at load, which is not possible for packed numbers.
   if (config.naming.experts_transposed && format.scales != Format::Scales::none) return "no";
   const moe::Problem problem{.gate_up = format,
                              .down = format,
@@ -115,7 +115,7 @@ std::string experts_table(tensor::DeviceKind device) {
   return text;
 }
 
-// What loading takes, and what mixes and requests' scales may have in them.
+// What is supported in loading, in mixes and with scales.
 struct AdapterKind {
   std::string_view kind;
   std::string_view dense;  // attention, dense blocks, shared experts, router

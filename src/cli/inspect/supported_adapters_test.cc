@@ -1,5 +1,5 @@
-// Every cell of the table of adapter kinds: an adapter of that kind, for each kind of module that
-// the column means, over a base that has them all.
+// Tests every cell of the table of adapter kinds: loads an adapter of that kind for each kind of
+// module of the column, over a base that has all of them.
 
 #include <algorithm>
 #include <filesystem>
@@ -52,12 +52,12 @@ struct Tensor {
   std::vector<std::int64_t> dims;
 };
 
-// What a module of the base is called, with the sizes of its factors.
+// The name of a module of the base, and the sizes of its factors.
 struct Place {
   std::string path;
   std::int64_t in = 0;
   std::int64_t out = 0;
-  int experts = 0;  // of which this is one; 0: no expert
+  int experts = 0;  // of which this is one; 0: not an expert
   bool embedding = false;
 };
 
@@ -100,9 +100,9 @@ void add_factors(AdapterFolder& folder, const Place& place) {
   folder.add(place.path + b, {place.out, 2});
 }
 
-// How a kind is written: its configuration, and the tensors of a module.
+// How an adapter of a kind is written: its configuration, and the tensors of a module.
 struct Kind {
-  std::vector<std::string> members;  // each an adapter of its own
+  std::vector<std::string> members;  // an adapter for each
   std::function<void(AdapterFolder&, const Place&)> add = add_factors;
 };
 
@@ -267,14 +267,14 @@ TEST_F(SupportedAdapters, EveryCellIsTrue) {
     ASSERT_EQ(cells.size(), 5U) << name;
     const bool tied = name.starts_with("a tied embedding");
     const lora::BaseView& base = (tied ? tied_base : plain_base)->model->base_view();
-    // Other types are refused whatever they adapt: one module of each column will do.
+    // Other types are refused for any module: one module of each column suffices.
     const bool other_type = name.starts_with("peft_type");
     std::set<Column> asked;
     bool alone = false;
     bool taken = false;
     for (const auto& projections : groups(tied)) {
       const std::string& cell = cells[column_of(projections.front())];
-      // gate_up_proj is the only fused parameter that is tested elsewhere (conventions_test).
+      // conventions_test tests the only other fused parameter, gate_up_proj.
       const bool fused = projections.front() == Projection::expert_gate ||
                          projections.front() == Projection::expert_up;
       const bool again = !asked.insert(column_of(projections.front())).second;

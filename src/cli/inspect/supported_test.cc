@@ -13,7 +13,7 @@
 namespace motley::cli {
 namespace {
 
-// The cells of the line that begins with a kind or a family.
+// The cells of the row for a kind or a family.
 std::vector<std::string> row_of(const std::string& tables, std::string_view first) {
   const std::size_t begin = tables.find(cat("\n| ", first));
   EXPECT_NE(begin, std::string::npos) << first;

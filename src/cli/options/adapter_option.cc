@@ -13,7 +13,7 @@ Error wrong(std::string what, std::string fix) {
   return {ErrorCode::invalid_argument, std::move(what), "--adapter", std::move(fix)};
 }
 
-// Takes one of the options behind the path; false where the text is none of them.
+// Parses an option after the path; false if the text is no option.
 Result<bool> take_option(std::string_view text, AdapterOption& option) {
   constexpr std::string_view columns = "b-columns=";
   constexpr std::string_view orientation = "orientation=";
@@ -48,7 +48,7 @@ Result<AdapterOption> parse_adapter_option(std::string_view text) {
   if (!is_adapter_name(option.name))
     return wrong(cat("not an adapter's name: ", quote(option.name)),
                  "use 1 to 200 letters, digits, '.', '_', '/' or '-'");
-  // Options stand behind the path, which may hold commas of its own.
+  // Options follow the path, which may contain commas.
   std::string_view path = text.substr(equals + 1);
   for (std::size_t comma = path.rfind(','); comma != std::string_view::npos;
        comma = path.rfind(',')) {

@@ -20,7 +20,7 @@ struct AdapterOption {
 
 Result<AdapterOption> parse_adapter_option(std::string_view text);
 
-// Letters, digits, '.', '_', '/' and '-', 1 to 200 of them.
+// 1 to 200 letters, digits, '.', '_', '/' and '-'.
 bool is_adapter_name(std::string_view name);
 
 }  // namespace motley::cli

@@ -17,7 +17,7 @@ TEST(AdapterOption, OptionsStandBehindThePathInAnyOrder) {
   EXPECT_TRUE(told.load.partial);
   EXPECT_TRUE(told.pinned);
   EXPECT_EQ(told.load.orientation, lora::Orientation::swapped);
-  // What is no option is part of the path.
+  // Text that is no option belongs to the path.
   EXPECT_EQ(parse_adapter_option("poet=a,whole").value().path, "a,whole");
   EXPECT_FALSE(parse_adapter_option("poet=,partial").ok());
 }

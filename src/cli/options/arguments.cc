@@ -31,7 +31,8 @@ Error unknown_option(const CommandSpec& command, std::string_view name) {
                     meant ? cat("did you mean ", *meant, "?") : see_help(command));
 }
 
-// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+// The number of insertions, deletions, replacements and swaps of adjacent letters between two
+// words.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
@@ -135,7 +136,7 @@ std::string usage(const CommandSpec& command) {
 
 std::optional<std::string_view> closest(std::string_view word,
                                         std::span<const std::string_view> candidates) {
-  // A third of the letters wrong is a slip; more is another word.
+  // Up to a third of the letters may be wrong; otherwise it is another word.
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::optional<std::string_view> best;
   for (const std::string_view candidate : candidates) {

@@ -13,31 +13,31 @@ namespace motley::cli {
 
 struct OptionSpec {
   std::string_view name;   // "--device"
-  std::string_view value;  // what stands for its value in the help, "" for a switch
+  std::string_view value;  // the name of its value in the help; "" for a switch
   std::string_view help;
   bool repeated = false;
 };
 
-// What a command takes, for parsing and for its help.
+// A command's arguments, for parsing and for its help.
 struct CommandSpec {
   std::string_view name;
   std::string_view summary;
-  std::vector<std::string_view> positionals;  // all of them required
-  std::string_view optional_positional = {};  // after these, if the command takes one
+  std::vector<std::string_view> positionals;  // all required
+  std::string_view optional_positional = {};  // after these; optional
   std::vector<OptionSpec> options;
   std::vector<std::string_view> examples = {};  // calls of the program
 };
 
 class Arguments {
  public:
-  // Options may stand anywhere, as "--name value" or "--name=value"; after "--" nothing is an
-  // option. Refuses what the command does not take, what is missing, and options given twice.
+  // Options may be anywhere, as "--name value" or "--name=value"; nothing after "--" is an option.
+  // Refuses unknown, missing and duplicate arguments.
   static Result<Arguments> parse(const CommandSpec& command, std::span<const std::string> words);
 
-  // Empty where the optional one is not given.
+  // Empty if the optional one is absent.
   const std::string& positional(std::size_t index) const { return positionals_[index]; }
   bool has(std::string_view option) const { return options_.contains(option); }
-  // The value, or null where the option is not given.
+  // The value, or null if the option is absent.
   const std::string* value(std::string_view option) const;
   std::span<const std::string> values(std::string_view option) const;
 
@@ -49,7 +49,7 @@ class Arguments {
 // "usage: motley inspect PATH [options]" and a line for each option.
 std::string usage(const CommandSpec& command);
 
-// The candidate that a mistyped word most likely meant, if one is close.
+// The candidate that a mistyped word most likely means, if one is close.
 std::optional<std::string_view> closest(std::string_view word,
                                         std::span<const std::string_view> candidates);
 

@@ -14,30 +14,30 @@
 
 namespace motley::cli {
 
-// Where and how a model computes, as the options of all commands that run one say it.
+// Where and how a model computes, as set by the options of all commands that run one.
 struct ComputeSettings {
   tensor::DeviceChoice device = {};
-  std::optional<bool> exact = {};  // float32 everywhere; none: as the device likes it
+  std::optional<bool> exact = {};  // float32 everywhere; nothing: chosen by device
   std::optional<std::string> experts_backend = {};
-  std::optional<DType> factors = {};  // what adapters' pages hold; none: as activations
+  std::optional<DType> factors = {};  // of adapters; nothing: as activations
   bool batch_invariant = false;
   bool graphs = true;
   bool fusion = true;
-  bool copy_weights = false;  // files are read whole, not mapped
+  bool copy_weights = false;  // files are read into memory, not mapped
 };
 
-// The options that fill them.
+// The options that set them.
 std::vector<OptionSpec> compute_option_specs();
 
 Result<ComputeSettings> read_compute_settings(const Arguments& arguments);
 
-// Refuses settings that the device can't serve.
+// Refuses settings that the device does not support.
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings);
 
-// What --compute auto takes there: a CPU without products of bf16 is no slower with float32.
+// The choice of --compute auto: on a CPU without bf16 products float32 is no slower.
 bool likes_float32(const tensor::Device& device);
 
-// On a device that open_device() opened; shows how far it is.
+// Loads on a device from open_device(), showing progress.
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
                                                  tensor::Device& device);

@@ -7,10 +7,10 @@
 
 namespace motley::cli {
 
-// What all commands that log take.
+// The options of all commands that log.
 std::vector<OptionSpec> log_option_specs();
 
-// Makes the log what they say.
+// Configures the log by these options.
 Result<void> configure_log(const Arguments& arguments);
 
 }  // namespace motley::cli

@@ -19,7 +19,7 @@ Error not_there_yet(std::string_view what, std::string_view option, std::string 
           std::move(fix)};
 }
 
-// The last part of a folder's path, however the path is written; "base" where there is none.
+// The last component of a folder's path, however it is written; "base" if there is none.
 std::string folder_name(const fs::path& folder) {
   if (folder.empty()) return "base";
   std::error_code failure;
@@ -54,7 +54,7 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
   return std::optional(*size);
 }
 
-// Options of the contract whose meaning is there, or that refuse what is not.
+// Refuses options of the contract that are not implemented.
 Result<void> check_promised(const Arguments& arguments) {
   MOTLEY_TRY(const std::int64_t ranks, integer_option(arguments, "--tp", 1, 1024, 1));
   if (ranks > 1) return not_there_yet("a model on several GPUs is", "--tp", "use --tp 1");

@@ -13,26 +13,26 @@
 
 namespace motley::cli {
 
-// What the options of commands that run an engine say of the model and its adapters.
+// The model and its adapters, as set by the options of commands that run an engine.
 struct ModelSettings {
   std::filesystem::path model;
-  std::string name;  // --name, else the folder's
+  std::string name;  // --name, or else the folder's name
   std::vector<AdapterOption> adapters = {};
   ComputeSettings compute = {};
-  std::optional<std::int64_t> max_batch_tokens = {};      // none: as the device likes it
+  std::optional<std::int64_t> max_batch_tokens = {};      // nothing: chosen by device
   std::optional<std::uint64_t> adapter_memory = {};       // bytes
-  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's
+  std::optional<std::uint64_t> adapter_host_memory = {};  // bytes, behind a GPU's memory
   std::optional<std::uint64_t> kv_memory = {};            // bytes
   std::int64_t max_queue = 1024;
   bool special_in_untrusted = false;
 };
 
-// The options that fill them.
+// The options that set them.
 std::vector<OptionSpec> model_option_specs();
 
 Result<ModelSettings> read_model_settings(const Arguments& arguments);
 
-// A whole number of an option, or what stands for it where it is absent.
+// An integer option, or the default if it is absent.
 Result<std::int64_t> integer_option(const Arguments& arguments, std::string_view option,
                                     std::int64_t least, std::int64_t most, std::int64_t otherwise);
 

@@ -11,7 +11,7 @@ namespace motley::cli {
 
 Error wrong_option(std::string what, std::string_view option, std::string fix);
 
-// A whole number from `least` to `most`.
+// An integer from `least` to `most`.
 Result<std::int64_t> parse_number(std::string_view text, std::string_view option,
                                   std::int64_t least, std::int64_t most);
 

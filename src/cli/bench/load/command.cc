@@ -27,7 +27,7 @@ constexpr std::size_t longest_key_file = 1 << 16;
 
 struct Settings {
   LoadShape shape;
-  std::vector<double> zipf = {0};  // one after the other
+  std::vector<double> zipf = {0};  // one load for each
   std::vector<LoadSize> sizes;
   bool json = false;
 };
@@ -119,12 +119,13 @@ Result<Settings> read_settings(const Arguments& arguments) {
   return settings;
 }
 
-// Loads of one target, a row for each; counts what failed.
+// Runs loads on a target, with a row of results for each; counts failures.
 class Loads {
  public:
   Loads(const Settings& settings, Output output) : settings_(settings), output_(output) {}
 
-  // With the target's own engine, if it is ours, and for how many adapters that has memory.
+  // `engine`: the target's own, if there is one; `in_memory`: the number of adapters that it has
+  // memory for.
   void run(LoadTarget& target, engine::Engine* engine, std::int64_t in_memory = 0) {
     for (const double zipf : settings_.zipf) {
       for (const LoadSize& size : settings_.sizes) {
@@ -171,7 +172,7 @@ class Loads {
       if (!std::exchange(has_head_, true)) output_(load_table_head());
       output_(load_table_row(about, summary));
     }
-    // A row stands when it is there, whatever becomes of the next.
+    // Rows are printed at once, whatever happens to the next.
     std::fflush(stdout);
   }
 
@@ -213,7 +214,7 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
   return loads.end();
 }
 
-// Requests need no text: prompts are random tokens, and what is generated is counted.
+// Requests need no text: prompts are random tokens, and generated tokens are counted.
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
   MOTLEY_TRY(const ModelSettings model, read_model_settings(arguments));
@@ -231,12 +232,12 @@ Result<void> load_model_folder(const Arguments& arguments, const Settings& setti
   return loads.end();
 }
 
-// A random model with random adapters, for all of which there is memory or for fewer.
+// A random model with random adapters, with memory for all of them or for fewer.
 struct RandomLoad {
   ModelSettings stack;
   RandomModelSettings model;
   std::size_t adapters = 0;
-  std::vector<std::int64_t> in_memory;  // one engine after the other
+  std::vector<std::int64_t> in_memory;  // a load for each
 };
 
 Result<RandomLoad> read_random_load(const Arguments& arguments) {
@@ -267,7 +268,7 @@ Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
                               ModelSettings& stack) -> Result<std::unique_ptr<model::Model>> {
     MOTLEY_TRY(RandomModel made, make_random_model(load.model, stack.compute, device));
     loads.say(made.description);
-    // The largest decides: the first of each rank.
+    // The largest adapter determines the memory; one of each rank is measured.
     const lora::Pool::Options pages{
         .dtype = stack.compute.factors.value_or(made.model->activations()),
         .experts = made.model->factor_layout(),

@@ -8,7 +8,7 @@
 
 namespace motley::cli {
 
-// A load's requests straight to an engine of ours.
+// Sends a load's requests directly to an engine in this process.
 class EngineTarget final : public LoadTarget {
  public:
   // The engine must outlive it, and have the adapters.

@@ -20,7 +20,7 @@ TEST(LoadPlan, RequestsDependOnTheirNumberOnly) {
   LoadPlan second(shape, 5, 100);
   for (int i = 0; i < 200; ++i) {
     const PlannedRequest a = first.next();
-    // Arrivals are drawn apart.
+    // Arrivals come from a separate random sequence.
     second.gap(10);
     const PlannedRequest b = second.next();
     EXPECT_EQ(a.tokens, b.tokens);
@@ -54,7 +54,7 @@ TEST(LoadPlan, ArrivalsComeAtTheirRate) {
   EXPECT_NEAR(sum / gaps, 0.02, 0.0006);
 }
 
-// Answers at once with as many tokens as were asked for, or an error.
+// Answers at once with the requested number of tokens, or with an error.
 class Instant final : public LoadTarget {
  public:
   std::size_t adapters() const override { return 2; }
@@ -83,7 +83,7 @@ TEST(RunLoad, SendsSoManyRequests) {
   }
 }
 
-// A millisecond later whenever it is asked.
+// Advances by a millisecond with each call.
 class Ticking final : public Clock {
  public:
   TimePoint now() const override { return now_ += milliseconds(1); }
@@ -97,7 +97,8 @@ TEST(RunLoad, EndsWithTheDuration) {
   const Ticking clock;
   const LoadResult result = run_load(
       target, {.output = {}}, {.level = 4, .requests = 0, .duration = milliseconds(20)}, clock);
-  // A request asks the clock when it begins and when its token comes, the third only the former.
+  // A request reads the clock when it begins and when its token arrives; every third one only at
+  // its begin.
   EXPECT_EQ(result.flights.size(), 10U);
   EXPECT_LT(result.flights.back().due - result.flights.front().due, milliseconds(20));
 }

@@ -12,7 +12,7 @@
 namespace motley::cli {
 namespace {
 
-// The smallest number that so large a share of all is not above.
+// The smallest number such that this share of all numbers is not above it.
 double at_share(const std::vector<double>& sorted, double share) {
   const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::max<std::size_t>(rank, 1) - 1];
@@ -39,7 +39,7 @@ std::string milliseconds(double seconds, std::size_t width) {
   return padded(decimals(seconds * 1e3, seconds < 0.1 ? 2 : 0), width);
 }
 
-// That came up to then, as far as they came one by one.
+// The tokens that arrived until then, if they arrived one by one.
 std::int64_t tokens_until(const Flight& flight, TimePoint then) {
   double left = seconds(then - flight.first);
   if (flight.tokens == 0 || left < 0) return 0;

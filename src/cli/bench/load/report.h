@@ -16,36 +16,36 @@ struct Percentiles {
   double mean = 0;
 };
 
-// Of no numbers: zeros.
+// Zeros if there are no numbers.
 Percentiles percentiles(std::vector<double> numbers);
 
-// What a load amounted to; requests that failed count as such and nowhere else.
+// The result of a load. Failed requests are only counted as failed.
 struct LoadSummary {
   std::int64_t requests = 0;
   std::int64_t failed = 0;
   std::string first_error;
   double requests_a_second = 0;
-  double tokens_a_second = 0;  // that were generated
-  // The same until the last request began: without the end, where fewer and fewer are under way.
+  double tokens_a_second = 0;  // generated tokens
+  // The same up to the last request's begin: without the end of the load, where concurrency falls.
   double full_tokens_a_second = 0;
   double prompt_tokens_a_second = 0;
   // Seconds.
   Percentiles first_token;
   Percentiles token;    // between tokens of a request
   Percentiles request;  // to the last token
-  // The largest median of any adapter's requests: one that starves shows here.
+  // The largest median of any adapter's requests, which shows starvation.
   double slowest_adapter_first_token = 0;
 };
 
 LoadSummary summarize(const LoadResult& result);
 
-// What is reported beside it.
+// The parameters reported with it.
 struct LoadCase {
   LoadShape shape;
   LoadSize size;
   std::size_t adapters = 0;
-  std::int64_t in_memory = 0;       // adapters that there is memory for; 0: not known
-  std::uint64_t adapter_loads = 0;  // of the engine, where it is ours
+  std::int64_t in_memory = 0;       // the number of adapters with memory; 0: unknown
+  std::uint64_t adapter_loads = 0;  // by the engine in this process
   std::uint64_t preemptions = 0;
 };
 

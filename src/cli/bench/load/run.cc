@@ -7,7 +7,7 @@
 namespace motley::cli {
 namespace {
 
-// Counts requests under way; a thread may wait for one to end.
+// Counts running requests; a thread may wait for one to end.
 class InFlight {
  public:
   void begin() {
@@ -17,7 +17,7 @@ class InFlight {
   void end() {
     const std::lock_guard held(lock_);
     --count_;
-    // Under the lock: the waiter may destroy this the moment it is free.
+    // Under the lock, because the waiter may destroy this as soon as it is released.
     ended_.notify_one();
   }
   void wait_below(double most) {

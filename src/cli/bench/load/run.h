@@ -11,43 +11,43 @@
 
 namespace motley::cli {
 
-// What became of one request.
+// The outcome of one request.
 struct Flight {
-  TimePoint due;  // when it was to be sent: waiting for that counts
+  TimePoint due;  // when it should have been sent, so that waiting counts
   TimePoint first;
   TimePoint last;
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens = 0;  // that came
-  // Seconds between one token, or one piece of a stream, and the next.
+  // Seconds between consecutive tokens, or pieces of a stream.
   std::vector<float> gaps;
   std::optional<std::size_t> adapter;
   std::optional<Error> error;
 };
 
-// Hears of one request, from one thread at a time.
+// Receives the events of one request, not concurrently.
 class FlightObserver {
  public:
   virtual ~FlightObserver() = default;
   virtual void token() = 0;
-  // The last call. `tokens`: how many there were, where they did not come one by one.
+  // The last call. `tokens`: their number, if they did not arrive one by one.
   virtual void ended(std::optional<Error> error, std::optional<std::int64_t> tokens = {}) = 0;
 };
 
-// What serves a load.
+// Serves a load.
 class LoadTarget {
  public:
   virtual ~LoadTarget() = default;
 
   virtual std::size_t adapters() const = 0;
   virtual std::int64_t vocabulary() const = 0;
-  // Sends the request and returns. The observer hears of its end, whatever happens, and lives until
-  // then.
+  // Sends the request and returns. ended() of the observer is always called; the observer must live
+  // until then.
   virtual void send(PlannedRequest request, FlightObserver& observer) = 0;
 };
 
-// When requests come, and how many.
+// The number of requests, and their arrival.
 struct LoadSize {
-  // As many are always under way, or as many come a second on average.
+  // A constant number of running requests, or a rate of arrivals per second.
   enum class Arrivals : std::uint8_t { closed, poisson };
 
   Arrivals arrivals = Arrivals::closed;
@@ -57,8 +57,8 @@ struct LoadSize {
 };
 
 struct LoadResult {
-  std::deque<Flight> flights;  // in order of their beginning
-  double seconds = 0;          // from the first one's beginning to the last one's end
+  std::deque<Flight> flights;  // in order of their begin
+  double seconds = 0;          // from the begin of the first to the end of the last
 };
 
 // Returns when all requests have ended.

@@ -63,7 +63,7 @@ bool has_text(const json::Object& event) {
 
 }  // namespace
 
-// Its requests run on a thread of its own.
+// Runs its requests on a separate thread.
 class UrlTarget::Client {
  public:
   explicit Client(const Options& options)

@@ -11,19 +11,19 @@
 
 namespace motley::cli {
 
-// A load's requests as streamed completions to a server that speaks OpenAI's protocol.
+// Sends a load's requests as streamed completions to a server with OpenAI's protocol.
 class UrlTarget final : public LoadTarget {
  public:
   struct Options {
     ServerUrl url;
-    std::string key;                   // sent as a bearer's token unless empty
-    std::optional<std::string> model;  // the base; none: the first that the server lists
-    // Prompts are lists of token ids below this, which any tokenizer has.
+    std::string key;                   // sent as a bearer token unless empty
+    std::optional<std::string> model;  // the base; nothing: the first model in the server's list
+    // Prompts are lists of token ids below this, which every tokenizer has.
     std::int64_t vocabulary = 256;
   };
 
-  // Asks the server for its models. Those with a parent are adapters, of the base alone if the
-  // options name one.
+  // Asks the server for its models. Those with a parent are adapters; if the options name a base,
+  // only its own.
   static Result<std::unique_ptr<UrlTarget>> open(const Options& options);
   ~UrlTarget() override;
 

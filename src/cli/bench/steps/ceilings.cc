@@ -17,7 +17,7 @@ struct Sizes {
   std::int64_t read_bytes;
   std::int64_t product;        // rows, inputs and outputs
   std::int64_t exact_product;  // the same, in float32
-  int runs;                    // queued one behind the other
+  int runs;                    // launched one after the other
 };
 constexpr Sizes gpu{
     .read_bytes = std::int64_t{4} << 30, .product = 8192, .exact_product = 2048, .runs = 10};
@@ -26,7 +26,7 @@ constexpr Sizes cpu{
 
 constexpr int rounds = 3;
 
-// Seconds of one call, the best of some rounds.
+// Seconds of one call, the best of several rounds.
 Result<double> best_seconds(tensor::Stream& stream, int runs, FunctionRef<void()> call) {
   const SteadyClock clock;
   double best = 0;
@@ -42,7 +42,7 @@ Result<double> best_seconds(tensor::Stream& stream, int runs, FunctionRef<void()
   return best;
 }
 
-// Small random numbers all over it.
+// Fills memory with small random numbers.
 Result<void> fill(tensor::Stream& stream, std::byte* to, std::int64_t bytes) {
   std::vector<bf16> numbers(std::size_t{1} << 22);
   std::uint32_t state = 1;

@@ -25,14 +25,14 @@ constexpr int rounds = 3;
 // Steps of a round, unless --steps says otherwise.
 constexpr int decode_steps = 15;
 constexpr int prefill_steps = 2;
-// What a check of even routing allows.
+// The tolerance of the check for uniform routing.
 constexpr double uneven = 0.02;
 
 struct Settings {
   RandomModelSettings model;
   ComputeSettings compute;
   std::int64_t context = 1024;
-  // Between the sizes that steps are captured in, too.
+  // Including sizes between those of captured steps.
   std::vector<std::int64_t> batches = {1, 8, 9, 17, 24, 32, 33, 64, 128, 256};
   struct Prompt {
     std::int64_t sequences = 0;
@@ -86,7 +86,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   return settings;
 }
 
-// The shape's cases, one after the other; results are printed as they come.
+// Runs the shape's cases one after the other, and prints each result at once.
 class Bench {
  public:
   Bench(const Settings& settings, Output output) : settings_(settings), output_(output) {}
@@ -94,16 +94,16 @@ class Bench {
   Result<void> run();
 
  private:
-  // A case that was timed, held against what the device can do.
+  // A timed case, compared with the device's limits.
   struct Case {
     StepShape shape;
     StepTimer::Timed timed;
     StepCost cost;
     double floor = 0;                 // seconds
-    std::optional<double> kept = {};  // the time without adapters over this
-    double experts = 0;               // that a layer met
-    double expected = 0;              // that even choices meet
-    double even = 1;                  // one over the other
+    std::optional<double> kept = {};  // the time without adapters divided by this time
+    double experts = 0;               // experts that a layer read
+    double expected = 0;              // their expected number with uniform routing
+    double even = 1;                  // the ratio of the two
     bool uneven = false;              // by more than chance
     std::optional<double> peer_ms = {};
 
@@ -116,13 +116,14 @@ class Bench {
   void decode();
   void prefill();
   void fail(const std::string& what, const Error& error);
-  // One size with each number of adapters. A case that fails says so, and the next one runs.
+  // One size with each number of adapters. If a case fails, the error is printed and the next one
+  // runs.
   void run_sizes(StepTimer& timer, StepShape shape, int steps);
-  // `base`: what the step takes without adapters, 0 if that was not measured.
+  // `base`: the step's time without adapters; 0: not measured.
   Case judge(const StepShape& shape, const StepTimer::Timed& timed, double base) const;
   std::string json_line(const Case& done) const;
   std::string table_row(const Case& done) const;
-  // Facts beside the results.
+  // Prints information beside the results.
   void say(const std::string& line) {
     if (!settings_.json) output_(line + "\n");
   }
@@ -208,7 +209,7 @@ void Bench::decode() {
 }
 
 void Bench::prefill() {
-  // Each size has a runner of its own: their needs of memory are far apart.
+  // Each size has its own runner, because their memory needs differ widely.
   for (const auto& [sequences, tokens] : settings_.prompts) {
     auto timer = StepTimer::create(*model_, *device_, adapters_.get(),
                                    {.max_sequences = sequences,
@@ -227,7 +228,7 @@ void Bench::prefill() {
 void Bench::run_sizes(StepTimer& timer, StepShape shape, int steps) {
   double base = 0;
   for (const std::int64_t count : settings_.adapters) {
-    // More adapters than sequences: some would have no row.
+    // With more adapters than sequences, some would have no rows.
     if (count > shape.sequences) continue;
     shape.adapters = static_cast<int>(count);
     auto timed = timer.run(shape, rounds, steps);
@@ -239,7 +240,7 @@ void Bench::run_sizes(StepTimer& timer, StepShape shape, int steps) {
     const Case done = judge(shape, *timed, base);
     if (done.uneven) ++uneven_;
     output_(settings_.json ? json_line(done) : table_row(done));
-    // A row stands when it is there, whatever becomes of the next.
+    // Rows are printed at once, whatever happens to the next.
     std::fflush(stdout);
   }
 }
@@ -260,7 +261,7 @@ Bench::Case Bench::judge(const StepShape& shape, const StepTimer::Timed& timed, 
   done.experts = timed.touched.experts / moe_layers;
   done.expected = expected / moe_layers;
   if (expected > 0) done.even = timed.touched.experts / expected;
-  // Chance moves the count of a few layers and steps: three deviations of it are no finding.
+  // The count of a few layers and steps varies by chance; three standard deviations are no finding.
   const double met = done.expected / std::max(config.moe.router.experts, 1);
   const double chance = met > 0
                             ? 3 * std::sqrt((1 - met) / (met * StepTimer::counted_steps *

@@ -27,10 +27,10 @@ TEST(Bench, EveryCaseIsALineOfJson) {
   ASSERT_EQ(cases.size(), 6U) << outcome.output;
   for (const json::Value& each : cases) {
     EXPECT_GT(number(each, "step_seconds"), 0);
-    // Random weights choose evenly; a few steps of few rows stray by some per cent.
+    // Random weights choose uniformly; a few steps of few rows deviate by some per cent.
     EXPECT_NEAR(number(each, "experts_a_layer") / number(each, "experts_expected"), 1, 0.2);
   }
-  // Adapters add what their rows read.
+  // Adapters add the factors that their rows read.
   EXPECT_GT(number(cases[1], "bytes"), number(cases[0], "bytes"));
   EXPECT_GT(number(cases[1], "operations"), number(cases[0], "operations"));
 
@@ -39,7 +39,8 @@ TEST(Bench, EveryCaseIsALineOfJson) {
   EXPECT_LT(number(lines(shared.output)[5], "bytes"), number(cases[5], "bytes"));
 }
 
-// Rows of a long prompt attend to nearly the same, and yet choose as rows of many prompts do.
+// Rows of a long prompt attend to almost the same positions, but choose experts like rows of many
+// prompts.
 TEST(Bench, RowsOfOnePromptChooseEvenly) {
   const Outcome outcome =
       motley({"bench", "--shape", "tiny", "--device", "cpu", "--compute", "f32", "--batch", "none",

@@ -9,7 +9,7 @@
 namespace motley::cli {
 namespace {
 
-// Adapters of one rank in the host's memory, from where their copies go to the device.
+// Adapters of one rank in host memory, from which copies on the device are made.
 struct Template {
   std::unique_ptr<lora::Pool> pool;
   lora::Handle adapter;

@@ -10,18 +10,18 @@
 
 namespace motley::cli {
 
-// Random adapters in a pool of the device, each with pages of its own. Their numbers repeat those
-// of one adapter for each rank, made once; a scale of its own keeps each apart from the others.
+// Random adapters in a pool on the device, each with its own pages. They repeat the numbers of one
+// adapter for each rank; each has a different scale.
 class RandomAdapters {
  public:
   struct Options {
     int count = 0;
-    std::vector<int> ranks;  // adapter i has number i modulo these
+    std::vector<int> ranks;  // adapter i has rank i modulo their number
     bool shared_outer = false;
     DType factors = DType::bf16;
   };
 
-  // Refuses what the device's memory does not hold. Model and device must outlive it.
+  // Fails if they do not fit in the device's memory. Model and device must outlive it.
   static Result<std::unique_ptr<RandomAdapters>> create(const model::Model& model,
                                                         tensor::Device& device,
                                                         const Options& options);
@@ -29,7 +29,7 @@ class RandomAdapters {
   lora::Pool& pool() { return *pool_; }
   std::span<const lora::Mix> mixes() const { return mixes_; }
   std::span<const AdapterNumbers> numbers() const { return numbers_; }
-  // Rounded up as pages hold it.
+  // Rounded up as in adapter memory.
   int largest_rank() const { return largest_rank_; }
   std::uint64_t bytes() const { return bytes_; }
 

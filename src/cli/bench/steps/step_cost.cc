@@ -45,7 +45,7 @@ struct Sum {
   }
 };
 
-// Attention over pages: heads, widths of a score and of a value, and how far it looks back.
+// Attention over KV memory: heads, widths of a score and of a value, and the window.
 struct AttentionSize {
   std::int64_t heads = 0;
   std::int64_t key_width = 0;
@@ -58,7 +58,7 @@ AttentionSize size_of(const GroupedAttention& block) {
 AttentionSize size_of(const LatentAttention& block) {
   return {block.heads, block.sizes.kv_rank + block.sizes.rope_dim, block.sizes.kv_rank, 0};
 }
-// In plain form, which has a key and a value of each cached position made first.
+// In plain form, which first computes a key and a value for each cached position.
 AttentionSize plain_size_of(const LatentAttention& block) {
   return {block.heads, block.sizes.nope_dim + block.sizes.rope_dim, block.sizes.value_dim, 0};
 }
@@ -68,7 +68,7 @@ StepCost attention_cost(const AttentionSize& size, const model::CacheLayout& cac
   const std::int64_t all = shape.length + shape.tokens;
   std::int64_t read = all;
   if (size.window > 0) read = std::min(read, size.window + shape.tokens - 1);
-  double seen = 0;  // positions, summed over a sequence's rows
+  double seen = 0;  // positions attended to, summed over a sequence's rows
   for (std::int64_t position = shape.length; position < all; ++position)
     seen +=
         static_cast<double>(size.window > 0 ? std::min(position + 1, size.window) : position + 1);
@@ -84,7 +84,7 @@ StepCost attention_cost(const GroupedAttention& block, const model::CacheLayout&
                         const StepShape& shape) {
   return attention_cost(size_of(block), cache, dtype, shape);
 }
-// Of the form that asks for less.
+// Of the cheaper form.
 StepCost attention_cost(const LatentAttention& block, const model::CacheLayout& cache, DType dtype,
                         const StepShape& shape) {
   StepCost cost = attention_cost(size_of(block), cache, dtype, shape);
@@ -102,7 +102,7 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
   const auto rows = static_cast<double>(shape.rows());
   Sum sum{.cost = {}, .rows = rows};
   double expert_bytes = 0;
-  double choices = 0;  // experts that a row visits, over all layers
+  double choices = 0;  // experts that a row chooses, over all layers
   for (std::size_t index = 0; index < model.layers().size(); ++index) {
     const model::Layer& layer = model.layers()[index];
     std::visit(

@@ -9,30 +9,30 @@
 
 namespace motley::cli {
 
-// Steps of equal sequences: each adds `tokens` to `length` that are there.
+// Steps of equal sequences: each adds `tokens` to `length` earlier ones.
 struct StepShape {
   std::int64_t sequences = 1;
   std::int64_t tokens = 1;
   std::int64_t length = 0;
-  int adapters = 0;  // sequence i uses number i modulo these
+  int adapters = 0;  // sequence i uses adapter i modulo their number
 
   std::int64_t rows() const { return sequences * tokens; }
 };
 
-// Which weights the rows of a step met, added up over layers.
+// The weights that the rows of a step read, summed over layers.
 struct Touched {
-  double experts = 0;                   // different ones of a layer
-  std::vector<double> adapter_experts;  // for each adapter, those that its own rows met
+  double experts = 0;                   // distinct ones per layer
+  std::vector<double> adapter_experts;  // by adapter: those that its own rows chose
 };
 
-// What a step can't do without: reads of weights, factors, keys and values, each once; products
-// with them.
+// The minimum cost of a step: one read of weights, factors, keys and values, and the products with
+// them.
 struct StepCost {
   double bytes = 0;
   double operations = 0;
 };
 
-// What an adapter in use costs.
+// The cost of an adapter in use.
 struct AdapterNumbers {
   lora::FactorNumbers numbers;
   double bytes_each = 2;
@@ -41,10 +41,10 @@ struct AdapterNumbers {
 StepCost step_cost(const model::Model& model, const StepShape& shape, const Touched& touched,
                    std::span<const AdapterNumbers> adapters);
 
-// Different experts that so many rows meet in all layers, if they choose evenly.
+// The expected number of distinct experts of this many rows in all layers, with uniform routing.
 double expected_experts(const model::Config& config, std::int64_t rows);
 
-// Bytes of all weights on the model's device.
+// The bytes of all weights on the model's device.
 std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Experts experts);
 
 }  // namespace motley::cli

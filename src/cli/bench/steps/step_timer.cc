@@ -13,7 +13,7 @@ namespace {
 constexpr int warm_up_steps = 3;
 constexpr std::size_t fill_bytes = std::size_t{8} << 20;
 
-// Even between -1 and 1, as `type` holds it.
+// Uniform in [-1, 1], in `type`.
 template <class T>
 std::vector<std::byte> random_block() {
   std::vector<std::byte> block(fill_bytes);
@@ -38,7 +38,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
                                                      RandomAdapters* adapters,
                                                      const Options& options) {
   const std::int64_t longest = options.length + options.max_tokens;
-  // Rows of equal sequences: long ones are few.
+  // The pages of equal sequences limit their number.
   const std::int64_t pages =
       options.max_sequences * runner::KvMemory::pages_for(options.length) +
       options.max_rows / options.max_tokens * runner::KvMemory::pages_for(options.max_tokens) +
@@ -51,7 +51,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
                  cat("keys and values of ", options.max_sequences, " sequences take ",
                      format_bytes(bytes), ", and ", format_bytes(memory.available), " are left"),
                  device.description(), "use a smaller batch, --context or --layers");
-  // Graphs fill up their rows.
+  // Graphs are padded to more rows.
   const std::int64_t sequences =
       options.max_sequences <= 8 ? options.max_sequences : (options.max_sequences + 63) / 64 * 64;
   const int rank = adapters == nullptr ? 1 : adapters->largest_rank();
@@ -76,11 +76,11 @@ Result<void> StepTimer::fill_pages() {
   const std::vector<std::byte> block =
       model_->exact() ? random_block<float>() : random_block<bf16>();
   tensor::Stream& stream = runner_->stream();
-  // The first copy is the source of the others: the device copies faster than the host sends.
+  // The first copy is the source of the others, because the device copies faster than the host.
   const std::byte* from = block.data();
   for (const model::LayerPages& layer : runner_->kv().layers()) {
     for (const tensor::Tensor& pages : {layer.keys, layer.values}) {
-      // Values may lie inside the keys.
+      // Values may be part of the keys.
       if (pages.bytes() == nullptr || !pages.is_contiguous()) continue;
       const auto bytes = static_cast<std::size_t>(pages.byte_count());
       for (std::size_t at = 0; at < bytes; at += block.size()) {

@@ -9,8 +9,8 @@
 
 namespace motley::cli {
 
-// Times steps of a model whose numbers may be random: sequences of equal length, random tokens,
-// random keys and values before them.
+// Times steps of a model, which may be random: sequences of equal length, random tokens, and random
+// keys and values before them.
 class StepTimer {
  public:
   struct Options {
@@ -20,7 +20,7 @@ class StepTimer {
     std::int64_t length = 0;  // at most, before a step
     bool graphs = true;
   };
-  // Refuses what the device's memory does not hold. Null adapters: none. All must outlive it.
+  // Fails if it does not fit in the device's memory. Null adapters: none. All must outlive it.
   static Result<std::unique_ptr<StepTimer>> create(const model::Model& model,
                                                    tensor::Device& device, RandomAdapters* adapters,
                                                    const Options& options);
@@ -28,11 +28,11 @@ class StepTimer {
   static constexpr int counted_steps = 4;
 
   struct Timed {
-    double seconds = 0;  // of a step: the median of rounds
-    Touched touched;     // the mean of counted_steps steps
+    double seconds = 0;  // of a step: the median of the rounds
+    Touched touched;     // the mean over counted_steps steps
     bool by_graph = false;
   };
-  // A round is so many steps, queued one behind the other.
+  // A round is this many steps, launched one after the other.
   Result<Timed> run(const StepShape& shape, int rounds, int steps_a_round);
 
  private:
@@ -42,7 +42,7 @@ class StepTimer {
 
   Result<void> fill_pages();
   Result<void> step(const StepShape& shape, std::span<runner::PageList> sequences);
-  // Adds what the last step's rows met.
+  // Adds what the last step's rows read.
   Result<void> count_touched(const StepShape& shape, Touched& touched);
 
   const model::Model* model_;
