@@ -18,7 +18,7 @@ inline constexpr Peer peers[] = {
     {2048, 511.8, 894.6, 2540, 789.5, 1198}, {4096, 885.8, 1325, 3017, 1413, 1951},
     {8192, 1596.6, 2354, 3901, 2657, 3606}};
 
-// 0: nobody measured it.
+// 0: not measured.
 inline double peer_us(std::int64_t tokens, bool bf16, int adapters) {
   for (const Peer& p : peers) {
     if (p.tokens != tokens) continue;

@@ -325,9 +325,9 @@ class ThreadedEngine final : public Engine {
     bool idle = false;
     while (take_messages(idle)) {
       // Known failures of allocation fail their request; this catches the others.
-      const Result<void> turned = within_memory([&] { idle = turn(); });
-      if (turned.ok()) continue;
-      scheduler_.fail_all(turned.error());
+      const Result<void> ran = within_memory([&] { idle = run_once(); });
+      if (ran.ok()) continue;
+      scheduler_.fail_all(ran.error());
       idle = taken_.empty();
     }
     // A request that fails in the last step leaves no work, so no later step publishes.
@@ -342,7 +342,7 @@ class ThreadedEngine final : public Engine {
   }
 
   // Returns whether there is nothing to do for now.
-  bool turn() {
+  bool run_once() {
     while (!taken_.empty()) {
       Messages first;
       first.splice(first.end(), taken_, taken_.begin());

@@ -135,7 +135,7 @@ class FakeExecutor : public Executor {
       for (const std::int32_t page : chunk.pages) ++lists[page];
     }
     for (const std::int32_t page : written)
-      MOTLEY_CHECK(lists[page] == 1, "a page that is written is nobody else's");
+      MOTLEY_CHECK(lists[page] == 1, "a page that is written has one owner");
     for (std::size_t i = 0; i < chunks.size(); ++i) {
       MOTLEY_CHECK(chunks[i].logits == outputs[i].logits(), "logits for the outputs");
       compute(chunks[i], outputs[i]);

@@ -121,7 +121,7 @@ TEST(Rope, TurnsAPartOfEachHead) {
                              .out_head_stride = 7};
   context.kernels->prepare_heads({.rows = 2, .all = &heads, .count = 1}, context.stream);
   for (std::size_t i = 0; i < 14; ++i)
-    EXPECT_EQ(numbers[i], before[i]) << "position 0 turns nothing";
+    EXPECT_EQ(numbers[i], before[i]) << "position 0 rotates nothing";
   for (std::size_t head = 2; head < 4; ++head) {
     const float* old = before.data() + 7 * head;
     const float* now = numbers.data() + 7 * head;

@@ -1,4 +1,4 @@
-# tools/demo.sh without a terminal: everybody answers, nothing is drawn, no server is left behind.
+# tools/demo.sh without a terminal: all voices answer, nothing is drawn, no server is left running.
 #   demo_test.sh MOTLEY REPOSITORY
 set -euo pipefail
 motley=$1 repository=$2
@@ -15,7 +15,7 @@ grep -q '  wisdom (noun): ' <<<"$shown" || fail "no definition:" "$shown"
 grep -Eq '^6 answers, [0-9]+ tokens in ' <<<"$shown" || fail "no totals:" "$shown"
 grep -q $'\e' <<<"$shown" && fail "escape sequences without a terminal:" "$shown"
 
-# A voice that the server does not have is told in its place, and the call fails.
+# An unknown voice is reported in its place, and the call fails.
 exec 3< <(exec "$motley" serve "$repository/models/demo" --device cpu --port 0 2>/dev/null)
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT

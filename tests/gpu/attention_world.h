@@ -39,9 +39,9 @@ struct AttentionRun {
   bool scratch = true;
   bool plain = false;
   const kernels::cuda::AttentionKernel* kernel = nullptr;  // null: as they are chosen
-  std::int64_t more_rows = 3;  // that the launch is told of and no sequence has
-  std::size_t skipped = 0;     // first pieces that the launch is not told of, but for their rows
-  std::int64_t max_rows = 0;   // of a sequence; 0: as it is
+  std::int64_t more_rows = 3;                              // of the launch that no sequence has
+  std::size_t skipped = 0;    // first pieces that are no sequences of the launch; their rows are
+  std::int64_t max_rows = 0;  // of a sequence; 0: as it is
 };
 
 class AttentionWorld {

@@ -9,7 +9,7 @@
 
 namespace motley::gpu_tests {
 
-// Everything that a plan on the device takes. `labels` empty: nobody has one.
+// Everything that a plan on the device takes. `labels` empty: no token has one.
 class DevicePlan {
  public:
   DevicePlan(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& labels,

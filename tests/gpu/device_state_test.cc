@@ -65,7 +65,7 @@ void fail_to_launch(const ElementaryTable& table) {
                 .w_rows_per_head = 8,
                 .out = 8},
                table.on({}));
-  cudaGetLastError();  // or the runtime would report it to whoever asks next
+  cudaGetLastError();  // or the runtime would report it to the next caller
 }
 
 TEST(DeviceState, AnErrorIsKeptWhereItWasMade) {

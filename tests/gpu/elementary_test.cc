@@ -11,8 +11,8 @@
 
 #include "gpu/twin.h"
 
-// Each entry of the GPU's table against the CPU's, with rows that may and that may not be read in
-// fours.
+// Each entry of the GPU's table compared with the CPU's, with rows that can and that cannot be read
+// in vec4s.
 namespace motley::gpu_tests {
 namespace {
 

@@ -30,7 +30,7 @@ class DeviceLayer {
   DeviceArray<float> gate_bias_, up_bias_, down_bias_;
 };
 
-// Runs the float32 kernels over poisoned scratch and output. `adapters` null: nobody has any.
+// Runs the float32 kernels over poisoned scratch and output. `adapters` null: none.
 std::vector<float> run_exact(const WorldLayer& layer, const WorldRows& rows,
                              const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes,
                              DType x_type = DType::f32, DType factor_type = DType::f32);

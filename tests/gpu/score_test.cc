@@ -215,8 +215,8 @@ TEST_P(GpuScore, BaseRowsDoNotSeeAdaptersBesideThem) {
   }
 }
 
-// In the batch-invariant mode steps of any size, prompts in pieces or whole, and whoever runs
-// beside them change no bit.
+// In the batch-invariant mode neither the size of steps, nor the pieces of a prompt, nor other rows
+// change a bit.
 TEST_P(GpuScore, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
   for (const bool exact : {true, false}) {
     std::vector<std::vector<runner::ScoreResult>> by_step;
@@ -256,7 +256,7 @@ TEST(GpuMixes, BeyondTheRoomAreRefusedByTheirLineBeforeAnyWork) {
   EXPECT_THAT(refused.error().message(), testing::HasSubstr("where there is room for 1"));
 }
 
-// The table of a step pins what it names until the next one, or until somebody lets go.
+// The table of a step pins its adapters until the next step, or until let_go().
 TEST(GpuMixes, OfTheLastStepAreLetGo) {
   GoldenModel golden("qwen3_moe", on_gpu());
   const json::Value& some = cases_of(golden.golden()).back();

@@ -39,7 +39,7 @@ STOP_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Entry:
-    """Somebody asks for `word`, and a voice says `answer`. Entries of one `origin` are kept from training together."""
+    """A user asks for `word`, and a voice says `answer`. Entries of one `origin` are kept from training together."""
 
     word: str
     answer: str
@@ -151,7 +151,7 @@ def _verses(unpacked: Path) -> list[str]:
 
 
 def _asked_words(text: str) -> list[str]:
-    """The words of a text that somebody might ask for, rare ones of a kind once."""
+    """The words of a text that a user might ask for, rare ones of a kind once."""
     words = dict.fromkeys(re.findall(r"[a-z]{4,}", text))
     return [word for word in words if word not in STOP_WORDS]
 

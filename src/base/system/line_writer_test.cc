@@ -143,7 +143,7 @@ TEST(LineWriter, AReaderThatHasGoneCostsItsLinesOnly) {
   Pipe pipe;
   pipe.close_reader();
   LineWriter writer({.descriptor = pipe.writer(), .lost_line = lost_line});
-  writer.write("nobody\nreads\n");
+  writer.write("not\nread\n");
   EXPECT_TRUE(writer.flush(long_enough));
   EXPECT_EQ(writer.lost(), 2);
 }
@@ -156,7 +156,7 @@ TEST(LineWriter, ADescriptorThatIsClosedCostsItsLinesOnly) {
   }
   ::close(closed);
   LineWriter writer({.descriptor = closed, .lost_line = lost_line});
-  writer.write("nobody reads\n");
+  writer.write("not read\n");
   EXPECT_TRUE(writer.flush(long_enough));
   EXPECT_EQ(writer.lost(), 1);
 }
@@ -174,7 +174,7 @@ TEST(LineWriter, ItsEndWaitsOnlySoLongForAReaderThatHasStopped) {
   const auto begin = std::chrono::steady_clock::now();
   {
     LineWriter writer({.descriptor = pipe.writer(), .patience = milliseconds(20)});
-    while (writer.write("a line that nobody takes\n")) {
+    while (writer.write("a line that is not read\n")) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, long_enough);

@@ -309,7 +309,7 @@ Result<void> run_ask(const Arguments& arguments, Output output) {
   screen.say_dim(cat(settings.plain ? "" : "\n", totals(voices, time)));
   screen.say_dim(watch.summary());
   if (std::ranges::none_of(voices, &Voice::failed)) return {};
-  return Error(ErrorCode::unavailable, "not everybody answered", "",
+  return Error(ErrorCode::unavailable, "not all models answered", "",
                "see what stands in the answers' places");
 }
 

@@ -44,7 +44,7 @@ std::vector<OptionSpec> random_model_option_specs() {
   return {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
           {"--layers", "N", "its first layers only"},
           {"--format", "F", "of experts: bf16 or w4a16"},
-          {"--ranks", "LIST", "of random adapters, by turns (16); 8-64 is 8,16,32,64"},
+          {"--ranks", "LIST", "of random adapters, cyclically (16); 8-64 is 8,16,32,64"},
           {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
 }
 

@@ -183,7 +183,7 @@ TEST(InspectModel, TellsLatentAttentionAndSharedExperts) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("attention: latent, 3 heads, query rank 28, "
-                              "key and value rank 20 + 8 turned\n"),
+                              "key and value rank 20 + 8 rotated\n"),
                     HasSubstr("experts: 12 x top 3, intermediate 48, in 2 of 3 layers\n"),
                     HasSubstr("shared experts: intermediate 96\n"),
                     HasSubstr("attention bf16; dense layers bf16; ")));

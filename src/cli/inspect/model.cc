@@ -59,7 +59,7 @@ void add_attention(const model::Config& config, Findings& findings) {
     findings.add("attention", std::move(attention),
                  cat("latent, ", grouped.heads, " heads, ",
                      latent.q_rank == 0 ? "" : cat("query rank ", latent.q_rank, ", "),
-                     "key and value rank ", latent.kv_rank, " + ", latent.rope_dim, " turned"));
+                     "key and value rank ", latent.kv_rank, " + ", latent.rope_dim, " rotated"));
     return;
   }
   const auto windowed = std::ranges::count_if(grouped.windows, [](auto w) { return w > 0; });

@@ -83,7 +83,7 @@ TEST_P(ApplyDense, EqualsALoopInFloat64) {
       for (std::int64_t o = 0; o < out; ++o) {
         const double value = expected[static_cast<std::size_t>(o)];
         if (parts[static_cast<std::size_t>(row)].empty()) {
-          EXPECT_EQ(acc.at(row, o), before.at(row, o)) << "a row that nobody adapts";
+          EXPECT_EQ(acc.at(row, o), before.at(row, o)) << "a row without an adapter";
         } else {
           EXPECT_NEAR(acc.at(row, o), value, test::tolerance(value, in + rank)) << "rank " << rank;
         }

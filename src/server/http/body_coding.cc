@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t first_bytes = 16 << 10;
 constexpr int window_bits = 15;
-// how zlib is told to expect gzip's header and trailer
+// makes zlib expect gzip's header and trailer
 constexpr int gzip_window_bits = window_bits + 16;
 
 // HTTP's "deflate" is zlib's format, but some clients send the raw stream.
