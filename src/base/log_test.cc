@@ -251,7 +251,7 @@ TEST_F(LogTest, BackgroundWritesEverythingByItsEnd) {
               testing::MatchesRegex("[^ ]+ info    first\nbeside\n[^ ]+ info    last\n"));
 }
 
-TEST_F(LogTest, AReaderThatStopsReadingStopsNobodyElse) {
+TEST_F(LogTest, AReaderThatStopsReadingBlocksNoThread) {
   configure({});
   const std::uint64_t before = lost();
   const StandardError standard_error;
@@ -262,7 +262,7 @@ TEST_F(LogTest, AReaderThatStopsReadingStopsNobodyElse) {
   EXPECT_GT(lost(), before);
 }
 
-TEST(LogDeathTest, ABrokenInvariantIsSaidBehindTheLog) {
+TEST(LogDeathTest, ABrokenInvariantIsReportedAfterTheLog) {
   EXPECT_DEATH(
       {
         const Background background;

@@ -182,7 +182,7 @@ class StuckExecutor final : public FakeExecutor {
   std::promise<void> let_go_;
 };
 
-TEST(Engine, AStepThatIsStuckIsLoggedWithWhatItComputesAndToldUntilItEnds) {
+TEST(Engine, AStuckStepIsLoggedWithItsContentsAndReportedUntilItEnds) {
   std::promise<std::string> stalled;
   std::promise<std::string> ended;
   log::configure({.level = log::Level::warning, .sink = [&](std::string_view line) {

@@ -146,7 +146,7 @@ TEST(Select, ForcedTakesASlowerOne) {
             "reference");
 }
 
-TEST(Select, ForcedRefusesWithItsReasonAndAsksNobodyElse) {
+TEST(Select, AForcedBackendRefusesWithItsReasonAndNoOtherIsAsked) {
   const Scripted a("a", "");
   const Scripted b("b", "no biases");
   const Backend* const backends[] = {&a, &b};

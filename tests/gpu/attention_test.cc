@@ -294,7 +294,7 @@ TEST(GpuAttention, LatentsOfFewRowsAreCutWhereverItSuits) {
 }
 
 // A window begins anywhere in a unit: what lies before it in the unit is in no chunk.
-TEST(GpuAttention, WindowsFarBehindTheBeginningAreCutWhereverItSuits) {
+TEST(GpuAttention, WindowsFarFromTheBeginningAreSplitAnywhere) {
   for (const auto& [heads, length] :
        {std::pair<std::int64_t, std::int64_t>{16, 9000}, {8, 66'100}}) {
     AttentionWorld world({.heads = heads,

@@ -385,7 +385,7 @@ struct PreparedShape {
   std::int64_t gap;
 };
 
-TEST(DeviceElementary, HeadsAreTurnedStoredAndWrittenAsTheCpuDoes) {
+TEST(DeviceElementary, HeadsAreRotatedStoredAndWrittenAsOnTheCpu) {
   Numbers numbers(13);
   PreparedWorld world;
   constexpr std::int64_t rows = PreparedWorld::rows;

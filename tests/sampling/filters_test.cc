@@ -169,7 +169,7 @@ TEST(SamplingFilters, MinusInfinityIsNeverDrawn) {
   }
 }
 
-TEST(SamplingFilters, LogitsThatAreNotFiniteAreSaid) {
+TEST(SamplingFilters, LogitsThatAreNotFiniteAreReported) {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   for (const SamplingParams& params :
        {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 2},

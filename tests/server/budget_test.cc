@@ -182,7 +182,7 @@ TEST(RequestBudget, AnAnswerThatGrowsBeyondItIsCut) {
   EXPECT_THAT(cut.error("message"), HasSubstr("a request may take 2.0 MiB"));
 }
 
-TEST(Clients, AreToldApartByAddress) {
+TEST(Clients, AreDistinguishedByAddress) {
   TestServer server;
   server.engine().say("x");
   for (const std::string address : {"127.0.0.1", "127.0.0.2"}) {

@@ -285,7 +285,7 @@ TEST(HostileConnections, ReadersThatStopAreCut) {
   expect_unharmed(server);
 }
 
-TEST(HostileConnections, AThousandThatSaySoNothingHurtNobody) {
+TEST(HostileConnections, AThousandSilentOnesDelayNoOther) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = std::min<rlim_t>(files.rlim_max, 4096);

@@ -65,7 +65,7 @@ TEST(BenchUrl, SendsTheKey) {
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
 }
 
-TEST(BenchUrl, SaysWhereNobodyListens) {
+TEST(BenchUrl, SaysIfNoServerListens) {
   std::string url;
   {
     const server::TestServer gone;

@@ -53,7 +53,7 @@ void expect_overflow(const Received& reply) {
   EXPECT_THAT(message, HasSubstr("maximum context length"));
 }
 
-TEST(Overflow, IsSaidInTheSameWordsHoweverThePromptIsTooLong) {
+TEST(Overflow, IsReportedInTheSameWordsHoweverThePromptIsTooLong) {
   TestServer server({.max_sequence_tokens = context});
   const std::string long_text(1 << 20, 'x');
   const std::string tools =

@@ -248,7 +248,7 @@ TEST(Messages, ArgumentsOfTheTemplateAreVariablesButNotItsInputs) {
             "an argument of the template named 'messages' (chat_template_kwargs)");
 }
 
-TEST(Messages, SpecialTokensAreNotSaidAndArgumentsAre) {
+TEST(Messages, SpecialTokensAreTrustedAndArgumentsAreNot) {
   ChatInputs inputs = conversation("[]");
   inputs.special_tokens.emplace_back("bos_token", "<s>");
   inputs.kwargs.add("x", "<s>");

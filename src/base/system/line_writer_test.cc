@@ -78,7 +78,7 @@ TEST(LineWriter, LinesComeInOrder) {
 // With a blocking and a non-blocking descriptor.
 class StoppedReader : public testing::TestWithParam<int> {};
 
-TEST_P(StoppedReader, CostsLinesThatAreCountedAndSaidWhenItReadsAgain) {
+TEST_P(StoppedReader, CostsLinesThatAreCountedAndReportedWhenItReadsAgain) {
   Pipe pipe;
   ::fcntl(pipe.writer(), F_SETFL, GetParam());
   // Full from the beginning.
@@ -180,7 +180,7 @@ TEST(LineWriter, ItsEndWaitsOnlySoLongForAReaderThatHasStopped) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, long_enough);
 }
 
-TEST(WriteWithin, EndsWhereNobodyReads) {
+TEST(WriteWithin, EndsIfThereIsNoReader) {
   Pipe pipe;
   EXPECT_TRUE(write_within(pipe.writer(), "fits\n", milliseconds(0)));
   EXPECT_FALSE(write_within(pipe.writer(), std::string(1 << 20, 'x'), milliseconds(10)));

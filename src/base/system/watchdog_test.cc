@@ -55,7 +55,7 @@ class WatchdogTest : public testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(WatchdogTest, WhatTakesTooLongIsLoggedCountedAndToldUntilItEnds) {
+TEST_F(WatchdogTest, WhatTakesTooLongIsLoggedCountedAndReportedUntilItEnds) {
   Watchdog watchdog(limit, &clock_);
   const auto details = [] { return std::string("rows 17"); };
   {
@@ -89,7 +89,7 @@ TEST_F(WatchdogTest, WhatEndsInTimeIsNeverAskedWhatItWasAt) {
   EXPECT_EQ(watchdog.stalls(), (std::array<std::uint64_t, Watchdog::works>{}));
 }
 
-TEST_F(WatchdogTest, SeveralAtOnceAreToldApart) {
+TEST_F(WatchdogTest, SeveralAtOnceAreDistinguished) {
   Watchdog watchdog(limit, &clock_);
   const auto none = [] { return std::string(); };
   const auto load = [] { return std::string("adapter a"); };

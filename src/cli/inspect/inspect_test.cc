@@ -189,7 +189,7 @@ TEST(InspectModel, TellsLatentAttentionAndSharedExperts) {
                     HasSubstr("attention bf16; dense layers bf16; ")));
 }
 
-TEST(InspectModel, TellsWindowsAndSinks) {
+TEST(InspectModel, ShowsWindowsAndSinks) {
   const Outcome outcome = motley({"inspect", goldens + "/gpt_oss"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, HasSubstr("windows in 1 layer, with sinks\n"));

@@ -30,7 +30,7 @@ std::vector<std::string> row_of(const std::string& tables, std::string_view firs
   return cells;
 }
 
-TEST(Supported, NamesEveryFamilyAndWhoServesIt) {
+TEST(Supported, NamesEveryFamilyAndItsBackend) {
   const std::string tables = motley({"inspect", "--supported"}).output;
   for (const model::Family& family : model::families())
     EXPECT_EQ(row_of(tables, family.model_type).size(), 9) << family.model_type;

@@ -103,7 +103,7 @@ TEST_F(Grammars, AreFollowedInAProcessOfTheirOwn) {
   EXPECT_EQ(service_->stats().helpers, 1U);
 }
 
-TEST_F(Grammars, AreCompiledOnceForAllWhoAsk) {
+TEST_F(Grammars, AreCompiledOnceForAllRequests) {
   const GrammarService::Ref first = compiled(regex("a"));
   const GrammarService::Ref second = compiled(regex("a"));
   const GrammarService::Ref other = compiled(regex("b"));
@@ -302,7 +302,7 @@ TEST_F(Grammars, GoOnWhereTheFirstHelperHasEnded) {
   EXPECT_TRUE(takes(*cursor, "aa"));
 }
 
-TEST_F(Grammars, WakeWhoWaits) {
+TEST_F(Grammars, WakeWaitingRequests) {
   std::promise<void> woken;
   std::atomic<bool> once = false;
   service_->set_wake([&] {

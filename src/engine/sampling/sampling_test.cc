@@ -237,7 +237,7 @@ TEST_F(Sampling, TokenRulesHoldInsideAGrammar) {
   EXPECT_EQ(draw(logits, ruled), -1) << "what the grammar wants is banned";
 }
 
-TEST_F(Sampling, GivesLogProbabilitiesToThoseWhoAsk) {
+TEST_F(Sampling, GivesLogProbabilitiesToRowsThatAsk) {
   SamplingState asks = state_of({.temperature = 0,
                                  .logit_bias = {{.token = 0, .bias = -20}},
                                  .logprobs = true,

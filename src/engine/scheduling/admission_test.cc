@@ -83,7 +83,7 @@ TEST(Admission, NoClientTakesTheQueueFromAnother) {
   }
 }
 
-TEST(Admission, AQueueForNobodyHoldsNobody) {
+TEST(Admission, AQueueOfNoPlacesHoldsNoRequest) {
   EXPECT_TRUE(has_place({.places = 0, .free = 2, .waiting = 1, .clients = 1}));
   EXPECT_FALSE(has_place({.places = 0, .free = 2, .waiting = 2, .clients = 1}));
 }

@@ -333,7 +333,7 @@ Request from(const std::string& client, Request request) {
   return request;
 }
 
-TEST(Scheduler, AClientWithAThousandPromptsKeepsNobodyWaiting) {
+TEST(Scheduler, AClientWithAThousandPromptsDelaysNoOther) {
   World world;
   const Request many{.tokens = prompt(4), .max_tokens = 8};
   for (int i = 0; i < 1300; ++i) world.submit(from("one", many));
@@ -470,7 +470,7 @@ TEST(Scheduler, ABrokenDeviceFailsAllAndIsFinal) {
   EXPECT_EQ(world.scheduler.pages().used(), 0);
 }
 
-TEST(Scheduler, WhoCanNotBeDrawnStaysOutOfTheSteps) {
+TEST(Scheduler, ASequenceThatWaitsForItsSamplerIsInNoStep) {
   World world;
   const Request slow{.tokens = prompt(5, 1), .max_tokens = 6};
   const Request quick{.tokens = prompt(5, 2), .max_tokens = 12};
@@ -501,7 +501,7 @@ TEST(Scheduler, WaitsWhereAllThatRunsCanNotBeDrawn) {
   EXPECT_EQ(world.executor.steps, steps + 3);
 }
 
-TEST(Scheduler, WhoCanNeverBeDrawnFailsAlone) {
+TEST(Scheduler, ASequenceThatCanNeverBeDrawnFailsAlone) {
   World world;
   const Request request{.tokens = prompt(5, 1), .max_tokens = 6};
   const auto good = world.submit(request);

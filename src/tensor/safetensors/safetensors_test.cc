@@ -251,7 +251,7 @@ TEST_F(Safetensors, NamesTheTensorWithAFieldTwice) {
             "download it again");
 }
 
-TEST_F(Safetensors, AdvisesThoseWhoReadTheFile) {
+TEST_F(Safetensors, AdvisesReadersOfTheFile) {
   for (const std::string_view entry :
        {R"("dtype":1,"shape":[1],"data_offsets":[0,4])",
         R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])",

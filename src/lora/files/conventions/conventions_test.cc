@@ -417,7 +417,7 @@ TEST(Conventions, VersionDecidesWhatShapesDoNot) {
   EXPECT_NE(factor(other, Projection::expert_gate, 3, true), truth.a[3]);
 }
 
-TEST(Conventions, AToldOrientationMayNotContradictTheShapes) {
+TEST(Conventions, AGivenOrientationMayNotContradictTheShapes) {
   std::mt19937 random(5);
   const ModelShape shape;
   const FakeBase base = test::make_base(shape);
