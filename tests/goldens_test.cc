@@ -1,5 +1,5 @@
 // Reads every golden: weights, adapters and cases are whole, and what the cases say is possible.
-// The rooms that compute the numbers compare with them; this test keeps the set itself honest.
+// The modules that compute the numbers compare with them; this test keeps the set itself honest.
 
 #include <algorithm>
 #include <cmath>

@@ -29,7 +29,7 @@ struct RouterSpec {
   RouterKind kind = RouterKind::softmax_then_topk;
   int experts = 0;
   int top_k = 0;
-  int groups = 1;       // of equal size, of consecutive experts; for the grouped kinds only
+  int groups = 1;       // of equal size, of consecutive experts; for the kinds with groups only
   int kept_groups = 1;  // groups whose experts may be chosen
   // Weights are divided by their sum. Has no effect in topk_then_softmax, where they sum to 1.
   bool renormalise = false;

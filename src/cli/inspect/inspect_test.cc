@@ -171,7 +171,7 @@ TEST(InspectModel, TellsSizesAndFormats) {
   EXPECT_THAT(outcome.output,
               AllOf(HasSubstr("family: qwen3_moe\n"), HasSubstr("layers: 3\n"),
                     HasSubstr("hidden: 72\n"), HasSubstr("vocabulary: 131\n"),
-                    HasSubstr("attention: grouped, 4 heads on 2, head dimension 20\n"),
+                    HasSubstr("attention: grouped-query, 4 heads on 2, head dimension 20\n"),
                     HasSubstr("experts: 5 x top 3, intermediate 48, in 2 of 3 layers\n"),
                     HasSubstr("shared experts: none\n"), HasSubstr("experts f32; "),
                     HasSubstr("parameters: 188688\n"), HasSubstr("weight bytes: 737.1 KiB\n")));

@@ -47,32 +47,33 @@ void add_experts(const model::Config& config, Findings& findings) {
 }
 
 void add_attention(const model::Config& config, Findings& findings) {
-  const model::AttentionConfig& grouped = config.attention;
+  const model::AttentionConfig& attention_config = config.attention;
   json::Object attention;
   attention.add("kind", config.latent_attention ? "latent" : "grouped");
-  attention.add("heads", grouped.heads);
+  attention.add("heads", attention_config.heads);
   if (config.latent_attention) {
     const model::LatentConfig& latent = config.latent;
     attention.add("q_rank", latent.q_rank);
     attention.add("kv_rank", latent.kv_rank);
     attention.add("rope_dim", latent.rope_dim);
     findings.add("attention", std::move(attention),
-                 cat("latent, ", grouped.heads, " heads, ",
+                 cat("latent, ", attention_config.heads, " heads, ",
                      latent.q_rank == 0 ? "" : cat("query rank ", latent.q_rank, ", "),
                      "key and value rank ", latent.kv_rank, " + ", latent.rope_dim, " rotated"));
     return;
   }
-  const auto windowed = std::ranges::count_if(grouped.windows, [](auto w) { return w > 0; });
-  attention.add("kv_heads", grouped.kv_heads);
-  attention.add("head_dim", grouped.head_dim);
+  const auto windowed =
+      std::ranges::count_if(attention_config.windows, [](auto w) { return w > 0; });
+  attention.add("kv_heads", attention_config.kv_heads);
+  attention.add("head_dim", attention_config.head_dim);
   attention.add("windowed_layers", std::int64_t{windowed});
-  attention.add("sinks", grouped.sinks);
+  attention.add("sinks", attention_config.sinks);
   findings.add(
       "attention", std::move(attention),
-      cat("grouped, ", grouped.heads, " heads on ", grouped.kv_heads, ", head dimension ",
-          grouped.head_dim,
+      cat("grouped-query, ", attention_config.heads, " heads on ", attention_config.kv_heads,
+          ", head dimension ", attention_config.head_dim,
           windowed == 0 ? "" : cat(", windows in ", windowed, windowed == 1 ? " layer" : " layers"),
-          grouped.sinks ? ", with sinks" : ""));
+          attention_config.sinks ? ", with sinks" : ""));
 }
 
 void add_config(const model::Config& config, Findings& findings) {
