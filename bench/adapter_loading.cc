@@ -128,4 +128,5 @@ void run(int adapters, int max_threads) {
 int main(int count, char** arguments) {
   using motley::bench::number;
   motley::bench::run(count > 1 ? number(arguments[1]) : 100, count > 2 ? number(arguments[2]) : 4);
+  return 0;
 }

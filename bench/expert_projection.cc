@@ -1,9 +1,9 @@
 // One projection of a 30B-A3B's experts on the CPU: K 2048 -> N 768, 128 experts, 8 for each token,
-// uniform random routing; bf16 and int4 in groups of 128, of several layers, so that no cache holds
-// them. Cases take turns, and memory's ceiling is measured in each round: bytes of weights read a
-// second as a share of it (the median of the rounds' shares), operations a second, and the best
-// time beside llama.cpp's.
-//   build/release/bench/bench_expert_projection [threads [rounds]]
+// uniform random routing; a line for each format and number of tokens. Weights are those of several
+// layers, so that no cache holds them. Cases take turns, and memory's ceiling is measured in each
+// round: bytes of weights read a second, as packed, as a share of it (the median of the rounds'
+// shares), operations a second, the time beside bf16's, and the best time beside llama.cpp's.
+//   build/release/bench/bench_expert_projection [threads [rounds [part of a format's name]]]
 
 #include <algorithm>
 #include <charconv>
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,9 +29,12 @@ constexpr std::int64_t inputs = 2048;
 constexpr std::int64_t outputs = 768;
 constexpr std::int64_t experts = 128;
 constexpr std::int64_t experts_per_token = 8;
-constexpr std::int64_t group = 128;
 constexpr std::int64_t bytes_of_all_layers = std::int64_t{600} << 20;  // at least
 constexpr int routings = 12;
+
+using kernels::InputRounding;
+using kernels::WeightKind;
+using kernels::WeightView;
 
 std::uint32_t random_bits() {
   static std::uint64_t state = 88172645463325252U;
@@ -38,72 +42,211 @@ std::uint32_t random_bits() {
   return static_cast<std::uint32_t>(state >> 33);
 }
 
-// Experts of several layers, one after the other.
-struct Weights {
-  std::vector<std::uint8_t> data;
-  std::vector<float> scales;
-  std::int64_t layers = 0;
-  std::int64_t bytes_an_expert = 0;
-  bool int4 = false;
-
-  kernels::WeightView expert(std::int64_t layer, std::int64_t e) const {
-    const std::int64_t first = (layer * experts + e) * outputs;
-    kernels::WeightView view{.kind = kernels::WeightKind::bf16,
-                             .data = data.data() + first * inputs * 2,
-                             .out = outputs,
-                             .in = inputs};
-    if (int4) {
-      view.kind = kernels::WeightKind::int4_group;
-      view.data = data.data() + first * inputs / 2;
-      view.scales = scales.data() + first * (inputs / group);
-      view.block_columns = group;
-    }
-    return view;
-  }
+struct Tokens {
+  std::int64_t count;
+  // Milliseconds of llama.cpp and ik_llama.cpp for what is nearest; 0 where nothing is.
+  struct Times {
+    double llama;
+    double ik;
+  };
+  Times bf16, int4, mxfp4, int8;
+};
+// cpu-anchors of the reference: another machine, 2 cores of Zen 4, 28-53 GB/s, 2026-11-21. q4_K for
+// int4, q8_0 for int8.
+constexpr Tokens token_counts[] = {
+    {1, {0.71, 0.76}, {0.20, 0.19}, {0, 0.20}, {0, 0.38}},
+    {8, {4.9, 5.0}, {1.52, 1.17}, {0, 1.40}, {0, 2.49}},
+    {32, {11.9, 10.7}, {5.5, 3.0}, {0, 4.4}, {0, 6.4}},
+    {128, {28.8, 14.4}, {19.7, 9.2}, {0, 10.7}, {0, 12.9}},
+    {512, {105, 35.2}, {79.5, 33.9}, {0, 33.3}, {0, 37.4}},
 };
 
-Weights make_weights(bool int4) {
-  Weights weights;
-  weights.int4 = int4;
-  const std::int64_t bytes_a_layer = experts * outputs * inputs * (int4 ? 1 : 4) / 2;
-  weights.layers = (bytes_of_all_layers + bytes_a_layer - 1) / bytes_a_layer;
-  weights.data.resize(static_cast<std::size_t>(weights.layers * bytes_a_layer));
-  weights.bytes_an_expert = bytes_a_layer / experts;
-  if (int4) {
-    for (std::uint8_t& byte : weights.data) byte = static_cast<std::uint8_t>(random_bits());
-    weights.scales.resize(
-        static_cast<std::size_t>(weights.layers * experts * outputs * (inputs / group)));
-    for (float& scale : weights.scales) scale = 1e-3F * static_cast<float>(random_bits() % 100);
-    weights.bytes_an_expert += outputs * (inputs / group) * 4;
-  } else {
-    for (std::size_t i = 0; i < weights.data.size(); i += 2) {
+struct Format {
+  const char* name = nullptr;
+  WeightKind kind = WeightKind::bf16;
+  std::int64_t block_rows = 1;
+  std::int64_t block_columns = 0;
+  DType scale_type = DType::f32;
+  bool zero_points = false;
+  bool by_column = false;
+  InputRounding inputs = {};
+  Tokens::Times Tokens::* beside = nullptr;
+};
+
+constexpr InputRounding i8_row{.scales = InputRounding::Scales::row, .type = DType::i8};
+constexpr InputRounding f8_row{.scales = InputRounding::Scales::row, .type = DType::f8_e4m3};
+constexpr InputRounding f8_block{
+    .scales = InputRounding::Scales::row_block, .type = DType::f8_e4m3, .columns = 128};
+
+constexpr Format formats[] = {
+    {.name = "bf16", .kind = WeightKind::bf16, .beside = &Tokens::bf16},
+    {.name = "int4 g128", .kind = WeightKind::int4, .block_columns = 128, .beside = &Tokens::int4},
+    {.name = "int4 g32 f16",
+     .kind = WeightKind::int4,
+     .block_columns = 32,
+     .scale_type = DType::f16,
+     .beside = &Tokens::int4},
+    {.name = "int4 g128 zeros",
+     .kind = WeightKind::int4,
+     .block_columns = 128,
+     .scale_type = DType::f16,
+     .zero_points = true,
+     .beside = &Tokens::int4},
+    {.name = "int4 g128 act-order",
+     .kind = WeightKind::int4,
+     .block_columns = 128,
+     .scale_type = DType::f16,
+     .zero_points = true,
+     .by_column = true,
+     .beside = &Tokens::int4},
+    {.name = "MXFP4",
+     .kind = WeightKind::f4_e2m1,
+     .block_columns = 32,
+     .scale_type = DType::f8_e8m0,
+     .beside = &Tokens::mxfp4},
+    {.name = "NVFP4",
+     .kind = WeightKind::f4_e2m1,
+     .block_columns = 16,
+     .scale_type = DType::f8_e4m3},
+    {.name = "int8 channel",
+     .kind = WeightKind::i8,
+     .block_columns = inputs,
+     .scale_type = DType::bf16,
+     .beside = &Tokens::int8},
+    {.name = "int8 g128 zeros",
+     .kind = WeightKind::i8,
+     .block_columns = 128,
+     .scale_type = DType::f16,
+     .zero_points = true,
+     .beside = &Tokens::int8},
+    {.name = "W8A8 int8",
+     .kind = WeightKind::i8,
+     .block_columns = inputs,
+     .inputs = i8_row,
+     .beside = &Tokens::int8},
+    {.name = "FP8 block", .kind = WeightKind::f8_e4m3, .block_rows = 128, .block_columns = 128},
+    {.name = "FP8 block W8A8",
+     .kind = WeightKind::f8_e4m3,
+     .block_rows = 128,
+     .block_columns = 128,
+     .inputs = f8_block},
+    {.name = "FP8 channel",
+     .kind = WeightKind::f8_e4m3,
+     .block_columns = inputs,
+     .scale_type = DType::bf16},
+    {.name = "FP8 channel W8A8",
+     .kind = WeightKind::f8_e4m3,
+     .block_columns = inputs,
+     .scale_type = DType::bf16,
+     .inputs = f8_row},
+    {.name = "MXFP8",
+     .kind = WeightKind::f8_e4m3,
+     .block_columns = 32,
+     .scale_type = DType::f8_e8m0},
+};
+
+// Codes of several layers of experts, which formats share: those of bf16, and bytes that are no NaN
+// of FP8.
+std::vector<std::uint8_t> make_codes(bool bf16_numbers) {
+  constexpr std::int64_t bytes_of_a_layer = experts * outputs * inputs * 2;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(
+      (bytes_of_all_layers + bytes_of_a_layer - 1) / bytes_of_a_layer * bytes_of_a_layer));
+  for (std::size_t i = 0; i < codes.size(); i += 2) {
+    if (bf16_numbers) {
       const float value = static_cast<float>(random_bits() % 2001) * 1e-3F - 1.0F;
       const bf16 narrow = bf16::from(value);
-      std::memcpy(&weights.data[i], &narrow, 2);
+      std::memcpy(&codes[i], &narrow, 2);
+    } else {
+      const std::uint32_t bits = random_bits();
+      codes[i] = static_cast<std::uint8_t>(bits % 127);
+      codes[i + 1] = static_cast<std::uint8_t>(128 + (bits >> 8) % 127);
     }
   }
-  return weights;
+  return codes;
 }
 
-struct Anchor {
-  std::int64_t tokens;
-  // Milliseconds of llama.cpp (bf16, q4_K) and ik_llama.cpp (bf16, q4_K_R4).
-  double bf16[2];
-  double int4[2];
+// Experts of several layers, one after the other.
+class Weights {
+ public:
+  Weights(const Format& format, const std::vector<std::uint8_t>& codes)
+      : format_(format), codes_(codes) {
+    view_ = {.kind = format.kind,
+             .scale_type = format.scale_type,
+             .out = outputs,
+             .in = inputs,
+             .block_rows = format.block_rows,
+             .block_columns = format.block_columns,
+             .inputs = format.inputs};
+    code_bytes_ = outputs * inputs * kernels::code_bits(format.kind) / 8;
+    layers_ = static_cast<std::int64_t>(codes.size()) / (experts * code_bytes_);
+    if (format.block_columns == 0) return;
+    scales_an_expert_ = (outputs + format.block_rows - 1) / format.block_rows * view_.groups();
+    scale_bytes_ = scales_an_expert_ * bits(format.scale_type) / 8;
+    const auto count = static_cast<std::size_t>(layers_ * experts * scales_an_expert_);
+    for (std::size_t i = 0; i < count; ++i)
+      put_scale(0.01F + 1e-3F * static_cast<float>(random_bits() % 100));
+    for (std::size_t i = 0; format.zero_points && i < count; ++i)
+      zeros_.push_back(static_cast<std::uint8_t>(random_bits() % 16));
+    for (std::int64_t k = 0; format.by_column && k < inputs; ++k)
+      columns_.push_back(static_cast<std::int32_t>(random_bits() % view_.groups()));
+  }
+
+  const Format& format() const { return format_; }
+  std::int64_t layers() const { return layers_; }
+  // As packed.
+  std::int64_t bytes_an_expert() const {
+    return code_bytes_ + scale_bytes_ + (format_.zero_points ? scales_an_expert_ : 0);
+  }
+  WeightView expert(std::int64_t layer, std::int64_t e) const {
+    const std::int64_t at = layer * experts + e;
+    WeightView view = view_;
+    view.data = codes_.data() + at * code_bytes_;
+    if (format_.block_columns > 0) view.scales = scales_.data() + at * scale_bytes_;
+    if (format_.zero_points) view.zero_points = zeros_.data() + at * scales_an_expert_;
+    if (format_.by_column) view.column_groups = columns_.data();
+    return view;
+  }
+
+ private:
+  void put_scale(float value) {
+    std::uint32_t code = 0;
+    switch (format_.scale_type) {
+      case DType::f16:
+        code = f16::from(value).bits;
+        break;
+      case DType::bf16:
+        code = bf16::from(value).bits;
+        break;
+      case DType::f8_e4m3:
+        code = f8_e4m3::from(value).bits;
+        break;
+      case DType::f8_e8m0:
+        code = f8_e8m0::from_rounded_up(value).bits;
+        break;
+      default:
+        std::memcpy(&code, &value, sizeof code);
+    }
+    for (int byte = 0; byte < bits(format_.scale_type) / 8; ++byte)
+      scales_.push_back(static_cast<std::uint8_t>(code >> 8 * byte));
+  }
+
+  const Format& format_;
+  const std::vector<std::uint8_t>& codes_;
+  std::vector<std::uint8_t> scales_;
+  std::vector<std::uint8_t> zeros_;
+  std::vector<std::int32_t> columns_;
+  WeightView view_;
+  std::int64_t layers_ = 0;
+  std::int64_t code_bytes_ = 0;
+  std::int64_t scale_bytes_ = 0;
+  std::int64_t scales_an_expert_ = 0;
 };
-// cpu-anchors of the reference: another machine, 2 cores of Zen 4, 28-53 GB/s, 2026-11-21.
-constexpr Anchor anchors[] = {{1, {0.71, 0.76}, {0.20, 0.19}},
-                              {8, {4.9, 5.0}, {1.52, 1.17}},
-                              {32, {11.9, 10.7}, {5.5, 3.0}},
-                              {128, {28.8, 14.4}, {19.7, 9.2}},
-                              {512, {105, 35.2}, {79.5, 33.9}}};
 
 // One format at one number of tokens.
 class Case {
  public:
-  Case(const Weights& weights, const Anchor& anchor) : weights_(weights), anchor_(anchor) {
-    const std::int64_t tokens = anchor.tokens;
-    x_.resize(static_cast<std::size_t>(tokens * inputs));
+  Case(const Weights& weights, const Tokens& tokens) : weights_(weights), tokens_(tokens) {
+    x_.resize(static_cast<std::size_t>(tokens.count * inputs));
     for (bf16& value : x_) value = bf16::from(static_cast<float>(random_bits() % 2001) * 1e-3F - 1);
     y_.resize(static_cast<std::size_t>(pairs() * outputs));
     for (Routing& routing : routings_) route(routing);
@@ -111,14 +254,14 @@ class Case {
 
   // Seconds of each of a round's runs.
   void run_round(ThreadPool& pool, double ceiling) {
-    const int runs = anchor_.tokens <= 32 ? routings : 3;
+    const int runs = tokens_.count <= 32 ? routings : 3;
     for (int run = 0; run < runs; ++run) {
       const Routing& routing = routings_[next_++ % routings];
       const auto start = std::chrono::steady_clock::now();
       multiply(routing, pool);
       const double time = seconds(std::chrono::steady_clock::now() - start);
       times_.push_back(time);
-      const auto bytes = static_cast<double>(routing.experts_used * weights_.bytes_an_expert);
+      const auto bytes = static_cast<double>(routing.experts_used * weights_.bytes_an_expert());
       shares_.push_back(bytes / time / ceiling);
       speeds_.push_back(bytes / time);
     }
@@ -129,17 +272,23 @@ class Case {
     speeds_.clear();
   }
 
-  void print() {
+  // `bf16` is of as many tokens.
+  void print(const Case& bf16) const {
     const double best = *std::ranges::min_element(times_);
     const double operations = 2.0 * static_cast<double>(pairs() * outputs * inputs);
-    const double* const anchor = weights_.int4 ? anchor_.int4 : anchor_.bf16;
+    const Tokens::Times Tokens::* const beside = weights_.format().beside;
+    const Tokens::Times others = beside == nullptr ? Tokens::Times() : tokens_.*beside;
     std::printf(
-        "%-9s %4d  best %8.3f ms, median %8.3f ms  %5.1f GB/s (%3.0f %% of DRAM)  %6.1f GFLOP/s  "
-        "llama.cpp %6.2f ms (best x %.2f, median x %.2f), ik %5.2f ms\n",
-        weights_.int4 ? "int4 g128" : "bf16", static_cast<int>(anchor_.tokens), best * 1e3,
-        median(times_) * 1e3, median(speeds_) * 1e-9, 100 * median(shares_),
-        operations / median(times_) * 1e-9, anchor[0], best * 1e3 / anchor[0],
-        median(times_) * 1e3 / anchor[0], anchor[1]);
+        "%-20s %4d  best %8.3f ms, median %8.3f ms (bf16 x %.2f)  %5.1f GB/s (%3.0f %% of DRAM)  "
+        "%6.1f GFLOP/s",
+        weights_.format().name, static_cast<int>(tokens_.count), best * 1e3, median(times_) * 1e3,
+        median(times_) / median(bf16.times_), median(speeds_) * 1e-9, 100 * median(shares_),
+        operations / median(times_) * 1e-9);
+    if (others.llama != 0)
+      std::printf("  llama.cpp %6.2f ms (best x %.2f)", others.llama, best * 1e3 / others.llama);
+    if (others.ik != 0)
+      std::printf("  ik %5.2f ms (best x %.2f)", others.ik, best * 1e3 / others.ik);
+    std::printf("\n");
   }
 
  private:
@@ -158,12 +307,12 @@ class Case {
     std::ranges::sort(values);
     return values[values.size() / 2];
   }
-  std::int64_t pairs() const { return anchor_.tokens * experts_per_token; }
+  std::int64_t pairs() const { return tokens_.count * experts_per_token; }
 
   void route(Routing& routing) {
-    routing.layer = random_bits() % static_cast<std::uint32_t>(weights_.layers);
+    routing.layer = random_bits() % static_cast<std::uint32_t>(weights_.layers());
     routing.rows.resize(experts);
-    for (std::int64_t token = 0; token < anchor_.tokens; ++token) {
+    for (std::int64_t token = 0; token < tokens_.count; ++token) {
       std::vector<bool> taken(experts, false);
       for (int slot = 0; slot < experts_per_token;) {
         const std::size_t e = random_bits() % experts;
@@ -177,7 +326,7 @@ class Case {
   }
 
   void multiply(const Routing& routing, ThreadPool& pool) {
-    const std::int64_t width = anchor_.tokens <= 8 ? 64 : 128;
+    const std::int64_t width = tokens_.count <= 8 ? 64 : 128;
     std::int64_t place = 0;
     tasks_.clear();
     for (std::int64_t e = 0; e < experts; ++e) {
@@ -204,7 +353,7 @@ class Case {
   }
 
   const Weights& weights_;
-  const Anchor& anchor_;
+  const Tokens& tokens_;
   std::vector<bf16> x_;
   std::vector<float> y_;
   std::vector<Routing> routings_ = std::vector<Routing>(routings);
@@ -234,10 +383,18 @@ int run(int argc, char** argv) {
               rounds);
   std::printf(
       "llama.cpp and ik: the same shape on another machine (2 cores of Zen 4, 28-53 GB/s)\n\n");
-  const Weights all[] = {make_weights(false), make_weights(true)};
+  const std::string_view wanted = argc > 3 ? argv[3] : "";
+  const std::vector<std::uint8_t> bf16_codes = make_codes(true);
+  const std::vector<std::uint8_t> codes = make_codes(false);
+  std::vector<Weights> all;
+  for (const Format& format : formats) {
+    const bool bf16 = format.kind == WeightKind::bf16;
+    if (bf16 || std::string_view(format.name).find(wanted) != std::string_view::npos)
+      all.emplace_back(format, bf16 ? bf16_codes : codes);
+  }
   std::vector<Case> cases;
   for (const Weights& weights : all) {
-    for (const Anchor& anchor : anchors) cases.emplace_back(weights, anchor);
+    for (const Tokens& tokens : token_counts) cases.emplace_back(weights, tokens);
   }
   for (int round = 0; round <= rounds; ++round) {
     for (Case& each : cases) {
@@ -246,7 +403,7 @@ int run(int argc, char** argv) {
       if (round == 0) each.forget();
     }
   }
-  for (Case& each : cases) each.print();
+  for (std::size_t i = 0; i < cases.size(); ++i) cases[i].print(cases[i % std::size(token_counts)]);
   return 0;
 }
 

@@ -64,11 +64,13 @@ void check_quantization(const motley::json::Object& object) {
   if (!config.ok()) return check_message(config.error());
   for (const std::string_view module :
        {"", "lm_head", "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.experts.3.up_proj"}) {
-    const auto format = config->format_of(module);
-    if (!format) continue;
-    MOTLEY_CHECK(format->bits >= 1 && format->bits <= 32, "a width that numbers have");
-    MOTLEY_CHECK(format->block_rows >= 1 && format->block_columns >= 0, "blocks that have a size");
-    MOTLEY_CHECK(!motley::quant::to_string(*format).empty(), "a format has a name");
+    const auto scheme = config->scheme_of(module);
+    if (!scheme) continue;
+    const motley::quant::Format& format = scheme->format;
+    MOTLEY_CHECK(format.bits >= 1 && format.bits <= 32, "a width that numbers have");
+    MOTLEY_CHECK(scheme->stored_bits >= 1 && scheme->stored_bits <= 8, "a width that files have");
+    MOTLEY_CHECK(format.block_rows >= 1 && format.block_columns >= 0, "blocks that have a size");
+    MOTLEY_CHECK(!motley::quant::to_string(format).empty(), "a format has a name");
   }
 }
 

@@ -24,7 +24,8 @@ import transformers
 
 from goldens.bf16 import deviations
 from goldens.compare import differences
-from goldens.models import MODELS, ModelSpec
+from goldens.models import MODELS
+from goldens.spec import ModelSpec
 from goldens.suite import make_model
 
 # Sums in float32 depend on how they are split between threads.

@@ -110,7 +110,7 @@ void run(const Case& c) {
                     .x = x,
                     .x_type = motley::DType::bf16,
                     .x_stride = c.in,
-                    .w = {.kind = c.int4 ? WeightKind::int4_group : WeightKind::bf16,
+                    .w = {.kind = c.int4 ? WeightKind::int4 : WeightKind::bf16,
                           .data = weights + i % sets * set_numbers,
                           .scales = reinterpret_cast<const float*>(scales) + i % sets * set_scales,
                           .out = c.out,

@@ -3,29 +3,87 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/number_types.h"
 
 namespace motley::kernels {
 
-// The layout of a weight matrix [out, in] in memory, as kernels see it. Row-major, one row of `in`
-// inputs after the other; each row begins at a whole byte.
+// How the codes of a weight matrix [out, in] lie in memory. Row-major, one row of `in` inputs after
+// the other; a row begins at a whole byte.
 enum class WeightKind : std::uint8_t {
   f32,
   f16,
   bf16,
-  f8_block,    // f8_e4m3; scale of element (o, k) is scales[o / block_rows][k / block_columns]
-  int4_group,  // two to a byte, the low half first, offset-binary (code 8 is zero); scale of
-               // element (o, k) is scales[o][k / block_columns]
+  f8_e4m3,
+  i8,       // two's complement
+  int4,     // two to a byte, the low half first, offset-binary: code 8 is zero
+  f4_e2m1,  // two to a byte, the low half first
 };
 
-// The true sizes, without padding.
+// How inputs are rounded before the product, where a file says that activations are quantised: x
+// becomes (code - zero) * s, code being x / s + zero in the type, to nearest with ties to even,
+// saturated. Without rounding products take x as it is.
+struct InputRounding {
+  enum class Scales : std::uint8_t {
+    none,
+    fixed,      // the file's
+    row,        // the row's largest magnitude over the type's largest number
+    row_block,  // the same for every `columns` inputs of a row
+  };
+
+  Scales scales = Scales::none;
+  DType type = DType::i8;     // or f8_e4m3
+  bool power_of_two = false;  // scales are rounded up to one; of row_block
+  std::int64_t columns = 0;
+  float scale = 0;  // of fixed
+  float zero = 0;   // of fixed, i8: the code that means zero
+};
+
+// A weight as kernels see it. Number (o, k) is
+//   (code - zero) * scale,   scale = scales[o / block_rows][group of k] * scale_factor
+// with zero = zero_points at the same place, where there are some. The group of k is
+// column_groups[k], or k / block_columns without them. Sizes are the true ones: what a format pads
+// is not among them.
 struct WeightView {
   WeightKind kind = WeightKind::f32;
+  DType scale_type = DType::f32;  // f32, f16, bf16, f8_e4m3 or f8_e8m0
   const void* data = nullptr;
-  const float* scales = nullptr;  // row-major [ceil(out / block_rows), ceil(in / block_columns)]
+  const void* scales = nullptr;  // [ceil(out / block_rows), groups()], at any byte; null: all 1
+  float scale_factor = 1;
+  const std::uint8_t* zero_points = nullptr;    // as scales: codes of int4, or of i8 plus 128
+  const std::int32_t* column_groups = nullptr;  // [in], each below groups()
   std::int64_t out = 0;
   std::int64_t in = 0;
   std::int64_t block_rows = 1;
-  std::int64_t block_columns = 0;  // 0 where the kind has no scales
+  std::int64_t block_columns = 0;  // 0 where there are no scales
+  InputRounding inputs = {};
+
+  // Scales of a row.
+  constexpr MOTLEY_HOST_DEVICE std::int64_t groups() const { return (in + block_columns - 1) / block_columns; }
+  // float32 scales of consecutive inputs, and nothing else beside the codes: what kernels read
+  // that know no more of a format than its blocks.
+  constexpr bool has_plain_scales() const {
+    return scales != nullptr && scale_type == DType::f32 && scale_factor == 1 &&
+           zero_points == nullptr && column_groups == nullptr;
+  }
+  MOTLEY_HOST_DEVICE const float* plain_scales() const { return static_cast<const float*>(scales); }
 };
+
+// Bits of a code.
+constexpr int code_bits(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::f32:
+      return 32;
+    case WeightKind::f16:
+    case WeightKind::bf16:
+      return 16;
+    case WeightKind::f8_e4m3:
+    case WeightKind::i8:
+      return 8;
+    case WeightKind::int4:
+    case WeightKind::f4_e2m1:
+      return 4;
+  }
+  return 0;
+}
 
 }  // namespace motley::kernels

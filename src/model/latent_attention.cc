@@ -43,6 +43,9 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
       load_linear(source, {.site = {layer, Projection::kv_b},
                            .module = cat(module, ".kv_b_proj"),
                            .size = {heads * (sizes.nope_dim + sizes.value_dim), sizes.kv_rank},
+                           // Its inputs, the latents, are kept as they are: the absorbed form
+                           // multiplies queries with its rows instead.
+                           .exact_inputs = true,
                            .float32_rows = true}));
   if (block.kv_b.stored.view().data != nullptr && !source.memory().exact) {
     MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));

@@ -12,7 +12,7 @@ bool can_stand_together(const quant::Weight& first, const quant::Weight& other) 
   constexpr std::size_t alignment = 16;
   return other.format() == first.format() && other.in() == first.in() &&
          other.format().scales == quant::Format::Scales::none &&
-         quant::data_bytes(other) % alignment == 0;
+         other.data_bytes() % alignment == 0;
 }
 
 }  // namespace
@@ -32,11 +32,12 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   for (const auto& [linear, spec] : maps) {
     linear->site = spec.site;
     MOTLEY_TRY(linear->weight, source.matrix(spec.module, spec.size));
+    if (spec.exact_inputs) linear->weight.keep_inputs_exact();
     if (spec.bias) {
       MOTLEY_TRY(linear->bias, source.vector(cat(spec.module, ".bias"), spec.size.out));
     }
     together = together && can_stand_together(first->weight, linear->weight);
-    bytes += quant::data_bytes(linear->weight);
+    bytes += linear->weight.data_bytes();
   }
   tensor::Buffer memory;
   quant::Uploader* const uploader = source.memory().uploader;
@@ -48,9 +49,10 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   for (const auto& [linear, spec] : maps) {
     linear->stored = std::move(linear->weight);
     if (together) {
-      const std::size_t own = quant::data_bytes(linear->stored);
+      const std::size_t own = linear->stored.data_bytes();
       MOTLEY_TRY_VOID(uploader->copy(to, linear->stored.view().data, own));
-      linear->weight = quant::Weight::borrow(linear->stored.format(), spec.size, to, {});
+      linear->weight =
+          quant::Weight({.format = linear->stored.format(), .size = spec.size, .data = to});
       to += own;
     } else {
       MOTLEY_TRY(linear->weight, spec.float32_rows ? source.resident_for_float32(linear->stored)

@@ -30,6 +30,7 @@ struct LinearSpec {
   std::string module;
   quant::TrueSize size;
   bool bias = false;
+  bool exact_inputs = false;  // x is never quantised, whatever the checkpoint says
   bool float32_rows = false;  // x is float32, whatever the type of activations
 };
 Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);

@@ -36,7 +36,21 @@ bool is_skipped(std::string_view name, std::int64_t layers) {
   for (const std::string_view prefix : {"mtp.", "visual.", "model.visual.", "vision_tower."}) {
     if (name.starts_with(prefix)) return true;
   }
+  // Scales of quantised keys and values, which are kept as they are computed.
+  if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) return true;
   return name.ends_with(".rotary_emb.inv_freq");
+}
+
+// Where activations stay unquantised although the checkpoint asks for it.
+void leave_inputs_exact(const tensor::Device& device, const LoadOptions& options,
+                        quant::Config& quantization) {
+  if (!quantization.rounds_inputs()) return;
+  const bool on_gpu = device.id().kind == tensor::DeviceKind::cuda;
+  if (!on_gpu && !options.exact_inputs) return;
+  quantization.keep_inputs_exact();
+  quantization.add_remark(options.exact_inputs
+                              ? "activations stay unquantised (--activations exact)"
+                              : "activations stay unquantised on a GPU");
 }
 
 Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_view name) {
@@ -79,8 +93,12 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
   const std::string where = printable((folder / "config.json").string());
   std::unique_ptr<Model> model(new Model());
   MOTLEY_TRY(model->config_, parse_config(settings, where));
-  auto quantization = quant::Config::read(*settings.if_object());
+  auto quantization = quant::Config::read(*settings.if_object(), folder);
   if (!quantization.ok()) return std::move(quantization).error().within(where);
+  leave_inputs_exact(device, options, *quantization);
+  model->quantization_remarks_ = quantization->remarks();
+  for (const std::string& remark : quantization->remarks())
+    log::info("model.quantization", {{"method", quantization->method()}, {"remark", remark}});
   const FileAccess access = options.copy_weights ? FileAccess::copied : FileAccess::mapped;
   MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model", access));
 
@@ -136,9 +154,8 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   rope_attention_factor_ = rope.attention_factor;
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
-    log::info("model.decoded", {{"weights", source.decoded()},
-                                {"from", "fp8 blocks"},
-                                {"to", options.exact ? "f32" : "bf16"}});
+    log::info("model.decoded",
+              {{"weights", source.decoded()}, {"to", options.exact ? "f32" : "bf16"}});
   base_view_ = make_base_view(*this);
   list_ops();
   return {};
@@ -153,8 +170,9 @@ Result<void> Model::load_head(WeightSource& source) {
   }
   // Shares the embedding's table.
   const auto same = [&](const quant::Weight& weight) {
-    return quant::Weight::borrow(weight.format(), size,
-                                 static_cast<const std::byte*>(weight.view().data), {});
+    return quant::Weight({.format = weight.format(),
+                          .size = size,
+                          .data = static_cast<const std::byte*>(weight.view().data)});
   };
   head_ = {.site = site, .weight = same(embedding_.weight)};
   if (embedding_.stored.view().data != nullptr) head_.stored = same(embedding_.stored);
@@ -166,11 +184,11 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
   const BackendChoice choice{.forced = options.experts_backend, .factors = options.factors};
   const auto count = static_cast<std::size_t>(config_.layers);
   layers_.resize(count);
-  // On the CPU weights are read in place. A GPU's copies are made by several threads, each with
-  // pinned staging buffers and a stream of its own; by fewer threads if there are few layers.
+  // Several threads repack what is not stored as kernels read it. For a GPU each has pinned staging
+  // buffers and a stream of its own. Few layers are loaded by fewer threads.
   const bool uploads = source.memory().uploader != nullptr;
-  const int uploading = std::min({8, usable_cpus(), std::max(1, static_cast<int>(count) / 2)});
-  ThreadPool threads({.threads = uploads ? uploading : 1});
+  ThreadPool threads(
+      {.threads = std::min({8, usable_cpus(), std::max(1, static_cast<int>(count) / 2)})});
   std::mutex lock;
   std::size_t next = 0;
   std::size_t done = 0;

@@ -35,6 +35,7 @@ struct LoadOptions {
   std::optional<std::string> experts_backend;
   std::optional<DType> factors;  // of adapters; default: as activations
   bool copy_weights = false;     // files are read into memory, not mapped
+  bool exact_inputs = false;     // activations stay unquantised, whatever the checkpoint says
   bool fusion = true;            // false: every op runs by itself
   // Called with the bytes read so far and in all, while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
@@ -72,6 +73,8 @@ class Model {
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
   const Linear& head() const { return head_; }
   const std::vector<Layer>& layers() const { return layers_; }
+  // What there is to say of its quantisation beside the formats, in words; often nothing.
+  const std::vector<std::string>& quantization_remarks() const { return quantization_remarks_; }
   // The files that it was loaded from; null for a random model.
   const tensor::Checkpoint* checkpoint() const { return checkpoint_.get(); }
   // The base model as adapters see it.
@@ -127,6 +130,7 @@ class Model {
   void list_ops();
 
   Config config_;
+  std::vector<std::string> quantization_remarks_;
   bool exact_ = true;
   bool batch_invariant_ = false;
   bool fuses_ = true;

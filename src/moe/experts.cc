@@ -15,6 +15,13 @@ struct Part {
   std::int64_t in;
 };
 
+// What experts must share.
+quant::Format without_details(quant::Format format) {
+  format.zero_points = false;
+  format.column_groups = false;
+  return format;
+}
+
 Result<void> validate(const Part& part, int experts) {
   if (part.weights.size() != static_cast<std::size_t>(experts)) {
     return Error(ErrorCode::bad_file,
@@ -30,7 +37,7 @@ Result<void> validate(const Part& part, int experts) {
                        ", ", part.in, "] belongs"),
                    where());
     }
-    if (!(weight.format() == part.weights[0].format())) {
+    if (without_details(weight.format()) != without_details(part.weights[0].format())) {
       return Error(ErrorCode::unsupported,
                    cat("a weight in ", to_string(weight.format()), " beside others in ",
                        to_string(part.weights[0].format())),
@@ -52,6 +59,15 @@ std::string_view name(ActivationKind kind) {
   return "";
 }
 
+quant::Format common_format(std::span<const quant::Weight> weights) {
+  quant::Format format = weights[0].format();
+  for (const quant::Weight& weight : weights) {
+    format.zero_points = format.zero_points || weight.format().zero_points;
+    format.column_groups = format.column_groups || weight.format().column_groups;
+  }
+  return format;
+}
+
 Result<void> validate(const ExpertWeights& weights) {
   if (weights.experts < 1 || weights.hidden < 1 || weights.intermediate < 1) {
     return Error(ErrorCode::bad_file,
@@ -63,7 +79,7 @@ Result<void> validate(const ExpertWeights& weights) {
   MOTLEY_TRY_VOID(validate({"gate", weights.gate, intermediate, hidden}, weights.experts));
   MOTLEY_TRY_VOID(validate({"up", weights.up, intermediate, hidden}, weights.experts));
   MOTLEY_TRY_VOID(validate({"down", weights.down, hidden, intermediate}, weights.experts));
-  if (!(weights.gate[0].format() == weights.up[0].format())) {
+  if (without_details(weights.gate[0].format()) != without_details(weights.up[0].format())) {
     return Error(ErrorCode::unsupported,
                  cat("gate in ", to_string(weights.gate[0].format()), " and up in ",
                      to_string(weights.up[0].format())),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,8 +37,12 @@ struct ExpertWeights {
   float swiglu_alpha = 1.702F;
 };
 
+// The format of weights that validate() takes as alike: it has zero points, or groups by column, if
+// any of them has.
+quant::Format common_format(std::span<const quant::Weight> weights);
+
 // Checks that every expert is present with the layer's sizes; gate and up have one format, down has
-// one.
+// one. Single experts may lack zero points or groups by column: readers drop those without effect.
 Result<void> validate(const ExpertWeights& weights);
 
 }  // namespace motley::moe

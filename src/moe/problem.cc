@@ -17,9 +17,13 @@ std::string to_string(const Problem& problem) {
 }
 
 Problem problem_of(const ExpertWeights& weights, const ProblemOptions& options) {
+  quant::Format gate_up = common_format(weights.gate);
+  const quant::Format up = common_format(weights.up);
+  gate_up.zero_points = gate_up.zero_points || up.zero_points;
+  gate_up.column_groups = gate_up.column_groups || up.column_groups;
   return {
-      .gate_up = weights.gate[0].format(),
-      .down = weights.down[0].format(),
+      .gate_up = gate_up,
+      .down = common_format(weights.down),
       .hidden = weights.hidden,
       .intermediate = weights.intermediate,
       .experts = weights.experts,

@@ -143,8 +143,8 @@ kernels::Attention call_of(const Context& context, const PagedRows& rows,
 }  // namespace
 
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
-               const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
-               const tensor::Tensor& out) {
+               const PagedKeys& pages, const AttentionOptions& options, const tensor::Tensor& out) {
+  const auto& [k, v] = pages;
   kernels::Attention call = call_of(context, rows, q, options, out);
   call.table = table_of(rows, k.dim(1));
   call.k = pages_of(k);

@@ -114,12 +114,15 @@ struct PagedWidths {
 DType query_type(const Context& context, DType pages, const PagedWidths& widths);
 
 // Causal attention: q is [R, heads, dk], out is [R, heads, dv]; both f32 or bf16. The rows' own
-// keys and values are in their pages already. v may be a part of k (MLA's latent). Softmax and sums
-// are float32, in the order of positions: a row's bits depend on its own sequence and position
-// only.
+// keys and values are in their pages already. values may be a part of keys (MLA's latent). Softmax
+// and sums are float32, in the order of positions: a row's bits depend on its own sequence and
+// position only.
+struct PagedKeys {
+  const ConstKvPages& keys;
+  const ConstKvPages& values;
+};
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
-               const ConstKvPages& k, const ConstKvPages& v, const AttentionOptions& options,
-               const tensor::Tensor& out);
+               const PagedKeys& pages, const AttentionOptions& options, const tensor::Tensor& out);
 
 // Keys and values of sequences in contiguous rows, as gather_kv writes them. They have 16 more rows
 // behind the last: a device may read them, but their contents do not matter.

@@ -56,7 +56,7 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
   std::vector<float> q;
   for (int i = 0; i < 30; ++i) q.push_back(static_cast<float>(i % 5) * 0.4F - 0.7F);
   std::vector<float> out(20, NAN);
-  attention(context, rows, view(q, {5, 2, width}), k, v, {.scale = 0.5F}, view(out, {5, 2, 2}));
+  attention(context, rows, view(q, {5, 2, width}), {k, v}, {.scale = 0.5F}, view(out, {5, 2, 2}));
   for (std::size_t row = 0; row < 5; ++row) {
     const std::size_t first = row < 3 ? 0 : 3;
     for (std::size_t head = 0; head < 2; ++head) {
@@ -88,13 +88,13 @@ TEST(OpsAttentionDeathTest, RefusesShapesThatDoNotFit) {
                        .block_table = view(table, {1, 1})};
   const tensor::Tensor k = view(numbers, {1, 4, 2, 8});
   EXPECT_DEATH(
-      attention(context, rows, view(numbers, {1, 3, 8}), k, k, {}, view(numbers, {1, 3, 8})),
+      attention(context, rows, view(numbers, {1, 3, 8}), {k, k}, {}, view(numbers, {1, 3, 8})),
       "whole groups");
   EXPECT_DEATH(
-      attention(context, rows, view(numbers, {2, 4, 8}), k, k, {}, view(numbers, {2, 4, 8})),
+      attention(context, rows, view(numbers, {2, 4, 8}), {k, k}, {}, view(numbers, {2, 4, 8})),
       "for every row");
   EXPECT_DEATH(
-      attention(context, rows, view(numbers, {1, 4, 7}), k, k, {}, view(numbers, {1, 4, 8})),
+      attention(context, rows, view(numbers, {1, 4, 7}), {k, k}, {}, view(numbers, {1, 4, 8})),
       "widths");
 }
 

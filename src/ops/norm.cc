@@ -39,10 +39,10 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
   context.kernels->rms_norm(params(x, weight, options, out), context.stream);
 }
 
-kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::ConstTensor& a,
-                                      const tensor::ConstTensor& b, const tensor::Tensor& sum,
+kernels::AddAndNorm add_and_norm_call(const Context& context, const Addition& add,
                                       const tensor::ConstTensor& weight,
                                       const RmsNormOptions& options, const tensor::Tensor& out) {
+  const auto& [a, b, sum] = add;
   check_context(context);
   for (const tensor::ConstTensor& each : {a, b, tensor::ConstTensor(sum)}) {
     check_float32(each, 2);
@@ -57,14 +57,6 @@ kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::Cons
                   .out = sum.bytes(),
                   .out_stride = sum.stride(0)},
           .norm = params(sum, weight, options, out)};
-}
-
-void add_and_norm(const Context& context, const tensor::ConstTensor& a,
-                  const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                  const tensor::ConstTensor& weight, const RmsNormOptions& options,
-                  const tensor::Tensor& out) {
-  context.kernels->add_and_norm(add_and_norm_call(context, a, b, sum, weight, options, out),
-                                context.stream);
 }
 
 }  // namespace motley::ops

@@ -19,15 +19,15 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
               const tensor::ConstTensor& weight, const RmsNormOptions& options,
               const tensor::Tensor& out);
 
-// sum = a + b, all [R, W] in f32, and out = rms_norm(sum), with the bits of one after the other.
-// sum may be a or b.
-void add_and_norm(const Context& context, const tensor::ConstTensor& a,
-                  const tensor::ConstTensor& b, const tensor::Tensor& sum,
-                  const tensor::ConstTensor& weight, const RmsNormOptions& options,
-                  const tensor::Tensor& out);
-// The kernel call, checked but not made, for a caller that fuses several.
-kernels::AddAndNorm add_and_norm_call(const Context& context, const tensor::ConstTensor& a,
-                                      const tensor::ConstTensor& b, const tensor::Tensor& sum,
+// sum = a + b, all [R, W] in f32. sum may be a or b.
+struct Addition {
+  const tensor::ConstTensor& a;
+  const tensor::ConstTensor& b;
+  const tensor::Tensor& sum;
+};
+// The kernel call of a sum and out = rms_norm(sum), with the bits of one after the other: checked
+// but not made, for a caller that fuses several.
+kernels::AddAndNorm add_and_norm_call(const Context& context, const Addition& add,
                                       const tensor::ConstTensor& weight,
                                       const RmsNormOptions& options, const tensor::Tensor& out);
 

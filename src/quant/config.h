@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,46 +9,62 @@
 
 #include "base/json/json.h"
 #include "base/result.h"
-#include "quant/weight.h"
+#include "quant/module_list.h"
+#include "quant/scheme.h"
 
 namespace motley::quant {
 
 // What a checkpoint's config.json says about how its weights are stored. Reading refuses, by name
 // and with the reason, every method and every setting that would change the meaning of a weight and
-// that no decoder here knows.
+// that no reader here knows.
 class Config {
  public:
-  enum class Method : std::uint8_t { none, compressed_tensors, fp8 };
+  // Modules of one scheme. Without one they are not quantised.
+  struct Rule {
+    ModuleList modules;
+    std::optional<Scheme> scheme;
+  };
+  // Of several rules that match a module:
+  enum class Order : std::uint8_t {
+    best_match,  // the one with the least match (ModuleList::Match), of equal ones the last
+    first,
+  };
 
   // Nothing is quantised.
   Config() = default;
+  // `method` as the file names it. Ignored modules are not quantised, whatever rules say.
+  Config(std::string method, std::vector<Rule> rules, ModuleList ignored = {},
+         Order order = Order::best_match)
+      : method_(std::move(method)),
+        rules_(std::move(rules)),
+        ignored_(std::move(ignored)),
+        order_(order) {}
 
   // The whole of config.json; one without a quantization_config gives Config().
   static Result<Config> read(const json::Object& config);
+  // The same; where config.json has none, what older tools wrote beside it counts.
+  static Result<Config> read(const json::Object& config, const std::filesystem::path& folder);
 
-  Method method() const { return method_; }
+  // "none", "compressed-tensors", "gptq" ...
+  std::string_view method() const { return method_; }
 
-  // The format that a module's weight should have; nothing where the configuration leaves it plain.
-  // For fp8 the tensors themselves decide, and this is what a quantised one has.
-  std::optional<Format> format_of(std::string_view module) const;
+  // The scheme that a module's weight should have; nothing where the configuration leaves it plain.
+  std::optional<Scheme> scheme_of(std::string_view module) const;
 
-  // "compressed-tensors", "fp8"
-  std::string_view method_name() const;
+  // Activations stay as they are, whatever the file says of them.
+  void keep_inputs_exact();
+  // Whether a scheme rounds inputs.
+  bool rounds_inputs() const;
+  // What the log and `inspect` say of it beside the formats; may be empty.
+  const std::vector<std::string>& remarks() const { return remarks_; }
+  void add_remark(std::string text) { remarks_.push_back(std::move(text)); }
 
  private:
-  // Compiled patterns are shared: a Config is copied freely.
-  class Matcher;
-  struct Group {
-    std::shared_ptr<const Matcher> targets;
-    Format format;
-  };
-
-  static Result<Config> read_compressed_tensors(const json::Object& quantization);
-  static Result<Config> read_fp8(const json::Object& quantization);
-
-  Method method_ = Method::none;
-  std::vector<Group> groups_;
-  std::shared_ptr<const Matcher> ignore_;
+  std::string method_ = "none";
+  std::vector<Rule> rules_;
+  ModuleList ignored_;
+  Order order_ = Order::best_match;
+  std::vector<std::string> remarks_;
 };
 
 }  // namespace motley::quant

@@ -10,6 +10,7 @@
 #include "quant/config.h"
 #include "quant/weight.h"
 #include "tensor/buffer.h"
+#include "tensor/tensor.h"
 
 namespace motley::quant {
 
@@ -21,11 +22,16 @@ struct LoadedWeight {
   std::vector<std::string> used;  // the names of the tensors that it was made of
 };
 
-// The weight of a module ("model.layers.0.self_attn.q_proj"), which must have that size, from
-// whatever tensors stand for it: <module>.weight, plain or FP8 with its scales, or packed ones.
-// Tensors and configuration must agree, and errors name the tensor. What the weight borrows must
-// outlive it; what is made comes from the allocator, which must be the host's.
-Result<LoadedWeight> load_weight(const Config& config, Lookup lookup, std::string_view module,
-                                 TrueSize size, tensor::Allocator& allocator);
+struct WeightRequest {
+  Lookup lookup;
+  std::string_view module;       // "model.layers.0.self_attn.q_proj"
+  TrueSize size;                 // that it must have
+  tensor::Allocator& allocator;  // of what is made; the host's
+};
+
+// The weight of a module from whatever tensors stand for it: <module>.weight, plain or with scales,
+// or packed ones. Tensors and configuration must agree, and errors name the tensor. What the weight
+// borrows must outlive it.
+Result<LoadedWeight> load_weight(const Config& config, const WeightRequest& request);
 
 }  // namespace motley::quant

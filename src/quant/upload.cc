@@ -10,10 +10,6 @@
 namespace motley::quant {
 namespace {
 
-std::int64_t blocks(std::int64_t length, std::int64_t block) {
-  return (length + block - 1) / block;
-}
-
 // Numbers that are decoded at a time.
 constexpr std::int64_t decoded_at_once = std::int64_t{1} << 18;
 
@@ -38,31 +34,47 @@ Result<tensor::Buffer> Uploader::copy(const void* from, std::size_t bytes) {
   return buffer;
 }
 
-std::size_t data_bytes(const Weight& weight) {
-  const std::int64_t row_bytes = (weight.in() * weight.format().bits + 7) / 8;
-  return static_cast<std::size_t>(weight.out() * row_bytes);
-}
-
-std::size_t scale_count(const Weight& weight) {
-  const Format& format = weight.format();
-  if (format.scales == Format::Scales::none) return 0;
-  return static_cast<std::size_t>(blocks(weight.out(), format.block_rows) *
-                                  blocks(weight.in(), format.block_columns));
+std::vector<float> scales_of(const Weight& weight) {
+  std::vector<float> scales(weight.scale_count());
+  tensor::widen(weight.format().scale_type, static_cast<const std::byte*>(weight.view().scales), 0,
+                scales);
+  for (float& scale : scales) scale *= weight.view().scale_factor;
+  return scales;
 }
 
 Result<Weight> upload(const Weight& weight, Uploader& to) {
-  MOTLEY_TRY(tensor::Buffer data, to.copy(weight.view().data, data_bytes(weight)));
-  tensor::Buffer scales;
-  if (const std::size_t count = scale_count(weight); count > 0) {
-    MOTLEY_TRY(scales, to.copy(weight.view().scales, count * sizeof(float)));
+  const kernels::WeightView& view = weight.view();
+  Weight::Parts parts{.format = weight.format(),
+                      .size = {weight.out(), weight.in()},
+                      .input_scale = view.inputs.scale,
+                      .input_zero = view.inputs.zero};
+  const auto copy = [&](const void* from, std::size_t bytes) -> Result<const std::byte*> {
+    MOTLEY_TRY(tensor::Buffer buffer, to.copy(from, bytes));
+    parts.owned.push_back(std::move(buffer));
+    return static_cast<const std::byte*>(parts.owned.back().data());
+  };
+  MOTLEY_TRY(parts.data, copy(view.data, weight.data_bytes()));
+  if (view.scales != nullptr) {
+    const std::vector<float> scales = scales_of(weight);
+    MOTLEY_TRY(parts.scales, copy(scales.data(), scales.size() * sizeof(float)));
+    parts.format.scale_type = DType::f32;
+    parts.format.global_scale = false;
   }
-  return Weight::own(weight.format(), {weight.out(), weight.in()}, std::move(data),
-                     std::move(scales));
+  if (view.zero_points != nullptr) {
+    MOTLEY_TRY(const std::byte* const zeros, copy(view.zero_points, weight.scale_count()));
+    parts.zero_points = reinterpret_cast<const std::uint8_t*>(zeros);
+  }
+  if (view.column_groups != nullptr) {
+    const auto bytes = static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
+    MOTLEY_TRY(const std::byte* const groups, copy(view.column_groups, bytes));
+    parts.column_groups = reinterpret_cast<const std::int32_t*>(groups);
+  }
+  return Weight(std::move(parts));
 }
 
 Result<Weight> upload_decoded(const Weight& weight, DType dtype, Uploader& to) {
   MOTLEY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "decoded to f32 or bf16");
-  const Format plain{.element = dtype, .bits = bits(dtype)};
+  const Format plain = plain_format(dtype);
   const std::int64_t in = weight.in();
   const std::int64_t row_bytes = in * plain.bits / 8;
   MOTLEY_TRY(tensor::Buffer data,
@@ -78,7 +90,7 @@ Result<Weight> upload_decoded(const Weight& weight, DType dtype, Uploader& to) {
     MOTLEY_TRY_VOID(to.copy(data.data() + begin * row_bytes, narrowed.data(),
                             static_cast<std::size_t>((end - begin) * row_bytes)));
   }
-  return Weight::own(plain, {weight.out(), in}, std::move(data), {});
+  return Weight::own(plain, {weight.out(), in}, std::move(data));
 }
 
 }  // namespace motley::quant

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/result.h"
@@ -37,12 +38,11 @@ class Uploader {
   std::unique_ptr<tensor::Staging> staging_;
 };
 
-// Bytes of a weight's data, and how many scales it has.
-std::size_t data_bytes(const Weight& weight);
-std::size_t scale_count(const Weight& weight);
-
-// The same numbers in the same layout in the device's memory, there when the uploader has finished.
+// The same numbers in the device's memory, there when the uploader has finished; scales become
+// float32 with the weight's factor in them.
 Result<Weight> upload(const Weight& weight, Uploader& to);
+// Its scales as float32 with its factor in them. Of a weight in the host's memory.
+std::vector<float> scales_of(const Weight& weight);
 // Decoded on the host into a plain matrix of f32, or of bf16 (rounded once).
 Result<Weight> upload_decoded(const Weight& weight, DType dtype, Uploader& to);
 

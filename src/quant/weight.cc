@@ -1,5 +1,7 @@
 #include "quant/weight.h"
 
+#include <algorithm>
+
 #include "base/cat.h"
 #include "base/check.h"
 #include "kernels/cpu/gemm.h"
@@ -7,50 +9,30 @@
 namespace motley::quant {
 namespace {
 
-kernels::WeightKind kind_of(const Format& format) {
-  using kernels::WeightKind;
-  switch (format.scales) {
-    case Format::Scales::none:
-      if (format.element == DType::f32) return WeightKind::f32;
-      if (format.element == DType::f16) return WeightKind::f16;
-      if (format.element == DType::bf16) return WeightKind::bf16;
-      break;
-    case Format::Scales::group:
-      if (format.element == DType::i8 && format.bits == 4) return WeightKind::int4_group;
-      break;
-    case Format::Scales::block:
-      if (format.element == DType::f8_e4m3) return WeightKind::f8_block;
+using kernels::InputRounding;
+using kernels::WeightKind;
+
+WeightKind kind_of(const Format& format) {
+  switch (format.element) {
+    case DType::f32:
+      return WeightKind::f32;
+    case DType::f16:
+      return WeightKind::f16;
+    case DType::bf16:
+      return WeightKind::bf16;
+    case DType::f8_e4m3:
+      return WeightKind::f8_e4m3;
+    case DType::i8:
+      return format.bits == 4 ? WeightKind::int4 : WeightKind::i8;
+    case DType::f4:
+      return WeightKind::f4_e2m1;
+    default:
       break;
   }
-  MOTLEY_CHECK(false, "a format that kernels know");
+  MOTLEY_CHECK(false, "an element that kernels know");
 }
 
-kernels::WeightView view_of(const Format& format, TrueSize size, const std::byte* data,
-                            const tensor::Buffer& scales) {
-  kernels::WeightView view{.kind = kind_of(format), .data = data, .out = size.out, .in = size.in};
-  if (format.scales == Format::Scales::none) return view;
-  MOTLEY_CHECK(format.block_rows > 0 && format.block_columns > 0, "blocks that hold something");
-  const std::int64_t rows = (size.out + format.block_rows - 1) / format.block_rows;
-  const std::int64_t columns = (size.in + format.block_columns - 1) / format.block_columns;
-  MOTLEY_CHECK(scales.size() >= static_cast<std::size_t>(rows * columns) * sizeof(float),
-               "a scale for every block");
-  view.scales = reinterpret_cast<const float*>(scales.data());
-  view.block_rows = format.block_rows;
-  view.block_columns = format.block_columns;
-  return view;
-}
-
-}  // namespace
-
-std::string to_string(const Format& format) {
-  switch (format.scales) {
-    case Format::Scales::none:
-      break;
-    case Format::Scales::group:
-      return cat("int", format.bits, " group ", format.block_columns);
-    case Format::Scales::block:
-      return cat("fp8 block ", format.block_rows, "x", format.block_columns);
-  }
+std::string element_name(const Format& format) {
   switch (format.element) {
     case DType::f32:
       return "f32";
@@ -58,33 +40,147 @@ std::string to_string(const Format& format) {
       return "f16";
     case DType::bf16:
       return "bf16";
+    case DType::f8_e4m3:
+      return "fp8";
+    case DType::i8:
+      return cat("int", format.bits);
+    case DType::f4:
+      return "fp4";
     default:
       return std::string(name(format.element));
   }
 }
 
-Weight Weight::borrow(const tensor::ConstTensor& matrix) {
-  MOTLEY_CHECK(matrix.shape().rank() == 2 && matrix.is_contiguous(), "a matrix of whole rows");
-  const Format format{.element = matrix.dtype(), .bits = bits(matrix.dtype())};
-  return borrow(format, {matrix.dim(0), matrix.dim(1)}, matrix.bytes(), {});
+InputRounding rounding_of(const Weight::Parts& parts) {
+  const Format& format = parts.format;
+  return {.scales = format.inputs,
+          .type = format.input_type,
+          .power_of_two = format.power_of_two_inputs,
+          .columns = format.input_columns,
+          .scale = parts.input_scale,
+          .zero = parts.input_zero};
 }
 
-Weight Weight::borrow(const Format& format, TrueSize size, const std::byte* data,
-                      tensor::Buffer scales) {
-  Weight weight;
-  weight.format_ = format;
-  weight.view_ = view_of(format, size, data, scales);
-  weight.scales_ = std::move(scales);
-  return weight;
+kernels::WeightView view_of(const Weight::Parts& parts) {
+  const Format& format = parts.format;
+  kernels::WeightView view{.kind = kind_of(format),
+                           .data = parts.data,
+                           .out = parts.size.out,
+                           .in = parts.size.in,
+                           .inputs = rounding_of(parts)};
+  MOTLEY_CHECK(kernels::code_bits(view.kind) == format.bits, "bits that the element has");
+  MOTLEY_CHECK((parts.zero_points != nullptr) == format.zero_points,
+               "zero points as the format says");
+  MOTLEY_CHECK((parts.column_groups != nullptr) == format.column_groups,
+               "groups of columns as the format says");
+  if (format.scales == Format::Scales::none) return view;
+  MOTLEY_CHECK(parts.scales != nullptr, "scales as the format says");
+  view.scale_type = format.scale_type;
+  view.scales = parts.scales;
+  view.scale_factor = parts.scale_factor;
+  view.zero_points = parts.zero_points;
+  view.column_groups = parts.column_groups;
+  const bool all_rows = format.scales == Format::Scales::tensor;
+  const bool all_columns = all_rows || format.scales == Format::Scales::channel;
+  // A weight of no size still has blocks that hold something.
+  view.block_rows = all_rows ? std::max<std::int64_t>(view.out, 1) : format.block_rows;
+  view.block_columns = all_columns ? std::max<std::int64_t>(view.in, 1) : format.block_columns;
+  MOTLEY_CHECK(view.block_rows > 0 && view.block_columns > 0, "blocks that hold something");
+  return view;
+}
+
+std::string scales_text(const Format& format) {
+  switch (format.scales) {
+    case Format::Scales::none:
+      return "";
+    case Format::Scales::tensor:
+      return " tensor";
+    case Format::Scales::channel:
+      return " channel";
+    case Format::Scales::group:
+      return cat(" group ", format.block_columns);
+    case Format::Scales::block:
+      return cat(" block ", format.block_rows, "x", format.block_columns);
+  }
+  return "";
+}
+
+std::string inputs_text(const Format& format) {
+  const std::string_view type = format.input_type == DType::i8 ? "int8" : "fp8";
+  switch (format.inputs) {
+    case InputRounding::Scales::none:
+      return "";
+    case InputRounding::Scales::fixed:
+      return cat(", ", type, " inputs static");
+    case InputRounding::Scales::row:
+      return cat(", ", type, " inputs by token");
+    case InputRounding::Scales::row_block:
+      return cat(", ", type, " inputs by ", format.input_columns);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_string(const Format& format) {
+  if (format.element == DType::f4) {
+    // The two formats of 4-bit floats have names of their own.
+    if (format.global_scale && format.block_columns == 16) return cat("nvfp4", inputs_text(format));
+    if (format.scale_type == DType::f8_e8m0 && format.block_columns == 32)
+      return cat("mxfp4", inputs_text(format));
+  }
+  return cat(element_name(format), scales_text(format),
+             format.zero_points ? " with zero points" : "",
+             format.column_groups ? " in activation order" : "", inputs_text(format));
+}
+
+Weight::Weight(Parts parts)
+    : format_(parts.format), view_(view_of(parts)), owned_(std::move(parts.owned)) {}
+
+Weight Weight::borrow(const tensor::ConstTensor& matrix) {
+  MOTLEY_CHECK(matrix.shape().rank() == 2 && matrix.is_contiguous(), "a matrix of whole rows");
+  return Weight({.format = plain_format(matrix.dtype()),
+                 .size = {matrix.dim(0), matrix.dim(1)},
+                 .data = matrix.bytes()});
 }
 
 Weight Weight::own(const Format& format, TrueSize size, tensor::Buffer data,
                    tensor::Buffer scales) {
-  const std::int64_t row_bytes = (size.in * format.bits + 7) / 8;
-  MOTLEY_CHECK(data.size() >= static_cast<std::size_t>(size.out * row_bytes), "every row's bytes");
-  Weight weight = borrow(format, size, data.data(), std::move(scales));
-  weight.data_ = std::move(data);
+  const std::size_t bytes = data.size();
+  const std::size_t scale_bytes = scales.size();
+  Parts parts{.format = format, .size = size, .data = data.data(), .scales = scales.data()};
+  parts.owned.push_back(std::move(data));
+  if (scale_bytes > 0) parts.owned.push_back(std::move(scales));
+  Weight weight(std::move(parts));
+  MOTLEY_CHECK(bytes >= weight.data_bytes(), "every row's bytes");
+  MOTLEY_CHECK(
+      scale_bytes * 8 >= weight.scale_count() * static_cast<std::size_t>(bits(format.scale_type)),
+      "a scale for every block");
   return weight;
+}
+
+void Weight::keep_inputs_exact() {
+  format_.keep_inputs_exact();
+  view_.inputs = {};
+}
+
+std::size_t Weight::data_bytes() const {
+  const std::int64_t row_bytes = (view_.in * format_.bits + 7) / 8;
+  return static_cast<std::size_t>(view_.out * row_bytes);
+}
+
+std::size_t Weight::scale_count() const {
+  if (view_.scales == nullptr) return 0;
+  return static_cast<std::size_t>((view_.out + view_.block_rows - 1) / view_.block_rows *
+                                  view_.groups());
+}
+
+std::size_t Weight::stored_bytes() const {
+  std::size_t bytes = data_bytes();
+  bytes += scale_count() * static_cast<std::size_t>(bits(format_.scale_type)) / 8;
+  if (format_.zero_points) bytes += scale_count();
+  if (format_.column_groups) bytes += static_cast<std::size_t>(view_.in) * sizeof(std::int32_t);
+  return bytes;
 }
 
 void Weight::decode(std::int64_t begin, std::int64_t end, float* out) const {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "kernels/weight_view.h"
@@ -18,40 +18,87 @@ struct TrueSize {
   std::int64_t in = 0;
 };
 
-// What the numbers of a stored weight mean: data, never a class per method.
+// What the numbers of a stored weight mean, and how inputs are rounded for it: data, never a class
+// per method.
 struct Format {
-  enum class Scales : std::uint8_t { none, group, block };
+  // Which numbers share a scale.
+  enum class Scales : std::uint8_t {
+    none,
+    tensor,   // all
+    channel,  // a row
+    group,    // block_columns inputs of a row
+    block,    // block_rows rows and block_columns inputs
+  };
 
-  DType element = DType::f32;  // f32, f16, bf16, f8_e4m3, or i8 for packed integers
+  DType element = DType::f32;  // f32, f16, bf16, f8_e4m3, f4 (e2m1), or i8 for integers
   int bits = 32;
   Scales scales = Scales::none;
-  std::int64_t block_rows = 1;     // rows that share a scale
-  std::int64_t block_columns = 0;  // inputs that share a scale
+  std::int64_t block_rows = 1;
+  std::int64_t block_columns = 0;
+  DType scale_type = DType::f32;  // f32, f16, bf16, f8_e4m3 or f8_e8m0
+  bool global_scale = false;      // times a number of the whole weight (NVFP4)
+  bool zero_points = false;
+  bool column_groups = false;  // groups are listed by column (activation order)
+  // How inputs are rounded. Its fixed scale and zero are a weight's, not its format's.
+  kernels::InputRounding::Scales inputs = kernels::InputRounding::Scales::none;
+  DType input_type = DType::i8;
+  bool power_of_two_inputs = false;
+  std::int64_t input_columns = 0;
+
+  // Of inputs that stay as they are.
+  void keep_inputs_exact() {
+    inputs = kernels::InputRounding::Scales::none;
+    input_type = DType::i8;
+    power_of_two_inputs = false;
+    input_columns = 0;
+  }
 
   friend bool operator==(const Format&, const Format&) = default;
 };
 
-// "bf16", "int4 group 128", "fp8 block 128x128"
+// "bf16", "int4 group 128", "int8 channel, int8 inputs", "fp8 block 128x128"
 std::string to_string(const Format& format);
+// Of numbers without scales.
+inline Format plain_format(DType element) { return {.element = element, .bits = bits(element)}; }
 
-// A weight matrix ready for kernels. It borrows what stays mapped (plain formats are used in place
-// where their alignment allows) and owns what had to be made.
+// A weight matrix ready for kernels. It borrows what stays where it is (a mapped file's bytes,
+// where their layout is the kernels') and owns what had to be made.
 class Weight {
  public:
+  struct Parts {
+    Format format;
+    TrueSize size;
+    const std::byte* data = nullptr;
+    const std::byte* scales = nullptr;
+    const std::uint8_t* zero_points = nullptr;
+    const std::int32_t* column_groups = nullptr;
+    float scale_factor = 1;
+    float input_scale = 0;  // of fixed inputs
+    float input_zero = 0;
+    std::vector<tensor::Buffer> owned = {};  // memory of those of the above that stay nowhere else
+  };
+
   Weight() = default;
+  explicit Weight(Parts parts);
   // A plain matrix [out, in] that the caller keeps.
   static Weight borrow(const tensor::ConstTensor& matrix);
-  // Data and float32 scales in the layout of kernels/weight_view.h. Data that the caller keeps
-  // is used in place; what is owned comes in buffers.
-  static Weight borrow(const Format& format, TrueSize size, const std::byte* data,
-                       tensor::Buffer scales);
+  // Codes of its own, and scales where the format has them.
   static Weight own(const Format& format, TrueSize size, tensor::Buffer data,
-                    tensor::Buffer scales);
+                    tensor::Buffer scales = {});
+
+  // Products take inputs as they are, whatever the file says of activations.
+  void keep_inputs_exact();
 
   const Format& format() const { return format_; }
   std::int64_t out() const { return view_.out; }
   std::int64_t in() const { return view_.in; }
   const kernels::WeightView& view() const { return view_; }
+
+  // Bytes of the codes, and how many scales there are (and as many zero points, where there are).
+  std::size_t data_bytes() const;
+  std::size_t scale_count() const;
+  // Of all that products read.
+  std::size_t stored_bytes() const;
 
   // Rows [begin, end) as float32 into out[(end - begin) * in]. Of a weight in the host's memory.
   void decode(std::int64_t begin, std::int64_t end, float* out) const;
@@ -59,8 +106,7 @@ class Weight {
  private:
   Format format_;
   kernels::WeightView view_;
-  tensor::Buffer data_;
-  tensor::Buffer scales_;
+  std::vector<tensor::Buffer> owned_;
 };
 
 }  // namespace motley::quant

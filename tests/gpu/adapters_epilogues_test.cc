@@ -176,7 +176,7 @@ TEST_P(GpuAdapters, NormsEqualLinearsAndThenNorms) {
       const Tensor results = view(acc, {rows, width});
       const lora::AdaptedLinear map{site, results, bias.data(), results};
       const kernels::AddAndNorm sum = ops::add_and_norm_call(
-          context, view(hidden, {rows, width}), results, view(to.sums, {rows, width}),
+          context, {view(hidden, {rows, width}), results, view(to.sums, {rows, width})},
           view(weight, {width}), {}, view(to.normed, {rows, width}));
       const Tensor x_rows = view(x_there, {rows, in});
       const bool takes = lora::takes_norm(pools.on_device(), x_rows, map, sum, context);

@@ -47,7 +47,7 @@ DeviceArray<WeightView> DeviceLayer::put(const WorldShape& shape,
                     .in = matrix.in,
                     .block_rows = 1,
                     .block_columns = 0};
-    if (shape.kind == WeightKind::int4_group) {
+    if (shape.kind == WeightKind::int4) {
       scales_.emplace_back(matrix.scales);
       view.scales = scales_.back().data();
       view.block_columns = shape.group;

@@ -30,7 +30,7 @@ void expect_near_definition(const WorldLayer& layer, const WorldRows& rows,
 
 TEST(ExactExperts, EveryFormatActivationAndRouting) {
   unsigned seed = 1;
-  for (const WeightKind kind : {WeightKind::f32, WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::f32, WeightKind::bf16, WeightKind::int4}) {
     for (const auto activation : {ExpertActivation::silu_mul, ExpertActivation::clamped_swiglu}) {
       for (const WorldRoutes routes :
            {WorldRoutes::spread, WorldRoutes::strange, WorldRoutes::hot, WorldRoutes::few}) {

@@ -158,8 +158,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GroupedSum, testing::ValuesIn(sum_cases()), sum
 TEST(GroupedExperts, EveryFormatActivationAndRouting) {
   unsigned seed = 1;
   for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
-        std::pair(WeightKind::int4_group, 64), std::pair(WeightKind::int4_group, 32)}) {
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
+        std::pair(WeightKind::int4, 64), std::pair(WeightKind::int4, 32)}) {
     for (const auto activation : {ExpertActivation::silu_mul, ExpertActivation::clamped_swiglu}) {
       for (const WorldRoutes routes :
            {WorldRoutes::spread, WorldRoutes::strange, WorldRoutes::hot, WorldRoutes::few}) {
@@ -178,8 +178,8 @@ TEST(GroupedExperts, EveryFormatActivationAndRouting) {
 // Small enough for racecheck: every kernel, with and without adapters.
 TEST(GroupedExperts, SmallBatchThroughEveryCut) {
   for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
-        std::pair(WeightKind::int4_group, 32)}) {
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
+        std::pair(WeightKind::int4, 32)}) {
     const WorldShape shape{.experts = 3, .hidden = 264, .kind = kind, .group = group};
     const WorldLayer layer = make_layer(shape, 2);
     const std::vector<WorldAdapter> adapters{make_adapter(shape, {.rank = 20}, 1)};
@@ -191,7 +191,7 @@ TEST(GroupedExperts, SmallBatchThroughEveryCut) {
 
 // Powers of two beyond what float16 holds, on up and on down, which the output is linear in.
 TEST(GroupedExperts, Int4ScalesOfAnySize) {
-  const WorldShape shape{.kind = WeightKind::int4_group, .group = 128};
+  const WorldShape shape{.kind = WeightKind::int4, .group = 128};
   const WorldLayer layer = make_layer(shape, 8);
   const WorldRows rows = make_rows(shape, 9, WorldRoutes::spread, 0, 3);
   const GroupedTiles tall{
@@ -217,7 +217,7 @@ TEST(GroupedExperts, Int4ScalesOfAnySize) {
 }
 
 TEST(GroupedExperts, OddSizesAndBatches) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
     for (const std::int64_t tokens : {0, 1, 7, 171, 1000}) {
       SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind)));
       const WorldShape shape{
@@ -239,7 +239,7 @@ TEST(GroupedExperts, AdaptersOfEveryRank) {
   std::vector<int> ranks(17);
   std::iota(ranks.begin(), ranks.end(), 1);
   ranks.insert(ranks.end(), {33, 64, 255, 256});
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
     const WorldShape shape{.kind = kind, .biases = true};
     const WorldLayer layer = make_layer(shape, 3);
     for (const int rank : ranks) {
@@ -256,7 +256,7 @@ TEST(GroupedExperts, AdaptersOfEveryRank) {
 }
 
 TEST(GroupedExperts, MixesAndSharedFactors) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
     const WorldShape shape{.kind = kind};
     const WorldLayer layer = make_layer(shape, 5);
     const std::vector<WorldAdapter> adapters{
@@ -274,8 +274,8 @@ TEST(GroupedExperts, MixesAndSharedFactors) {
 // no sum, so the same bits.
 TEST(GroupedExperts, PagesOfFp8) {
   for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4_group, 128),
-        std::pair(WeightKind::int4_group, 32)}) {
+       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
+        std::pair(WeightKind::int4, 32)}) {
     const WorldShape shape{.hidden = 200, .intermediate = 72, .kind = kind, .group = group};
     const WorldLayer layer = make_layer(shape, 7);
     for (const int rank : {1, 8, 17, 100}) {
@@ -321,7 +321,7 @@ TEST(GroupedExperts, BatchesBesideEveryThreshold) {
     WorldShape shape;
     std::vector<std::int64_t> thresholds;  // in pairs, which are tokens here
   };
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
     const WorldShape tall{.experts = 40, .experts_per_token = 1, .hidden = 64, .intermediate = 256};
     const WorldShape many{.experts = 256, .experts_per_token = 1, .hidden = 64, .intermediate = 64};
     for (Case c : {Case{tall, {33, 40, 64, 80, 160, 320, 1600, 3840, 5120, 5760, 5800}},
@@ -363,7 +363,7 @@ TEST(GroupedExperts, RefusesByName) {
   using kernels::cuda::grouped_supports;
   const ExpertShape good{.experts = 512, .hidden = 16384, .intermediate = 8};
   EXPECT_TRUE(grouped_supports(good, 64, WeightKind::bf16, 0));
-  EXPECT_TRUE(grouped_supports(good, 1, WeightKind::int4_group, 32));
+  EXPECT_TRUE(grouped_supports(good, 1, WeightKind::int4, 32));
   const auto why = [](const ExpertShape& shape, int slots, WeightKind kind, int group) {
     const auto supports = grouped_supports(shape, slots, kind, group);
     return supports ? std::string("yes") : supports.reason();
@@ -375,8 +375,8 @@ TEST(GroupedExperts, RefusesByName) {
     return why(shape, 2, WeightKind::bf16, 0);
   };
   EXPECT_THAT(why(good, 2, WeightKind::f32, 0), HasSubstr("bf16 and int4"));
-  EXPECT_THAT(why(good, 2, WeightKind::f8_block, 128), HasSubstr("bf16 and int4"));
-  EXPECT_THAT(why(good, 2, WeightKind::int4_group, 16), HasSubstr("not 16"));
+  EXPECT_THAT(why(good, 2, WeightKind::f8_e4m3, 128), HasSubstr("bf16 and int4"));
+  EXPECT_THAT(why(good, 2, WeightKind::int4, 16), HasSubstr("not 16"));
   EXPECT_THAT(why(good, 0, WeightKind::bf16, 0), HasSubstr("not 0"));
   EXPECT_THAT(why(good, 65, WeightKind::bf16, 0), HasSubstr("not 65"));
   EXPECT_THAT(with([](ExpertShape& s) { s.experts = 513; }), HasSubstr("not 513"));
@@ -393,7 +393,7 @@ TEST(GroupedExperts, BoundTheTokensOfAStep) {
 }
 
 TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4_group}) {
+  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
     const WorldShape shape{
         .experts = 8, .hidden = 256, .intermediate = 128, .kind = kind, .biases = true};
     const WorldLayer layer = make_layer(shape, 6);

@@ -29,7 +29,7 @@ WorldMatrix make_matrix(const WorldShape& shape, int out, int in, std::mt19937& 
   WorldMatrix matrix{.out = out, .in = in, .bytes = {}, .scales = {}, .values = {}};
   const float unit = 4.0F / std::sqrt(static_cast<float>(std::bit_ceil(unsigned(in)))) / 2.0F;
   matrix.values.resize(at(std::int64_t{out} * in));
-  if (shape.kind == WeightKind::int4_group) {
+  if (shape.kind == WeightKind::int4) {
     const int groups = (in + shape.group - 1) / shape.group;
     const int row_bytes = (in + 1) / 2;
     matrix.bytes.resize(at(std::int64_t{out} * row_bytes));

@@ -45,6 +45,10 @@ std::vector<std::string> golden_models() {
   return names;
 }
 
+json::Value read_golden(const std::string& model) {
+  return read_json(goldens_folder() / model / "golden.json");
+}
+
 const json::Value& at(const json::Value& object, std::string_view key) {
   const json::Value* const value = object.as_object(key).value()->find(key);
   MOTLEY_CHECK(value != nullptr, cat("a golden without ", key));
@@ -56,11 +60,13 @@ const json::Array& cases_of(const json::Value& golden) {
 }
 
 GoldenModel::GoldenModel(const std::string& name, const Options& options)
-    : folder_(goldens_folder() / name), golden_(read_json(folder_ / "golden.json")) {
+    : folder_(goldens_folder() / name), golden_(read_golden(name)) {
   device_ = std::make_unique<tensor::MeteredDevice>(
       tensor::open_device(options.device, {.threads = options.threads}).value());
-  model::LoadOptions load{
-      .exact = options.exact, .batch_invariant = options.batch_invariant, .fusion = options.fusion};
+  model::LoadOptions load{.exact = options.exact,
+                          .batch_invariant = options.batch_invariant,
+                          .exact_inputs = options.exact_inputs,
+                          .fusion = options.fusion};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   model_ =
       model::Model::load(options.folder.empty() ? folder_ : options.folder, *device_, load).value();

@@ -19,11 +19,15 @@ namespace motley::score_tests {
 
 const std::filesystem::path& goldens_folder();
 std::vector<std::string> golden_models();
+// A model's golden.json.
+json::Value read_golden(const std::string& model);
 
 class GoldenModel {
  public:
   struct Options {
     bool exact = true;
+    // The goldens' own answers. Without it activations are quantised where the checkpoint says so.
+    bool exact_inputs = true;
     int threads = 2;
     std::int64_t max_rows = 64;
     std::int64_t pages = 256;

@@ -198,8 +198,9 @@ struct Answers {
 
 Answers answers(const WideGolden& golden, bool exact, std::optional<DType> factors = {}) {
   const auto device = tensor::open_device(device_choice).value();
-  const auto model =
-      model::Model::load(files_of(golden), *device, {.exact = exact, .factors = factors}).value();
+  const auto model = model::Model::load(files_of(golden), *device,
+                                        {.exact = exact, .factors = factors, .exact_inputs = true})
+                         .value();
   const Adapters adapters = load_adapters(golden, *model, *device, factors);
   const auto lines = read_lines(golden, model->config().vocabulary);
   std::vector<lora::Mix> mixes;

@@ -15,7 +15,8 @@ from torch import nn
 
 from . import randoms
 from .conventions import DOWN, GATE_UP, Experts, Halves, Tensors, read_standard
-from .models import DTYPES, ModelSpec, embeddings, load
+from .models import embeddings, load
+from .spec import DTYPES, ModelSpec
 
 GATE_UP_PARAMETER = "mlp.experts.gate_up_proj"
 DOWN_PARAMETER = "mlp.experts.down_proj"

@@ -12,7 +12,7 @@ from torch import nn
 from . import models, scoring
 from .adapters import Source, merged, names_of
 from .catalog import entries
-from .models import ModelSpec
+from .spec import ModelSpec
 
 
 def deviations(spec: ModelSpec, folder: Path) -> Iterator[tuple[str, float]]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from . import conventions as c
 from .adapters import DOWN_PARAMETER, EXPERT_PARAMETERS, GATE_UP_PARAMETER, Rewritten, Source, ragged_rank
-from .models import ModelSpec
+from .spec import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ Entry = Source | Rewritten | Mix
 
 
 def entries(spec: ModelSpec) -> list[Entry]:
-    return _BY_MODEL[spec.name](spec)
+    otherwise = _small_over_quantised if spec.experts else _small_over_quantised_dense
+    return _BY_MODEL.get(spec.name, otherwise)(spec)
 
 
 def _attention(spec: ModelSpec, rank: int = 8, alpha: float = 6, dtype: str = "BF16") -> Source:
@@ -479,6 +480,20 @@ def _over_quantised(spec: ModelSpec) -> list[Entry]:
         _MIX,
         Source("dora", {"r": 1, "lora_alpha": 1, "target_modules": list(spec.attention), "use_dora": True}),
     ]
+
+
+def _small_over_quantised(spec: ModelSpec) -> list[Entry]:
+    return [_attention(spec, rank=3, alpha=2), _experts(rank=2, alpha=1.5), _MIX, _small_dora(spec)]
+
+
+def _small_over_quantised_dense(spec: ModelSpec) -> list[Entry]:
+    mlp = {"r": 3, "lora_alpha": 2, "target_modules": ["gate_proj", "up_proj", "down_proj"]}
+    mix = Mix("mix", (("attention", 0.6), ("mlp", -1.3)))
+    return [_attention(spec, rank=3, alpha=2), Source("mlp", mlp), mix, _small_dora(spec)]
+
+
+def _small_dora(spec: ModelSpec) -> Source:
+    return Source("dora", {"r": 1, "lora_alpha": 1, "target_modules": list(spec.attention), "use_dora": True})
 
 
 def _qwen3_moe_w4a16(spec: ModelSpec) -> list[Entry]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from . import randoms, scoring
-from .models import VOCAB_SIZE
+from .spec import VOCAB_SIZE
 
 TOKENS = 16
 
@@ -24,11 +24,11 @@ NOISES = 4
 ROUNDING = 2**-9  # relative, of bf16
 
 
-def draw(model: nn.Module, key: str) -> list[dict[str, Any]]:
-    """Lines of `score`'s input with their reference."""
+def draw(model: nn.Module, key: str, count: int = LINES, rounding: float = ROUNDING) -> list[dict[str, Any]]:
+    """So many lines of `score`'s input with their reference."""
     lines = [scoring.score(model, _prompt(model, f"{key}/{i}")) for i in range(PROMPTS)]
-    lines.sort(key=lambda line: _move_by_rounding(model, line))
-    return [{"token_ids": line.token_ids, "token_logprobs": line.token_logprobs} for line in lines[:LINES]]
+    lines.sort(key=lambda line: _move_by_rounding(model, line, rounding))
+    return [{"token_ids": line.token_ids, "token_logprobs": line.token_logprobs} for line in lines[:count]]
 
 
 def _prompt(model: nn.Module, key: str) -> list[int]:
@@ -58,8 +58,8 @@ def _following(model: nn.Module, prompt: list[int]) -> list[int] | None:
     return rows[-1].argsort(descending=True, stable=True).tolist()
 
 
-def _move_by_rounding(model: nn.Module, line: scoring.Line) -> float:
-    """How far noise of the size of bf16's rounding on every module's output moves the line, in the mean."""
+def _move_by_rounding(model: nn.Module, line: scoring.Line, rounding: float) -> float:
+    """How far noise of that size on every module's output moves the line, in the mean."""
     following = torch.tensor(line.token_ids[1:])[:, None]
     moves = []
     for noise in range(NOISES):
@@ -68,8 +68,8 @@ def _move_by_rounding(model: nn.Module, line: scoring.Line) -> float:
         def disturb(_module: nn.Module, _args: Any, output: Any, random: Any = random) -> Any:
             if not isinstance(output, torch.Tensor):
                 return None
-            factors = 1 + random.uniform(-ROUNDING, ROUNDING, tuple(output.shape))
-            return output * torch.from_numpy(factors).float()
+            factors = 1 + random.uniform(-rounding, rounding, tuple(output.shape))
+            return output * torch.from_numpy(factors).to(output.dtype)
 
         hooks = [module.register_forward_hook(disturb) for module in model.modules()]
         rows = scoring.logprob_rows(model, line.token_ids)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from .models import ModelSpec
+from .spec import ModelSpec
 
 # (layer, gate | up | down, expert) -> scale * B @ A, float32 [out,in]
 Deltas = dict[tuple[int, str, int], torch.Tensor]

@@ -1,132 +1,22 @@
 """The tiny base models: their configs, their random weights, and how they are stored and loaded."""
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from . import randoms
-from .quantised import Fp8Blocks, PackedInt4, Scheme
-
-VOCAB_SIZE = 131
-
-DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """One folder of the golden set."""
-
-    name: str
-    family: str
-    config: dict[str, Any]
-    dtype: str = "BF16"
-    fused: bool = False  # experts stored as 3-D tensors, transformers' names in memory
-    max_shard_bytes: int | None = None
-    twin: str | None = None  # the model whose weights, prompts and log-probabilities it must share
-    attention: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
-    experts: int = 0
-    quantised: Scheme | None = None
-
-    @property
-    def seed(self) -> str:
-        return self.twin or self.name
-
-
-def _yarn(theta: float, **extra: Any) -> dict[str, Any]:
-    """rope_parameters of a yarn model whose original length is shorter than the longest prompt."""
-    return {
-        "rope_type": "yarn",
-        "rope_theta": theta,
-        "factor": 4.0,
-        "original_max_position_embeddings": 16,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        **extra,
-    }
-
-
-def _qwen3_moe(**changes: Any) -> dict[str, Any]:
-    # rms_norm_eps is large on purpose everywhere: a wrong epsilon must show.
-    return {
-        "hidden_size": 72,
-        "intermediate_size": 60,
-        "moe_intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 20,
-        "num_experts": 5,
-        "num_experts_per_tok": 3,
-        "norm_topk_prob": True,
-        "mlp_only_layers": [1],
-        "rms_norm_eps": 0.003,
-    } | changes
-
-
-_MIXTRAL = {
-    "hidden_size": 72,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_local_experts": 5,
-    "num_experts_per_tok": 3,
-    "sliding_window": None,
-    "rms_norm_eps": 0.003,
-}
-
-_DEEPSEEK = {
-    "hidden_size": 84,
-    "intermediate_size": 60,
-    "moe_intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 3,
-    "num_experts_per_tok": 3,
-    "n_shared_experts": 2,
-    "kv_lora_rank": 20,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 12,
-    "first_k_dense_replace": 1,
-    # The norms inside MLA keep 1e-6 whatever this says.
-    "rms_norm_eps": 0.01,
-}
-
-_GLM4 = {
-    "hidden_size": 80,
-    "intermediate_size": 60,
-    "moe_intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 24,
-    "n_routed_experts": 12,
-    "num_experts_per_tok": 3,
-    "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-    "n_group": 1,
-    "topk_group": 1,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 2.5,
-    "attention_bias": True,
-    "num_nextn_predict_layers": 0,
-    "rms_norm_eps": 0.003,
-}
-
-_MLA_Q = ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
-_MLA_QA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
+from .configs import DEEPSEEK, GLM4, MIXTRAL, MLA_Q, MLA_QA, qwen3_moe, yarn
+from .quantised_models import QUANTISED
+from .spec import DTYPES, VOCAB_SIZE, ModelSpec
 
 MODELS = [
-    ModelSpec("qwen3_moe", "qwen3_moe", _qwen3_moe(), dtype="F32", experts=5),
+    ModelSpec("qwen3_moe", "qwen3_moe", qwen3_moe(), dtype="F32", experts=5),
     ModelSpec(
         "qwen3_moe_sharded",
         "qwen3_moe",
-        _qwen3_moe(mlp_only_layers=[], decoder_sparse_step=2, num_hidden_layers=4),
+        qwen3_moe(mlp_only_layers=[], decoder_sparse_step=2, num_hidden_layers=4),
         max_shard_bytes=200_000,
         experts=5,
     ),
@@ -148,8 +38,8 @@ MODELS = [
         },
         experts=12,
     ),
-    ModelSpec("mixtral", "mixtral", _MIXTRAL, experts=5),
-    ModelSpec("mixtral_fused", "mixtral", _MIXTRAL, fused=True, twin="mixtral", experts=5),
+    ModelSpec("mixtral", "mixtral", MIXTRAL, experts=5),
+    ModelSpec("mixtral_fused", "mixtral", MIXTRAL, fused=True, twin="mixtral", experts=5),
     ModelSpec(
         "olmoe",
         "olmoe",
@@ -171,7 +61,7 @@ MODELS = [
     ModelSpec(
         "deepseek_v2",
         "deepseek_v2",
-        _DEEPSEEK
+        DEEPSEEK
         | {
             "n_routed_experts": 5,
             "q_lora_rank": None,
@@ -179,15 +69,15 @@ MODELS = [
             "norm_topk_prob": False,
             "routed_scaling_factor": 1.0,
             # mscale differs from mscale_all_dim, so that cos and sin are scaled too.
-            "rope_parameters": _yarn(10000.0, mscale=1.0, mscale_all_dim=0.707),
+            "rope_parameters": yarn(10000.0, mscale=1.0, mscale_all_dim=0.707),
         },
-        attention=_MLA_Q,
+        attention=MLA_Q,
         experts=5,
     ),
     ModelSpec(
         "deepseek_v2_groups",
         "deepseek_v2",
-        _DEEPSEEK
+        DEEPSEEK
         | {
             "n_routed_experts": 12,
             "q_lora_rank": 28,
@@ -197,13 +87,13 @@ MODELS = [
             "norm_topk_prob": False,
             "routed_scaling_factor": 3.0,
         },
-        attention=_MLA_QA,
+        attention=MLA_QA,
         experts=12,
     ),
     ModelSpec(
         "deepseek_v3",
         "deepseek_v3",
-        _DEEPSEEK
+        DEEPSEEK
         | {
             "n_routed_experts": 12,
             "q_lora_rank": 28,
@@ -212,15 +102,15 @@ MODELS = [
             "norm_topk_prob": True,
             "routed_scaling_factor": 2.5,
             "num_nextn_predict_layers": 0,
-            "rope_parameters": _yarn(10000.0, mscale=1.0, mscale_all_dim=1.0),
+            "rope_parameters": yarn(10000.0, mscale=1.0, mscale_all_dim=1.0),
         },
-        attention=_MLA_QA,
+        attention=MLA_QA,
         experts=12,
     ),
     ModelSpec(
         "deepseek_v3_q_proj",
         "deepseek_v3",
-        _DEEPSEEK
+        DEEPSEEK
         | {
             "n_routed_experts": 5,
             "q_lora_rank": None,
@@ -230,7 +120,7 @@ MODELS = [
             "routed_scaling_factor": 1.5,
             "num_nextn_predict_layers": 0,
         },
-        attention=_MLA_Q,
+        attention=MLA_Q,
         experts=5,
     ),
     ModelSpec(
@@ -250,16 +140,16 @@ MODELS = [
             # Low enough that the clamps act on these weights.
             "swiglu_limit": 2.0,
             "rms_norm_eps": 0.01,
-            "rope_parameters": _yarn(150000.0, truncate=False),
+            "rope_parameters": yarn(150000.0, truncate=False),
         },
         experts=5,
     ),
-    ModelSpec("glm4_moe", "glm4_moe", _GLM4 | {"use_qk_norm": True}, experts=12),
+    ModelSpec("glm4_moe", "glm4_moe", GLM4 | {"use_qk_norm": True}, experts=12),
     ModelSpec(
         # As GLM-4.5-Air: no norm on q and k, no scale on the routed experts.
         "glm4_moe_air",
         "glm4_moe",
-        _GLM4 | {"use_qk_norm": False, "n_routed_experts": 5, "num_hidden_layers": 2, "routed_scaling_factor": 1.0},
+        GLM4 | {"use_qk_norm": False, "n_routed_experts": 5, "num_hidden_layers": 2, "routed_scaling_factor": 1.0},
         experts=5,
     ),
     ModelSpec(
@@ -298,66 +188,7 @@ MODELS = [
         },
         dtype="F32",
     ),
-    ModelSpec(
-        "qwen3_moe_w4a16",
-        "qwen3_moe",
-        _qwen3_moe(
-            hidden_size=96,
-            intermediate_size=96,
-            moe_intermediate_size=64,
-            head_dim=24,
-            num_hidden_layers=2,
-            norm_topk_prob=False,
-        ),
-        experts=5,
-        quantised=PackedInt4((("Linear", 32),), ignore=("lm_head", "re:.*mlp.gate$")),
-    ),
-    ModelSpec(
-        # Two groups of modules; a name is matched before a class, wherever it stands.
-        "mixtral_w4a16",
-        "mixtral",
-        _MIXTRAL | {"hidden_size": 64, "intermediate_size": 128, "num_key_value_heads": 1, "head_dim": 64},
-        experts=5,
-        quantised=PackedInt4(
-            (("Linear", 64), ("re:.*self_attn.o_proj$", 128)),
-            ignore=("lm_head", "re:.*block_sparse_moe.gate"),
-            scales=torch.float16,
-            shapes=torch.int32,
-        ),
-    ),
-    ModelSpec(
-        "qwen3_moe_fp8",
-        "qwen3_moe",
-        _qwen3_moe(num_hidden_layers=2),
-        experts=5,
-        quantised=Fp8Blocks(
-            (32, 64), scales=torch.bfloat16, listed=("lm_head", "model.layers.0.mlp.gate", "model.norm")
-        ),
-    ),
-    ModelSpec(
-        # No side of most matrices is a multiple of 128, and kv_a, kv_b and the dense layer have several blocks.
-        "deepseek_v3_fp8",
-        "deepseek_v3",
-        _DEEPSEEK
-        | {
-            "hidden_size": 136,
-            "intermediate_size": 132,
-            "moe_intermediate_size": 24,
-            "num_hidden_layers": 2,
-            "kv_lora_rank": 132,
-            "n_routed_experts": 5,
-            "n_shared_experts": 1,
-            "q_lora_rank": 28,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 1.5,
-            "num_nextn_predict_layers": 0,
-        },
-        attention=_MLA_QA,
-        experts=5,
-        quantised=Fp8Blocks(),
-    ),
+    *QUANTISED,
 ]
 
 

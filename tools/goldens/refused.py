@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from . import randoms
 from .adapters import CONFIG, WEIGHTS
 from .conventions import PREFIX, Tensors
-from .models import VOCAB_SIZE, ModelSpec
+from .spec import VOCAB_SIZE, ModelSpec
 
 UNSUPPORTED, BAD_FILE = "unsupported", "bad_file"
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from . import scoring
-from .models import ModelSpec
+from .spec import ModelSpec
 
 Undo = Callable[[], None]
 Change = Callable[[], Undo]

@@ -17,10 +17,11 @@ import torch
 import transformers
 from torch import nn
 
-from . import decode, decided, models, quantised, randoms, refused, scoring, sensitivity
+from . import decode, decided, models, quantised, randoms, refused, rounded, scoring, sensitivity
 from .adapters import Rewritten, Source, make, merged, open_with_peft, rewrite
 from .catalog import Mix, entries
-from .models import ModelSpec
+from .methods.scheme import Rounding, Scheme
+from .spec import ModelSpec
 
 # The lengths of a case's prompts are drawn from these ranges (last value excluded).
 PROMPT_LENGTHS = ((2, 6), (9, 15), (18, 25))
@@ -109,6 +110,7 @@ class Maker:
         self.scratch = scratch
         # What transformers loads: a quantised checkpoint's decoded weights, else the folder itself.
         self.plain = scratch / "plain" if spec.quantised else folder
+        self.roundings: dict[str, Rounding] = {}  # of modules' inputs, where activations are quantised
         self.results: dict[str, Result] = {}
         self.sources: dict[str, Source] = {}
         self.first_case: dict[str, str] = {}  # source -> the first case that holds its numbers
@@ -120,7 +122,7 @@ class Maker:
         models.clear(self.folder)
         models.save(self.spec, self.plain)
         if self.spec.quantised:
-            quantised.store(self.spec.quantised, self.plain, self.folder)
+            self._quantise(self.spec.quantised)
         self.base = models.load(self.plain)
         self._base_case()
         for entry in entries(self.spec):
@@ -132,6 +134,19 @@ class Maker:
                 self._mix(entry)
         (self.folder / "decided.jsonl").write_text("".join(self.decided_lines))
         self._write_golden(refused.make_all(self.spec, self.folder / "adapters"))
+
+    def _quantise(self, scheme: Scheme) -> None:
+        ranges = rounded.ranges(self.spec, self.plain) if scheme.static_inputs else {}
+        self.roundings = quantised.store(scheme, self.plain, self.folder, ranges)
+
+    def _round_inputs(self) -> dict[str, Any]:
+        """The lines with quantised activations, and what golden.json says of them."""
+        if not self.roundings:
+            return {}
+        sources = [source for source in self.sources.values() if source.published]
+        made = rounded.make(self.spec, self.plain, self.folder / "adapters", sources, self.roundings)
+        (self.folder / rounded.FILE).write_text("".join(json.dumps(line) + "\n" for line in made.lines))
+        return {"rounded_inputs": made.golden}
 
     def _key(self, case: str) -> str:
         return f"{self.spec.seed}/cases/{case}"
@@ -271,9 +286,10 @@ class Maker:
             "versions": _versions(self.spec),
             "seed": self.spec.seed,
             "dtype": self.spec.dtype,
-            **({"quantised": self.spec.quantised.config()["quant_method"]} if self.spec.quantised else {}),
+            **({"quantised": self.spec.quantised.method} if self.spec.quantised else {}),
             "experts": "fused" if self.spec.fused or self.spec.family == "gpt_oss" else "per-expert",
             "tolerance": 2e-4,
+            **self._round_inputs(),
             "cases": self.cases,
             "refused": list(refusals),
         }

@@ -14,7 +14,7 @@ import torch
 import transformers
 from goldens import randoms, scoring
 from goldens.adapters import Source, names_of
-from goldens.quantised import compare_with_library
+from goldens.methods.compressed_tensors import PackedIntegers
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -67,7 +67,9 @@ def _meaning(weights: Plain, tensors: Tensors) -> Tensors:
         parts = {s: tensors[f"{module}.{s}"] for s in suffixes if f"{module}.{s}" in tensors}
         meant[f"{module}.weight"] = weights.meaning(parts)
         if "weight_packed" in parts:
-            compare_with_library(module, parts, meant[f"{module}.weight"])
+            group = meant[f"{module}.weight"].shape[1] // parts["weight_scale"].shape[1]
+            scheme = PackedIntegers(groups=(("Linear", group),), ignore=())
+            scheme.compare_with_library(module, parts, meant[f"{module}.weight"])
     return meant
 
 

@@ -17,7 +17,7 @@
 namespace motley {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
+using Monotonic = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // A ready pipe takes this many bytes without blocking, however it was opened.
@@ -53,12 +53,12 @@ void block_signals() {
 }  // namespace
 
 bool write_within(int descriptor, std::string_view text, milliseconds patience) {
-  const auto end = SteadyClock::now() + patience;
+  const auto end = Monotonic::now() + patience;
   while (!text.empty()) {
-    const auto left = std::chrono::ceil<milliseconds>(end - SteadyClock::now());
+    const auto left = std::chrono::ceil<milliseconds>(end - Monotonic::now());
     const Written written = write_some(descriptor, text, std::max(left, milliseconds(0)));
     if (written == Written::never) return false;
-    if (written == Written::none_yet && SteadyClock::now() >= end) return false;
+    if (written == Written::none_yet && Monotonic::now() >= end) return false;
   }
   return true;
 }

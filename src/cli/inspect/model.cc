@@ -95,11 +95,7 @@ struct Weights {
   void add(std::string_view part, const quant::Weight& weight) {
     const quant::Format& format = weight.format();
     parameters += weight.out() * weight.in();
-    bytes += weight.out() * ((weight.in() * format.bits + 7) / 8);
-    if (format.scales != quant::Format::Scales::none)
-      bytes += ((weight.out() + format.block_rows - 1) / format.block_rows) *
-               ((weight.in() + format.block_columns - 1) / format.block_columns) *
-               static_cast<std::int64_t>(sizeof(float));
+    bytes += static_cast<std::int64_t>(weight.stored_bytes());
     formats[part].insert(quant::to_string(format));
   }
   void add(std::span<const float> numbers) {
@@ -176,6 +172,8 @@ void add_weights(const model::Model& model, Findings& findings) {
     formats.add(std::string(part), std::move(format));
   }
   findings.add("weights", std::move(formats), join(texts, "; "));
+  if (const std::vector<std::string>& remarks = model.quantization_remarks(); !remarks.empty())
+    findings.add("quantization", json::Value(join(remarks)), join(remarks));
   findings.add_bytes("weight_bytes", weights.bytes);
   findings.add_bytes("cache_bytes_a_token",
                      runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()) /
@@ -255,8 +253,8 @@ void add_method(const json::Value& config, Findings& findings) {
   const json::Object* const object = config.if_object();
   if (object == nullptr) return;
   const auto quantization = quant::Config::read(*object);
-  if (quantization.ok() && quantization->method() != quant::Config::Method::none)
-    findings.add("quantization", quantization->method_name());
+  if (quantization.ok() && quantization->method() != "none")
+    findings.add("quantization", quantization->method());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "model/config/config.h"
 #include "model/families.h"
 #include "moe/select.h"
-#include "quant/weight.h"
+#include "quant/formats.h"
 
 namespace motley::cli {
 namespace {
@@ -39,33 +39,9 @@ model::Config config_of(const model::Family& family) {
   return *std::move(config);
 }
 
-Format plain(DType element, int bits) { return {.element = element, .bits = bits}; }
-Format int4(std::int64_t group) {
-  return {.element = DType::i8, .bits = 4, .scales = Format::Scales::group, .block_columns = group};
-}
-Format fp8() {
-  return {.element = DType::f8_e4m3,
-          .bits = 8,
-          .scales = Format::Scales::block,
-          .block_rows = 128,
-          .block_columns = 128};
-}
-
-std::vector<Format> formats() {
-  return {plain(DType::bf16, 16),
-          plain(DType::f16, 16),
-          plain(DType::f32, 32),
-          int4(32),
-          int4(64),
-          int4(128),
-          fp8()};
-}
-
-// The backend for experts of a family in a format with adapters, or "no".
+// The backend that serves experts of a family in a format with adapters on them, or "no".
 std::string_view backend_for(const model::Config& config, const Format& format,
                              tensor::DeviceKind device, bool exact) {
-  // Such experts are transposed at load, which is not possible for packed numbers.
-  if (config.naming.experts_transposed && format.scales != Format::Scales::none) return "no";
   const moe::Problem problem{.gate_up = format,
                              .down = format,
                              .hidden = config.hidden,
@@ -82,6 +58,16 @@ std::string_view backend_for(const model::Config& config, const Format& format,
   return backend.ok() ? (*backend)->name() : "no";
 }
 
+// The backend of all families that have experts; "no" if one has none.
+std::string backend_of_all(const Format& format, tensor::DeviceKind device, bool exact) {
+  std::set<std::string_view> names;
+  for (const model::Family& family : model::families()) {
+    const model::Config config = config_of(family);
+    if (config.has_experts()) names.insert(backend_for(config, format, device, exact));
+  }
+  return names.contains("no") ? "no" : join(names, " or ");
+}
+
 std::string row(const std::vector<std::string>& cells) {
   return cat("| ", join(cells, " | "), " |\n");
 }
@@ -92,25 +78,25 @@ std::string ruler(std::size_t columns) {
   return text + "\n";
 }
 
-std::string experts_table(tensor::DeviceKind device) {
-  std::vector<std::string> head = {"family"};
-  for (const Format& format : formats()) head.push_back(quant::to_string(format));
-  head.emplace_back("in float32");
-  std::string text = row(head) + ruler(head.size());
+std::string formats_table(tensor::DeviceKind device) {
+  std::string text = row({"format", "files", "experts", "experts in float32"}) + ruler(4);
+  for (const quant::KnownFormat& known : quant::known_formats()) {
+    if (known.files.empty()) continue;
+    text += row({quant::to_string(known.format), std::string(known.files),
+                 backend_of_all(known.format, device, false),
+                 backend_of_all(known.format, device, true)});
+  }
+  return text;
+}
+
+std::string families_table() {
+  std::string text = row({"family", "formats of its experts"}) + ruler(2);
   for (const model::Family& family : model::families()) {
     const model::Config config = config_of(family);
-    std::vector<std::string> cells = {std::string(family.model_type)};
-    std::set<std::string_view> exact;
-    for (const Format& format : formats()) {
-      if (!config.has_experts()) {
-        cells.emplace_back("no experts");
-        continue;
-      }
-      cells.emplace_back(backend_for(config, format, device, false));
-      if (cells.back() != "no") exact.insert(backend_for(config, format, device, true));
-    }
-    cells.push_back(exact.empty() ? "no experts" : join(exact));
-    text += row(cells);
+    const std::string_view formats = !config.has_experts()              ? "no experts"
+                                     : config.naming.experts_transposed ? "bf16, f16, f32, mxfp4"
+                                                                        : "all";
+    text += row({std::string(family.model_type), std::string(formats)});
   }
   return text;
 }
@@ -215,9 +201,10 @@ std::span<const std::string_view> other_peft_types() {
 std::string supported_tables() {
   using tensor::DeviceKind;
   const bool has_gpu = !moe::backends_of(DeviceKind::cuda).empty();
-  return cat("### Experts on the CPU\n\n", experts_table(DeviceKind::cpu),
-             "\n### Experts on a GPU\n\n",
-             has_gpu ? experts_table(DeviceKind::cuda) : "This build has no CUDA.\n",
+  return cat("### Weight formats on the CPU\n\n", formats_table(DeviceKind::cpu),
+             "\n### Weight formats on a GPU\n\n",
+             has_gpu ? formats_table(DeviceKind::cuda) : "This build has no CUDA.\n",
+             "\n### Families\n\n", families_table(),
              "\n### Adapters, on every device and over every format\n\n", adapters_table());
 }
 

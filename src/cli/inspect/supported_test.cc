@@ -9,6 +9,7 @@
 #include "base/cat.h"
 #include "cli/run_motley.h"
 #include "model/families.h"
+#include "quant/formats.h"
 
 namespace motley::cli {
 namespace {
@@ -30,13 +31,20 @@ std::vector<std::string> row_of(const std::string& tables, std::string_view firs
   return cells;
 }
 
-TEST(Supported, NamesEveryFamilyAndItsBackend) {
+TEST(Supported, NamesEveryFamilyAndFormat) {
   const std::string tables = motley({"inspect", "--supported"}).output;
   for (const model::Family& family : model::families())
-    EXPECT_EQ(row_of(tables, family.model_type).size(), 9) << family.model_type;
-  EXPECT_EQ(row_of(tables, "qwen3_moe")[1], "cpu_grouped");
-  EXPECT_EQ(row_of(tables, "gpt_oss")[6], "no");
+    EXPECT_EQ(row_of(tables, family.model_type).size(), 2) << family.model_type;
+  EXPECT_EQ(row_of(tables, "qwen3_moe")[1], "all");
+  EXPECT_EQ(row_of(tables, "gpt_oss")[1], "bf16, f16, f32, mxfp4");
   EXPECT_EQ(row_of(tables, "llama")[1], "no experts");
+  for (const quant::KnownFormat& known : quant::known_formats()) {
+    if (known.files.empty()) continue;
+    const std::vector<std::string> row = row_of(tables, quant::to_string(known.format));
+    ASSERT_EQ(row.size(), 4) << quant::to_string(known.format);
+    EXPECT_EQ(row[1], known.files);
+    EXPECT_EQ(row[2], "cpu_grouped");
+  }
   EXPECT_EQ(motley({"inspect", "--supported", "path"}).status, 2);
 }
 

@@ -26,6 +26,13 @@ Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
   return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
 }
 
+Result<bool> parse_activations(std::string_view text) {
+  if (text == "auto") return false;
+  if (text == "exact") return true;
+  return wrong_option(cat("unknown activations ", quote(text)), "--activations",
+                      "use auto or exact");
+}
+
 }  // namespace
 
 bool likes_float32(const tensor::Device& device) {
@@ -35,6 +42,7 @@ bool likes_float32(const tensor::Device& device) {
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
+          {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
           {"--experts-backend", "NAME", "auto, or the backend to take"},
@@ -50,6 +58,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
   }
   if (const std::string* const compute = arguments.value("--compute")) {
     MOTLEY_TRY(settings.exact, parse_compute(*compute));
+  }
+  if (const std::string* const activations = arguments.value("--activations")) {
+    MOTLEY_TRY(settings.exact_inputs, parse_activations(*activations));
   }
   if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
     MOTLEY_TRY(settings.factors, parse_adapter_dtype(*dtype));
@@ -87,6 +98,7 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .experts_backend = settings.experts_backend,
                                    .factors = settings.factors,
                                    .copy_weights = settings.copy_weights,
+                                   .exact_inputs = settings.exact_inputs,
                                    .fusion = settings.fusion,
                                    .progress = report});
   if (model.ok() && progress) progress->finish();

@@ -23,6 +23,7 @@ struct ComputeSettings {
   bool batch_invariant = false;
   bool graphs = true;
   bool fusion = true;
+  bool exact_inputs = false;  // activations stay unquantised
   bool copy_weights = false;  // files are read into memory, not mapped
 };
 

@@ -31,11 +31,18 @@ struct BlockRows {
   const T* rows[block_positions];
 };
 
+// Positions [first, end) of a sequence, within one block.
+struct BlockPositions {
+  std::int64_t sequence;
+  std::int64_t first;
+  std::int64_t end;
+};
+
 template <class T>
 [[gnu::always_inline]] inline void find_rows(const BlockTable& table, const Pages& pages,
-                                             std::int64_t sequence, std::int64_t kv_head,
-                                             std::int64_t first, std::int64_t end,
+                                             std::int64_t kv_head, const BlockPositions& positions,
                                              BlockRows<T>& block) {
+  const auto& [sequence, first, end] = positions;
   const std::int32_t* pages_of = table.pages + sequence * table.stride;
   for (std::int64_t position = first; position < end; ++position) {
     const std::int64_t page = pages_of[position / table.page_tokens];
@@ -123,13 +130,14 @@ void attend(const Attention& p, State<Isa>& state, std::int64_t sequence, std::i
     const std::int64_t cut = (first / block_positions + 1) * block_positions;
     const std::int64_t stop = cut < end ? cut : end;
     const std::int64_t count = stop - first;
-    find_rows(p.table, p.k, sequence, kv_head, first, stop, rows);
-    if (p.shared_width > 0) find_rows(p.table, p.shared_k, sequence, 0, first, stop, shared);
+    const BlockPositions positions{sequence, first, stop};
+    find_rows(p.table, p.k, kv_head, positions, rows);
+    if (p.shared_width > 0) find_rows(p.table, p.shared_k, 0, positions, shared);
     std::int64_t h = 0;
     for (; h + 4 <= heads; h += 4) score_block<Isa, 4>(p, state, h, rows, shared, count);
     for (; h < heads; ++h) score_block<Isa, 1>(p, state, h, rows, shared, count);
     for (h = 0; h < heads; ++h) soften<Isa>(state, h, count, p.value_width);
-    find_rows(p.table, p.v, sequence, kv_head, first, stop, rows);
+    find_rows(p.table, p.v, kv_head, positions, rows);
     for (h = 0; h + 4 <= heads; h += 4) add_values<Isa, 4>(p, state, h, rows, count);
     for (; h < heads; ++h) add_values<Isa, 1>(p, state, h, rows, count);
     first = stop;

@@ -52,6 +52,7 @@ const ElementaryLoops& loops(InstructionSet set) {
     case InstructionSet::avx2:
       return elementary_loops_avx2;
     case InstructionSet::avx512:
+    case InstructionSet::avx512_vnni:
     case InstructionSet::avx512_bf16:
       break;
   }
@@ -510,7 +511,8 @@ constexpr ElementaryTable table() {
 const ElementaryTable& elementary_table(InstructionSet set) {
   static constexpr ElementaryTable tables[] = {
       table<InstructionSet::plain>(), table<InstructionSet::avx2>(),
-      table<InstructionSet::avx512>(), table<InstructionSet::avx512_bf16>()};
+      table<InstructionSet::avx512>(), table<InstructionSet::avx512_vnni>(),
+      table<InstructionSet::avx512_bf16>()};
   return tables[static_cast<std::size_t>(set)];
 }
 

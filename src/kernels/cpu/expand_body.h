@@ -183,13 +183,15 @@ void expand_decoded(const ExpandTile& tile) {
   alignas(64) float decoded[most + Row::step];
   std::int64_t block = Row::step;  // one scale a row
   while (block < tile.padded) block *= 2;
-  const WeightView w{.kind = WeightKind::f8_block,
+  const WeightView w{.kind = WeightKind::f8_e4m3,
                      .data = tile.b,
                      .scales = tile.b_scales,
                      .out = tile.out_end,
                      .in = tile.padded,
                      .block_rows = 1,
                      .block_columns = block};
+  const RowLayout layout = layout_of(w);
+  const gemm_body::Span span{0, tile.padded};
   ExpandTile part = tile;
   part.b = decoded;
   part.out_begin = 0;
@@ -198,8 +200,11 @@ void expand_decoded(const ExpandTile& tile) {
     part.out_end = left < most / tile.padded ? left : most / tile.padded;
     part.y = tile.y + (first - tile.out_begin);
     // A step behind a row's end is the next one's beginning, and written again.
-    for (std::int64_t o = 0; o < part.out_end; ++o)
-      transposed_body::decode<Isa, Row>(w, first + o, 0, tile.padded, decoded + o * tile.padded);
+    for (std::int64_t o = 0; o < part.out_end; ++o) {
+      gemm_body::NoScratch none;
+      const Row row(layout, first + o, span, none);
+      transposed_body::decode<Isa>(row, w, first + o, span, decoded + o * tile.padded);
+    }
     expand<Isa, DType::f32>(part);
   }
 }

@@ -1,5 +1,8 @@
 #include "kernels/cpu/gemm.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -19,8 +22,13 @@ Stored element(const void* data, std::int64_t index) {
   return stored;
 }
 
-float decoded(const WeightView& w, std::int64_t o, std::int64_t k) {
+// The code of number (o, k), before zero point and scale.
+float code_of(const WeightView& w, std::int64_t o, std::int64_t k) {
   const std::int64_t index = o * w.in + k;
+  const auto half = [&] {
+    const auto pair = element<std::uint8_t>(w.data, o * ((w.in + 1) / 2) + k / 2);
+    return k % 2 == 0 ? pair & 15 : pair >> 4;
+  };
   switch (w.kind) {
     case WeightKind::f32:
       return element<float>(w.data, index);
@@ -28,17 +36,47 @@ float decoded(const WeightView& w, std::int64_t o, std::int64_t k) {
       return element<f16>(w.data, index).to_float();
     case WeightKind::bf16:
       return element<bf16>(w.data, index).to_float();
-    case WeightKind::f8_block:
-    case WeightKind::int4_group:
-      break;
+    case WeightKind::f8_e4m3:
+      return element<f8_e4m3>(w.data, index).to_float();
+    case WeightKind::i8:
+      return static_cast<float>(element<std::int8_t>(w.data, index));
+    case WeightKind::int4:
+      return static_cast<float>(half());
+    case WeightKind::f4_e2m1:
+      return f4_e2m1{static_cast<std::uint8_t>(half())}.to_float();
   }
-  const std::int64_t scales_a_row = (w.in + w.block_columns - 1) / w.block_columns;
-  const float scale = w.scales[o / w.block_rows * scales_a_row + k / w.block_columns];
-  if (w.kind == WeightKind::f8_block) return element<f8_e4m3>(w.data, index).to_float() * scale;
-  const auto byte = element<std::uint8_t>(w.data, o * ((w.in + 1) / 2) + k / 2);
-  const int code = k % 2 == 0 ? byte & 15 : byte >> 4;
-  return static_cast<float>(code - 8) * scale;
+  return 0;
 }
+
+float widened(DType type, const void* data, std::int64_t index) {
+  switch (type) {
+    case DType::f16:
+      return element<f16>(data, index).to_float();
+    case DType::bf16:
+      return element<bf16>(data, index).to_float();
+    case DType::f8_e4m3:
+      return element<f8_e4m3>(data, index).to_float();
+    case DType::f8_e8m0:
+      return element<f8_e8m0>(data, index).to_float();
+    default:
+      return element<float>(data, index);
+  }
+}
+
+float decoded(const WeightView& w, std::int64_t o, std::int64_t k) {
+  float code = code_of(w, o, k);
+  float zero = w.kind == WeightKind::int4 ? 8 : 0;
+  if (!has_scales(w)) return code - zero;
+  const std::int64_t group = w.column_groups != nullptr ? w.column_groups[k] : k / w.block_columns;
+  const std::int64_t at = o / w.block_rows * w.groups() + group;
+  if (w.zero_points != nullptr) {
+    zero = static_cast<float>(w.zero_points[at]);
+    if (w.kind == WeightKind::i8) zero -= 128;
+  }
+  return (code - zero) * (widened(w.scale_type, w.scales, at) * w.scale_factor);
+}
+
+constexpr float largest_f8 = 448;
 
 }  // namespace
 
@@ -51,13 +89,75 @@ void decode_row(const WeightView& w, std::int64_t o, std::int64_t begin, std::sp
   decode_inputs(w, o, begin, static_cast<std::int64_t>(out.size()), out.data());
 }
 
-bool has_vector_blocks(const WeightView& w, int f8_step) {
-  const std::int64_t block = w.block_columns;
-  const bool power_of_two = block > 0 && (block & (block - 1)) == 0;
-  return power_of_two && block >= (w.kind == WeightKind::int4_group ? 8 : f8_step);
+float input_scale(const InputRounding& rounding, float largest) {
+  if (rounding.scales == InputRounding::Scales::fixed) return rounding.scale;
+  if (rounding.type == DType::i8) return largest / 127;
+  // Rows of nothing but tiny numbers still have scales that can be divided by.
+  if (rounding.scales == InputRounding::Scales::row)
+    return std::max(largest / largest_f8, 1 / (largest_f8 * 512));
+  const float scale = std::max(largest, 1e-10F) / largest_f8;
+  if (!rounding.power_of_two) return scale;
+  const auto up = std::bit_cast<std::uint32_t>(scale) + 0x007FFFFFU;
+  return std::bit_cast<float>(up & 0xFF800000U);
+}
+
+bool has_scales(const WeightView& w) { return w.scales != nullptr && w.block_columns > 0; }
+
+bool is_plain(const WeightView& w) {
+  const bool plain =
+      w.kind == WeightKind::f32 || w.kind == WeightKind::f16 || w.kind == WeightKind::bf16;
+  return plain && !has_scales(w);
+}
+
+RowLayout layout_of(const WeightView& w) {
+  // Without scales all are one.
+  static constexpr float one = 1;
+  RowLayout layout{&w, (w.in * code_bits(w.kind) + 7) / 8, 0, 62, &one};
+  if (!has_scales(w)) return layout;
+  layout.groups = w.groups();
+  // Scalar loads want float32 at its own alignment.
+  const bool aligned = reinterpret_cast<std::uintptr_t>(w.scales) % alignof(float) == 0;
+  layout.plain_scales = w.has_plain_scales() && aligned ? w.plain_scales() : nullptr;
+  if (w.block_columns < w.in)
+    layout.block_log =
+        static_cast<int>(std::bit_width(static_cast<std::uint64_t>(w.block_columns - 1)));
+  return layout;
+}
+
+namespace {
+// Inputs that share a scale: all of a row, or a power of two that is at least `smallest`.
+bool has_blocks(std::int64_t columns, std::int64_t in, std::int64_t smallest) {
+  const bool power_of_two = columns > 0 && (columns & (columns - 1)) == 0;
+  return columns >= in || (power_of_two && columns >= smallest);
+}
+}  // namespace
+
+bool has_vector_groups(const WeightView& w, std::int64_t smallest) {
+  const bool integers = w.kind == WeightKind::int4 || w.kind == WeightKind::i8;
+  const bool floats = w.kind == WeightKind::f8_e4m3 || w.kind == WeightKind::f4_e2m1;
+  if (!integers && !floats) return false;
+  if (!has_scales(w)) return true;
+  if (floats && (w.zero_points != nullptr || w.column_groups != nullptr)) return false;
+  if (w.column_groups != nullptr) return w.groups() <= max_column_groups;
+  return has_blocks(w.block_columns, w.in, smallest);
+}
+
+bool has_integer_products(const WeightView& w) {
+  using Scales = InputRounding::Scales;
+  const InputRounding& inputs = w.inputs;
+  if (w.kind != WeightKind::i8 || !has_scales(w) || w.column_groups != nullptr || w.in == 0)
+    return false;
+  if (inputs.scales == Scales::none || inputs.type != DType::i8) return false;
+  if (inputs.zero != std::nearbyint(inputs.zero) || std::abs(inputs.zero) > 128) return false;
+  return has_blocks(w.block_columns, w.in, integer_block) &&
+         (inputs.scales != Scales::row_block || has_blocks(inputs.columns, w.in, integer_block));
 }
 
 void gemm_tile(InstructionSet set, const GemmTile& tile) {
+  const bool integers = has_integer_products(tile.w);
+  const bool bf16_pairs = !tile.exact && tile.x_type == DType::bf16 &&
+                          tile.w.kind == WeightKind::bf16 && is_plain(tile.w) &&
+                          tile.w.inputs.scales == InputRounding::Scales::none;
   switch (set) {
     case InstructionSet::plain:
       return gemm_tile_plain(tile);
@@ -65,10 +165,11 @@ void gemm_tile(InstructionSet set, const GemmTile& tile) {
       return gemm_tile_avx2(tile);
     case InstructionSet::avx512:
       return gemm_tile_avx512(tile);
+    case InstructionSet::avx512_vnni:
+      return integers ? gemm_tile_avx512_vnni(tile) : gemm_tile_avx512(tile);
     case InstructionSet::avx512_bf16:
-      if (tile.exact || tile.x_type != DType::bf16 || tile.w.kind != WeightKind::bf16)
-        return gemm_tile_avx512(tile);
-      return gemm_tile_avx512_bf16(tile);
+      if (bf16_pairs) return gemm_tile_avx512_bf16(tile);
+      return integers ? gemm_tile_avx512_vnni(tile) : gemm_tile_avx512(tile);
   }
   MOTLEY_CHECK(false, "an instruction set that has kernels");
 }
@@ -80,6 +181,7 @@ void transposed_tile(InstructionSet set, const TransposedTile& tile) {
     case InstructionSet::avx2:
       return transposed_tile_avx2(tile);
     case InstructionSet::avx512:
+    case InstructionSet::avx512_vnni:
     case InstructionSet::avx512_bf16:
       return transposed_tile_avx512(tile);
   }
@@ -97,6 +199,7 @@ void expand_tile(InstructionSet set, const ExpandTile& tile) {
     case InstructionSet::avx2:
       return expand_tile_avx2(tile);
     case InstructionSet::avx512:
+    case InstructionSet::avx512_vnni:
     case InstructionSet::avx512_bf16:
       return expand_tile_avx512(tile);
   }

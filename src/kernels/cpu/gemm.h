@@ -12,9 +12,10 @@ namespace motley::kernels::cpu {
 // of w.
 //   y[m][o - out_begin] = sum over k of x[row m][k] * w[o][k]
 // The bits of an element depend on its own row of x, its own row of w and `in` alone: never on how
-// many rows stand beside it, nor on how the outputs are cut. A call with `exact` widens everything
-// to float32
-// (--compute f32); without it bf16 inputs may be multiplied in bf16 and summed in float32.
+// many rows stand beside it, nor on how the outputs are cut. Where w.inputs rounds x, each call
+// does so first. A call with `exact` widens everything to float32 (--compute f32); without it bf16
+// inputs may be multiplied in bf16 and summed in float32. int8 inputs by int8 weights are summed as
+// integers either way, and have the same bits on every instruction set.
 struct GemmTile {
   const void* x = nullptr;
   DType x_type = DType::f32;             // f32 or bf16
@@ -34,7 +35,7 @@ void gemm_tile(const GemmTile& tile);
 //   y[m][k - in_begin] = sum over j < count of x[m][j] * w[first + j][k]
 // or, where `add` says so, that beside what stands there. Runs of 64 rows of w are summed in order,
 // then the runs are; so bits depend on the row of x, the instruction set, the format and `count`
-// alone.
+// alone. x is never rounded, whatever w.inputs says: it is no input of the weight here.
 struct TransposedTile {
   const void* x = nullptr;
   DType x_type = DType::f32;  // f32 or bf16

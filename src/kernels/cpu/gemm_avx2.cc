@@ -47,28 +47,116 @@ struct Avx2 {
     return _mm256_mul_ps(_mm256_cvtph_ps(half), open.scale);
   }
 
+  // Where one is NaN they give b.
+  static Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+  static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+  static Words widen_u8(const std::byte* from) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+  }
+  static Floats widen_i8(const std::byte* from) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  }
+
+  static Words load_words(const std::byte* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
+  // Code v of each word.
+  template <int v>
+  static Words int4_codes(Words words) {
+    return _mm256_and_si256(_mm256_srli_epi32(words, 4 * v), _mm256_set1_epi32(15));
+  }
+  template <int v>
+  static Floats unsigned_int4(Words words) {
+    return _mm256_cvtepi32_ps(int4_codes<v>(words));
+  }
+  template <int v>
+  static Floats signed_int4(Words words) {
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(int4_codes<v>(words), _mm256_set1_epi32(8)));
+  }
+  // A permutation by three bits of the code looks the magnitude up; the fourth is the sign.
+  template <int v>
+  static Floats e2m1(Words words) {
+    const Floats magnitudes = _mm256_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6);
+    const Words sign = _mm256_and_si256(_mm256_slli_epi32(words, 28 - 4 * v),
+                                        _mm256_set1_epi32(static_cast<int>(0x80000000U)));
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(words, 4 * v)),
+                        _mm256_castsi256_ps(sign));
+  }
   struct Int4 {
     Words words;
     Floats scale;
   };
-  using Int4Narrow = Int4;
+  struct Int4Zero {
+    Words words;
+    Floats scale;
+    Floats zero;
+  };
   static Int4 open_int4(const std::byte* words, float scale) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)), broadcast(scale)};
+    return {load_words(words), broadcast(scale)};
   }
-  // Lane l has scale l >> shift of `count`.
-  static Int4 open_int4(const std::byte* words, const float* scales, int count, int shift) {
-    alignas(64) float each[lanes];
-    for (int lane = 0; lane < lanes; ++lane)
-      each[lane] = lane >> shift < count ? scales[lane >> shift] : 0.0F;
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(words)),
-            load(reinterpret_cast<const std::byte*>(each))};
+  static Int4Zero open_int4(const std::byte* words, float scale, float zero) {
+    return {load_words(words), broadcast(scale), broadcast(zero)};
   }
   template <int v>
   static Floats int4(const Int4& open) {
-    const Words code =
-        _mm256_and_si256(_mm256_srli_epi32(open.words, 4 * v), _mm256_set1_epi32(15));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(code, _mm256_set1_epi32(8))),
-                         open.scale);
+    return _mm256_mul_ps(signed_int4<v>(open.words), open.scale);
+  }
+  template <int v>
+  static Floats int4(const Int4Zero& open) {
+    return _mm256_mul_ps(_mm256_sub_ps(unsigned_int4<v>(open.words), open.zero), open.scale);
+  }
+  // Lane l has number l >> shift of `count`, or zero.
+  static Floats spread(const float* from, int count, int shift) {
+    const Words order = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const Words wanted = _mm256_cmpgt_epi32(_mm256_set1_epi32(count), order);
+    const Words index = _mm256_srl_epi32(order, _mm_cvtsi32_si128(shift));
+    return _mm256_permutevar8x32_ps(_mm256_maskload_ps(from, wanted), index);
+  }
+
+  // Numbers of a table, by column.
+  struct Few {
+    Floats low;
+    Floats high;
+  };
+  static constexpr std::int64_t few_groups = 16;
+  static Few few(const float* table) {
+    return {_mm256_loadu_ps(table), _mm256_loadu_ps(table + lanes)};
+  }
+  static Floats pick(const Few& table, const std::int32_t* at) {
+    const Words index = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index),
+                            _mm256_permutevar8x32_ps(table.high, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  }
+  static Floats gather(const float* table, const std::int32_t* at) {
+    return _mm256_i32gather_ps(table, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), 4);
+  }
+
+  // Products of int8: weights are widened, inputs are int16.
+  using Code = std::int16_t;
+  using Sums = __m256i;
+  static constexpr std::int64_t integer_step = 16;
+  static constexpr int integer_bias = 0;
+  static void store_codes(Words codes, Code* to) {
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(to),
+        _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1)));
+  }
+  static Words open_codes(const std::byte* from) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  static Sums add_products(Sums sums, Words w, const Code* x) {
+    return _mm256_add_epi32(
+        sums, _mm256_madd_epi16(w, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
+  }
+  static auto fold_integers(Sums a, Sums b, Sums c, Sums d) {
+    const Words ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    const Words cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    const Words all =
+        _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    return __builtin_bit_cast(integer_body::Ints4, _mm_add_epi32(_mm256_castsi256_si128(all),
+                                                                 _mm256_extracti128_si256(all, 1)));
   }
 
   // Number i of four in each of `lanes` rows, `stride` bytes apart, goes to vector i. Rows 4 apart

@@ -17,6 +17,10 @@ struct Avx512 {
   static Floats broadcast(float value) { return _mm512_set1_ps(value); }
   static Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 
+  // Fewer than 64 bytes, then zeros.
+  static Words load_part(const std::byte* from, std::int64_t bytes) {
+    return _mm512_maskz_loadu_epi8((std::uint64_t{1} << bytes) - 1, from);
+  }
   static Floats widen_bf16(const std::byte* from) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
@@ -50,39 +54,117 @@ struct Avx512 {
     return _mm512_mul_ps(_mm512_cvtph_ps(half), open.scale);
   }
 
-  // A permutation by the words' low four bits looks the value up: among products with the scale,
-  // or among codes where lanes have scales of their own.
+  // Where one is NaN they give b.
+  static Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+  static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+  static Words widen_u8(const std::byte* from) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  static Floats widen_i8(const std::byte* from) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  }
+
+  static Words load_words(const std::byte* from) { return _mm512_loadu_si512(from); }
+  // A permutation by the words' low four bits looks code v up: among products with the scale where
+  // a step has one, or among the numbers that codes mean.
+  template <int v>
+  static Floats look_up(Words words, Floats table) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * v), table);
+  }
+  static Floats signed_codes() {
+    return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+  static Floats unsigned_codes() {
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  template <int v>
+  static Floats signed_int4(Words words) {
+    return look_up<v>(words, signed_codes());
+  }
+  template <int v>
+  static Floats unsigned_int4(Words words) {
+    return look_up<v>(words, unsigned_codes());
+  }
+  template <int v>
+  static Floats e2m1(Words words) {
+    return look_up<v>(words, _mm512_setr_ps(0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F,
+                                            -2, -3, -4, -6));
+  }
   struct Int4 {
     Words words;
     Floats table;
   };
-  struct Int4Narrow {
-    Words words;
-    Floats scale;
-  };
-  static Floats codes() {
-    return _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-  }
   static Int4 open_int4(const std::byte* words, float scale) {
-    return {_mm512_loadu_si512(words), _mm512_mul_ps(codes(), _mm512_set1_ps(scale))};
+    return {load_words(words), _mm512_mul_ps(signed_codes(), _mm512_set1_ps(scale))};
   }
-  // Lane l has scale l >> shift of `count`.
-  static Int4Narrow open_int4(const std::byte* words, const float* scales, int count, int shift) {
+  static Int4 open_int4(const std::byte* words, float scale, float zero) {
+    const Floats codes = _mm512_sub_ps(unsigned_codes(), _mm512_set1_ps(zero));
+    return {load_words(words), _mm512_mul_ps(codes, _mm512_set1_ps(scale))};
+  }
+  template <int v>
+  static Floats int4(const Int4& open) {
+    return look_up<v>(open.words, open.table);
+  }
+  // Lane l has number l >> shift of `count`, or zero.
+  static Floats spread(const float* from, int count, int shift) {
     const auto mask = static_cast<__mmask16>((1U << count) - 1);
     const __m512i lanes_in_order =
         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i index = _mm512_srl_epi32(lanes_in_order, _mm_cvtsi32_si128(shift));
-    return {_mm512_loadu_si512(words),
-            _mm512_permutexvar_ps(index, _mm512_maskz_loadu_ps(mask, scales))};
+    return _mm512_permutexvar_ps(index, _mm512_maskz_loadu_ps(mask, from));
   }
-  template <int v>
-  static Floats int4(const Int4& open) {
-    return _mm512_permutexvar_ps(_mm512_srli_epi32(open.words, 4 * v), open.table);
+
+  // Numbers of a table, by column.
+  struct Few {
+    Floats low;
+    Floats high;
+  };
+  static constexpr std::int64_t few_groups = 32;
+  static Few few(const float* table) {
+    return {_mm512_loadu_ps(table), _mm512_loadu_ps(table + lanes)};
   }
-  template <int v>
-  static Floats int4(const Int4Narrow& open) {
-    return _mm512_mul_ps(_mm512_permutexvar_ps(_mm512_srli_epi32(open.words, 4 * v), codes()),
-                         open.scale);
+  static Floats pick(const Few& table, const std::int32_t* at) {
+    return _mm512_permutex2var_ps(table.low, _mm512_loadu_si512(at), table.high);
+  }
+  struct Dozens {
+    Few low;
+    Few high;
+  };
+  static constexpr std::int64_t dozens_groups = 64;
+  static Dozens dozens(const float* table) { return {few(table), few(table + 2 * lanes)}; }
+  static Floats pick(const Dozens& table, const std::int32_t* at) {
+    const __mmask16 high = _mm512_test_epi32_mask(_mm512_loadu_si512(at), _mm512_set1_epi32(32));
+    return _mm512_mask_blend_ps(high, pick(table.low, at), pick(table.high, at));
+  }
+  static Floats gather(const float* table, const std::int32_t* at) {
+    return _mm512_i32gather_ps(_mm512_loadu_si512(at), table, 4);
+  }
+
+  // Products of int8: weights are widened, inputs are int16.
+  using Code = std::int16_t;
+  using Sums = __m512i;
+  static constexpr std::int64_t integer_step = 32;
+  static constexpr int integer_bias = 0;
+  static void store_codes(Words codes, Code* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(codes));
+  }
+  static Words open_codes(const std::byte* from) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+  static Sums add_products(Sums sums, Words w, const Code* x) {
+    return _mm512_add_epi32(sums, _mm512_madd_epi16(w, _mm512_loadu_si512(x)));
+  }
+  static auto fold_integers(Sums a, Sums b, Sums c, Sums d) {
+    const Words ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const Words cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    const Words all =
+        _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m256i half =
+        _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return __builtin_bit_cast(
+        integer_body::Ints4,
+        _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
   }
 
   // Number i of four in each of `lanes` rows, `stride` bytes apart, goes to vector i. Rows 4 apart

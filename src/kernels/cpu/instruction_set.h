@@ -20,6 +20,7 @@ enum class InstructionSet : std::uint8_t {
   plain,        // what every x86-64 has
   avx2,         // with FMA and F16C
   avx512,       // F, BW, DQ, VL
+  avx512_vnni,  // and products of int8 fours
   avx512_bf16,  // and products of bf16 pairs
 };
 

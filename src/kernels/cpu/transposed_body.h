@@ -11,6 +11,8 @@
 // serves all rows of x.
 namespace motley::kernels::cpu::transposed_body {
 
+using gemm_body::Span;
+
 inline constexpr std::int64_t run_rows = 64;
 inline constexpr std::int64_t panel_inputs = 256;
 
@@ -118,18 +120,15 @@ template <class Isa>
   }
 }
 
-// Inputs [begin, begin + count) of row o in float32, `begin` a multiple of panel_inputs; what
-// stands behind them, up to a whole step, is written too.
+// Inputs of the span in float32, from the row that is opened for it; what stands behind them, up to
+// a whole step, is written too.
 template <class Isa, class Row>
-void decode(const WeightView& w, std::int64_t o, std::int64_t begin, std::int64_t count,
-            float* to) {
+void decode(const Row& row, const WeightView& w, std::int64_t o, const Span& span, float* to) {
   constexpr std::int64_t step = Row::vectors * Isa::lanes;
   static_assert(panel_inputs % step == 0);
-  const Row row(w, o);
-  for (std::int64_t k = 0; k < count; k += step) {
-    const std::int64_t rest = count - k;
-    const typename Row::Open open =
-        rest < step ? row.open_tail(begin + k, rest) : row.open(begin + k);
+  for (std::int64_t k = 0; k < span.count; k += step) {
+    const std::int64_t rest = span.count - k;
+    const typename Row::Open open = rest < step ? row.open_tail(k, rest) : row.open(k);
     typename Isa::Floats numbers[Row::vectors];
     gemm_body::unrolled<Row::vectors>(
         [&]<int v>() __attribute__((always_inline)) { numbers[v] = Row::template take<v>(open); });
@@ -137,9 +136,33 @@ void decode(const WeightView& w, std::int64_t o, std::int64_t begin, std::int64_
     __builtin_memcpy(to + k, numbers, sizeof numbers);
     // One NaN of an FP8 step makes all of it NaN, which in a sum over inputs is the same.
     if (to[k] != to[k]) [[unlikely]]
-      decode_inputs(w, o, begin + k, rest < step ? rest : step, to + k);
+      decode_inputs(w, o, span.begin + k, rest < step ? rest : step, to + k);
   }
 }
+
+// The span's inputs of `rows` rows of the weight from `first` on, to a panel.
+template <class Isa, class Row>
+void decode_run(const WeightView& w, std::int64_t first, std::int64_t rows, Span span,
+                float* panel) {
+  if constexpr (requires(const Row& row) { row.open(0); }) {
+    const RowLayout layout = layout_of(w);
+    typename Row::Scratch scratch;
+    std::int32_t columns[panel_inputs];
+    if constexpr (requires { requires Row::has_columns; }) {
+      gemm_body::pack_columns<Isa, Row>(w, span, columns);
+      span.columns = columns;
+    }
+    for (std::int64_t j = 0; j < rows; ++j) {
+      const Row row(layout, first + j, span, scratch);
+      decode<Isa>(row, w, first + j, span, panel + j * panel_inputs);
+    }
+  } else {
+    for (std::int64_t j = 0; j < rows; ++j)
+      decode_inputs(w, first + j, span.begin, span.count, panel + j * panel_inputs);
+  }
+}
+using DecodeRun = void (*)(const WeightView& w, std::int64_t first, std::int64_t rows, Span span,
+                           float* panel);
 
 template <class Isa>
 void load_x(const TransposedTile& tile, std::int64_t m, std::int64_t begin, std::int64_t count,
@@ -156,73 +179,76 @@ void load_x(const TransposedTile& tile, std::int64_t m, std::int64_t begin, std:
     to[j] = __builtin_bit_cast(float, std::uint32_t{halves[j]} << 16);
 }
 
-// Row reads f32 and half rows in place; any other is decoded to a panel of float32.
-template <class Isa, class Row, bool in_place>
-void run_tile(const TransposedTile& tile) {
-  using Panel = gemm_body::PlainRow<Isa, WeightKind::f32>;
-  constexpr std::int64_t panel_rows = in_place ? 0 : run_rows;
-  alignas(64) float panel[panel_rows * panel_inputs + 1];
+// Rows of x and y of one run, and of which inputs of the weight.
+struct Piece {
+  std::int64_t first;  // row of the run, of those that are summed
+  std::int64_t rows;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+// Adds a run to every row of x. Row widens what the run has.
+template <class Isa, class Row>
+void add_run(const TransposedTile& tile, const Run& run, const Piece& piece) {
   alignas(64) float x[Isa::block_tokens * run_rows];
-  const WeightView& w = tile.w;
-  for (std::int64_t begin = tile.in_begin; begin < tile.in_end;) {
-    // Panels begin at multiples of their width, so that scales begin where steps do.
-    const std::int64_t cut = (begin / panel_inputs + 1) * panel_inputs;
-    const std::int64_t end = in_place || cut > tile.in_end ? tile.in_end : cut;
-    // A run without rows still writes its zeros.
-    for (std::int64_t first = 0; first < tile.count || first == 0; first += run_rows) {
-      const std::int64_t rows = tile.count - first < run_rows ? tile.count - first : run_rows;
-      Run run{nullptr, 0, rows};
-      if constexpr (in_place) {
-        run.stride = w.in * Row::element_bytes;
-        run.data = static_cast<const std::byte*>(w.data) + (tile.first + first) * run.stride +
-                   begin * Row::element_bytes;
-      } else {
-        const std::int64_t from = begin / panel_inputs * panel_inputs;
-        for (std::int64_t j = 0; j < rows; ++j) {
-          float* to = panel + j * panel_inputs;
-          if constexpr (requires(const Row& row) { row.open(0); }) {
-            decode<Isa, Row>(w, tile.first + first + j, from, end - from, to);
-          } else {
-            decode_inputs(w, tile.first + first + j, from, end - from, to);
-          }
-        }
-        run.stride = panel_inputs * 4;
-        run.data = reinterpret_cast<const std::byte*>(panel + (begin - from));
-      }
-      const std::int64_t blocks = (tile.rows + Isa::block_tokens - 1) / Isa::block_tokens;
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::int64_t m = tile.rows * b / blocks;
-        const std::int64_t tokens = tile.rows * (b + 1) / blocks - m;
-        Block block{.x = x, .y = {}, .add = tile.add || first > 0};
-        for (std::int64_t i = 0; i < tokens; ++i) {
-          load_x<Isa>(tile, m + i, first, rows, x + i * run_rows);
-          const std::int64_t y_row = tile.y_rows != nullptr ? tile.y_rows[m + i] : m + i;
-          block.y[i] = tile.y + y_row * tile.y_stride + (begin - tile.in_begin);
-        }
-        if constexpr (in_place) {
-          multiply_rows<Isa, Row>(tokens, run, block, end - begin);
-        } else {
-          multiply_rows<Isa, Panel>(tokens, run, block, end - begin);
-        }
-      }
+  const std::int64_t blocks = (tile.rows + Isa::block_tokens - 1) / Isa::block_tokens;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t m = tile.rows * b / blocks;
+    const std::int64_t tokens = tile.rows * (b + 1) / blocks - m;
+    Block block{.x = x, .y = {}, .add = tile.add || piece.first > 0};
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      load_x<Isa>(tile, m + i, piece.first, piece.rows, x + i * run_rows);
+      const std::int64_t y_row = tile.y_rows != nullptr ? tile.y_rows[m + i] : m + i;
+      block.y[i] = tile.y + y_row * tile.y_stride + (piece.begin - tile.in_begin);
     }
-    begin = end;
+    multiply_rows<Isa, Row>(tokens, run, block, piece.end - piece.begin);
+  }
+}
+
+// Rows of f32, f16 and bf16 are read in place.
+template <class Isa, class Row>
+void run_in_place(const TransposedTile& tile) {
+  const WeightView& w = tile.w;
+  // A run without rows still writes its zeros.
+  for (std::int64_t first = 0; first < tile.count || first == 0; first += run_rows) {
+    const std::int64_t rows = gemm_body::smaller(tile.count - first, run_rows);
+    const std::int64_t stride = w.in * Row::element_bytes;
+    const std::byte* from = static_cast<const std::byte*>(w.data) + (tile.first + first) * stride +
+                            tile.in_begin * Row::element_bytes;
+    add_run<Isa, Row>(tile, {from, stride, rows}, {first, rows, tile.in_begin, tile.in_end});
+  }
+}
+
+// Any other is decoded to a panel of float32. Panels begin at multiples of their width, so that
+// scales begin where steps do.
+template <class Isa>
+void run_panels(const TransposedTile& tile, DecodeRun decode_rows) {
+  alignas(64) float panel[run_rows * panel_inputs];
+  std::int64_t end = 0;
+  for (std::int64_t begin = tile.in_begin; begin < tile.in_end; begin = end) {
+    const std::int64_t from = begin / panel_inputs * panel_inputs;
+    end = gemm_body::smaller(from + panel_inputs, tile.in_end);
+    for (std::int64_t first = 0; first < tile.count || first == 0; first += run_rows) {
+      const std::int64_t rows = gemm_body::smaller(tile.count - first, run_rows);
+      decode_rows(tile.w, tile.first + first, rows, {from, end - from}, panel);
+      const auto* data = reinterpret_cast<const std::byte*>(panel + (begin - from));
+      add_run<Isa, gemm_body::PlainRow<Isa, WeightKind::f32>>(tile, {data, panel_inputs * 4, rows},
+                                                              {first, rows, begin, end});
+    }
   }
 }
 
 template <class Isa>
 void transposed_tile(const TransposedTile& tile) {
   using gemm_body::PlainRow;
-  const WeightKind kind = tile.w.kind;
-  if (kind == WeightKind::f32) return run_tile<Isa, PlainRow<Isa, WeightKind::f32>, true>(tile);
-  if (kind == WeightKind::f16) return run_tile<Isa, PlainRow<Isa, WeightKind::f16>, true>(tile);
-  if (kind == WeightKind::bf16) return run_tile<Isa, PlainRow<Isa, WeightKind::bf16>, true>(tile);
-  if (!has_vector_blocks(tile.w, 4 * Isa::lanes))
-    return run_tile<Isa, gemm_body::AnyRow<Isa>, false>(tile);
-  if (kind == WeightKind::f8_block) return run_tile<Isa, gemm_body::F8Row<Isa>, false>(tile);
-  if (tile.w.block_columns >= 8 * Isa::lanes)
-    return run_tile<Isa, gemm_body::Int4Row<Isa, true>, false>(tile);
-  return run_tile<Isa, gemm_body::Int4Row<Isa, false>, false>(tile);
+  const WeightView& w = tile.w;
+  if (!is_plain(w)) {
+    return gemm_body::with_row<Isa>(
+        w, [&]<class Row>() { run_panels<Isa>(tile, decode_run<Isa, Row>); });
+  }
+  if (w.kind == WeightKind::f32) return run_in_place<Isa, PlainRow<Isa, WeightKind::f32>>(tile);
+  if (w.kind == WeightKind::f16) return run_in_place<Isa, PlainRow<Isa, WeightKind::f16>>(tile);
+  return run_in_place<Isa, PlainRow<Isa, WeightKind::bf16>>(tile);
 }
 
 }  // namespace motley::kernels::cpu::transposed_body

@@ -48,8 +48,7 @@ TEST_P(Transposed, EqualsAFloat64Loop) {
       for (const DType type : {DType::f32, DType::bf16}) {
         for (const bool add : {false, true}) {
           constexpr std::int64_t first = 2;
-          const TestWeight w = make_weight(numbers, format.kind, first + size.count + 1, size.in,
-                                           format.block_rows, format.block_columns);
+          const TestWeight w = make_weight(numbers, format, first + size.count + 1, size.in);
           const TestInput x = make_input(numbers, type, size.rows, size.count);
           std::vector<float> y;
           TransposedTile tile = tile_of(x, w, first, y, add ? 0.5F : poison);
@@ -66,8 +65,8 @@ TEST_P(Transposed, EqualsAFloat64Loop) {
               // A chain of at most 64 sums, and one for each run.
               ASSERT_NEAR(y[static_cast<std::size_t>(m * tile.y_stride + k)], expected,
                           8e-6 * magnitude + 1e-30)
-                  << "kind " << int(format.kind) << " block " << format.block_columns << " size "
-                  << cat(size.rows, " ", size.count, " ", size.in) << " at " << cat(m, " ", k);
+                  << format.text() << " size " << cat(size.rows, " ", size.count, " ", size.in)
+                  << " at " << cat(m, " ", k);
             }
             const float behind = y[static_cast<std::size_t>(m * tile.y_stride + size.in)];
             ASSERT_TRUE(add ? behind == 0.5F : std::isnan(behind)) << "written behind a row";
@@ -85,8 +84,7 @@ TEST_P(Transposed, RowsAloneAndInAnyTilingHaveTheSameBits) {
   constexpr std::int64_t in = 600;
   for (const Format& format : formats) {
     for (const DType type : {DType::f32, DType::bf16}) {
-      const TestWeight w =
-          make_weight(numbers, format.kind, count, in, format.block_rows, format.block_columns);
+      const TestWeight w = make_weight(numbers, format, count, in);
       const TestInput x = make_input(numbers, type, rows, count);
       std::vector<float> whole;
       transposed_tile(GetParam(), tile_of(x, w, 0, whole, poison));
@@ -112,8 +110,7 @@ TEST_P(Transposed, RowsAloneAndInAnyTilingHaveTheSameBits) {
             const float* got = part.data() + (together - 1 - m) * piece.y_stride;
             const float* expected = whole.data() + (rows - 1 - m) * piece.y_stride + begin;
             ASSERT_EQ(0, std::memcmp(got, expected, static_cast<std::size_t>(end - begin) * 4))
-                << "kind " << int(format.kind) << " block " << format.block_columns << " rows "
-                << together << " inputs from " << begin;
+                << format.text() << " rows " << together << " inputs from " << begin;
             ASSERT_TRUE(std::isnan(got[end - begin])) << "a number behind the tile was written";
           }
         }
@@ -143,7 +140,7 @@ TEST_P(Transposed, ANaNOfFp8StaysWhereItIs) {
   std::vector<float> y(200, poison);
   transposed_tile(GetParam(), {.x = &x,
                                .rows = 1,
-                               .w = {.kind = WeightKind::f8_block,
+                               .w = {.kind = WeightKind::f8_e4m3,
                                      .data = bytes.data(),
                                      .scales = scales.data(),
                                      .out = 1,

@@ -57,17 +57,12 @@ inline int threads(const ops::Context& context) {
 inline kernels::WeightView page_view(DType dtype, const void* data, std::int64_t out,
                                      std::int64_t in) {
   if (dtype == DType::f8_e4m3) {
-    // Each row is one block; kernels require a power of two that is a multiple of their step.
-    constexpr std::uint64_t least_block = 64;
-    const std::uint64_t block =
-        std::max(std::bit_ceil(static_cast<std::uint64_t>(in)), least_block);
-    return {.kind = kernels::WeightKind::f8_block,
+    return {.kind = kernels::WeightKind::f8_e4m3,
             .data = data,
             .scales = row_scales(dtype, data, out, in),
             .out = out,
             .in = in,
-            .block_rows = 1,
-            .block_columns = static_cast<std::int64_t>(block)};
+            .block_columns = std::max<std::int64_t>(in, 1)};
   }
   MOTLEY_CHECK(dtype == DType::f32 || dtype == DType::bf16, "pages in f32, bf16 or f8_e4m3");
   return {.kind = dtype == DType::f32 ? kernels::WeightKind::f32 : kernels::WeightKind::bf16,

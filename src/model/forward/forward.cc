@@ -58,8 +58,7 @@ const ops::Op* read_ahead(std::span<const LiveOp> later) {
 kernels::Ahead reading(const ops::Op* op) {
   if (op == nullptr) return {};
   const quant::Weight& weight = op->as<LinearOp>().linear.weight;
-  return {.data = weight.view().data,
-          .bytes = static_cast<std::int64_t>(quant::data_bytes(weight))};
+  return {.data = weight.view().data, .bytes = static_cast<std::int64_t>(weight.data_bytes())};
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ bool keeps_none_but_rounded(const OpList& /*list*/, Ops ops, ValueId value) {
 // A sum with its norm.
 
 kernels::AddAndNorm sum_call(const AddOp& add, const NormOp& norm, const Frame& frame) {
-  return ops::add_and_norm_call(frame.context, frame.at(add.a), frame.at(add.b), frame.at(add.sum),
+  return ops::add_and_norm_call(frame.context,
+                                {frame.at(add.a), frame.at(add.b), frame.at(add.sum)},
                                 norm.norm.weight.view(), norm.norm.options(), frame.at(norm.out));
 }
 

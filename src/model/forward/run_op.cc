@@ -104,7 +104,7 @@ void run(const AttendOp& op, const Frame& frame) {
   const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
   const Tensor values =
       op.values_in_keys > 0 ? pages.keys.slice(3, 0, op.values_in_keys) : pages.values;
-  ops::attention(frame.context, frame.rows(), frame.whole(op.queries), pages.keys, values,
+  ops::attention(frame.context, frame.rows(), frame.whole(op.queries), {pages.keys, values},
                  {.scale = op.scale,
                   .window = op.window,
                   .sinks = op.sinks,

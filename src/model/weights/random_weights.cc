@@ -78,7 +78,7 @@ RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
 }
 
 quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
-  if (experts == Experts::bf16) return {.element = DType::bf16, .bits = 16};
+  if (experts == Experts::bf16) return quant::plain_format(DType::bf16);
   return {.element = DType::i8,
           .bits = 4,
           .scales = quant::Format::Scales::group,
@@ -110,7 +110,7 @@ Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::True
     const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
                                      : module.ends_with(".o_proj")  ? outputs_
                                                                     : weights_;
-    return place(module, {.element = DType::bf16, .bits = 16}, size, block, allocator);
+    return place(module, quant::plain_format(DType::bf16), size, block, allocator);
   }
   return place(module, expert_format(experts_, size.in), size, codes_, allocator);
 }
@@ -119,25 +119,30 @@ Result<quant::Weight> RandomWeights::place(std::string_view module, const quant:
                                            quant::TrueSize size, const std::vector<bf16>& block,
                                            tensor::Allocator& allocator) const {
   const auto bytes = static_cast<std::size_t>(size.out * ((size.in * format.bits + 7) / 8));
-  tensor::Buffer scales;
+  quant::Weight::Parts parts{.format = format, .size = size};
   if (format.scales != quant::Format::Scales::none) {
     const std::int64_t groups = (size.in + format.block_columns - 1) / format.block_columns;
     const auto count = static_cast<std::size_t>(size.out * groups);
-    MOTLEY_TRY(scales, allocator.allocate(count * sizeof(float)));
+    MOTLEY_TRY(tensor::Buffer scales, allocator.allocate(count * sizeof(float)));
     // Codes from -7 to 7 have a deviation of sqrt(56 / 3).
     std::fill_n(reinterpret_cast<float*>(scales.data()), count, deviation / std::sqrt(56.0F / 3));
+    parts.scales = scales.data();
+    parts.owned.push_back(std::move(scales));
   }
   const auto* const source = reinterpret_cast<const std::byte*>(block.data());
   const std::uint64_t seed = seed_of(module);
-  if (size.out * size.in <= shared_numbers_ && bytes <= block.size() * sizeof(bf16))
-    return quant::Weight::borrow(format, size, source + place_for(seed, bytes, block),
-                                 std::move(scales));
+  if (size.out * size.in <= shared_numbers_ && bytes <= block.size() * sizeof(bf16)) {
+    parts.data = source + place_for(seed, bytes, block);
+    return quant::Weight(std::move(parts));
+  }
   MOTLEY_TRY(tensor::Buffer data, allocator.allocate(bytes));
   for (std::size_t at = 0; at < bytes; at += longest_run) {
     const std::size_t run = std::min(longest_run, bytes - at);
     std::memcpy(data.data() + at, source + place_for(seed + at, run, block), run);
   }
-  return quant::Weight::own(format, size, std::move(data), std::move(scales));
+  parts.data = data.data();
+  parts.owned.push_back(std::move(data));
+  return quant::Weight(std::move(parts));
 }
 
 }  // namespace motley::model

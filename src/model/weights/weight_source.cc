@@ -1,6 +1,7 @@
 #include "model/weights/weight_source.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/cat.h"
@@ -68,17 +69,82 @@ Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueS
     if (item == nullptr) return std::nullopt;
     return item->tensor();
   };
-  auto loaded = quant::load_weight(*quantization_, lookup, module, size, memory_.host);
+  auto loaded = quant::load_weight(
+      *quantization_,
+      {.lookup = lookup, .module = module, .size = size, .allocator = memory_.host});
   if (!loaded.ok())
     return std::move(loaded).error().within(
         printable(checkpoint_->files().front().path().parent_path().string()));
   for (std::string& name : loaded->used) taken_.insert(std::move(name));
+  if (loaded->weight.format().scales != quant::Format::Scales::none) take_zero_bias(module);
   return std::move(loaded->weight);
 }
 
+Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size,
+                                           const FusedShare& share) {
+  const FusedParts parts(*checkpoint_, std::string(module), share.experts);
+  const std::array<std::int64_t, 2> sizes{size.out, size.in};
+  const auto lookup = [&](std::string_view name) -> std::optional<tensor::ConstTensor> {
+    const std::string_view part = name.substr(module.size() + 1);
+    auto found = parts.share(part, share.expert, share.rows);
+    // The stored sizes are those of all rows.
+    if (found && part == "weight_shape")
+      return tensor::ConstTensor(reinterpret_cast<const std::byte*>(sizes.data()), DType::i64, {2});
+    return found;
+  };
+  const std::string folder = printable(checkpoint_->files().front().path().parent_path().string());
+  auto loaded = quant::load_weight(
+      *quantization_,
+      {.lookup = lookup, .module = module, .size = size, .allocator = memory_.host});
+  if (!loaded.ok()) return std::move(loaded).error().within(folder);
+  for (const std::string& name : loaded->used)
+    taken_.insert(*parts.stored_name(std::string_view(name).substr(module.size() + 1)));
+  // Blocks of rows and words of zero points must not hold rows of both halves.
+  const quant::Format& format = loaded->weight.format();
+  const std::int64_t rows_together = format.scales == quant::Format::Scales::block
+                                         ? format.block_rows
+                                     : format.zero_points ? 32
+                                                          : 1;
+  if (share.rows != FusedParts::Rows::all && size.out % rows_together != 0)
+    return Error(ErrorCode::unsupported,
+                 cat("gate and up of ", size.out, " rows share blocks of ", rows_together),
+                 std::string(module), "use a checkpoint with experts of their own");
+  return std::move(loaded->weight);
+}
+
+// Packers of quantised weights write biases for linears that have none. They are zeros.
+void WeightSource::take_zero_bias(std::string_view module) {
+  const std::string name = cat(module, ".bias");
+  const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
+  if (item == nullptr || !tensor::can_widen(item->entry->dtype)) return;
+  const tensor::ConstTensor stored = item->tensor();
+  std::vector<float> values(static_cast<std::size_t>(stored.elements()));
+  tensor::widen(stored.dtype(), stored.bytes(), 0, values);
+  if (std::ranges::all_of(values, [](float value) { return value == 0; })) taken_.insert(name);
+}
+
+Result<tensor::ConstTensor> WeightSource::codes(std::string_view name, DType type,
+                                                const tensor::Shape& shape) {
+  const tensor::Checkpoint::Item* const item = checkpoint_->find(name);
+  if (item == nullptr || item->entry->dtype != type || item->entry->shape != shape)
+    return Error(ErrorCode::bad_file,
+                 item == nullptr
+                     ? cat("no tensor ", quote(name))
+                     : cat("tensor ", quote(name), " is ", motley::name(item->entry->dtype), " ",
+                           to_string(item->entry->shape), ", and ", motley::name(type), " ",
+                           to_string(shape), " is needed"),
+                 printable(checkpoint_->files().front().path().parent_path().string()),
+                 "check that weights and config belong together");
+  taken_.emplace(name);
+  return item->tensor();
+}
+
 Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
-  if (weight.format().scales != quant::Format::Scales::block)
-    return quant::upload(weight, *memory_.uploader);
+  const quant::Format& format = weight.format();
+  const bool plain = format.scales == quant::Format::Scales::none;
+  const bool int4 = format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
+                    !format.column_groups && format.scales == quant::Format::Scales::group;
+  if (plain || int4) return quant::upload(weight, *memory_.uploader);
   ++decoded_;
   return quant::upload_decoded(weight, memory_.exact ? DType::f32 : DType::bf16, *memory_.uploader);
 }
@@ -131,8 +197,8 @@ Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::in
                   source + static_cast<std::size_t>(first + o * step) * width, width);
     }
   }
-  const quant::Format format{.element = matrix.dtype(), .bits = bits(matrix.dtype())};
-  return quant::Weight::own(format, {.out = out, .in = in}, std::move(data), tensor::Buffer());
+  return quant::Weight::own(quant::plain_format(matrix.dtype()), {.out = out, .in = in},
+                            std::move(data));
 }
 
 }  // namespace motley::model

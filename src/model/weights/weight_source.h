@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/weights/fused_parts.h"
 #include "model/weights/random_weights.h"
 #include "model/weights/vector.h"
 #include "quant/config.h"
@@ -17,6 +18,13 @@
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::model {
+
+// Which expert of a fused module, of how many, and which of its rows.
+struct FusedShare {
+  std::int64_t experts = 0;
+  std::int64_t expert = 0;
+  FusedParts::Rows rows = FusedParts::Rows::all;
+};
 
 // Hands out a checkpoint's tensors by name, and records them: a tensor that is never used is an
 // error. The checkpoint stays mapped as long as weights made here exist. Random weights may replace
@@ -52,8 +60,18 @@ class WeightSource {
   // <module>.weight, unquantised or quantised, in host memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
 
-  // Copies a weight from host memory to the device's; valid when the uploader has finished. FP8
-  // blocks are decoded. Not for the CPU, which reads weights in place.
+  // One expert's quantised matrix of those that are fused over experts.
+  Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size,
+                               const FusedShare& share);
+  // Whether quantised experts are fused under that name.
+  bool has_fused_codes(std::string_view module) const {
+    return random_ == nullptr && FusedParts::has(*checkpoint_, module);
+  }
+  // A tensor of packed codes, of that type and shape, as it is stored.
+  Result<tensor::ConstTensor> codes(std::string_view name, DType type, const tensor::Shape& shape);
+
+  // A weight of the host's memory where the device's products read it; there when the uploader has
+  // finished. What they don't read is decoded. Not for the CPU, which reads weights where they are.
   Result<quant::Weight> resident(const quant::Weight& weight);
   // For products with float32 rows: the weight is float32, too, unless products are exact in any
   // format.
@@ -72,6 +90,8 @@ class WeightSource {
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
 
  private:
+  void take_zero_bias(std::string_view module);
+
   const RandomWeights* random_ = nullptr;  // or the two below
   const tensor::Checkpoint* checkpoint_ = nullptr;
   const quant::Config* quantization_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -10,6 +11,8 @@
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "quant/formats.h"
+#include "quant/test_weights.h"
 
 namespace motley::moe::conformance {
 namespace {
@@ -17,105 +20,24 @@ namespace {
 using Scales = quant::Format::Scales;
 using Random = std::mt19937;
 
-constexpr quant::Format int4(std::int64_t group) {
-  return {.element = DType::i8,
-          .bits = 4,
-          .scales = Scales::group,
-          .block_rows = 1,
-          .block_columns = group};
+// All but those that round inputs: rounding makes jumps of the smallest differences, which no
+// tolerance by magnitude covers.
+const std::vector<quant::Format>& all_formats() {
+  static const std::vector<quant::Format> all = [] {
+    std::vector<quant::Format> chosen;
+    for (const quant::KnownFormat& known : quant::known_formats()) {
+      if (known.format.inputs == kernels::InputRounding::Scales::none)
+        chosen.push_back(known.format);
+    }
+    return chosen;
+  }();
+  return all;
 }
-
-constexpr quant::Format fp8(std::int64_t rows, std::int64_t columns) {
-  return {.element = DType::f8_e4m3,
-          .bits = 8,
-          .scales = Scales::block,
-          .block_rows = rows,
-          .block_columns = columns};
-}
-
-constexpr std::array<quant::Format, 9> all_formats{{
-    {.element = DType::f32, .bits = 32},
-    {.element = DType::f16, .bits = 16},
-    {.element = DType::bf16, .bits = 16},
-    int4(32),
-    int4(64),
-    int4(128),
-    fp8(128, 128),
-    fp8(16, 32),
-    fp8(24, 20),
-}};
 
 constexpr std::array all_activations{ActivationKind::silu_mul, ActivationKind::clamped_swiglu};
 
 float normal(Random& random, double deviation) {
   return static_cast<float>(std::normal_distribution<double>(0, deviation)(random));
-}
-
-tensor::Buffer bytes_of(tensor::Allocator& allocator, const void* data, std::size_t size) {
-  tensor::Buffer buffer = allocator.allocate(size).value();
-  std::memcpy(buffer.data(), data, size);
-  return buffer;
-}
-
-template <class Number>
-quant::Weight plain(const quant::Format& format, quant::TrueSize size, tensor::Allocator& allocator,
-                    const std::vector<float>& wanted, std::vector<double>& meaning) {
-  std::vector<Number> stored;
-  for (const float number : wanted) {
-    if constexpr (std::is_same_v<Number, float>) {
-      stored.push_back(number);
-      meaning.push_back(number);
-    } else {
-      stored.push_back(Number::from(number));
-      meaning.push_back(stored.back().to_float());
-    }
-  }
-  return quant::Weight::own(format, size,
-                            bytes_of(allocator, stored.data(), stored.size() * sizeof(Number)), {});
-}
-
-// Random numbers of about size `wanted` in a format, packed here by its definition
-// (kernels/weight_view.h).
-quant::Weight pack(const quant::Format& format, quant::TrueSize size, tensor::Allocator& allocator,
-                   const std::vector<float>& wanted, Random& random, std::vector<double>& meaning) {
-  meaning.clear();
-  if (format.scales == Scales::none) {
-    if (format.element == DType::f32) return plain<float>(format, size, allocator, wanted, meaning);
-    if (format.element == DType::f16) return plain<f16>(format, size, allocator, wanted, meaning);
-    return plain<bf16>(format, size, allocator, wanted, meaning);
-  }
-
-  const std::int64_t across = (size.in + format.block_columns - 1) / format.block_columns;
-  const std::int64_t down = (size.out + format.block_rows - 1) / format.block_rows;
-  // Scales vary by up to 4 and are not all powers of two, so that a wrong scale shows.
-  const double step = 1 / std::sqrt(static_cast<double>(size.in));
-  std::vector<float> scales;
-  for (std::int64_t i = 0; i < down * across; ++i) {
-    const double spread = std::uniform_real_distribution<double>(0.5, 2)(random);
-    scales.push_back(static_cast<float>(spread * step * (format.bits == 4 ? 0.25 : 0.01)));
-  }
-  const std::int64_t row_bytes = (size.in * format.bits + 7) / 8;
-  std::vector<std::uint8_t> stored(static_cast<std::size_t>(size.out * row_bytes));
-  for (std::int64_t o = 0; o < size.out; ++o) {
-    for (std::int64_t k = 0; k < size.in; ++k) {
-      const auto at = static_cast<std::size_t>(o * size.in + k);
-      const float scale = scales[static_cast<std::size_t>((o / format.block_rows) * across +
-                                                          k / format.block_columns)];
-      if (format.bits == 4) {
-        const long nearest = std::lround(wanted[at] / scale);
-        const auto code = static_cast<unsigned>(std::clamp(nearest, -8L, 7L) + 8);
-        auto& byte = stored[static_cast<std::size_t>(o * row_bytes + k / 2)];
-        byte = static_cast<std::uint8_t>(byte | code << (k % 2 * 4));
-        meaning.push_back((static_cast<double>(code) - 8) * static_cast<double>(scale));
-      } else {
-        const f8_e4m3 code = f8_e4m3::from(wanted[at] / scale);
-        stored[static_cast<std::size_t>(o * row_bytes + k)] = code.bits;
-        meaning.push_back(static_cast<double>(code.to_float()) * static_cast<double>(scale));
-      }
-    }
-  }
-  return quant::Weight::own(format, size, bytes_of(allocator, stored.data(), stored.size()),
-                            bytes_of(allocator, scales.data(), scales.size() * sizeof(float)));
 }
 
 void add_expert(const quant::Format& format, quant::TrueSize size, tensor::Allocator& allocator,
@@ -124,9 +46,9 @@ void add_expert(const quant::Format& format, quant::TrueSize size, tensor::Alloc
   std::vector<float> wanted(static_cast<std::size_t>(size.out * size.in));
   const double deviation = 1 / std::sqrt(static_cast<double>(size.in));
   for (float& number : wanted) number = normal(random, deviation);
-  std::vector<double> meaning;
-  weights.push_back(pack(format, size, allocator, wanted, random, meaning));
-  meanings.push_back(std::move(meaning));
+  quant::TestWeight made = quant::TestPacker(format, size, allocator, random).pack(wanted);
+  weights.push_back(std::move(made.weight));
+  meanings.push_back(std::move(made.meaning));
 }
 
 std::vector<float> random_bias(bool wanted, std::int64_t length, Random& random) {
@@ -214,13 +136,16 @@ Number activate(const ExpertWeights& weights, const Number& gate, const Number& 
 
 }  // namespace
 
-std::span<const quant::Format> formats() { return all_formats; }
+std::span<const quant::Format> formats() { return all_formats(); }
 std::span<const ActivationKind> activations() { return all_activations; }
 
 std::string identifier(const quant::Format& format) {
-  std::string text = format.bits == 4 ? "int4" : std::string(name(format.element));
-  if (format.scales == Scales::block) text += cat("_", format.block_rows);
-  if (format.scales != Scales::none) text += cat("_", format.block_columns);
+  std::string text = quant::to_string(format);
+  std::ranges::replace_if(
+      text, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  // Not all of it stands in the text.
+  if (format.scales != Scales::none && format.element != DType::f4)
+    text += cat("_", name(format.scale_type));
   return text;
 }
 

@@ -242,7 +242,7 @@ std::vector<quant::Format> imaginable_formats() {
     const auto element = static_cast<DType>(dtype);
     for (const int width : {1, 2, 3, 4, 5, 6, 8, 16, 32, 64}) {
       all.push_back({.element = element, .bits = width});
-      for (const Scales scales : {Scales::group, Scales::block}) {
+      for (const Scales scales : {Scales::tensor, Scales::channel, Scales::group, Scales::block}) {
         for (const std::int64_t rows : {-1, 0, 1, 16, 32, 64, 128, 256}) {
           for (const std::int64_t columns : {-1, 0, 1, 8, 16, 32, 64, 100, 128, 256, 512, 2048})
             all.push_back({element, width, scales, rows, columns});
@@ -258,14 +258,15 @@ TEST(ConformanceSuite, HasACaseForEverythingThatABackendAccepts) {
   // size of each represents all.
   const auto holds_vectors = [](const quant::Format& format) {
     const auto columns = static_cast<std::uint64_t>(format.block_columns);
-    return columns >= 16 && std::has_single_bit(columns);
+    return columns >= 8 && std::has_single_bit(columns);
   };
   const auto has_format = [&](const quant::Format& format) {
     return std::ranges::any_of(formats(), [&](const quant::Format& own) {
       if (own == format) return true;
-      return format.scales == Scales::block && own.scales == Scales::block &&
-             own.element == format.element && own.bits == format.bits && format.block_rows > 0 &&
-             format.block_columns > 0 && holds_vectors(own) == holds_vectors(format);
+      return own.element == format.element && own.bits == format.bits &&
+             own.scales == format.scales && own.zero_points == format.zero_points &&
+             own.column_groups == format.column_groups &&
+             holds_vectors(own) == holds_vectors(format);
     });
   };
   const auto has_activation = [](ActivationKind kind) {

@@ -9,7 +9,7 @@ namespace motley::moe {
 Support CpuBackend::supports(const Problem& problem) const {
   if (problem.device != tensor::DeviceKind::cpu) return Support::no("it runs on the CPU only");
   for (const quant::Format* format : {&problem.gate_up, &problem.down}) {
-    if (!is_known_format(*format))
+    if (!quant::is_known(*format))
       return Support::no(cat("it has no loops for weights in ", to_string(*format)));
   }
   if (!is_known_activation(problem.activation))

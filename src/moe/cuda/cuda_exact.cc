@@ -128,7 +128,7 @@ Support CudaExact::supports(const Problem& problem) const {
   Support support = supports_on_gpu(problem);
   if (!support) return support;
   for (const quant::Format* format : {&problem.gate_up, &problem.down}) {
-    if (!is_known_format(*format))
+    if (!quant::is_known(*format))
       return Support::no(cat("it has no loops for weights in ", to_string(*format)));
   }
   return Support::yes();

@@ -32,7 +32,9 @@ bool is_bf16(const quant::Format& format) {
   return format.scales == quant::Format::Scales::none && format.element == DType::bf16;
 }
 bool is_int4(const quant::Format& format) {
-  return format.scales == quant::Format::Scales::group && format.bits == 4;
+  return format.element == DType::i8 && format.bits == 4 &&
+         format.scales == quant::Format::Scales::group && !format.zero_points &&
+         !format.column_groups;
 }
 
 class GroupedWeights final : public PreparedExperts {
@@ -180,12 +182,12 @@ Support CudaGrouped::supports(const Problem& problem) const {
     if (!(format == problem.down))
       return Support::no("its packed weights have one format, and gate_up and down have two");
     if (is_int4(format)) {
-      kind = WeightKind::int4_group;
+      kind = WeightKind::int4;
       group = static_cast<int>(format.block_columns);
     }
   } else {
     for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
-      if (!is_known_format(*each))
+      if (!quant::is_known(*each))
         return Support::no(cat("it can't decode weights in ", to_string(*each)));
     }
   }
@@ -195,7 +197,8 @@ Support CudaGrouped::supports(const Problem& problem) const {
 
 Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
                                                               quant::Uploader* uploader) const {
-  const bool int4 = weights_ == Weights::native && is_int4(weights.gate[0].format());
+  const bool int4 = weights_ == Weights::native && is_int4(common_format(weights.gate)) &&
+                    is_int4(common_format(weights.up));
   return GroupedWeights::create(weights, int4, *uploader);
 }
 

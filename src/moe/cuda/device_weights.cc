@@ -14,7 +14,20 @@ using quant::Weight;
 constexpr std::size_t unit = 256;
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
-std::size_t scale_bytes(const Weight& weight) { return quant::scale_count(weight) * sizeof(float); }
+std::size_t scale_bytes(const Weight& weight) { return weight.scale_count() * sizeof(float); }
+
+// Whether kernels decode it. What they don't is decoded here, to float32.
+bool is_decoded_there(const quant::Format& format) {
+  if (format.scales == quant::Format::Scales::none || format.element == DType::f8_e4m3) return true;
+  return format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
+         !format.column_groups;
+}
+
+std::size_t placed_bytes(const Weight& weight) {
+  if (is_decoded_there(weight.format()))
+    return rounded(weight.data_bytes()) + rounded(scale_bytes(weight));
+  return rounded(static_cast<std::size_t>(weight.out() * weight.in()) * sizeof(float));
+}
 
 std::array<const std::vector<Weight>*, 3> projections(const ExpertWeights& weights) {
   return {&weights.gate, &weights.up, &weights.down};
@@ -32,8 +45,7 @@ Result<const float*> place(const std::vector<float>& bias, tensor::Buffer& numbe
 Result<DeviceWeights> place_weights(const ExpertWeights& weights, quant::Uploader& to) {
   std::size_t bytes = 0;
   for (const auto* const projection : projections(weights)) {
-    for (const Weight& weight : *projection)
-      bytes += rounded(quant::data_bytes(weight)) + rounded(scale_bytes(weight));
+    for (const Weight& weight : *projection) bytes += placed_bytes(weight);
   }
   DeviceWeights placed;
   MOTLEY_TRY(placed.numbers, to.device().allocate(bytes));
@@ -49,10 +61,19 @@ Result<DeviceWeights> place_weights(const ExpertWeights& weights, quant::Uploade
   for (const auto* const projection : projections(weights)) {
     for (const Weight& weight : *projection) {
       WeightView view = weight.view();
-      MOTLEY_TRY(view.data, put(view.data, quant::data_bytes(weight)));
+      if (!is_decoded_there(weight.format())) {
+        std::vector<float> decoded(static_cast<std::size_t>(weight.out() * weight.in()));
+        weight.decode(0, weight.out(), decoded.data());
+        MOTLEY_TRY(const void* const data, put(decoded.data(), decoded.size() * sizeof(float)));
+        views.push_back({.data = data, .out = weight.out(), .in = weight.in()});
+        continue;
+      }
+      MOTLEY_TRY(view.data, put(view.data, weight.data_bytes()));
       if (view.scales != nullptr) {
-        MOTLEY_TRY(const void* const scales, put(view.scales, scale_bytes(weight)));
-        view.scales = static_cast<const float*>(scales);
+        const std::vector<float> scales = quant::scales_of(weight);
+        MOTLEY_TRY(view.scales, put(scales.data(), scale_bytes(weight)));
+        view.scale_type = DType::f32;
+        view.scale_factor = 1;
       }
       views.push_back(view);
     }

@@ -88,8 +88,8 @@ Result<double> product_speed(tensor::Device& device, tensor::Stream& stream, con
   MOTLEY_TRY(tensor::Buffer scratch, device.allocate(std::size_t{1} << 20));
   MOTLEY_TRY_VOID(fill(stream, x.data(), static_cast<std::int64_t>(x.size())));
   MOTLEY_TRY_VOID(fill(stream, w.data(), static_cast<std::int64_t>(w.size())));
-  const quant::Weight weight = quant::Weight::borrow({.element = DType::bf16, .bits = 16}, {n, n},
-                                                     w.data(), tensor::Buffer());
+  const quant::Weight weight(
+      {.format = quant::plain_format(DType::bf16), .size = {n, n}, .data = w.data()});
   tensor::Arena arena(std::move(scratch));
   const ops::Context context{.kernels = &kernels,
                              .stream = kernels.on(stream.handle()),

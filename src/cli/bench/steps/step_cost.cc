@@ -17,7 +17,7 @@ using model::MoeBlock;
 using quant::Weight;
 
 double bytes_of(const Weight& weight) {
-  return static_cast<double>(quant::data_bytes(weight) + quant::scale_count(weight) * 4);
+  return static_cast<double>(weight.stored_bytes());
 }
 double numbers_of(const Weight& weight) {
   return static_cast<double>(weight.out()) * static_cast<double>(weight.in());

@@ -89,8 +89,7 @@ __global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
       if (packed_row < p.rows && k < p.columns) {
         int row = 0;
         const WeightView& w = source_of(p, expert, packed_row, row);
-        const std::int64_t columns = (w.in + w.block_columns - 1) / w.block_columns;
-        scale = w.scales[columns * row + k / w.block_columns];
+        scale = w.plain_scales()[w.groups() * row + k / w.block_columns];
       }
       reinterpret_cast<Bf16*>(to + 4096)[i] = __float2bfloat16(scale);
     }

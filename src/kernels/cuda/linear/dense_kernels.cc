@@ -18,10 +18,14 @@ std::string_view name(WeightKind kind) {
       return "f16";
     case WeightKind::bf16:
       return "bf16";
-    case WeightKind::f8_block:
+    case WeightKind::f8_e4m3:
       return "fp8";
-    case WeightKind::int4_group:
+    case WeightKind::int4:
       return "int4";
+    case WeightKind::i8:
+      return "int8";
+    case WeightKind::f4_e2m1:
+      return "fp4";
   }
   return "";
 }
@@ -117,7 +121,7 @@ constexpr std::array gemv_streamed_conditions = {bf16_weights,        bf16_rows,
                                                  weights_at_16_bytes, like_the_first};
 
 constexpr DenseCondition int4_weights = {
-    [](const DenseProblem&, const Linear& l) { return l.w.kind == WeightKind::int4_group; },
+    [](const DenseProblem&, const Linear& l) { return l.w.kind == WeightKind::int4; },
     [](const DenseProblem&, const Linear& l) {
       return cat("reads weights of int4 only, not of ", name(l.w.kind));
     }};

@@ -37,17 +37,16 @@ __device__ float decode(const WeightView& w, std::int64_t row, std::int64_t colu
   if constexpr (kind == WeightKind::bf16)
     return read_at<bf16>(w.data, row * w.in + column, aligned);
   const auto* const bytes = static_cast<const unsigned char*>(w.data);
-  const std::int64_t scale_columns = (w.in + w.block_columns - 1) / w.block_columns;
-  if constexpr (kind == WeightKind::f8_block) {
+  const float scale =
+      w.plain_scales()[row / w.block_rows * w.groups() + column / w.block_columns];
+  if constexpr (kind == WeightKind::f8_e4m3) {
     __nv_fp8_e4m3 code;
     code.__x = bytes[row * w.in + column];
-    return static_cast<float>(code) *
-           w.scales[row / w.block_rows * scale_columns + column / w.block_columns];
+    return static_cast<float>(code) * scale;
   }
   const int pair = bytes[row * ((w.in + 1) / 2) + column / 2];
   const int code = column % 2 == 0 ? pair & 15 : pair >> 4;
-  return static_cast<float>(code - 8) *
-         w.scales[row / w.block_rows * scale_columns + column / w.block_columns];
+  return static_cast<float>(code - 8) * scale;
 }
 
 // Forward: the inner index runs along a row of w, and rows of w are outputs. Transposed: the other
@@ -198,10 +197,13 @@ void launch_any(const Linear& p, StreamHandle stream) {
       return launch_product<WeightKind::f16, transposed>(product, stream);
     case WeightKind::bf16:
       return launch_product<WeightKind::bf16, transposed>(product, stream);
-    case WeightKind::f8_block:
-      return launch_product<WeightKind::f8_block, transposed>(product, stream);
-    case WeightKind::int4_group:
-      return launch_product<WeightKind::int4_group, transposed>(product, stream);
+    case WeightKind::f8_e4m3:
+      return launch_product<WeightKind::f8_e4m3, transposed>(product, stream);
+    case WeightKind::int4:
+      return launch_product<WeightKind::int4, transposed>(product, stream);
+    case WeightKind::i8:
+    case WeightKind::f4_e2m1:
+      break;  // refused by supports_exact
   }
 }
 

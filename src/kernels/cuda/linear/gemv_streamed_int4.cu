@@ -45,13 +45,12 @@ struct Int4Warp {
     end = static_cast<int>(place.end);
     left = static_cast<int>(place.end - first_input);
     group = static_cast<int>(p.w.block_columns);
-    const std::int64_t groups = (p.w.in + group - 1) / group;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t row = w_row(p, place, first_output + 8 * half + lane / 4);
       from[half] = static_cast<const typename Format::Element*>(p.w.data) + row * (p.w.in / 2) +
                    first_input / 2;
-      scales[half] = p.w.scales + row * groups;
+      scales[half] = p.w.plain_scales() + row * p.w.groups();
     }
     lane_scale = 32 * 4 * words + 4 * lane - 4 * words * lane;
   }

@@ -56,7 +56,7 @@ Linear bf16_product(const Size& size) {
 }
 Linear int4_product(const Size& size, std::int64_t group = 128) {
   Linear product = bf16_product(size);
-  product.w.kind = WeightKind::int4_group;
+  product.w.kind = WeightKind::int4;
   product.w.block_columns = group;
   return product;
 }
@@ -138,7 +138,7 @@ const std::vector<Case> other_products = {
     {"Int4InOddGroups", {int4_product(rows(1, qkv), 48)}, "exact"},
     {"Exact", {exact(bf16_product(rows(1, qkv)))}, "exact"},
     {"Fp8",
-     {changed(bf16_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_block; })},
+     {changed(bf16_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_e4m3; })},
      "exact"},
     {"FourHeads",
      {changed(bf16_product({8, 128, 512}), [](Linear& l) { l.heads = 4; })},

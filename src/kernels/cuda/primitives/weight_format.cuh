@@ -51,7 +51,7 @@ template <int words>
 struct Int4Format {
   using Element = unsigned char;
   using Scale = float;
-  static constexpr WeightKind kind = WeightKind::int4_group;
+  static constexpr WeightKind kind = WeightKind::int4;
   static constexpr OperandSource source = OperandSource::registers;
   static constexpr int bits = 4;
   static constexpr int lane_bytes = 4 * words;

@@ -78,9 +78,9 @@ Support grouped_supports(const ExpertShape& shape, int experts_per_token, Weight
   const auto no = [](std::string_view why, const auto& what) {
     return Support::no(cat("it ", why, what));
   };
-  if (kind != WeightKind::bf16 && kind != WeightKind::int4_group)
+  if (kind != WeightKind::bf16 && kind != WeightKind::int4)
     return no("reads bf16 and int4 weights only", "");
-  if (kind == WeightKind::int4_group && group != 32 && group != 64 && group != 128)
+  if (kind == WeightKind::int4 && group != 32 && group != 64 && group != 128)
     return no("reads int4 in groups of 32, 64 or 128, not ", group);
   if (shape.hidden % 8 != 0) return no("needs a hidden size that 8 divides, not ", shape.hidden);
   if (shape.intermediate % 8 != 0)
