@@ -10,28 +10,28 @@
 namespace motley::engine {
 namespace {
 
-using Room = AdapterRoom<int>;
+using TestRoom = AdapterRoom<int>;
 
 // Ranked, with exactly the pages of these adapters committed.
-Room room_of(std::uint64_t all, const std::vector<Room::InUse>& in_use) {
-  Room room;
+TestRoom room_of(std::uint64_t all, const std::vector<TestRoom::InUse>& in_use) {
+  TestRoom room;
   std::uint64_t committed = 0;
-  for (const Room::InUse& each : in_use) committed += each.pages;
+  for (const TestRoom::InUse& each : in_use) committed += each.pages;
   room.see({.all = all, .committed = committed});
   room.clear_in_use();
-  for (const Room::InUse& each : in_use) room.add(each);
+  for (const TestRoom::InUse& each : in_use) room.add(each);
   room.rank();
   return room;
 }
 
-std::vector<int> closed_for(Room& room, const Room::Wanted& wanted) {
+std::vector<int> closed_for(TestRoom& room, const TestRoom::Wanted& wanted) {
   std::vector<int> closed;
   room.make_room(wanted, [&](int adapter) { closed.push_back(adapter); });
   return closed;
 }
 
 TEST(AdapterRoom, PromisesNoMorePagesThanThereAre) {
-  Room room;
+  TestRoom room;
   room.see({.all = 8, .committed = 3});
   EXPECT_TRUE(room.fits(5));
   EXPECT_FALSE(room.fits(6));
@@ -41,14 +41,14 @@ TEST(AdapterRoom, PromisesNoMorePagesThanThereAre) {
 }
 
 TEST(AdapterRoom, PinnedAdaptersLeaveTheRest) {
-  Room room;
+  TestRoom room;
   room.see({.all = 8, .committed = 8, .pinned = 3});
   EXPECT_TRUE(room.can_fit(5)) << "what is in use now will go";
   EXPECT_FALSE(room.can_fit(6));
 }
 
 TEST(AdapterRoom, WhatRunsTheFewestSequencesCloses) {
-  Room room = room_of(6, {{.adapter = 1, .pages = 2, .begun = 5, .claims = 5},
+  TestRoom room = room_of(6, {{.adapter = 1, .pages = 2, .begun = 5, .claims = 5},
                           {.adapter = 2, .pages = 2, .begun = 1, .claims = 9},
                           {.adapter = 3, .pages = 2, .begun = 2, .claims = 2}});
   EXPECT_EQ(room.price({.pages = 2}), 1);
@@ -59,14 +59,14 @@ TEST(AdapterRoom, WhatRunsTheFewestSequencesCloses) {
 }
 
 TEST(AdapterRoom, FewerClaimsAndThenTheOlderDecide) {
-  Room room = room_of(3, {{.adapter = 1, .pages = 1, .begun = 1, .claims = 2, .turn = 1},
+  TestRoom room = room_of(3, {{.adapter = 1, .pages = 1, .begun = 1, .claims = 2, .turn = 1},
                           {.adapter = 2, .pages = 1, .begun = 1, .claims = 1, .turn = 9},
                           {.adapter = 3, .pages = 1, .begun = 1, .claims = 1, .turn = 8}});
   EXPECT_EQ(closed_for(room, {.pages = 2}), (std::vector{3, 2}));
 }
 
 TEST(AdapterRoom, WhatWasClosingClosesFirst) {
-  Room room = room_of(2, {{.adapter = 1, .pages = 1, .begun = 1},
+  TestRoom room = room_of(2, {{.adapter = 1, .pages = 1, .begun = 1},
                           {.adapter = 2, .pages = 1, .was_closing = true, .begun = 7}});
   EXPECT_EQ(room.price({.pages = 1}), 7);
   EXPECT_EQ(closed_for(room, {.pages = 1}), std::vector{2});
@@ -74,7 +74,7 @@ TEST(AdapterRoom, WhatWasClosingClosesFirst) {
 
 TEST(AdapterRoom, NothingClosesForItself) {
   const std::vector own = {1};
-  Room room =
+  TestRoom room =
       room_of(4, {{.adapter = 1, .pages = 2, .begun = 1}, {.adapter = 2, .pages = 2, .begun = 3}});
   EXPECT_EQ(room.price({.pages = 2, .adapters = own}), 3);
   EXPECT_EQ(room.price({.pages = 3, .adapters = own}), std::nullopt);
@@ -82,7 +82,7 @@ TEST(AdapterRoom, NothingClosesForItself) {
 }
 
 TEST(AdapterRoom, WithRoomLeftNothingCloses) {
-  Room room = room_of(4, {{.adapter = 1, .pages = 2, .begun = 3}});
+  TestRoom room = room_of(4, {{.adapter = 1, .pages = 2, .begun = 3}});
   EXPECT_EQ(room.price({.pages = 2}), 1);
   EXPECT_TRUE(closed_for(room, {.pages = 2}).empty());
   EXPECT_TRUE(room.making_room());
@@ -93,7 +93,7 @@ TEST(AdapterRoom, WithRoomLeftNothingCloses) {
 }
 
 TEST(AdapterRoom, KeepsWhatItMadeForThoseBefore) {
-  Room room =
+  TestRoom room =
       room_of(2, {{.adapter = 1, .pages = 1, .begun = 1}, {.adapter = 2, .pages = 1, .begun = 2}});
   EXPECT_EQ(closed_for(room, {.pages = 1}), std::vector{1});
   EXPECT_EQ(room.price({.pages = 1}), 2) << "the first adapter's room is kept";
@@ -107,7 +107,7 @@ TEST(AdapterRoom, ClosesNoMoreThanIsNeeded) {
   std::mt19937 random(1);
   const auto below = [&](int end) { return std::uniform_int_distribution(0, end - 1)(random); };
   for (int round = 0; round < 2000; ++round) {
-    std::vector<Room::InUse> in_use;
+    std::vector<TestRoom::InUse> in_use;
     std::uint64_t used = 0;
     for (int i = below(10); i > 0; --i) {
       const auto pages = std::uint64_t{1} + static_cast<std::uint64_t>(below(5));
@@ -115,7 +115,7 @@ TEST(AdapterRoom, ClosesNoMoreThanIsNeeded) {
       used += pages;
     }
     const std::uint64_t all = used + static_cast<std::uint64_t>(below(4));
-    Room room = room_of(all, in_use);
+    TestRoom room = room_of(all, in_use);
     for (int want = 0; want < 3; ++want) {
       const auto pages = std::uint64_t{1} + static_cast<std::uint64_t>(below(8));
       const auto price = room.price({.pages = pages});
@@ -124,7 +124,7 @@ TEST(AdapterRoom, ClosesNoMoreThanIsNeeded) {
       std::uint64_t last = 0;
       std::int64_t max_begun = 1;
       for (const int closed : closed_for(room, {.pages = pages})) {
-        const auto at = std::ranges::find(in_use, closed, &Room::InUse::adapter);
+        const auto at = std::ranges::find(in_use, closed, &TestRoom::InUse::adapter);
         last = at->pages;
         free += last;
         used -= last;

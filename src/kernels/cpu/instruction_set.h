@@ -20,8 +20,8 @@ enum class InstructionSet : std::uint8_t {
   plain,        // what every x86-64 has
   avx2,         // with FMA and F16C
   avx512,       // F, BW, DQ, VL
-  avx512_vnni,  // and products of int8 fours
-  avx512_bf16,  // and products of bf16 pairs
+  avx512_vnni,  // and sums of four int8 products
+  avx512_bf16,  // and sums of two bf16 products
 };
 
 std::string_view name(InstructionSet set);
