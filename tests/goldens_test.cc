@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t any_size = 64'000'000;
-constexpr std::uint64_t max_bytes = 20'500'000;
+constexpr std::uint64_t max_bytes = 20'000'000;
 
 const fs::path& goldens() {
   static const fs::path folder = MOTLEY_GOLDENS;

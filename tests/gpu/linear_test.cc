@@ -115,7 +115,7 @@ bool multiply_by(const kernels::cuda::DenseKernel& kernel, const Linear& product
 
 TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
   Numbers numbers(1);
-  for (const kernels::cpu::Format& format : kernels::cpu::formats) {
+  for (const kernels::cpu::Format& format : kernels::cpu::gpu_formats) {
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const std::int64_t rows : {1, 8, 9, 70}) {
         const Sizes sizes{.rows = rows, .in = 131, .out = 77, .w_rows_per_head = 77};

@@ -291,7 +291,11 @@ TEST_P(Backends, AgreeOnEveryCase) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Backends,
                          testing::Values("qwen3_moe", "qwen3_moe_w4a16", "mixtral_w4a16",
-                                         "qwen3_moe_fp8", "deepseek_v3_fp8"),
+                                         "olmoe_w4a16_asymmetric", "mixtral_w4a16_actorder",
+                                         "deepseek_v3_w8a16", "qwen3_moe_w8a8", "qwen3_moe_fp8",
+                                         "deepseek_v3_fp8", "mixtral_fp8_tensor",
+                                         "glm4_moe_fp8_channel", "qwen3_moe_nvfp4",
+                                         "deepseek_v3_mxfp8", "gpt_oss_mxfp4"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST_P(Formats, WithoutInputsGiveZeros) {
   Numbers numbers(5);
   for (const Format& format : formats) {
     const TestWeight w = make_weight(numbers, format, 5, 0);
-    EXPECT_EQ(multiply(GetParam(), w.view, {}), std::vector<float>(15, 0.0F)) << format.text();
+    EXPECT_EQ(multiply(GetParam(), w.view, {0}), std::vector<float>(15, 0.0F)) << format.text();
   }
 }
 

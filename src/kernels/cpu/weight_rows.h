@@ -482,6 +482,8 @@ struct NibbleRow {
     if constexpr (zeros) return Isa::template unsigned_int4<v>(words);
     return Isa::template signed_int4<v>(words);
   }
+  // Of the words that share a scale; those of a step, where all of a row do.
+  static int word_log(int block_log) { return block_log < 32 ? block_log - 3 : 31; }
   // k is a multiple of the step.
   Open open_words(const std::byte* words, std::int64_t k, std::int64_t count) const {
     const std::int64_t at = k >> block_log;
@@ -490,7 +492,7 @@ struct NibbleRow {
     } else if constexpr (grouping == Grouping::narrow) {
       const auto blocks = static_cast<int>((count - 1) >> block_log) + 1;
       return {Isa::load_words(words),
-              Scales(each.scales + at, each.zeros + at, blocks, block_log - 3)};
+              Scales(each.scales + at, each.zeros + at, blocks, word_log(block_log))};
     } else if constexpr (grouping == Grouping::few) {
       return {Isa::load_words(words), Scales(each, columns + k)};
     } else {
