@@ -58,7 +58,9 @@ struct WeightView {
   InputRounding inputs = {};
 
   // Scales of a row.
-  constexpr MOTLEY_HOST_DEVICE std::int64_t groups() const { return (in + block_columns - 1) / block_columns; }
+  constexpr MOTLEY_HOST_DEVICE std::int64_t groups() const {
+    return (in + block_columns - 1) / block_columns;
+  }
   // float32 scales of consecutive inputs, and nothing else beside the codes: what kernels read
   // that know no more of a format than its blocks.
   constexpr bool has_plain_scales() const {

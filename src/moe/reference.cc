@@ -63,6 +63,14 @@ void add_bias(const plan::Plan& plan, const std::vector<float>& bias, const Matr
 
 }  // namespace
 
+Support Reference::supports(const Problem& problem) const {
+  for (const quant::Format* format : {&problem.gate_up, &problem.down}) {
+    if (format->inputs != kernels::InputRounding::Scales::none)
+      return Support::no("it does not quantise activations (--activations exact leaves them)");
+  }
+  return CpuBackend::supports(problem);
+}
+
 std::size_t Reference::scratch_bytes(const Problem& problem, std::int64_t tokens) const {
   const std::int64_t pairs = tokens * problem.top_k;
   const std::int64_t numbers = tokens * problem.hidden + pairs * 3 * problem.intermediate +

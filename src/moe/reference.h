@@ -9,6 +9,8 @@ namespace motley::moe {
 class Reference final : public CpuBackend {
  public:
   std::string_view name() const override { return "reference"; }
+  // Not of formats that round inputs.
+  Support supports(const Problem& problem) const override;
   std::size_t scratch_bytes(const Problem& problem, std::int64_t tokens) const override;
   std::span<const ExpertKernel> kernels() const override;
 };

@@ -157,6 +157,20 @@ TEST(Select, AForcedBackendRefusesWithItsReasonAndNoOtherIsAsked) {
   EXPECT_THAT(chosen.error().message(), HasSubstr("--experts-backend"));
 }
 
+TEST(Select, TheReferenceLeavesFormatsThatRoundInputsToOthers) {
+  const Problem problem = with(qwen3(), [](Problem& p) {
+    p.gate_up = {.element = DType::i8,
+                 .bits = 8,
+                 .scales = Scales::channel,
+                 .inputs = kernels::InputRounding::Scales::row};
+  });
+  const auto backends = backends_of(tensor::DeviceKind::cpu);
+  EXPECT_TRUE(select(problem, backends).ok());
+  const auto forced = select(problem, backends, "reference");
+  ASSERT_FALSE(forced.ok());
+  EXPECT_THAT(forced.error().message(), HasSubstr("--activations exact"));
+}
+
 TEST(Select, ForcedUnknownNameListsTheNames) {
   const auto chosen = select(qwen3(), backends_of(tensor::DeviceKind::cpu), "triton");
   ASSERT_FALSE(chosen.ok());

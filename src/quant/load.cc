@@ -20,7 +20,7 @@ bool is_plain(DType type) {
 }
 
 // A plain weight is taken as it is under any configuration: it can mean one thing only.
-Result<LoadedWeight> load_plain(Reader reader, const ConstTensor& weight) {
+Result<LoadedWeight> load_plain(const Reader& reader, const ConstTensor& weight) {
   for (const std::string_view part : code_parts) {
     if (reader.has(part))
       return reader.bad("both stand for one weight", part,
@@ -53,7 +53,7 @@ Result<void> read(Reader& reader, const Scheme& scheme) {
 Result<LoadedWeight> load_weight(const Config& config, const WeightRequest& request) {
   Reader reader(request, config.method());
   const std::optional<ConstTensor> plain = reader.find("weight");
-  if (plain && is_plain(plain->dtype())) return load_plain(std::move(reader), *plain);
+  if (plain && is_plain(plain->dtype())) return load_plain(reader, *plain);
 
   std::string_view codes = "weight";
   for (const std::string_view part : code_parts) {

@@ -257,8 +257,7 @@ TEST(DeviceLinear, StreamedDecodesInt4) {
   for (const std::int64_t group : {32, 64, 128, 256, 65536}) {
     for (const std::int64_t in : {72, 2080}) {
       const Sizes shape{.rows = 0, .in = in, .out = 150, .w_rows_per_head = 150};
-      const DeviceWeight w =
-          make_weight(numbers, WeightKind::int4, shape.out, in, 1, group, true);
+      const DeviceWeight w = make_weight(numbers, WeightKind::int4, shape.out, in, 1, group, true);
       for (const std::int64_t rows : {1, 9, 17, 64, 70}) {
         Sizes sizes = shape;
         sizes.rows = rows;
@@ -430,8 +429,7 @@ std::vector<BitsCase> bits_cases() {
   for (const BitsCase& shape :
        {BitsCase{WeightKind::bf16, 0, 1, 32, 0}, BitsCase{WeightKind::bf16, 0, 130, 1000, 0},
         BitsCase{WeightKind::bf16, 0, 384, 2048, 0}, BitsCase{WeightKind::bf16, 0, 260, 4352, 0},
-        BitsCase{WeightKind::int4, 32, 150, 72, 0},
-        BitsCase{WeightKind::int4, 128, 150, 2080, 0},
+        BitsCase{WeightKind::int4, 32, 150, 72, 0}, BitsCase{WeightKind::int4, 128, 150, 2080, 0},
         BitsCase{WeightKind::f32, 0, 264, 520, 0}}) {
     for (const std::int64_t rows : {1, 8, 9, 16, 17, 32, 64, 65, 150}) {
       cases.push_back(shape);

@@ -49,8 +49,8 @@ TEST(AdapterRoom, PinnedAdaptersLeaveTheRest) {
 
 TEST(AdapterRoom, WhatRunsTheFewestSequencesCloses) {
   TestRoom room = room_of(6, {{.adapter = 1, .pages = 2, .begun = 5, .claims = 5},
-                          {.adapter = 2, .pages = 2, .begun = 1, .claims = 9},
-                          {.adapter = 3, .pages = 2, .begun = 2, .claims = 2}});
+                              {.adapter = 2, .pages = 2, .begun = 1, .claims = 9},
+                              {.adapter = 3, .pages = 2, .begun = 2, .claims = 2}});
   EXPECT_EQ(room.price({.pages = 2}), 1);
   EXPECT_EQ(room.price({.pages = 3}), 2);
   EXPECT_EQ(room.price({.pages = 5}), 5);
@@ -60,14 +60,14 @@ TEST(AdapterRoom, WhatRunsTheFewestSequencesCloses) {
 
 TEST(AdapterRoom, FewerClaimsAndThenTheOlderDecide) {
   TestRoom room = room_of(3, {{.adapter = 1, .pages = 1, .begun = 1, .claims = 2, .turn = 1},
-                          {.adapter = 2, .pages = 1, .begun = 1, .claims = 1, .turn = 9},
-                          {.adapter = 3, .pages = 1, .begun = 1, .claims = 1, .turn = 8}});
+                              {.adapter = 2, .pages = 1, .begun = 1, .claims = 1, .turn = 9},
+                              {.adapter = 3, .pages = 1, .begun = 1, .claims = 1, .turn = 8}});
   EXPECT_EQ(closed_for(room, {.pages = 2}), (std::vector{3, 2}));
 }
 
 TEST(AdapterRoom, WhatWasClosingClosesFirst) {
   TestRoom room = room_of(2, {{.adapter = 1, .pages = 1, .begun = 1},
-                          {.adapter = 2, .pages = 1, .was_closing = true, .begun = 7}});
+                              {.adapter = 2, .pages = 1, .was_closing = true, .begun = 7}});
   EXPECT_EQ(room.price({.pages = 1}), 7);
   EXPECT_EQ(closed_for(room, {.pages = 1}), std::vector{2});
 }

@@ -142,8 +142,7 @@ std::vector<std::string> model_names() {
   std::vector<std::string> names;
   for (const std::string& name : list_folder(goldens).value()) {
     if (!fs::is_directory(goldens / name)) continue;
-    if (!read_json(goldens / name / "golden.json").contains("quantised"))
-      names.push_back(name);
+    if (!read_json(goldens / name / "golden.json").contains("quantised")) names.push_back(name);
   }
   return names;
 }

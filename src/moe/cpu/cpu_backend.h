@@ -8,7 +8,7 @@ namespace motley::moe {
 class CpuBackend : public Backend {
  public:
   tensor::DeviceKind device() const final { return tensor::DeviceKind::cpu; }
-  Support supports(const Problem& problem) const final;
+  Support supports(const Problem& problem) const override;
   lora::Layout factor_layout() const final { return lora::Layout::rows; }
   Result<std::unique_ptr<PreparedExperts>> prepare(const ExpertWeights& weights,
                                                    quant::Uploader* uploader) const final;

@@ -44,7 +44,7 @@ inline void copy_line(void* to, const std::byte* from, std::int64_t bytes, std::
 template <class Tile, class Make>
 void write_rows(std::byte* rows, std::int64_t outputs, std::int64_t row_bytes, Make make) {
   constexpr std::int64_t stretch = (1024 / Tile::outputs) * Tile::bytes;
-  Tile tile;
+  Tile tile{};
   const auto write = [&](const TilePlace& place) {
     make(place, tile);
     const auto bytes = static_cast<std::size_t>(std::min(Tile::bytes, row_bytes - place.byte));

@@ -56,8 +56,8 @@ Result<void> read_scaled(Reader& reader, const Scheme& scheme) {
       break;
   }
   // Two names of one thing: what codes are multiplied with.
-  const bool inverse = reader.has("weight_scale_inv") ||
-                       (reader.method() == "fp8" && !reader.has("weight_scale"));
+  const bool inverse =
+      reader.has("weight_scale_inv") || (reader.method() == "fp8" && !reader.has("weight_scale"));
   if (inverse) MOTLEY_TRY_VOID(reader.refuse_others({"weight_scale"}));
   MOTLEY_TRY_VOID(reader.take_scales(inverse ? "weight_scale_inv" : "weight_scale", rows, columns));
   if (format.element == DType::i8) {

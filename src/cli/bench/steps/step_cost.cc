@@ -16,9 +16,7 @@ using model::Linear;
 using model::MoeBlock;
 using quant::Weight;
 
-double bytes_of(const Weight& weight) {
-  return static_cast<double>(weight.stored_bytes());
-}
+double bytes_of(const Weight& weight) { return static_cast<double>(weight.stored_bytes()); }
 double numbers_of(const Weight& weight) {
   return static_cast<double>(weight.out()) * static_cast<double>(weight.in());
 }

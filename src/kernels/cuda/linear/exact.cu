@@ -37,8 +37,7 @@ __device__ float decode(const WeightView& w, std::int64_t row, std::int64_t colu
   if constexpr (kind == WeightKind::bf16)
     return read_at<bf16>(w.data, row * w.in + column, aligned);
   const auto* const bytes = static_cast<const unsigned char*>(w.data);
-  const float scale =
-      w.plain_scales()[row / w.block_rows * w.groups() + column / w.block_columns];
+  const float scale = w.plain_scales()[row / w.block_rows * w.groups() + column / w.block_columns];
   if constexpr (kind == WeightKind::f8_e4m3) {
     __nv_fp8_e4m3 code;
     code.__x = bytes[row * w.in + column];
