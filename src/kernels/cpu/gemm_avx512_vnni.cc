@@ -5,7 +5,7 @@
 namespace motley::kernels::cpu {
 namespace {
 
-// Products of int8 in fours; the rest is what packing x and decoding scales needs.
+// Sums of four int8 products; the rest is what packing x and decoding scales needs.
 struct Avx512Vnni {
   using Floats = __m512;
   using Words = __m512i;
