@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/cat.h"
+#include "quant/formats.h"
 #include "tensor/convert.h"
 
 namespace motley::model {
@@ -142,8 +143,8 @@ Result<tensor::ConstTensor> WeightSource::codes(std::string_view name, DType typ
 Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
   const quant::Format& format = weight.format();
   const bool plain = format.scales == quant::Format::Scales::none;
-  const bool int4 = format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
-                    !format.column_groups && format.scales == quant::Format::Scales::group;
+  const bool int4 =
+      quant::is_symmetric_int4(format) && format.scales == quant::Format::Scales::group;
   if (plain || int4) return quant::upload(weight, *memory_.uploader);
   ++decoded_;
   return quant::upload_decoded(weight, memory_.exact ? DType::f32 : DType::bf16, *memory_.uploader);

@@ -32,9 +32,7 @@ bool is_bf16(const quant::Format& format) {
   return format.scales == quant::Format::Scales::none && format.element == DType::bf16;
 }
 bool is_int4(const quant::Format& format) {
-  return format.element == DType::i8 && format.bits == 4 &&
-         format.scales == quant::Format::Scales::group && !format.zero_points &&
-         !format.column_groups;
+  return quant::is_symmetric_int4(format) && format.scales == quant::Format::Scales::group;
 }
 
 class GroupedWeights final : public PreparedExperts {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "quant/formats.h"
+
 namespace motley::moe {
 namespace {
 
@@ -19,8 +21,7 @@ std::size_t scale_bytes(const Weight& weight) { return weight.scale_count() * si
 // Whether kernels decode it. What they don't is decoded here, to float32.
 bool is_decoded_there(const quant::Format& format) {
   if (format.scales == quant::Format::Scales::none || format.element == DType::f8_e4m3) return true;
-  return format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
-         !format.column_groups;
+  return quant::is_symmetric_int4(format);
 }
 
 std::size_t placed_bytes(const Weight& weight) {
