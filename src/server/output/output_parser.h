@@ -56,6 +56,10 @@ struct ParsedOutput {
     if (calls.empty()) add_piece({});
     calls.back().arguments += text;
   }
+  void drop_reasoning() {
+    reasoning.clear();
+    std::erase_if(order, [](const Run& run) { return run.kind == OutputKind::reasoning; });
+  }
   void append(const ParsedOutput& more) {
     more.for_each(
         [&](OutputKind kind, std::string_view text) {

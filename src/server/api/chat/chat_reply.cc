@@ -39,7 +39,7 @@ ChatReply::ChatReply(ReplyHead head, const ChatCompletionRequest& request,
 ParsedOutput ChatReply::parse(Choice& choice, const ChoiceUpdate& update) const {
   ParsedOutput output = choice.parser->push(update.piece.text);
   if (update.end) output.append(choice.parser->finish());
-  if (!request_.include_reasoning) output.reasoning.clear();
+  if (!request_.include_reasoning) output.drop_reasoning();
   return output;
 }
 
