@@ -29,17 +29,9 @@ Result<void> Uploader::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 Result<tensor::Buffer> Uploader::copy(const void* from, std::size_t bytes) {
-  MOTLEY_TRY(tensor::Buffer buffer, device_->allocate(bytes));
+  MOTLEY_TRY(tensor::Buffer buffer, device_->allocate((bytes + 3) / 4 * 4));
   MOTLEY_TRY_VOID(copy(buffer.data(), from, bytes));
   return buffer;
-}
-
-std::vector<float> scales_of(const Weight& weight) {
-  std::vector<float> scales(weight.scale_count());
-  tensor::widen(weight.format().scale_type, static_cast<const std::byte*>(weight.view().scales), 0,
-                scales);
-  for (float& scale : scales) scale *= weight.view().scale_factor;
-  return scales;
 }
 
 Result<Weight> upload(const Weight& weight, Uploader& to) {
@@ -55,10 +47,9 @@ Result<Weight> upload(const Weight& weight, Uploader& to) {
   };
   MOTLEY_TRY(parts.data, copy(view.data, weight.data_bytes()));
   if (view.scales != nullptr) {
-    const std::vector<float> scales = scales_of(weight);
-    MOTLEY_TRY(parts.scales, copy(scales.data(), scales.size() * sizeof(float)));
-    parts.format.scale_type = DType::f32;
-    parts.format.global_scale = false;
+    const auto width = static_cast<std::size_t>(bits(weight.format().scale_type)) / 8;
+    MOTLEY_TRY(parts.scales, copy(view.scales, weight.scale_count() * width));
+    parts.scale_factor = view.scale_factor;
   }
   if (view.zero_points != nullptr) {
     MOTLEY_TRY(const std::byte* const zeros, copy(view.zero_points, weight.scale_count()));

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "base/dtype.h"
 #include "base/result.h"
@@ -25,7 +24,7 @@ class Uploader {
 
   // Queued; what stands at `from` may change when this returns.
   Result<void> copy(void* to, const void* from, std::size_t bytes);
-  // Queued into a buffer of its own; `from` as above.
+  // Queued into a buffer of its own, of whole words: kernels read words. `from` as above.
   Result<tensor::Buffer> copy(const void* from, std::size_t bytes);
   // Waits for all that was queued.
   Result<void> finish() { return stream_->synchronize(); }
@@ -38,11 +37,8 @@ class Uploader {
   std::unique_ptr<tensor::Staging> staging_;
 };
 
-// The same numbers in the device's memory, there when the uploader has finished; scales become
-// float32 with the weight's factor in them.
+// The same weight in the device's memory, there when the uploader has finished.
 Result<Weight> upload(const Weight& weight, Uploader& to);
-// Its scales as float32 with its factor in them. Of a weight in the host's memory.
-std::vector<float> scales_of(const Weight& weight);
 // Decoded on the host into a plain matrix of f32, or of bf16 (rounded once).
 Result<Weight> upload_decoded(const Weight& weight, DType dtype, Uploader& to);
 

@@ -29,20 +29,40 @@ using kernels::cpu::TestWeight;
 struct DeviceWeight {
   TestWeight host;
   DeviceArray<std::byte> bytes;
-  DeviceArray<float> scales;
+  DeviceArray<std::byte> scales;
+  DeviceArray<std::uint8_t> zero_points;
+  DeviceArray<std::int32_t> column_groups;
   kernels::WeightView view;
 };
-DeviceWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in,
-                         std::int64_t block_rows, std::int64_t block_columns, bool aligned) {
+// Inputs are never rounded.
+DeviceWeight make_weight(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
+                         std::int64_t in, bool aligned) {
   DeviceWeight weight;
-  weight.host = kernels::cpu::make_weight(numbers, kind, out, in, block_rows, block_columns);
+  format.inputs = {};
+  weight.host = kernels::cpu::make_weight(numbers, format, out, in);
   const std::span<const std::byte> bytes(weight.host.bytes);
   weight.bytes = DeviceArray<std::byte>(aligned ? bytes.subspan(1) : bytes);
-  weight.scales = DeviceArray<float>(weight.host.scales);
   weight.view = weight.host.view;
   weight.view.data = weight.bytes.data() + (aligned ? 0 : 1);
-  weight.view.scales = weight.scales.data();
+  if (weight.view.scales != nullptr) {
+    weight.scales = DeviceArray<std::byte>(
+        weight.view.scales == weight.host.scales.data()
+            ? std::as_bytes(std::span<const float>(weight.host.scales))
+            : std::span<const std::byte>(weight.host.scale_bytes).subspan(1));
+    weight.view.scales = weight.scales.data();
+  }
+  if (weight.view.zero_points != nullptr) {
+    weight.zero_points = DeviceArray<std::uint8_t>(weight.host.zero_points);
+    weight.view.zero_points = weight.zero_points.data();
+  }
+  if (weight.view.column_groups != nullptr) {
+    weight.column_groups = DeviceArray<std::int32_t>(weight.host.column_groups);
+    weight.view.column_groups = weight.column_groups.data();
+  }
   return weight;
+}
+DeviceWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in) {
+  return make_weight(numbers, {.kind = kind}, out, in, true);
 }
 
 struct Sizes {
@@ -115,12 +135,12 @@ bool multiply_by(const kernels::cuda::DenseKernel& kernel, const Linear& product
 
 TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
   Numbers numbers(1);
-  for (const kernels::cpu::Format& format : kernels::cpu::gpu_formats) {
+  for (const kernels::cpu::Format& format : kernels::cpu::formats) {
+    SCOPED_TRACE(format.text());
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const std::int64_t rows : {1, 8, 9, 70}) {
         const Sizes sizes{.rows = rows, .in = 131, .out = 77, .w_rows_per_head = 77};
-        const DeviceWeight w = make_weight(numbers, format.kind, 77, 131, format.block_rows,
-                                           format.block_columns, rows % 2 == 0);
+        const DeviceWeight w = make_weight(numbers, format, 77, 131, rows % 2 == 0);
         const TwinRows x(numbers, type, rows, 131, 3);
         const TwinRows y(DType::f32, rows, 77, 3);
         device_table().linear(call(x, w, sizes, y, true), default_stream());
@@ -142,7 +162,7 @@ TEST(DeviceLinear, HeadsHaveRowsOfOneWeight) {
     for (const std::int64_t rows : {3, 40, 100}) {
       const Sizes sizes{
           .rows = rows, .heads = 4, .in = 136, .out = 48, .w_rows_per_head = 80, .w_first = 32};
-      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 320, 136, 1, 0, true);
+      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 320, 136);
       const TwinRows x(numbers, DType::bf16, rows * 4, 136, 8);
       const TwinRows y(DType::f32, rows * 4, 48, 4);
       device_table().linear(call(x, w, sizes, y, exact), default_stream());
@@ -163,7 +183,7 @@ TEST(DeviceLinear, HeadsOfLatentsKeepTheirBitsInAnyCompany) {
   constexpr std::int64_t max_rows = 130;
   for (const auto& [type, kind, cut] :
        {std::tuple{DType::bf16, WeightKind::bf16, 0.0}, {DType::f32, WeightKind::f32, 0x1p-9}}) {
-    const DeviceWeight w = make_weight(numbers, kind, 4 * 192, 256, 1, 0, true);
+    const DeviceWeight w = make_weight(numbers, kind, 4 * 192, 256);
     for (const bool transposed : {false, true}) {
       Sizes sizes{.rows = max_rows,
                   .heads = 4,
@@ -212,7 +232,7 @@ TEST(DeviceLinear, StreamedIsRightForAnyNumberOfRows) {
   Numbers numbers(3);
   for (Sizes sizes : streamed_shapes) {
     if (sizes.out > 1000) continue;  // float64 takes its time
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
     for (const std::int64_t rows : {1, 7, 8, 9, 16, 31, 33, 64, 65, 150}) {
       sizes.rows = rows;
       const TwinRows x(numbers, DType::bf16, rows, sizes.in, 8);
@@ -233,7 +253,7 @@ TEST(DeviceLinear, BulkIsRightForFewRows) {
        {Sizes{.rows = 0, .in = 32, .out = 1}, Sizes{.rows = 0, .in = 992, .out = 130},
         Sizes{.rows = 0, .in = 4352, .out = 1100}, Sizes{.rows = 0, .in = 96, .out = 9001}}) {
     sizes.w_rows_per_head = sizes.out;
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
     std::vector<std::byte> of_16_rows;
     for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
       sizes.rows = rows;
@@ -252,24 +272,97 @@ TEST(DeviceLinear, BulkIsRightForFewRows) {
   }
 }
 
-TEST(DeviceLinear, StreamedDecodesInt4) {
+// Every format that the streamed GEMV reads packed, in whole steps and not.
+class StreamedCodes : public testing::TestWithParam<kernels::cpu::Format> {};
+
+void PrintTo(const kernels::cpu::Format& format, std::ostream* out) { *out << format.text(); }
+
+bool takes(const kernels::cuda::DenseKernel& kernel, const kernels::cpu::Format& format,
+           std::int64_t in) {
+  Numbers numbers(1);
+  const DeviceWeight w = make_weight(numbers, format, 16, in, true);
+  const TwinRows x(numbers, DType::bf16, 1, in, 8);
+  const TwinRows y(DType::f32, 1, 16, 3);
+  const Sizes sizes{.rows = 1, .in = in, .out = 16, .w_rows_per_head = 16};
+  const Linear product = call(x, w, sizes, y, false);
+  return bool(kernel.supports(
+      {.products = {&product, 1},
+       .library = &kernels::cuda::device_of(default_stream()).matmuls()}));
+}
+
+TEST_P(StreamedCodes, AreRightForAnyNumberOfRows) {
   Numbers numbers(7);
-  for (const std::int64_t group : {32, 64, 128, 256, 65536}) {
-    for (const std::int64_t in : {72, 2080}) {
-      const Sizes shape{.rows = 0, .in = in, .out = 150, .w_rows_per_head = 150};
-      const DeviceWeight w = make_weight(numbers, WeightKind::int4, shape.out, in, 1, group, true);
-      for (const std::int64_t rows : {1, 9, 17, 64, 70}) {
-        Sizes sizes = shape;
-        sizes.rows = rows;
-        const TwinRows x(numbers, DType::bf16, rows, in, 8);
-        const TwinRows y(DType::f32, rows, sizes.out, 3);
-        const Linear product = call(x, w, sizes, y, false);
-        ASSERT_TRUE(multiply_by(kernels::cuda::gemv_streamed_int4_kernel, product));
-        finish();
-        expect_products(x, w, sizes, y);
-      }
+  const auto& kernel = kernels::cuda::gemv_streamed_codes_kernel;
+  for (const std::int64_t in : {72, 96, 2080, 2176}) {
+    if (in % 32 != 0 && !takes(kernel, GetParam(), in)) continue;
+    const Sizes shape{.rows = 0, .in = in, .out = 150, .w_rows_per_head = 150};
+    const DeviceWeight w = make_weight(numbers, GetParam(), shape.out, in, true);
+    for (const std::int64_t rows : {1, 9, 17, 64, 70}) {
+      Sizes sizes = shape;
+      sizes.rows = rows;
+      const TwinRows x(numbers, DType::bf16, rows, in, 8);
+      const TwinRows y(DType::f32, rows, sizes.out, 3);
+      ASSERT_TRUE(multiply_by(kernel, call(x, w, sizes, y, false)));
+      finish();
+      expect_products(x, w, sizes, y);
     }
   }
+}
+
+std::vector<kernels::cpu::Format> streamed_formats() {
+  std::vector<kernels::cpu::Format> taken;
+  for (const std::int64_t group : {32, 64, 128, 256, 65536})
+    taken.push_back({.kind = WeightKind::int4, .block_columns = group});
+  for (const WeightKind kind : {WeightKind::int4, WeightKind::i8}) {
+    for (const DType scales : {DType::f32, DType::f16, DType::bf16}) {
+      for (const std::int64_t group : {32, 128, 65536})
+        taken.push_back({.kind = kind,
+                         .block_columns = group,
+                         .scale_type = scales,
+                         .scale_factor = 0.7F,
+                         .zero_points = true});
+    }
+  }
+  for (const WeightKind kind : {WeightKind::i8, WeightKind::f8_e4m3}) {
+    for (const std::int64_t group : {32, 64, 128, 65536})
+      taken.push_back({.kind = kind, .block_columns = group, .scale_type = DType::bf16});
+    taken.push_back({.kind = kind, .block_rows = 65536, .block_columns = 65536});
+    taken.push_back({.kind = kind, .block_rows = 128, .block_columns = 128});
+  }
+  taken.push_back(
+      {.kind = WeightKind::f8_e4m3, .block_columns = 32, .scale_type = DType::f8_e8m0});
+  taken.push_back(
+      {.kind = WeightKind::f4_e2m1, .block_columns = 32, .scale_type = DType::f8_e8m0});
+  taken.push_back({.kind = WeightKind::f4_e2m1,
+                   .block_columns = 16,
+                   .scale_type = DType::f8_e4m3,
+                   .scale_factor = 0.013F});
+  return taken;
+}
+INSTANTIATE_TEST_SUITE_P(Formats, StreamedCodes, testing::ValuesIn(streamed_formats()));
+
+// The smallest and largest scales of MXFP4 are no numbers that bf16 rounds or loses.
+TEST(DeviceLinear, StreamedTakesEveryScaleOfMxfp4) {
+  Numbers numbers(8);
+  const kernels::cpu::Format format{
+      .kind = WeightKind::f4_e2m1, .block_columns = 32, .scale_type = DType::f8_e8m0};
+  DeviceWeight w = make_weight(numbers, format, 16, 32, true);
+  std::vector<std::byte> scales(16);
+  for (std::size_t row = 0; row < 16; ++row) {
+    const int exponent = static_cast<int>(row) * 15;
+    scales[row] = std::byte(exponent);
+    for (std::size_t k = 0; k < 32; ++k)
+      w.host.numbers[row * 32 + k] *= std::ldexp(1.0, exponent - 127) /
+                                      static_cast<double>(w.host.scales[row]);
+  }
+  w.scales = DeviceArray<std::byte>(scales);
+  w.view.scales = w.scales.data();
+  const Sizes sizes{.rows = 1, .in = 32, .out = 16, .w_rows_per_head = 16};
+  const TwinRows x(numbers, DType::bf16, 1, 32, 8);
+  const TwinRows y(DType::f32, 1, 16, 3);
+  ASSERT_TRUE(multiply_by(kernels::cuda::gemv_streamed_codes_kernel, call(x, w, sizes, y, false)));
+  finish();
+  expect_products(x, w, sizes, y);
 }
 
 // By the table's choice with batch_invariant, and by the streamed GEMV always.
@@ -281,7 +374,7 @@ TEST(DeviceLinear, ARowsBitsAreItsOwn) {
   const auto table = [](const Linear& p) { device_table().linear(p, default_stream()); };
   for (Sizes sizes : streamed_shapes) {
     constexpr std::int64_t max_rows = 150;
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in, 1, 0, true);
+    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
     const TwinRows x(numbers, DType::bf16, max_rows, sizes.in, 0);
     const auto expect_own_bits = [&](const auto& multiply) {
       const TwinRows alone(DType::f32, max_rows, sizes.out, 0);
@@ -324,7 +417,7 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
     for (const std::int64_t out : {300, 1, 128, 40, 129, 7}) {
       const WeightKind kind = out == 40 ? WeightKind::f32 : WeightKind::bf16;
       sizes.push_back({.rows = rows, .in = in, .out = out, .w_rows_per_head = out});
-      weights.push_back(make_weight(numbers, kind, out, in, 1, 0, true));
+      weights.push_back(make_weight(numbers, kind, out, in));
       results.emplace_back(DType::f32, rows, out, 4);
       products.push_back(call(x, weights.back(), sizes.back(), results.back(), false));
     }
@@ -342,7 +435,7 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
   for (const bool exact : {true, false}) {
     for (const std::int64_t rows : {3, 70}) {
       const Sizes whole{.rows = rows, .in = in, .out = 160, .w_rows_per_head = 160};
-      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 160, in, 1, 0, true);
+      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 160, in);
       const TwinRows x(numbers, DType::bf16, rows, in, 8);
       const TwinRows together(DType::f32, rows, 160, 4);
       const TwinRows parts(DType::f32, rows, 160, 4);
@@ -369,7 +462,7 @@ TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
   Numbers numbers(8);
   constexpr std::int64_t max_rows = 200;
   Sizes sizes{.rows = 0, .in = 2048, .out = 512, .w_rows_per_head = 512};
-  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 512, 2048, 1, 0, true);
+  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 512, 2048);
   const TwinRows x(numbers, DType::bf16, max_rows, 2048, 0);
   std::vector<std::byte> expected;
   for (const std::int64_t rows : {max_rows, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
@@ -389,7 +482,7 @@ TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
 TEST(DeviceLinear, TheLibraryServesManyRowsWhereverTheyBegin) {
   Numbers numbers(5);
   const Sizes sizes{.rows = 300, .in = 520, .out = 264, .w_rows_per_head = 264};
-  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 264, 520, 1, 0, true);
+  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 264, 520);
   const TwinRows x(numbers, DType::bf16, 301, 520, 8);
   const TwinRows y(DType::f32, 300, 264, 4);
   EXPECT_TRUE(multiply_by(kernels::cuda::cublaslt_kernel, call(x, w, sizes, y, false)));
@@ -448,7 +541,7 @@ TEST_P(DenseKernelBits, AreThoseOfTheArithmetic) {
   const BitsCase& c = GetParam();
   Numbers numbers(14);
   Sizes sizes{.rows = c.rows, .in = c.in, .out = c.out, .w_rows_per_head = c.out};
-  const DeviceWeight w = make_weight(numbers, c.kind, c.out, c.in, 1, c.group, true);
+  const DeviceWeight w = make_weight(numbers, {.kind = c.kind, .block_columns = c.group}, c.out, c.in, true);
   const DType type = c.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
   const TwinRows x(numbers, type, max_rows, c.in, 8);
   const std::int64_t gap = (4 - c.out % 4) % 4;

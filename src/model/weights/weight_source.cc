@@ -142,12 +142,10 @@ Result<tensor::ConstTensor> WeightSource::codes(std::string_view name, DType typ
 
 Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
   const quant::Format& format = weight.format();
-  const bool plain = format.scales == quant::Format::Scales::none;
-  const bool int4 =
-      quant::is_symmetric_int4(format) && format.scales == quant::Format::Scales::group;
-  if (plain || int4) return quant::upload(weight, *memory_.uploader);
+  if (memory_.exact || quant::is_streamed(format, weight.in()))
+    return quant::upload(weight, *memory_.uploader);
   ++decoded_;
-  return quant::upload_decoded(weight, memory_.exact ? DType::f32 : DType::bf16, *memory_.uploader);
+  return quant::upload_decoded(weight, DType::bf16, *memory_.uploader);
 }
 
 Result<quant::Weight> WeightSource::resident_for_float32(const quant::Weight& weight) {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "quant/formats.h"
+#include "base/dtype.h"
 
 namespace motley::moe {
 namespace {
@@ -16,18 +16,19 @@ using quant::Weight;
 constexpr std::size_t unit = 256;
 std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
 
-std::size_t scale_bytes(const Weight& weight) { return weight.scale_count() * sizeof(float); }
-
-// Whether kernels decode it. What they don't is decoded here, to float32.
-bool is_decoded_there(const quant::Format& format) {
-  if (format.scales == quant::Format::Scales::none || format.element == DType::f8_e4m3) return true;
-  return quant::is_symmetric_int4(format);
+std::size_t scale_bytes(const Weight& weight) {
+  return weight.scale_count() * static_cast<std::size_t>(bits(weight.format().scale_type)) / 8;
+}
+std::size_t index_bytes(const Weight& weight) {
+  return static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
 }
 
 std::size_t placed_bytes(const Weight& weight) {
-  if (is_decoded_there(weight.format()))
-    return rounded(weight.data_bytes()) + rounded(scale_bytes(weight));
-  return rounded(static_cast<std::size_t>(weight.out() * weight.in()) * sizeof(float));
+  std::size_t bytes = rounded(weight.data_bytes());
+  if (weight.view().scales != nullptr) bytes += rounded(scale_bytes(weight));
+  if (weight.view().zero_points != nullptr) bytes += rounded(weight.scale_count());
+  if (weight.view().column_groups != nullptr) bytes += rounded(index_bytes(weight));
+  return bytes;
 }
 
 std::array<const std::vector<Weight>*, 3> projections(const ExpertWeights& weights) {
@@ -52,30 +53,21 @@ Result<DeviceWeights> place_weights(const ExpertWeights& weights, quant::Uploade
   MOTLEY_TRY(placed.numbers, to.device().allocate(bytes));
 
   std::byte* at = placed.numbers.data();
-  const auto put = [&](const void* from, std::size_t size) -> Result<const void*> {
-    const std::byte* const here = at;
-    MOTLEY_TRY_VOID(to.copy(at, from, size));
+  const auto put = [&]<class T>(const T*& numbers, std::size_t size) -> Result<void> {
+    if (numbers == nullptr) return {};
+    MOTLEY_TRY_VOID(to.copy(at, numbers, size));
+    numbers = reinterpret_cast<const T*>(at);
     at += rounded(size);
-    return here;
+    return {};
   };
   std::vector<WeightView> views;
   for (const auto* const projection : projections(weights)) {
     for (const Weight& weight : *projection) {
       WeightView view = weight.view();
-      if (!is_decoded_there(weight.format())) {
-        std::vector<float> decoded(static_cast<std::size_t>(weight.out() * weight.in()));
-        weight.decode(0, weight.out(), decoded.data());
-        MOTLEY_TRY(const void* const data, put(decoded.data(), decoded.size() * sizeof(float)));
-        views.push_back({.data = data, .out = weight.out(), .in = weight.in()});
-        continue;
-      }
-      MOTLEY_TRY(view.data, put(view.data, weight.data_bytes()));
-      if (view.scales != nullptr) {
-        const std::vector<float> scales = quant::scales_of(weight);
-        MOTLEY_TRY(view.scales, put(scales.data(), scale_bytes(weight)));
-        view.scale_type = DType::f32;
-        view.scale_factor = 1;
-      }
+      MOTLEY_TRY_VOID(put(view.data, weight.data_bytes()));
+      MOTLEY_TRY_VOID(put(view.scales, scale_bytes(weight)));
+      MOTLEY_TRY_VOID(put(view.zero_points, weight.scale_count()));
+      MOTLEY_TRY_VOID(put(view.column_groups, index_bytes(weight)));
       views.push_back(view);
     }
   }

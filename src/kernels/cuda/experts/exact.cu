@@ -1,6 +1,4 @@
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
 
 #include "kernels/cuda/experts/exact.h"
 #include "kernels/cuda/experts/factors.cuh"

@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
       if (packed_row < p.rows && k < p.columns) {
         int row = 0;
         const WeightView& w = source_of(p, expert, packed_row, row);
-        scale = w.plain_scales()[w.groups() * row + k / w.block_columns];
+        scale = scale_at(w, w.groups() * row + k / w.block_columns) * w.scale_factor;
       }
       reinterpret_cast<Bf16*>(to + 4096)[i] = __float2bfloat16(scale);
     }

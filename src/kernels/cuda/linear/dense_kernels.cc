@@ -1,6 +1,7 @@
 #include "kernels/cuda/linear/dense_kernels.h"
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 
@@ -120,23 +121,48 @@ constexpr std::array gemv_streamed_conditions = {bf16_weights,        bf16_rows,
                                                  not_transposed,      inputs_in<8>,  vec8_rows_of_x,
                                                  weights_at_16_bytes, like_the_first};
 
-constexpr DenseCondition int4_weights = {
-    [](const DenseProblem&, const Linear& l) { return l.w.kind == WeightKind::int4; },
+bool is_code(WeightKind kind) {
+  return kind == WeightKind::int4 || kind == WeightKind::i8 || kind == WeightKind::f8_e4m3 ||
+         kind == WeightKind::f4_e2m1;
+}
+constexpr DenseCondition code_weights = {
+    [](const DenseProblem&, const Linear& l) { return is_code(l.w.kind); },
     [](const DenseProblem&, const Linear& l) {
-      return cat("reads weights of int4 only, not of ", name(l.w.kind));
+      return cat("reads weights of int4, int8, fp8 and fp4 only, not of ", name(l.w.kind));
     }};
-constexpr DenseCondition int4_groups = {
+constexpr DenseCondition consecutive_groups = {
+    [](const DenseProblem&, const Linear& l) { return l.w.column_groups == nullptr; },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("reads groups of consecutive inputs only, not in activation order");
+    }};
+// Of fp4 the two formats that there are: NVFP4 and MXFP4.
+bool has_code_groups(const WeightView& w) {
+  if (w.kind == WeightKind::f4_e2m1)
+    return w.in % 32 == 0 && w.block_rows == 1 &&
+           (w.block_columns == 16 ? w.scale_type == DType::f8_e4m3
+                                  : w.block_columns == 32 && w.scale_type == DType::f8_e8m0);
+  return w.block_columns >= w.in ||
+         (w.block_columns >= gemv_streamed_codes_group &&
+          std::has_single_bit(static_cast<std::uint64_t>(w.block_columns)));
+}
+constexpr DenseCondition code_groups = {
+    [](const DenseProblem&, const Linear& l) { return has_code_groups(l.w); },
     [](const DenseProblem&, const Linear& l) {
-      return l.w.block_rows == 1 && l.w.block_columns > 0 &&
-             l.w.block_columns % gemv_streamed_int4_group == 0;
+      return cat("reads scales of a power of two of inputs, at least ", gemv_streamed_codes_group,
+                 ", or of whole rows, and MXFP4 and NVFP4, not ", name(l.w.kind), " with scales of ",
+                 l.w.block_columns);
+    }};
+constexpr DenseCondition zeros_like_the_first = {
+    [](const DenseProblem& p, const Linear& l) {
+      return (l.w.zero_points == nullptr) == (p.products[0].w.zero_points == nullptr);
     },
-    [](const DenseProblem&, const Linear& l) {
-      return cat("reads int4 in groups of one row and a multiple of ", gemv_streamed_int4_group,
-                 " inputs, not of ", l.w.block_rows, " x ", l.w.block_columns);
+    [](const DenseProblem&, const Linear&) {
+      return std::string("has zero points for all products of a launch or for none");
     }};
-constexpr std::array gemv_streamed_int4_conditions = {
-    int4_weights, int4_groups,    bf16_rows,           not_exact,     not_transposed,
-    inputs_in<8>, vec8_rows_of_x, weights_at_16_bytes, like_the_first};
+constexpr std::array gemv_streamed_codes_conditions = {
+    code_weights, consecutive_groups, code_groups,         bf16_rows,      not_exact,
+    not_transposed, inputs_in<8>,     vec8_rows_of_x,      weights_at_16_bytes,
+    like_the_first, zeros_like_the_first};
 
 // Conditions of latent attention's products per head.
 
@@ -248,17 +274,17 @@ constinit const DenseKernel gemv_streamed_kernel = {
       gemv_streamed(p.products, stream);
     }};
 
-constinit const DenseKernel gemv_streamed_int4_kernel = {
-    .info = {.name = "gemv_streamed_int4",
+constinit const DenseKernel gemv_streamed_codes_kernel = {
+    .info = {.name = "gemv_streamed_codes",
              .architecture = Architecture::sm_90a,
-             .arithmetic = {"gemv_streamed_int4: by the weights' shapes, scales on sums of groups"},
-             .tile = gemv_streamed_int4_tile},
+             .arithmetic = {"gemv_streamed_codes: by the weights' shapes, scales on sums of groups"},
+             .tile = gemv_streamed_codes_tile},
     .max_products = gemv_streamed_max_products,
     .batch_invariant = true,
-    .conditions = gemv_streamed_int4_conditions,
-    .prepare = prepare_gemv_streamed_int4,
+    .conditions = gemv_streamed_codes_conditions,
+    .prepare = prepare_gemv_streamed_codes,
     .run = [](const DenseProblem& p, const Ahead&, StreamHandle stream) {
-      gemv_streamed_int4(p.products, stream);
+      gemv_streamed_codes(p.products, stream);
     }};
 
 constinit const DenseKernel per_head_kernel = {
@@ -311,7 +337,7 @@ Support DenseKernel::supports(const DenseProblem& problem) const {
 
 std::span<const DenseKernel* const> all_dense_kernels() {
   static constexpr std::array kernels = {
-      &gemv_bulk_kernel, &gemv_streamed_kernel, &gemv_streamed_int4_kernel,
+      &gemv_bulk_kernel, &gemv_streamed_kernel, &gemv_streamed_codes_kernel,
       &per_head_kernel,  &cublaslt_kernel,      &cublaslt_batch_invariant_kernel,
       &exact_kernel};
   return kernels;

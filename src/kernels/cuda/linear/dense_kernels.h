@@ -50,7 +50,7 @@ struct DenseKernel {
 
 extern const DenseKernel gemv_bulk_kernel;
 extern const DenseKernel gemv_streamed_kernel;
-extern const DenseKernel gemv_streamed_int4_kernel;
+extern const DenseKernel gemv_streamed_codes_kernel;
 extern const DenseKernel per_head_kernel;
 extern const DenseKernel cublaslt_kernel;
 extern const DenseKernel cublaslt_batch_invariant_kernel;

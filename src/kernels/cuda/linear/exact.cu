@@ -1,9 +1,8 @@
 #include <cstdint>
 
-#include <cuda_fp8.h>
-
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/primitives/vec4.cuh"
+#include "kernels/cuda/primitives/weight_decode.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -11,42 +10,6 @@ namespace {
 constexpr int threads = 256;
 constexpr int tile_outputs = exact_tile.outputs;
 constexpr int tile_inner = exact_tile.k;
-
-// Reads a number at any alignment.
-template <class T>
-__device__ float read_at(const void* data, std::int64_t index, bool aligned) {
-  if (aligned) return widen(static_cast<const T*>(data)[index]);
-  const auto* const from =
-      static_cast<const unsigned char*>(data) + index * std::int64_t{sizeof(T)};
-  std::uint32_t bits = 0;
-#pragma unroll
-  for (unsigned i = 0; i < sizeof(T); ++i) bits |= std::uint32_t{from[i]} << (8 * i);
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return __uint_as_float(bits);
-  } else {
-    return widen(T{static_cast<std::uint16_t>(bits)});
-  }
-}
-
-// Element (row, column), as the format defines it.
-template <WeightKind kind>
-__device__ float decode(const WeightView& w, std::int64_t row, std::int64_t column, bool aligned) {
-  if constexpr (kind == WeightKind::f32)
-    return read_at<float>(w.data, row * w.in + column, aligned);
-  if constexpr (kind == WeightKind::f16) return read_at<f16>(w.data, row * w.in + column, aligned);
-  if constexpr (kind == WeightKind::bf16)
-    return read_at<bf16>(w.data, row * w.in + column, aligned);
-  const auto* const bytes = static_cast<const unsigned char*>(w.data);
-  const float scale = w.plain_scales()[row / w.block_rows * w.groups() + column / w.block_columns];
-  if constexpr (kind == WeightKind::f8_e4m3) {
-    __nv_fp8_e4m3 code;
-    code.__x = bytes[row * w.in + column];
-    return static_cast<float>(code) * scale;
-  }
-  const int pair = bytes[row * ((w.in + 1) / 2) + column / 2];
-  const int code = column % 2 == 0 ? pair & 15 : pair >> 4;
-  return static_cast<float>(code - 8) * scale;
-}
 
 // Forward: the inner index runs along a row of w, and rows of w are outputs. Transposed: the other
 // way round.
@@ -201,8 +164,9 @@ void launch_any(const Linear& p, StreamHandle stream) {
     case WeightKind::int4:
       return launch_product<WeightKind::int4, transposed>(product, stream);
     case WeightKind::i8:
+      return launch_product<WeightKind::i8, transposed>(product, stream);
     case WeightKind::f4_e2m1:
-      break;  // refused by supports_exact
+      return launch_product<WeightKind::f4_e2m1, transposed>(product, stream);
   }
 }
 

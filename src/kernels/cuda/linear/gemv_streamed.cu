@@ -18,7 +18,7 @@ struct Bf16Warp {
   static constexpr int step_inputs = Format::step_k;
   __device__ static int staged_place(int chunk) { return chunk; }
 
-  const Format::Element* from[m16_tiles][2];  // rows of w, at this lane's inputs of the next load
+  const Bf16* from[m16_tiles][2];  // rows of w, at this lane's inputs of the next load
   int left;                                   // inputs from there on
   unsigned char* ring;                        // [in_flight][m16_tiles][2], 512 bytes apart
   float sums[m16_tiles][n8_tiles][4] = {};
@@ -32,7 +32,7 @@ struct Bf16Warp {
     for (int m = 0; m < m16_tiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        from[m][half] = static_cast<const Format::Element*>(p.w.data) +
+        from[m][half] = static_cast<const Bf16*>(p.w.data) +
                         w_row(p, place, first_output + 16 * m + 8 * half + lane / 4) * p.w.in +
                         first_input;
     }
@@ -50,6 +50,8 @@ struct Bf16Warp {
     }
     left -= step_inputs;
   }
+
+  __device__ void finish() {}
 
   // `x`: this lane's 16 bytes of row lane / 4 at this step.
   __device__ void multiply(int slot, const unsigned char* x, int pitch) {

@@ -211,7 +211,6 @@ __global__ void __launch_bounds__(threads, Warp::n8_tiles < 8 ? 2 : 1)
   constexpr int tile_rows = 8 * Warp::n8_tiles;
   static_assert(Warp::in_flight % Warp::burst == 0);
   static_assert(WeightOnlyFormat<typename Warp::Format>);
-  static_assert(!Warp::Format::has_zero_points && !Warp::Format::has_column_index);
   const Place place = place_of<tile_outputs, tile_rows>(launch);
   const Linear& p = launch.parts[place.part].p;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -255,6 +254,7 @@ __global__ void __launch_bounds__(threads, Warp::n8_tiles < 8 ? 2 : 1)
       copy_x<Warp>(p, place, place.begin + first + 2 * staged, staged, stage);
   }
 
+  warp.finish();
   const bool alone = gridDim.y == 1;
   auto* const tile_sums = reinterpret_cast<float*>(shared);
 #pragma unroll

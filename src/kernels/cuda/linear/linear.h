@@ -22,11 +22,12 @@ inline constexpr Tile gemv_streamed_tile{.outputs = 256, .rows = 64, .k = 32};
 Result<void> prepare_gemv_streamed();
 void gemv_streamed(std::span<const Linear> products, StreamHandle stream);
 
-// The same for int4 weights whose group size is a multiple of this.
-inline constexpr int gemv_streamed_int4_group = 32;
-inline constexpr Tile gemv_streamed_int4_tile{.outputs = 128, .rows = 64, .k = 128};
-Result<void> prepare_gemv_streamed_int4();
-void gemv_streamed_int4(std::span<const Linear> products, StreamHandle stream);
+// The same for weights of codes: int4, int8, FP8, MXFP4 and NVFP4. Groups of inputs are a power of
+// two, at least this many except in NVFP4.
+inline constexpr int gemv_streamed_codes_group = 32;
+inline constexpr Tile gemv_streamed_codes_tile{.outputs = 128, .rows = 64, .k = 128};
+Result<void> prepare_gemv_streamed_codes();
+void gemv_streamed_codes(std::span<const Linear> products, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
 // step. Prefetches `ahead` to L2.

@@ -133,8 +133,8 @@ const std::vector<Case> other_products = {
     {"NoAlgorithm", {bf16_product(rows(64, qkv))}, "gemv_streamed", 1, false},
     {"NoAlgorithmOfF32", {f32_product(rows(64, qkv))}, "exact", 1, false},
     {"F32", {f32_product(rows(1, qkv))}, "cublaslt"},
-    {"Int4OfOneRow", {int4_product(rows(1, qkv))}, "gemv_streamed_int4"},
-    {"Int4OfManyRows", {int4_product(rows(8192, head))}, "gemv_streamed_int4"},
+    {"Int4OfOneRow", {int4_product(rows(1, qkv))}, "gemv_streamed_codes"},
+    {"Int4OfManyRows", {int4_product(rows(8192, head))}, "gemv_streamed_codes"},
     {"Int4InOddGroups", {int4_product(rows(1, qkv), 48)}, "exact"},
     {"Exact", {exact(bf16_product(rows(1, qkv)))}, "exact"},
     {"Fp8",
@@ -156,7 +156,7 @@ const std::vector<Case> other_products = {
     {"InvariantRow", {invariant(bf16_product(rows(1, qkv)))}, "cublaslt_batch_invariant"},
     {"InvariantRows", {invariant(bf16_product(rows(8192, qkv)))}, "cublaslt_batch_invariant"},
     {"InvariantHead", {invariant(bf16_product(rows(1, head)))}, "gemv_streamed", 1, false},
-    {"InvariantInt4", {invariant(int4_product(rows(1, qkv)))}, "gemv_streamed_int4"},
+    {"InvariantInt4", {invariant(int4_product(rows(1, qkv)))}, "gemv_streamed_codes"},
 };
 const std::vector<Case> together = {
     {"ThreeOfOneRow",
@@ -180,16 +180,16 @@ const std::vector<Case> together = {
      {bf16_product({32, 512, 2048}), bf16_product({32, 512, 2048}), bf16_product({32, 6144, 2048})},
      "cublaslt"},
     {"UpToAnotherFormat", {bf16_product({17, 512, 2048}), f32_product({17, 40, 2048})}, "cublaslt"},
-    {"ThreeInInt4", std::vector<Linear>(3, int4_product({64, 5120, 2048})), "gemv_streamed_int4",
+    {"ThreeInInt4", std::vector<Linear>(3, int4_product({64, 5120, 2048})), "gemv_streamed_codes",
      3},
     {"UpToOtherGroups",
      {int4_product({64, 512, 2048}), int4_product({64, 512, 2048}, 64)},
-     "gemv_streamed_int4"},
+     "gemv_streamed_codes"},
     {"TwoInvariant", std::vector<Linear>(2, invariant(int4_product({1, 512, 2048}))),
-     "gemv_streamed_int4"},
+     "gemv_streamed_codes"},
     {"UpToAnInvariant",
      {int4_product({1, 512, 2048}), invariant(int4_product({1, 512, 2048}))},
-     "gemv_streamed_int4"},
+     "gemv_streamed_codes"},
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -289,7 +289,7 @@ TEST(DenseKernels, RefuseWithAReason) {
   EXPECT_EQ(reason(gemv_bulk_kernel, {plain}, true), "computes x W^T, not x W");
   EXPECT_THAT(reason(gemv_streamed_kernel, {plain, bf16_product({2, 512, 2048})}),
               HasSubstr("not 2 x 2048 in bf16 beside 1 x 2048 in bf16"));
-  EXPECT_THAT(reason(gemv_streamed_int4_kernel, {int4_product({1, 512, 2048}, 48)}),
+  EXPECT_THAT(reason(gemv_streamed_codes_kernel, {int4_product({1, 512, 2048}, 48)}),
               HasSubstr("a multiple of 32 inputs, not of 1 x 48"));
   EXPECT_THAT(reason(per_head_kernel, {plain}), HasSubstr("in bf16 too"));
   EXPECT_THAT(reason(cublaslt_kernel, {plain}), HasSubstr("no algorithm without workspace for 1"));

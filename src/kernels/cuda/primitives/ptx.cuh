@@ -116,6 +116,11 @@ __device__ inline void copy_16_or_zero(uint32_t dst, const void* src, bool keep)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes)
                : "memory");
 }
+__device__ inline void copy_8_or_zero(uint32_t dst, const void* src, bool keep) {
+  int bytes = keep ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(dst), "l"(src), "r"(bytes)
+               : "memory");
+}
 __device__ inline void copy_4_or_zero(uint32_t dst, const void* src, bool keep) {
   int bytes = keep ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(bytes)
