@@ -8,15 +8,6 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Synchronises the 128 threads of a warpgroup. Ids are constants, because ptxas would otherwise
-// reserve all 16 barriers.
-__device__ inline void consumer_barrier(int warpgroup) {
-  if (warpgroup == 0)
-    named_barrier(1, 128);
-  else
-    named_barrier(2, 128);
-}
-
 // FP8: one k16 step of 64 rows of B as an A fragment in bf16. The scales of the rows follow their
 // numbers.
 __device__ inline void widen_b_step(std::uint32_t tile, int t, std::uint32_t (&a)[4]) {
@@ -225,13 +216,42 @@ __device__ inline void shrink_pass(float (&acc)[N / 2], Ring& ring, int steps, i
   ring.release(ring.before());
 }
 
+// Stores up to rank_block ranks of a piece's rows, from `first` on, times the term's scale.
+template <class S, int N>
+__device__ inline void store_ranks(const float (&acc)[N / 2], const LayerParams& p,
+                                   const Item& item, const DeltaEntry& term, int first) {
+  const SeamDeltas& seam = p.seam[item.seam()];
+  const int rows = min(rank_block, term.rank - first);
+  const int t = thread_here() % 128;
+  if (t / 32 * 16 >= rows) return;
+  Bf16* const to =
+      seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + term.column + first;
+  float scale[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = first + 16 * (t / 32) + t % 32 / 4 + 8 * half;
+    scale[half] = row < term.split ? term.scale[0] : term.scale[1];
+    if (S::f8 && row < term.rank)
+      scale[half] *=
+          __ldcg(a_scales(term.a, item.seam() == 0 ? p.hidden : p.inner, term.rank) + row);
+  }
+#pragma unroll
+  for (int j = 0; j < N / 2; ++j) {
+    const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (j / 2 % 2);
+    const int col = 8 * (j / 4) + 2 * (t % 4) + j % 2;
+    if (row < rows && col < item.count)
+      to[static_cast<std::size_t>(col) * seam.pitch + row] =
+          __float2bfloat16(acc[j] * scale[j / 2 % 2]);
+  }
+}
+
 // Computes one piece's rank rows, rank_block columns at a time, in the first warpgroup.
 template <class S, int N>
 __device__ inline void shrink(const LayerParams& p, const Tables& tables, const Item& item,
-                              Ring& ring, int warpgroup, bool fence, SlotSignals& widened) {
-  const SeamDeltas& seam = p.seam[item.seam()];
+                              ConsumerState& s) {
   const int in = item.seam() == 0 ? p.hidden : p.inner;
   const int steps = (in + S::shrink_k - 1) / S::shrink_k;
+  const bool fence = s.copied && item.seam() == 0;
   const DeltaEntry* const terms =
       tables.entries[item.seam()] + static_cast<std::size_t>(item.first_piece) * p.deltas.max_terms;
   for (int i = 0; i < p.deltas.max_terms; ++i) {
@@ -239,37 +259,18 @@ __device__ inline void shrink(const LayerParams& p, const Tables& tables, const 
     if (rank == 0) break;
     for (int first = 0; first < rank; first += rank_block) {
       const int rows = min(rank_block, rank - first);
-      if (warpgroup > 0) {
-        if constexpr (S::warpgroups == 2) pass_shrink<S>(ring, steps, rows, widened);
+      if (s.warpgroup > 0) {
+        if constexpr (S::warpgroups == 2) pass_shrink<S>(s.ring, steps, rows, s.widened);
         continue;
       }
       float acc[N / 2] = {};
-      shrink_pass<S, N>(acc, ring, steps, rows, fence, widened);
-      const int t = thread_here() % 128;
-      if (t / 32 * 16 >= rows) continue;
-      const DeltaEntry& term = terms[i];
-      Bf16* const to =
-          seam.rank_rows + static_cast<std::size_t>(item.begin) * seam.pitch + term.column + first;
-      float scale[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = first + 16 * (t / 32) + t % 32 / 4 + 8 * half;
-        scale[half] = row < term.split ? term.scale[0] : term.scale[1];
-        if (S::f8 && row < rank) scale[half] *= __ldcg(a_scales(term.a, in, rank) + row);
-      }
-#pragma unroll
-      for (int j = 0; j < N / 2; ++j) {
-        const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (j / 2 % 2);
-        const int col = 8 * (j / 4) + 2 * (t % 4) + j % 2;
-        if (row < rows && col < item.count)
-          to[static_cast<std::size_t>(col) * seam.pitch + row] =
-              __float2bfloat16(acc[j] * scale[j / 2 % 2]);
-      }
+      shrink_pass<S, N>(acc, s.ring, steps, rows, fence, s.widened);
+      store_ranks<S, N>(acc, p, item, terms[i], first);
     }
   }
-  if (warpgroup > 0) return;
+  if (s.warpgroup > 0) return;
   consumer_barrier(0);
-  if (thread_here() == 0) add_release(&seam.done[item.tile], 1);
+  if (thread_here() == 0) add_release(&p.seam[item.seam()].done[item.tile], 1);
 }
 
 }  // namespace motley::kernels::cuda::grouped

@@ -183,45 +183,23 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
   }
 }
 
-struct ConsumerState {
-  Ring ring;
-  std::uint32_t buffer;  // store_bytes of the warpgroup
-  // [warpgroups][width] flags: this tile is the last of the row's token, and sums it
-  unsigned char* last;
-  int width;
-  int warpgroup;
-  bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
-  bool sum;
-  SlotSignals widened;  // FP8: a shrink's stage has been converted to bf16
-  // A tile of gate_up that is stored but not yet signalled, or -1. A release waits until all writes
-  // of the block have landed.
-  int stored = -1;
-
-  __device__ void signal(const LayerParams& p) {
-    // one thread's, behind the warpgroup's barrier
-    if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
-    stored = -1;
-  }
-};
-
 // Sums the tokens whose last tile this was, for this warpgroup's 64 columns.
 template <class S>
 __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, const Item& item,
                                   const ConsumerState& s, int col) {
   const int t = thread_here() % 128;
-  unsigned char* const last = s.last + s.warpgroup * s.width;
   consumer_barrier(s.warpgroup);
   const int blocks = (p.hidden + 63) / 64;
   for (int i = t; i < item.count; i += 128) {
     const int token = tables.tokens[item.begin + i];
     const int slots = tables.slots != nullptr ? tables.slots[token] : routed_slots(p, token);
     const int before = fetch_add_acq_rel(&p.counters.token_done[token * blocks + col / 64], 1);
-    last[i] = before == slots - 1 ? 1 : 0;
+    s.last[i] = before == slots - 1 ? 1 : 0;
   }
   consumer_barrier(s.warpgroup);
   for (int i = t; i < item.count * 8; i += 128) {
     const int column = col + i % 8 * 8;
-    if (last[i / 8] != 0 && column < p.hidden)
+    if (s.last[i / 8] != 0 && column < p.hidden)
       combine_chunk<S::sum_ahead>(p, tables.places, tables.routed,
                                   tables.tokens[item.begin + i / 8], column);
   }
@@ -232,7 +210,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
                                 const Item& item, ConsumerState& s) {
   if constexpr (S::shrinks) {
     if (item.shrinks()) {
-      shrink<S, N>(p, tables, item, s.ring, s.warpgroup, s.copied && item.seam() == 0, s.widened);
+      shrink<S, N>(p, tables, item, s);
       return;
     }
   }

@@ -33,57 +33,168 @@ struct Registers<2, 1, lora> {  // 168 at entry
   static constexpr int producer = lora ? 72 : 56, consumer = lora ? 216 : 224;
 };
 
-template <class S, int max_width, int blocks_per_sm>
-__global__ void __launch_bounds__(S::threads, blocks_per_sm)
-    grouped_kernel(const __grid_constant__ LayerParams p, const __grid_constant__ LaunchParams l,
-                   const __grid_constant__ KernelMaps maps) {
-  constexpr int consumer_warps = 4 * S::warpgroups;
-  extern __shared__ unsigned char shared[];
+template <class S>
+using PlanMemory = std::conditional_t<
+    S::inside == 0, NoPlan,
+    std::conditional_t<S::lora, InsideLoraPlan<S::inside>, InsidePlan<S::inside>>>;
+
+// `dynamic_memory`: where the stages may begin.
+template <class S>
+__device__ inline Pipelines pipelines_of(const LaunchParams& l, std::uint32_t dynamic_memory) {
   __shared__ std::uint64_t bars[2 * max_stages + 2 * item_slots + permute_lanes +
                                 (S::lora ? max_stages : 0) + (S::f8 ? max_stages : 0)];
   __shared__ Item items[item_slots];
-  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
-  __shared__ unsigned char last[S::warpgroups][max_width];
-  __shared__ int row_offset[max_width];
   __shared__ int stage_steps[max_stages];
-  __shared__ std::conditional_t<
-      S::inside == 0, NoPlan,
-      std::conditional_t<S::lora, InsideLoraPlan<S::inside>, InsidePlan<S::inside>>>
-      plan;
-  __shared__ Tables tables;
-  const int t = static_cast<int>(threadIdx.x);
-  const int warp = t / 32;
-  const bool copied = l.gather == Gather::copies;
-  const int arrivals = copied ? 64 : S::lora ? 32 : 1;  // of a stage's token rows
-  Ring ring;
-  ring.stages = (smem_addr(shared) + 1023) & ~1023U;
+  Pipelines pipelines;
+  Ring& ring = pipelines.ring;
+  ring.stages = (dynamic_memory + 1023) & ~1023U;
   ring.depth = l.depth;
   ring.every_lane = S::every_lane;
   ring.steps = stage_steps;
   ring.stage_bytes = S::weight_bytes + l.token_bytes;
   ring.full = smem_addr(bars);
   ring.empty = ring.full + 8 * max_stages;
-  ItemQueue queue;
-  queue.items = items;
-  queue.full = ring.empty + 8 * max_stages;
-  queue.empty = queue.full + 8 * item_slots;
-  const std::uint32_t permute_bars = queue.empty + 8 * item_slots;
-  SlotSignals grants{permute_bars + 8 * permute_lanes};  // a stage may be filled with rank rows
-  const SlotSignals widened{grants.bars + 8 * max_stages};
+  pipelines.queue.items = items;
+  pipelines.queue.full = ring.empty + 8 * max_stages;
+  pipelines.queue.empty = pipelines.queue.full + 8 * item_slots;
+  pipelines.permute_bars = pipelines.queue.empty + 8 * item_slots;
+  pipelines.grants.bars = pipelines.permute_bars + 8 * permute_lanes;
+  pipelines.widened.bars = pipelines.grants.bars + 8 * max_stages;
+  pipelines.arrivals = l.gather == Gather::copies ? 64 : S::lora ? 32 : 1;
+  return pipelines;
+}
+
+// One thread calls it.
+template <class S>
+__device__ inline void init_barriers(const Pipelines& pipelines, const LaunchParams& l) {
+  constexpr int consumer_warps = 4 * S::warpgroups;
+  const bool copied = l.gather == Gather::copies;
+  // a stage is full when the weights' bytes and the arrivals of the token threads are complete
+  for (int i = 0; i < l.depth; ++i) {
+    bar_init(pipelines.ring.full + 8 * i, 1 + pipelines.arrivals);
+    bar_init(pipelines.ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
+  }
+  for (int i = 0; S::lora && i < l.depth; ++i) bar_init(pipelines.grants.bars + 8 * i, 1);
+  for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(pipelines.widened.bars + 8 * i, 4);
+  for (int i = 0; i < item_slots; ++i) {
+    bar_init(pipelines.queue.full + 8 * i, 1);
+    bar_init(pipelines.queue.empty + 8 * i,
+             32 * (consumer_warps + (copied ? 2 : 1) + (S::lora ? 1 : 0)));
+  }
+  for (int i = 0; i < permute_lanes; ++i) bar_init(pipelines.permute_bars + 8 * i, 1);
+  fence_bar_init();
+}
+
+// Called by all threads. The scratch of the sort shares memory with the stages.
+template <class S>
+__device__ inline void sort_pairs(const LayerParams& p, const LaunchParams& l, PlanMemory<S>& plan,
+                                  unsigned char* stages) {
+  make_inside_plan<S::lora>(p, plan, *reinterpret_cast<InsideScratch<S::inside>*>(stages));
+  // for the launch that sums experts, if there is one
+  if (l.sum || blockIdx.x != 0) return;
+  const int t = static_cast<int>(threadIdx.x);
+  if (t < p.pairs) p.plan.places[t] = plan.places[t];
+  if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
+}
+
+template <class S>
+__device__ inline void use_inside_plan(const PlanMemory<S>& plan, Tables& tables) {
+  tables = {.tiles = plan.tiles,
+            .tokens = plan.tokens,
+            .places = plan.places,
+            .tile_count = plan.tile_count,
+            .routed = plan.routed,
+            .slots = plan.slots};
+  if constexpr (S::lora) {
+    tables.piece_begin = plan.piece_begin;
+    tables.pieces = plan.pieces;
+    tables.entries[0] = plan.entries[0];
+    tables.entries[1] = plan.entries[1];
+  }
+}
+
+// The plan that an earlier launch made.
+__device__ inline void use_launched_plan(const LayerParams& p, Tables& tables) {
+  const int tiles = load_l2(&p.plan.tile_begin[p.experts]);
+  tables = {.tiles = p.plan.tiles,
+            .tokens = p.plan.tokens,
+            .places = p.plan.places,
+            .tile_count = tiles,
+            .routed = load_l2(&p.plan.expert_begin[p.experts]),
+            .piece_begin = p.plan.piece_begin,
+            .pieces = p.plan.pieces,
+            .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
+}
+
+template <class S, int max_width>
+__device__ inline void run_producer(const LayerParams& p, const LaunchParams& l,
+                                    const KernelMaps& maps, const Tables& tables,
+                                    Pipelines& pipelines, int role) {
+  const bool copied = l.gather == Gather::copies;
+  pipelines.ring.parity = 1;  // the ring is empty: the first wait on "empty" must pass
+  // Bulk copies and tensor maps read token rows that earlier grids wrote.
+  if (role > 0) fence_async_all();
+  if (role == 0) {
+    produce_weights<S>(p, l, tables, pipelines, maps);
+  } else if (S::lora && role == (copied ? 1 : 3)) {
+    if constexpr (S::lora) produce_rank_rows<S>(p, tables, pipelines);
+  } else if (role >= 2 && copied) {
+    if constexpr (S::warpgroups == 2)
+      produce_tokens_copied<S, max_width>(p, l, tables, pipelines, maps);
+  } else if (role == 2) {
+    produce_tokens<S>(p, l, tables, pipelines, maps);
+  } else if (role == 1 && l.permute_lanes > 0) {
+    if constexpr (!S::small)
+      permute_rows(p, tables, l.permute_lanes,
+                   pipelines.ring.stages + l.depth * pipelines.ring.stage_bytes,
+                   pipelines.permute_bars);
+  }
+  if (role == 1 && l.sum) clear_unrouted(p);
+}
+
+template <class S, int max_width>
+__device__ inline void run_consumer(const LayerParams& p, const LaunchParams& l,
+                                    const Tables& tables, Pipelines& pipelines, int warpgroup) {
+  __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
+  __shared__ unsigned char last[S::warpgroups][max_width];
+  ConsumerState s{.ring = pipelines.ring,
+                  .buffer = smem_addr(store_buffer) + warpgroup * store_bytes<S>,
+                  .last = last[warpgroup],
+                  .warpgroup = warpgroup,
+                  .copied = l.gather == Gather::copies,
+                  .sum = l.sum,
+                  .widened = pipelines.widened};
+  for (;;) {
+    const Item& item = pipelines.queue.front();
+    if (item.kind == ItemKind::end) break;
+    const int width = item.width;
+    if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
+    if constexpr (max_width >= 16)
+      if (width == 16) run_tile<S, 16>(p, l, tables, item, s);
+    if constexpr (max_width >= 32)
+      if (width == 32) run_tile<S, 32>(p, l, tables, item, s);
+    if constexpr (max_width >= 64)
+      if (width == 64) run_tile<S, 64>(p, l, tables, item, s);
+    if constexpr (max_width >= 128)
+      if (width == 128) run_tile<S, 128>(p, l, tables, item, s);
+    if constexpr (max_width >= 160)
+      if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
+    pipelines.queue.pop();
+  }
+  if constexpr (S::signals_late) s.signal(p);
+}
+
+template <class S, int max_width, int blocks_per_sm>
+__global__ void __launch_bounds__(S::threads, blocks_per_sm)
+    grouped_kernel(const __grid_constant__ LayerParams p, const __grid_constant__ LaunchParams l,
+                   const __grid_constant__ KernelMaps maps) {
+  extern __shared__ unsigned char shared[];
+  __shared__ PlanMemory<S> plan;
+  __shared__ Tables tables;
+  const int t = static_cast<int>(threadIdx.x);
+  Pipelines pipelines = pipelines_of<S>(l, smem_addr(shared));
   if (t == 0) {
-    // a stage is full when the weights' bytes and the arrivals of the token threads are complete
-    for (int i = 0; i < l.depth; ++i) {
-      bar_init(ring.full + 8 * i, 1 + arrivals);
-      bar_init(ring.empty + 8 * i, S::every_lane ? 32 * consumer_warps : consumer_warps);
-    }
-    for (int i = 0; S::lora && i < l.depth; ++i) bar_init(grants.bars + 8 * i, 1);
-    for (int i = 0; S::f8 && i < l.depth; ++i) bar_init(widened.bars + 8 * i, 4);
-    for (int i = 0; i < item_slots; ++i) {
-      bar_init(queue.full + 8 * i, 1);
-      bar_init(queue.empty + 8 * i, 32 * (consumer_warps + (copied ? 2 : 1) + (S::lora ? 1 : 0)));
-    }
-    for (int i = 0; i < permute_lanes; ++i) bar_init(permute_bars + 8 * i, 1);
-    fence_bar_init();
+    init_barriers<S>(pipelines, l);
     prefetch_map(&maps.gate_up);
     prefetch_map(&maps.down);
     prefetch_map(&maps.h[0]);
@@ -96,96 +207,26 @@ __global__ void __launch_bounds__(S::threads, blocks_per_sm)
        i += static_cast<int>(gridDim.x) * S::threads)
     p.counters.next_run[i] = 0;
   bool inside = false;
-  if constexpr (S::inside > 0) inside = l.inside;
   if constexpr (S::inside > 0) {
-    if (inside)
-      make_inside_plan<S::lora>(
-          p, plan,
-          *reinterpret_cast<InsideScratch<S::inside>*>(shared + (ring.stages - smem_addr(shared))));
-    // for the launch that sums experts, if there is one
-    if (inside && !l.sum && blockIdx.x == 0) {
-      if (t < p.pairs) p.plan.places[t] = plan.places[t];
-      if (t == 0) p.plan.expert_begin[p.experts] = plan.routed;
-    }
+    inside = l.inside;
+    if (inside) sort_pairs<S>(p, l, plan, shared + (pipelines.ring.stages - smem_addr(shared)));
   }
   if (t == 0) {
-    if constexpr (S::inside > 0) {
-      if (inside)
-        tables = {.tiles = plan.tiles,
-                  .tokens = plan.tokens,
-                  .places = plan.places,
-                  .tile_count = plan.tile_count,
-                  .routed = plan.routed,
-                  .slots = plan.slots};
-      if constexpr (S::lora) {
-        if (inside) {
-          tables.piece_begin = plan.piece_begin;
-          tables.pieces = plan.pieces;
-          tables.entries[0] = plan.entries[0];
-          tables.entries[1] = plan.entries[1];
-        }
-      }
-    }
-    if (!inside) {
-      const int tiles = load_l2(&p.plan.tile_begin[p.experts]);
-      tables = {.tiles = p.plan.tiles,
-                .tokens = p.plan.tokens,
-                .places = p.plan.places,
-                .tile_count = tiles,
-                .routed = load_l2(&p.plan.expert_begin[p.experts]),
-                .piece_begin = p.plan.piece_begin,
-                .pieces = p.plan.pieces,
-                .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
-    }
+    if constexpr (S::inside > 0)
+      if (inside) use_inside_plan<S>(plan, tables);
+    if (!inside) use_launched_plan(p, tables);
   }
   __syncthreads();
 
+  constexpr int consumer_warps = 4 * S::warpgroups;
   using Budget = Registers<S::warpgroups, blocks_per_sm, S::lora>;
+  const int warp = t / 32;
   if (warp >= consumer_warps) {
     shrink_registers<Budget::producer>();
-    ring.parity = 1;  // the ring is empty: the first wait on "empty" must pass
-    const int role = warp - consumer_warps;
-    // Bulk copies and tensor maps read token rows that earlier grids wrote.
-    if (role > 0) fence_async_all();
-    if (role == 0) {
-      produce_weights<S>(p, l, tables, queue, ring, maps);
-    } else if (S::lora && role == (copied ? 1 : 3)) {
-      if constexpr (S::lora) produce_rank_rows<S>(p, tables, queue, ring, grants, arrivals);
-    } else if (role >= 2 && copied) {
-      if constexpr (S::warpgroups == 2)
-        produce_tokens_copied<S>(p, l, tables, queue, ring, grants, row_offset, maps);
-    } else if (role == 2) {
-      produce_tokens<S>(p, l, tables, queue, ring, grants, maps);
-    } else if (role == 1 && l.permute_lanes > 0) {
-      if constexpr (!S::small)
-        permute_rows(p, tables, l.permute_lanes, ring.stages + l.depth * ring.stage_bytes,
-                     permute_bars);
-    }
-    if (role == 1 && l.sum) clear_unrouted(p);
+    run_producer<S, max_width>(p, l, maps, tables, pipelines, warp - consumer_warps);
   } else {
     grow_registers<Budget::consumer>();
-    ConsumerState s{ring,        smem_addr(store_buffer) + warp / 4 * store_bytes<S>,
-                    &last[0][0], max_width,
-                    warp / 4,    copied,
-                    l.sum,       widened};
-    for (;;) {
-      const Item& item = queue.front();
-      if (item.kind == ItemKind::end) break;
-      const int width = item.width;
-      if (width == 8) run_tile<S, 8>(p, l, tables, item, s);
-      if constexpr (max_width >= 16)
-        if (width == 16) run_tile<S, 16>(p, l, tables, item, s);
-      if constexpr (max_width >= 32)
-        if (width == 32) run_tile<S, 32>(p, l, tables, item, s);
-      if constexpr (max_width >= 64)
-        if (width == 64) run_tile<S, 64>(p, l, tables, item, s);
-      if constexpr (max_width >= 128)
-        if (width == 128) run_tile<S, 128>(p, l, tables, item, s);
-      if constexpr (max_width >= 160)
-        if (width == 160) run_tile<S, 160>(p, l, tables, item, s);
-      queue.pop();
-    }
-    if constexpr (S::signals_late) s.signal(p);
+    run_consumer<S, max_width>(p, l, tables, pipelines, warp / 4);
   }
 }
 

@@ -124,15 +124,15 @@ __device__ inline void grant_stages(Ring& ring, const SlotSignals& grants, int s
   }
 }
 
-// Loads rank rows with one warp. `arrivals`: the arrivals of the token side per stage; here the
-// copies arrive when they land, and consumers fence.
+// Loads rank rows with one warp. All arrivals of the token side are made by the copies when they
+// land, and consumers fence.
 template <class S>
 __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tables,
-                                         ItemQueue& queue, Ring& ring, SlotSignals& grants,
-                                         int arrivals) {
+                                         Pipelines& pipelines) {
   const int own = static_cast<int>(threadIdx.x) % 32;
+  Ring& ring = pipelines.ring;
   for (;;) {
-    const Item item = queue.take();
+    const Item item = pipelines.queue.take();
     if (item.kind == ItemKind::end) return;
     StepWalk walk(p, tables, item);
     ring.slot = (ring.slot + base_stages<S>(p, item, walk.entry())) % ring.depth;
@@ -142,9 +142,9 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
     if constexpr (S::shrinks)
       wait_for_count(&seam.done[item.tile], item.last_piece - item.first_piece);
     for (int i = 0; i < stages; ++i) {
-      grants.wait(ring.slot);
+      pipelines.grants.wait(ring.slot);
       copy_rank_rows<S>(seam, walk, item, ring.data() + S::weight_bytes, own);
-      for (int j = 0; j < arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
+      for (int j = 0; j < pipelines.arrivals / 32; ++j) bar_arrive_after_copies(ring.full_bar());
       ring.next();
     }
   }
@@ -167,11 +167,12 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
 // Run by one warp.
 template <class S>
 __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& l,
-                                      const Tables& tables, ItemQueue& queue, Ring& ring,
-                                      const SlotSignals& grants, const KernelMaps& maps) {
+                                      const Tables& tables, Pipelines& pipelines,
+                                      const KernelMaps& maps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  Ring& ring = pipelines.ring;
   for (;;) {
-    const Item item = queue.take();
+    const Item item = pipelines.queue.take();
     if (item.kind == ItemKind::end) return;
     EntryWalk terms{};
     if constexpr (S::lora) terms = EntryWalk(p, tables, item);
@@ -196,7 +197,8 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
     } else {
       produce_pass<S, false>(p, item, token, ring, maps);
     }
-    if constexpr (S::lora) grant_stages(ring, grants, adapted_stages<S>(item, terms), lane == 0);
+    if constexpr (S::lora)
+      grant_stages(ring, pipelines.grants, adapted_stages<S>(item, terms), lane == 0);
   }
 }
 
@@ -251,14 +253,15 @@ __device__ inline void produce_pass_copied(const LayerParams& p, const Item& ite
 
 // Run by two warps. For batches that are bound by weights rather than by products: a permuted copy
 // of x would be additional traffic.
-template <class S>
+template <class S, int max_width>
 __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchParams& l,
-                                             const Tables& tables, ItemQueue& queue, Ring& ring,
-                                             const SlotSignals& grants, int* row_offset,
+                                             const Tables& tables, Pipelines& pipelines,
                                              const KernelMaps& maps) {
+  __shared__ int row_offset[max_width];
   const int t = static_cast<int>(threadIdx.x) % 64;
+  Ring& ring = pipelines.ring;
   for (;;) {
-    const Item item = queue.take();
+    const Item item = pipelines.queue.take();
     if (item.kind == ItemKind::end) return;
     EntryWalk terms{};
     if constexpr (S::lora) terms = EntryWalk(p, tables, item);
@@ -281,7 +284,7 @@ __device__ inline void produce_tokens_copied(const LayerParams& p, const LaunchP
     const int adapted = adapted_stages<S>(item, terms);
     if (adapted > 0) {
       // the second warp follows after the first one has found all of them free
-      if (t < 32) grant_stages(ring, grants, adapted, t == 0);
+      if (t < 32) grant_stages(ring, pipelines.grants, adapted, t == 0);
       named_barrier(3, 64);
       for (int i = 0; t >= 32 && i < adapted; ++i) ring.next();
     }

@@ -126,15 +126,16 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
 // Run by one warp; without adapters by one lane of it.
 template <class S>
 __device__ inline void produce_weights(const LayerParams& p, const LaunchParams& l,
-                                       const Tables& tables, ItemQueue& queue, Ring& ring,
+                                       const Tables& tables, Pipelines& pipelines,
                                        const KernelMaps& maps) {
   const bool leads = threadIdx.x % 32 == 0;
   if (!S::lora && !leads) return;
+  Ring& ring = pipelines.ring;
   const ItemList<S> items(tables, l);
   int number = static_cast<int>(blockIdx.x);
   for (;;) {
     const Item item = items.at(number);
-    if (leads) queue.put(item);
+    if (leads) pipelines.queue.put(item);
     if (item.kind == ItemKind::end) return;
     if (l.round_robin) {
       number += static_cast<int>(gridDim.x);

@@ -1,4 +1,5 @@
-// The ring of stages between producers and consumers, and the queue of items.
+// What the warps of a block share: the ring of stages between producers and consumers, the queue of
+// items, and signals about stages.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/layer.cuh"
@@ -143,6 +144,44 @@ struct ItemQueue : PipelineState {
     Item item = front();
     pop();
     return item;
+  }
+};
+
+// A thread's state in all that the warps of its block share.
+struct Pipelines {
+  Ring ring;
+  ItemQueue queue;
+  SlotSignals grants;          // a stage may be filled with rank rows
+  SlotSignals widened;         // FP8: a shrink's stage has been converted to bf16
+  std::uint32_t permute_bars;  // of each lane that permutes
+  int arrivals;                // of the token side, per stage
+};
+
+// Synchronises the 128 threads of a warpgroup. Ids are constants, because ptxas would otherwise
+// reserve all 16 barriers.
+__device__ inline void consumer_barrier(int warpgroup) {
+  if (warpgroup == 0)
+    named_barrier(1, 128);
+  else
+    named_barrier(2, 128);
+}
+
+struct ConsumerState {
+  Ring ring;
+  std::uint32_t buffer;  // store_bytes of the warpgroup
+  unsigned char* last;   // [width] flags: this tile is the last of the row's token, and sums it
+  int warpgroup;
+  bool copied;  // token rows of gate_up, and rank rows, arrive by cp.async
+  bool sum;
+  SlotSignals widened;  // FP8: a shrink's stage has been converted to bf16
+  // A tile of gate_up that is stored but not yet signalled, or -1. A release waits until all writes
+  // of the block have landed.
+  int stored = -1;
+
+  __device__ void signal(const LayerParams& p) {
+    // one thread's, behind the warpgroup's barrier
+    if (stored >= 0 && thread_here() % 128 == 0) add_release(&p.counters.tile_done[stored], 1);
+    stored = -1;
   }
 };
 
