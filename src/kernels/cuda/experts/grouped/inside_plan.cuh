@@ -38,6 +38,7 @@ struct PairKey {
   static constexpr int label_bit = 9, expert_bit = 20;
   static_assert(inside_pairs <= 1 << label_bit);
   static_assert(max_labels < 1 << (expert_bit - label_bit));
+  static constexpr unsigned none = 0xFFFFFFFF;
   unsigned bits;
 
   __device__ PairKey(int expert, int label, int pair)
@@ -67,15 +68,11 @@ __device__ inline int sum_before(const int (&of_warp)[warps], int warp, int& tot
   return before;
 }
 
-// Called by all threads of a block, at least `capacity` of them: one per pair, then one per place.
+// Finds the place of each pair, and what depends on the pair or its token alone.
 template <bool lora, int capacity, class Plan>
-__device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
-                                        InsideScratch<capacity>& scratch) {
+__device__ inline void sort_keys(const LayerParams& p, Plan& s, InsideScratch<capacity>& scratch) {
   const int t = static_cast<int>(threadIdx.x);
-  const int warp = t / 32;
-  const unsigned lanes_before = (1U << t % 32) - 1;
-  constexpr unsigned none = 0xFFFFFFFF;
-  PairKey mine(none);
+  PairKey mine(PairKey::none);
   if (t < p.pairs) {
     const int id = __ldcg(&p.ids[t]);
     int label = -1;
@@ -102,7 +99,7 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
     // not routed: behind every routed place
     s.places[t] = mine.expert() < p.experts ? place : capacity;
   }
-  if (t == 0) scratch.sorted[p.pairs] = none;
+  if (t == 0) scratch.sorted[p.pairs] = PairKey::none;
   if (t < p.tokens) {
     int slots = 0;
     for (int i = t * p.top_k; i < (t + 1) * p.top_k; ++i)
@@ -110,18 +107,44 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
     s.slots[t] = slots;
   }
   __syncthreads();
+}
 
-  const PairKey here(t < p.pairs ? scratch.sorted[t] : none);
-  const PairKey next(t < p.pairs ? scratch.sorted[t + 1] : none);
-  const bool routed = t < p.pairs && here.expert() < p.experts;
-  const int within = routed ? (t - scratch.begins[t]) % p.tile_places : 0;
-  const bool ends_tile = routed && (within + 1 == p.tile_places || next.expert() != here.expert());
-  const bool labelled = lora && routed && here.label() >= 0;
-  const bool begins_piece =
-      labelled && (within == 0 || !here.same_group(PairKey(scratch.sorted[t - 1])));
-  const unsigned tile_ends = __ballot_sync(0xFFFFFFFF, ends_tile);
-  const unsigned piece_begins = __ballot_sync(0xFFFFFFFF, begins_piece);
-  const unsigned all_routed = __ballot_sync(0xFFFFFFFF, routed);
+// What a thread's place begins and ends.
+struct PlaceBounds {
+  PairKey here;
+  bool routed;
+  int within;  // the place's position in its tile
+  bool ends_tile, begins_piece, ends_piece;
+};
+template <bool lora, int capacity>
+__device__ inline PlaceBounds bounds_of_place(const LayerParams& p,
+                                              const InsideScratch<capacity>& scratch) {
+  const int t = static_cast<int>(threadIdx.x);
+  const PairKey here(t < p.pairs ? scratch.sorted[t] : PairKey::none);
+  const PairKey next(t < p.pairs ? scratch.sorted[t + 1] : PairKey::none);
+  PlaceBounds at{.here = here};
+  at.routed = t < p.pairs && here.expert() < p.experts;
+  at.within = at.routed ? (t - scratch.begins[t]) % p.tile_places : 0;
+  at.ends_tile = at.routed && (at.within + 1 == p.tile_places || next.expert() != here.expert());
+  const bool labelled = lora && at.routed && here.label() >= 0;
+  at.begins_piece =
+      labelled && (at.within == 0 || !here.same_group(PairKey(scratch.sorted[t - 1])));
+  at.ends_piece = labelled && (at.ends_tile || !here.same_group(next));
+  return at;
+}
+
+// Called by all threads of a block, at least `capacity` of them: one per pair, then one per place.
+template <bool lora, int capacity, class Plan>
+__device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
+                                        InsideScratch<capacity>& scratch) {
+  sort_keys<lora>(p, s, scratch);
+  const int t = static_cast<int>(threadIdx.x);
+  const int warp = t / 32;
+  const unsigned lanes_before = (1U << t % 32) - 1;
+  const PlaceBounds at = bounds_of_place<lora>(p, scratch);
+  const unsigned tile_ends = __ballot_sync(0xFFFFFFFF, at.ends_tile);
+  const unsigned piece_begins = __ballot_sync(0xFFFFFFFF, at.begins_piece);
+  const unsigned all_routed = __ballot_sync(0xFFFFFFFF, at.routed);
   if (t < capacity && t % 32 == 0) {
     scratch.tiles[warp] = __popc(tile_ends);
     scratch.pieces[warp] = __popc(piece_begins);
@@ -130,8 +153,8 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
   __syncthreads();
   int tile_count = 0;
   const int tile = sum_before(scratch.tiles, warp, tile_count) + __popc(tile_ends & lanes_before);
-  if (ends_tile) s.tiles[tile] = {here.expert(), t - within, within + 1, 0};
-  if (routed) s.tokens[t] = here.pair() / p.top_k;
+  if (at.ends_tile) s.tiles[tile] = {at.here.expert(), t - at.within, at.within + 1, 0};
+  if (at.routed) s.tokens[t] = at.here.pair() / p.top_k;
   if (t == 0) {
     s.tile_count = tile_count;
     sum_before(scratch.routed, 0, s.routed);
@@ -140,14 +163,13 @@ __device__ inline void make_inside_plan(const LayerParams& p, Plan& s,
     int piece_count = 0;
     const int before =
         sum_before(scratch.pieces, warp, piece_count) + __popc(piece_begins & lanes_before);
-    if (routed && within == 0) s.piece_begin[tile] = before;
-    if (begins_piece) {
+    if (at.routed && at.within == 0) s.piece_begin[tile] = before;
+    if (at.begins_piece) {
       s.pieces[before].tile = tile;
-      s.pieces[before].label = here.label();
+      s.pieces[before].label = at.here.label();
       s.pieces[before].begin = t;
     }
-    if (labelled && (ends_tile || !here.same_group(next)))
-      s.pieces[before - (begins_piece ? 0 : 1)].end = t + 1;
+    if (at.ends_piece) s.pieces[before - (at.begins_piece ? 0 : 1)].end = t + 1;
     if (t == 0) s.piece_begin[tile_count] = piece_count;
     __syncthreads();
     for (int i = t; i < 2 * piece_count; i += static_cast<int>(blockDim.x)) {

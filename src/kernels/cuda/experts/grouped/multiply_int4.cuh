@@ -80,6 +80,34 @@ __device__ inline std::uint32_t made_here(std::uint32_t value) {
   return __shfl_sync(0xFFFFFFFF, value, thread_here() % 32);
 }
 
+// A thread's codes and scales of its row in each block of 64, and where it finds them.
+template <class S>
+struct Int4Rows {
+  std::uint32_t words_at, scales_at;  // in the first stage
+  uint4 words[S::blocks];             // of half a blob
+  std::uint32_t scales[S::blocks];
+
+  __device__ Int4Rows(std::uint32_t blob, int t)
+      : words_at(made_here(blob + t * 16)),
+        scales_at(made_here(blob + 4096 + (16 * (t / 32) + t % 32 / 4) * 2)) {}
+
+  // `stage`: its offset from the first.
+  __device__ void load(std::uint32_t stage, int half) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      words[r] = load_shared_16(words_at + stage + r * S::block_bytes + half * 2048);
+  }
+  __device__ void load_groups(std::uint32_t stage, int group) {
+#pragma unroll
+    for (int r = 0; r < S::blocks; ++r)
+      scales[r] = load_scales(scales_at + stage + r * S::block_bytes + group * 128);
+  }
+  // The codes of one k16 step of a half.
+  __device__ std::uint32_t word(int r, int step) const {
+    return step == 0 ? words[r].x : step == 1 ? words[r].y : step == 2 ? words[r].z : words[r].w;
+  }
+};
+
 // Tiles of up to 16 tokens: each warp multiplies 16 rows of each block by itself, so that no warp
 // waits for another and the compiler may overlap decoding with products. The sums have the bits of
 // wgmma.
@@ -89,8 +117,7 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
   const int t = thread_here() % 128;
   const int lane = t % 32;
   const std::uint32_t blob = ring.stages + warpgroup * S::blocks * S::block_bytes;
-  const std::uint32_t words_at = made_here(blob + t * 16);
-  const std::uint32_t scales_at = made_here(blob + 4096 + (16 * (t / 32) + lane / 4) * 2);
+  Int4Rows<S> rows(blob, t);
   // Token rows of a stage are loaded as four 8 x 8 blocks at a time: two k16 steps for N = 8, one
   // for N = 16.
   constexpr int loads = N == 8 ? 2 : 4;  // of 64 k
@@ -98,22 +125,10 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
       made_here(ring.stages + S::weight_bytes +
                 (N == 8 ? swizzled(lane % 8, lane / 8, 128)
                         : swizzled(lane % 8 + lane / 16 * 8, lane / 8 % 2, 128)));
-  uint4 words[S::blocks];  // of half a blob
-  std::uint32_t scales[S::blocks];
-  const auto load = [&](std::uint32_t stage, int half) {
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r)
-      words[r] = load_shared_16(words_at + stage + r * S::block_bytes + half * 2048);
-  };
-  const auto load_groups = [&](std::uint32_t stage, int group) {
-#pragma unroll
-    for (int r = 0; r < S::blocks; ++r)
-      scales[r] = load_scales(scales_at + stage + r * S::block_bytes + group * 128);
-  };
   bar_wait(ring.full_bar(), ring.parity);
   std::uint32_t stage = ring.slot * ring.stage_bytes;
-  load(stage, 0);
-  load_groups(stage, 0);
+  rows.load(stage, 0);
+  rows.load_groups(stage, 0);
   for (int kb = 0; kb < steps; ++kb) {
     Int4Scale low[S::blocks];
     Int4Scale high[S::blocks];
@@ -122,23 +137,19 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
     for (int k = 0; k < 8; ++k) {
       std::uint32_t word[S::blocks];
 #pragma unroll
-      for (int r = 0; r < S::blocks; ++r)
-        word[r] = k % 4 == 0   ? words[r].x
-                  : k % 4 == 1 ? words[r].y
-                  : k % 4 == 2 ? words[r].z
-                               : words[r].w;
-      if (k == 3) load(stage, 1);
+      for (int r = 0; r < S::blocks; ++r) word[r] = rows.word(r, k % 4);
+      if (k == 3) rows.load(stage, 1);
       if (k % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < loads; ++i)
           load_matrix_x4(b[i], ((tokens_at + stage) ^ (i * (128 / loads))) + k / 4 * (N * 128));
       }
       if (S::scales == 1 ? k == 0 : k % 2 == 0) {
-        if (k > 0) load_groups(stage, k / 2);
+        if (k > 0) rows.load_groups(stage, k / 2);
 #pragma unroll
         for (int r = 0; r < S::blocks; ++r) {
-          low[r] = int4_scale<true>(scales[r]);
-          high[r] = int4_scale<false>(scales[r]);
+          low[r] = int4_scale<true>(rows.scales[r]);
+          high[r] = int4_scale<false>(rows.scales[r]);
         }
       }
 #pragma unroll
@@ -161,8 +172,8 @@ __device__ inline void multiply_int4_few(float (&acc)[S::blocks][N / 2], Ring& r
       bar_wait(ring.full_bar(), ring.parity);
       stage = ring.slot * ring.stage_bytes;
     }
-    load(stage, 0);
-    load_groups(stage, 0);
+    rows.load(stage, 0);
+    rows.load_groups(stage, 0);
     ring.release_read(done);
   }
 }
