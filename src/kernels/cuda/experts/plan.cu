@@ -159,6 +159,24 @@ __device__ int write_block_pieces(const PlanExperts& p, const Plan& plan, int bl
   return total;
 }
 
+// Replaces each warp's count of a bucket by the sum of those before it; returns the block's count.
+__device__ int sum_over_warps(unsigned short* counts_of_warps, int active_warps, int buckets) {
+  constexpr int together = 4;  // counts in flight at a time
+  static_assert(warps % together == 0);
+  int sum = 0;
+  for (int first = 0; first < active_warps; first += together) {
+    int counts[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) counts[i] = counts_of_warps[(first + i) * buckets];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      counts_of_warps[(first + i) * buckets] = static_cast<unsigned short>(sum);
+      sum += counts[i];
+    }
+  }
+  return sum;
+}
+
 __global__ void __launch_bounds__(block_pairs) scatter_pairs(PlanExperts p) {
   extern __shared__ unsigned short warp_counts[];  // [warps][experts + 1]
   __shared__ int begins[max_experts + 1];
@@ -187,21 +205,9 @@ __global__ void __launch_bounds__(block_pairs) scatter_pairs(PlanExperts p) {
 
   int total = 0;
   int before = 0;
-  constexpr int together = 4;  // counts in flight at a time
-  static_assert(warps % together == 0);
   if (t < buckets) {
-    int mine = 0;
     const int active_warps = min((pairs - block * block_pairs + 31) / 32, warps);
-    for (int first = 0; first < active_warps; first += together) {
-      int counts[together];
-#pragma unroll
-      for (int i = 0; i < together; ++i) counts[i] = warp_counts[(first + i) * buckets + t];
-#pragma unroll
-      for (int i = 0; i < together; ++i) {
-        warp_counts[(first + i) * buckets + t] = static_cast<unsigned short>(mine);
-        mine += counts[i];
-      }
-    }
+    const int mine = sum_over_warps(warp_counts + t, active_warps, buckets);
     if (blocks == 1) {
       total = mine;
     } else {
