@@ -102,6 +102,34 @@ __device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
   return sum;
 }
 
+// This block's slice of a panel: the sum of its warps' runs.
+__device__ void sum_runs(Memory& memory, int ranks) {
+  const int vec4s = ranks / 4;
+  for (int at = static_cast<int>(threadIdx.x); at < group_rows * vec4s; at += threads) {
+    const int row = at / vec4s;
+    const int rank = at % vec4s * 4;
+    *reinterpret_cast<float4*>(&memory.slice[row][rank]) =
+        sum_of_runs(&memory.runs[0][row][rank], group_rows * sums_pitch);
+  }
+}
+
+// A panel's rows in rank space: the sum of the cluster's slices, scaled.
+template <class FactorType, class Cluster>
+__device__ void sum_slices(const Cluster& cluster, Memory& memory, const FactorRanks& ranks,
+                           std::int64_t in, float scale) {
+  const int vec4s = (ranks.count + 15) / 16 * 4;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < group_rows * vec4s; at += threads) {
+    const int row = at / vec4s;
+    const int rank = at % vec4s * 4;
+    float4 vec4{0, 0, 0, 0};
+    if (rank < ranks.count)
+      vec4 = scaled_ranks<FactorType>(sum_of_slices(cluster, &memory.slice[row][rank]),
+                                      ranks.factor, in, scale, ranks.first + rank);
+    memory.rank_rows.store(row, rank, vec4);
+  }
+}
+
 // This thread's 4 outputs of 2 rows in each of some tiles of 16 outputs. All updates of an output
 // come from the same thread.
 template <bool whole>
@@ -143,6 +171,47 @@ struct Tiles {
       for (int half = 0; half < 2; ++half)
         if (there(round, i, half))
           store_acc<whole>(linear, memory.rows[row(half)], output(round, i), numbers[i][half]);
+  }
+  template <class FactorType>
+  __device__ void load_b(const FactorRanks& ranks, int round, int rank,
+                         BTiles (&b)[at_once]) const {
+#pragma unroll
+    for (int t = 0; t < at_once; ++t)
+      b[t].load<FactorType>(ranks.factor, begin(round, t), outputs.end, ranks.first + rank);
+  }
+  // Adds a panel's product. The numbers and `b` are those of the first round.
+  template <class FactorType>
+  __device__ void add_panel(const RankRows<group_rows>& rank_rows, const FactorRanks& ranks,
+                            BTiles (&b)[at_once]) {
+#pragma unroll 1
+    for (int round = 0; round < rounds(); ++round) {
+      if (round > 0) {
+        load_b<FactorType>(ranks, round, 0, b);
+        load(round);
+      }
+      float4 by[at_once];
+#pragma unroll
+      for (int t = 0; t < at_once; ++t)
+        if (output(round, t) < outputs.end)
+          by[t] = b_scales<FactorType, whole>(ranks.factor, output(round, t),
+                                              static_cast<int>(linear.out));
+      float sums[at_once][2][4] = {};
+#pragma unroll 1
+      for (int rank = 0; rank < ranks.count; rank += 16) {
+        if (rank > 0) load_b<FactorType>(ranks, round, rank, b);
+#pragma unroll
+        for (int t = 0; t < at_once; ++t) expand_step(rank_rows, 0, rank, b[t], sums[t]);
+      }
+#pragma unroll
+      for (int t = 0; t < at_once; ++t) {
+        if (output(round, t) >= outputs.end) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          add_scaled(numbers[t][half], by[t], sums[t][0][2 * half], sums[t][0][2 * half + 1],
+                     sums[t][1][2 * half], sums[t][1][2 * half + 1]);
+      }
+      store(round);
+    }
   }
   __device__ void add_bias(const float* bias, float scale) {
 #pragma unroll 1
@@ -211,6 +280,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
     }
     wait_for_previous_grid();
 
+    const InputRows rows{p.call, group_memory.rows, group.rows};
     Tiles<whole> tiles{linear, outputs, group_memory, group.rows, {}};
     Finish finish{.bias = linear.bias};
     bool alone = true;  // no panel came before this one
@@ -224,79 +294,29 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
       const float scale = factor.scale[0] * term.scale;
 #pragma unroll 1
       for (int first = 0; first < factor.rank; first += panel_ranks) {
-        const int ranks = min(round_up_8(factor.rank) - first, panel_ranks);
+        const FactorRanks ranks{factor, first, min(round_up_8(factor.rank) - first, panel_ranks)};
         {
           XTiles<1> x;
-          x.load(p.call, group_memory.rows, group.rows, run.begin, run.end);
+          x.load(rows, run.begin, run.end);
           // All threads have read the previous panel's rows.
           if (!alone) __syncthreads();
-          shrink_run<FactorType, 1, 2>(p.call, factor, first, ranks, run, group_memory.rows,
-                                       group.rows, x, &memory.runs[warp][0][0]);
+          shrink_run<FactorType, 1, 2>(rows, ranks, run, x, &memory.runs[warp][0][0]);
         }
         alone = false;
         BTiles b[at_once];
-        const auto load_b = [&](int round, int rank) {
-#pragma unroll
-          for (int t = 0; t < at_once; ++t)
-            b[t].load<FactorType>(factor, tiles.begin(round, t), outputs.end, rank);
-        };
         // In flight while the cluster sums.
-        load_b(0, first);
+        tiles.template load_b<FactorType>(ranks, 0, 0, b);
         tiles.load(0);
         __syncthreads();
         // All blocks have read the previous panel's slices.
         if (read) cluster.barrier_wait();
-        const int vec4s = ranks / 4;
-        for (int at = static_cast<int>(threadIdx.x); at < group_rows * vec4s; at += threads) {
-          const int row = at / vec4s;
-          const int rank = at % vec4s * 4;
-          *reinterpret_cast<float4*>(&memory.slice[row][rank]) =
-              sum_of_runs(&memory.runs[0][row][rank], group_rows * sums_pitch);
-        }
+        sum_runs(memory, ranks.count);
         cluster.sync();
-        const int all_vec4 = (ranks + 15) / 16 * 4;
-#pragma unroll 1
-        for (int at = static_cast<int>(threadIdx.x); at < group_rows * all_vec4; at += threads) {
-          const int row = at / all_vec4;
-          const int rank = at % all_vec4 * 4;
-          float4 vec4{0, 0, 0, 0};
-          if (rank < ranks)
-            vec4 = scaled_ranks<FactorType>(sum_of_slices(cluster, &memory.slice[row][rank]),
-                                            factor, p.call.in, scale, first + rank);
-          memory.rank_rows.store(row, rank, vec4);
-        }
+        sum_slices<FactorType>(cluster, memory, ranks, p.call.in, scale);
         cluster.barrier_arrive();
         read = true;
         __syncthreads();
-#pragma unroll 1
-        for (int round = 0; round < tiles.rounds(); ++round) {
-          if (round > 0) {
-            load_b(round, first);
-            tiles.load(round);
-          }
-          float4 by[at_once];
-#pragma unroll
-          for (int t = 0; t < at_once; ++t)
-            if (tiles.output(round, t) < outputs.end)
-              by[t] = b_scales<FactorType, whole>(factor, tiles.output(round, t),
-                                                  static_cast<int>(linear.out));
-          float sums[at_once][2][4] = {};
-#pragma unroll 1
-          for (int rank = 0; rank < ranks; rank += 16) {
-            if (rank > 0) load_b(round, first + rank);
-#pragma unroll
-            for (int t = 0; t < at_once; ++t) expand_step(memory.rank_rows, 0, rank, b[t], sums[t]);
-          }
-#pragma unroll
-          for (int t = 0; t < at_once; ++t) {
-            if (tiles.output(round, t) >= outputs.end) continue;
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-              add_scaled(tiles.numbers[t][half], by[t], sums[t][0][2 * half],
-                         sums[t][0][2 * half + 1], sums[t][1][2 * half], sums[t][1][2 * half + 1]);
-          }
-          tiles.store(round);
-        }
+        tiles.template add_panel<FactorType>(memory.rank_rows, ranks, b);
       }
       if (entry->lora_bias != nullptr) tiles.add_bias(entry->lora_bias, scale);
     }

@@ -124,10 +124,11 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
     wait_for_previous_grid();
+    const InputRows rows{call, group_memory.rows, group.rows};
     XTiles<row_tiles> x;
     const auto load_x = [&](int slice) {
       const Run run = run_of(call.in, p.run, slice);
-      x.load(call, group_memory.rows, group.rows, run.begin, run.end);
+      x.load(rows, run.begin, run.end);
     };
     load_x(0);
     UnitWalk walk(p, group.terms);
@@ -150,8 +151,7 @@ __global__ void __launch_bounds__(threads, 2) shrink_rows(const __grid_constant_
 #pragma unroll 1
         for (int u = 0; u < count; ++u) {
           const Unit& each = memory.units[u];
-          shrink_run<FactorType, row_tiles, 2>(call, each.factor, each.first, each.ranks, run,
-                                               group_memory.rows, group.rows, x,
+          shrink_run<FactorType, row_tiles, 2>(rows, {each.factor, each.first, each.ranks}, run, x,
                                                &memory.runs[warp][0][u * unit_ranks]);
         }
         if (slice + 1 < p.slices || more) load_x((slice + 1) % p.slices);
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(threads, 2) expand_rows(const __grid_constant_
       const Pass& pass = passes.all[i];
       const bool last = finishes && i + 1 == passes.count;
       __syncthreads();
-      store_rank_rows(call, group_memory, group.rows, index, pass.place, pass.ranks, rank_rows);
+      store_rank_rows({call, group_memory.rows, group.rows}, index, pass, rank_rows);
       __syncthreads();
       tiles.template add_panel<FactorType>(rank_rows, pass, finish, last && pass.scale == 0);
       if (pass.scale != 0) tiles.add_bias(pass.bias, pass.scale, finish, last);

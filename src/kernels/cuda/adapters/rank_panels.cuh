@@ -90,18 +90,17 @@ __device__ inline float* rank_row(const AdaptLinears& call, int row, int linear)
 }
 
 // Copies a panel's ranks of a group's rows to shared memory. All threads of a block call it.
-__device__ inline void store_rank_rows(const AdaptLinears& call, const GroupMemory& memory,
-                                       int rows, int linear, int place, int ranks,
+__device__ inline void store_rank_rows(const InputRows& rows, int linear, const Pass& pass,
                                        RankRows<many_group_rows>& to) {
-  const int vec4s = (ranks + 15) / 16 * 4;
+  const int vec4s = (pass.ranks + 15) / 16 * 4;
 #pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < many_group_rows * vec4s; at += threads) {
     const int row = at / vec4s;
     const int rank = at % vec4s * 4;
     float4 vec4{0, 0, 0, 0};
-    if (row < rows && rank < ranks)
-      vec4 =
-          *reinterpret_cast<const float4*>(rank_row(call, memory.rows[row], linear) + place + rank);
+    if (row < rows.count && rank < pass.ranks)
+      vec4 = *reinterpret_cast<const float4*>(rank_row(rows.call, rows.rows[row], linear) +
+                                              pass.place + rank);
     to.store(row, rank, vec4);
   }
 }

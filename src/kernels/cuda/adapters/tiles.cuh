@@ -69,22 +69,28 @@ __device__ inline Run run_of(std::int64_t in, int run, int slice) {
   return {.begin = begin, .end = min(begin + run, in)};
 }
 
+// The rows of x of a group.
+struct InputRows {
+  const AdaptLinears& call;
+  const std::int32_t* rows;
+  int count;
+};
+
 // Rows of x, 16 per tile, at 64 inputs. A lane has 8 of every 32 inputs.
 template <int tiles>
 struct XTiles {
   uint4 numbers[tiles][2][2];  // [tile][half of the inputs][row g, row g + 8]
 
-  __device__ void load(const AdaptLinears& call, const std::int32_t* rows, int count,
-                       std::int64_t from, std::int64_t end) {
+  __device__ void load(const InputRows& of, std::int64_t from, std::int64_t end) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int m = 0; m < tiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * m + 8 * half + lane / 4;
-        const bool there = row < count;
-        const auto* const x = static_cast<const Bf16*>(call.x) +
-                              (there ? std::int64_t{rows[row]} * call.x_stride : 0);
+        const bool there = row < of.count;
+        const auto* const x = static_cast<const Bf16*>(of.call.x) +
+                              (there ? std::int64_t{of.rows[row]} * of.call.x_stride : 0);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
           const std::int64_t k = from + 32 * step + 8 * (lane % 4);
@@ -121,22 +127,28 @@ struct ATiles {
 // Distance between rows of a warp's products, in floats; padded to write without bank conflicts.
 inline constexpr int sums_pitch = panel_ranks + 8;
 
-// A warp's products for ranks [first, first + ranks) of a factor. x holds the rows at the run's
-// begin; `to` points at their first rank, rows sums_pitch apart.
+// Ranks [first, first + count) of a factor.
+struct FactorRanks {
+  const FactorEntry& factor;
+  int first;
+  int count;
+};
+
+// A warp's products for some ranks. x holds the rows at the run's begin; `to` points at their first
+// rank, rows sums_pitch apart.
 template <class FactorType, int tiles, int at_once>
-__device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, int first,
-                           int ranks, const Run& run, const std::int32_t* rows, int count,
+__device__ void shrink_run(const InputRows& rows, const FactorRanks& ranks, const Run& run,
                            XTiles<tiles>& x, float* to) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool many_steps = run.end - run.begin > step_inputs;
 #pragma unroll 1
-  for (int r = 0; r < ranks; r += 8 * at_once) {
+  for (int r = 0; r < ranks.count; r += 8 * at_once) {
     float sums[at_once][tiles][4] = {};
 #pragma unroll 1
     for (std::int64_t k = run.begin; k < run.end; k += step_inputs) {
       ATiles<FactorType, at_once> a;
-      a.load(factor, call.in, first + r, k, run.end);
-      if (many_steps) x.load(call, rows, count, k, run.end);
+      a.load(ranks.factor, rows.call.in, ranks.first + r, k, run.end);
+      if (many_steps) x.load(rows, k, run.end);
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {
 #pragma unroll
@@ -154,7 +166,7 @@ __device__ void shrink_run(const AdaptLinears& call, const FactorEntry& factor, 
     }
 #pragma unroll
     for (int n = 0; n < at_once; ++n) {
-      if (r + 8 * n >= ranks) break;
+      if (r + 8 * n >= ranks.count) break;
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {
 #pragma unroll
