@@ -61,20 +61,27 @@ struct SliceStep {
   }
 };
 
+// Up to 8 ranks of a factor over one slice.
+struct SliceRanks {
+  const void* a;  // the first rank's row
+  int count;
+  int slice;
+};
+
 // Up to 8 rows of A, at some steps of a slice.
 template <class FactorType, int steps>
 struct Vec8Rows {
   Vec8Bits<FactorType> numbers[steps][2];
 
-  // `a`: the first rank's row; `at` advances.
-  __device__ void load(const Slices& cut, const void* a, int ranks, int slice, SliceStep& at) {
+  // `at` advances.
+  __device__ void load(const Slices& cut, const SliceRanks& ranks, SliceStep& at) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* const row =
-        static_cast<const typename FactorType::Number*>(a) + std::int64_t{lane / 4} * cut.in;
+        static_cast<const typename FactorType::Number*>(ranks.a) + std::int64_t{lane / 4} * cut.in;
 #pragma unroll
     for (int i = 0; i < steps; ++i) {
-      const int run = slice * cut.inputs() + at.run * cut.run;
-      const int end = at.run < warps && lane / 4 < ranks ? min(run + cut.run, cut.in) : 0;
+      const int run = ranks.slice * cut.inputs() + at.run * cut.run;
+      const int end = at.run < warps && lane / 4 < ranks.count ? min(run + cut.run, cut.in) : 0;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int k = run + at.step * step_inputs + 32 * half + 8 * (lane % 4);
@@ -177,26 +184,27 @@ struct XStep {
 
 // Adapter memory was written before the step began, so it may be prefetched at any time.
 template <class FactorType>
-__device__ void prefetch_slice(const Slices& cut, const void* a, int ranks, int slice) {
+__device__ void prefetch_slice(const Slices& cut, const SliceRanks& ranks) {
   using Number = typename FactorType::Number;
   constexpr int line = 128 / sizeof(Number);
   const int rank = static_cast<int>(threadIdx.x) % 32 / 4;
-  const auto* const row = static_cast<const Number*>(a) + std::int64_t{rank} * cut.in;
-  const int end = rank < ranks ? min((slice + 1) * cut.inputs(), cut.in) : 0;
+  const auto* const row = static_cast<const Number*>(ranks.a) + std::int64_t{rank} * cut.in;
+  const int end = rank < ranks.count ? min((ranks.slice + 1) * cut.inputs(), cut.in) : 0;
 #pragma unroll 1
-  for (int k = slice * cut.inputs() + line * static_cast<int>(threadIdx.x % 4); k < end;
+  for (int k = ranks.slice * cut.inputs() + line * static_cast<int>(threadIdx.x % 4); k < end;
        k += 4 * line)
     prefetch_l2(row + k);
 }
 
-// 8 ranks of a factor over one slice, for a group's rows.
+// Up to 8 ranks over one slice, for a group's rows. `place`: of the first rank in a map's rank
+// rows.
 template <class FactorType>
-__device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice,
-                            const LaneRows& of, int linear, int place) {
+__device__ void shrink_vec8(const Labels& p, const SliceRanks& ranks, const LaneRows& of,
+                            int linear, int place) {
   Vec8Rows<FactorType, steps_at_once> rows;
   SliceStep ahead;
-  rows.load(p.cut, a, ranks, slice, ahead);
-  prefetch_slice<FactorType>(p.cut, a, ranks, slice);
+  rows.load(p.cut, ranks, ahead);
+  prefetch_slice<FactorType>(p.cut, ranks);
   wait_for_previous_grid();
   SliceSums sums;
   SliceStep at;
@@ -206,7 +214,7 @@ __device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice
     SliceStep of_x = at;
 #pragma unroll
     for (XStep& step : x) {
-      const int run = slice * p.cut.inputs() + of_x.run * p.cut.run;
+      const int run = ranks.slice * p.cut.inputs() + of_x.run * p.cut.run;
       step.load(p.call, of, run + of_x.step * step_inputs,
                 of_x.run < warps ? min(run + p.cut.run, p.cut.in) : 0);
       of_x.advance(p.cut.run_steps());
@@ -220,12 +228,13 @@ __device__ void shrink_vec8(const Labels& p, const void* a, int ranks, int slice
       sums.end_step(at, p.cut.run_steps());
       at.advance(p.cut.run_steps());
     }
-    if (at.run < warps) rows.load(p.cut, a, ranks, slice, ahead);
+    if (at.run < warps) rows.load(p.cut, ranks, ahead);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (of.rows[half] < 0) continue;
-    float* const to = p.rows.row(of.rows[half], linear) + slice * p.rows.slice_numbers() + place;
+    float* const to =
+        p.rows.row(of.rows[half], linear) + ranks.slice * p.rows.slice_numbers() + place;
     *reinterpret_cast<float2*>(to + 2 * (threadIdx.x % 4)) =
         make_float2(sums.sum[2 * half], sums.sum[2 * half + 1]);
   }
@@ -255,10 +264,11 @@ __global__ void __launch_bounds__(threads, 2) shrink_labels(const __grid_constan
 #pragma unroll 1
       for (; 8 * next < factor.rank; next += p.vec8_apart)
         shrink_vec8<FactorType>(p,
-                                static_cast<const typename FactorType::Number*>(factor.a) +
-                                    std::int64_t{8} * next * p.cut.in,
-                                min(factor.rank - 8 * next, 8), slice, of, linear,
-                                place + 8 * next);
+                                {.a = static_cast<const typename FactorType::Number*>(factor.a) +
+                                      std::int64_t{8} * next * p.cut.in,
+                                 .count = min(factor.rank - 8 * next, 8),
+                                 .slice = slice},
+                                of, linear, place + 8 * next);
       next -= (factor.rank + 7) / 8;
       place += places_of(factor);
     }
