@@ -135,6 +135,44 @@ struct Expand {
   int tile_begin[max_adapted_linears + 1] = {};
 };
 
+// Adjacent rows.
+struct Rows {
+  std::int64_t begin;
+  int count;
+};
+
+// What follows the last term of a row.
+struct Finish {
+  const float* gain = nullptr;
+  const float* bias = nullptr;
+
+  __device__ void take(const SiteEntry& entry) {
+    if (entry.gain != nullptr) gain = entry.gain;
+    if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
+  }
+};
+
+// Stores output o of some rows: to acc, or, in the last chunk, as the result.
+template <int tile_rows>
+__device__ void store_output(const AdaptedLinear& linear, const Rows& rows, std::int64_t o,
+                             const float (&acc)[tile_rows], const Finish& finish, bool last) {
+  const float by = finish.gain == nullptr ? 1.0F : finish.gain[o];
+  const float plus = finish.bias == nullptr ? 0.0F : finish.bias[o];
+#pragma unroll
+  for (int m = 0; m < tile_rows; ++m) {
+    if (m >= rows.count) break;
+    if (!last) {
+      linear.acc[(rows.begin + m) * linear.acc_stride + o] = acc[m];
+      continue;
+    }
+    float value = acc[m];
+    if (finish.gain != nullptr) value = __fmul_rn(value, by);
+    if (finish.bias != nullptr) value = __fadd_rn(value, plus);
+    store_activation(linear.result, linear.result_type, (rows.begin + m) * linear.result_stride + o,
+                     value);
+  }
+}
+
 // A block has some rows and 128 outputs of one linear map; a thread has one output.
 template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) expand(Expand p) {
@@ -160,16 +198,14 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
 #pragma unroll
     for (int m = 0; m < tile_rows; ++m)
       acc[m] = m < rows ? linear.acc[(begin + m) * linear.acc_stride + o] : 0.0F;
-    const float* gain = nullptr;
-    const float* bias = linear.bias;
+    Finish finish{.bias = linear.bias};
     const TermRange range = terms_of(adapters, label);
     int base = -chunk_begin;
     for (int i = range.begin; i < range.end; ++i) {
       const AdapterTerm term = adapters.terms[i];
       if (!has_site(adapters, term, linear.site)) continue;
       const SiteEntry entry = term.sites[linear.site];
-      if (entry.gain != nullptr) gain = entry.gain;
-      if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
+      finish.take(entry);
       const int padded = round_up_8(entry.factor.rank);
       const int start = max(0, -base);
       const int stop = min(padded, rank_chunk - base);
@@ -200,21 +236,7 @@ __global__ void __launch_bounds__(threads) expand(Expand p) {
       }
       base += padded;
     }
-    const float by = gain == nullptr ? 1.0F : gain[o];
-    const float plus = bias == nullptr ? 0.0F : bias[o];
-#pragma unroll
-    for (int m = 0; m < tile_rows; ++m) {
-      if (m >= rows) break;
-      if (!p.last) {
-        linear.acc[(begin + m) * linear.acc_stride + o] = acc[m];
-        continue;
-      }
-      float value = acc[m];
-      if (gain != nullptr) value = __fmul_rn(value, by);
-      if (bias != nullptr) value = __fadd_rn(value, plus);
-      store_activation(linear.result, linear.result_type, (begin + m) * linear.result_stride + o,
-                       value);
-    }
+    store_output(linear, {begin, rows}, o, acc, finish, p.last);
     begin = end;
   }
 }
