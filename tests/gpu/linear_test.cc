@@ -35,7 +35,7 @@ struct DeviceWeight {
   kernels::WeightView view;
 };
 // Inputs are never rounded.
-DeviceWeight make_weight(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
+DeviceWeight on_device(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
                          std::int64_t in, bool aligned) {
   DeviceWeight weight;
   format.inputs = {};
@@ -61,8 +61,8 @@ DeviceWeight make_weight(Numbers& numbers, kernels::cpu::Format format, std::int
   }
   return weight;
 }
-DeviceWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in) {
-  return make_weight(numbers, {.kind = kind}, out, in, true);
+DeviceWeight on_device(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in) {
+  return on_device(numbers, {.kind = kind}, out, in, true);
 }
 
 struct Sizes {
@@ -140,7 +140,7 @@ TEST(DeviceLinear, ExactServesEveryFormatAtAnyByte) {
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const std::int64_t rows : {1, 8, 9, 70}) {
         const Sizes sizes{.rows = rows, .in = 131, .out = 77, .w_rows_per_head = 77};
-        const DeviceWeight w = make_weight(numbers, format, 77, 131, rows % 2 == 0);
+        const DeviceWeight w = on_device(numbers, format, 77, 131, rows % 2 == 0);
         const TwinRows x(numbers, type, rows, 131, 3);
         const TwinRows y(DType::f32, rows, 77, 3);
         device_table().linear(call(x, w, sizes, y, true), default_stream());
@@ -162,7 +162,7 @@ TEST(DeviceLinear, HeadsHaveRowsOfOneWeight) {
     for (const std::int64_t rows : {3, 40, 100}) {
       const Sizes sizes{
           .rows = rows, .heads = 4, .in = 136, .out = 48, .w_rows_per_head = 80, .w_first = 32};
-      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 320, 136);
+      const DeviceWeight w = on_device(numbers, WeightKind::bf16, 320, 136);
       const TwinRows x(numbers, DType::bf16, rows * 4, 136, 8);
       const TwinRows y(DType::f32, rows * 4, 48, 4);
       device_table().linear(call(x, w, sizes, y, exact), default_stream());
@@ -183,7 +183,7 @@ TEST(DeviceLinear, HeadsOfLatentsKeepTheirBitsInAnyCompany) {
   constexpr std::int64_t max_rows = 130;
   for (const auto& [type, kind, cut] :
        {std::tuple{DType::bf16, WeightKind::bf16, 0.0}, {DType::f32, WeightKind::f32, 0x1p-9}}) {
-    const DeviceWeight w = make_weight(numbers, kind, 4 * 192, 256);
+    const DeviceWeight w = on_device(numbers, kind, 4 * 192, 256);
     for (const bool transposed : {false, true}) {
       Sizes sizes{.rows = max_rows,
                   .heads = 4,
@@ -232,7 +232,7 @@ TEST(DeviceLinear, StreamedIsRightForAnyNumberOfRows) {
   Numbers numbers(3);
   for (Sizes sizes : streamed_shapes) {
     if (sizes.out > 1000) continue;  // float64 takes its time
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
+    const DeviceWeight w = on_device(numbers, WeightKind::bf16, sizes.out, sizes.in);
     for (const std::int64_t rows : {1, 7, 8, 9, 16, 31, 33, 64, 65, 150}) {
       sizes.rows = rows;
       const TwinRows x(numbers, DType::bf16, rows, sizes.in, 8);
@@ -253,7 +253,7 @@ TEST(DeviceLinear, BulkIsRightForFewRows) {
        {Sizes{.rows = 0, .in = 32, .out = 1}, Sizes{.rows = 0, .in = 992, .out = 130},
         Sizes{.rows = 0, .in = 4352, .out = 1100}, Sizes{.rows = 0, .in = 96, .out = 9001}}) {
     sizes.w_rows_per_head = sizes.out;
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
+    const DeviceWeight w = on_device(numbers, WeightKind::bf16, sizes.out, sizes.in);
     std::vector<std::byte> of_16_rows;
     for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
       sizes.rows = rows;
@@ -275,12 +275,10 @@ TEST(DeviceLinear, BulkIsRightForFewRows) {
 // Every format that the streamed GEMV reads packed, in whole steps and not.
 class StreamedCodes : public testing::TestWithParam<kernels::cpu::Format> {};
 
-void PrintTo(const kernels::cpu::Format& format, std::ostream* out) { *out << format.text(); }
-
 bool takes(const kernels::cuda::DenseKernel& kernel, const kernels::cpu::Format& format,
            std::int64_t in) {
   Numbers numbers(1);
-  const DeviceWeight w = make_weight(numbers, format, 16, in, true);
+  const DeviceWeight w = on_device(numbers, format, 16, in, true);
   const TwinRows x(numbers, DType::bf16, 1, in, 8);
   const TwinRows y(DType::f32, 1, 16, 3);
   const Sizes sizes{.rows = 1, .in = in, .out = 16, .w_rows_per_head = 16};
@@ -296,7 +294,7 @@ TEST_P(StreamedCodes, AreRightForAnyNumberOfRows) {
   for (const std::int64_t in : {72, 96, 2080, 2176}) {
     if (in % 32 != 0 && !takes(kernel, GetParam(), in)) continue;
     const Sizes shape{.rows = 0, .in = in, .out = 150, .w_rows_per_head = 150};
-    const DeviceWeight w = make_weight(numbers, GetParam(), shape.out, in, true);
+    const DeviceWeight w = on_device(numbers, GetParam(), shape.out, in, true);
     for (const std::int64_t rows : {1, 9, 17, 64, 70}) {
       Sizes sizes = shape;
       sizes.rows = rows;
@@ -346,7 +344,7 @@ TEST(DeviceLinear, StreamedTakesEveryScaleOfMxfp4) {
   Numbers numbers(8);
   const kernels::cpu::Format format{
       .kind = WeightKind::f4_e2m1, .block_columns = 32, .scale_type = DType::f8_e8m0};
-  DeviceWeight w = make_weight(numbers, format, 16, 32, true);
+  DeviceWeight w = on_device(numbers, format, 16, 32, true);
   std::vector<std::byte> scales(16);
   for (std::size_t row = 0; row < 16; ++row) {
     const int exponent = static_cast<int>(row) * 15;
@@ -374,7 +372,7 @@ TEST(DeviceLinear, ARowsBitsAreItsOwn) {
   const auto table = [](const Linear& p) { device_table().linear(p, default_stream()); };
   for (Sizes sizes : streamed_shapes) {
     constexpr std::int64_t max_rows = 150;
-    const DeviceWeight w = make_weight(numbers, WeightKind::bf16, sizes.out, sizes.in);
+    const DeviceWeight w = on_device(numbers, WeightKind::bf16, sizes.out, sizes.in);
     const TwinRows x(numbers, DType::bf16, max_rows, sizes.in, 0);
     const auto expect_own_bits = [&](const auto& multiply) {
       const TwinRows alone(DType::f32, max_rows, sizes.out, 0);
@@ -417,7 +415,7 @@ TEST(DeviceLinear, ProductsOfOneXTogether) {
     for (const std::int64_t out : {300, 1, 128, 40, 129, 7}) {
       const WeightKind kind = out == 40 ? WeightKind::f32 : WeightKind::bf16;
       sizes.push_back({.rows = rows, .in = in, .out = out, .w_rows_per_head = out});
-      weights.push_back(make_weight(numbers, kind, out, in));
+      weights.push_back(on_device(numbers, kind, out, in));
       results.emplace_back(DType::f32, rows, out, 4);
       products.push_back(call(x, weights.back(), sizes.back(), results.back(), false));
     }
@@ -435,7 +433,7 @@ TEST(DeviceLinear, WeightsAndResultsSideBySideAreOneProduct) {
   for (const bool exact : {true, false}) {
     for (const std::int64_t rows : {3, 70}) {
       const Sizes whole{.rows = rows, .in = in, .out = 160, .w_rows_per_head = 160};
-      const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 160, in);
+      const DeviceWeight w = on_device(numbers, WeightKind::bf16, 160, in);
       const TwinRows x(numbers, DType::bf16, rows, in, 8);
       const TwinRows together(DType::f32, rows, 160, 4);
       const TwinRows parts(DType::f32, rows, 160, 4);
@@ -462,7 +460,7 @@ TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
   Numbers numbers(8);
   constexpr std::int64_t max_rows = 200;
   Sizes sizes{.rows = 0, .in = 2048, .out = 512, .w_rows_per_head = 512};
-  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 512, 2048);
+  const DeviceWeight w = on_device(numbers, WeightKind::bf16, 512, 2048);
   const TwinRows x(numbers, DType::bf16, max_rows, 2048, 0);
   std::vector<std::byte> expected;
   for (const std::int64_t rows : {max_rows, std::int64_t{1}, std::int64_t{20}, std::int64_t{65}}) {
@@ -482,7 +480,7 @@ TEST(DeviceLinear, TheLibraryKeepsOneOrder) {
 TEST(DeviceLinear, TheLibraryServesManyRowsWhereverTheyBegin) {
   Numbers numbers(5);
   const Sizes sizes{.rows = 300, .in = 520, .out = 264, .w_rows_per_head = 264};
-  const DeviceWeight w = make_weight(numbers, WeightKind::bf16, 264, 520);
+  const DeviceWeight w = on_device(numbers, WeightKind::bf16, 264, 520);
   const TwinRows x(numbers, DType::bf16, 301, 520, 8);
   const TwinRows y(DType::f32, 300, 264, 4);
   EXPECT_TRUE(multiply_by(kernels::cuda::cublaslt_kernel, call(x, w, sizes, y, false)));
@@ -541,7 +539,7 @@ TEST_P(DenseKernelBits, AreThoseOfTheArithmetic) {
   const BitsCase& c = GetParam();
   Numbers numbers(14);
   Sizes sizes{.rows = c.rows, .in = c.in, .out = c.out, .w_rows_per_head = c.out};
-  const DeviceWeight w = make_weight(numbers, {.kind = c.kind, .block_columns = c.group}, c.out, c.in, true);
+  const DeviceWeight w = on_device(numbers, {.kind = c.kind, .block_columns = c.group}, c.out, c.in, true);
   const DType type = c.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
   const TwinRows x(numbers, type, max_rows, c.in, 8);
   const std::int64_t gap = (4 - c.out % 4) % 4;

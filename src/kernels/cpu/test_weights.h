@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct Format {
     return cat("kind ", int(kind), " block ", block_rows, "x", block_columns, " scales ",
                name(scale_type), " zeros ", zero_points, " by column ", by_column, " inputs ",
                int(inputs.scales), " ", name(inputs.type), " ", inputs.columns);
+  }
+  friend std::ostream& operator<<(std::ostream& out, const Format& format) {
+    return out << format.text();
   }
 };
 
