@@ -29,14 +29,26 @@ __global__ void fill(__nv_bfloat16* out, std::size_t count, float unit, std::uin
     out[i] = __float2bfloat16((static_cast<int>(hash32(seed, i) >> 24) - 128) / 128.0F * unit);
 }
 
-__global__ void fill_blobs(unsigned char* out, std::size_t blobs, int bytes, std::uint64_t seed) {
+// Scales from 1/256 to 1/128, or, of one byte, a power of two that is alike in both types.
+__device__ void put_scale(unsigned char* to, int bytes, std::uint32_t random) {
+  const float scale = (1.0F + static_cast<float>(random >> 26) / 64.0F) / 256.0F;
+  if (bytes == 4) *reinterpret_cast<float*>(to) = scale;
+  if (bytes == 2) *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16(scale);
+  if (bytes == 1) *to = 0x70;
+}
+
+__global__ void fill_blobs(unsigned char* out, std::size_t blobs, BlobLayout layout,
+                           std::uint64_t seed) {
   for (std::size_t blob = blockIdx.x; blob < blobs; blob += gridDim.x) {
-    unsigned char* const to = out + blob * bytes;
-    for (int i = threadIdx.x; i < 1024; i += blockDim.x)
-      reinterpret_cast<std::uint32_t*>(to)[i] = hash32(seed, blob * 1024 + i);
-    for (int i = threadIdx.x; i < (bytes - 4096) / 2; i += blockDim.x)
-      reinterpret_cast<__nv_bfloat16*>(to + 4096)[i] = __float2bfloat16(
-          (1.0F + static_cast<float>(hash32(seed + 1, blob * 256 + i) >> 26) / 64.0F) / 256.0F);
+    unsigned char* const to = out + blob * layout.bytes();
+    for (int i = threadIdx.x; i < layout.code_bytes() / 4; i += blockDim.x)
+      reinterpret_cast<std::uint32_t*>(to)[i] = hash32(seed, blob * 2048 + i);
+    for (int i = threadIdx.x; i < 64 * layout.scales; i += blockDim.x) {
+      unsigned char* const group = to + layout.code_bytes() + i / 64 * layout.group_bytes();
+      put_scale(group + i % 64 * layout.scale_bytes, layout.scale_bytes,
+                hash32(seed + 1, blob * 512 + i));
+      if (layout.zero_points) group[64 * layout.scale_bytes + i % 64] = 7;
+    }
   }
 }
 
@@ -55,25 +67,33 @@ void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed) {
   CHECK_CUDA(cudaDeviceSynchronize());
 }
 
-Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed) {
+Weights make_weights(ExpertFormat format, std::uint64_t seed) {
   Weights w;
   w.packed.format = format;
-  w.packed.scales_per_128 = scales_per_128;
   const auto make = [&](int rows, int columns, std::uint64_t own) {
-    const std::size_t bytes =
-        packed_expert_bytes(format, scales_per_128, qwen.experts, rows, columns);
+    const std::size_t bytes = packed_expert_bytes(format, qwen.experts, rows, columns);
     Memory memory(bytes);
     if (format == ExpertFormat::bf16) {
       fill_random(memory.data(), bytes / 2, 1.0F / 32, own);
     } else {
-      const int blob = blob_bytes(scales_per_128);
-      fill_blobs<<<1056, 256>>>(memory.data<unsigned char>(), bytes / blob, blob, own);
+      const BlobLayout layout = blob_layout(format);
+      fill_blobs<<<1056, 256>>>(memory.data<unsigned char>(),
+                                bytes / static_cast<std::size_t>(layout.bytes()), layout, own);
       CHECK_CUDA(cudaDeviceSynchronize());
     }
     return memory;
   };
   w.gate_up = make(2 * qwen.intermediate, qwen.hidden, seed);
   w.down = make(qwen.hidden, qwen.intermediate, seed + 1);
+  if (blob_layout(format).row_scales) {
+    const auto ones = [](int rows) {
+      return Memory(std::vector<float>(static_cast<std::size_t>(qwen.experts) * rows, 1.0F));
+    };
+    w.gate_up_rows = ones(2 * qwen.intermediate);
+    w.down_rows = ones(qwen.hidden);
+    w.packed.gate_up_rows = w.gate_up_rows.data<float>();
+    w.packed.down_rows = w.down_rows.data<float>();
+  }
   w.packed.gate_up = w.gate_up.data();
   w.packed.down = w.down.data();
   return w;
@@ -81,8 +101,7 @@ Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed
 
 double bytes_of_expert(const PackedExperts& packed) {
   const auto bytes = [&](int rows, int columns) {
-    return static_cast<double>(
-        packed_expert_bytes(packed.format, packed.scales_per_128, 1, rows, columns));
+    return static_cast<double>(packed_expert_bytes(packed.format, 1, rows, columns));
   };
   return bytes(2 * qwen.intermediate, qwen.hidden) + bytes(qwen.hidden, qwen.intermediate);
 }

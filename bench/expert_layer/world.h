@@ -47,8 +47,9 @@ void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed);
 struct Weights {
   PackedExperts packed;
   Memory gate_up, down;
+  Memory gate_up_rows, down_rows;  // row scales
 };
-Weights make_weights(ExpertFormat format, int scales_per_128, std::uint64_t seed);
+Weights make_weights(ExpertFormat format, std::uint64_t seed);
 double bytes_of_expert(const PackedExperts& packed);
 
 // What the adapters of a batch look like.

@@ -154,8 +154,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   rope_attention_factor_ = rope.attention_factor;
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
-    log::info("model.decoded",
-              {{"weights", source.decoded()}, {"to", "bf16"}});
+    log::info("model.decoded", {{"weights", source.decoded()}, {"to", "bf16"}});
   base_view_ = make_base_view(*this);
   list_ops();
   return {};

@@ -48,8 +48,11 @@ DeviceArray<WeightView> DeviceLayer::put(const WorldShape& shape,
                     .block_rows = 1,
                     .block_columns = 0};
     if (shape.kind == WeightKind::int4) {
-      scales_.emplace_back(matrix.scales);
+      std::vector<bf16> scales;
+      for (const float scale : matrix.scales) scales.push_back(bf16::from(scale));
+      scales_.emplace_back(scales);
       view.scales = scales_.back().data();
+      view.scale_type = DType::bf16;
       view.block_columns = shape.group;
     }
     views.push_back(view);

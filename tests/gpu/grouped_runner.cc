@@ -21,19 +21,19 @@ std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values) {
 PackedLayer::PackedLayer(const WorldLayer& layer) : layer_(layer) {
   const WorldShape& s = layer.shape;
   shape = {.experts = s.experts, .hidden = s.hidden, .intermediate = s.intermediate};
-  experts.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
-  experts.scales_per_128 = s.kind == WeightKind::bf16 ? 1 : int4_scales_per_128(s.group);
+  experts.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16
+                   : s.group == 128           ? ExpertFormat::int4
+                                              : ExpertFormat::int4_fine;
   const auto bytes = [&](int rows, int columns) {
-    return packed_expert_bytes(experts.format, experts.scales_per_128, s.experts, rows, columns);
+    return packed_expert_bytes(experts.format, s.experts, rows, columns);
   };
   gate_up_ = DeviceArray<std::uint8_t>(bytes(2 * s.intermediate, s.hidden));
   down_ = DeviceArray<std::uint8_t>(bytes(s.hidden, s.intermediate));
   experts.gate_up = gate_up_.data();
   experts.down = down_.data();
-  EXPECT_TRUE(grouped_supports(shape, s.experts_per_token, s.kind, s.group));
+  EXPECT_TRUE(grouped_supports(shape, s.experts_per_token));
   EXPECT_TRUE(pack_experts({.shape = shape,
                             .format = experts.format,
-                            .scales_per_128 = experts.scales_per_128,
                             .gate = layer_.gate(),
                             .up = layer_.up(),
                             .down = layer_.down(),

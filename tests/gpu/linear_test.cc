@@ -36,7 +36,7 @@ struct DeviceWeight {
 };
 // Inputs are never rounded.
 DeviceWeight on_device(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
-                         std::int64_t in, bool aligned) {
+                       std::int64_t in, bool aligned) {
   DeviceWeight weight;
   format.inputs = {};
   weight.host = kernels::cpu::make_weight(numbers, format, out, in);
@@ -283,9 +283,8 @@ bool takes(const kernels::cuda::DenseKernel& kernel, const kernels::cpu::Format&
   const TwinRows y(DType::f32, 1, 16, 3);
   const Sizes sizes{.rows = 1, .in = in, .out = 16, .w_rows_per_head = 16};
   const Linear product = call(x, w, sizes, y, false);
-  return bool(kernel.supports(
-      {.products = {&product, 1},
-       .library = &kernels::cuda::device_of(default_stream()).matmuls()}));
+  return bool(kernel.supports({.products = {&product, 1},
+                               .library = &kernels::cuda::device_of(default_stream()).matmuls()}));
 }
 
 TEST_P(StreamedCodes, AreRightForAnyNumberOfRows) {
@@ -327,10 +326,8 @@ std::vector<kernels::cpu::Format> streamed_formats() {
     taken.push_back({.kind = kind, .block_rows = 65536, .block_columns = 65536});
     taken.push_back({.kind = kind, .block_rows = 128, .block_columns = 128});
   }
-  taken.push_back(
-      {.kind = WeightKind::f8_e4m3, .block_columns = 32, .scale_type = DType::f8_e8m0});
-  taken.push_back(
-      {.kind = WeightKind::f4_e2m1, .block_columns = 32, .scale_type = DType::f8_e8m0});
+  taken.push_back({.kind = WeightKind::f8_e4m3, .block_columns = 32, .scale_type = DType::f8_e8m0});
+  taken.push_back({.kind = WeightKind::f4_e2m1, .block_columns = 32, .scale_type = DType::f8_e8m0});
   taken.push_back({.kind = WeightKind::f4_e2m1,
                    .block_columns = 16,
                    .scale_type = DType::f8_e4m3,
@@ -350,8 +347,8 @@ TEST(DeviceLinear, StreamedTakesEveryScaleOfMxfp4) {
     const int exponent = static_cast<int>(row) * 15;
     scales[row] = std::byte(exponent);
     for (std::size_t k = 0; k < 32; ++k)
-      w.host.numbers[row * 32 + k] *= std::ldexp(1.0, exponent - 127) /
-                                      static_cast<double>(w.host.scales[row]);
+      w.host.numbers[row * 32 + k] *=
+          std::ldexp(1.0, exponent - 127) / static_cast<double>(w.host.scales[row]);
   }
   w.scales = DeviceArray<std::byte>(scales);
   w.view.scales = w.scales.data();
@@ -539,7 +536,8 @@ TEST_P(DenseKernelBits, AreThoseOfTheArithmetic) {
   const BitsCase& c = GetParam();
   Numbers numbers(14);
   Sizes sizes{.rows = c.rows, .in = c.in, .out = c.out, .w_rows_per_head = c.out};
-  const DeviceWeight w = on_device(numbers, {.kind = c.kind, .block_columns = c.group}, c.out, c.in, true);
+  const DeviceWeight w =
+      on_device(numbers, {.kind = c.kind, .block_columns = c.group}, c.out, c.in, true);
   const DType type = c.kind == WeightKind::f32 ? DType::f32 : DType::bf16;
   const TwinRows x(numbers, type, max_rows, c.in, 8);
   const std::int64_t gap = (4 - c.out % 4) % 4;

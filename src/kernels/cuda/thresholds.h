@@ -31,7 +31,8 @@ struct Range {
 // Experts
 
 struct ExpertThreshold {
-  enum class Weights : std::uint8_t { any, bf16, int4 };
+  // By the bits of a code.
+  enum class Weights : std::uint8_t { any = 0, codes_4 = 4, codes_8 = 8, bf16 = 16 };
   enum class Adapters : std::uint8_t { any, none, some };
 
   Weights weights = Weights::any;
@@ -51,11 +52,13 @@ inline constexpr auto expert_thresholds = [] {
   using T = ExpertThreshold;
   using enum GroupedTiles::Rows;
   using enum GroupedTiles::Gather;
-  constexpr auto int4 = T::Weights::int4;
+  constexpr auto codes_4 = T::Weights::codes_4;
+  constexpr auto codes_8 = T::Weights::codes_8;
   constexpr auto bf16 = T::Weights::bf16;
   constexpr auto none = T::Adapters::none;
   constexpr auto some = T::Adapters::some;
   constexpr auto record = std::string_view("2026-11-21-expert-layer.md");
+  constexpr auto codes_record = std::string_view("2026-11-26-gpu-formats.md");
   constexpr Range few{.up_to = 64};
   constexpr Range summed{.up_to = summed_pairs};
   return std::to_array<T>({
@@ -70,31 +73,43 @@ inline constexpr auto expert_thresholds = [] {
        .items_below = 1,
        .tiles = {.rows = r64, .sort_inside = true, .round_robin = true, .sum_inside = true},
        .record = record},
-      {.weights = int4,
+      {.weights = codes_4,
        .adapters = none,
        .pairs = few,
        .items_below = 2,
        .tiles = {.rows = r64, .sort_inside = true, .round_robin = true},
        .record = record},
-      // int4 with more tiles than needed: fewer, taller ones.
-      {.weights = int4,
+      // 4 bits with more tiles than needed: fewer, taller ones.
+      {.weights = codes_4,
        .adapters = none,
        .pairs_per_expert = {.above = 6, .up_to = 12},
        .items_from = 8,
        .tiles = {.rows = r256, .width = 16, .gather = copies, .sort_inside = true},
        .record = record},
-      {.weights = int4,
+      {.weights = codes_4,
        .pairs_per_expert = {.up_to = 12},
        .items_from = 8,
        .tiles = {.rows = r256, .width = 16, .sort_inside = true},
        .record = record},
-      // int4 keeps the warps busy that would sum; a separate launch costs less.
-      {.weights = int4,
+      // Decoding keeps the warps busy that would sum; a separate launch costs less.
+      {.weights = codes_8,
+       .pairs = summed,
+       .pairs_per_expert = {.up_to = 1},
+       .tiles = {.sort_inside = true},
+       .record = codes_record},
+      {.weights = codes_8,
+       .pairs_per_expert = {.up_to = 8},
+       .tiles = {.width = 16, .gather = copies, .sort_inside = true},
+       .record = codes_record},
+      {.weights = codes_8,
+       .tiles = {.rows = r256, .width = 64, .gather = copies},
+       .record = codes_record},
+      {.weights = codes_4,
        .pairs = summed,
        .pairs_per_expert = {.up_to = 1},
        .tiles = {.sort_inside = true},
        .record = record},
-      {.weights = int4,
+      {.weights = codes_4,
        .pairs = summed,
        .pairs_per_expert = {.up_to = 2},
        .tiles = {.width = 16, .sort_inside = true},
@@ -126,7 +141,7 @@ inline constexpr auto expert_thresholds = [] {
        .pairs_per_expert = {.up_to = 8},
        .tiles = {.width = 16},
        .record = record},
-      {.weights = int4,
+      {.weights = codes_4,
        .pairs_per_expert = {.up_to = 8},
        .tiles = {.width = 16, .gather = copies},
        .record = record},
@@ -139,7 +154,7 @@ inline constexpr auto expert_thresholds = [] {
        .pairs_per_expert = {.above = 96, .up_to = 144},
        .tiles = {.rows = r256, .width = 160, .gather = copies},
        .record = record},
-      {.weights = int4,
+      {.weights = codes_4,
        .pairs_per_expert = {.from = 128},
        .tiles = {.rows = r256, .width = 128, .gather = permuted},
        .record = record},
@@ -148,6 +163,7 @@ inline constexpr auto expert_thresholds = [] {
        .tiles = {.rows = r256, .width = 128, .gather = permuted},
        .record = record},
       {.tiles = {.rows = r256, .width = 128, .gather = copies}, .record = record},
+      {.tiles = {.rows = r256, .width = 64, .gather = copies}, .record = codes_record},
   });
 }();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/cat.h"
@@ -15,7 +16,6 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-using kernels::WeightKind;
 using kernels::cuda::ExpertFormat;
 using kernels::cuda::ExpertShape;
 using kernels::cuda::GroupedExperts;
@@ -28,45 +28,72 @@ ExpertShape shape_of(int experts, std::int64_t hidden, std::int64_t intermediate
           .intermediate = static_cast<int>(intermediate)};
 }
 
-bool is_bf16(const quant::Format& format) {
-  return format.scales == quant::Format::Scales::none && format.element == DType::bf16;
+bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
+
+// How many inputs share a scale: whole rows are wide groups.
+enum class Groups : std::uint8_t { none, fine, wide };
+Groups groups_of(const quant::Format& format) {
+  using Scales = quant::Format::Scales;
+  if (format.column_groups || format.scales == Scales::none) return Groups::none;
+  const std::int64_t columns = format.block_columns;
+  if (format.scales == Scales::tensor || format.scales == Scales::channel || columns % 128 == 0)
+    return Groups::wide;
+  return columns == 32 || columns == 64 ? Groups::fine : Groups::none;
 }
-bool is_int4(const quant::Format& format) {
-  return quant::is_symmetric_int4(format) && format.scales == quant::Format::Scales::group;
+
+std::optional<ExpertFormat> int4_format(const quant::Format& format, Groups groups) {
+  if (!is_half(format.scale_type)) return {};
+  const bool fine = groups == Groups::fine;
+  if (format.scale_type == DType::bf16 && !format.zero_points)
+    return fine ? ExpertFormat::int4_fine : ExpertFormat::int4;
+  return fine ? ExpertFormat::int4_any_fine : ExpertFormat::int4_any;
+}
+
+// The packed layout of a format; none: there is no such layout.
+std::optional<ExpertFormat> packed_format(const quant::Format& format) {
+  if (format.scales == quant::Format::Scales::none && format.element == DType::bf16)
+    return ExpertFormat::bf16;
+  if (format.element == DType::f4)
+    return format.block_columns == 16 ? ExpertFormat::nvfp4 : ExpertFormat::mxfp4;
+  const Groups groups = groups_of(format);
+  if (groups == Groups::none) return {};
+  if (format.element == DType::i8 && format.bits == 4) return int4_format(format, groups);
+  if (groups == Groups::fine || format.zero_points) return {};
+  if (format.element == DType::i8) return ExpertFormat::int8;
+  if (format.element == DType::f8_e4m3) return ExpertFormat::fp8;
+  return {};
 }
 
 class GroupedWeights final : public PreparedExperts {
  public:
-  static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source, bool int4,
-                                                         quant::Uploader& to) {
+  static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source,
+                                                         ExpertFormat format, quant::Uploader& to) {
     std::unique_ptr<GroupedWeights> made(new GroupedWeights(source));
     PackedExperts& packed = made->packed_;
-    packed.format = int4 ? ExpertFormat::int4 : ExpertFormat::bf16;
-    if (int4) {
-      packed.scales_per_128 =
-          cuda::int4_scales_per_128(static_cast<int>(source.gate[0].format().block_columns));
-    }
+    packed.format = format;
+    if (source.gate[0].format().scale_type == DType::f16) packed.scales = cuda::HalfType::f16;
     const ExpertShape shape = shape_of(source.experts, source.hidden, source.intermediate);
     const auto allocate = [&](int rows, int columns) {
-      return to.device().allocate(cuda::packed_expert_bytes(packed.format, packed.scales_per_128,
-                                                            shape.experts, rows, columns));
+      return to.device().allocate(cuda::packed_expert_bytes(format, shape.experts, rows, columns));
     };
     MOTLEY_TRY(made->gate_up_, allocate(2 * shape.intermediate, shape.hidden));
     MOTLEY_TRY(made->down_, allocate(shape.hidden, shape.intermediate));
     packed.gate_up = made->gate_up_.data();
     packed.down = made->down_.data();
+    if (cuda::blob_layout(format).row_scales) MOTLEY_TRY_VOID(made->take_row_scales(shape, to));
     MOTLEY_TRY(made->biases_, place_biases(source, to));
 
     // The copy in the layout of the files is freed once the weights are packed.
     MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));
     MOTLEY_TRY_VOID(cuda::pack_experts({.shape = shape,
-                                        .format = packed.format,
-                                        .scales_per_128 = packed.scales_per_128,
+                                        .format = format,
                                         .gate = placed.gate,
                                         .up = placed.up,
                                         .down = placed.down,
                                         .packed_gate_up = made->gate_up_.data(),
-                                        .packed_down = made->down_.data()},
+                                        .packed_down = made->down_.data(),
+                                        .gate_up_rows = numbers(made->gate_up_rows_),
+                                        .down_rows = numbers(made->down_rows_)},
                                        to.stream().handle()));
     MOTLEY_TRY_VOID(to.finish());
     return std::unique_ptr<PreparedExperts>(std::move(made));
@@ -82,9 +109,25 @@ class GroupedWeights final : public PreparedExperts {
  private:
   explicit GroupedWeights(const ExpertWeights& source) : PreparedExperts(source) {}
 
+  static float* numbers(tensor::Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
+
+  Result<void> take_row_scales(const ExpertShape& shape, quant::Uploader& to) {
+    const auto allocate = [&](int rows) {
+      return to.device().allocate(static_cast<std::size_t>(shape.experts) *
+                                  static_cast<std::size_t>(rows) * sizeof(float));
+    };
+    MOTLEY_TRY(gate_up_rows_, allocate(2 * shape.intermediate));
+    MOTLEY_TRY(down_rows_, allocate(shape.hidden));
+    packed_.gate_up_rows = numbers(gate_up_rows_);
+    packed_.down_rows = numbers(down_rows_);
+    return {};
+  }
+
   PackedExperts packed_;
   tensor::Buffer gate_up_;
   tensor::Buffer down_;
+  tensor::Buffer gate_up_rows_;
+  tensor::Buffer down_rows_;
   DeviceBiases biases_;
 };
 
@@ -169,20 +212,13 @@ Support CudaGrouped::supports(const Problem& problem) const {
     return Support::no(
         cat("it reads adapters in bf16 or FP8, not in ", motley::name(problem.factors)));
   }
-  const quant::Format& format = problem.gate_up;
-  WeightKind kind = WeightKind::bf16;
-  int group = 0;
   if (weights_ == Weights::native) {
     for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
-      if (!is_bf16(*each) && !is_int4(*each))
+      if (!packed_format(*each))
         return Support::no(cat("it has no packed layout for weights in ", to_string(*each)));
     }
-    if (!(format == problem.down))
+    if (!(problem.gate_up == problem.down))
       return Support::no("its packed weights have one format, and gate_up and down have two");
-    if (is_int4(format)) {
-      kind = WeightKind::int4;
-      group = static_cast<int>(format.block_columns);
-    }
   } else {
     for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
       if (!quant::is_known(*each))
@@ -190,14 +226,15 @@ Support CudaGrouped::supports(const Problem& problem) const {
     }
   }
   return cuda::grouped_supports(shape_of(problem.experts, problem.hidden, problem.intermediate),
-                                problem.top_k, kind, group);
+                                problem.top_k);
 }
 
 Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
                                                               quant::Uploader* uploader) const {
-  const bool int4 = weights_ == Weights::native && is_int4(common_format(weights.gate)) &&
-                    is_int4(common_format(weights.up));
-  return GroupedWeights::create(weights, int4, *uploader);
+  const ExpertFormat format = weights_ == Weights::native
+                                  ? packed_format(common_format(weights.gate)).value()
+                                  : ExpertFormat::bf16;
+  return GroupedWeights::create(weights, format, *uploader);
 }
 
 Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& problem,

@@ -9,7 +9,7 @@ namespace motley::moe {
 // weights at load.
 class CudaGrouped final : public CudaBackend {
  public:
-  // native: packs bf16 and int4 in their own format. decoded: decodes any format to bf16 at load,
+  // native: packs weights in their own format. decoded: decodes any format to bf16 at load,
   // which takes the memory of bf16.
   enum class Weights : std::uint8_t { native, decoded };
   explicit CudaGrouped(Weights weights) : weights_(weights) {}

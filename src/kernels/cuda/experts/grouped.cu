@@ -127,6 +127,9 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.routing_weights = g.routing_weights;
   p.gate_up = static_cast<const unsigned char*>(g.weights.gate_up);
   p.down = static_cast<const unsigned char*>(g.weights.down);
+  p.half_scales = g.weights.scales;
+  p.row_scales[0] = g.weights.gate_up_rows;
+  p.row_scales[1] = g.weights.down_rows;
   p.gate_bias = g.gate_bias;
   p.up_bias = g.up_bias;
   p.down_bias = g.down_bias;
@@ -140,7 +143,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.deltas.terms = g.deltas.terms;
   p.deltas.layer = g.deltas.layer;
   p.deltas.max_terms = g.deltas.max_terms;
-  p.deltas.unit = g.weights.format == ExpertFormat::int4 ? int4_unit : 1.0F;
+  p.deltas.unit = decoded_unit(g.weights.format);
   return p;
 }
 

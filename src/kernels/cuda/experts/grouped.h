@@ -13,7 +13,7 @@
 #include "kernels/elementary.h"
 #include "kernels/kernel.h"
 
-// The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or int4, float32
+// The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or of codes, float32
 // sums. Adapters are additional k16 steps of the base products. Rounded to bf16 are h, rows in rank
 // space, and an expert's output before its routing weight.
 //
@@ -67,9 +67,8 @@ struct GroupedExperts {
   int turn = 0;
 };
 
-// Whether layers of these sizes and weights can be packed for the grouped GEMMs.
-Support grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
-                         int group);
+// Whether layers of these sizes can be packed for the grouped GEMMs.
+Support grouped_supports(const ExpertShape& shape, int experts_per_token);
 
 // The largest number of tokens of a step; with more, an index would overflow 32 bits.
 std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token);

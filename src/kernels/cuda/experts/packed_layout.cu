@@ -22,9 +22,9 @@ struct PackMatrix {
   const WeightView* second;  // up, or null: rows stay in order
   int rows;
   int columns;
-  int scales;
-  int blob_bytes;
+  BlobLayout blob;
   void* packed;
+  float* row_scales;
 };
 
 __device__ const WeightView& source_of(const PackMatrix& p, int expert, int packed_row, int& row) {
@@ -50,49 +50,100 @@ __global__ void __launch_bounds__(threads) pack_bf16(PackMatrix p) {
   }
 }
 
+// The code of element (row, k), as it is stored.
+__device__ std::uint32_t code_of(const WeightView& w, int row, int k, int bits) {
+  const auto* const bytes = static_cast<const unsigned char*>(w.data);
+  if (bits == 8) return bytes[w.in * row + k];
+  const unsigned byte = bytes[(w.in + 1) / 2 * row + k / 2];
+  return k % 2 == 0 ? byte & 15U : byte >> 4;
+}
+
+// A row's scale for the inputs from k on, and its zero point.
+struct PackedScale {
+  const WeightView& w;
+  std::int64_t at;
+
+  __device__ PackedScale(const WeightView& weight, int row, int k)
+      : w(weight), at(row / weight.block_rows * weight.groups() + k / weight.block_columns) {}
+
+  // In its own type if that has this width, else as float32.
+  __device__ void put(unsigned char* to, int bytes) const {
+    if (bytes == 4) {
+      *reinterpret_cast<float*>(to) = scale_at(w, at) * w.scale_factor;
+    } else if (bytes == 2) {
+      *reinterpret_cast<std::uint16_t*>(to) = static_cast<const std::uint16_t*>(w.scales)[at];
+    } else {
+      *to = static_cast<const unsigned char*>(w.scales)[at];
+    }
+  }
+  __device__ unsigned char zero() const { return w.zero_points != nullptr ? w.zero_points[at] : 8; }
+};
+
+// The 16 bytes of codes of thread t of a warpgroup, from k16 step `step` on.
+__device__ uint4 pack_codes(const PackMatrix& p, int expert, int first_row, int first_k, int t) {
+  const int bits = p.blob.bits;
+  const int steps = 16 / bits;  // k16 steps
+  std::uint32_t words[4] = {};
+  for (int i = 0; i < 8 * steps; ++i) {
+    const int j = i % 8;
+    const int packed_row = first_row + 16 * (t / 32) + t % 32 / 4 + 8 * (j % 2);
+    const int k = first_k + i / 8 * 16 + 2 * (t % 4) + 8 * (j % 4 / 2) + j / 4;
+    const bool is_int4 = bits == 4 && p.first[expert].kind == WeightKind::int4;
+    std::uint32_t code = is_int4 ? 8 : 0;
+    if (packed_row < p.rows && k < p.columns) {
+      int row = 0;
+      const WeightView& w = source_of(p, expert, packed_row, row);
+      code = code_of(w, row, k, bits);
+    }
+    words[i * bits / 32] |= code << (i * bits % 32);
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+__device__ void pack_scales(const PackMatrix& p, int expert, int first_row, int first_k,
+                            unsigned char* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < 64 * p.blob.scales; i += threads) {
+    const int packed_row = first_row + i % 64;
+    const int k = first_k + i / 64 * (128 / p.blob.scales);
+    unsigned char* const group = to + i / 64 * p.blob.group_bytes();
+    unsigned char* const scale = group + i % 64 * p.blob.scale_bytes;
+    unsigned char* const zero = group + 64 * p.blob.scale_bytes + i % 64;
+    if (packed_row < p.rows && k < p.columns) {
+      int row = 0;
+      const PackedScale from(source_of(p, expert, packed_row, row), row, k);
+      from.put(scale, p.blob.scale_bytes);
+      if (p.blob.zero_points) *zero = from.zero();
+    } else {
+      for (int byte = 0; byte < p.blob.scale_bytes; ++byte) scale[byte] = 0;
+      if (p.blob.zero_points) *zero = 8;
+    }
+  }
+}
+
 // A block packs blobs of one expert, one after the other.
-__global__ void __launch_bounds__(threads) pack_int4(PackMatrix p) {
+__global__ void __launch_bounds__(threads) pack_blobs(PackMatrix p) {
   wait_for_previous_grid();
   const int expert = static_cast<int>(blockIdx.x);
   const int row_pairs = (p.rows + 127) / 128;
   const int groups = (p.columns + 127) / 128;
-  const int bytes = p.blob_bytes;
+  const int bytes = p.blob.bytes();
   for (int blob = static_cast<int>(blockIdx.y); blob < row_pairs * groups * 2;
        blob += static_cast<int>(gridDim.y)) {
     const int first_row = blob / 2 / groups * 128 + blob % 2 * 64;
     const int first_k = blob / 2 % groups * 128;
     auto* const to = static_cast<unsigned char*>(p.packed) +
                      (static_cast<std::size_t>(expert) * row_pairs * groups * 2 + blob) * bytes;
-    for (int i = static_cast<int>(threadIdx.x); i < 1024; i += threads) {
-      const int t = i % 128;
-      const int step = i / 128;
-      std::uint32_t word = 0;
-      for (int j = 0; j < 8; ++j) {
-        const int packed_row = first_row + 16 * (t / 32) + t % 32 / 4 + 8 * (j % 2);
-        const int k = first_k + 16 * step + 2 * (t % 4) + 8 * (j % 4 / 2) + j / 4;
-        std::uint32_t code = 8;
-        if (packed_row < p.rows && k < p.columns) {
-          int row = 0;
-          const WeightView& w = source_of(p, expert, packed_row, row);
-          const unsigned byte =
-              static_cast<const unsigned char*>(w.data)[(w.in + 1) / 2 * row + k / 2];
-          code = k % 2 == 0 ? byte & 15U : byte >> 4;
-        }
-        word |= code << (4 * j);
-      }
-      *reinterpret_cast<std::uint32_t*>(to + step / 4 * 2048 + t * 16 + step % 4 * 4) = word;
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < 64 * p.scales; i += threads) {
-      const int packed_row = first_row + i % 64;
-      const int k = first_k + i / 64 * (128 / p.scales);
-      float scale = 0;
-      if (packed_row < p.rows && k < p.columns) {
-        int row = 0;
-        const WeightView& w = source_of(p, expert, packed_row, row);
-        scale = scale_at(w, w.groups() * row + k / w.block_columns) * w.scale_factor;
-      }
-      reinterpret_cast<Bf16*>(to + 4096)[i] = __float2bfloat16(scale);
-    }
+    for (int i = static_cast<int>(threadIdx.x); i < p.blob.code_bytes() / 16; i += threads)
+      reinterpret_cast<uint4*>(to)[i] =
+          pack_codes(p, expert, first_row, first_k + i / 128 * (256 / p.blob.bits), i % 128);
+    pack_scales(p, expert, first_row, first_k, to + p.blob.code_bytes());
+  }
+  if (!p.blob.row_scales) return;
+  for (int packed_row = static_cast<int>(blockIdx.y * threads + threadIdx.x); packed_row < p.rows;
+       packed_row += static_cast<int>(gridDim.y) * threads) {
+    int row = 0;
+    const WeightView& w = source_of(p, expert, packed_row, row);
+    p.row_scales[static_cast<std::size_t>(expert) * p.rows + packed_row] = w.scale_factor;
   }
 }
 
@@ -101,18 +152,17 @@ Result<void> pack(const PackExperts& p, const PackMatrix& matrix, StreamHandle s
       .grid = static_cast<unsigned>(p.shape.experts), .grid_y = 256, .threads = threads};
   if (p.format == ExpertFormat::bf16)
     return try_launch("the packing of bf16 experts", pack_bf16, shape, stream, matrix);
-  return try_launch("the packing of int4 experts", pack_int4, shape, stream, matrix);
+  return try_launch("the packing of experts", pack_blobs, shape, stream, matrix);
 }
 
 }  // namespace
 
-std::size_t packed_expert_bytes(ExpertFormat format, int scales_per_128, int experts, int rows,
-                                int columns) {
+std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int columns) {
   const auto all = static_cast<std::size_t>(experts);
   if (format == ExpertFormat::bf16)
     return all * static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * 2;
   const auto blobs = static_cast<std::size_t>((rows + 127) / 128 * 2 * ((columns + 127) / 128));
-  return all * blobs * static_cast<std::size_t>(blob_bytes(scales_per_128));
+  return all * blobs * static_cast<std::size_t>(blob_layout(format).bytes());
 }
 
 Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {
@@ -122,18 +172,18 @@ Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {
                         .second = params.up,
                         .rows = 2 * shape.intermediate,
                         .columns = shape.hidden,
-                        .scales = params.scales_per_128,
-                        .blob_bytes = blob_bytes(params.scales_per_128),
-                        .packed = params.packed_gate_up},
+                        .blob = blob_layout(params.format),
+                        .packed = params.packed_gate_up,
+                        .row_scales = params.gate_up_rows},
                        stream));
   return pack(params,
               {.first = params.down,
                .second = nullptr,
                .rows = shape.hidden,
                .columns = shape.intermediate,
-               .scales = params.scales_per_128,
-               .blob_bytes = blob_bytes(params.scales_per_128),
-               .packed = params.packed_down},
+               .blob = blob_layout(params.format),
+               .packed = params.packed_down,
+               .row_scales = params.down_rows},
               stream);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,39 +19,99 @@ struct ExpertShape {
   int intermediate = 0;  // I
 };
 
-enum class ExpertFormat : std::uint8_t { bf16, int4 };
+// What the grouped GEMMs can read. A number of `fine` groups is 32 inputs, else 128; wider groups
+// and whole rows have their scale once for each of them.
+enum class ExpertFormat : std::uint8_t {
+  bf16,
+  int4,  // bf16 scales
+  int4_fine,
+  int4_any,  // f16 or bf16 scales, zero points
+  int4_any_fine,
+  int8,  // float32 scales
+  fp8,
+  mxfp4,
+  nvfp4,  // and float32 scales of whole rows
+};
+inline constexpr auto all_expert_formats =
+    std::to_array({ExpertFormat::bf16, ExpertFormat::int4, ExpertFormat::int4_fine,
+                   ExpertFormat::int4_any, ExpertFormat::int4_any_fine, ExpertFormat::int8,
+                   ExpertFormat::fp8, ExpertFormat::mxfp4, ExpertFormat::nvfp4});
 
-// What the grouped GEMMs can read: bf16, and int4 in groups of 32, 64 or 128. Packing rounds the
-// scales of int4 to bf16.
+// Formats of codes: [E][rows / 128][128 k][two halves] of blobs, each 64 rows x 128 k. In a blob
+// thread t of a warpgroup has 16 bytes at i 2048 + t 16, the words of four (4 bits) or two (8 bits)
+// k16 steps. Code j (0..3) of a step's words is the even k of A register j, code j + 4 the odd k
+// beside it. Scales [scales][64] follow, with the zero points [64] of each. Padding behind the true
+// rows and columns means zero.
+struct BlobLayout {
+  int bits = 4;    // of a code
+  int scales = 1;  // per 128 k
+  int scale_bytes = 2;
+  bool zero_points = false;  // bytes
+  bool row_scales = false;   // float32, in memory of their own
+
+  constexpr MOTLEY_HOST_DEVICE int code_bytes() const { return 1024 * bits; }
+  constexpr MOTLEY_HOST_DEVICE int group_bytes() const {
+    return 64 * (scale_bytes + (zero_points ? 1 : 0));
+  }
+  constexpr MOTLEY_HOST_DEVICE int bytes() const { return code_bytes() + scales * group_bytes(); }
+};
+constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
+  switch (format) {
+    case ExpertFormat::bf16:
+      return {.bits = 16, .scales = 0, .scale_bytes = 0};
+    case ExpertFormat::int4:
+      return {};
+    case ExpertFormat::int4_fine:
+      return {.scales = 4};
+    case ExpertFormat::int4_any:
+      return {.zero_points = true};
+    case ExpertFormat::int4_any_fine:
+      return {.scales = 4, .zero_points = true};
+    case ExpertFormat::int8:
+    case ExpertFormat::fp8:
+      return {.bits = 8, .scale_bytes = 4};
+    case ExpertFormat::mxfp4:
+      return {.scales = 4, .scale_bytes = 1};
+    case ExpertFormat::nvfp4:
+      return {.scales = 8, .scale_bytes = 1, .row_scales = true};
+  }
+  return {};
+}
+
+// Decoded weights are this times what they mean, and so are the sums until they are stored: it
+// keeps the factors of int4 in the range of bf16.
+inline constexpr float int4_unit = 0x1p-64F;
+constexpr float decoded_unit(ExpertFormat format) {
+  return format == ExpertFormat::int4 || format == ExpertFormat::int4_fine ? int4_unit : 1;
+}
+
+// How the scales of int4_any are stored.
+enum class HalfType : std::uint8_t { bf16, f16 };
+
 struct PackedExperts {
   ExpertFormat format = ExpertFormat::bf16;
-  int scales_per_128 = 1;         // int4: 1 (groups of 128) or 4 (of 32; groups of 64 twice)
-  const void* gate_up = nullptr;  // bf16: [E, 2 I, H]
-  const void* down = nullptr;     // bf16: [E, H, I]
+  HalfType scales = HalfType::bf16;     // of int4_any
+  const void* gate_up = nullptr;        // bf16: [E, 2 I, H]
+  const void* down = nullptr;           // bf16: [E, H, I]
+  const float* gate_up_rows = nullptr;  // row scales [E, 2 I], in the order of packed rows
+  const float* down_rows = nullptr;     // [E, H]
 };
 
-// int4: [E][rows / 128][groups of 128][two halves] of blobs, each 64 rows x 128 k. In a blob, the
-// word of k16 step s of thread t of a warpgroup is at (s / 4) 2048 + t 16 + (s % 4) 4. Its nibble j
-// (0..3) is the even k of A register j, nibble j + 4 the odd k beside it. Scales
-// [scales_per_128][64] in bf16 follow. Padding behind the true rows and columns is zero.
-constexpr int blob_bytes(int scales_per_128) { return 4096 + 128 * scales_per_128; }
-constexpr int int4_scales_per_128(int group) { return group == 128 ? 1 : 4; }
+std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int columns);
 
-std::size_t packed_expert_bytes(ExpertFormat format, int scales_per_128, int experts, int rows,
-                                int columns);
-
-// `gate`, `up` and `down` are [experts] each, in device memory. To pack int4, all of them must be
-// int4 with one group size; to pack bf16 they may be of any kind, and are decoded and rounded once.
-// packed_gate_up and packed_down have packed_expert_bytes() for 2 I x H and H x I.
+// `gate`, `up` and `down` are [experts] each, in device memory, and of the packed format; for bf16
+// they may be of any kind, and are decoded and rounded once. packed_gate_up and packed_down have
+// packed_expert_bytes() for 2 I x H and H x I.
 struct PackExperts {
   ExpertShape shape{};
   ExpertFormat format = ExpertFormat::bf16;
-  int scales_per_128 = 1;
   const WeightView* gate = nullptr;
   const WeightView* up = nullptr;
   const WeightView* down = nullptr;
   void* packed_gate_up = nullptr;
   void* packed_down = nullptr;
+  float* gate_up_rows = nullptr;  // where the format has row scales
+  float* down_rows = nullptr;
 };
 Result<void> pack_experts(const PackExperts& params, StreamHandle stream);
 

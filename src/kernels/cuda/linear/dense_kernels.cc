@@ -149,8 +149,8 @@ constexpr DenseCondition code_groups = {
     [](const DenseProblem&, const Linear& l) { return has_code_groups(l.w); },
     [](const DenseProblem&, const Linear& l) {
       return cat("reads scales of a power of two of inputs, at least ", gemv_streamed_codes_group,
-                 ", or of whole rows, and MXFP4 and NVFP4, not ", name(l.w.kind), " with scales of ",
-                 l.w.block_columns);
+                 ", or of whole rows, and MXFP4 and NVFP4, not ", name(l.w.kind),
+                 " with scales of ", l.w.block_columns);
     }};
 constexpr DenseCondition zeros_like_the_first = {
     [](const DenseProblem& p, const Linear& l) {
@@ -160,9 +160,9 @@ constexpr DenseCondition zeros_like_the_first = {
       return std::string("has zero points for all products of a launch or for none");
     }};
 constexpr std::array gemv_streamed_codes_conditions = {
-    code_weights, consecutive_groups, code_groups,         bf16_rows,      not_exact,
-    not_transposed, inputs_in<8>,     vec8_rows_of_x,      weights_at_16_bytes,
-    like_the_first, zeros_like_the_first};
+    code_weights,        consecutive_groups, code_groups,         bf16_rows,
+    not_exact,           not_transposed,     inputs_in<8>,        vec8_rows_of_x,
+    weights_at_16_bytes, like_the_first,     zeros_like_the_first};
 
 // Conditions of latent attention's products per head.
 
@@ -275,10 +275,11 @@ constinit const DenseKernel gemv_streamed_kernel = {
     }};
 
 constinit const DenseKernel gemv_streamed_codes_kernel = {
-    .info = {.name = "gemv_streamed_codes",
-             .architecture = Architecture::sm_90a,
-             .arithmetic = {"gemv_streamed_codes: by the weights' shapes, scales on sums of groups"},
-             .tile = gemv_streamed_codes_tile},
+    .info =
+        {.name = "gemv_streamed_codes",
+         .architecture = Architecture::sm_90a,
+         .arithmetic = {"gemv_streamed_codes: by the weights' shapes, scales on sums of groups"},
+         .tile = gemv_streamed_codes_tile},
     .max_products = gemv_streamed_max_products,
     .batch_invariant = true,
     .conditions = gemv_streamed_codes_conditions,

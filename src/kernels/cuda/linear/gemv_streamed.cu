@@ -19,8 +19,8 @@ struct Bf16Warp {
   __device__ static int staged_place(int chunk) { return chunk; }
 
   const Bf16* from[m16_tiles][2];  // rows of w, at this lane's inputs of the next load
-  int left;                                   // inputs from there on
-  unsigned char* ring;                        // [in_flight][m16_tiles][2], 512 bytes apart
+  int left;                        // inputs from there on
+  unsigned char* ring;             // [in_flight][m16_tiles][2], 512 bytes apart
   float sums[m16_tiles][n8_tiles][4] = {};
 
   __device__ Bf16Warp(const Linear& p, const Place& place, std::int64_t first_output, int lane,

@@ -1,5 +1,5 @@
-#include "kernels/cuda/linear/gemv_streamed_codes.h"
 #include "kernels/cuda/linear/gemv_streamed.cuh"
+#include "kernels/cuda/linear/gemv_streamed_codes.h"
 
 namespace motley::kernels::cuda {
 

@@ -20,7 +20,8 @@ __device__ inline float f8_value(std::uint8_t code) {
 template <class T>
 __device__ inline T read_any(const void* numbers, std::int64_t at, bool aligned) {
   if (aligned) return static_cast<const T*>(numbers)[at];
-  const auto* const from = static_cast<const unsigned char*>(numbers) + at * std::int64_t{sizeof(T)};
+  const auto* const from =
+      static_cast<const unsigned char*>(numbers) + at * std::int64_t{sizeof(T)};
   std::uint32_t bits = 0;
 #pragma unroll
   for (unsigned i = 0; i < sizeof(T); ++i) bits |= std::uint32_t{from[i]} << (8 * i);
@@ -58,17 +59,23 @@ __device__ inline float code_at(const WeightView& w, std::int64_t row, std::int6
   if constexpr (kind == WeightKind::bf16) return read_any<bf16>(w.data, at, aligned).to_float();
   const auto* const bytes = static_cast<const std::uint8_t*>(w.data);
   if constexpr (kind == WeightKind::f8_e4m3) return f8_value(bytes[at]);
-  if constexpr (kind == WeightKind::i8) return static_cast<float>(static_cast<std::int8_t>(bytes[at]));
+  if constexpr (kind == WeightKind::i8)
+    return static_cast<float>(static_cast<std::int8_t>(bytes[at]));
   const unsigned pair = bytes[row * ((w.in + 1) / 2) + column / 2];
   const unsigned code = column % 2 == 0 ? pair & 15U : pair >> 4;
-  if constexpr (kind == WeightKind::f4_e2m1) return f4_e2m1{static_cast<std::uint8_t>(code)}.to_float();
+  if constexpr (kind == WeightKind::f4_e2m1)
+    return f4_e2m1{static_cast<std::uint8_t>(code)}.to_float();
   return static_cast<float>(code);
 }
 
 // The code that means zero where there are no zero points.
-constexpr MOTLEY_HOST_DEVICE float middle_code(WeightKind kind) { return kind == WeightKind::int4 ? 8 : 0; }
+constexpr MOTLEY_HOST_DEVICE float middle_code(WeightKind kind) {
+  return kind == WeightKind::int4 ? 8 : 0;
+}
 // What stored zero points are above their codes.
-constexpr MOTLEY_HOST_DEVICE float zero_offset(WeightKind kind) { return kind == WeightKind::i8 ? 128 : 0; }
+constexpr MOTLEY_HOST_DEVICE float zero_offset(WeightKind kind) {
+  return kind == WeightKind::i8 ? 128 : 0;
+}
 
 // Element (row, column), as the format defines it.
 template <WeightKind kind>

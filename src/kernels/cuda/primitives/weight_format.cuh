@@ -35,7 +35,7 @@ concept WeightOnlyFormat = requires {
   requires Format::step_k == 4 * Format::lane_bytes * 8 / Format::bits;
   // The inputs of a scale of `sums` are a multiple of this; those of `codes` are this many; 0: no
   // scales.
-  requires (Format::scaled == ScaledPart::none) == (Format::group == 0);
+  requires(Format::scaled == ScaledPart::none) == (Format::group == 0);
 };
 
 struct Bf16Format {
@@ -99,8 +99,7 @@ struct Int8Format : CodeFormat<WeightKind::i8, 8, units> {
 // Exponent and mantissa in their places of bf16 count 2^-120 times as much, subnormal numbers too.
 // The code for NaN counts as 480: no quantised weight has it.
 __device__ inline std::uint32_t e4m3_pair(std::uint32_t high_bytes) {
-  const std::uint32_t pair =
-      (high_bytes & 0x80008000U) | ((high_bytes >> 4) & 0x07F007F0U);
+  const std::uint32_t pair = (high_bytes & 0x80008000U) | ((high_bytes >> 4) & 0x07F007F0U);
   return as_bits(__hmul2(as_bf16x2(pair), as_bf16x2(0x7B807B80U)));  // 2^120
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/cuda/experts/grouped/adapters.cuh"
 #include "kernels/cuda/experts/grouped/combine.cuh"
 #include "kernels/cuda/experts/grouped/multiply.cuh"
-#include "kernels/cuda/experts/grouped/multiply_int4.cuh"
+#include "kernels/cuda/experts/grouped/multiply_codes.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -205,6 +205,25 @@ __device__ inline void sum_tokens(const LayerParams& p, const Tables& tables, co
   }
 }
 
+// Multiplies sums by the scales of their rows: packed rows from `row` on.
+template <class S, int N>
+__device__ inline void scale_rows(float (&acc)[S::blocks][N / 2], const LayerParams& p,
+                                  const Item& item, int row) {
+  const int t = thread_here() % 128;
+  const bool first = item.kind == ItemKind::gate_up;
+  const int rows = first ? 2 * p.inner : p.hidden;
+  const float* const scales =
+      p.row_scales[first ? 0 : 1] + static_cast<std::size_t>(item.expert) * rows;
+#pragma unroll
+  for (int b = 0; b < S::blocks; ++b) {
+    const int low = row + 64 * b + 16 * (t / 32) + t % 32 / 4;
+    const float low_scale = low < rows ? __ldg(scales + low) : 0;
+    const float high_scale = low + 8 < rows ? __ldg(scales + low + 8) : 0;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) acc[b][i] *= i % 4 < 2 ? low_scale : high_scale;
+  }
+}
+
 template <class S, int N>
 __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, const Tables& tables,
                                 const Item& item, ConsumerState& s) {
@@ -227,10 +246,13 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, signal);
   } else if constexpr (S::by_warps) {
-    multiply_int4_few<S, N>(acc, s.ring, steps, s.warpgroup);
+    multiply_codes_few<S, N>(acc, s.ring, steps, s.warpgroup, p.half_scales);
   } else {
-    multiply_int4<S, N>(acc, s.ring, steps, s.warpgroup, fence);
+    multiply_codes<S, N>(acc, s.ring, steps, s.warpgroup, fence, p.half_scales);
   }
+  const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
+  // Before the adapters' steps, which have scales of their own.
+  if constexpr (S::layout.row_scales) scale_rows<S, N>(acc, p, item, row);
   if constexpr (S::lora) {
     if (item.first_piece < item.last_piece) {
       if constexpr (S::by_warps) {
@@ -240,13 +262,12 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
       }
     }
   }
-  if constexpr (!S::bf16) {
+  if constexpr (S::unit != 1) {
 #pragma unroll
     for (int r = 0; r < S::blocks; ++r)
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / int4_unit;
+      for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / S::unit;
   }
-  const int row = (item.row_tile * S::warpgroups + s.warpgroup) * S::blocks * 64;
   if (first) {
     store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
     if (!S::lora && l.phase != Phase::both) return;

@@ -33,21 +33,26 @@ std::vector<GroupedKernel> describe_all() {
   if constexpr (bf16 && !adapters)
     all.push_back(describe<TileShape<Format, 1, 1, factors>, 8, 4>("64x8"));
   all.push_back(describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"));
-  if constexpr (!bf16)
+  if constexpr (Format::layout.bits == 4)
     all.push_back(describe<TileShape<Format, 2, 2, factors, true>, 16, 2>("256x16"));
-  all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
+  // Three stages of 8-bit weights and of 128 tokens have no room beside a permutation; a scale for
+  // each k16 step takes registers.
+  if constexpr (Format::layout.bits == 8 || Format::layout.scales == 8)
+    all.push_back(describe<TileShape<Format, 2, 2, factors>, 64, 1>("256x64"));
+  else
+    all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
   if constexpr (bf16 && !adapters)
     all.push_back(describe<TileShape<Format, 2, 2, factors>, 160, 1>("256x160"));
   return all;
 }
 
-template <ExpertFormat format, int scales, FactorType factors>
+template <ExpertFormat format, FactorType factors>
 std::span<const GroupedKernel> kernels_of() {
   if constexpr (format == ExpertFormat::bf16) {
     static const std::vector<GroupedKernel> all = describe_all<Bf16Weights, factors>();
     return all;
   } else {
-    static const std::vector<GroupedKernel> all = describe_all<Int4Weights<scales>, factors>();
+    static const std::vector<GroupedKernel> all = describe_all<CodedWeights<format>, factors>();
     return all;
   }
 }

@@ -29,12 +29,11 @@ struct GroupedKernel {
   bool is_tall() const { return max_width > 16; }
 };
 
-// `scales`: of int4, per 128 k.
-template <ExpertFormat format, int scales, FactorType factors>
+template <ExpertFormat format, FactorType factors>
 std::span<const GroupedKernel> kernels_of();
 
 // The kernels for a weight format.
-std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, FactorType factors);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors);
 
 FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: there is no kernel with these tiles for these weights and adapters.

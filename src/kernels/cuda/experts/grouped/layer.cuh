@@ -30,10 +30,6 @@ struct SeamDeltas {
   int* done;  // [tiles] pieces whose rank rows are complete
 };
 
-// int4 weights are converted to bf16 times this unit, and rank rows are scaled by it, too. So are
-// the sums, until they are stored.
-inline constexpr float int4_unit = 0x1p-64F;
-
 // The counters of a run are zero when it begins. A run zeroes the counters of the next run, which
 // are those that the previous run used.
 struct Counters {
@@ -52,8 +48,10 @@ struct LayerParams {
   const Bf16* x;  // [tokens, hidden]
   const int* ids;
   const float* routing_weights;
-  const unsigned char* gate_up;  // packed int4; bf16 is read by tensor map
+  const unsigned char* gate_up;  // packed codes; bf16 is read by tensor map
   const unsigned char* down;
+  HalfType half_scales;                          // of int4_any
+  const float* row_scales[2];                    // of gate_up and down, where the format has them
   const float *gate_bias, *up_bias, *down_bias;  // or null
   ExpertActivation activation;
   float swiglu_limit, swiglu_alpha;
@@ -98,7 +96,9 @@ struct KernelMaps {
 template <PackedFormat Format, int warpgroups_, int blocks_, FactorType factors_,
           bool small_ = blocks_ == 1>
 struct TileShape {
-  static constexpr int scales = Format::scales_per_128;
+  static constexpr BlobLayout layout = Format::layout;
+  using Decoder = typename Format::Decoder;
+  static constexpr float unit = Format::unit;
   static constexpr int warpgroups = warpgroups_;
   static constexpr int blocks = blocks_;
   static constexpr FactorType factors = factors_;

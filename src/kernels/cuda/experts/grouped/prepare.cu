@@ -40,12 +40,9 @@ Result<int> prepare(const GroupedKernel& kernel) {
 
 Result<std::unique_ptr<PreparedKernels>> PreparedKernels::prepare() {
   auto made = std::make_unique<PreparedKernels>();
-  for (const auto& [format, scales] :
-       {std::pair(ExpertFormat::bf16, 1), std::pair(ExpertFormat::int4, 1),
-        std::pair(ExpertFormat::int4, 4)}) {
+  for (const ExpertFormat format : all_expert_formats) {
     for (const FactorType factors : {FactorType::none, FactorType::bf16, FactorType::f8}) {
-      for (const GroupedKernel& kernel :
-           kernels_of({.format = format, .scales_per_128 = scales}, factors)) {
+      for (const GroupedKernel& kernel : kernels_of(format, factors)) {
         MOTLEY_TRY(const int bytes, grouped::prepare(kernel));
         made->all_.push_back({.kernel = &kernel, .dynamic_bytes = bytes});
       }

@@ -13,15 +13,15 @@ namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
 
-template <ExpertFormat format, int scales>
+template <ExpertFormat format>
 std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
   switch (factors) {
     case FactorType::none:
-      return kernels_of<format, scales, FactorType::none>();
+      return kernels_of<format, FactorType::none>();
     case FactorType::bf16:
-      return kernels_of<format, scales, FactorType::bf16>();
+      return kernels_of<format, FactorType::bf16>();
     case FactorType::f8:
-      return kernels_of<format, scales, FactorType::f8>();
+      return kernels_of<format, FactorType::f8>();
   }
   return {};
 }
@@ -31,11 +31,11 @@ bool holds(const ExpertThreshold& row, const GroupedExperts& g) {
   const std::int64_t experts = g.shape.experts;
   const std::int64_t row_tiles = (2 * g.shape.intermediate + 127) / 128;
   const std::int64_t items = std::min(pairs, experts) * row_tiles;
-  const bool int4 = g.weights.format == ExpertFormat::int4;
+  const int bits = blob_layout(g.weights.format).bits;
   const bool adapted = g.deltas.labels != nullptr;
   using Weights = ExpertThreshold::Weights;
   using Adapters = ExpertThreshold::Adapters;
-  return (row.weights == Weights::any || (row.weights == Weights::int4) == int4) &&
+  return (row.weights == Weights::any || static_cast<int>(row.weights) == bits) &&
          (row.adapters == Adapters::any || (row.adapters == Adapters::some) == adapted) &&
          row.pairs.holds(pairs) && row.pairs_per_expert.holds(pairs, experts) &&
          items >= row.items_from * g.multiprocessors &&
@@ -55,15 +55,32 @@ FactorType factor_type_of(const GroupedDeltas& deltas) {
   return deltas.factor_type == DType::bf16 ? FactorType::bf16 : FactorType::f8;
 }
 
-std::span<const GroupedKernel> kernels_of(const PackedExperts& weights, FactorType factors) {
-  if (weights.format == ExpertFormat::bf16)
-    return kernels_of_format<ExpertFormat::bf16, 1>(factors);
-  return weights.scales_per_128 == 1 ? kernels_of_format<ExpertFormat::int4, 1>(factors)
-                                     : kernels_of_format<ExpertFormat::int4, 4>(factors);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors) {
+  switch (format) {
+    case ExpertFormat::bf16:
+      return kernels_of_format<ExpertFormat::bf16>(factors);
+    case ExpertFormat::int4:
+      return kernels_of_format<ExpertFormat::int4>(factors);
+    case ExpertFormat::int4_fine:
+      return kernels_of_format<ExpertFormat::int4_fine>(factors);
+    case ExpertFormat::int4_any:
+      return kernels_of_format<ExpertFormat::int4_any>(factors);
+    case ExpertFormat::int4_any_fine:
+      return kernels_of_format<ExpertFormat::int4_any_fine>(factors);
+    case ExpertFormat::int8:
+      return kernels_of_format<ExpertFormat::int8>(factors);
+    case ExpertFormat::fp8:
+      return kernels_of_format<ExpertFormat::fp8>(factors);
+    case ExpertFormat::mxfp4:
+      return kernels_of_format<ExpertFormat::mxfp4>(factors);
+    case ExpertFormat::nvfp4:
+      return kernels_of_format<ExpertFormat::nvfp4>(factors);
+  }
+  return {};
 }
 
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
-  for (const GroupedKernel& kernel : kernels_of(g.weights, factor_type_of(g.deltas))) {
+  for (const GroupedKernel& kernel : kernels_of(g.weights.format, factor_type_of(g.deltas))) {
     if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
         kernel.max_width >= tiles.width)
       return &kernel;
@@ -73,15 +90,10 @@ const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts
 
 }  // namespace grouped
 
-Support grouped_supports(const ExpertShape& shape, int experts_per_token, WeightKind kind,
-                         int group) {
+Support grouped_supports(const ExpertShape& shape, int experts_per_token) {
   const auto no = [](std::string_view why, const auto& what) {
     return Support::no(cat("it ", why, what));
   };
-  if (kind != WeightKind::bf16 && kind != WeightKind::int4)
-    return no("reads bf16 and int4 weights only", "");
-  if (kind == WeightKind::int4 && group != 32 && group != 64 && group != 128)
-    return no("reads int4 in groups of 32, 64 or 128, not ", group);
   if (shape.hidden % 8 != 0) return no("needs a hidden size that 8 divides, not ", shape.hidden);
   if (shape.intermediate % 8 != 0)
     return no("needs an intermediate size that 8 divides, not ", shape.intermediate);

@@ -1,45 +1,60 @@
-// The weight formats of the grouped GEMMs, as traits for the load stage and the products. Both are
+// The weight formats of the grouped GEMMs, as traits for the load stage and the products. All are
 // weight-only: tokens stay bf16.
 #pragma once
 
+#include "kernels/cuda/experts/grouped/decoders.cuh"
 #include "kernels/cuda/experts/packed_layout.h"
-#include "kernels/cuda/primitives/weight_format.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
+template <ExpertFormat format>
+struct DecoderOf;
+template <>
+struct DecoderOf<ExpertFormat::int4> : std::type_identity<Int4Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::int4_fine> : std::type_identity<Int4Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::int4_any> : std::type_identity<AnyInt4Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::int4_any_fine> : std::type_identity<AnyInt4Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::int8> : std::type_identity<Int8Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::fp8> : std::type_identity<Fp8Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::mxfp4> : std::type_identity<Mxfp4Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::nvfp4> : std::type_identity<Nvfp4Decoder> {};
+
 struct Bf16Weights {
   static constexpr ExpertFormat format = ExpertFormat::bf16;
-  static constexpr int bits = 16;
+  static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::shared_memory;
+  using Decoder = void;
+  static constexpr float unit = 1;
   static constexpr int stage_k = 64;
-  static constexpr int scales_per_128 = 0;
-  static constexpr bool has_zero_points = false;
-  static constexpr bool has_column_index = false;
   static constexpr int block_bytes = 8192;  // 64 rows of a stage
 };
 
-// (code - 8) times a bf16 scale.
-template <int scales>
-struct Int4Weights {
-  static constexpr ExpertFormat format = ExpertFormat::int4;
-  static constexpr int bits = 4;
+template <ExpertFormat format_>
+struct CodedWeights {
+  static constexpr ExpertFormat format = format_;
+  static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::registers;
+  using Decoder = typename DecoderOf<format>::type;
+  static constexpr float unit = Decoder::unit;  // weights are decoded times this
   static constexpr int stage_k = 128;
-  static constexpr int scales_per_128 = scales;
-  static constexpr bool has_zero_points = false;
-  static constexpr bool has_column_index = false;
-  static constexpr int block_bytes = blob_bytes(scales);
+  static constexpr int block_bytes = layout.bytes();
 };
 
 template <class Format>
 concept PackedFormat = requires {
   Format::format;
-  Format::bits;
+  Format::layout;
   Format::source;
+  typename Format::Decoder;
+  Format::unit;
   Format::stage_k;
-  Format::scales_per_128;
-  Format::has_zero_points;
-  Format::has_column_index;
   Format::block_bytes;
 } && Format::stage_k % 64 == 0 && Format::block_bytes % 16 == 0;
 
