@@ -154,7 +154,97 @@ __device__ bool latent_takes_vec4(const AdaptLatent& p) {
          reinterpret_cast<std::uintptr_t>(p.latent_data) % 16 == 0;
 }
 
+// What a thread knows of its block's head.
+struct Head {
+  std::int64_t first;  // its first row of B
+  std::int64_t out;    // rows of B
+  bool whole;          // latents and A may be read as vec4s
+  int warp, lane;
+};
+__device__ Head head_of(const AdaptLatent& p, std::int64_t first) {
+  return {.first = first,
+          .out = p.heads * p.rows_a_head,
+          .whole = latent_takes_vec4(p),
+          .warp = static_cast<int>(threadIdx.x) / 32,
+          .lane = static_cast<int>(threadIdx.x) % 32};
+}
+
 // latent += A^T (scale * B_keys^T q), a term and some of its ranks at a time.
+template <class FactorType, int tile_rows>
+__device__ void adapt_queries(const AdaptLatent& p, const Run& run, const Head& head,
+                              const Shared& shared) {
+  const auto [first, out, whole, warp, lane] = head;
+  for (int n = 0; n < run.count; ++n) {
+    const std::int64_t q = heads_offset(p, run.first + n);
+    for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
+      shared.inputs[n * p.width + d] = activation_at(p.heads_data, p.heads_type, q + d);
+  }
+  __syncthreads();
+  for (int i = run.range.begin; i < run.range.end; ++i) {
+    const AdapterTerm term = p.adapters.terms[i];
+    if (!has_site(p.adapters, term, p.site)) continue;
+    const FactorEntry factor = term.sites[p.site].factor;
+    const float scale = factor.scale[0] * term.scale;
+    for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
+      const int count = min(ranks_at_once, factor.rank - begin);
+      for (int r = 4 * warp; r < count; r += 4 * warps) {
+        float sums[tile_rows][4] = {};
+        for (std::int64_t d = lane; d < p.width; d += 32) {
+          const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
+          float b[4];
+          load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n) {
+            if (n >= run.count) break;
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+              sums[n][j] = fmaf(shared.inputs[n * p.width + d], row * b[j], sums[n][j]);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < tile_rows; ++n) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const float sum = warp_sum(sums[n][j]);
+            if (lane == 0 && r + j < count)
+              shared.ranks[n * ranks_at_once + r + j] =
+                  scale * sum *
+                  row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r + j);
+          }
+        }
+      }
+      __syncthreads();
+      for (std::int64_t k = 4 * threadIdx.x; k < p.latent; k += 4 * threads) {
+        float sums[tile_rows][4] = {};
+#pragma unroll
+        for (int n = 0; n < tile_rows; ++n) {
+          if (n < run.count)
+            load_vec4_of<FactorF32>(latent_row(p, run.first + n), k, whole, p.latent - k, sums[n]);
+        }
+        for (int r = 0; r < count; ++r) {
+          float a[4];
+          load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+              sums[n][j] = fmaf(shared.ranks[n * ranks_at_once + r], a[j], sums[n][j]);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < tile_rows; ++n) {
+          if (n >= run.count) break;
+          float* const row = latent_row(p, run.first + n) + k;
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            if (k + j < p.latent) row[j] = sums[n][j];
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
 template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
   launch_dependents();
@@ -162,176 +252,102 @@ __global__ void __launch_bounds__(threads) latent_queries(AdaptLatent p) {
   const std::int64_t first = blockIdx.y * p.rows_a_head;
   fetch_ahead<FactorType, tile_rows>(p, first);
   wait_for_previous_grid();
-  const std::int64_t out = p.heads * p.rows_a_head;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool whole = latent_takes_vec4(p);
-  const auto add = [&](const Run& run) {
-    for (int n = 0; n < run.count; ++n) {
-      const std::int64_t q = heads_offset(p, run.first + n);
-      for (std::int64_t d = threadIdx.x; d < p.width; d += threads)
-        shared.inputs[n * p.width + d] = activation_at(p.heads_data, p.heads_type, q + d);
-    }
-    __syncthreads();
-    for (int i = run.range.begin; i < run.range.end; ++i) {
-      const AdapterTerm term = p.adapters.terms[i];
-      if (!has_site(p.adapters, term, p.site)) continue;
-      const FactorEntry factor = term.sites[p.site].factor;
-      const float scale = factor.scale[0] * term.scale;
-      for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
-        const int count = min(ranks_at_once, factor.rank - begin);
-        for (int r = 4 * warp; r < count; r += 4 * warps) {
-          float sums[tile_rows][4] = {};
-          for (std::int64_t d = lane; d < p.width; d += 32) {
-            const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
-            float b[4];
-            load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
-#pragma unroll
-            for (int n = 0; n < tile_rows; ++n) {
-              if (n >= run.count) break;
-#pragma unroll
-              for (int j = 0; j < 4; ++j)
-                sums[n][j] = fmaf(shared.inputs[n * p.width + d], row * b[j], sums[n][j]);
-            }
-          }
-#pragma unroll
-          for (int n = 0; n < tile_rows; ++n) {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              const float sum = warp_sum(sums[n][j]);
-              if (lane == 0 && r + j < count)
-                shared.ranks[n * ranks_at_once + r + j] =
-                    scale * sum *
-                    row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r + j);
-            }
-          }
-        }
-        __syncthreads();
-        for (std::int64_t k = 4 * threadIdx.x; k < p.latent; k += 4 * threads) {
-          float sums[tile_rows][4] = {};
-#pragma unroll
-          for (int n = 0; n < tile_rows; ++n) {
-            if (n < run.count)
-              load_vec4_of<FactorF32>(latent_row(p, run.first + n), k, whole, p.latent - k,
-                                      sums[n]);
-          }
-          for (int r = 0; r < count; ++r) {
-            float a[4];
-            load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
-#pragma unroll
-            for (int n = 0; n < tile_rows; ++n) {
-#pragma unroll
-              for (int j = 0; j < 4; ++j)
-                sums[n][j] = fmaf(shared.ranks[n * ranks_at_once + r], a[j], sums[n][j]);
-            }
-          }
-#pragma unroll
-          for (int n = 0; n < tile_rows; ++n) {
-            if (n >= run.count) break;
-            float* const row = latent_row(p, run.first + n) + k;
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-              if (k + j < p.latent) row[j] = sums[n][j];
-          }
-        }
-        __syncthreads();
-      }
-    }
-  };
+  const Head head = head_of(p, first);
   for_runs<tile_rows>(p, [&](const Run& run) {
-    if (run.range.begin != run.range.end) add(run);
+    if (run.range.begin != run.range.end)
+      adapt_queries<FactorType, tile_rows>(p, run, head, shared);
     if (p.rounds) round_run<4>(p, run, latent_row(p, run.first), p.latent_stride, p.latent);
   });
 }
 
 // values = (values + scale * (B_values (A latent) + lora_bias)) * gain.
 template <class FactorType, int tile_rows>
+__device__ void adapt_values(const AdaptLatent& p, const Run& run, const Head& head,
+                             const Shared& shared) {
+  const auto [first, out, whole, warp, lane] = head;
+  const auto values = [&](int n) {
+    return static_cast<float*>(p.heads_data) + heads_offset(p, run.first + n);
+  };
+  for (int n = 0; n < run.count; ++n) {
+    for (std::int64_t k = threadIdx.x; k < p.latent; k += threads)
+      shared.inputs[n * p.latent + k] = latent_row(p, run.first + n)[k];
+  }
+  __syncthreads();
+  for (int i = run.range.begin; i < run.range.end; ++i) {
+    const AdapterTerm term = p.adapters.terms[i];
+    if (!has_site(p.adapters, term, p.site)) continue;
+    const SiteEntry entry = term.sites[p.site];
+    const FactorEntry& factor = entry.factor;
+    const float scale = factor.scale[0] * term.scale;
+    for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
+      const int count = min(ranks_at_once, factor.rank - begin);
+      for (int r = warp; r < count; r += warps) {
+        float sums[tile_rows] = {};
+        for (std::int64_t k = 4 * lane; k < p.latent; k += 128) {
+          float a[4];
+          load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
+#pragma unroll
+          for (int n = 0; n < tile_rows; ++n) {
+            if (n >= run.count) break;
+            float x[4];
+            load_vec4_of<FactorF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) sums[n] = fmaf(a[j], x[j], sums[n]);
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < tile_rows; ++n) {
+          const float sum = warp_sum(sums[n]);
+          if (lane == 0)
+            shared.ranks[n * ranks_at_once + r] =
+                scale * row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r) * sum;
+        }
+      }
+      __syncthreads();
+      for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
+        float sums[tile_rows] = {};
+        for (int r = 0; r < count; r += 4) {
+          float b[4];
+          load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            if (r + j >= count) break;
+#pragma unroll
+            for (int n = 0; n < tile_rows; ++n)
+              sums[n] = fmaf(b[j], shared.ranks[n * ranks_at_once + r + j], sums[n]);
+          }
+        }
+        const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
+#pragma unroll
+        for (int n = 0; n < tile_rows; ++n)
+          if (n < run.count) values(n)[d] = __fmaf_rn(row, sums[n], values(n)[d]);
+      }
+      __syncthreads();
+    }
+    if (entry.lora_bias == nullptr && entry.gain == nullptr) continue;
+    // Each thread reads only what it wrote, so no barrier is needed.
+    for (int n = 0; n < run.count; ++n) {
+      for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
+        float value = values(n)[d];
+        if (entry.lora_bias != nullptr) value = __fmaf_rn(scale, entry.lora_bias[first + d], value);
+        if (entry.gain != nullptr) value = __fmul_rn(value, entry.gain[first + d]);
+        values(n)[d] = value;
+      }
+    }
+  }
+  __syncthreads();
+}
+
+template <class FactorType, int tile_rows>
 __global__ void __launch_bounds__(threads) latent_values(AdaptLatent p) {
   launch_dependents();
   const Shared shared = shared_of<tile_rows>(p.latent);
-  const std::int64_t out = p.heads * p.rows_a_head;
   const std::int64_t first = (blockIdx.y + 1) * p.rows_a_head - p.width;
   fetch_ahead<FactorType, tile_rows>(p, first);
   wait_for_previous_grid();
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const bool whole = latent_takes_vec4(p);
-  const auto add = [&](const Run& run) {
-    const auto values = [&](int n) {
-      return static_cast<float*>(p.heads_data) + heads_offset(p, run.first + n);
-    };
-    for (int n = 0; n < run.count; ++n) {
-      for (std::int64_t k = threadIdx.x; k < p.latent; k += threads)
-        shared.inputs[n * p.latent + k] = latent_row(p, run.first + n)[k];
-    }
-    __syncthreads();
-    for (int i = run.range.begin; i < run.range.end; ++i) {
-      const AdapterTerm term = p.adapters.terms[i];
-      if (!has_site(p.adapters, term, p.site)) continue;
-      const SiteEntry entry = term.sites[p.site];
-      const FactorEntry& factor = entry.factor;
-      const float scale = factor.scale[0] * term.scale;
-      for (int begin = 0; begin < factor.rank; begin += ranks_at_once) {
-        const int count = min(ranks_at_once, factor.rank - begin);
-        for (int r = warp; r < count; r += warps) {
-          float sums[tile_rows] = {};
-          for (std::int64_t k = 4 * lane; k < p.latent; k += 128) {
-            float a[4];
-            load_vec4_of<FactorType>(factor.a, (begin + r) * p.latent + k, whole, p.latent - k, a);
-#pragma unroll
-            for (int n = 0; n < tile_rows; ++n) {
-              if (n >= run.count) break;
-              float x[4];
-              load_vec4_of<FactorF32>(shared.inputs, n * p.latent + k, whole, p.latent - k, x);
-#pragma unroll
-              for (int j = 0; j < 4; ++j) sums[n] = fmaf(a[j], x[j], sums[n]);
-            }
-          }
-#pragma unroll
-          for (int n = 0; n < tile_rows; ++n) {
-            const float sum = warp_sum(sums[n]);
-            if (lane == 0)
-              shared.ranks[n * ranks_at_once + r] =
-                  scale * row_scale<FactorType>(factor.a, factor.split, p.latent, begin + r) * sum;
-          }
-        }
-        __syncthreads();
-        for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
-          float sums[tile_rows] = {};
-          for (int r = 0; r < count; r += 4) {
-            float b[4];
-            load_vec4_of<FactorType>(factor.b, (first + d) * factor.split + begin + r, true, 4, b);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-              if (r + j >= count) break;
-#pragma unroll
-              for (int n = 0; n < tile_rows; ++n)
-                sums[n] = fmaf(b[j], shared.ranks[n * ranks_at_once + r + j], sums[n]);
-            }
-          }
-          const float row = row_scale<FactorType>(factor.b, out, factor.split, first + d);
-#pragma unroll
-          for (int n = 0; n < tile_rows; ++n)
-            if (n < run.count) values(n)[d] = __fmaf_rn(row, sums[n], values(n)[d]);
-        }
-        __syncthreads();
-      }
-      if (entry.lora_bias == nullptr && entry.gain == nullptr) continue;
-      // Each thread reads only what it wrote, so no barrier is needed.
-      for (int n = 0; n < run.count; ++n) {
-        for (std::int64_t d = threadIdx.x; d < p.width; d += threads) {
-          float value = values(n)[d];
-          if (entry.lora_bias != nullptr)
-            value = __fmaf_rn(scale, entry.lora_bias[first + d], value);
-          if (entry.gain != nullptr) value = __fmul_rn(value, entry.gain[first + d]);
-          values(n)[d] = value;
-        }
-      }
-    }
-    __syncthreads();
-  };
+  const Head head = head_of(p, first);
   for_runs<tile_rows>(p, [&](const Run& run) {
-    if (run.range.begin != run.range.end) add(run);
+    if (run.range.begin != run.range.end) adapt_values<FactorType, tile_rows>(p, run, head, shared);
     if (p.rounds)
       round_run<1>(p, run, static_cast<const float*>(p.heads_data) + heads_offset(p, run.first),
                    p.heads_stride, p.width);
