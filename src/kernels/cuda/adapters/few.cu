@@ -75,6 +75,20 @@ __device__ void prefetch_factor(const FactorEntry& factor, std::int64_t in, std:
   }
 }
 
+template <class FactorType>
+__device__ void prefetch_factors(const AdaptLinears& call, const TermRange& terms, const Run& run,
+                                 const Outputs& outputs) {
+  const AdapterRows& adapters = call.adapters;
+  const AdaptedLinear& linear = call.linears[outputs.linear];
+#pragma unroll 1
+  for (int i = terms.begin; i < terms.end; ++i) {
+    const AdapterTerm term = adapters.terms[i];
+    if (!has_site(adapters, term, linear.site)) continue;
+    const FactorEntry factor = term.sites[linear.site].factor;
+    if (factor.rank > 0) prefetch_factor<FactorType>(factor, call.in, linear.out, run, outputs);
+  }
+}
+
 // 4 ranks of a row, summed over the cluster's slices in order.
 template <class Cluster>
 __device__ float4 sum_of_slices(const Cluster& cluster, float* slice) {
@@ -271,13 +285,7 @@ __global__ void __launch_bounds__(threads, 2) adapt_few_rows(const __grid_consta
 #pragma unroll 1
   for (int g = all.begin(); g < all.end(); g += all.step()) {
     const Group group = all.take(g);
-#pragma unroll 1
-    for (int i = group.terms.begin; i < group.terms.end; ++i) {
-      const AdapterTerm term = adapters.terms[i];
-      if (!has_site(adapters, term, linear.site)) continue;
-      const FactorEntry factor = term.sites[linear.site].factor;
-      if (factor.rank > 0) prefetch_factor<FactorType>(factor, p.call.in, linear.out, run, outputs);
-    }
+    prefetch_factors<FactorType>(p.call, group.terms, run, outputs);
     wait_for_previous_grid();
 
     const InputRows rows{p.call, group_memory.rows, group.rows};

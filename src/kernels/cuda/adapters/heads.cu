@@ -143,6 +143,48 @@ struct HeadsMemory {
   alignas(16) float cosines[many_group_rows][width + 4];
 };
 
+// Copies the cosines of a group's rows. All threads of a block call it.
+template <int width>
+__device__ void copy_cosines(const float* cos_sin, const Group& group, HeadsMemory<width>& memory) {
+#pragma unroll 4
+  for (int i = 4 * static_cast<int>(threadIdx.x); i < group.rows * width; i += 4 * threads)
+    copy_16(smem_addr(&memory.cosines[i / width][i % width]),
+            cos_sin + std::int64_t{memory.group.rows[i / width]} * width + i % width);
+}
+
+// Finds where a group's rows are stored. All threads of a block call it.
+template <int width>
+__device__ void find_places(const ExpandHeads& p, const Heads& heads, const Group& group,
+                            HeadsMemory<width>& memory) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int i = 0; i < many_group_rows / warps; ++i) {
+    const int row = warp + i * warps;
+    if (row >= group.rows) continue;
+    const std::int64_t place =
+        place_in_pages(p.sequences, p.table, heads.pages, memory.group.rows[row]);
+    if (threadIdx.x % 32 == 0) memory.places[row] = place;
+  }
+}
+
+// Rotates and writes a head of this lane's rows, from `first_row` of the group on.
+template <int width>
+__device__ void write_head(const Heads& heads, const HeadsMemory<width>& memory, int first_row,
+                           int count, int head, HeadRows<width>& tile) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (lane_row(half) >= count) continue;
+    const int row = first_row + lane_row(half);
+    if (heads.cos_sin != nullptr) tile.rotate_row(half, memory.cosines[row]);
+    if (heads.out != nullptr)
+      tile.write_row(half, heads.out, heads.out_type,
+                     memory.to[row] + head * heads.out_head_stride);
+    if (heads.pages.data != nullptr && memory.places[row] >= 0)
+      tile.write_row(half, heads.pages.data, heads.pages.type,
+                     memory.places[row] + head * heads.pages.head_stride);
+  }
+}
+
 template <class FactorType, int width>
 __global__ void __launch_bounds__(threads, 2)
     expand_head_rows(const __grid_constant__ ExpandHeads p) {
@@ -159,9 +201,6 @@ __global__ void __launch_bounds__(threads, 2)
   const int lane = t % 32;
   const int warp = t / 32;
   const bool norms = heads.norm_weight != nullptr;
-  const bool rotates = heads.cos_sin != nullptr;
-  const bool writes = heads.out != nullptr;
-  const bool stores = heads.pages.data != nullptr;
   if (norms && t < width) memory.weights[t] = heads.norm_weight[t];
   const AdaptedLinear& linear = call.linears[max(index, 0)];
   const auto out = static_cast<int>(linear.out);
@@ -189,24 +228,11 @@ __global__ void __launch_bounds__(threads, 2)
                    memory.from + first_row, count, memory.x[warp][stage]);
       copies_commit();
     };
-    if (rotates) {
-#pragma unroll 4
-      for (int i = 4 * t; i < group.rows * width; i += 4 * threads)
-        copy_16(smem_addr(&memory.cosines[i / width][i % width]),
-                heads.cos_sin + std::int64_t{rows[i / width]} * width + i % width);
-    }
+    if (heads.cos_sin != nullptr) copy_cosines(heads.cos_sin, group, memory);
     int head = begin_head + warp / row_tiles;
 #pragma unroll
     for (int i = 0; i < stages; ++i) copy(head + i * heads_at_once, i);
-    if (stores) {
-#pragma unroll
-      for (int i = 0; i < many_group_rows / warps; ++i) {
-        const int row = warp + i * warps;
-        if (row >= group.rows) continue;
-        const std::int64_t place = place_in_pages(p.sequences, p.table, heads.pages, rows[row]);
-        if (lane == 0) memory.places[row] = place;
-      }
-    }
+    if (heads.pages.data != nullptr) find_places(p, heads, group, memory);
     if (t == threads - 1)
       memory.passes.find(call.adapters, index >= 0 ? group.terms : TermRange{}, linear.site,
                          index >= 0 ? linear.bias : nullptr, 0);
@@ -232,18 +258,7 @@ __global__ void __launch_bounds__(threads, 2)
       tile.numbers.template adapt<FactorType>(passes, ranks, ranks_there, out, output,
                                               memory.ranks[warp][lane]);
       if (norms) tile.norm(memory.weights, heads.eps, heads.weight_in_f32);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (lane_row(half) >= count) continue;
-        const int row = first_row + lane_row(half);
-        if (rotates) tile.rotate_row(half, memory.cosines[row]);
-        if (writes)
-          tile.write_row(half, heads.out, heads.out_type,
-                         memory.to[row] + head * heads.out_head_stride);
-        if (stores && memory.places[row] >= 0)
-          tile.write_row(half, heads.pages.data, heads.pages.type,
-                         memory.places[row] + head * heads.pages.head_stride);
-      }
+      write_head(heads, memory, first_row, count, head, tile);
     }
     __syncthreads();
   }
