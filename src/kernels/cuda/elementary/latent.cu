@@ -39,7 +39,7 @@ __device__ void prepare_latents(const PrepareLatent& p, const NormTeam& team) {
                                             p.interleaved, at));
   const auto read = [&](std::int64_t at) { return load_vec4<whole>(kv, at, latent); };
   share.template run<float>(
-      p.latent, p.eps, p.weight_in_f32, warp_sums, read, [](std::int64_t, const Vec4&) {}, read,
+      {p.latent, p.eps, p.weight_in_f32}, warp_sums, read, [](std::int64_t, const Vec4&) {}, read,
       [&](std::int64_t at, const Vec4& vec4) {
         if (stored) store_vec4<whole>(page, at, latent, vec4);
       });

@@ -25,8 +25,8 @@ __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam tea
   wait_for_previous_grid();
   const auto read = [&](std::int64_t at) { return load_vec4<whole>(x, at, width); };
   share.template run<Out>(
-      p.size.width, p.eps, p.weight_in_f32, warp_sums, read, [](std::int64_t, const Vec4&) {}, read,
-      [&](std::int64_t at, const Vec4& vec4) { store_vec4<whole>(out, at, width, vec4); });
+      {p.size.width, p.eps, p.weight_in_f32}, warp_sums, read, [](std::int64_t, const Vec4&) {},
+      read, [&](std::int64_t at, const Vec4& vec4) { store_vec4<whole>(out, at, width, vec4); });
 }
 
 constexpr std::int64_t max_warm_up_rows = 16;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, N
     const B* const right = keeps ? b : reinterpret_cast<const B*>(p.norm.weight);
     if (keeps) wait_for_previous_grid();
     share.template run<Out>(
-        p.add.width, p.norm.eps, p.norm.weight_in_f32, warp_sums,
+        {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
         [&](std::int64_t at) { return sum_of_vec4s<X, whole>(left, right, at, width); },
         [&](std::int64_t at, const Vec4& vec4) {
           if (keeps) store_vec4<whole>(x, at, width, vec4);

@@ -93,6 +93,13 @@ __device__ Vec4 sum_of_vec4s(const A* a, const B* b, std::int64_t at, std::int64
   return sum;
 }
 
+// What a row's norm depends on beside its numbers.
+struct RowNorm {
+  std::int64_t width;  // the row's, in every thread of the block
+  float eps;
+  bool weight_in_f32;
+};
+
 // A thread's share of one row's norm. Its vec4s are thread, thread + team.threads, ... The first of
 // them stay in registers; their weights are read before the previous grid has ended.
 template <bool whole>
@@ -106,12 +113,11 @@ class NormShare {
   }
 
   // read(at) returns a vec4 of the row; made(at, four) sees each once; again(at) returns one that
-  // made() has seen; write(at, four) takes the result. `size` is the row's width in every thread of
-  // the block. `width` may be 0, because all threads must reach the barrier.
+  // made() has seen; write(at, four) takes the result. The share's own width may be 0, because all
+  // threads must reach the barrier.
   template <class Out, class Read, class Made, class Again, class Write>
-  __device__ void run(std::int64_t size, float eps, bool weight_in_f32, float* warp_sums,
-                      const Read& read, const Made& made, const Again& again,
-                      const Write& write) const {
+  __device__ void run(const RowNorm& norm, float* warp_sums, const Read& read, const Made& made,
+                      const Again& again, const Write& write) const {
     Vec4 row[kept];
     Squares squares;
 #pragma unroll
@@ -129,14 +135,15 @@ class NormShare {
       made(place, vec4);
       squares.add(vec4);
     }
-    const float factor = squares.factor(size, eps, team_, warp_sums);
+    const float factor = squares.factor(norm.width, norm.eps, team_, warp_sums);
 #pragma unroll
     for (int i = 0; i < kept; ++i)
-      if (at(i) < width_) write(at(i), normed<Out>(row[i], weights_[i], factor, weight_in_f32));
+      if (at(i) < width_)
+        write(at(i), normed<Out>(row[i], weights_[i], factor, norm.weight_in_f32));
 #pragma unroll 1
     for (int place = at(kept); place < width_; place += 4 * team_.threads) {
       const Vec4 weight = load_vec4<whole>(weight_, place, width_);
-      write(place, normed<Out>(again(place), weight, factor, weight_in_f32));
+      write(place, normed<Out>(again(place), weight, factor, norm.weight_in_f32));
     }
   }
 

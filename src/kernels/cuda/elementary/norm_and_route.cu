@@ -61,6 +61,60 @@ struct Barriers {
   std::uint64_t logits;
 };
 
+// A block's rows and experts, and the parts of its shared memory.
+struct Block {
+  int rank;
+  int first_expert;
+  int experts;
+  std::int64_t first_row;  // of the cluster
+  int rows;                // of the cluster
+  int pitch;
+  unsigned char* weights;
+  unsigned char* x;
+  float* sums;    // [warps][rows][layout.experts]
+  float* logits;  // of this block's row
+  std::uint32_t* routing_words;
+};
+__device__ Block block_of(const NormAndRoute& p, const Layout& layout, unsigned char* shared) {
+  Block block;
+  block.rank = static_cast<int>(blockIdx.y);
+  block.pitch = layout.pitch;
+  block.weights = shared;
+  block.x = block.weights + layout.experts * layout.pitch;
+  block.sums = reinterpret_cast<float*>(block.x + ranks * layout.pitch);
+  block.logits = block.sums + warps * ranks * layout.experts;
+  block.routing_words =
+      reinterpret_cast<std::uint32_t*>(block.logits + routing::padded(p.route.experts));
+  block.first_expert = block.rank * layout.experts;
+  block.experts = max(0, min(layout.experts, p.route.experts - block.first_expert));
+  block.first_row = std::int64_t{blockIdx.x} * ranks;
+  block.rows = static_cast<int>(min(p.rows.add.rows - block.first_row, std::int64_t{ranks}));
+  return block;
+}
+
+// Initialises the barriers, and loads the weights of the block's experts. One warp calls it.
+__device__ void load_weights(const NormAndRoute& p, const Block& block, Barriers& there) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t in = p.router.w.in;
+  const auto bytes = static_cast<uint32_t>(2 * in);
+  if (lane == 0) {
+    bar_init(smem_addr(&there.weights), 1);
+    bar_init(smem_addr(&there.rows), 1);
+    bar_init(smem_addr(&there.logits), 1);
+    fence_bar_init();
+    bar_expect(smem_addr(&there.weights), static_cast<uint32_t>(block.experts) * bytes);
+    bar_expect(smem_addr(&there.rows), static_cast<uint32_t>(block.rows) * bytes);
+    bar_expect(smem_addr(&there.logits), static_cast<uint32_t>(p.route.experts) * sizeof(float));
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int expert = lane; expert < block.experts; expert += 32) {
+    bulk_copy(smem_addr(block.weights + expert * block.pitch),
+              static_cast<const Bf16*>(p.router.w.data) + (block.first_expert + expert) * in, bytes,
+              smem_addr(&there.weights));
+  }
+}
+
 // Sends a vec4 of a row, in bf16, to every block of the cluster.
 __device__ void send_to_all(bf16* place, const Vec4& vec4, std::uint64_t* bar) {
   uint2 value;
@@ -73,71 +127,32 @@ __device__ void send_to_all(bf16* place, const Vec4& vec4, std::uint64_t* bar) {
     send(address_in_rank(smem_addr(place), rank), address_in_rank(smem_addr(bar), rank), value);
 }
 
-__global__ void __launch_bounds__(threads, 1)
-    norm_and_route_rows(const __grid_constant__ NormAndRoute p, Layout layout) {
-  extern __shared__ __align__(128) unsigned char shared[];
+// Makes the cluster's normed rows in the memory of each of its blocks. With one team a block
+// computes its own row for all blocks; else it computes every row itself, one team per row.
+__device__ void norm_rows(const NormAndRoute& p, const Layout& layout, const Block& block,
+                          Barriers& there) {
   __shared__ float warp_sums[warps];
-  __shared__ Barriers there;
-  launch_dependents();
-  const auto cluster = cooperative_groups::this_cluster();
-  const int rank = static_cast<int>(blockIdx.y);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int pitch = layout.pitch;
-  unsigned char* const weights = shared;
-  unsigned char* const x = weights + layout.experts * pitch;
-  auto* const sums = reinterpret_cast<float*>(x + ranks * pitch);  // [warps][rows][layout.experts]
-  float* const logits = sums + warps * ranks * layout.experts;     // of this block's row
-  auto* const routing_words =
-      reinterpret_cast<std::uint32_t*>(logits + routing::padded(p.route.experts));
-
-  const std::int64_t in = p.router.w.in;
-  const int first_expert = rank * layout.experts;
-  const int experts = max(0, min(layout.experts, p.route.experts - first_expert));
-  const std::int64_t first_row = std::int64_t{blockIdx.x} * ranks;
-  const int rows_here = static_cast<int>(min(p.rows.add.rows - first_row, std::int64_t{ranks}));
-  if (warp == 0) {
-    const auto bytes = static_cast<uint32_t>(2 * in);
-    if (lane == 0) {
-      bar_init(smem_addr(&there.weights), 1);
-      bar_init(smem_addr(&there.rows), 1);
-      bar_init(smem_addr(&there.logits), 1);
-      fence_bar_init();
-      bar_expect(smem_addr(&there.weights), static_cast<uint32_t>(experts) * bytes);
-      bar_expect(smem_addr(&there.rows), static_cast<uint32_t>(rows_here) * bytes);
-      bar_expect(smem_addr(&there.logits), static_cast<uint32_t>(p.route.experts) * sizeof(float));
-    }
-    __syncwarp();
-#pragma unroll 1
-    for (int expert = lane; expert < experts; expert += 32) {
-      bulk_copy(smem_addr(weights + expert * pitch),
-                static_cast<const Bf16*>(p.router.w.data) + (first_expert + expert) * in, bytes,
-                smem_addr(&there.weights));
-    }
-  }
-
-  // With one team a block computes its own row for all blocks; else it computes every row itself,
-  // one team per row.
   const AddAndNorm& rows = p.rows;
+  const std::int64_t in = p.router.w.in;
   const int team = static_cast<int>(threadIdx.x) / layout.team.threads;
-  const int made = layout.each_makes_all ? team : rank;  // index of the row in the cluster
-  const std::int64_t row = first_row + made;
-  const bool makes = made < rows_here && (layout.each_makes_all || team == 0);
-  const bool keeps = !layout.each_makes_all || rank == 0;
+  const int made = layout.each_makes_all ? team : block.rank;  // index of the row in the cluster
+  const std::int64_t row = block.first_row + made;
+  const bool makes = made < block.rows && (layout.each_makes_all || team == 0);
+  const bool keeps = !layout.each_makes_all || block.rank == 0;
   const std::int64_t width = makes ? in : 0;
   const auto* const a = static_cast<const float*>(rows.add.a) + row * rows.add.a_stride;
   const auto* const b = static_cast<const float*>(rows.add.b) + row * rows.add.b_stride;
   auto* const sum = static_cast<float*>(rows.add.out) + row * rows.add.out_stride;
   auto* const out = static_cast<bf16*>(rows.norm.out) + row * rows.norm.out_stride;
-  auto* const x_row = reinterpret_cast<bf16*>(x + made * pitch);
+  auto* const x_row = reinterpret_cast<bf16*>(block.x + made * block.pitch);
   const NormShare<true> share(rows.norm.weight, width, layout.team,
                               static_cast<int>(threadIdx.x) % layout.team.threads);
   // From here on other blocks may write to this block's memory.
-  cluster.sync();
+  cooperative_groups::this_cluster().sync();
   wait_for_previous_grid();
   const auto read = [&](std::int64_t at) { return sum_of_vec4s<float, true>(a, b, at, width); };
   share.run<bf16>(
-      in, rows.norm.eps, rows.norm.weight_in_f32, warp_sums, read,
+      {in, rows.norm.eps, rows.norm.weight_in_f32}, warp_sums, read,
       [&](std::int64_t at, const Vec4& vec4) {
         if (keeps) store_vec4<true>(sum, at, width, vec4);
       },
@@ -154,54 +169,79 @@ __global__ void __launch_bounds__(threads, 1)
   } else {
     bar_wait(smem_addr(&there.rows), 0);
   }
-  bar_wait(smem_addr(&there.weights), 0);
-  const int at_lane = lane / 4 * pitch + 16 * (lane % 4);
+}
+
+// Each warp's part of the products of all rows with the block's experts.
+__device__ void multiply_rows(const Block& block, const Layout& layout, std::int64_t in) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int at_lane = lane / 4 * block.pitch + 16 * (lane % 4);
 #pragma unroll 1
-  for (int tile = 0; tile < experts; tile += tile_experts) {
+  for (int tile = 0; tile < block.experts; tile += tile_experts) {
     float acc[4] = {};
-    const unsigned char* const w = weights + tile * pitch + at_lane;
+    const unsigned char* const w = block.weights + tile * block.pitch + at_lane;
     for (int step = warp; step < in / step_inputs; step += warps) {
       const int at = 2 * step_inputs * step;
       const auto low = *reinterpret_cast<const uint4*>(w + at);
-      const auto high = *reinterpret_cast<const uint4*>(w + 8 * pitch + at);
-      const auto each = *reinterpret_cast<const uint4*>(x + at_lane + at);
+      const auto high = *reinterpret_cast<const uint4*>(w + 8 * block.pitch + at);
+      const auto each = *reinterpret_cast<const uint4*>(block.x + at_lane + at);
       multiply_add(acc, low.x, high.x, low.y, high.y, each.x, each.y);
       multiply_add(acc, low.z, high.z, low.w, high.w, each.z, each.w);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int of_row = 2 * (lane % 4) + i % 2;
-      sums[(warp * ranks + of_row) * layout.experts + tile + lane / 4 + 8 * (i / 2)] = acc[i];
+      block.sums[(warp * ranks + of_row) * layout.experts + tile + lane / 4 + 8 * (i / 2)] = acc[i];
     }
   }
-  __syncthreads();
+}
+
+// Sums the warps' parts, and sends each row's logits to the block that routes it.
+__device__ void send_logits(const NormAndRoute& p, const Block& block, const Layout& layout,
+                            Barriers& there) {
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < ranks * layout.experts; i += threads) {
     const int expert = i % layout.experts;
     const int of_row = i / layout.experts;
-    if (expert >= experts || of_row >= rows_here) continue;
-    float logit = sums[i];
+    if (expert >= block.experts || of_row >= block.rows) continue;
+    float logit = block.sums[i];
 #pragma unroll
-    for (int w = 1; w < warps; ++w) logit += sums[w * ranks * layout.experts + i];
+    for (int w = 1; w < warps; ++w) logit += block.sums[w * ranks * layout.experts + i];
+    const int logit_of = block.first_expert + expert;
     if (p.logits_only) {
-      p.router.y[(first_row + of_row) * p.router.y_stride + first_expert + expert] = logit;
+      p.router.y[(block.first_row + of_row) * p.router.y_stride + logit_of] = logit;
       continue;
     }
-    if (p.bias != nullptr) logit += p.bias[first_expert + expert];
-    send(address_in_rank(smem_addr(logits + first_expert + expert), of_row),
+    if (p.bias != nullptr) logit += p.bias[logit_of];
+    send(address_in_rank(smem_addr(block.logits + logit_of), of_row),
          address_in_rank(smem_addr(&there.logits), of_row), __float_as_uint(logit));
   }
+}
+
+__global__ void __launch_bounds__(threads, 1)
+    norm_and_route_rows(const __grid_constant__ NormAndRoute p, Layout layout) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  __shared__ Barriers there;
+  launch_dependents();
+  const Block block = block_of(p, layout, shared);
+  if (threadIdx.x < 32) load_weights(p, block, there);
+  norm_rows(p, layout, block, there);
+  bar_wait(smem_addr(&there.weights), 0);
+  multiply_rows(block, layout, p.router.w.in);
+  __syncthreads();
+  send_logits(p, block, layout, there);
   // A block without a row receives no logits and may exit; if no block receives any, all may.
-  if (rank >= rows_here || p.logits_only) return;
+  if (block.rank >= block.rows || p.logits_only) return;
   bar_wait(smem_addr(&there.logits), 0);
-  const std::int64_t place = (first_row + rank) * p.route.experts_per_token;
+  const std::int64_t row = block.first_row + block.rank;
+  const std::int64_t place = row * p.route.experts_per_token;
   std::int32_t* const ids = p.route.ids + place;
   float* const choice_weights = p.route.weights + place;
-  if (!routing::is_live(p.route, first_row + rank)) {
+  if (!routing::is_live(p.route, row)) {
     return routing::choose_none(p.route, ids, choice_weights, static_cast<int>(threadIdx.x),
                                 threads);
   }
-  routing::route_row_by_block(p.route, logits, routing_words, ids, choice_weights);
+  routing::route_row_by_block(p.route, block.logits, block.routing_words, ids, choice_weights);
 }
 
 bool suits_one_launch(const NormAndRoute& p) {

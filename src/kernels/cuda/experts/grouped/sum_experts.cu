@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
     if (add.sigmoid) shared_scale = sigmoid(shared_scale);
   }
   share.run<bf16>(
-      next.add.width, next.norm.eps, next.norm.weight_in_f32, warp_sums,
+      {next.add.width, next.norm.eps, next.norm.weight_in_f32}, warp_sums,
       [&](std::int64_t at) {
         Vec4 sum = load_vec4<true>(a, at, width);
         Vec4 experts = sum_of_slots(p, slots, static_cast<std::uint32_t>(at / 4));
