@@ -82,16 +82,26 @@ struct Product {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-bool describe(const Functions& library, cudaDataType_t type, std::int64_t rows,
-              std::int64_t columns, std::int64_t stride, std::int64_t heads,
-              std::int64_t head_stride, cublasLtMatrixLayoutOpaque_t& layout) {
-  const auto count = static_cast<std::int32_t>(heads);
-  return library.init_layout(&layout, sizeof layout, type, static_cast<std::uint64_t>(rows),
-                             static_cast<std::uint64_t>(columns), stride) == 0 &&
+// A matrix for each head, by columns.
+struct Matrices {
+  cudaDataType_t type{};
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+  std::int64_t heads = 1;
+  std::int64_t head_stride = 0;
+};
+
+bool describe(const Functions& library, const Matrices& matrices,
+              cublasLtMatrixLayoutOpaque_t& layout) {
+  const auto count = static_cast<std::int32_t>(matrices.heads);
+  return library.init_layout(&layout, sizeof layout, matrices.type,
+                             static_cast<std::uint64_t>(matrices.rows),
+                             static_cast<std::uint64_t>(matrices.columns), matrices.stride) == 0 &&
          library.set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) ==
              0 &&
-         library.set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &head_stride,
-                            sizeof head_stride) == 0;
+         library.set_layout(&layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                            &matrices.head_stride, sizeof matrices.head_stride) == 0;
 }
 
 // A batch-invariant product is computed in pieces of this many rows and a remainder, all with the
@@ -100,10 +110,22 @@ constexpr std::int64_t rows_of_one_order = 64;
 
 bool describe_rows(const Functions& library, const Shape& shape, std::int64_t rows,
                    Product& product) {
-  return describe(library, shape.float32 ? CUDA_R_32F : CUDA_R_16BF, shape.x_width(), rows,
-                  shape.x_stride, shape.heads, shape.x_head_stride, product.x) &&
-         describe(library, CUDA_R_32F, shape.y_width(), rows, shape.y_stride, shape.heads,
-                  shape.y_head_stride, product.y);
+  return describe(library,
+                  {.type = shape.float32 ? CUDA_R_32F : CUDA_R_16BF,
+                   .rows = shape.x_width(),
+                   .columns = rows,
+                   .stride = shape.x_stride,
+                   .heads = shape.heads,
+                   .head_stride = shape.x_head_stride},
+                  product.x) &&
+         describe(library,
+                  {.type = CUDA_R_32F,
+                   .rows = shape.y_width(),
+                   .columns = rows,
+                   .stride = shape.y_stride,
+                   .heads = shape.heads,
+                   .head_stride = shape.y_head_stride},
+                  product.y);
 }
 
 void find_algorithm(const Functions& library, cublasLtHandle_t handle, const Shape& shape,
@@ -117,7 +139,13 @@ void find_algorithm(const Functions& library, cublasLtHandle_t handle, const Sha
                            CUDA_R_32F) != 0 ||
       library.set_product(&found.product, CUBLASLT_MATMUL_DESC_TRANSA, &w_operation,
                           sizeof w_operation) != 0 ||
-      !describe(library, type, shape.in, shape.out, shape.in, shape.heads, shape.w_head_stride,
+      !describe(library,
+                {.type = type,
+                 .rows = shape.in,
+                 .columns = shape.out,
+                 .stride = shape.in,
+                 .heads = shape.heads,
+                 .head_stride = shape.w_head_stride},
                 found.w) ||
       !describe_rows(library, shape, rows, found))
     return;
