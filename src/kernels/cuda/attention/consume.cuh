@@ -86,22 +86,28 @@ __device__ inline void collect(Sums<S>& sums) {
   }
 }
 
+// A thread's first place in a slot of the partial results.
+struct PartialPlace {
+  int slot;
+  int row, column;
+};
+
 // Stores the current unit for the tile's last chunk.
 template <class S>
 __device__ inline void export_unit(const TileParams& p, const Sums<S>& sums, const ThreadRows& rows,
-                                   const Seen (&unit)[2], int slot, int tile_row, int column) {
-  float* const to = p.partials + slot * partial_size<S>(p);
+                                   const Seen (&unit)[2], const PartialPlace& place) {
+  float* const to = p.partials + place.slot * partial_size<S>(p);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float total = over_quad(unit[r].total);
     if (rows.row[r] < 0) continue;
-    const int row = tile_row + 8 * r;
-    float* const out = to + row * S::value_width + column;
+    const int row = place.row + 8 * r;
+    float* const out = to + row * S::value_width + place.column;
 #pragma unroll
     for (int i = 0; i < S::own_values / 8; ++i)
       *reinterpret_cast<float2*>(out + 8 * i) =
           make_float2(sums.own[4 * i + 2 * r], sums.own[4 * i + 2 * r + 1]);
-    if (column == 0)
+    if (place.column == 0)
       *reinterpret_cast<float2*>(to + p.partial_rows * S::value_width + 2 * row) =
           make_float2(unit[r].largest, total);
   }
@@ -247,7 +253,7 @@ struct Attend {
   // Ends a unit, whose last position is `position`.
   __device__ void close(const Seen (&seen)[2], const Join (&factors)[2], int position) {
     if (item.chunks > 1) {
-      export_unit<S>(p, sums, rows, seen, slot_of<S>(item, position), tile_row(), column());
+      export_unit<S>(p, sums, rows, seen, {slot_of<S>(item, position), tile_row(), column()});
     } else {
       fold<S>(sums, factors);
     }

@@ -25,6 +25,14 @@ struct FewShared {
   }
 };
 
+// What the items of a block share.
+template <class S>
+struct FewMemory {
+  Rings<S>& ring;
+  FewShared<S> shared;
+  int* verdict;
+};
+
 // Processes one item.
 template <class S>
 struct AttendFew {
@@ -49,15 +57,14 @@ struct AttendFew {
   float all[S::folds ? halves : 1][S::rows / 2];
   float factor[blocks][columns];
 
-  __device__ AttendFew(const TileParams& params, const Item& own_item, Rings<S>& own_ring,
-                       FewShared<S> own_shared, int own_buffer, int* own_verdict,
-                       bool one_item_each)
+  __device__ AttendFew(const TileParams& params, const Item& own_item, const FewMemory<S>& memory,
+                       int own_buffer, bool one_item_each)
       : p(params),
         item(own_item),
-        ring(own_ring),
-        shared(own_shared),
+        ring(memory.ring),
+        shared(memory.shared),
         buffer(own_buffer),
-        verdict(own_verdict),
+        verdict(memory.verdict),
         side_by_side(one_item_each),
         stretch(stretch_of<S>(item, item.chunk)) {
     const int t = static_cast<int>(threadIdx.x);

@@ -142,7 +142,7 @@ __device__ inline void consume_few(const TileParams& p, const Schedule& schedule
                                              static_cast<int>(threadIdx.x));
     copies_commit();
     if (index > first) {
-      AttendFew<S> attend(p, own, ring, shared, buffer, verdict, schedule.items <= blocks);
+      AttendFew<S> attend(p, own, {ring, shared, verdict}, buffer, schedule.items <= blocks);
       attend.run();
       attend.finish();
     }
