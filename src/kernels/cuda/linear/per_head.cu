@@ -56,17 +56,23 @@ struct Weights {
 };
 using Sums = float[own_n8_tiles][4];
 
-// `x`: the tile's rows g and g + 8, if they exist; place(step) is the lane's first k.
+// A lane's rows g and g + 8 of a tile's x, if they exist.
+struct LaneRows {
+  bool has_first, has_second;
+  const float* first;
+  const float* second;
+};
+
+// place(step) is the lane's first k.
 template <class Place>
-__device__ inline void multiply(bool has_first, bool has_second, const float* first_row,
-                                const float* second_row, const Weights& weights, const Place& place,
+__device__ inline void multiply(const LaneRows& rows, const Weights& weights, const Place& place,
                                 Sums& sums) {
   float4 upper[own_steps]{};
   float4 lower[own_steps]{};
 #pragma unroll
   for (int s = 0; s < own_steps; ++s) {
-    if (has_first) upper[s] = *reinterpret_cast<const float4*>(first_row + place(s));
-    if (has_second) lower[s] = *reinterpret_cast<const float4*>(second_row + place(s));
+    if (rows.has_first) upper[s] = *reinterpret_cast<const float4*>(rows.first + place(s));
+    if (rows.has_second) lower[s] = *reinterpret_cast<const float4*>(rows.second + place(s));
   }
 #pragma unroll
   for (int s = 0; s < own_steps; ++s) {
@@ -121,7 +127,7 @@ __global__ void __launch_bounds__(threads) multiply_transposed(const __grid_cons
   const float* const x = p.x + row * p.x_stride + head * p.x_head_stride;
   Sums sums{};
   multiply(
-      row < p.rows, row + 8 < p.rows, x, x + 8 * p.x_stride, weights,
+      {row < p.rows, row + 8 < p.rows, x, x + 8 * p.x_stride}, weights,
       [&](int s) { return 16 * s + lane % 4 * 4; }, sums);
 #pragma unroll
   for (int e = 0; e < own_n8_tiles; ++e) {
@@ -163,7 +169,7 @@ __global__ void __launch_bounds__(threads) multiply_straight(const __grid_consta
   const float* const x = p.x + row * p.x_stride + head * p.x_head_stride;
   Sums sums{};
   multiply(
-      row < p.rows, row + 8 < p.rows, x, x + 8 * p.x_stride, weights,
+      {row < p.rows, row + 8 < p.rows, x, x + 8 * p.x_stride}, weights,
       [&](int s) { return own + s / 2 * 32 + s % 2 * 4; }, sums);
 #pragma unroll
   for (int e = 0; e < own_n8_tiles; ++e) {
