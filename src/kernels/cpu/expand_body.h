@@ -52,18 +52,27 @@ template <class Isa>
   return tile.y + (tile.y_rows != nullptr ? tile.y_rows[m] : m) * tile.y_stride;
 }
 
-// Outputs [o, o + count), count <= lanes, for rows [m, m + rows) over one run of ranks that begins
-// at `from` in output o's row of B.
+struct Range {
+  std::int64_t begin;
+  std::int64_t count;
+};
+// Outputs over one run of ranks.
+struct Part {
+  Range outputs;
+  Range ranks;
+};
+
+// At most `lanes` outputs for rows [m, m + rows). The run begins at `from` in the first output's
+// row of B.
 template <class Isa, DType type, int rows>
-void expand_in_place(const ExpandTile& tile, std::int64_t m, std::int64_t o, std::int64_t count,
-                     const std::byte* from, std::int64_t stride, std::int64_t rank,
-                     std::int64_t ranks) {
+void expand_in_place(const ExpandTile& tile, std::int64_t m, const Part& part,
+                     const std::byte* from, std::int64_t stride) {
   using Floats = typename Isa::Floats;
   constexpr std::int64_t element_bytes = type == DType::f32 ? 4 : 2;
   Floats sums[rows];
   for (Floats& sum : sums) sum = Floats{};
-  const float* t = tile.t + m * tile.t_stride + rank;
-  for (std::int64_t r = 0; r < ranks; r += 8) {
+  const float* t = tile.t + m * tile.t_stride + part.ranks.begin;
+  for (std::int64_t r = 0; r < part.ranks.count; r += 8) {
     for_eight_ranks<Isa, type>(from + r * element_bytes, stride,
                                [&](int i, Floats column) __attribute__((always_inline)) {
                                  for (int row = 0; row < rows; ++row) {
@@ -73,20 +82,20 @@ void expand_in_place(const ExpandTile& tile, std::int64_t m, std::int64_t o, std
                                });
   }
   for (int row = 0; row < rows; ++row)
-    add_to<Isa>(row_of(tile, m + row) + (o - tile.out_begin), sums[row], count);
+    add_to<Isa>(row_of(tile, m + row) + (part.outputs.begin - tile.out_begin), sums[row],
+                part.outputs.count);
 }
 
-// Outputs [o, o + count) of a panel for rows [m, m + rows).
+// A panel's outputs for rows [m, m + rows).
 template <class Isa, int rows>
-void expand_panel(const ExpandTile& tile, const float* panel, std::int64_t m, std::int64_t o,
-                  std::int64_t count, std::int64_t rank, std::int64_t ranks) {
+void expand_panel(const ExpandTile& tile, const float* panel, std::int64_t m, const Part& part) {
   using Floats = typename Isa::Floats;
   Floats sums[rows][block_vectors];
   for (auto& row : sums) {
     for (Floats& sum : row) sum = Floats{};
   }
-  const float* t = tile.t + m * tile.t_stride + rank;
-  for (std::int64_t r = 0; r < ranks; ++r, panel += block_vectors * Isa::lanes) {
+  const float* t = tile.t + m * tile.t_stride + part.ranks.begin;
+  for (std::int64_t r = 0; r < part.ranks.count; ++r, panel += block_vectors * Isa::lanes) {
     Floats columns[block_vectors];
     for (int v = 0; v < block_vectors; ++v)
       columns[v] = Isa::load(reinterpret_cast<const std::byte*>(panel + v * Isa::lanes));
@@ -97,22 +106,22 @@ void expand_panel(const ExpandTile& tile, const float* panel, std::int64_t m, st
     }
   }
   for (int row = 0; row < rows; ++row) {
-    float* y = row_of(tile, m + row) + (o - tile.out_begin);
-    for (int v = 0; v < block_vectors && v * Isa::lanes < count; ++v)
-      add_to<Isa>(y + v * Isa::lanes, sums[row][v], count - v * Isa::lanes);
+    float* y = row_of(tile, m + row) + (part.outputs.begin - tile.out_begin);
+    for (int v = 0; v < block_vectors && v * Isa::lanes < part.outputs.count; ++v)
+      add_to<Isa>(y + v * Isa::lanes, sums[row][v], part.outputs.count - v * Isa::lanes);
   }
 }
 
 template <class Isa>
 void expand_rows(std::int64_t rows, const ExpandTile& tile, const float* panel, std::int64_t m,
-                 std::int64_t o, std::int64_t count, std::int64_t rank, std::int64_t ranks) {
-  if (rows == 1) return expand_panel<Isa, 1>(tile, panel, m, o, count, rank, ranks);
-  if (rows == 2) return expand_panel<Isa, 2>(tile, panel, m, o, count, rank, ranks);
+                 const Part& part) {
+  if (rows == 1) return expand_panel<Isa, 1>(tile, panel, m, part);
+  if (rows == 2) return expand_panel<Isa, 2>(tile, panel, m, part);
   if constexpr (Isa::block_tokens >= 6) {
-    if (rows == 3) return expand_panel<Isa, 3>(tile, panel, m, o, count, rank, ranks);
-    if (rows == 4) return expand_panel<Isa, 4>(tile, panel, m, o, count, rank, ranks);
-    if (rows == 5) return expand_panel<Isa, 5>(tile, panel, m, o, count, rank, ranks);
-    if (rows == 6) return expand_panel<Isa, 6>(tile, panel, m, o, count, rank, ranks);
+    if (rows == 3) return expand_panel<Isa, 3>(tile, panel, m, part);
+    if (rows == 4) return expand_panel<Isa, 4>(tile, panel, m, part);
+    if (rows == 5) return expand_panel<Isa, 5>(tile, panel, m, part);
+    if (rows == 6) return expand_panel<Isa, 6>(tile, panel, m, part);
   }
 }
 
@@ -128,6 +137,7 @@ void expand(const ExpandTile& tile) {
   const std::int64_t row_bytes = tile.padded * element_bytes;
   for (std::int64_t rank = 0; rank < tile.padded; rank += run_ranks) {
     const std::int64_t ranks = tile.padded - rank < run_ranks ? tile.padded - rank : run_ranks;
+    const Range run{rank, ranks};
     for (std::int64_t first = tile.out_begin; first < tile.out_end; first += block) {
       const std::int64_t count = tile.out_end - first < block ? tile.out_end - first : block;
       // Vectors behind the last output are computed too, and not written.
@@ -150,9 +160,9 @@ void expand(const ExpandTile& tile) {
           from = edge;
         }
         if (tile.rows == 1) {
-          expand_in_place<Isa, type, 1>(tile, 0, o, outs, from, stride, rank, ranks);
+          expand_in_place<Isa, type, 1>(tile, 0, {{o, outs}, run}, from, stride);
         } else if (tile.rows == most_in_place) {
-          expand_in_place<Isa, type, 2>(tile, 0, o, outs, from, stride, rank, ranks);
+          expand_in_place<Isa, type, 2>(tile, 0, {{o, outs}, run}, from, stride);
         } else {
           for (std::int64_t r = 0; r < ranks; r += 8) {
             for_eight_ranks<Isa, type>(from + r * element_bytes, stride,
@@ -168,7 +178,7 @@ void expand(const ExpandTile& tile) {
       for (std::int64_t b = 0; b < blocks; ++b) {
         const std::int64_t m = tile.rows * b / blocks;
         const std::int64_t end = tile.rows * (b + 1) / blocks;
-        expand_rows<Isa>(end - m, tile, panel, m, first, count, rank, ranks);
+        expand_rows<Isa>(end - m, tile, panel, m, {{first, count}, run});
       }
     }
   }
