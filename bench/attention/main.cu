@@ -118,6 +118,18 @@ double median_us(const std::vector<Attention>& layers) {
 
 int only = -1;  // the number of the load to time; -1: all
 
+void print_line(const Model& model, const Load& load, bool batch_invariant, double us) {
+  const Cost cost = cost_of(model, load);
+  const double floor = std::max(cost.bytes / bytes_per_us, cost.flops / flop_per_us);
+  std::printf(
+      "%-20s %4lld x %5lld rows, %6lld positions %-9s %9.1f us  floor %8.1f  x %5.2f  %5.2f TB/s "
+      "%6.1f TFLOP/s\n",
+      model.name, static_cast<long long>(load.sequences), static_cast<long long>(load.rows),
+      static_cast<long long>(load.length), batch_invariant ? "batch-invariant" : "", us, floor,
+      us / floor, cost.bytes / us / 1e6, cost.flops / us / 1e6);
+  std::fflush(stdout);
+}
+
 void time_load(const Model& model, const Load& load, bool batch_invariant) {
   static int number = 0;
   if (const int own = number++; only >= 0 && own != only) return;
@@ -191,16 +203,7 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                                   counters.data<std::int32_t>(), size.counters},
                       .batch_invariant = batch_invariant});
   }
-  const double us = median_us(layers);
-  const Cost cost = cost_of(model, load);
-  const double floor = std::max(cost.bytes / bytes_per_us, cost.flops / flop_per_us);
-  std::printf(
-      "%-20s %4lld x %5lld rows, %6lld positions %-9s %9.1f us  floor %8.1f  x %5.2f  %5.2f TB/s "
-      "%6.1f TFLOP/s\n",
-      model.name, static_cast<long long>(load.sequences), static_cast<long long>(load.rows),
-      static_cast<long long>(load.length), batch_invariant ? "batch-invariant" : "", us, floor,
-      us / floor, cost.bytes / us / 1e6, cost.flops / us / 1e6);
-  std::fflush(stdout);
+  print_line(model, load, batch_invariant, median_us(layers));
 }
 
 void time_few() {

@@ -19,14 +19,20 @@ constexpr int weight_sets = 4;
 constexpr double bytes_per_us = 4.3e6;
 constexpr double flop_per_us = 745e6;
 
+struct Timing {
+  int replays;
+  int layers = expert_layer_bench::layers;  // of the graph
+  int pause_ms = 0;
+};
+
 double measure(const Batch& batch, const std::vector<Weights>& sets, const Adapters* adapters,
-               const GroupedTiles& tiles, int replays, int count = layers, int pause_ms = 0) {
+               const GroupedTiles& tiles, const Timing& timing) {
   const auto launch = [&](int i, motley::StreamHandle stream) {
     const GroupedExperts g =
         batch.params(i, sets[static_cast<std::size_t>(i) % sets.size()], adapters);
     run_grouped_experts(g, tiles, stream);
   };
-  return motley::bench::graph_time(count, replays, launch, pause_ms);
+  return motley::bench::graph_time(timing.layers, timing.replays, launch, timing.pause_ms);
 }
 
 std::optional<ExpertFormat> parse_format(std::string_view name) {
@@ -69,9 +75,9 @@ std::vector<GroupedTiles> sweep_of(const GroupedExperts& g) {
 
 void print_line(const Batch& batch, const std::vector<Weights>& sets, const Adapters* adapters,
                 const GroupedTiles& tiles, bool again) {
-  const int replays = batch.tokens >= 2048 ? 5 : 15;
-  const double us = measure(batch, sets, adapters, tiles, replays);
-  const double second = again ? measure(batch, sets, adapters, tiles, replays) : us;
+  const Timing timing{.replays = batch.tokens >= 2048 ? 5 : 15};
+  const double us = measure(batch, sets, adapters, tiles, timing);
+  const double second = again ? measure(batch, sets, adapters, tiles, timing) : us;
   const double live = batch.live_experts();
   const double pairs = static_cast<double>(batch.tokens) * top_k;
   const double flop = pairs * 6.0 * qwen.hidden * qwen.intermediate;
@@ -86,7 +92,8 @@ void print_line(const Batch& batch, const std::vector<Weights>& sets, const Adap
               bytes / us * 1e-3, flop / us * 1e-6, floor, us / floor,
               peer_us(batch.tokens, bf16, count));
   if (again && batch.tokens >= 2048) {  // the clock falls under sustained load
-    const double burst = measure(batch, sets, adapters, tiles, 9, 2, 30);
+    const double burst =
+        measure(batch, sets, adapters, tiles, {.replays = 9, .layers = 2, .pause_ms = 30});
     std::printf("      two layers after 30 ms of idleness: %.1f us, %.1f TFLOP/s\n", burst,
                 flop / burst * 1e-6);
   }
