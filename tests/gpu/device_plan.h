@@ -12,27 +12,33 @@ namespace motley::gpu_tests {
 // Everything that a plan on the device takes. `labels` empty: no token has one.
 class DevicePlan {
  public:
+  struct Sizes {
+    std::int64_t tokens;
+    int experts_per_token;
+    int experts;
+    int tile_places;
+  };
+
   DevicePlan(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& labels,
-             int label_count, std::int64_t tokens, int experts_per_token, int experts,
-             int tile_places)
+             int label_count, const Sizes& sizes)
       : ids_(ids),
         labels_(labels),
-        by_label_(static_cast<std::size_t>(tokens)),
+        by_label_(static_cast<std::size_t>(sizes.tokens)),
         order_(ids.size()),
         tokens_(ids.size()),
         places_(ids.size()),
-        expert_begin_(static_cast<std::size_t>(experts) + 1),
-        tile_begin_(static_cast<std::size_t>(experts) + 1),
-        tiles_(tile_bound(ids.size(), experts, tile_places)),
-        piece_begin_(tile_bound(ids.size(), experts, tile_places) + 1),
+        expert_begin_(static_cast<std::size_t>(sizes.experts) + 1),
+        tile_begin_(static_cast<std::size_t>(sizes.experts) + 1),
+        tiles_(tile_bound(ids.size(), sizes.experts, sizes.tile_places)),
+        piece_begin_(tile_bound(ids.size(), sizes.experts, sizes.tile_places) + 1),
         pieces_(ids.size()),
-        counts_(static_cast<std::size_t>(
-            kernels::cuda::plan_scratch_numbers(static_cast<std::int64_t>(ids.size()), experts))),
+        counts_(static_cast<std::size_t>(kernels::cuda::plan_scratch_numbers(
+            static_cast<std::int64_t>(ids.size()), sizes.experts))),
         label_count_(label_count) {
-    params.tokens = tokens;
-    params.experts_per_token = experts_per_token;
-    params.experts = experts;
-    params.tile_places = tile_places;
+    params.tokens = sizes.tokens;
+    params.experts_per_token = sizes.experts_per_token;
+    params.experts = sizes.experts;
+    params.tile_places = sizes.tile_places;
     params.ids = ids_.data();
     if (!labels.empty()) {
       params.labels = labels_.data();

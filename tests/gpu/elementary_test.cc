@@ -127,8 +127,8 @@ TEST(DeviceElementary, ActivationsGiveTheCpusBits) {
       for (const auto activation :
            {kernels::Activation::silu, kernels::Activation::clamped_swiglu}) {
         for (const auto [width, gap] : sizes) {
-          TwinRows gate(numbers, type, 5, width, gap, -100, 100);
-          TwinRows up(numbers, type, 5, width, gap, -12, 12);
+          TwinRows gate(numbers, type, 5, width, gap, {-100, 100});
+          TwinRows up(numbers, type, 5, width, gap, {-12, 12});
           TwinRows out(out_type, 5, width, gap);
           call_both(&ElementaryTable::activate_and_multiply, [&](auto at) {
             return kernels::ActivateAndMultiply{.rows = 5,
@@ -494,7 +494,7 @@ TEST(DeviceElementary, HeadsAreNormedAsRmsNormDoes) {
 TEST(DeviceElementary, LogProbabilitiesAgreeWithTheCpu) {
   Numbers numbers(10);
   for (const std::int64_t width : {1, 15, 1024, 5003, 151936}) {
-    TwinRows logits(numbers, DType::f32, 3, width, 5, -30, 30);
+    TwinRows logits(numbers, DType::f32, 3, width, 5, {-30, 30});
     const auto last = static_cast<std::int32_t>(width - 1);
     Twin<std::int32_t> ids(std::vector<std::int32_t>{0, last, last / 2, 0, last / 3, last});
     Twin<float> out(6);

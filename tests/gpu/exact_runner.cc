@@ -66,8 +66,9 @@ std::vector<float> run_exact(const WorldLayer& layer, const WorldRows& rows,
   const WorldShape& shape = layer.shape;
   const DeviceLayer weights(layer);
   const AdapterPages pages(shape, adapters, mixes, {.dtype = factor_type});
-  DevicePlan plan(rows.ids, rows.labels, static_cast<int>(mixes.size()), rows.tokens,
-                  shape.experts_per_token, shape.experts, kernels::cuda::exact_tile_places);
+  DevicePlan plan(
+      rows.ids, rows.labels, static_cast<int>(mixes.size()),
+      {rows.tokens, shape.experts_per_token, shape.experts, kernels::cuda::exact_tile_places});
   const DeviceArray<std::uint8_t> x(to_bytes(rows.x, x_type));
   const DeviceArray<float> routing(rows.weights);
   const DeviceArray<float> out(rows.x.size());

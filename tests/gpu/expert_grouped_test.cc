@@ -89,8 +89,8 @@ TEST_P(GroupedSum, HasTheBitsOfItsParts) {
   const WorldRows rows = make_rows(shape, 70, WorldRoutes::strange, 0, 32);
   GroupedBatch batch(layer, packed_layer, rows, nullptr);
   kernels::cpu::Numbers numbers(33);
-  const TwinRows a(numbers, DType::f32, rows.tokens, hidden, 4, -4, 4);
-  const TwinRows shared_rows(numbers, DType::f32, rows.tokens, hidden, 4, -4, 4);
+  const TwinRows a(numbers, DType::f32, rows.tokens, hidden, 4, {-4, 4});
+  const TwinRows shared_rows(numbers, DType::f32, rows.tokens, hidden, 4, {-4, 4});
   const Twin<float> gates(numbers.floats(rows.tokens, -3, 3));
   const Twin<float> weight(numbers.floats(hidden, 0.5, 1.5));
   const GroupedTiles tiles{.width = 16, .gather = GroupedTiles::Gather::copies};

@@ -80,8 +80,8 @@ TEST_P(ExpertPlan, EqualsTheHosts) {
   const Case& c = GetParam();
   for (unsigned seed = 1; seed <= 2; ++seed) {
     const Input input = make_input(c, seed);
-    DevicePlan device(input.ids, input.labels, c.label_count, c.tokens, c.experts_per_token,
-                      c.experts, c.tile_places);
+    DevicePlan device(input.ids, input.labels, c.label_count,
+                      {c.tokens, c.experts_per_token, c.experts, c.tile_places});
     device.build();
     finish();
     plan::Plan host(c.tokens, c.experts_per_token, c.experts);

@@ -36,18 +36,23 @@ class Twin {
   DeviceArray<T> device_;
 };
 
+struct Interval {
+  float low = -1;
+  float high = 1;
+};
+
 // Rows of f32 or bf16 numbers with a gap behind each, all poison until drawn.
 class TwinRows {
  public:
   TwinRows(DType type, std::int64_t rows, std::int64_t width, std::int64_t gap)
       : type_(type), rows_(rows), width_(width), stride_(width + gap), bytes_(byte_count()) {}
   TwinRows(kernels::cpu::Numbers& numbers, DType type, std::int64_t rows, std::int64_t width,
-           std::int64_t gap, float low = -1, float high = 1)
+           std::int64_t gap, const Interval& values = {})
       : type_(type), rows_(rows), width_(width), stride_(width + gap) {
     std::vector<std::byte> bytes(byte_count(), std::byte{0xFF});
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t i = 0; i < width; ++i) {
-        const float value = numbers.between(low, high);
+        const float value = numbers.between(values.low, values.high);
         const bf16 half = bf16::from(value);
         const std::int64_t at = row * stride_ + i;
         if (type == DType::f32) {
