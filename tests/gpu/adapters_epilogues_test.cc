@@ -13,86 +13,104 @@
 namespace motley::gpu_tests {
 namespace {
 
-// Heads on their way to attention have the bits of deltas and prepare_heads one after the other:
-// rows of every kind, the base's too; projections without a delta; heads that lanes hold, and
-// others.
-TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
-  constexpr Site q{0, Projection::q};
-  constexpr Site k{0, Projection::k};
-  constexpr Site v{0, Projection::v};
-  constexpr std::int64_t in = 136;
-  constexpr std::int64_t kv_heads = 2;
-  constexpr std::int64_t page_tokens = 16;
-  for (const auto& [width, q_heads] :
-       std::vector<std::array<std::int64_t, 2>>{{128, 9}, {64, 6}, {48, 3}}) {
-    const std::int64_t q_width = q_heads * width;
-    const std::int64_t kv_width = kv_heads * width;
-    const Adapter all = make({{q, {in, q_width}}, {k, {in, kv_width}}}, 5);
-    const Adapter wide = make(
-        {{q, {in, q_width}}, {k, {in, kv_width}}}, 100,
-        [&](AdapterMaker& maker, lora::SiteDelta& site) {
-          site.lora_bias = add(maker, 1, site.site.projection == q.projection ? q_width : kv_width);
-        });
-    const Adapter dora = make(
-        {{k, {in, kv_width}}}, 24,
-        [&](AdapterMaker& maker, lora::SiteDelta& site) { site.gain = add(maker, 1, kv_width); });
-    const Adapter zero = make({{q, {in, q_width}}}, 16);
-    const std::vector<std::vector<BothPools::Part>> kinds = {
-        {}, {{&all, 1}}, {{&wide, 0.5F}, {&all, 2}}, {{&dora, 1}}, {}, {{&wide, -1}}, {{&zero, 1}}};
-    for (const int rows : {1, 20, 300}) {
-      std::vector<std::vector<BothPools::Part>> mixes;
-      for (int row = 0; row < rows; ++row)
-        mixes.push_back(kinds[static_cast<std::size_t>(row / 5 + 1) % kinds.size()]);
-      BothPools pools(GetParam(), rows);
-      pools.build(mixes);
-      const ops::Context context = pools.context();
+// Mixes of `rows` rows, five of a kind after one another.
+Mixes mixes_of(const Mixes& kinds, int rows) {
+  Mixes mixes;
+  for (int row = 0; row < rows; ++row)
+    mixes.push_back(kinds[static_cast<std::size_t>(row / 5 + 1) % kinds.size()]);
+  return mixes;
+}
 
-      const lora::test::Numbers x(DType::bf16, rows, in,
-                                  lora::test::random_numbers(random, rows * in));
-      const DeviceArray<bf16> x_there(x.half);
-      const std::vector<float> products =
-          lora::test::random_numbers(random, rows * (q_width + 2 * kv_width));
-      const DeviceArray<float> bias(lora::test::random_numbers(random, q_width));
-      const DeviceArray<float> weight(lora::test::random_numbers(random, width));
-      const DeviceArray<float> cos_sin(lora::test::random_numbers(random, rows * width));
-      std::vector<std::int32_t> positions;
-      for (int row = 0; row < rows; ++row) positions.push_back(row);
-      const DeviceArray<std::int32_t> positions_there(positions);
-      const DeviceArray<std::int32_t> seq_begin(std::vector<std::int32_t>{0, rows / 3, rows});
-      const std::int64_t pages = rows / page_tokens + 1;
-      std::vector<std::int32_t> table;
-      for (int page = 0; page < 2 * pages; ++page)
-        table.push_back(static_cast<std::int32_t>(2 * pages - 1 - page));
-      const DeviceArray<std::int32_t> table_there(table);
-      const ops::PagedRows paged{.sequences = 2,
-                                 .seq_begin = seq_begin.data(),
-                                 .positions = positions_there.data(),
-                                 .block_table = view(table_there, {2, pages}),
-                                 .max_rows = rows};
+constexpr std::int64_t kv_heads = 2;
 
-      struct Results {
-        DeviceArray<float> products;
-        DeviceArray<bf16> queries, keys, values;
-      };
-      const auto run = [&](bool together) {
-        const std::int64_t stored = 2 * pages * page_tokens * kv_width;
-        Results to{DeviceArray<float>(products),
-                   DeviceArray<bf16>(static_cast<std::size_t>(rows * q_width)),
-                   DeviceArray<bf16>(static_cast<std::size_t>(stored)),
-                   DeviceArray<bf16>(static_cast<std::size_t>(stored))};
-        // What poisons them is on another stream.
-        finish();
-        const Tensor qkv = view(to.products, {rows, q_width + 2 * kv_width});
-        const Tensor q_rows = qkv.slice(1, 0, q_width);
-        const Tensor k_rows = qkv.slice(1, q_width, q_width + kv_width);
-        const Tensor v_rows = qkv.slice(1, q_width + kv_width, qkv.dim(1));
-        const Tensor heads = qkv.reshape({rows, q_heads + 2 * kv_heads, width});
-        const auto page_view = [&](const DeviceArray<bf16>& array) {
-          return view(array, {2 * pages, page_tokens, kv_heads, width});
-        };
-        const ops::HeadNorm norm{.weight = weight.data()};
-        const ops::HeadsCall call(
-            context, paged, {.cos_sin = view(cos_sin, {rows, width})},
+// The rows of two sequences on their way to attention.
+class RowsOfHeads {
+ public:
+  struct Sizes {
+    std::int64_t rows, in, width, q_heads;
+
+    std::int64_t q_width() const { return q_heads * width; }
+    std::int64_t kv_width() const { return kv_heads * width; }
+  };
+  struct Results {
+    DeviceArray<float> products;
+    DeviceArray<bf16> queries, keys, values;
+  };
+
+  RowsOfHeads(std::mt19937& random, const Sizes& sizes)
+      : sizes_(sizes),
+        x_(lora::test::Numbers(DType::bf16, sizes.rows, sizes.in,
+                               lora::test::random_numbers(random, sizes.rows * sizes.in))
+               .half),
+        products_(lora::test::random_numbers(
+            random, sizes.rows * (sizes.q_width() + 2 * sizes.kv_width()))),
+        bias_(lora::test::random_numbers(random, sizes.q_width())),
+        weight_(lora::test::random_numbers(random, sizes.width)),
+        cos_sin_(lora::test::random_numbers(random, sizes.rows * sizes.width)),
+        positions_(counted(sizes.rows, false)),
+        seq_begin_(std::vector<std::int32_t>{0, static_cast<std::int32_t>(sizes.rows / 3),
+                                             static_cast<std::int32_t>(sizes.rows)}),
+        pages_(sizes.rows / page_tokens + 1),
+        table_(counted(2 * pages_, true)) {}
+
+  // By one call, or by finish_linears and prepare_heads.
+  Results run(BothPools& pools, bool together) const {
+    const auto& [rows, in, width, q_heads] = sizes_;
+    const std::int64_t q_width = sizes_.q_width();
+    const std::int64_t kv_width = sizes_.kv_width();
+    const auto stored = static_cast<std::size_t>(2 * pages_ * page_tokens * kv_width);
+    Results to{DeviceArray<float>(products_),
+               DeviceArray<bf16>(static_cast<std::size_t>(rows * q_width)),
+               DeviceArray<bf16>(stored), DeviceArray<bf16>(stored)};
+    // What poisons them is on another stream.
+    finish();
+    const ops::Context context = pools.context();
+    const Tensor qkv = view(to.products, {rows, q_width + 2 * kv_width});
+    const Tensor q_rows = qkv.slice(1, 0, q_width);
+    const Tensor k_rows = qkv.slice(1, q_width, q_width + kv_width);
+    const Tensor v_rows = qkv.slice(1, q_width + kv_width, qkv.dim(1));
+    const ops::HeadsCall call = heads_call(context, qkv, to);
+    const std::array linears{lora::AdaptedLinear{q_site, q_rows, bias_.data(), q_rows},
+                             lora::AdaptedLinear{k_site, k_rows, nullptr, k_rows},
+                             lora::AdaptedLinear{v_site, v_rows, nullptr, v_rows}};
+    const lora::RowMixes mixes = pools.on_device();
+    const Tensor x = view(x_, {rows, in});
+    if (together) {
+      lora::finish_heads(mixes, x, linears, call, context);
+    } else {
+      lora::finish_linears(mixes, x, linears, context);
+      ops::prepare_heads(context, call);
+    }
+    pools.finish_stream();
+    return to;
+  }
+
+ private:
+  static constexpr std::int64_t page_tokens = 16;
+
+  // 0, 1, 2, ..., or the other way round.
+  static std::vector<std::int32_t> counted(std::int64_t count, bool down) {
+    std::vector<std::int32_t> numbers;
+    for (std::int64_t i = 0; i < count; ++i)
+      numbers.push_back(static_cast<std::int32_t>(down ? count - 1 - i : i));
+    return numbers;
+  }
+  ops::HeadsCall heads_call(const ops::Context& context, const Tensor& qkv,
+                            const Results& to) const {
+    const auto& [rows, in, width, q_heads] = sizes_;
+    const Tensor heads = qkv.reshape({rows, q_heads + 2 * kv_heads, width});
+    const auto pages = [&](const DeviceArray<bf16>& array) {
+      return view(array, {2 * pages_, page_tokens, kv_heads, sizes_.width});
+    };
+    const ops::PagedRows paged{.sequences = 2,
+                               .seq_begin = seq_begin_.data(),
+                               .positions = positions_.data(),
+                               .block_table = view(table_, {2, pages_}),
+                               .max_rows = rows};
+    const ops::HeadNorm norm{.weight = weight_.data()};
+    return {context,
+            paged,
+            {.cos_sin = view(cos_sin_, {rows, width})},
             std::array{ops::PreparedHeads{.x = heads.slice(1, 0, q_heads),
                                           .norm = norm,
                                           .rotated = true,
@@ -100,30 +118,54 @@ TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
                        ops::PreparedHeads{.x = heads.slice(1, q_heads, q_heads + kv_heads),
                                           .norm = norm,
                                           .rotated = true,
-                                          .pages = page_view(to.keys)},
+                                          .pages = pages(to.keys)},
                        ops::PreparedHeads{.x = heads.slice(1, q_heads + kv_heads, heads.dim(1)),
-                                          .pages = page_view(to.values)}});
-        const std::array linears{lora::AdaptedLinear{q, q_rows, bias.data(), q_rows},
-                                 lora::AdaptedLinear{k, k_rows, nullptr, k_rows},
-                                 lora::AdaptedLinear{v, v_rows, nullptr, v_rows}};
-        const lora::RowMixes mixes_there = pools.on_device();
-        const Tensor x_rows = view(x_there, {rows, in});
-        if (together) {
-          lora::finish_heads(mixes_there, x_rows, linears, call, context);
-        } else {
-          lora::finish_linears(mixes_there, x_rows, linears, context);
-          ops::prepare_heads(context, call);
-        }
-        pools.finish_stream();
-        return to;
-      };
-      const Results together = run(true);
-      const Results apart = run(false);
-      const auto same = [](const DeviceArray<bf16>& a, const DeviceArray<bf16>& b) {
-        const std::vector<bf16> left = a.read();
-        const std::vector<bf16> right = b.read();
-        return std::memcmp(left.data(), right.data(), left.size() * sizeof(bf16)) == 0;
-      };
+                                          .pages = pages(to.values)}}};
+  }
+
+  Sizes sizes_;
+  DeviceArray<bf16> x_;
+  std::vector<float> products_;
+  DeviceArray<float> bias_, weight_, cos_sin_;
+  DeviceArray<std::int32_t> positions_, seq_begin_;
+  std::int64_t pages_;  // of a sequence
+  DeviceArray<std::int32_t> table_;
+};
+
+bool same(const DeviceArray<bf16>& a, const DeviceArray<bf16>& b) {
+  const std::vector<bf16> left = a.read();
+  const std::vector<bf16> right = b.read();
+  return std::memcmp(left.data(), right.data(), left.size() * sizeof(bf16)) == 0;
+}
+
+// Heads on their way to attention have the bits of deltas and prepare_heads one after the other:
+// rows of every kind, the base's too; projections without a delta; heads that lanes hold, and
+// others.
+TEST_P(GpuAdapters, HeadsEqualLinearsAndThenHeads) {
+  constexpr std::int64_t in = 136;
+  for (const auto& [width, q_heads] :
+       std::vector<std::array<std::int64_t, 2>>{{128, 9}, {64, 6}, {48, 3}}) {
+    const std::int64_t q_width = q_heads * width;
+    const std::int64_t kv_width = kv_heads * width;
+    const Adapter all = make({{q_site, {in, q_width}}, {k_site, {in, kv_width}}}, 5);
+    const Adapter wide =
+        make({{q_site, {in, q_width}}, {k_site, {in, kv_width}}}, 100,
+             [&](AdapterMaker& maker, lora::SiteDelta& site) {
+               site.lora_bias =
+                   add(maker, 1, site.site.projection == Projection::q ? q_width : kv_width);
+             });
+    const Adapter dora = make(
+        {{k_site, {in, kv_width}}}, 24,
+        [&](AdapterMaker& maker, lora::SiteDelta& site) { site.gain = add(maker, 1, kv_width); });
+    const Adapter zero = make({{q_site, {in, q_width}}}, 16);
+    const Mixes kinds = {
+        {}, {{&all, 1}}, {{&wide, 0.5F}, {&all, 2}}, {{&dora, 1}}, {}, {{&wide, -1}}, {{&zero, 1}}};
+    for (const int rows : {1, 20, 300}) {
+      BothPools pools(GetParam(), rows);
+      pools.build(mixes_of(kinds, rows));
+      const RowsOfHeads world(random, {rows, in, width, q_heads});
+      const RowsOfHeads::Results together = world.run(pools, true);
+      const RowsOfHeads::Results apart = world.run(pools, false);
       EXPECT_TRUE(same(together.queries, apart.queries)) << "width " << width << ", rows " << rows;
       EXPECT_TRUE(same(together.keys, apart.keys)) << "width " << width << ", rows " << rows;
       EXPECT_TRUE(same(together.values, apart.values)) << "width " << width << ", rows " << rows;
@@ -146,11 +188,10 @@ TEST_P(GpuAdapters, NormsEqualLinearsAndThenNorms) {
         {{site, {in, width}}}, 24,
         [&](AdapterMaker& maker, lora::SiteDelta& delta) { delta.gain = add(maker, 1, width); });
     const Adapter elsewhere = make({{{3, Projection::o}, {in, width}}}, 8);
-    const std::vector<std::vector<BothPools::Part>> kinds = {
-        {},           {{&plain, 1}},     {{&wide, 0.5F}, {&plain, 2}},
-        {{&dora, 1}}, {{&elsewhere, 1}}, {{&wide, 1}}};
+    const Mixes kinds = {{},           {{&plain, 1}},     {{&wide, 0.5F}, {&plain, 2}},
+                         {{&dora, 1}}, {{&elsewhere, 1}}, {{&wide, 1}}};
     constexpr int rows = 300;
-    std::vector<std::vector<BothPools::Part>> mixes;
+    Mixes mixes;
     for (int row = 0; row < rows; ++row)
       mixes.push_back(kinds[static_cast<std::size_t>(row < 200 ? row / 37 : row) % kinds.size()]);
     BothPools pools(GetParam(), rows);

@@ -18,110 +18,113 @@ INSTANTIATE_TEST_SUITE_P(Pages, GpuAdapters,
                          testing::Values(DType::f32, DType::bf16, DType::f8_e4m3),
                          [](const auto& pages) { return std::string(name(pages.param)); });
 
+// Every product is exact and sums are of some hundred numbers below a thousand: what is left is the
+// order of float32 additions. `sums`: before they are rounded.
+void expect_near(const lora::test::Numbers& sums, const lora::test::Numbers& wanted,
+                 const std::vector<float>& got, const Mixes& mixes, double rounding,
+                 const std::string& what) {
+  double largest = 0;
+  for (const float number : sums.f32) largest = std::max(largest, std::abs(double{number}));
+  const double tolerance = 4e-6 * largest;
+  const std::int64_t out = wanted.shape[1];
+  for (std::int64_t row = 0; row < wanted.shape[0]; ++row) {
+    const bool base = mixes[static_cast<std::size_t>(row)].empty();
+    for (std::int64_t o = 0; o < out; ++o) {
+      const double want = wanted.at(row, o);
+      const double apart = std::abs(double{got[static_cast<std::size_t>(row * out + o)]} - want);
+      ASSERT_LE(apart, base ? 0 : tolerance + rounding * std::abs(want))
+          << what << ", row " << row << ", output " << o;
+    }
+  }
+}
+
+struct LinearSizes {
+  std::int64_t rows, in, q_out, k_out;
+};
+
+void expect_linears_equal(BothPools& pools, const Mixes& mixes, const LinearSizes& sizes,
+                          DType x_type, std::mt19937& random) {
+  const auto& [rows, in, q_out, k_out] = sizes;
+  lora::test::Numbers x(x_type, rows, in, coarse_numbers(random, rows * in));
+  const DeviceArray<float> x32(x.f32);
+  const DeviceArray<bf16> x16(x.half);
+  const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
+  const std::vector<float> bias = coarse_numbers(random, q_out);
+  const DeviceArray<float> bias_there(bias);
+  std::vector<lora::test::Numbers> accs;
+  for (const std::int64_t out : {q_out, k_out, k_out})
+    accs.emplace_back(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
+  std::vector<DeviceArray<float>> there;
+  for (const lora::test::Numbers& acc : accs) there.emplace_back(acc.f32);
+  lora::test::Numbers k_here(DType::bf16, rows, k_out,
+                             std::vector<float>(static_cast<std::size_t>(rows * k_out)));
+  const DeviceArray<bf16> k_there(static_cast<std::size_t>(rows * k_out));
+
+  // What poisons k_there is on another stream.
+  finish();
+  lora::finish_linears(
+      pools.on_host(), x.view(),
+      std::array{lora::AdaptedLinear{q_site, accs[0].view(), bias.data(), accs[0].view()},
+                 lora::AdaptedLinear{k_site, accs[1].view(), nullptr, k_here.view()},
+                 lora::AdaptedLinear{v_site, accs[2].view(), nullptr, accs[2].view()}},
+      pools.host_context());
+  const auto at = [&](std::size_t i, std::int64_t out) { return view(there[i], {rows, out}); };
+  lora::finish_linears(
+      pools.on_device(), x_there,
+      std::array{lora::AdaptedLinear{q_site, at(0, q_out), bias_there.data(), at(0, q_out)},
+                 lora::AdaptedLinear{k_site, at(1, k_out), nullptr, view(k_there, {rows, k_out})},
+                 lora::AdaptedLinear{v_site, at(2, k_out), nullptr, at(2, k_out)}},
+      pools.context());
+  pools.finish_stream();
+
+  const auto trace = cat(rows, " rows, in ", in);
+  expect_near(accs[0], accs[0], there[0].read(), mixes, 0, cat("q, ", trace));
+  std::vector<float> k_got;
+  for (const bf16 number : k_there.read()) k_got.push_back(number.to_float());
+  expect_near(accs[1], k_here, k_got, mixes, 1.0 / 128, cat("k, ", trace));
+  expect_near(accs[2], accs[2], there[2].read(), mixes, 0, cat("v, ", trace));
+}
+
 // Maps of unequal widths that share x; adapters that have all of them, some, or none; mixes; ranks
 // beyond a chunk; odd sizes.
 TEST_P(GpuAdapters, LinearsEqualTheCpu) {
-  constexpr Site q{0, Projection::q};
-  constexpr Site k{0, Projection::k};
-  constexpr Site v{0, Projection::v};
   for (const auto& [in, q_out, k_out] : std::vector<std::array<std::int64_t, 3>>{
            {64, 160, 48}, {37, 130, 5}, {264, 17, 300}, {1032, 1300, 36}}) {
     for (const int rows : {1, 7, 150, 300}) {
       BothPools pools(GetParam(), rows);
-      const Adapter all = make({{q, {in, q_out}}, {k, {in, k_out}}, {v, {in, k_out}}}, 5);
+      const Adapter all =
+          make({{q_site, {in, q_out}}, {k_site, {in, k_out}}, {v_site, {in, k_out}}}, 5);
       const Adapter some =
-          make({{k, {in, k_out}}}, 16, [&](AdapterMaker& maker, lora::SiteDelta& site) {
+          make({{k_site, {in, k_out}}}, 16, [&](AdapterMaker& maker, lora::SiteDelta& site) {
             site.lora_bias = add(maker, 1, k_out);
           });
-      const Adapter wide = make({{q, {in, q_out}}, {v, {in, k_out}}}, 300);
+      const Adapter wide = make({{q_site, {in, q_out}}, {v_site, {in, k_out}}}, 300);
       const Adapter elsewhere = make({{{3, Projection::q}, {in, q_out}}}, 8);
       const Adapter dora = make(
-          {{q, {in, q_out}}}, 3,
+          {{q_site, {in, q_out}}}, 3,
           [&](AdapterMaker& maker, lora::SiteDelta& site) { site.gain = add(maker, 1, q_out); });
       const Adapter own =
-          make({{v, {in, k_out}}}, 0, [&](AdapterMaker& maker, lora::SiteDelta& site) {
+          make({{v_site, {in, k_out}}}, 0, [&](AdapterMaker& maker, lora::SiteDelta& site) {
             site.factors[0] = {};
             site.replaced = add(maker, k_out, in);
             site.replaced_bias = add(maker, 1, k_out);
           });
-      const std::vector<std::vector<BothPools::Part>> kinds = {
-          {},
-          {{&all, 1}},
-          {{&some, 0.5F}, {&all, 2}},
-          {{&wide, 1}},
-          {{&elsewhere, 1}},
-          {{&dora, 1}},
-          {{&own, 1}},
-          {{&wide, 0.25F}, {&all, -1}, {&some, 1}}};
-      std::vector<std::vector<BothPools::Part>> mixes;
+      const Mixes kinds = {{},
+                           {{&all, 1}},
+                           {{&some, 0.5F}, {&all, 2}},
+                           {{&wide, 1}},
+                           {{&elsewhere, 1}},
+                           {{&dora, 1}},
+                           {{&own, 1}},
+                           {{&wide, 0.25F}, {&all, -1}, {&some, 1}}};
+      Mixes mixes;
       // Rows side by side share a mix, for a while.
       for (int row = 0; row < rows; ++row)
         mixes.push_back(kinds[static_cast<std::size_t>(row / 3 + rows) % kinds.size()]);
       pools.build(mixes);
 
-      for (const DType x_type : {DType::f32, DType::bf16}) {
-        lora::test::Numbers x(x_type, rows, in, coarse_numbers(random, rows * in));
-        const DeviceArray<float> x32(x.f32);
-        const DeviceArray<bf16> x16(x.half);
-        const Tensor x_there = x_type == DType::f32 ? view(x32, {rows, in}) : view(x16, {rows, in});
-        const std::vector<float> bias = coarse_numbers(random, q_out);
-        const DeviceArray<float> bias_there(bias);
-        std::vector<lora::test::Numbers> accs;
-        for (const std::int64_t out : {q_out, k_out, k_out})
-          accs.emplace_back(DType::f32, rows, out, lora::test::random_numbers(random, rows * out));
-        std::vector<DeviceArray<float>> there;
-        for (const lora::test::Numbers& acc : accs) there.emplace_back(acc.f32);
-        lora::test::Numbers k_here(DType::bf16, rows, k_out,
-                                   std::vector<float>(static_cast<std::size_t>(rows * k_out)));
-        const DeviceArray<bf16> k_there(static_cast<std::size_t>(rows * k_out));
-
-        const std::vector<lora::test::Numbers> before = accs;
-        // What poisons k_there is on another stream.
-        finish();
-        lora::finish_linears(
-            pools.on_host(), x.view(),
-            std::array{lora::AdaptedLinear{q, accs[0].view(), bias.data(), accs[0].view()},
-                       lora::AdaptedLinear{k, accs[1].view(), nullptr, k_here.view()},
-                       lora::AdaptedLinear{v, accs[2].view(), nullptr, accs[2].view()}},
-            pools.host_context());
-        const auto at = [&](std::size_t i, std::int64_t out) {
-          return view(there[i], {rows, out});
-        };
-        lora::finish_linears(
-            pools.on_device(), x_there,
-            std::array{lora::AdaptedLinear{q, at(0, q_out), bias_there.data(), at(0, q_out)},
-                       lora::AdaptedLinear{k, at(1, k_out), nullptr, view(k_there, {rows, k_out})},
-                       lora::AdaptedLinear{v, at(2, k_out), nullptr, at(2, k_out)}},
-            pools.context());
-        pools.finish_stream();
-
-        const auto compare = [&](const char* what, std::size_t i, const std::vector<float>& got,
-                                 std::int64_t out, double rounding) {
-          double largest = 0;
-          for (const float number : accs[i].f32)
-            largest = std::max(largest, std::abs(double{number}));
-          // Every product is exact and sums are of some hundred numbers below a thousand: what is
-          // left is the order of float32 additions.
-          const double tolerance = 4e-6 * largest;
-          for (std::int64_t row = 0; row < rows; ++row) {
-            const bool base = mixes[static_cast<std::size_t>(row)].empty();
-            for (std::int64_t o = 0; o < out; ++o) {
-              const auto index = static_cast<std::size_t>(row * out + o);
-              const double wanted =
-                  rounding > 0 ? double{k_here.at(row, o)} : double{accs[i].f32[index]};
-              const double apart = std::abs(double{got[index]} - wanted);
-              ASSERT_LE(apart, base ? 0 : tolerance + rounding * std::abs(wanted))
-                  << what << " of row " << row << ", output " << o << ", " << rows << " rows, in "
-                  << in;
-            }
-          }
-        };
-        compare("q", 0, there[0].read(), q_out, 0);
-        std::vector<float> k_got;
-        for (const bf16 number : k_there.read()) k_got.push_back(number.to_float());
-        compare("k", 1, k_got, k_out, 1.0 / 128);
-        compare("v", 2, there[2].read(), k_out, 0);
-      }
+      for (const DType x_type : {DType::f32, DType::bf16})
+        expect_linears_equal(pools, mixes, {rows, in, q_out, k_out}, x_type, random);
     }
   }
 }
@@ -142,13 +145,12 @@ TEST_P(GpuAdapters, RowsDoNotSeeEachOther) {
     const Adapter first = make({{q, {in, q_out}}, {k, {in, k_out}}}, 12);
     const Adapter second = make({{q, {in, q_out}}}, 70);
     const Adapter third = make({{q, {in, q_out}}, {k, {in, k_out}}}, 200);
-    const std::vector<std::vector<BothPools::Part>> kinds = {
-        {{&first, 0.7F}},
-        {},
-        {{&second, -1.3F}},
-        {{&first, 0.3F}, {&second, 1.1F}, {&third, 0.9F}},
-        {{&third, 1}}};
-    std::vector<std::vector<BothPools::Part>> mixes;
+    const Mixes kinds = {{{&first, 0.7F}},
+                         {},
+                         {{&second, -1.3F}},
+                         {{&first, 0.3F}, {&second, 1.1F}, {&third, 0.9F}},
+                         {{&third, 1}}};
+    Mixes mixes;
     // Prompts, and behind them rows of their own.
     for (int row = 0; row < rows; ++row)
       mixes.push_back(kinds[static_cast<std::size_t>(row < 400 ? row / 90 : row) % kinds.size()]);
@@ -210,12 +212,12 @@ TEST_P(GpuAdapters, GroupsChangeNoBit) {
        std::vector<std::array<std::int64_t, 3>>{{104, 77, 12}, {2048, 1100, 36}, {4504, 20, 600}}) {
     const Adapter first = make({{q, {in, q_out}}, {k, {in, k_out}}}, 12);
     const Adapter second = make({{q, {in, q_out}}}, 70);
-    const std::vector<std::vector<BothPools::Part>> kinds = {
+    const Mixes kinds = {
         {{&first, 0.7F}}, {}, {{&second, -1.3F}}, {{&first, 0.3F}, {&second, 1.1F}}};
-    std::vector<std::vector<BothPools::Part>> mixes;
+    Mixes mixes;
     for (int row = 0; row < rows; ++row)
       mixes.push_back(kinds[static_cast<std::size_t>(row < 60 ? row / 20 : row) % kinds.size()]);
-    std::vector<std::vector<BothPools::Part>> many = mixes;
+    Mixes many = mixes;
     for (int row = 0; row < rows; row += row < 60 ? 20 : 1)
       for (BothPools::Part& part : many[static_cast<std::size_t>(row)])
         part.scale += 0.01F * static_cast<float>(row);
@@ -262,7 +264,7 @@ TEST_P(GpuAdapters, ManyAdaptersOfAllRanks) {
   for (int more = 0; more < 45; ++more) adapters.push_back(make({{site, {in, out}}}, 3 + more % 5));
   for (const int rows : {64, 320}) {
     BothPools pools(GetParam(), rows);
-    std::vector<std::vector<BothPools::Part>> mixes;
+    Mixes mixes;
     for (int row = 0; row < rows; ++row)
       mixes.push_back({{&adapters[static_cast<std::size_t>(row) % adapters.size()], 0.5F}});
     pools.build(mixes);
@@ -325,7 +327,7 @@ TEST_P(GpuDeltaKernels, OfOneArithmeticGiveTheSameBits) {
   std::vector<Adapter> adapters;
   for (int i = 0; i < of.labels; ++i) adapters.push_back(make({{site, {of.in, of.out}}}, of.rank));
   BothPools pools(of.factors, of.rows);
-  std::vector<std::vector<BothPools::Part>> mixes;
+  Mixes mixes;
   for (int row = 0; row < of.rows; ++row) {
     mixes.emplace_back();
     const int label = row % (of.labels + 1);

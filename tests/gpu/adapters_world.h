@@ -26,6 +26,10 @@ using tensor::Tensor;
 
 inline constexpr tensor::DeviceId on_gpu{.kind = tensor::DeviceKind::cuda};
 
+inline constexpr Site q_site{0, Projection::q};
+inline constexpr Site k_site{0, Projection::k};
+inline constexpr Site v_site{0, Projection::v};
+
 // Numbers that every page type holds exactly, whatever power of two scales their row.
 inline std::vector<float> coarse_numbers(std::mt19937& random, std::int64_t count) {
   std::vector<float> numbers(static_cast<std::size_t>(count));
@@ -107,6 +111,8 @@ class BothPools {
   lora::Batch host_batch_;
   lora::Batch device_batch_;
 };
+
+using Mixes = std::vector<std::vector<BothPools::Part>>;  // of rows
 
 template <class T>
 Tensor view(const DeviceArray<T>& array, const tensor::Shape& shape) {

@@ -86,6 +86,31 @@ std::vector<float> gather(const std::vector<float>& from, const std::vector<std:
   return all;
 }
 
+void launch(const kernels::Attention& params, const AttentionRun& how) {
+  if (how.plain) {
+    kernels::cuda::attention_plain(params, default_stream());
+  } else if (how.kernel != nullptr) {
+    how.kernel->run(*how.kernel, params, {}, default_stream());
+  } else {
+    kernels::cuda::attention(params, default_stream());
+  }
+}
+
+// Rows [first, end) of `width` numbers. Nothing else may have been written.
+std::vector<float> rows_written(const std::vector<float>& all, std::int64_t first, std::int64_t end,
+                                std::int64_t stride, std::int64_t width) {
+  std::vector<float> result;
+  for (std::int64_t row = 0; row < std::ssize(all) / stride; ++row) {
+    const auto at = all.begin() + row * stride;
+    const bool own = row >= first && row < end;
+    const auto behind = own ? at + width : at;
+    EXPECT_TRUE(std::all_of(behind, at + stride, [](float x) { return std::isnan(x); }))
+        << "written behind row " << row;
+    if (own) result.insert(result.end(), at, at + width);
+  }
+  return result;
+}
+
 }  // namespace
 
 AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) : shape_(shape) {
@@ -262,28 +287,11 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
   if (how.scratch)
     params.scratch = {partials_.data(), static_cast<std::int64_t>(partials_.size()),
                       counters_.data(), static_cast<std::int64_t>(counters_.size())};
-  if (how.plain) {
-    kernels::cuda::attention_plain(params, default_stream());
-  } else if (how.kernel != nullptr) {
-    how.kernel->run(*how.kernel, params, {}, default_stream());
-  } else {
-    kernels::cuda::attention(params, default_stream());
-  }
+  launch(params, how);
   finish();
   EXPECT_TRUE(std::ranges::all_of(counters_.read(), [](std::int32_t left) { return left == 0; }));
-
-  const std::vector<float> all = from_device(out, shape_.out_type);
-  std::vector<float> result;
-  const std::int64_t width = shape_.heads * shape_.value_width;
-  for (std::int64_t row = 0; row < count + how.more_rows; ++row) {
-    const auto at = all.begin() + row * out_stride;
-    const bool own = row >= first_row && row < count;
-    const auto behind = own ? at + width : at;
-    EXPECT_TRUE(std::all_of(behind, at + out_stride, [](float x) { return std::isnan(x); }))
-        << "written behind row " << row;
-    if (own) result.insert(result.end(), at, at + width);
-  }
-  return result;
+  return rows_written(from_device(out, shape_.out_type), first_row, count, out_stride,
+                      shape_.heads * shape_.value_width);
 }
 
 std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& pieces) const {

@@ -86,6 +86,116 @@ class StepInputs {
   DeviceArray<float> weights;
 };
 
+// A pool for about half of the adapters.
+Pool::Options half_of(const std::vector<lora::Adapter>& adapters) {
+  Pool::Options options{.page_bytes = 16 << 10,
+                        .dtype = format.dtype,
+                        .experts = format.experts,
+                        .directory = true,
+                        .poison = true,
+                        .staging = {.piece_bytes = 64 << 10, .pieces = 3}};
+  std::uint64_t pages = 0;
+  for (const auto& adapter : adapters) pages += Pool::pages_of(adapter, options);
+  options.bytes = pages / 2 * options.page_bytes;
+  return options;
+}
+
+// Returns how many loads failed for lack of anything but memory.
+int load_until(const std::atomic<bool>& done, Pool& pool,
+               const std::vector<lora::Adapter>& adapters, unsigned seed) {
+  std::mt19937 random(seed);
+  int failed = 0;
+  while (!done) {
+    const std::size_t at = random() % adapter_count;
+    const auto loaded = pool.load(cat("adapter-", at), adapters[at]);
+    if (!loaded.ok() && loaded.error().code() != ErrorCode::out_of_memory &&
+        loaded.error().code() != ErrorCode::busy)
+      ++failed;
+  }
+  return failed;
+}
+
+struct HeldAdapter {
+  int number;
+  Handle handle;
+};
+std::vector<HeldAdapter> acquire_some(Pool& pool, std::mt19937& random) {
+  std::vector<HeldAdapter> held;
+  for (int i = 0; i < 3; ++i) {
+    const int at = int(random() % adapter_count);
+    auto handle = pool.acquire(cat("adapter-", at));
+    if (handle.ok()) held.push_back({at, *std::move(handle)});
+  }
+  return held;
+}
+
+struct NumberedMix {
+  Mix mix;
+  std::size_t number = 0;  // 0: the base; else the place in `mixes` + 1
+};
+NumberedMix random_mix(const std::vector<HeldAdapter>& held, const WorldMixes& mixes,
+                       std::mt19937& random) {
+  if (held.empty() || random() % 4 == 0) return {};
+  const auto& [one, handle] = held[random() % held.size()];
+  const auto& [other, second] = held[random() % held.size()];
+  const bool both = one < other && random() % 2 == 0;
+  const auto want = both ? std::vector<WorldTerm>{{one, 0.5F}, {other, -1.0F}}
+                         : std::vector<WorldTerm>{{one, 1.0F}};
+  std::vector<Mix::Part> parts{{handle, want[0].scale}};
+  if (both) parts.push_back({second, want[1].scale});
+  const auto same = [&](const std::vector<WorldTerm>& terms) {
+    return std::ranges::equal(terms, want, {}, &WorldTerm::adapter, &WorldTerm::adapter);
+  };
+  return {Mix::make(parts).value(),
+          1 + std::size_t(std::ranges::find_if(mixes, same) - mixes.begin())};
+}
+
+// Rows whose bits are not those of their answer. `wanted`: a row's place in `answers`, in numbers.
+std::size_t count_wrong(const tensor::Buffer& got, const std::vector<float>& answers,
+                        const std::vector<std::size_t>& wanted) {
+  const auto* const rows_got = reinterpret_cast<const std::uint32_t*>(got.data());
+  const std::size_t width = std::size_t(shape.hidden);
+  std::size_t wrong = 0;
+  for (std::size_t row = 0; row < wanted.size(); ++row) {
+    const std::span want(answers.data() + wanted[row], width);
+    const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
+    if (!std::ranges::equal(std::span(rows_got + row * width, width), want, {}, {}, bits)) ++wrong;
+  }
+  return wrong;
+}
+
+GroupedExperts params_of(const PackedLayer& layer, const StepInputs& step_inputs,
+                         const StepTable& table, const DeviceArray<std::int32_t>& by_label) {
+  GroupedExperts params;
+  params.shape = layer.shape;
+  params.experts_per_token = shape.experts_per_token;
+  params.tokens = step_rows;
+  params.max_tokens = step_rows;
+  params.weights = layer.experts;
+  params.x = step_inputs.x.data();
+  params.ids = step_inputs.ids.data();
+  params.routing_weights = step_inputs.weights.data();
+  params.deltas = {.labels = table.labels(),
+                   .tokens_by_label = by_label.data(),
+                   .term_begin = table.term_begin(),
+                   .terms = table.terms(),
+                   .layer = adapted_layer,
+                   .max_terms = 2,
+                   .max_gate_up_rank = 2 * 112,
+                   .max_down_rank = 2 * 64};
+  return params;
+}
+
+Result<void> run_layer(const GroupedExperts& params, const DeviceArray<std::int32_t>& by_label,
+                       const tensor::Stream& stream) {
+  using namespace kernels::cuda;  // NOLINT(google-build-using-namespace)
+  const StreamHandle on = device_table().on(stream.handle());
+  prepare_grouped_scratch(params, on);
+  sort_tokens_by_label(params.deltas.labels, step_rows, step_rows, by_label.data(), on);
+  run_grouped_experts(params, choose_grouped_tiles(params), on);
+  return launches();
+}
+
 TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   constexpr int steps = 10'000;
   const WorldLayer layer = make_layer(shape, 11);
@@ -101,17 +211,8 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
       make_rows(shape, std::int64_t{inputs} * step_rows, WorldRoutes::strange, 0, 12);
   const std::vector<float> answers = all_answers(layer, packed_layer, adapters, mixes, rows);
 
-  Pool::Options options{.page_bytes = 16 << 10,
-                        .dtype = format.dtype,
-                        .experts = format.experts,
-                        .directory = true,
-                        .poison = true,
-                        .staging = {.piece_bytes = 64 << 10, .pieces = 3}};
-  std::uint64_t pages = 0;
-  for (const auto& adapter : canonical) pages += Pool::pages_of(adapter, options);
-  options.bytes = pages / 2 * options.page_bytes;  // about half of them fit
   const auto stream = test_device().create_stream().value();
-  const auto pool = Pool::create(test_device(), options).value();
+  const auto pool = Pool::create(test_device(), half_of(canonical)).value();
   const auto table =
       StepTable::create(test_device(), *pool, {.rows = step_rows, .labels = step_rows, .terms = 16})
           .value();
@@ -119,89 +220,33 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   const DeviceArray<std::int32_t> by_label(step_rows);
   const std::size_t numbers = std::size_t(step_rows) * std::size_t(shape.hidden);
   const DeviceArray<float> out(numbers);
-  GroupedExperts params;
-  params.shape = packed_layer.shape;
-  params.experts_per_token = shape.experts_per_token;
-  params.tokens = step_rows;
-  params.max_tokens = step_rows;
-  params.weights = packed_layer.experts;
-  params.x = step_inputs.x.data();
-  params.ids = step_inputs.ids.data();
-  params.routing_weights = step_inputs.weights.data();
-  params.deltas = {.labels = table->labels(),
-                   .tokens_by_label = by_label.data(),
-                   .term_begin = table->term_begin(),
-                   .terms = table->terms(),
-                   .layer = adapted_layer,
-                   .max_terms = 2,
-                   .max_gate_up_rank = 2 * 112,
-                   .max_down_rank = 2 * 64};
+  GroupedExperts params = params_of(packed_layer, step_inputs, *table, by_label);
   const DeviceArray<std::uint8_t> scratch(grouped_scratch_bytes(params));
   params.scratch = scratch.data();
   params.out = out.data();
-  const auto graph =
-      stream
-          ->capture([&]() -> Result<void> {
-            using namespace kernels::cuda;  // NOLINT(google-build-using-namespace)
-            const StreamHandle on = device_table().on(stream->handle());
-            prepare_grouped_scratch(params, on);
-            sort_tokens_by_label(params.deltas.labels, step_rows, step_rows, by_label.data(), on);
-            run_grouped_experts(params, choose_grouped_tiles(params), on);
-            return launches();
-          })
-          .value();
+  const auto graph = stream->capture([&] { return run_layer(params, by_label, *stream); }).value();
   const tensor::Buffer got =
       test_device().pinned_memory().allocate(steps * numbers * sizeof(float)).value();
 
   std::atomic<bool> done{false};
   std::atomic<int> failed{0};
   std::vector<std::thread> loaders;
-  for (unsigned seed = 0; seed < 2; ++seed) {
-    loaders.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      while (!done) {
-        const std::size_t at = random() % adapter_count;
-        const auto loaded = pool->load(cat("adapter-", at), canonical[at]);
-        if (!loaded.ok() && loaded.error().code() != ErrorCode::out_of_memory &&
-            loaded.error().code() != ErrorCode::busy)
-          ++failed;
-      }
-    });
-  }
+  for (unsigned seed = 0; seed < 2; ++seed)
+    loaders.emplace_back([&, seed] { failed += load_until(done, *pool, canonical, seed); });
   std::mt19937 random(3);
   // Of each row: its place in `answers`, in numbers.
   std::vector<std::size_t> wanted;
   std::size_t adapted = 0;
   Batch batch;
   for (int step = 0; step < steps; ++step) {
-    std::vector<std::pair<int, Handle>> held;
-    for (int i = 0; i < 3; ++i) {
-      const int at = int(random() % adapter_count);
-      auto handle = pool->acquire(cat("adapter-", at));
-      if (handle.ok()) held.emplace_back(at, *std::move(handle));
-    }
+    const std::vector<HeldAdapter> held = acquire_some(*pool, random);
     const std::size_t input = random() % inputs;
     std::vector<Mix> batch_rows;
     for (std::size_t row = 0; row < step_rows; ++row) {
-      std::size_t mix = 0;  // behind the base's
-      Mix of_row;
-      if (!held.empty() && random() % 4 != 0) {
-        const auto& [one, handle] = held[random() % held.size()];
-        const auto& [other, second] = held[random() % held.size()];
-        const bool both = one < other && random() % 2 == 0;
-        const auto want = both ? std::vector<WorldTerm>{{one, 0.5F}, {other, -1.0F}}
-                               : std::vector<WorldTerm>{{one, 1.0F}};
-        std::vector<Mix::Part> parts{{handle, want[0].scale}};
-        if (both) parts.push_back({second, want[1].scale});
-        of_row = Mix::make(parts).value();
-        const auto same = [&](const std::vector<WorldTerm>& terms) {
-          return std::ranges::equal(terms, want, {}, &WorldTerm::adapter, &WorldTerm::adapter);
-        };
-        mix = 1 + std::size_t(std::ranges::find_if(mixes, same) - mixes.begin());
-        ++adapted;
-      }
-      batch_rows.push_back(of_row);
-      wanted.push_back(((mix * inputs + input) * step_rows + row) * std::size_t(shape.hidden));
+      const auto [mix, number] = random_mix(held, mixes, random);
+      batch_rows.push_back(mix);
+      adapted += number > 0 ? 1 : 0;
+      wanted.push_back(((number * inputs + input) * step_rows + row) * std::size_t(shape.hidden));
     }
     batch.build(batch_rows);
     ASSERT_TRUE(step_inputs.upload(input, *stream).ok());
@@ -219,14 +264,7 @@ TEST(GroupedExperts, AnswersStayRightWhileAdaptersComeAndGo) {
   EXPECT_EQ(failed, 0);
   EXPECT_GT(pool->usage().evictions, 100U);
   EXPECT_GT(adapted, std::size_t{steps});
-  const auto* const rows_got = reinterpret_cast<const std::uint32_t*>(got.data());
-  const std::size_t width = std::size_t(shape.hidden);
-  std::size_t wrong = 0;
-  for (std::size_t row = 0; row < wanted.size(); ++row) {
-    const std::span want(answers.data() + wanted[row], width);
-    const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
-    if (!std::ranges::equal(std::span(rows_got + row * width, width), want, {}, {}, bits)) ++wrong;
-  }
+  const std::size_t wrong = count_wrong(got, answers, wanted);
   EXPECT_EQ(wrong, 0U) << "of " << wanted.size() << " rows";
 }
 

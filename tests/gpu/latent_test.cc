@@ -48,101 +48,137 @@ struct Shape {
   std::int64_t gap;
 };
 
+struct LatentCase {
+  Shape shape;
+  DType page_type, out_type;
+  bool interleaved;
+  std::int64_t out_from;
+
+  std::int64_t width() const { return shape.before + 2 * shape.pairs; }
+};
+
+// The rows of a case, and where they are stored.
+struct LatentRows {
+  static constexpr std::int64_t rows = Sequences::rows;
+  static constexpr std::int64_t kept_rows = Sequences::pages * Sequences::page_tokens;
+  Twin<float> cos_sin, weight;
+  TwinRows kv, q;
+  TwinRows kept, out;
+
+  LatentRows(Numbers& numbers, const LatentCase& c)
+      : cos_sin(numbers.floats(rows * 2 * c.shape.pairs, -1, 1)),
+        weight(numbers.floats(c.shape.latent, 0.5, 1.5)),
+        kv(numbers, DType::f32, rows, c.shape.latent + 2 * c.shape.pairs, c.shape.gap),
+        q(numbers, DType::f32, rows * c.shape.heads, c.width(), c.shape.gap),
+        kept(kept_of(c)),
+        out(out_of(c)) {}
+
+  static TwinRows kept_of(const LatentCase& c) {
+    return {c.page_type, kept_rows, c.shape.latent + 2 * c.shape.pairs, c.shape.gap};
+  }
+  static TwinRows out_of(const LatentCase& c) {
+    return {c.out_type, rows * c.shape.heads, c.width() - c.out_from, c.shape.gap};
+  }
+  float* keys() const { return reinterpret_cast<float*>(kv.device()); }
+  float* queries() const { return reinterpret_cast<float*>(q.device()); }
+};
+
+void prepare_together(const Sequences& world, const LatentCase& c, const LatentRows& rows) {
+  const OnDevice at;
+  device_table().prepare_latent({.rows = LatentRows::rows,
+                                 .kv = rows.keys(),
+                                 .kv_stride = rows.kv.stride(),
+                                 .latent = c.shape.latent,
+                                 .norm_weight = rows.weight.device(),
+                                 .cos_sin = rows.cos_sin.device(),
+                                 .pairs = c.shape.pairs,
+                                 .interleaved = c.interleaved,
+                                 .q = rows.queries(),
+                                 .heads = c.shape.heads,
+                                 .width = c.width(),
+                                 .q_stride = c.shape.heads * rows.q.stride(),
+                                 .q_head_stride = rows.q.stride(),
+                                 .out = rows.out.device(),
+                                 .out_from = c.out_from,
+                                 .out_type = c.out_type,
+                                 .out_stride = c.shape.heads * rows.out.stride(),
+                                 .out_head_stride = rows.out.stride(),
+                                 .sequences = world.all(at),
+                                 .table = world.block_table(at),
+                                 .pages = pages_of(rows.kept)},
+                                default_stream());
+}
+
+// Changes the keys and queries.
+void prepare_apart(const Sequences& world, const LatentCase& c, const LatentRows& rows,
+                   const TwinRows& kept, const TwinRows& out) {
+  const OnDevice at;
+  const ElementaryTable& table = device_table();
+  const auto& [heads, latent, pairs, before, gap] = c.shape;
+  const std::int64_t q_stride = rows.q.stride();
+  table.rms_norm({.size = {LatentRows::rows, 1, latent},
+                  .x = rows.keys(),
+                  .x_stride = rows.kv.stride(),
+                  .weight = rows.weight.device(),
+                  .out = rows.keys(),
+                  .out_stride = rows.kv.stride()},
+                 default_stream());
+  kernels::Heads rotated{.heads = 1,
+                         .width = 2 * pairs,
+                         .x = rows.keys() + latent,
+                         .x_stride = rows.kv.stride(),
+                         .cos_sin = rows.cos_sin.device(),
+                         .pairs = pairs,
+                         .interleaved = c.interleaved,
+                         .out = rows.keys() + latent,
+                         .out_stride = rows.kv.stride()};
+  table.prepare_heads({.rows = LatentRows::rows, .all = &rotated, .count = 1}, default_stream());
+  const kernels::Heads stored{.heads = 1,
+                              .width = latent + 2 * pairs,
+                              .x = rows.keys(),
+                              .x_stride = rows.kv.stride(),
+                              .pages = pages_of(kept)};
+  table.prepare_heads({.rows = LatentRows::rows,
+                       .all = &stored,
+                       .count = 1,
+                       .sequences = world.all(at),
+                       .table = world.block_table(at)},
+                      default_stream());
+  rotated.heads = heads;
+  rotated.x = rotated.out = rows.queries() + before;
+  rotated.x_stride = rotated.out_stride = heads * q_stride;
+  rotated.x_head_stride = rotated.out_head_stride = q_stride;
+  table.prepare_heads({.rows = LatentRows::rows, .all = &rotated, .count = 1}, default_stream());
+  table.round_to({.rows = LatentRows::rows * heads,
+                  .width = c.width() - c.out_from,
+                  .x = rows.queries() + c.out_from,
+                  .x_stride = q_stride,
+                  .out = out.device(),
+                  .out_type = c.out_type,
+                  .out_stride = out.stride()},
+                 default_stream());
+}
+
 // Against the kernels that do it one after the other: every bit, and nothing else is written.
 TEST(DeviceLatent, RowsArePreparedAsOneAfterTheOther) {
   Numbers numbers(41);
   const Sequences world;
-  const OnDevice at;
-  constexpr std::int64_t rows = Sequences::rows;
-  const ElementaryTable& table = device_table();
   for (const Shape& shape : {Shape{16, 512, 32, 128, 0}, Shape{3, 20, 4, 8, 4},
                              Shape{2, 13, 3, 5, 1}, Shape{2100, 20, 4, 8, 0}}) {
-    const auto& [heads, latent, pairs, before, gap] = shape;
-    const std::int64_t width = before + 2 * pairs;
     for (const auto& [page_type, out_type] : {std::pair{DType::bf16, DType::bf16},
                                               {DType::bf16, DType::f32},
                                               {DType::f32, DType::f32}}) {
       for (const bool interleaved : {false, true}) {
-        for (const std::int64_t out_from : {std::int64_t{0}, before}) {
-          const Twin<float> cos_sin(numbers.floats(rows * 2 * pairs, -1, 1));
-          const Twin<float> weight(numbers.floats(latent, 0.5, 1.5));
-          const TwinRows kv(numbers, DType::f32, rows, latent + 2 * pairs, gap);
-          const TwinRows q(numbers, DType::f32, rows * heads, width, gap);
-          const std::int64_t kept_rows = Sequences::pages * Sequences::page_tokens;
-          const TwinRows kept(page_type, kept_rows, latent + 2 * pairs, gap);
-          const TwinRows expected_kept(page_type, kept_rows, latent + 2 * pairs, gap);
-          const TwinRows out(out_type, rows * heads, width - out_from, gap);
-          const TwinRows expected(out_type, rows * heads, width - out_from, gap);
-          table.prepare_latent({.rows = rows,
-                                .kv = reinterpret_cast<float*>(kv.device()),
-                                .kv_stride = kv.stride(),
-                                .latent = latent,
-                                .norm_weight = weight.device(),
-                                .cos_sin = cos_sin.device(),
-                                .pairs = pairs,
-                                .interleaved = interleaved,
-                                .q = reinterpret_cast<float*>(q.device()),
-                                .heads = heads,
-                                .width = width,
-                                .q_stride = heads * q.stride(),
-                                .q_head_stride = q.stride(),
-                                .out = out.device(),
-                                .out_from = out_from,
-                                .out_type = out_type,
-                                .out_stride = heads * out.stride(),
-                                .out_head_stride = out.stride(),
-                                .sequences = world.all(at),
-                                .table = world.block_table(at),
-                                .pages = pages_of(kept)},
-                               default_stream());
-          auto* const key = reinterpret_cast<float*>(kv.device());
-          table.rms_norm({.size = {rows, 1, latent},
-                          .x = key,
-                          .x_stride = kv.stride(),
-                          .weight = weight.device(),
-                          .out = key,
-                          .out_stride = kv.stride()},
-                         default_stream());
-          const auto rotate = [&](std::int64_t count, float* x, std::int64_t stride,
-                                  std::int64_t head_stride) {
-            const kernels::Heads rotated{.heads = count,
-                                         .width = 2 * pairs,
-                                         .x = x,
-                                         .x_stride = stride,
-                                         .x_head_stride = head_stride,
-                                         .cos_sin = cos_sin.device(),
-                                         .pairs = pairs,
-                                         .interleaved = interleaved,
-                                         .out = x,
-                                         .out_stride = stride,
-                                         .out_head_stride = head_stride};
-            table.prepare_heads({.rows = rows, .all = &rotated, .count = 1}, default_stream());
-          };
-          rotate(1, key + latent, kv.stride(), 0);
-          const kernels::Heads stored{.heads = 1,
-                                      .width = latent + 2 * pairs,
-                                      .x = key,
-                                      .x_stride = kv.stride(),
-                                      .pages = pages_of(expected_kept)};
-          table.prepare_heads({.rows = rows,
-                               .all = &stored,
-                               .count = 1,
-                               .sequences = world.all(at),
-                               .table = world.block_table(at)},
-                              default_stream());
-          rotate(heads, reinterpret_cast<float*>(q.device()) + before, heads * q.stride(),
-                 q.stride());
-          table.round_to({.rows = rows * heads,
-                          .width = width - out_from,
-                          .x = reinterpret_cast<float*>(q.device()) + out_from,
-                          .x_stride = q.stride(),
-                          .out = expected.device(),
-                          .out_type = out_type,
-                          .out_stride = expected.stride()},
-                         default_stream());
+        for (const std::int64_t out_from : {std::int64_t{0}, shape.before}) {
+          const LatentCase c{shape, page_type, out_type, interleaved, out_from};
+          const LatentRows rows(numbers, c);
+          const TwinRows kept = LatentRows::kept_of(c);
+          const TwinRows out = LatentRows::out_of(c);
+          prepare_together(world, c, rows);
+          prepare_apart(world, c, rows, kept, out);
           finish();
-          EXPECT_TRUE(kept.read_device() == expected_kept.read_device()) << "latent " << latent;
-          EXPECT_TRUE(out.read_device() == expected.read_device()) << "width " << width;
+          EXPECT_TRUE(rows.kept.read_device() == kept.read_device()) << "latent " << shape.latent;
+          EXPECT_TRUE(rows.out.read_device() == out.read_device()) << "width " << c.width();
         }
       }
     }

@@ -34,13 +34,49 @@ std::vector<T> read(const Twin<T>& twin) {
   return values;
 }
 
+void run_one_after_the_other(const kernels::NormAndRoute& p) {
+  device_table().add_and_norm(p.rows, default_stream());
+  device_table().linear(p.router, default_stream());
+  if (p.bias != nullptr) {
+    device_table().round_to({.rows = p.router.rows,
+                             .width = p.router.out,
+                             .x = p.router.y,
+                             .x_stride = p.router.y_stride,
+                             .bias = p.bias,
+                             .out = p.router.y,
+                             .out_stride = p.router.y_stride},
+                            default_stream());
+  }
+  device_table().route(p.route, default_stream());
+}
+
+// Two orders of a float32 sum of `width` products differ by what the roundings of each may.
+void expect_close_choices(const Case& c, const TwinRows& logits, const Routed& together,
+                          const Routed& apart) {
+  const std::vector<std::byte> all = logits.read_device();
+  const std::vector<std::int32_t> ids = read(together.ids);
+  const std::vector<std::int32_t> ids_apart = read(apart.ids);
+  const std::vector<float> weights = read(together.weights);
+  const std::vector<float> weights_apart = read(apart.weights);
+  const double most = static_cast<double>(c.width) * 0x1p-22;
+  for (std::size_t pair = 0; pair < ids.size(); ++pair) {
+    const auto row = static_cast<std::int64_t>(pair) / c.route.experts_per_token;
+    ASSERT_TRUE(ids[pair] >= 0 && ids[pair] < c.route.experts) << "pair " << pair;
+    ASSERT_NEAR(logits.at(all.data(), row, ids[pair]), logits.at(all.data(), row, ids_apart[pair]),
+                most)
+        << "pair " << pair;
+    ASSERT_NEAR(weights[pair], weights_apart[pair], 2 * most * std::abs(weights_apart[pair]) + most)
+        << "pair " << pair;
+  }
+}
+
 void expect_one_after_the_other(const Case& c, unsigned seed) {
   Numbers numbers(seed);
   const std::int64_t experts = c.route.experts;
   const auto pairs = static_cast<std::size_t>(c.rows * c.route.experts_per_token);
-  const TwinRows a(numbers, DType::f32, c.rows, c.width, 4, -4, 4);
+  const TwinRows a(numbers, DType::f32, c.rows, c.width, 4, {-4, 4});
   const TwinRows b(numbers, DType::f32, c.rows, c.width, 0);
-  const TwinRows router(numbers, DType::bf16, experts, c.width, 0, -0.1F, 0.1F);
+  const TwinRows router(numbers, DType::bf16, experts, c.width, 0, {-0.1F, 0.1F});
   const Twin<float> weight(numbers.floats(c.width, 0.5, 1.5));
   const Twin<float> bias(numbers.floats(experts, -1, 1));
   const TwinRows logits(DType::f32, c.rows, experts, 0);
@@ -94,39 +130,12 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
   };
   device_table().norm_and_route(call(together), default_stream());
   const kernels::NormAndRoute p = call(apart);
-  device_table().add_and_norm(p.rows, default_stream());
-  device_table().linear(p.router, default_stream());
-  if (c.bias) {
-    device_table().round_to({.rows = c.rows,
-                             .width = experts,
-                             .x = p.router.y,
-                             .x_stride = experts,
-                             .bias = p.bias,
-                             .out = p.router.y,
-                             .out_stride = experts},
-                            default_stream());
-  }
-  device_table().route(p.route, default_stream());
+  run_one_after_the_other(p);
   finish();
   ASSERT_TRUE(launches().ok());
   ASSERT_TRUE(together.sum.read_device() == apart.sum.read_device());
   ASSERT_TRUE(together.normed.read_device() == apart.normed.read_device());
-  // Two orders of a float32 sum of `width` products differ by what the roundings of each may.
-  const std::vector<std::byte> all = logits.read_device();
-  const std::vector<std::int32_t> ids = read(together.routed.ids);
-  const std::vector<std::int32_t> ids_apart = read(apart.routed.ids);
-  const std::vector<float> weights = read(together.routed.weights);
-  const std::vector<float> weights_apart = read(apart.routed.weights);
-  const double most = static_cast<double>(c.width) * 0x1p-22;
-  for (std::size_t pair = 0; pair < pairs; ++pair) {
-    const auto row = static_cast<std::int64_t>(pair) / c.route.experts_per_token;
-    ASSERT_TRUE(ids[pair] >= 0 && ids[pair] < experts) << "pair " << pair;
-    ASSERT_NEAR(logits.at(all.data(), row, ids[pair]), logits.at(all.data(), row, ids_apart[pair]),
-                most)
-        << "pair " << pair;
-    ASSERT_NEAR(weights[pair], weights_apart[pair], 2 * most * std::abs(weights_apart[pair]) + most)
-        << "pair " << pair;
-  }
+  expect_close_choices(c, logits, together.routed, apart.routed);
 }
 
 TEST(DeviceNormAndRoute, IsOneAfterTheOther) {

@@ -74,6 +74,75 @@ constexpr int reads = 3;
 constexpr int labels = 6;
 constexpr int rows = 40;
 
+struct Loads {
+  std::atomic<bool> over{false};
+  std::atomic<int> done{0};
+  std::atomic<int> failed{0};
+};
+
+// Loads any of the adapters, from files' tensors or from a host's pool, until it is over.
+void load_until_done(Pool& pool, const std::vector<Adapter>& adapters,
+                     const std::vector<Handle>& sources, unsigned seed, Loads& loads) {
+  std::mt19937 random(seed);
+  while (!loads.over) {
+    const std::size_t at = random() % adapters.size();
+    const std::string name = cat("adapter-", at / 2);
+    const auto loaded = seed == 0 ? pool.load(name, adapters[at]) : pool.load(name, sources[at]);
+    if (loaded.ok()) {
+      ++loads.done;
+    } else if (loaded.error().code() != ErrorCode::out_of_memory &&
+               loaded.error().code() != ErrorCode::busy) {
+      ++loads.failed;
+    }
+  }
+}
+
+// Some rows of the base and of random mixes.
+std::vector<Mix> random_rows(const std::vector<Handle>& held, std::mt19937& random) {
+  std::vector<Mix> mixes{Mix()};
+  for (std::size_t i = 0; i < std::min<std::size_t>(held.size() * 2, labels - 1); ++i) {
+    std::vector<Mix::Part> parts;
+    for (std::size_t j = 0; j <= random() % 3; ++j)
+      parts.push_back({held[random() % held.size()], float(random() % 100 + 1)});
+    mixes.push_back(Mix::make(parts).value());
+  }
+  std::vector<Mix> batch_rows;
+  for (std::size_t row = 0; row < random() % (rows + 1); ++row)
+    batch_rows.push_back(mixes[random() % mixes.size()]);
+  return batch_rows;
+}
+
+// What a read of the batch's tables sums by label. `sums`: of each adapter's numbers.
+std::vector<std::uint32_t> sums_of_labels(const Batch& batch, const std::vector<Adapter>& adapters,
+                                          const std::vector<std::uint32_t>& sums) {
+  std::vector<std::uint32_t> of_labels(labels, 0);
+  for (std::size_t row = 0; row < batch.labels().size(); ++row) {
+    const std::int32_t label = batch.labels()[row];
+    if (label >= 0) of_labels[std::size_t(label)] += 1000003U * std::uint32_t(row + 1);
+  }
+  for (std::int32_t label = 0; label < batch.label_count(); ++label) {
+    for (const Batch::Term& term : batch.terms(label)) {
+      const auto found = std::ranges::find(adapters, term.adapter->version(), &Adapter::version);
+      of_labels[std::size_t(label)] +=
+          sums[std::size_t(found - adapters.begin())] + std::bit_cast<std::uint32_t>(term.scale);
+    }
+  }
+  return of_labels;
+}
+
+// `got`: [step][read][label], of which every read has the step's expected sums.
+int count_wrong(const std::vector<std::uint32_t>& got, const std::vector<std::uint32_t>& expected) {
+  int wrong = 0;
+  for (std::size_t step = 0; step < expected.size() / labels; ++step) {
+    for (std::size_t read = 0; read < reads; ++read) {
+      for (std::size_t label = 0; label < labels; ++label) {
+        if (got[(step * reads + read) * labels + label] != expected[step * labels + label]) ++wrong;
+      }
+    }
+  }
+  return wrong;
+}
+
 // Two threads load and evict while one captured graph is launched 10^4 times with other rows,
 // mixes and adapters each time: every read of every step has the sums that its batch means.
 TEST_F(DevicePool, LoadsAndEvictionsUnderTenThousandSteps) {
@@ -122,27 +191,10 @@ TEST_F(DevicePool, LoadsAndEvictionsUnderTenThousandSteps) {
                          })
                          .value();
 
-  std::atomic<bool> done{false};
-  std::atomic<int> loads{0};
-  std::atomic<int> failed{0};
+  Loads loads;
   std::vector<std::thread> loaders;
-  for (unsigned seed = 0; seed < 2; ++seed) {
-    loaders.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      while (!done) {
-        const std::size_t at = random() % adapters.size();
-        const std::string name = cat("adapter-", at / 2);
-        const auto loaded =
-            seed == 0 ? pool->load(name, adapters[at]) : pool->load(name, sources[at]);
-        if (loaded.ok()) {
-          ++loads;
-        } else if (loaded.error().code() != ErrorCode::out_of_memory &&
-                   loaded.error().code() != ErrorCode::busy) {
-          ++failed;
-        }
-      }
-    });
-  }
+  for (unsigned seed = 0; seed < 2; ++seed)
+    loaders.emplace_back([&, seed] { load_until_done(*pool, adapters, sources, seed, loads); });
 
   std::mt19937 random(3);
   std::vector<std::uint32_t> expected;
@@ -153,56 +205,25 @@ TEST_F(DevicePool, LoadsAndEvictionsUnderTenThousandSteps) {
       auto handle = pool->acquire(cat("adapter-", random() % (adapters.size() / 2)));
       if (handle.ok()) held.push_back(*std::move(handle));
     }
-    std::vector<Mix> mixes{Mix()};
-    for (std::size_t i = 0; i < std::min<std::size_t>(held.size() * 2, labels - 1); ++i) {
-      std::vector<Mix::Part> parts;
-      for (std::size_t j = 0; j <= random() % 3; ++j)
-        parts.push_back({held[random() % held.size()], float(random() % 100 + 1)});
-      mixes.push_back(Mix::make(parts).value());
-    }
-    std::vector<Mix> batch_rows;
-    for (std::size_t row = 0; row < random() % (rows + 1); ++row)
-      batch_rows.push_back(mixes[random() % mixes.size()]);
-    batch.build(batch_rows);
-    std::vector<std::uint32_t> of_labels(labels, 0);
-    for (std::size_t row = 0; row < batch.labels().size(); ++row) {
-      const std::int32_t label = batch.labels()[row];
-      if (label >= 0) of_labels[std::size_t(label)] += 1000003U * std::uint32_t(row + 1);
-    }
-    for (std::int32_t label = 0; label < batch.label_count(); ++label) {
-      for (const Batch::Term& term : batch.terms(label)) {
-        const auto found = std::ranges::find(adapters, term.adapter->version(), &Adapter::version);
-        of_labels[std::size_t(label)] +=
-            sums[std::size_t(found - adapters.begin())] + std::bit_cast<std::uint32_t>(term.scale);
-      }
-    }
+    batch.build(random_rows(held, random));
+    const std::vector<std::uint32_t> of_labels = sums_of_labels(batch, adapters, sums);
     expected.insert(expected.end(), of_labels.begin(), of_labels.end());
     ASSERT_TRUE(table->upload(batch, *stream_).ok());
     ASSERT_TRUE(graph->launch(*stream_).ok());
     // The requests are gone before their step has run.
     batch.clear();
   }
-  done = true;
+  loads.over = true;
   for (std::thread& loader : loaders) loader.join();
   ASSERT_TRUE(stream_->synchronize().ok());
-  EXPECT_EQ(failed, 0);
-  EXPECT_GT(loads, 100);
+  EXPECT_EQ(loads.failed, 0);
+  EXPECT_GT(loads.done, 100);
   EXPECT_GT(pool->usage().evictions, 100U);
   pool->check_invariants();
 
-  const std::vector<std::uint32_t> got = device_sums.read();
-  int wrong = 0;
-  for (std::size_t step = 0; step < steps; ++step) {
-    for (std::size_t read = 0; read < reads; ++read) {
-      for (std::size_t label = 0; label < labels; ++label) {
-        if (got[(step * reads + read) * labels + label] != expected[step * labels + label]) ++wrong;
-      }
-    }
-  }
-  EXPECT_EQ(wrong, 0);
-  std::size_t with_adapters = 0;
-  for (const std::uint32_t sum : expected) with_adapters += sum != 0 ? 1 : 0;
-  EXPECT_GT(with_adapters, std::size_t{steps});
+  EXPECT_EQ(count_wrong(device_sums.read(), expected), 0);
+  const auto without_adapters = std::ranges::count(expected, 0U);
+  EXPECT_GT(std::ssize(expected) - without_adapters, steps);
 }
 
 // The bytes of every format, from every kind of source.
