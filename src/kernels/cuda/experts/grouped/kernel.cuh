@@ -126,10 +126,12 @@ __device__ inline void use_launched_plan(const LayerParams& p, Tables& tables) {
             .entries = {p.deltas.entries[0], p.deltas.entries[1]}};
 }
 
+// Roles are inlined by force: else the compiler leaves the choice of activation inside the loops of
+// some kernels' store_gate_up.
 template <class S, int max_width>
-__device__ inline void run_producer(const LayerParams& p, const LaunchParams& l,
-                                    const KernelMaps& maps, const Tables& tables,
-                                    Pipelines& pipelines, int role) {
+__device__ __forceinline__ void run_producer(const LayerParams& p, const LaunchParams& l,
+                                             const KernelMaps& maps, const Tables& tables,
+                                             Pipelines& pipelines, int role) {
   const bool copied = l.gather == Gather::copies;
   pipelines.ring.parity = 1;  // the ring is empty: the first wait on "empty" must pass
   // Bulk copies and tensor maps read token rows that earlier grids wrote.
@@ -153,8 +155,9 @@ __device__ inline void run_producer(const LayerParams& p, const LaunchParams& l,
 }
 
 template <class S, int max_width>
-__device__ inline void run_consumer(const LayerParams& p, const LaunchParams& l,
-                                    const Tables& tables, Pipelines& pipelines, int warpgroup) {
+__device__ __forceinline__ void run_consumer(const LayerParams& p, const LaunchParams& l,
+                                             const Tables& tables, Pipelines& pipelines,
+                                             int warpgroup) {
   __shared__ __align__(16) unsigned char store_buffer[S::warpgroups * store_bytes<S>];
   __shared__ unsigned char last[S::warpgroups][max_width];
   ConsumerState s{.ring = pipelines.ring,
