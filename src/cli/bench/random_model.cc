@@ -1,5 +1,6 @@
 #include "cli/bench/random_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/cat.h"
@@ -12,7 +13,22 @@
 namespace motley::cli {
 namespace {
 
-using Experts = model::RandomWeights::Experts;
+using model::RandomWeights;
+
+std::string format_names() {
+  std::string names;
+  for (const auto& [name, format] : RandomWeights::names) {
+    if (!names.empty()) names += name == RandomWeights::names.back().first ? " or " : ", ";
+    names += name;
+  }
+  return names;
+}
+
+Result<RandomWeights::Experts> parse_format(std::string_view text) {
+  for (const auto& [name, format] : RandomWeights::names)
+    if (name == text) return format;
+  return wrong_option(cat("unknown format ", quote(text)), "--format", cat("use ", format_names()));
+}
 
 // "16", "8,32", or "8-64": powers of two from one to the other.
 Result<std::vector<int>> parse_ranks(std::string_view text) {
@@ -33,7 +49,9 @@ Result<std::vector<int>> parse_ranks(std::string_view text) {
 }  // namespace
 
 std::string_view RandomModelSettings::format() const {
-  return experts == Experts::bf16 ? "bf16" : "w4a16";
+  const auto* const found = std::ranges::find(RandomWeights::names, experts,
+                                              [](const auto& each) { return each.second; });
+  return found->first;
 }
 
 lora::RandomAdapter RandomModelSettings::adapter(std::size_t number) const {
@@ -43,7 +61,8 @@ lora::RandomAdapter RandomModelSettings::adapter(std::size_t number) const {
 std::vector<OptionSpec> random_model_option_specs() {
   return {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
           {"--layers", "N", "its first layers only"},
-          {"--format", "F", "of experts: bf16 or w4a16"},
+          {"--format", "F",
+           "of experts: bf16, w4a16, w4a16-asym, w8a16, mxfp4, nvfp4; fp8-block: of all maps"},
           {"--ranks", "LIST", "of random adapters, cyclically (16); 8-64 is 8,16,32,64"},
           {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
 }
@@ -52,9 +71,7 @@ Result<RandomModelSettings> read_random_model_settings(const Arguments& argument
   RandomModelSettings settings{.shape = *arguments.value("--shape"),
                                .shared_outer = arguments.has("--shared-outer")};
   if (const std::string* const format = arguments.value("--format")) {
-    if (*format != "bf16" && *format != "w4a16")
-      return wrong_option(cat("unknown format ", quote(*format)), "--format", "use bf16 or w4a16");
-    settings.experts = *format == "bf16" ? Experts::bf16 : Experts::w4a16;
+    MOTLEY_TRY(settings.experts, parse_format(*format));
   }
   if (const std::string* const text = arguments.value("--layers")) {
     MOTLEY_TRY(settings.layers, parse_number(*text, "--layers", 1, 1000));

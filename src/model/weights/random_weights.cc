@@ -43,15 +43,63 @@ std::vector<bf16> even_block(std::uint64_t seed, float size, std::size_t count) 
   return block;
 }
 
-std::vector<bf16> code_block(std::uint64_t seed, std::size_t count) {
+using Experts = RandomWeights::Experts;
+
+// A byte of codes. int4: 1 to 15, which lie evenly around zero. FP8: 1 to 15 in size, of either
+// sign.
+unsigned char code_byte(Experts experts, std::uint64_t bits) {
+  if (experts == Experts::w4a16 || experts == Experts::w4a16_asym)
+    return static_cast<unsigned char>((1 + (bits & 0xFFFFU) % 15) |
+                                      (1 + (bits >> 16 & 0xFFFFU) % 15) << 4);
+  if (experts == Experts::fp8_block)
+    return static_cast<unsigned char>((bits & 0x80U) | (0x38U + (bits >> 8) % 32));
+  return static_cast<unsigned char>(bits);
+}
+
+std::vector<bf16> code_block(Experts experts, std::uint64_t seed, std::size_t count) {
   std::vector<bf16> block(count);
   auto* const bytes = reinterpret_cast<unsigned char*>(block.data());
-  for (std::size_t i = 0; i < block.size() * sizeof(bf16); ++i) {
-    const std::uint64_t bits = mixed(seed + i);
-    bytes[i] = static_cast<unsigned char>((1 + (bits & 0xFFFFU) % 15) |
-                                          (1 + (bits >> 16 & 0xFFFFU) % 15) << 4);
-  }
+  for (std::size_t i = 0; i < block.size() * sizeof(bf16); ++i)
+    bytes[i] = code_byte(experts, mixed(seed + i));
   return block;
+}
+
+// The standard deviation of code_byte's numbers.
+float code_deviation(Experts experts) {
+  switch (experts) {
+    case Experts::bf16:
+      break;
+    case Experts::w4a16:
+    case Experts::w4a16_asym:
+      return std::sqrt(56.0F / 3);
+    case Experts::w8a16:
+      return 73.9F;
+    case Experts::fp8_block:
+      return 6.76F;
+    case Experts::mxfp4:
+    case Experts::nvfp4:
+      return 2.93F;
+  }
+  return 1;
+}
+
+constexpr quant::Format coded(DType element, int bits, std::int64_t group, DType scale_type) {
+  return {.element = element,
+          .bits = bits,
+          .scales = quant::Format::Scales::group,
+          .block_columns = group,
+          .scale_type = scale_type};
+}
+
+// Writes `count` scales that are all alike; what the type cannot hold becomes the factor.
+void fill_scales(const quant::Format& format, float scale, std::byte* to, std::size_t count) {
+  const auto fill = [&]<class Number>(Number number) {
+    std::fill_n(reinterpret_cast<Number*>(to), count, number);
+  };
+  if (format.scale_type == DType::bf16) return fill(bf16::from(scale));
+  if (format.scale_type == DType::f8_e8m0) return fill(f8_e8m0::from_rounded_up(scale));
+  if (format.scale_type == DType::f8_e4m3) return fill(f8_e4m3::from(1));
+  fill(scale);
 }
 
 // An offset in a block with at least `bytes` behind it. For small tensors it does not depend on the
@@ -62,6 +110,9 @@ std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<b
   const std::size_t room = (bytes <= longest_run ? std::min(all, least_bytes) : all) - bytes;
   return mixed(seed) % (room / alignment + 1) * alignment;
 }
+
+// Whether it is a linear map that block FP8 checkpoints quantise.
+bool is_map(std::string_view module) { return module.ends_with("_proj"); }
 
 bool is_expert(std::string_view module) { return module.find(".experts.") != module.npos; }
 
@@ -74,15 +125,38 @@ RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
   weights_ = even_block(std::uint64_t{1} << 40, deviation, count);
   embeddings_ = even_block(std::uint64_t{2} << 40, 1.0F, least_block);
   outputs_ = even_block(std::uint64_t{4} << 40, output_deviation, least_block);
-  if (experts == Experts::w4a16) codes_ = code_block(std::uint64_t{3} << 40, count);
+  if (experts != Experts::bf16) codes_ = code_block(experts, std::uint64_t{3} << 40, count);
 }
 
 quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
-  if (experts == Experts::bf16) return quant::plain_format(DType::bf16);
-  return {.element = DType::i8,
-          .bits = 4,
-          .scales = quant::Format::Scales::group,
-          .block_columns = in % 128 == 0 ? 128 : 32};
+  const std::int64_t group = in % 128 == 0 ? 128 : 32;
+  switch (experts) {
+    case Experts::bf16:
+      break;
+    case Experts::w4a16:
+      return coded(DType::i8, 4, group, DType::bf16);
+    case Experts::w4a16_asym: {
+      quant::Format format = coded(DType::i8, 4, group, DType::bf16);
+      format.zero_points = true;
+      return format;
+    }
+    case Experts::w8a16:
+      return coded(DType::i8, 8, group, DType::bf16);
+    case Experts::fp8_block: {
+      quant::Format format = coded(DType::f8_e4m3, 8, 128, DType::f32);
+      format.scales = quant::Format::Scales::block;
+      format.block_rows = 128;
+      return format;
+    }
+    case Experts::mxfp4:
+      return coded(DType::f4, 4, 32, DType::f8_e8m0);
+    case Experts::nvfp4: {
+      quant::Format format = coded(DType::f4, 4, 16, DType::f8_e4m3);
+      format.global_scale = true;
+      return format;
+    }
+  }
+  return quant::plain_format(DType::bf16);
 }
 
 Result<tensor::ConstTensor> RandomWeights::tensor(std::string_view name,
@@ -106,7 +180,8 @@ std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t co
 
 Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::TrueSize size,
                                             tensor::Allocator& allocator) const {
-  if (!is_expert(module) || experts_ == Experts::bf16) {
+  const bool coded = is_expert(module) || (experts_ == Experts::fp8_block && is_map(module));
+  if (!coded || experts_ == Experts::bf16) {
     const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
                                      : module.ends_with(".o_proj")  ? outputs_
                                                                     : weights_;
@@ -122,12 +197,22 @@ Result<quant::Weight> RandomWeights::place(std::string_view module, const quant:
   quant::Weight::Parts parts{.format = format, .size = size};
   if (format.scales != quant::Format::Scales::none) {
     const std::int64_t groups = (size.in + format.block_columns - 1) / format.block_columns;
-    const auto count = static_cast<std::size_t>(size.out * groups);
+    const auto count =
+        static_cast<std::size_t>((size.out + format.block_rows - 1) / format.block_rows * groups);
     MOTLEY_TRY(tensor::Buffer scales, allocator.allocate(count * sizeof(float)));
-    // Codes from -7 to 7 have a deviation of sqrt(56 / 3).
-    std::fill_n(reinterpret_cast<float*>(scales.data()), count, deviation / std::sqrt(56.0F / 3));
+    const float scale = deviation / code_deviation(experts_);
+    fill_scales(format, scale, scales.data(), count);
+    if (format.global_scale) parts.scale_factor = scale;
     parts.scales = scales.data();
     parts.owned.push_back(std::move(scales));
+  }
+  if (format.zero_points) {
+    const auto count = static_cast<std::size_t>(
+        size.out * ((size.in + format.block_columns - 1) / format.block_columns));
+    MOTLEY_TRY(tensor::Buffer zeros, allocator.allocate(count));
+    std::memset(zeros.data(), 8, count);
+    parts.zero_points = reinterpret_cast<const std::uint8_t*>(zeros.data());
+    parts.owned.push_back(std::move(zeros));
   }
   const auto* const source = reinterpret_cast<const std::byte*>(block.data());
   const std::uint64_t seed = seed_of(module);

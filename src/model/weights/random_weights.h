@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/number_types.h"
@@ -11,7 +13,7 @@
 
 namespace motley::model {
 
-// Stands in for a checkpoint: every requested tensor exists, in bf16, with random numbers such that
+// Stands in for a checkpoint: every requested tensor exists, with random numbers such that
 // hidden states stay at sensible sizes and experts are chosen almost uniformly. Tensors are cut
 // from a few shared blocks, at an offset derived from their name. Thread-safe.
 //
@@ -20,7 +22,17 @@ namespace motley::model {
 // experts. Therefore its output is small.
 class RandomWeights {
  public:
-  enum class Experts : std::uint8_t { bf16, w4a16 };
+  // Of experts; fp8_block: of all linear maps but the head, as such files have it.
+  enum class Experts : std::uint8_t { bf16, w4a16, w4a16_asym, w8a16, fp8_block, mxfp4, nvfp4 };
+  static constexpr std::array<std::pair<std::string_view, Experts>, 7> names = {{
+      {"bf16", Experts::bf16},
+      {"w4a16", Experts::w4a16},
+      {"w4a16-asym", Experts::w4a16_asym},
+      {"w8a16", Experts::w8a16},
+      {"fp8-block", Experts::fp8_block},
+      {"mxfp4", Experts::mxfp4},
+      {"nvfp4", Experts::nvfp4},
+  }};
 
   // Weights of up to `shared_numbers` are cut from one block, for models that copy weights to a
   // device; others have memory of their own, as weights of a model in host memory do.
@@ -47,7 +59,7 @@ class RandomWeights {
   std::vector<bf16> weights_;     // a standard deviation of 0.02
   std::vector<bf16> embeddings_;  // of 1
   std::vector<bf16> outputs_;     // with 0.002: attention's output projection
-  std::vector<bf16> codes_;       // bytes of two codes from 1 to 15, uniform
+  std::vector<bf16> codes_;       // bytes of codes, uniform
 };
 
 }  // namespace motley::model

@@ -60,6 +60,16 @@ TEST(Bench, PrintsATable) {
     EXPECT_THAT(outcome.output, HasSubstr(text));
 }
 
+TEST(Bench, EveryFormatHasSteps) {
+  for (const auto& [name, experts] : model::RandomWeights::names) {
+    const Outcome outcome = motley({"bench", "--shape", "tiny", "--layers", "1", "--device", "cpu",
+                                    "--batch", "1", "--prefill", "none", "--adapters", "0",
+                                    "--steps", "1", "--format", std::string(name)});
+    EXPECT_EQ(outcome.status, 0) << name << ": " << outcome.errors;
+    EXPECT_THAT(outcome.output, HasSubstr(cat("experts in ", name)));
+  }
+}
+
 TEST(Bench, RefusesByName) {
   EXPECT_THAT(motley({"bench"}).errors, HasSubstr("--shape"));
   EXPECT_THAT(motley({"bench", "--shape", "nope"}).errors, HasSubstr("unknown shape 'nope'"));

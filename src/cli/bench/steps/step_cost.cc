@@ -161,7 +161,9 @@ std::uint64_t weight_bytes(const model::Config& config, model::RandomWeights::Ex
   }
   const quant::Format format = model::RandomWeights::expert_format(experts, hidden);
   const double scale_bits =
-      format.block_columns > 0 ? 32.0 / static_cast<double>(format.block_columns) : 0.0;
+      format.block_columns > 0
+          ? bits(format.scale_type) / static_cast<double>(format.block_rows * format.block_columns)
+          : 0.0;
   double bytes = 2.0 * 2.0 * static_cast<double>(config.vocabulary * hidden);
   for (const bool moe : config.moe_layers) {
     bytes += 2.0 * static_cast<double>(attention);
