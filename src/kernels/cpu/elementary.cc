@@ -520,8 +520,6 @@ const ElementaryTable& elementary_table(InstructionSet set) {
 
 namespace motley::kernels {
 
-const ElementaryTable& cpu_table() {
-  return cpu::elementary_table(cpu::available_instruction_sets().back());
-}
+const ElementaryTable& cpu_table() { return cpu::elementary_table(cpu::current_instruction_set()); }
 
 }  // namespace motley::kernels

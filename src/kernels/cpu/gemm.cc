@@ -206,15 +206,10 @@ void expand_tile(InstructionSet set, const ExpandTile& tile) {
   MOTLEY_CHECK(false, "an instruction set that has kernels");
 }
 
-namespace {
-InstructionSet best_set() {
-  static const InstructionSet best = available_instruction_sets().back();
-  return best;
+void gemm_tile(const GemmTile& tile) { gemm_tile(current_instruction_set(), tile); }
+void transposed_tile(const TransposedTile& tile) {
+  transposed_tile(current_instruction_set(), tile);
 }
-}  // namespace
-
-void gemm_tile(const GemmTile& tile) { gemm_tile(best_set(), tile); }
-void transposed_tile(const TransposedTile& tile) { transposed_tile(best_set(), tile); }
-void expand_tile(const ExpandTile& tile) { expand_tile(best_set(), tile); }
+void expand_tile(const ExpandTile& tile) { expand_tile(current_instruction_set(), tile); }
 
 }  // namespace motley::kernels::cpu

@@ -125,6 +125,28 @@ TEST_P(Gemm, RowsAloneAndInAnyTilingHaveTheSameBits) {
   }
 }
 
+TEST_P(Gemm, ATestCanChooseTheSetOfProductsThatAreNotTold) {
+  Numbers numbers(4);
+  const TestWeight w = make_weight(numbers, {}, 5, 2300);
+  const TestInput x = make_input(numbers, DType::f32, 3, 2300);
+  const auto product = [&](auto run) {
+    std::vector<float> y;
+    run(tile_of(x, w, y));
+    return y;
+  };
+  const auto on = [&](InstructionSet set) {
+    return product([&](const GemmTile& tile) { gemm_tile(set, tile); });
+  };
+  const auto untold = [&] { return product([](const GemmTile& tile) { gemm_tile(tile); }); };
+  const InstructionSet last = available_instruction_sets().back();
+  {
+    const UseInstructionSet use(GetParam());
+    EXPECT_EQ(untold(), on(GetParam()));
+    EXPECT_EQ(untold() == on(InstructionSet::plain), GetParam() == InstructionSet::plain);
+  }
+  EXPECT_EQ(untold(), on(last));
+}
+
 TEST_P(Gemm, WithoutInputsGivesZeros) {
   TestWeight w;
   w.view = {.kind = WeightKind::bf16, .data = "", .out = 3, .in = 0};

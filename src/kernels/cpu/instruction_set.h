@@ -29,6 +29,19 @@ std::string_view name(InstructionSet set);
 // Those of this machine, ascending; kernels use the last.
 std::span<const InstructionSet> available_instruction_sets();
 
+// Which one products run on that are not told: the last, unless a test chooses.
+InstructionSet current_instruction_set();
+
+// Products of the whole process run on this set while it lives: for tests of what stands above
+// kernels. One at a time.
+class UseInstructionSet {
+ public:
+  explicit UseInstructionSet(InstructionSet set);
+  ~UseInstructionSet();
+  UseInstructionSet(const UseInstructionSet&) = delete;
+  UseInstructionSet& operator=(const UseInstructionSet&) = delete;
+};
+
 void gemm_tile(InstructionSet set, const GemmTile& tile);
 void transposed_tile(InstructionSet set, const TransposedTile& tile);
 void expand_tile(InstructionSet set, const ExpandTile& tile);

@@ -146,6 +146,7 @@ std::string identifier(const quant::Format& format) {
   // Not all of it stands in the text.
   if (format.scales != Scales::none && format.element != DType::f4)
     text += cat("_", name(format.scale_type));
+  if (format.power_of_two_inputs) text += "_powers_of_two";
   return text;
 }
 
