@@ -36,8 +36,10 @@ bool is_skipped(std::string_view name, std::int64_t layers) {
   for (const std::string_view prefix : {"mtp.", "visual.", "model.visual.", "vision_tower."}) {
     if (name.starts_with(prefix)) return true;
   }
-  // Scales of quantised keys and values, which are kept as they are computed.
-  if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) return true;
+  // Scales by head of quantised keys and values, and those of queries.
+  for (const std::string_view suffix : {".k_scale", ".v_scale", ".q_scale"}) {
+    if (name.ends_with(suffix)) return true;
+  }
   return name.ends_with(".rotary_emb.inv_freq");
 }
 
@@ -70,6 +72,7 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
   } else {
     MOTLEY_TRY(layer.attention, load_grouped_attention(source, config, index));
   }
+  MOTLEY_TRY(layer.kv_scales, read_kv_scales(source, index));
   if (config.moe_layers[static_cast<std::size_t>(index)]) {
     MOTLEY_TRY(layer.ffn, load_moe_block(source, config, index, choice));
   } else {

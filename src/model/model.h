@@ -14,6 +14,7 @@
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
 #include "model/step.h"
+#include "model/weights/kv_scales.h"
 #include "model/weights/random_weights.h"
 #include "ops/rope.h"
 #include "tensor/device/cpu_device.h"
@@ -27,6 +28,7 @@ struct Layer {
   std::variant<GroupedAttention, LatentAttention> attention;
   Norm ffn_norm;
   std::variant<DenseBlock, MoeBlock> ffn;
+  KvScales kv_scales;
 };
 
 struct LoadOptions {

@@ -221,6 +221,13 @@ TEST_F(Inspect, SaysWhyASoundModelWouldBeRefused) {
                     HasSubstr("model.embed_tokens.weight"), Not(HasSubstr("parameters"))));
 }
 
+TEST(InspectModel, TellsOfScalesOfKeysAndValues) {
+  const Outcome outcome = motley({"inspect", goldens + "/qwen3_moe_modelopt_fp8"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, ContainsRegex("kv scales: [0-9]+ layers, not used yet\n"));
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe"}).output, Not(HasSubstr("kv scales")));
+}
+
 TEST(InspectModel, JsonHasTheSameFacts) {
   const Outcome outcome = motley({"inspect", "--json", goldens + "/qwen3_moe"});
   ASSERT_EQ(outcome.status, 0) << outcome.errors;

@@ -174,6 +174,11 @@ void add_weights(const model::Model& model, Findings& findings) {
   findings.add("weights", std::move(formats), join(texts, "; "));
   if (const std::vector<std::string>& remarks = model.quantization_remarks(); !remarks.empty())
     findings.add("quantization", json::Value(join(remarks)), join(remarks));
+  const auto scaled = std::ranges::count_if(
+      model.layers(), [](const auto& layer) { return layer.kv_scales.stored; });
+  if (scaled > 0)
+    findings.add("kv_scales", std::int64_t{scaled},
+                 cat(scaled, scaled == 1 ? " layer" : " layers", ", not used yet"));
   findings.add_bytes("weight_bytes", weights.bytes);
   findings.add_bytes("cache_bytes_a_token",
                      runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()) /

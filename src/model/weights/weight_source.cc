@@ -58,6 +58,14 @@ Result<std::vector<float>> WeightSource::numbers(std::string_view name,
   return values;
 }
 
+Result<std::optional<float>> WeightSource::number(std::string_view name) {
+  const tensor::Checkpoint::Item* const item =
+      checkpoint_ == nullptr ? nullptr : checkpoint_->find(name);
+  if (item == nullptr || item->entry->shape.elements() != 1) return std::optional<float>();
+  MOTLEY_TRY(const std::vector<float> values, numbers(name, item->entry->shape));
+  return std::optional(values[0]);
+}
+
 Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length) {
   MOTLEY_TRY(const std::vector<float> values, numbers(name, {length}));
   return Vector::create(values, memory_.device, memory_.uploader);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -53,6 +54,8 @@ class WeightSource {
 
   // A tensor of that name and shape, as it is stored: F32, F16 or BF16.
   Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape);
+  // A tensor of one number, whatever its shape; nothing if it is not there or has more of them.
+  Result<std::optional<float>> number(std::string_view name);
   // A tensor's numbers as float32.
   Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
   // The same in the memory of the model's device.
