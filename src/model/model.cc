@@ -158,6 +158,13 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   if (uploader != nullptr) MOTLEY_TRY_VOID(uploader->finish());
   if (source.decoded() > 0)
     log::info("model.decoded", {{"weights", source.decoded()}, {"to", "bf16"}});
+  if (source.disputed() > 0) {
+    const std::string remark =
+        cat("zero points of ", source.disputed(),
+            " weights go beyond the codes of GPTQ's first format; they are read as GPTQModel does");
+    quantization_remarks_.push_back(remark);
+    log::info("model.quantization", {{"method", quantization.method()}, {"remark", remark}});
+  }
   base_view_ = make_base_view(*this);
   list_ops();
   return {};

@@ -20,6 +20,8 @@ using Lookup = FunctionRef<std::optional<tensor::ConstTensor>(std::string_view n
 struct LoadedWeight {
   Weight weight;
   std::vector<std::string> used;  // the names of the tensors that it was made of
+  // Programs differ on what some of its zero points mean (readers/gptq.cc).
+  bool disputed_zero_points = false;
 };
 
 struct WeightRequest {

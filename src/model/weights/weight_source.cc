@@ -85,6 +85,7 @@ Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueS
     return std::move(loaded).error().within(
         printable(checkpoint_->files().front().path().parent_path().string()));
   for (std::string& name : loaded->used) taken_.insert(std::move(name));
+  if (loaded->disputed_zero_points) ++disputed_;
   if (loaded->weight.format().scales != quant::Format::Scales::none) take_zero_bias(module);
   return std::move(loaded->weight);
 }
@@ -171,6 +172,7 @@ WeightSource WeightSource::beside(quant::Uploader* uploader) const {
 void WeightSource::merge(WeightSource&& other) {
   taken_.merge(other.taken_);
   decoded_ += other.decoded_;
+  disputed_ += other.disputed_;
 }
 
 Result<void> WeightSource::finish(const std::function<bool(std::string_view)>& skipped) const {

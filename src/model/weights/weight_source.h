@@ -88,6 +88,8 @@ class WeightSource {
   void merge(WeightSource&& other);
   // The number of weights that were decoded.
   std::int64_t decoded() const { return decoded_; }
+  // The number of weights with zero points of which programs differ (quant/load.h).
+  std::int64_t disputed() const { return disputed_; }
 
   // An error names every tensor that was not used and that `skipped` does not allow.
   Result<void> finish(const std::function<bool(std::string_view)>& skipped) const;
@@ -101,6 +103,7 @@ class WeightSource {
   Memory memory_;
   std::set<std::string, std::less<>> taken_;
   std::int64_t decoded_ = 0;
+  std::int64_t disputed_ = 0;
 };
 
 // A plain [out, in] matrix from a fused [.., in, out] one: rows first, first + step, ... of its

@@ -119,7 +119,9 @@ Result<void> take_codes(Reader& reader, const Scheme& scheme) {
 
 // Zero points of a group: codes along the outputs. The first format stores them less one. GPTQModel
 // subtracts that from whole words, so that a zero borrows from its neighbour, and adds it to whole
-// words again; codes of 3 bits, which cross words, it takes one by one.
+// words again; codes of 3 bits, which cross words, it takes one by one. So what it wrote comes back
+// exactly. A stored code that is the largest is disputed: other programs add one to each code, and
+// let it be one more than codes can say.
 class ZeroPoints {
  public:
   ZeroPoints(int bits, bool less_one) : bits_(bits) {
@@ -131,28 +133,41 @@ class ZeroPoints {
     }
   }
 
-  // Those of `count` outputs, `stride` apart, `add` to each.
-  void read(const std::byte* words, std::int64_t count, std::uint8_t add, std::int64_t stride,
+  // Those of `count` outputs, `stride` apart, `add` to each. Returns whether any is disputed.
+  bool read(const std::byte* words, std::int64_t count, std::uint8_t add, std::int64_t stride,
             std::uint8_t* to) const {
     const std::uint32_t mask = (1U << bits_) - 1;
+    bool disputed = false;
     if (bits_ == 3) {
       for (std::int64_t o = 0; o < count; ++o) {
-        const std::uint32_t code = bits_at(words, o, bits_) + add_to_code_;
-        to[o * stride] = static_cast<std::uint8_t>((code & mask) + add);
+        const std::uint32_t code = bits_at(words, o, bits_);
+        disputed = disputed || code + add_to_code_ > mask;
+        to[o * stride] = static_cast<std::uint8_t>(((code + add_to_code_) & mask) + add);
       }
-      return;
+      return disputed;
     }
     const std::int64_t in_a_word = 32 / bits_;
     for (std::int64_t o = 0; o < count; words += 4) {
       std::uint32_t word = 0;
       std::memcpy(&word, words, sizeof word);
+      disputed = disputed || has_largest(word, std::min(in_a_word, count - o));
       word += add_to_word_;
       for (const std::int64_t end = std::min(o + in_a_word, count); o < end; ++o, word >>= bits_)
         to[o * stride] = static_cast<std::uint8_t>((word & mask) + add);
     }
+    return disputed;
   }
 
  private:
+  // Whether one is added to the largest of the word's first `count` codes.
+  bool has_largest(std::uint32_t word, std::int64_t count) const {
+    const std::uint32_t ones = add_to_word_;
+    const std::int64_t end = count * bits_;
+    // A code of zeros, among the words' complements.
+    const std::uint32_t codes = ~word | (end < 32 ? ~0U << end : 0U);
+    return ((codes - ones) & ~codes & (ones << (bits_ - 1))) != 0;
+  }
+
   int bits_;
   std::uint32_t add_to_word_ = 0;
   std::uint32_t add_to_code_ = 0;
@@ -165,8 +180,11 @@ Result<void> take_zero_points(Reader& reader, const Scheme& scheme, std::int64_t
   std::vector<std::uint8_t> zeros(static_cast<std::size_t>(reader.out() * groups));
   const ZeroPoints codes(bits, scheme.layout == Layout::gptq);
   const auto add = static_cast<std::uint8_t>((1 << (scheme.format.bits - 1)) - (1 << (bits - 1)));
+  bool disputed = false;
   for (std::int64_t group = 0; group < groups; ++group)
-    codes.read(stored.bytes() + group * words * 4, reader.out(), add, groups, zeros.data() + group);
+    disputed |= codes.read(stored.bytes() + group * words * 4, reader.out(), add, groups,
+                           zeros.data() + group);
+  if (disputed) reader.dispute_zero_points();
   return reader.keep_zero_points(zeros);
 }
 

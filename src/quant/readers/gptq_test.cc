@@ -191,6 +191,57 @@ TEST_F(GptqReader, OneIsAddedToWholeWordsOfZeroPoints) {
   EXPECT_EQ(all[32], -3.0F);
 }
 
+// GPTQModel writes asymmetric files by taking one from whole words, whatever the zero points.
+TEST_F(GptqReader, ZeroPointsOfAnySizeComeBackAsGptqModelWroteThem) {
+  for (const int bits : {2, 4, 8}) {
+    const std::int64_t out = 64 / bits;
+    const auto zero = [&](std::int64_t o) {
+      return static_cast<std::uint32_t>(o * 3) % (1U << bits);
+    };
+    Fields fields = Fields::make(out, 1, bits);
+    std::uint32_t ones = 0;
+    for (std::int64_t o = 0; o < out; ++o) fields.put(o, 0, zero(o), bits);
+    for (int at = 0; at < 32; at += bits) ones |= 1U << at;
+    for (std::int32_t& word : fields.words)
+      word = static_cast<std::int32_t>(static_cast<std::uint32_t>(word) - ones);
+    files_.add("m.qzeros", DType::i32, {1, 2}, fields.words);
+    files_.add("m.qweight", DType::i32, {bits, out},
+               std::vector<std::int32_t>(static_cast<std::size_t>(bits * out)));
+    files_.add("m.scales", DType::f16, {1, out},
+               std::vector<f16>(static_cast<std::size_t>(out), f16::from(1)));
+    const Case of{.bits = bits, .symmetric = false};
+    const std::vector<float> all = numbers(of.config(), {out, 32});
+    for (std::int64_t o = 0; o < out; ++o)
+      EXPECT_EQ(all[static_cast<std::size_t>(o * 32)], -static_cast<float>(zero(o))) << bits;
+    EXPECT_TRUE(load(of.config(), {out, 32}).value().disputed_zero_points) << bits;
+  }
+}
+
+TEST_F(GptqReader, TellsWhereProgramsDifferOnZeroPoints) {
+  for (const int bits : {2, 3, 4, 8}) {
+    for (const bool second : {false, true}) {
+      for (const bool symmetric : {false, true}) {
+        // 1 to the largest code: one less is stored, which all programs read alike.
+        const Case of{.bits = bits, .out = 5, .symmetric = symmetric, .second = second};
+        add(of);
+        EXPECT_FALSE(load(of.config(), {5, 64}).value().disputed_zero_points) << bits;
+        const std::int64_t words = (5 * bits + 31) / 32;
+        Fields fields = Fields::make(5, 1, bits);
+        fields.put(4, 0, (1U << bits) - 1, bits);
+        std::vector<std::int32_t> stored = fields.words;
+        stored.insert(stored.end(), fields.words.begin(), fields.words.end());
+        files_.add("m.qzeros", DType::i32, {2, words}, stored);
+        EXPECT_EQ(load(of.config(), {5, 64}).value().disputed_zero_points, !second) << bits;
+      }
+    }
+  }
+  // What lies behind the last output does not count.
+  const Case of{.out = 5, .symmetric = false};
+  add(of);
+  files_.add("m.qzeros", DType::i32, {2, 1}, std::vector<std::int32_t>(2, -0x100000 | 0x77777));
+  EXPECT_FALSE(load(of.config(), {5, 64}).value().disputed_zero_points);
+}
+
 TEST_F(GptqReader, ZeroPointsThatFilesCallSymmetricCount) {
   const Case asymmetric{.out = 4, .symmetric = false};
   add(asymmetric);

@@ -181,7 +181,7 @@ Result<void> Reader::take_fixed_inputs(std::initializer_list<std::string_view> s
 }
 
 LoadedWeight Reader::finish() && {
-  return LoadedWeight{Weight(std::move(parts_)), std::move(used_)};
+  return LoadedWeight{Weight(std::move(parts_)), std::move(used_), disputed_zero_points_};
 }
 
 }  // namespace motley::quant

@@ -63,6 +63,8 @@ class Reader {
   // The fixed scale of inputs, and their zero point, where the format has one.
   Result<void> take_fixed_inputs(std::initializer_list<std::string_view> scale_names);
 
+  void dispute_zero_points() { disputed_zero_points_ = true; }
+
   LoadedWeight finish() &&;
 
  private:
@@ -72,6 +74,7 @@ class Reader {
   std::string_view method_;
   Weight::Parts parts_;
   std::vector<std::string> used_;
+  bool disputed_zero_points_ = false;
 };
 
 // Elements of a stream of `bits` each, the lowest bits of a word first.
