@@ -128,6 +128,9 @@ struct Blocks {
   }
 };
 
+// Of the codes of a scale.
+constexpr int not_a_number = 0xFF;
+
 // gpt-oss as released: blocks [E, 2I, H / 32, 16], gate in the even rows and up in the odd ones,
 // and [E, H, I / 32, 16].
 Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& config,
@@ -142,10 +145,14 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
   const auto blocks = [&](std::string_view name, std::int64_t rows,
                           std::int64_t in) -> Result<Blocks> {
     Blocks both;
-    MOTLEY_TRY(both.codes, source.codes(cat(module, ".experts.", name, "_blocks"), DType::u8,
-                                        {count, rows, in / 32, 16}));
-    MOTLEY_TRY(both.scales, source.codes(cat(module, ".experts.", name, "_scales"), DType::u8,
-                                         {count, rows, in / 32}));
+    const std::string experts = cat(module, ".experts.", name);
+    MOTLEY_TRY(both.codes,
+               source.codes(experts + "_blocks", DType::u8, {count, rows, in / 32, 16}));
+    MOTLEY_TRY(both.scales, source.codes(experts + "_scales", DType::u8, {count, rows, in / 32}));
+    const auto scales = static_cast<std::size_t>(both.scales.elements());
+    if (std::memchr(both.scales.bytes(), not_a_number, scales) != nullptr)
+      return Error(ErrorCode::bad_file, "a scale that is not finite",
+                   cat("tensor ", quote(experts + "_scales")), "download the checkpoint again");
     return both;
   };
   MOTLEY_TRY(const Blocks gate_up, blocks("gate_up_proj", 2 * width, hidden));

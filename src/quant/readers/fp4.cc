@@ -11,6 +11,7 @@ Result<void> read_fp4(Reader& reader, const Scheme& scheme) {
     return reader.bad(
         cat("rows of ", reader.in(), " inputs are no whole groups of ", format.block_columns),
         "weight_scale");
+  MOTLEY_TRY_VOID(reader.refuse_others({"weight_zero_point", "weight_g_idx", "qweight"}));
   const std::string_view codes = reader.has("weight_packed") ? "weight_packed" : "weight";
   MOTLEY_TRY(const tensor::ConstTensor packed,
              reader.take(codes, DType::u8, {reader.out(), reader.in() / 2}));
@@ -21,6 +22,7 @@ Result<void> read_fp4(Reader& reader, const Scheme& scheme) {
     // compressed-tensors divides by its number, ModelOpt multiplies with its own.
     const bool divides = reader.has("weight_global_scale");
     const std::string_view part = divides ? "weight_global_scale" : "weight_scale_2";
+    if (divides) MOTLEY_TRY_VOID(reader.refuse_others({"weight_scale_2"}));
     MOTLEY_TRY(const float number, reader.take_number(part));
     if (!(number > 0)) return reader.bad(cat("a global scale of ", number), part);
     reader.parts().scale_factor = divides ? 1 / number : number;

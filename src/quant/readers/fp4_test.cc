@@ -81,5 +81,49 @@ TEST_F(Fp4, MxFp4ScalesArePowersOfTwo) {
   expect_error(of, {out, in}, "'m.weight_scale'", "finite");
 }
 
+TEST_F(Fp4, RefusesDamagedFilesByName) {
+  const Config of = config(group_config("nvfp4-pack-quantized", 16));
+  const auto add = [&] {
+    files_ = Files();
+    files_.add("m.weight_packed", DType::u8, {out, in / 2}, some_bytes());
+    files_.add("m.weight_scale", DType::f8_e4m3, {out, in / 16},
+               std::vector<std::uint8_t>(static_cast<std::size_t>(out * in / 16), 0x38));
+    files_.add("m.weight_global_scale", DType::f32, {1}, std::vector<float>{64.0F});
+  };
+  add();
+  ASSERT_TRUE(load(of, {out, in}).ok());
+  expect_error(of, {out, in + 8}, "'m.weight_scale'", "whole groups");
+  expect_error(of, {out, in + 16}, "'m.weight_packed'", "[3, 40] is needed");
+  // Groups of 32, as MXFP4 has them.
+  files_.add("m.weight_scale", DType::f8_e4m3, {out, in / 32},
+             std::vector<std::uint8_t>(static_cast<std::size_t>(out * in / 32)));
+  expect_error(of, {out, in}, "'m.weight_scale'", "[3, 4] is needed");
+  files_.add("m.weight_scale", DType::u8, {out, in / 16},
+             std::vector<std::uint8_t>(static_cast<std::size_t>(out * in / 16)));
+  expect_error(of, {out, in}, "'m.weight_scale'", "type U8");
+  add();
+  files_.add("m.weight_packed", DType::i32, {out, in / 8}, std::vector<std::int32_t>(out * in / 8));
+  expect_error(of, {out, in}, "'m.weight_packed'", "not U8");
+  add();
+  files_.add("m.weight_global_scale", DType::f32, {3}, std::vector<float>(3, 64.0F));
+  expect_error(of, {out, in}, "'m.weight_global_scale'", "one number");
+  files_.remove("m.weight_global_scale");
+  expect_error(of, {out, in}, "'m.weight_scale_2'", "missing");
+  add();
+  for (const char* const other : {"weight_zero_point", "weight_g_idx", "weight_scale_2"}) {
+    add();
+    files_.add(cat("m.", other), DType::f32, {1}, std::vector<float>{1});
+    expect_error(of, {out, in}, cat("'m.", other, "'"), "scheme");
+  }
+  const Config mxfp4 = config(group_config("mxfp4-pack-quantized", 32));
+  add();
+  files_.remove("m.weight_global_scale");
+  expect_error(mxfp4, {out, in}, "'m.weight_scale'", "[3, 2] is needed");
+  add();
+  files_.add("m.weight_scale", DType::u8, {out, in / 32},
+             std::vector<std::uint8_t>(static_cast<std::size_t>(out * in / 32), 127));
+  expect_error(mxfp4, {out, in}, "'m.weight_global_scale'", "scheme");
+}
+
 }  // namespace
 }  // namespace motley::quant
