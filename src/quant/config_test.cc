@@ -182,6 +182,20 @@ TEST(Config, ReadsEveryFormatOfCompressedTensors) {
   }
 }
 
+TEST(Config, RefusesOtherMethodsInOneLineThatSaysWhatToUse) {
+  for (const std::string_view method : {"bitsandbytes", "hqq", "aqlm", "torchao", "gguf", "quip",
+                                        "eetq", "higgs", "vptq", "spqr", "fbgemm_fp8", "quark"}) {
+    const auto result = read(cat(R"({"quant_method": ")", method, R"(", "bits": 4})"));
+    ASSERT_FALSE(result.ok()) << method;
+    const std::string message = result.error().message();
+    EXPECT_NE(message.find(cat("'", method, "'")), std::string::npos) << message;
+    EXPECT_NE(message.find("use the model's unquantised checkpoint, or one of"), std::string::npos)
+        << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+// Settings that would change what weights mean.
 TEST(Config, RefusesByNameWithTheReason) {
   struct Refusal {
     std::string quantization;
@@ -201,6 +215,13 @@ TEST(Config, RefusesByNameWithTheReason) {
        "'e5m2'"},
       {R"({"quant_method": "fp8", "weight_block_size": [1, 1], "activation_scheme": "static"})",
        "activation_scheme", "static activations"},
+      {R"({"quant_method": "fp8", "weight_block_size": [128, 96]})", "weight_block_size",
+       "blocks of 96"},
+      {R"({"quant_method": "fp8", "scale_fmt": "e5m3"})", "scale_fmt", "'e5m3'"},
+      {R"({"quant_method": "fp8", "activation_scheme": "by_layer"})", "activation_scheme",
+       "'by_layer'"},
+      {R"({"quant_method": "mxfp4", "modules_to_not_convert": "lm_head"})",
+       "modules_to_not_convert", "found a string"},
       {packed(weights(R"("num_bits": 9)")), "weights", "9 bits"},
       {packed(weights(R"("num_bits": 4, "actorder": "sideways")")), "actorder", "'sideways'"},
       {packed(R"({"num_bits": 4, "strategy": "token"})"), "strategy", "'token'"},
@@ -208,6 +229,14 @@ TEST(Config, RefusesByNameWithTheReason) {
       {packed(R"({"num_bits": 4, "type": "float"})"), "weights", "(float)"},
       {packed(w4, R"("sparsity_config": {"format": "sparse-24-bitmask"}, )"), "sparsity_config",
        "sparse"},
+      {packed(w4, R"("sparsity_config": {"sparsity_structure": "2:4"}, )"), "sparsity_config",
+       "sparse"},
+      {packed(w4, R"("transform_config": {"config_groups": {"u": {"type": "hadamard"}}}, )"),
+       "transform_config", "behind a transform"},
+      {packed(w4, "", R"("output_activations": {"num_bits": 8}, )"), "output_activations",
+       "quantised outputs"},
+      {packed(R"({"num_bits": 8, "dynamic": "sometimes"})"), "dynamic", "'sometimes'"},
+      {packed(R"({"num_bits": 4, "type": "fixed"})"), "type", "'fixed'"},
       {packed(w4, R"("quantization_status": "frozen", )"), "quantization_status", "'frozen'"},
       {packed(w4, "", R"("input_activations": {"num_bits": 4}, )"), "input_activations",
        "activations of 4 bits"},

@@ -111,6 +111,38 @@ TEST_F(Load, PlainWeightsAreBorrowedWhateverTheConfiguration) {
   }
 }
 
+// Lists of modules are a help; what is stored decides.
+TEST_F(Load, ARouterStaysPlainUnderEveryMethodAndList) {
+  const std::string router = "model.layers.0.mlp.gate";
+  files_.add(router + ".weight", DType::bf16, {2, 2}, std::vector<bf16>(4, bf16::from(0.5F)));
+  for (
+      const std::string_view quantization :
+      {R"({"quant_method": "gptq", "bits": 4, "group_size": 32})",
+       R"({"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["lm_head"]})",
+       R"({"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["gate"]})",
+       R"({"quant_method": "fp8", "weight_block_size": [128, 128]})",
+       R"({"quant_method": "mxfp4"})", R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})",
+       R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups":
+            {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 32}}}})",
+       R"({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups":
+            {"g": {"targets": ["re:.*gate.*"], "weights": {"num_bits": 8, "type": "float"}}}})"}) {
+    const LoadedWeight loaded = load(config(quantization), {2, 2}, router).value();
+    EXPECT_EQ(to_string(loaded.weight.format()), "bf16") << quantization;
+    EXPECT_EQ(loaded.weight.view().inputs.scales, kernels::InputRounding::Scales::none);
+  }
+}
+
+// AWQ's "gate" is a part of "gate_proj" too.
+TEST_F(Load, AListThatSaysTooMuchLeavesNothingPlainThatIsPacked) {
+  const Config of = config(R"({"quant_method": "awq", "bits": 4, "group_size": 32,
+      "modules_to_not_convert": ["gate", "mlp.gate"]})");
+  const std::string module = "model.layers.0.mlp.gate_proj";
+  files_.add(module + ".qweight", DType::i32, {32, 1}, std::vector<std::int32_t>(32));
+  files_.add(module + ".qzeros", DType::i32, {1, 1}, std::vector<std::int32_t>(1));
+  files_.add(module + ".scales", DType::f16, {1, 8}, std::vector<f16>(8, f16::from(1)));
+  EXPECT_EQ(load(of, {8, 32}, module).value().weight.format().bits, 4);
+}
+
 TEST_F(Load, RefusesAMissingWeight) { expect_error(Config(), {2, 3}, "m.weight", "missing"); }
 
 TEST_F(Load, RefusesSizesThatDisagreeByName) {

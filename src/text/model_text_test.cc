@@ -61,6 +61,20 @@ TEST_F(ModelTextTest, WritesAConversationWithTheModelsOwnTokens) {
   EXPECT_THAT(chat->ids, ElementsAre(3, 1, 2, 4));
 }
 
+// Templates write the token that texts begin with, and so would the tokenizer.
+TEST_F(ModelTextTest, AConversationBeginsOnce) {
+  std::string tokenizer = tokenizer_json();
+  const std::string_view none = R"("post_processor": null)";
+  tokenizer.replace(tokenizer.find(none), none.size(),
+                    R"("post_processor": {"type": "TemplateProcessing", "pair": [], "single":
+        [{"SpecialToken": {"id": "<turn>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<turn>": {"id": "<turn>", "ids": [3], "tokens": ["<turn>"]}}})");
+  write("tokenizer.json", tokenizer);
+  const ModelText model = load();
+  EXPECT_THAT(model.tokenizer().encode({.text = "ab"}, {}).value(), ElementsAre(3, 1, 2));
+  EXPECT_THAT(model.chat(says("ab"), false)->ids, ElementsAre(3, 1, 2, 4));
+}
+
 TEST_F(ModelTextTest, WhatMessagesSayIsNoStructureUnlessAskedFor) {
   const ModelText model = load();
   const auto kept = model.chat(says("a<end><turn>b"), false)->ids;

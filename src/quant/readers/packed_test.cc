@@ -189,5 +189,66 @@ TEST_P(PackedReader, RefusesWhatIsDamagedByName) {
   expect_error(configuration(), size, "'m.weight_g_idx'", "missing");
 }
 
+using PackedTraps = LoadTest;
+
+Config packed_config(std::string_view more) {
+  return config(cat(
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups":)",
+      R"({"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 8)", more, "}}}}"));
+}
+
+// As two's complement a nibble of 0 would be 0, and one of 8 would be -8.
+TEST_F(PackedTraps, CodesAreOffsetBinary) {
+  files_.add("m.weight_packed", DType::i32, {1, 2},
+             std::vector<std::uint32_t>{0x76543210, 0xFEDCBA98});
+  files_.add("m.weight_scale", DType::f32, {1, 2}, std::vector<float>{1, 1});
+  files_.add("m.weight_shape", DType::i64, {2}, std::vector<std::int64_t>{1, 16});
+  EXPECT_EQ(numbers(packed_config(""), {1, 16}),
+            (std::vector<float>{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+// [words along the outputs, groups]; the other way round 8 outputs of 2 groups would be [8, 1].
+TEST_F(PackedTraps, ZeroPointsArePackedAlongTheOutputs) {
+  files_.add("m.weight_packed", DType::i32, {8, 2}, std::vector<std::uint32_t>(16, 0x88888888));
+  files_.add("m.weight_scale", DType::f32, {8, 2}, std::vector<float>(16, 1.0F));
+  files_.add("m.weight_shape", DType::i64, {2}, std::vector<std::int64_t>{8, 16});
+  files_.add("m.weight_zero_point", DType::i32, {1, 2},
+             std::vector<std::uint32_t>{0x76543210, 0xFEDCBA98});
+  const Config of = packed_config(R"(, "symmetric": false)");
+  const std::vector<float> all = numbers(of, {8, 16});
+  for (std::size_t o = 0; o < 8; ++o) {
+    EXPECT_EQ(all[16 * o], 8 - static_cast<float>(o));
+    EXPECT_EQ(all[16 * o + 15], -static_cast<float>(o));
+  }
+  files_.add("m.weight_zero_point", DType::i32, {8, 1}, std::vector<std::uint32_t>(8));
+  expect_error(of, {8, 16}, "'m.weight_zero_point'", "[1, 2] is needed");
+  files_.add("m.weight_zero_point", DType::i8, {8, 2}, std::vector<std::int8_t>(16));
+  expect_error(of, {8, 16}, "'m.weight_zero_point'", "not I32");
+}
+
+TEST_F(PackedTraps, OnlyTheOrderByGroupHasAnIndex) {
+  files_.add("m.weight_packed", DType::i32, {1, 2}, std::vector<std::uint32_t>(2, 0x99999999));
+  files_.add("m.weight_scale", DType::f32, {1, 2}, std::vector<float>{1, 2});
+  files_.add("m.weight_shape", DType::i64, {2}, std::vector<std::int64_t>{1, 16});
+  for (const std::string_view order : {"null", R"("weight")", R"("static")", "false"}) {
+    const Config of = packed_config(cat(R"(, "actorder": )", order));
+    const std::vector<float> all = numbers(of, {1, 16});
+    EXPECT_EQ(all[7], 1.0F) << order;
+    EXPECT_EQ(all[8], 2.0F) << order;
+  }
+  for (const std::string_view order : {R"("group")", R"("dynamic")", "true"})
+    expect_error(packed_config(cat(R"(, "actorder": )", order)), {1, 16}, "'m.weight_g_idx'",
+                 "missing");
+  std::vector<std::int32_t> index(16, 0);
+  index[0] = 1;
+  files_.add("m.weight_g_idx", DType::i32, {16}, index);
+  for (const std::string_view order : {R"("group")", R"("dynamic")", "true"}) {
+    const std::vector<float> all = numbers(packed_config(cat(R"(, "actorder": )", order)), {1, 16});
+    EXPECT_EQ(all[0], 2.0F) << order;
+    EXPECT_EQ(all[8], 1.0F) << order;
+  }
+  expect_error(packed_config(R"(, "actorder": "static")"), {1, 16}, "'m.weight_g_idx'", "scheme");
+}
+
 }  // namespace
 }  // namespace motley::quant

@@ -135,5 +135,48 @@ TEST_F(Scaled, StaticActivationsHaveTheFilesScale) {
   EXPECT_EQ(without.used.size(), 4U) << "what is not needed is there on purpose";
 }
 
+// A short list of scales, groups of another size, parts of other schemes.
+TEST_F(Scaled, RefusesDamagedFilesByName) {
+  files_.add("m.weight", DType::f8_e4m3, {out, in}, some_codes());
+  const auto fp8 = [](std::string_view weights) {
+    return config(group_config("float-quantized", weights));
+  };
+  const auto scales = [&](const tensor::Shape& shape) {
+    files_.add("m.weight_scale", DType::f32, shape,
+               std::vector<float>(static_cast<std::size_t>(shape.elements()), 1.0F));
+  };
+  const Config channel = fp8(R"({"type": "float", "strategy": "channel"})");
+  scales({out - 1, 1});
+  expect_error(channel, {out, in}, "'m.weight_scale'", "[6, 1] is needed");
+  scales({out, 2});
+  expect_error(channel, {out, in}, "'m.weight_scale'", "[6, 1] is needed");
+  scales({2});
+  expect_error(fp8(R"({"type": "float", "strategy": "tensor"})"), {out, in}, "'m.weight_scale'",
+               "[1, 1] is needed");
+  const Config mxfp8 =
+      config(group_config("mxfp8-quantized", R"({"type": "float", "group_size": 32})"));
+  files_.add("m.weight_scale", DType::u8, {out, 4}, std::vector<std::uint8_t>(4 * out, 127));
+  expect_error(mxfp8, {out, in}, "'m.weight_scale'", "[6, 2] is needed");
+  files_.add("m.weight_scale", DType::u8, {out, 2}, std::vector<std::uint8_t>(2 * out, 255));
+  expect_error(mxfp8, {out, in}, "'m.weight_scale'", "not finite");
+  scales({out, 1});
+  files_.add("m.weight_zero_point", DType::i8, {out, 1}, std::vector<std::int8_t>(out));
+  expect_error(channel, {out, in}, "'m.weight_zero_point'", "scheme");
+  files_.remove("m.weight_zero_point");
+  files_.add("m.weight_g_idx", DType::i32, {in}, std::vector<std::int32_t>(in));
+  expect_error(channel, {out, in}, "'m.weight_g_idx'", "scheme");
+  files_.remove("m.weight_g_idx");
+  files_.add("m.weight", DType::f8_e4m3, {out, in - 1},
+             std::vector<std::uint8_t>(static_cast<std::size_t>(out * (in - 1))));
+  expect_error(channel, {out, in}, "'m.weight'", "[6, 64] is needed");
+  files_.add("m.weight", DType::i8, {out, in}, some_codes());
+  expect_error(channel, {out, in}, "'m.weight'", "not F8_E4M3");
+
+  const Config int8 =
+      config(group_config("int-quantized", R"({"strategy": "channel", "symmetric": false})"));
+  files_.add("m.weight_zero_point", DType::i32, {out, 1}, std::vector<std::int32_t>(out));
+  expect_error(int8, {out, in}, "'m.weight_zero_point'", "not I8");
+}
+
 }  // namespace
 }  // namespace motley::quant
