@@ -3,7 +3,7 @@
 // layers, so that no cache holds them. Cases take turns, and memory's ceiling is measured in each
 // round: bytes of weights read a second, as packed, as a share of it (the median of the rounds'
 // shares), operations a second, the time beside bf16's, and the best time beside llama.cpp's.
-//   build/release/bench/bench_expert_projection [threads [rounds [part of a format's name]]]
+//   build/release/bench/bench_expert_projection [threads [rounds [part of a format's name [set]]]]
 
 #include <algorithm>
 #include <charconv>
@@ -95,6 +95,19 @@ constexpr Format formats[] = {
     {.name = "int4 g128 act-order",
      .kind = WeightKind::int4,
      .block_columns = 128,
+     .scale_type = DType::f16,
+     .zero_points = true,
+     .by_column = true,
+     .beside = &Tokens::int4},
+    {.name = "int4 g32 act-order",
+     .kind = WeightKind::int4,
+     .block_columns = 32,
+     .scale_type = DType::f16,
+     .by_column = true,
+     .beside = &Tokens::int4},
+    {.name = "int4 g32 act-order zeros",
+     .kind = WeightKind::int4,
+     .block_columns = 32,
      .scale_type = DType::f16,
      .zero_points = true,
      .by_column = true,
@@ -279,7 +292,7 @@ class Case {
     const Tokens::Times Tokens::* const beside = weights_.format().beside;
     const Tokens::Times others = beside == nullptr ? Tokens::Times() : tokens_.*beside;
     std::printf(
-        "%-20s %4d  best %8.3f ms, median %8.3f ms (bf16 x %.2f)  %5.1f GB/s (%3.0f %% of DRAM)  "
+        "%-24s %4d  best %8.3f ms, median %8.3f ms (bf16 x %.2f)  %5.1f GB/s (%3.0f %% of DRAM)  "
         "%6.1f GFLOP/s",
         weights_.format().name, static_cast<int>(tokens_.count), best * 1e3, median(times_) * 1e3,
         median(times_) / median(bf16.times_), median(speeds_) * 1e-9, 100 * median(shares_),
@@ -377,7 +390,15 @@ int run(int argc, char** argv) {
   ThreadPool pool({.threads = number_at(argc, argv, 1, 0)});
   const int rounds = number_at(argc, argv, 2, 9);
   MemoryCeiling memory(pool);
-  const auto set = kernels::cpu::name(kernels::cpu::available_instruction_sets().back());
+  const auto sets = kernels::cpu::available_instruction_sets();
+  const auto chosen = std::ranges::find(sets, argc > 4 ? argv[4] : kernels::cpu::name(sets.back()),
+                                        [](auto each) { return kernels::cpu::name(each); });
+  if (chosen == sets.end()) {
+    std::printf("this machine has no %s\n", argv[4]);
+    return 1;
+  }
+  const kernels::cpu::UseInstructionSet use(*chosen);
+  const auto set = kernels::cpu::name(*chosen);
   std::printf("%d threads, %.*s, DRAM reads %.1f GB/s (best of 9 over 1 GiB), %d rounds\n",
               pool.size(), static_cast<int>(set.size()), set.data(), memory.measure(9) * 1e-9,
               rounds);

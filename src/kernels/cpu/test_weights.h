@@ -274,6 +274,13 @@ inline const std::vector<Format> quantised_formats = {
      .by_column = true},
     {.kind = WeightKind::int4, .block_columns = 32, .by_column = true},
     {.kind = WeightKind::int4,
+     .block_columns = 32,
+     .scale_type = DType::f16,
+     .zero_points = true,
+     .by_column = true},
+    {.kind = WeightKind::int4, .block_columns = 64, .by_column = true},
+    {.kind = WeightKind::int4, .block_columns = 64, .zero_points = true, .by_column = true},
+    {.kind = WeightKind::int4,
      .block_columns = 100,
      .scale_type = DType::bf16,
      .zero_points = true,
@@ -307,6 +314,9 @@ inline const std::vector<Format> quantised_formats = {
      .zero_points = true,
      .by_column = true},
     {.kind = WeightKind::i8, .block_columns = 32, .by_column = true},
+    {.kind = WeightKind::i8, .block_columns = 32, .zero_points = true, .by_column = true},
+    {.kind = WeightKind::i8, .block_columns = 64, .by_column = true},
+    {.kind = WeightKind::i8, .block_columns = 64, .zero_points = true, .by_column = true},
     {.kind = WeightKind::i8, .block_columns = 32, .inputs = roundings::i8_row},  // not integers
     {.kind = WeightKind::i8, .block_columns = 128, .inputs = roundings::i8_odd_block},
     // f8_e4m3

@@ -108,26 +108,15 @@ template <class Isa, bool zeros>
 
 // to[i] = table[columns[i]] for whole vectors.
 template <class Isa>
-void look_up(const float* table, std::int64_t groups, const Span& span, float* to) {
-  const auto fill = [&](const auto& value_at) __attribute__((always_inline)) {
-    for (std::int64_t i = 0; i < span.count; i += Isa::lanes) {
-      const typename Isa::Floats value = value_at(span.columns + i);
-      __builtin_memcpy(to + i, &value, sizeof value);
-    }
-  };
-  if constexpr (requires { Isa::dozens_groups; }) {
-    if (groups <= Isa::dozens_groups) {
-      const auto dozens = Isa::dozens(table);
-      return fill([&](const std::int32_t* at)
-                      __attribute__((always_inline)) { return Isa::pick(dozens, at); });
-    }
+void look_up(const float* table, const Span& span, float* to) {
+  for (std::int64_t i = 0; i < span.count; i += Isa::lanes) {
+    const typename Isa::Floats value = Isa::gather(table, span.columns + i);
+    __builtin_memcpy(to + i, &value, sizeof value);
   }
-  fill([&](const std::int32_t* at)
-           __attribute__((always_inline)) { return Isa::gather(table, at); });
 }
 
 // Scales of every input of a span, whose columns are padded to whole steps.
-template <class Isa>
+template <class Isa, bool zeros>
 RowScales column_scales(const RowLayout& layout, std::int64_t o, Span span, std::int64_t step,
                         ColumnScratch& scratch) {
   const WeightView& w = *layout.w;
@@ -135,16 +124,11 @@ RowScales column_scales(const RowLayout& layout, std::int64_t o, Span span, std:
   if (scratch.row != o) {
     const std::int64_t first = first_scale(layout, o);
     decode_scales<Isa>(w, first, layout.groups, scratch.group_scales);
-    if (w.zero_points != nullptr) decode_zeros<Isa>(w, first, layout.groups, scratch.group_zeros);
+    if constexpr (zeros) decode_zeros<Isa>(w, first, layout.groups, scratch.group_zeros);
     scratch.row = o;
   }
-  look_up<Isa>(scratch.group_scales, layout.groups, span, scratch.scales);
-  if (w.zero_points != nullptr) {
-    look_up<Isa>(scratch.group_zeros, layout.groups, span, scratch.zeros);
-  } else {
-    const float zero = w.kind == WeightKind::int4 ? 8 : 0;
-    for (std::int64_t k = 0; k < span.count; ++k) scratch.zeros[k] = zero;
-  }
+  look_up<Isa>(scratch.group_scales, span, scratch.scales);
+  if constexpr (zeros) look_up<Isa>(scratch.group_zeros, span, scratch.zeros);
   return {scratch.scales, scratch.zeros};
 }
 
@@ -153,21 +137,36 @@ enum class Grouping : std::uint8_t {
   wide,    // the step has one
   narrow,  // each of its parts has one
   few,     // each number has one of a few, by its column
+  dozens,  // of some more
   many,    // each number has one, by its column
 };
+consteval bool by_column(Grouping grouping) { return grouping >= Grouping::few; }
+consteval bool in_registers(Grouping grouping) {
+  return grouping == Grouping::few || grouping == Grouping::dozens;
+}
+
+template <class Isa, Grouping grouping>
+[[gnu::always_inline]] inline auto table_of(const float* numbers) {
+  if constexpr (grouping == Grouping::dozens) {
+    return Isa::dozens(numbers);
+  } else {
+    return Isa::few(numbers);
+  }
+}
 
 // A step's scales by column: looked up in registers.
-template <class Isa, bool zeros>
+template <class Isa, Grouping grouping, bool zeros>
 struct FewColumns {
   using Floats = typename Isa::Floats;
+  using Table = decltype(table_of<Isa, grouping>(nullptr));
 
-  typename Isa::Few scales;
-  typename Isa::Few zero_points;
+  Table scales;
+  Table zero_points;
   const std::int32_t* columns;
 
   FewColumns(const RowScales& row, const std::int32_t* at)
-      : scales(Isa::few(row.scales)),
-        zero_points(Isa::few(zeros ? row.zeros : row.scales)),
+      : scales(table_of<Isa, grouping>(row.scales)),
+        zero_points(table_of<Isa, grouping>(zeros ? row.zeros : row.scales)),
         columns(at) {}
 
   template <int v>
@@ -239,6 +238,24 @@ struct WordScales {
     return zero_points;
   }
 };
+
+// What a row has open for a step, where `other` is for scales in order.
+template <class Type>
+struct TypeIs {
+  using type = Type;
+};
+template <class Isa, Grouping grouping, bool zeros, class Other>
+constexpr auto scales_type() {
+  if constexpr (in_registers(grouping)) {
+    return TypeIs<FewColumns<Isa, grouping, zeros>>();
+  } else if constexpr (grouping == Grouping::many) {
+    return TypeIs<ManyColumns<Isa>>();
+  } else {
+    return TypeIs<Other>();
+  }
+}
+template <class Isa, Grouping grouping, bool zeros, class Other>
+using ScalesOf = typename decltype(scales_type<Isa, grouping, zeros, Other>())::type;
 
 template <class Isa, WeightKind kind>
 struct PlainRow {
@@ -318,13 +335,11 @@ template <class Isa, WeightKind kind, Grouping grouping, bool zeros>
 struct ByteRow {
   using Floats = typename Isa::Floats;
   using Scratch = std::conditional_t<grouping == Grouping::many, ColumnScratch, GroupScratch>;
-  using Scales = std::conditional_t<
-      grouping == Grouping::few, FewColumns<Isa, zeros>,
-      std::conditional_t<grouping == Grouping::many, ManyColumns<Isa>, VectorScales<Isa>>>;
+  using Scales = ScalesOf<Isa, grouping, zeros, VectorScales<Isa>>;
   static constexpr int vectors = 4;
   static constexpr std::int64_t step = 4 * Isa::lanes;
   static constexpr std::int64_t max_in_place = 1;
-  static constexpr bool has_columns = grouping == Grouping::few || grouping == Grouping::many;
+  static constexpr bool has_columns = by_column(grouping);
 
   // FP8's codes are opened with a scale of one, which is NaN where one of them is.
   static auto open_codes(const std::byte* codes) {
@@ -377,15 +392,15 @@ struct ByteRow {
   static RowScales scales_of(const RowLayout& layout, std::int64_t o, const Span& span,
                              Scratch& scratch) {
     if constexpr (grouping == Grouping::many) {
-      return column_scales<Isa>(layout, o, span, step, scratch);
-    } else if constexpr (grouping == Grouping::few) {
+      return column_scales<Isa, zeros>(layout, o, span, step, scratch);
+    } else if constexpr (in_registers(grouping)) {
       return decode_groups<Isa, zeros>(layout, first_scale(layout, o), layout.groups, scratch);
     } else {
       return group_scales<Isa, zeros>(layout, o, span, scratch);
     }
   }
   Scales scales_at(std::int64_t k) const {
-    if constexpr (grouping == Grouping::few) {
+    if constexpr (in_registers(grouping)) {
       return {each, columns + k};
     } else if constexpr (grouping == Grouping::many) {
       return {each.scales + k, each.zeros + k};
@@ -403,15 +418,13 @@ struct NibbleRow {
   using Floats = typename Isa::Floats;
   using Words = typename Isa::Words;
   using Scratch = std::conditional_t<grouping == Grouping::many, ColumnScratch, GroupScratch>;
-  using Scales = std::conditional_t<
-      grouping == Grouping::few, FewColumns<Isa, zeros>,
-      std::conditional_t<grouping == Grouping::many, ManyColumns<Isa>, WordScales<Isa, zeros>>>;
+  using Scales = ScalesOf<Isa, grouping, zeros, WordScales<Isa, zeros>>;
   static constexpr int vectors = 8;
   static constexpr bool arranged = true;  // x comes in this order too
   static constexpr std::int64_t step = 8 * Isa::lanes;
   // With more rows of x, what a step holds open would no longer fit the registers.
   static constexpr std::int64_t max_in_place = 1;
-  static constexpr bool has_columns = grouping == Grouping::few || grouping == Grouping::many;
+  static constexpr bool has_columns = by_column(grouping);
   static_assert(kind == WeightKind::int4 || (grouping == Grouping::narrow && !zeros));
 
   struct Codes {
@@ -465,8 +478,8 @@ struct NibbleRow {
   static RowScales scales_of(const RowLayout& layout, std::int64_t o, const Span& span,
                              Scratch& scratch) {
     if constexpr (grouping == Grouping::many) {
-      return column_scales<Isa>(layout, o, span, step, scratch);
-    } else if constexpr (grouping == Grouping::few) {
+      return column_scales<Isa, zeros>(layout, o, span, step, scratch);
+    } else if constexpr (in_registers(grouping)) {
       return decode_groups<Isa, zeros>(layout, first_scale(layout, o), layout.groups, scratch);
     } else {
       if constexpr (kind == WeightKind::int4 && !zeros) {
@@ -493,7 +506,7 @@ struct NibbleRow {
       const auto blocks = static_cast<int>((count - 1) >> block_log) + 1;
       return {Isa::load_words(words),
               Scales(each.scales + at, each.zeros + at, blocks, word_log(block_log))};
-    } else if constexpr (grouping == Grouping::few) {
+    } else if constexpr (in_registers(grouping)) {
       return {Isa::load_words(words), Scales(each, columns + k)};
     } else {
       return {Isa::load_words(words), Scales{each.scales + k, each.zeros + k}};
@@ -538,7 +551,14 @@ template <class Isa, template <class, WeightKind, Grouping, bool> class Row, Wei
       return body.template operator()<Row<Isa, kind, Grouping::few, true>>();
     if (few) return body.template operator()<Row<Isa, kind, Grouping::few, false>>();
   }
-  return body.template operator()<Row<Isa, kind, Grouping::many, true>>();
+  const bool zeros = w.zero_points != nullptr;
+  if constexpr (requires { Isa::dozens_groups; }) {
+    const bool dozens = w.groups() <= Isa::dozens_groups;
+    if (dozens && zeros) return body.template operator()<Row<Isa, kind, Grouping::dozens, true>>();
+    if (dozens) return body.template operator()<Row<Isa, kind, Grouping::dozens, false>>();
+  }
+  if (zeros) return body.template operator()<Row<Isa, kind, Grouping::many, true>>();
+  return body.template operator()<Row<Isa, kind, Grouping::many, false>>();
 }
 
 // The same of a weight with codes of half a byte.
