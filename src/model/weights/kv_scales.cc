@@ -28,7 +28,7 @@ Result<std::optional<float>> read_first(WeightSource& source, std::int32_t layer
     if (!std::isfinite(*scale))
       return Error(ErrorCode::bad_file, cat("a scale of keys or values is ", *scale),
                    cat("tensor ", quote(name)), "download the checkpoint again");
-    if (!first && *scale > 0) first = *scale;
+    if (!first && *scale > 0) first = scale;
   }
   return first;
 }
