@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/cat.h"
@@ -64,10 +65,26 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   return {};
 }
 
+// Scales that take decoded numbers out of bf16's range.
+Result<void> check_scales(const ExpertWeights& source, ExpertFormat format) {
+  if (format != ExpertFormat::mxfp4) return {};
+  for (const auto* const projection : {&source.gate, &source.up, &source.down}) {
+    for (const quant::Weight& weight : *projection) {
+      const std::span scales(static_cast<const std::uint8_t*>(weight.view().scales),
+                             weight.scale_count());
+      if (std::ranges::max(scales) > cuda::max_mxfp4_scale)
+        return Error(ErrorCode::unsupported, "an expert's scale is above 2^65", "cuda_grouped",
+                     "use --experts-backend cuda_grouped_decoded");
+    }
+  }
+  return {};
+}
+
 class GroupedWeights final : public PreparedExperts {
  public:
   static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source,
                                                          ExpertFormat format, quant::Uploader& to) {
+    MOTLEY_TRY_VOID(check_scales(source, format));
     std::unique_ptr<GroupedWeights> made(new GroupedWeights(source));
     PackedExperts& packed = made->packed_;
     packed.format = format;

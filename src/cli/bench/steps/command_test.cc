@@ -6,6 +6,7 @@
 #include "cli/bench/steps/peers.h"
 #include "cli/run_motley.h"
 #include "model/config/shapes.h"
+#include "model/weights/random_weights.h"
 
 namespace motley::cli {
 namespace {

@@ -79,10 +79,22 @@ constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
 }
 
 // Decoded weights are this times what they mean, and so are the sums until they are stored: it
-// keeps the factors of int4 in the range of bf16.
+// keeps factors in the range of bf16.
 inline constexpr float int4_unit = 0x1p-64F;
+inline constexpr float fp4_unit = 0x1p-64F;
+// The largest scale of MXFP4 whose products stay in that range, as its code: 2^65.
+inline constexpr int max_mxfp4_scale = 192;
 constexpr float decoded_unit(ExpertFormat format) {
-  return format == ExpertFormat::int4 || format == ExpertFormat::int4_fine ? int4_unit : 1;
+  switch (format) {
+    case ExpertFormat::int4:
+    case ExpertFormat::int4_fine:
+      return int4_unit;
+    case ExpertFormat::mxfp4:
+    case ExpertFormat::nvfp4:
+      return fp4_unit;
+    default:
+      return 1;
+  }
 }
 
 // How the scales of int4_any are stored.

@@ -79,10 +79,12 @@ __device__ inline std::uint32_t and_or(std::uint32_t a) {
 
 template <int units>
 struct Int4Format : CodeFormat<WeightKind::int4, 4, units> {
-  // A code behind the bits of 128, whose last place is 1.
+  // A code behind the bits of 128, whose last place is 1: 128 more than it says.
+  __device__ static std::uint32_t above_128(const std::uint32_t* unit, int j) {
+    return and_or<0x000F000FU, 0x43004300U>(unit[0] >> (4 * j));
+  }
   __device__ static std::uint32_t decode(const std::uint32_t* unit, int j) {
-    const std::uint32_t pair = and_or<0x000F000FU, 0x43004300U>(unit[0] >> (4 * j));
-    return as_bits(__hsub2(as_bf16x2(pair), __floats2bfloat162_rn(136.0F, 136.0F)));
+    return as_bits(__hsub2(as_bf16x2(above_128(unit, j)), __floats2bfloat162_rn(136.0F, 136.0F)));
   }
 };
 
@@ -116,11 +118,13 @@ struct Fp4Format : CodeFormat<WeightKind::f4_e2m1, 4, 4> {
   static constexpr ScaledPart scaled = ScaledPart::codes;
   static constexpr int group = group_inputs;
 
-  // As e4m3_pair, 2^-126 times as much.
-  __device__ static std::uint32_t decode(const std::uint32_t* unit, int j) {
+  // As in e4m3_pair: 2^-126 times what the codes mean.
+  __device__ static std::uint32_t in_place(const std::uint32_t* unit, int j) {
     const std::uint32_t high = unit[0] << (12 - 4 * j);
-    const std::uint32_t pair = (high & 0x80008000U) | ((high >> 6) & 0x01C001C0U);
-    return as_bits(__hmul2(as_bf16x2(pair), as_bf16x2(0x7E807E80U)));  // 2^126
+    return (high & 0x80008000U) | ((high >> 6) & 0x01C001C0U);
+  }
+  __device__ static std::uint32_t decode(const std::uint32_t* unit, int j) {
+    return as_bits(__hmul2(as_bf16x2(in_place(unit, j)), as_bf16x2(0x7E807E80U)));  // 2^126
   }
   // The scale with this code, twice.
   __device__ static __nv_bfloat162 scale(std::uint32_t code) {

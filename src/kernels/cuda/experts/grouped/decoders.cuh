@@ -50,47 +50,40 @@ struct Int4Decoder {
   }
 };
 
-// Numbers times their scale, which is the sum of two bf16 (or one, if it has no more bits): the
-// product with the first is added to that with the second in one rounding.
-template <class Codes, class Stored_, bool two_parts, bool zero_points>
-struct ScaledDecoder {
+// Numbers times a scale that is the sum of two bf16: the product with the first is added to that
+// with the second in one rounding.
+template <class Codes, class Stored_>
+struct WideScaleDecoder {
   static constexpr float unit = 1;
   using Stored = Stored_;
   struct Scale {
-    __nv_bfloat162 high, low, zero;
+    __nv_bfloat162 high, low;
+    typename Stored::Zero zero;
   };
 
   __device__ static Stored load(std::uint32_t group, int row) { return Stored::load(group, row); }
   template <bool low>
   __device__ static Scale scale(const Stored& stored, HalfType type) {
-    Scale made;
-    if constexpr (two_parts) {
-      const float value = stored.template value<low>(type);
-      made.high = __float2bfloat162_rn(value);
-      made.low = __float2bfloat162_rn(value - __low2float(made.high));
-    } else {
-      made.high = stored.template narrow<low>();
-    }
-    if constexpr (zero_points) made.zero = stored.template zero<low>();
-    return made;
+    const float value = stored.template value<low>(type);
+    const __nv_bfloat162 high = __float2bfloat162_rn(value);
+    return {.high = high,
+            .low = __float2bfloat162_rn(value - __low2float(high)),
+            .zero = stored.template zero<low>()};
   }
   template <bool low>
   __device__ static void decode(const std::uint32_t* words, const Scale& scale,
                                 std::uint32_t (&a)[4]) {
 #pragma unroll
     for (int j = low ? 0 : 1; j < 4; j += 2) {
-      __nv_bfloat162 number = as_bf16x2(Codes::decode(words, j));
-      if constexpr (zero_points) number = __hsub2(number, scale.zero);
-      if constexpr (two_parts)
-        a[j] = as_bits(__hfma2(number, scale.high, __hmul2(number, scale.low)));
-      else
-        a[j] = as_bits(__hmul2(number, scale.high));
+      const __nv_bfloat162 number = Stored::template number<Codes>(words, j, scale.zero);
+      a[j] = as_bits(__hfma2(number, scale.high, __hmul2(number, scale.low)));
     }
   }
 };
 
 // f16 or bf16, the lower row's in the lower half, and zero points of int4.
 struct HalvesAndZeros {
+  using Zero = __nv_bfloat162;  // 128 more than it is
   std::uint32_t scales;
   std::uint32_t zeros;
 
@@ -104,15 +97,18 @@ struct HalvesAndZeros {
     return type == HalfType::f16 ? __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)))
                                  : __uint_as_float(bits << 16);
   }
-  // Relative to 8.
   template <bool low>
-  __device__ __nv_bfloat162 zero() const {
-    const std::uint32_t code = low ? zeros & 0xFFFF : zeros >> 16;
-    return __hsub2(twice(0x4300U | code), __floats2bfloat162_rn(136.0F, 136.0F));
+  __device__ Zero zero() const {
+    return twice(0x4300U | (low ? zeros & 0xFFFF : zeros >> 16));
+  }
+  template <class Codes>
+  __device__ static __nv_bfloat162 number(const std::uint32_t* words, int j, Zero zero) {
+    return __hsub2(as_bf16x2(Codes::above_128(words, j)), zero);
   }
 };
 
 struct Floats {
+  struct Zero {};
   float low, high;
 
   __device__ static Floats load(std::uint32_t group, int row) {
@@ -122,26 +118,49 @@ struct Floats {
   __device__ float value(HalfType) const {
     return of_low ? low : high;
   }
-};
-
-// Codes of one byte, which Codes::scale() widens.
-template <class Codes>
-struct ScaleBytes {
-  std::uint32_t low, high;
-
-  __device__ static ScaleBytes load(std::uint32_t group, int row) {
-    return {load_shared_u8(group + row), load_shared_u8(group + row + 8)};
+  template <bool>
+  __device__ Zero zero() const {
+    return {};
   }
-  template <bool of_low>
-  __device__ __nv_bfloat162 narrow() const {
-    return Codes::scale(of_low ? low : high);
+  template <class Codes>
+  __device__ static __nv_bfloat162 number(const std::uint32_t* words, int j, Zero) {
+    return as_bf16x2(Codes::decode(words, j));
   }
 };
 
-using AnyInt4Decoder = ScaledDecoder<Int4Format<4>, HalvesAndZeros, true, true>;
-using Int8Decoder = ScaledDecoder<Int8Format<2>, Floats, true, false>;
-using Fp8Decoder = ScaledDecoder<Fp8Format<2>, Floats, true, false>;
-using Mxfp4Decoder = ScaledDecoder<Fp4Format<32>, ScaleBytes<Fp4Format<32>>, false, false>;
-using Nvfp4Decoder = ScaledDecoder<Fp4Format<16>, ScaleBytes<Fp4Format<16>>, false, false>;
+// Codes in place times their scale, which has a byte, times 2^126 (what the place takes away) and
+// the unit. Exact: a number has few bits. Scales of MXFP4 from 2^-68 to 2^65 stay in bf16's range;
+// what is smaller loses bits on its way to zero.
+template <int group>
+struct Fp4Decoder {
+  static constexpr float unit = fp4_unit;
+  using Codes = Fp4Format<group>;
+  struct Stored {
+    std::uint32_t low, high;
+  };
+  using Scale = __nv_bfloat162;
+
+  __device__ static Stored load(std::uint32_t group_at, int row) {
+    return {load_shared_u8(group_at + row), load_shared_u8(group_at + row + 8)};
+  }
+  template <bool low>
+  __device__ static Scale scale(const Stored& stored, HalfType) {
+    const std::uint32_t code = low ? stored.low : stored.high;
+    if constexpr (group == 32) return twice((code + 62) << 7);
+    return __hmul2(Codes::scale(code), twice((127 + 62) << 7));
+  }
+  template <bool low>
+  __device__ static void decode(const std::uint32_t* words, Scale scale, std::uint32_t (&a)[4]) {
+#pragma unroll
+    for (int j = low ? 0 : 1; j < 4; j += 2)
+      a[j] = as_bits(__hmul2(as_bf16x2(Codes::in_place(words, j)), scale));
+  }
+};
+
+using AnyInt4Decoder = WideScaleDecoder<Int4Format<4>, HalvesAndZeros>;
+using Int8Decoder = WideScaleDecoder<Int8Format<2>, Floats>;
+using Fp8Decoder = WideScaleDecoder<Fp8Format<2>, Floats>;
+using Mxfp4Decoder = Fp4Decoder<32>;
+using Nvfp4Decoder = Fp4Decoder<16>;
 
 }  // namespace motley::kernels::cuda::grouped
