@@ -35,7 +35,8 @@ TEST(PackedExperts, RefuseLargeScalesOfMxfp4ByName) {
     const auto uploader = quant::Uploader::create(device).value();
     const auto prepared = cuda_backends().front()->prepare(weights, uploader.get());
     EXPECT_EQ(prepared.ok(), scale == 192);
-    if (!prepared.ok()) EXPECT_THAT(prepared.error().message(), testing::HasSubstr("2^65"));
+    if (prepared.ok()) continue;
+    EXPECT_THAT(prepared.error().message(), testing::HasSubstr("2^65"));
   }
 }
 
