@@ -170,15 +170,6 @@ bool is_known(const Format& format) {
   return format == nvfp4 || format == mxfp4;
 }
 
-bool is_streamed(const Format& format, std::int64_t in) {
-  if (format.scales == Scales::none) return true;
-  if (format.column_groups || in % 8 != 0) return false;
-  if (format.element == DType::f4) return in % 32 == 0;
-  const std::int64_t group = format.block_columns;
-  return format.scales == Scales::tensor || format.scales == Scales::channel || group >= in ||
-         (group >= 32 && std::has_single_bit(static_cast<std::uint64_t>(group)));
-}
-
 bool is_symmetric_int4(const Format& format) {
   return format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
          !format.column_groups;

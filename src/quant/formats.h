@@ -10,10 +10,6 @@ namespace motley::quant {
 // Whether products read weights of the format on a CPU, at any size.
 bool is_known(const Format& format);
 
-// Whether a GPU's fast dense products read weights of that many inputs packed. Its exact ones read
-// every known format.
-bool is_streamed(const Format& format, std::int64_t in);
-
 // Integers of 4 bits with scales and nothing else: what a GPU's kernels read packed.
 bool is_symmetric_int4(const Format& format);
 

@@ -46,6 +46,9 @@ struct ExpertThreshold {
   std::string_view record{};
 };
 
+// Weights of codes.
+inline constexpr std::string_view codes_record = "2026-11-26-gpu-formats.md";
+
 namespace grouped {
 
 inline constexpr auto expert_thresholds = [] {
@@ -58,7 +61,6 @@ inline constexpr auto expert_thresholds = [] {
   constexpr auto none = T::Adapters::none;
   constexpr auto some = T::Adapters::some;
   constexpr auto record = std::string_view("2026-11-21-expert-layer.md");
-  constexpr auto codes_record = std::string_view("2026-11-26-gpu-formats.md");
   constexpr Range few{.up_to = 64};
   constexpr Range summed{.up_to = summed_pairs};
   return std::to_array<T>({
@@ -201,8 +203,14 @@ inline constexpr std::array dense_thresholds = {
                    .min_products = 2,
                    .max_products = gemv_streamed_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
-                   .record = dense_record,
+                   .record = codes_record,
+                   .max_rows = 128,
                    .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &decoded_kernel, .record = codes_record},
+    DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
+                   .record = codes_record,
+                   .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &decoded_batch_invariant_kernel, .record = codes_record},
     DenseThreshold{.kernel = &gemv_streamed_kernel,
                    .record = dense_record,
                    .max_rows = 8,

@@ -236,6 +236,29 @@ constexpr DenseCondition has_algorithm = {
       return cat("cuBLASLt has no algorithm without workspace for ", l.rows, " rows and weights [",
                  l.out, ", ", l.w.in, "] at these addresses");
     }};
+constexpr DenseCondition all_outputs = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.heads == 1 && l.w_first + l.out <= l.w.out && decoded_panel_numbers / l.w.in >= 64;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("decodes panels of at least 64 rows of a weight, not of ", l.heads,
+                 " heads or of rows of ", l.w.in);
+    }};
+constexpr DenseCondition has_algorithm_for_panels = {
+    [](const DenseProblem& p, const Linear& l) {
+      const std::int64_t rows = decoded_panel_rows(l);
+      const std::int64_t rest = rows > 0 ? l.out % rows : 0;
+      return p.library->supports(decoded_part(l, p.library->panel(), 0), false) &&
+             (rest == 0 ||
+              p.library->supports(decoded_part(l, p.library->panel(), l.out - rest), false));
+    },
+    has_algorithm.refusal};
+constexpr std::array decoded_conditions = {
+    code_weights, bf16_rows,   not_exact, not_transposed,
+    inputs_in<8>, all_outputs, any_order, has_algorithm_for_panels};
+constexpr std::array decoded_batch_invariant_conditions = {
+    code_weights, bf16_rows,   not_exact, not_transposed,
+    inputs_in<8>, all_outputs, one_order, has_algorithm_for_panels};
 // The last condition may search for an algorithm.
 constexpr std::array cublaslt_conditions = {not_exact, rows_type_of_weights, any_order,
                                             has_algorithm};
@@ -244,6 +267,9 @@ constexpr std::array cublaslt_batch_invariant_conditions = {not_exact, rows_type
 
 void run_library(const DenseProblem& p, const Ahead&, StreamHandle stream) {
   p.library->multiply(p.products[0], p.transposed, stream);
+}
+void run_decoded(const DenseProblem& p, const Ahead&, StreamHandle stream) {
+  linear_decoded(p.products[0], *p.library, stream);
 }
 
 }  // namespace
@@ -312,6 +338,18 @@ constinit const DenseKernel cublaslt_batch_invariant_kernel = {
     .conditions = cublaslt_batch_invariant_conditions,
     .run = run_library};
 
+constinit const DenseKernel decoded_kernel = {
+    .info = {.name = "decoded", .arithmetic = {"cublaslt over panels: by rows and shape"}},
+    .conditions = decoded_conditions,
+    .run = run_decoded};
+
+constinit const DenseKernel decoded_batch_invariant_kernel = {
+    .info = {.name = "decoded_batch_invariant",
+             .arithmetic = {"cublaslt over panels: its algorithm for 64 rows"}},
+    .batch_invariant = true,
+    .conditions = decoded_batch_invariant_conditions,
+    .run = run_decoded};
+
 constinit const DenseKernel exact_kernel = {
     .info = {.name = "exact", .arithmetic = {"f32, k ascending, fused"}, .tile = exact_tile},
     .batch_invariant = true,
@@ -337,10 +375,15 @@ Support DenseKernel::supports(const DenseProblem& problem) const {
 }
 
 std::span<const DenseKernel* const> all_dense_kernels() {
-  static constexpr std::array kernels = {
-      &gemv_bulk_kernel, &gemv_streamed_kernel, &gemv_streamed_codes_kernel,
-      &per_head_kernel,  &cublaslt_kernel,      &cublaslt_batch_invariant_kernel,
-      &exact_kernel};
+  static constexpr std::array kernels = {&gemv_bulk_kernel,
+                                         &gemv_streamed_kernel,
+                                         &gemv_streamed_codes_kernel,
+                                         &per_head_kernel,
+                                         &cublaslt_kernel,
+                                         &cublaslt_batch_invariant_kernel,
+                                         &decoded_kernel,
+                                         &decoded_batch_invariant_kernel,
+                                         &exact_kernel};
   return kernels;
 }
 

@@ -54,6 +54,8 @@ extern const DenseKernel gemv_streamed_codes_kernel;
 extern const DenseKernel per_head_kernel;
 extern const DenseKernel cublaslt_kernel;
 extern const DenseKernel cublaslt_batch_invariant_kernel;
+extern const DenseKernel decoded_kernel;
+extern const DenseKernel decoded_batch_invariant_kernel;
 extern const DenseKernel exact_kernel;
 
 std::span<const DenseKernel* const> all_dense_kernels();

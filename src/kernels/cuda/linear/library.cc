@@ -13,6 +13,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/system/nvidia_libraries.h"
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/primitives/device.h"
 
 namespace motley::kernels::cuda {
@@ -240,11 +241,16 @@ Linear piece(const Linear& p, std::int64_t first) {
 
 class CublasLt final : public MatmulLibrary {
  public:
-  CublasLt(const Functions& functions, cublasLtHandle_t handle)
-      : functions_(functions), handle_(handle) {}
+  CublasLt(const Functions& functions, cublasLtHandle_t handle, void* panel)
+      : functions_(functions), handle_(handle), panel_(panel) {}
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
-  ~CublasLt() override { functions_.destroy(handle_); }
+  ~CublasLt() override {
+    functions_.destroy(handle_);
+    cudaFree(panel_);
+  }
+
+  void* panel() override { return panel_; }
 
   bool supports(const Linear& p, bool transposed) override {
     if (p.exact || !has_rows_type(p)) return false;
@@ -292,6 +298,7 @@ class CublasLt final : public MatmulLibrary {
 
   Functions functions_;
   cublasLtHandle_t handle_;
+  void* panel_;
   std::mutex mutex_;
   std::array<Product, 256> products_;
 };
@@ -303,7 +310,14 @@ Result<std::unique_ptr<MatmulLibrary>> MatmulLibrary::open() {
   cublasLtHandle_t handle = nullptr;
   const cublasStatus_t status = functions.create(&handle);
   if (status != CUBLAS_STATUS_SUCCESS) return library_error("begin", status);
-  return std::unique_ptr<MatmulLibrary>(std::make_unique<CublasLt>(functions, handle));
+  void* panel = nullptr;
+  if (const cudaError_t none = cudaMalloc(&panel, decoded_panel_numbers * 2); none != cudaSuccess) {
+    functions.destroy(handle);
+    return Error(ErrorCode::out_of_memory,
+                 cat("no memory for decoded weights: ", cudaGetErrorString(none)), "cuda",
+                 "free memory of this GPU, or use another one");
+  }
+  return std::unique_ptr<MatmulLibrary>(std::make_unique<CublasLt>(functions, handle, panel));
 }
 
 }  // namespace motley::kernels::cuda

@@ -14,6 +14,8 @@ class MatmulLibrary {
   // Opens it for the thread's current device.
   static Result<std::unique_ptr<MatmulLibrary>> open();
   virtual ~MatmulLibrary() = default;
+  // Memory for decoded_panel_numbers (linear.h) of bf16, of one stream at a time.
+  virtual void* panel() = 0;
   // Whether it has an algorithm. The first call for a shape searches for one.
   virtual bool supports(const Linear& product, bool transposed) = 0;
   // For products that it supports.

@@ -9,6 +9,8 @@
 // shared by a kernel and its description.
 namespace motley::kernels::cuda {
 
+class MatmulLibrary;
+
 // float32 with k ascending, for any format, type and size.
 inline constexpr Tile exact_tile{.outputs = 64, .rows = 64, .k = 32};
 void linear_exact(const Linear& params, StreamHandle stream);
@@ -28,6 +30,14 @@ inline constexpr int gemv_streamed_codes_group = 32;
 inline constexpr Tile gemv_streamed_codes_tile{.outputs = 128, .rows = 64, .k = 128};
 Result<void> prepare_gemv_streamed_codes();
 void gemv_streamed_codes(std::span<const Linear> products, StreamHandle stream);
+
+// Products with codes by the library, a panel of decoded weights at a time: for many rows, and for
+// groups that the streamed GEMV does not read.
+inline constexpr std::int64_t decoded_panel_numbers = std::int64_t{16} << 20;
+std::int64_t decoded_panel_rows(const Linear& params);
+// The product of one panel, whose first output is `first`.
+Linear decoded_part(const Linear& params, const void* panel, std::int64_t first);
+void linear_decoded(const Linear& params, MatmulLibrary& library, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
 // step. Prefetches `ahead` to L2.

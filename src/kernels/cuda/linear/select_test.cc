@@ -24,6 +24,7 @@ using testing::HasSubstr;
 class FakeLibrary final : public MatmulLibrary {
  public:
   explicit FakeLibrary(bool any) : any_(any) {}
+  void* panel() override { return nullptr; }
   bool supports(const Linear&, bool) override { return ++asked, any_; }
   void multiply(const Linear&, bool, StreamHandle) override {}
 
@@ -35,6 +36,7 @@ class FakeLibrary final : public MatmulLibrary {
 
 alignas(256) constexpr std::byte memory[256] = {};
 alignas(256) float results[64];
+constexpr std::int32_t groups[1] = {};
 
 struct Size {
   std::int64_t rows;
@@ -134,12 +136,28 @@ const std::vector<Case> other_products = {
     {"NoAlgorithmOfF32", {f32_product(rows(64, qkv))}, "exact", 1, false},
     {"F32", {f32_product(rows(1, qkv))}, "cublaslt"},
     {"Int4OfOneRow", {int4_product(rows(1, qkv))}, "gemv_streamed_codes"},
-    {"Int4OfManyRows", {int4_product(rows(8192, head))}, "gemv_streamed_codes"},
-    {"Int4InOddGroups", {int4_product(rows(1, qkv), 48)}, "exact"},
+    {"Int4OfManyRows", {int4_product(rows(8192, head))}, "decoded"},
+    {"Int4OfManyRowsWithoutAlgorithm",
+     {int4_product(rows(8192, head))},
+     "gemv_streamed_codes",
+     1,
+     false},
+    {"Int4InOddGroups", {int4_product(rows(1, qkv), 48)}, "decoded"},
+    {"Int4InOddGroupsWithoutAlgorithm", {int4_product(rows(1, qkv), 48)}, "exact", 1, false},
+    {"Int4ByColumn",
+     {changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.column_groups = groups; })},
+     "decoded"},
+    {"InvariantInt4ByColumn",
+     {invariant(
+         changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.column_groups = groups; }))},
+     "decoded_batch_invariant"},
     {"Exact", {exact(bf16_product(rows(1, qkv)))}, "exact"},
-    {"Fp8",
+    {"Fp8WithoutScales",
      {changed(bf16_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_e4m3; })},
-     "exact"},
+     "decoded"},
+    {"Fp8",
+     {changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_e4m3; })},
+     "gemv_streamed_codes"},
     {"FourHeads",
      {changed(bf16_product({8, 128, 512}), [](Linear& l) { l.heads = 4; })},
      "gemv_streamed"},
