@@ -16,7 +16,7 @@ inline constexpr std::int32_t no_token_left = -1;  // mask and biases rule every
 inline constexpr std::int32_t logits_not_finite = -2;
 
 // The most top log-probabilities of a row.
-inline constexpr std::int32_t most_top_log_probabilities = 64;
+inline constexpr std::int32_t max_top_log_probabilities = 64;
 
 // The options of one row. By default it takes the most probable token and nothing else.
 struct SampleChoice {

@@ -94,7 +94,7 @@ constexpr MOTLEY_HOST_DEVICE float share_of_key(std::uint32_t key) {
 }
 
 // Keys [low, low + 2^bits), and their division into bins.
-inline constexpr std::uint32_t most_bins = 1024;
+inline constexpr std::uint32_t max_bins = 1024;
 struct KeyRange {
   std::uint32_t low = 1;
   int bits = 29;

@@ -31,7 +31,7 @@ std::uint64_t best_rank(std::span<const float> values) {
 }
 
 void write_top(const Row& row, float largest, std::uint64_t total) {
-  std::array<std::uint64_t, most_top_log_probabilities> best{};
+  std::array<std::uint64_t, max_top_log_probabilities> best{};
   const auto wanted = static_cast<std::size_t>(row.choice.top_log_probabilities);
   if (wanted == 0) return;
   std::size_t held = 0;
@@ -90,12 +90,12 @@ Cut find_cut(std::span<const float> shares, Amount amount, std::uint64_t wanted)
   std::uint64_t before = 0;
   KeyRange range;
   while (range.bits > 0) {
-    std::array<std::uint64_t, most_bins> bins{};
+    std::array<std::uint64_t, max_bins> bins{};
     for (const float share : shares) {
       const std::uint32_t key = key_of(share);
       if (range.holds(key)) bins[range.bin_of(key)] += amount_of(share, amount);
     }
-    std::uint32_t at = most_bins;
+    std::uint32_t at = max_bins;
     while (at > 0 && before + bins[at - 1] < wanted) before += bins[--at];
     if (at == 0) return {};
     range = range.bin(at - 1);

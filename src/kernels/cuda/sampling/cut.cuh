@@ -18,7 +18,7 @@ __device__ void add_to_bin(Shared& shared, std::uint32_t bin, std::uint64_t amou
 __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::uint64_t before,
                          std::uint64_t wanted) {
   Shared& shared = part.shared;
-  for (int bin = part.thread; bin < static_cast<int>(most_bins); bin += threads) {
+  for (int bin = part.thread; bin < static_cast<int>(max_bins); bin += threads) {
     shared.bins_low[bin] = 0;
     shared.bins_high[bin] = 0;
   }
@@ -42,7 +42,7 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
   part.cluster.sync();
 
   // From the highest bin down, each block has a run of bins, which it sums over all blocks.
-  const int bins_of_block = static_cast<int>(most_bins) / part.blocks();
+  const int bins_of_block = static_cast<int>(max_bins) / part.blocks();
   const int each = max(bins_of_block / threads, 1);
   const int first = part.rank() * bins_of_block + part.thread * each;
   const bool idle = part.thread * each >= bins_of_block;
@@ -50,7 +50,7 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
 #pragma unroll
   for (int i = 0; i < bins_per_thread; ++i) {
     if (idle || i >= each) continue;
-    const int bin = static_cast<int>(most_bins) - 1 - (first + i);
+    const int bin = static_cast<int>(max_bins) - 1 - (first + i);
 #pragma unroll
     for (int block = 0; block < max_blocks; ++block) {
       if (block >= part.blocks()) continue;
@@ -64,7 +64,7 @@ __device__ void find_bin(Part& part, Amount amount, const KeyRange& range, std::
     if (at < wanted && at + mine[i] >= wanted) {
       for (int block = 0; block < part.blocks(); ++block) {
         Shared& other = *part.cluster.map_shared_rank(&shared, static_cast<unsigned>(block));
-        other.found_bin = most_bins - 1 - static_cast<std::uint32_t>(first + i);
+        other.found_bin = max_bins - 1 - static_cast<std::uint32_t>(first + i);
         other.found_before = at;
       }
     }

@@ -16,7 +16,7 @@ constexpr int lanes = 32;
 constexpr int warps = threads / lanes;
 constexpr int max_blocks = 8;  // of a cluster
 constexpr int bins_per_thread = 2;
-static_assert(bins_per_thread * threads == most_bins);
+static_assert(bins_per_thread * threads == max_bins);
 constexpr unsigned everyone = 0xFFFFFFFFU;
 
 // A bin usually has few keys: then they are listed and compared instead of being counted again.
@@ -28,8 +28,8 @@ struct Shared {
   std::uint64_t of_warps[warps];
   std::uint64_t of_block[2];  // values that the blocks of a cluster exchange, alternating
   std::uint64_t sum_of_scan;
-  std::uint32_t bins_low[most_bins];
-  std::uint32_t bins_high[most_bins];
+  std::uint32_t bins_low[max_bins];
+  std::uint32_t bins_high[max_bins];
   std::uint32_t found_bin;
   std::uint64_t found_before;
   std::uint32_t found_key;
