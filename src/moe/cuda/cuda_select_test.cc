@@ -19,7 +19,14 @@ constexpr quant::Format int4_format{.element = DType::i8,
                                     .bits = 4,
                                     .scales = Scales::group,
                                     .block_rows = 1,
-                                    .block_columns = 128};
+                                    .block_columns = 128,
+                                    .scale_type = DType::bf16};
+// In an order of their own.
+constexpr quant::Format by_column_format = [] {
+  quant::Format format = int4_format;
+  format.column_groups = true;
+  return format;
+}();
 constexpr quant::Format fp8_format{.element = DType::f8_e4m3,
                                    .bits = 8,
                                    .scales = Scales::block,
@@ -58,9 +65,10 @@ TEST(SelectOnGpu, ChoosesByProblem) {
        }),
        "cuda_grouped",
        {}},
-      {qwen3([](Problem& p) { p.gate_up = p.down = fp8_format; }),
+      {qwen3([](Problem& p) { p.gate_up = p.down = fp8_format; }), "cuda_grouped", {}},
+      {qwen3([](Problem& p) { p.gate_up = p.down = by_column_format; }),
        "cuda_grouped_decoded",
-       {"it has no packed layout for weights in fp8 block 128x128"}},
+       {"it has no packed layout for weights in int4 group 128 in activation order"}},
       {qwen3([](Problem& p) { p.gate_up = f32_format; }),
        "cuda_grouped_decoded",
        {"it has no packed layout for weights in f32"}},

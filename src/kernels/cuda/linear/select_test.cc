@@ -100,7 +100,7 @@ TEST_P(DenseSelection, FollowsTheTable) {
   ASSERT_NE(choice.kernel, nullptr);
   EXPECT_EQ(choice.kernel->info.name, c.chosen);
   EXPECT_EQ(choice.products, c.together);
-  const bool library_chosen = c.chosen.starts_with("cublaslt");
+  const bool library_chosen = c.chosen.starts_with("cublaslt") || c.chosen.starts_with("decoded");
   EXPECT_EQ(library.asked > 0, library_chosen || !c.library) << "a search for algorithms";
   DenseProblem launch = problem;
   launch.products = problem.products.first(choice.products);
@@ -277,7 +277,8 @@ TEST(DenseKernels, DescribeThemselves) {
     EXPECT_EQ(kernel->info.layout, WeightLayout::rows);
     EXPECT_GE(kernel->max_products, 1U);
     EXPECT_NE(kernel->run, nullptr);
-    const bool library = kernel->info.name.starts_with("cublaslt");
+    const bool library =
+        kernel->info.name.starts_with("cublaslt") || kernel->info.name.starts_with("decoded");
     EXPECT_EQ(kernel->info.tile.outputs > 0, !library);
     EXPECT_EQ(kernel->info.tile.rows > 0, !library);
     EXPECT_EQ(kernel->info.tile.k > 0, !library);
@@ -307,8 +308,10 @@ TEST(DenseKernels, RefuseWithAReason) {
   EXPECT_EQ(reason(gemv_bulk_kernel, {plain}, true), "computes x W^T, not x W");
   EXPECT_THAT(reason(gemv_streamed_kernel, {plain, bf16_product({2, 512, 2048})}),
               HasSubstr("not 2 x 2048 in bf16 beside 1 x 2048 in bf16"));
-  EXPECT_THAT(reason(gemv_streamed_codes_kernel, {int4_product({1, 512, 2048}, 48)}),
-              HasSubstr("a multiple of 32 inputs, not of 1 x 48"));
+  EXPECT_THAT(
+      reason(gemv_streamed_codes_kernel, {int4_product({1, 512, 2048}, 48)}),
+      HasSubstr("at least 32, or of whole rows, and MXFP4 and NVFP4, not int4 with scales of 48"));
+  EXPECT_THAT(reason(decoded_kernel, {plain}), HasSubstr("int8, fp8 and fp4 only, not of bf16"));
   EXPECT_THAT(reason(per_head_kernel, {plain}), HasSubstr("in bf16 too"));
   EXPECT_THAT(reason(cublaslt_kernel, {plain}), HasSubstr("no algorithm without workspace for 1"));
   EXPECT_THAT(reason(cublaslt_kernel, {invariant(plain)}), HasSubstr("not batch-invariant"));
