@@ -66,12 +66,12 @@ def main() -> int:
             while stream.read(1 << 26):
                 pass
     print(f"{size / 1e9:.1f} GB in {len(files)} files; one thread copies {copying_speed():.1f} GB/s")
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines, tempfile.NamedTemporaryFile() as scores:
         lines.write(json.dumps({"token_ids": [1, 2, 3]}) + "\n")
         lines.flush()
         for _ in range(int(sys.argv[3]) if len(sys.argv) == 4 else 3):
-            command = [motley, "score", str(checkpoint), "--input", lines.name, "--output", "/dev/null", "--device", "cpu"]
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            command = [motley, "score", str(checkpoint), "--input", lines.name, "--output", scores.name]
+            process = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             peaks = Peaks(process.pid)
             log = process.stderr.read()
             peaks.stop()
