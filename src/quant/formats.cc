@@ -171,11 +171,6 @@ bool is_known(const Format& format) {
   return format == nvfp4 || format == mxfp4;
 }
 
-bool is_symmetric_int4(const Format& format) {
-  return format.element == DType::i8 && format.bits == 4 && !format.zero_points &&
-         !format.column_groups;
-}
-
 std::span<const KnownFormat> known_formats() { return all; }
 
 }  // namespace motley::quant

@@ -10,9 +10,6 @@ namespace motley::quant {
 // Whether products read weights of the format on a CPU, at any size.
 bool is_known(const Format& format);
 
-// Integers of 4 bits with scales and nothing else: what a GPU's kernels read packed.
-bool is_symmetric_int4(const Format& format);
-
 struct KnownFormat {
   Format format;
   std::string_view files;  // that hold it, for `inspect --supported`; empty: for tests alone

@@ -190,8 +190,8 @@ inline TestWeight make_weight(Numbers& numbers, WeightKind kind, std::int64_t ou
                      out, in);
 }
 
-// What the GPU's kernels take: float32 scales and nothing else beside the codes.
-inline const std::vector<Format> gpu_formats = {
+// With float32 scales and nothing else beside the codes.
+inline const std::vector<Format> plain_formats = {
     {WeightKind::f32},
     {WeightKind::f16},
     {WeightKind::bf16},
@@ -253,7 +253,7 @@ inline const std::vector<Format> integer_formats = {
     {.kind = WeightKind::i8, .block_columns = 4096, .inputs = roundings::i8_block},
 };
 
-// One way of scales each, beside gpu_formats.
+// One way of scales each, beside plain_formats.
 inline const std::vector<Format> quantised_formats = {
     // int4
     {.kind = WeightKind::int4, .block_columns = 128, .odd_scales = true},
@@ -346,7 +346,7 @@ inline const std::vector<Format> quantised_formats = {
 };
 
 inline std::vector<Format> every_format() {
-  std::vector<Format> all = gpu_formats;
+  std::vector<Format> all = plain_formats;
   all.insert(all.end(), quantised_formats.begin(), quantised_formats.end());
   all.insert(all.end(), integer_formats.begin(), integer_formats.end());
   return all;

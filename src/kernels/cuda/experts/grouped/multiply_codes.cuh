@@ -154,7 +154,7 @@ struct CodeLoad {
   }
 };
 
-// Decodes two k16 steps from `step` on, the first of which is number `at` of the load.
+// Decodes two k16 steps from `step` on, whose codes are loaded.
 template <class S>
 __device__ inline void decode_batch(CodeLoad<S>& now, std::uint32_t blob, int step, int row,
                                     HalfType half, std::uint32_t (&a)[2][4]) {
