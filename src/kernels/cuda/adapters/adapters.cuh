@@ -112,4 +112,15 @@ void with_bf16_or_f8(DType type, Body body) {
   type == DType::bf16 ? body(FactorBf16()) : body(FactorF8());
 }
 
+// What follows the last term of a row.
+struct Finish {
+  const float* gain = nullptr;
+  const float* bias = nullptr;
+
+  __device__ void take(const SiteEntry& entry) {
+    if (entry.gain != nullptr) gain = entry.gain;
+    if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
+  }
+};
+
 }  // namespace motley::kernels::cuda

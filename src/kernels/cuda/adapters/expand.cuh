@@ -132,7 +132,7 @@ struct WarpNumbers {
     for (int j = 0; j < tiles; ++j) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        finish.apply<true>(output(j) + lane_outputs(), out, at[j][half]);
+        apply<true>(finish, output(j) + lane_outputs(), out, at[j][half]);
       keep_order();
     }
   }

@@ -253,7 +253,7 @@ struct Tiles {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (!there(round, i, half)) continue;
-          finishing.apply<whole>(o, static_cast<int>(linear.out), numbers[i][half]);
+          apply<whole>(finishing, o, static_cast<int>(linear.out), numbers[i][half]);
           store_result<whole>(linear, memory.rows[row(half)], o, numbers[i][half]);
         }
       }

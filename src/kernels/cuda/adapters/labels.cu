@@ -357,7 +357,7 @@ class Expand {
   __device__ void store() {
     const bool finishes = finish_.gain != nullptr || finish_.bias != nullptr;
     each_result([&](int row, int o, float(&vec4)[4]) {
-      if (finishes) finish_.apply<whole>(o, static_cast<int>(to().out), vec4);
+      if (finishes) apply<whole>(finish_, o, static_cast<int>(to().out), vec4);
       store_result<whole>(to(), row, o, vec4);
     });
   }

@@ -226,7 +226,7 @@ struct OutputTiles {
         if (row(m, half) >= rows) continue;
         const std::int32_t to = memory.rows[row(m, half)];
         if (last) {
-          finish.apply<whole>(own(tile), out(), numbers.at[m][half]);
+          apply<whole>(finish, own(tile), out(), numbers.at[m][half]);
           store_result<whole>(linear, to, own(tile), numbers.at[m][half]);
         } else {
           store_acc<whole>(linear, to, own(tile), numbers.at[m][half]);

@@ -141,17 +141,6 @@ struct Rows {
   int count;
 };
 
-// What follows the last term of a row.
-struct Finish {
-  const float* gain = nullptr;
-  const float* bias = nullptr;
-
-  __device__ void take(const SiteEntry& entry) {
-    if (entry.gain != nullptr) gain = entry.gain;
-    if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
-  }
-};
-
 // Stores output o of some rows: to acc, or, in the last chunk, as the result.
 template <int tile_rows>
 __device__ void store_output(const AdaptedLinear& linear, const Rows& rows, std::int64_t o,

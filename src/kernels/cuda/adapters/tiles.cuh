@@ -344,33 +344,24 @@ __device__ void store_result(const AdaptedLinear& linear, std::int64_t row, int 
   }
 }
 
-// What follows the last term of a row.
-struct Finish {
-  const float* gain = nullptr;
-  const float* bias = nullptr;
-
-  __device__ void take(const SiteEntry& entry) {
-    if (entry.gain != nullptr) gain = entry.gain;
-    if (entry.replaced_bias != nullptr) bias = entry.replaced_bias;
+// To 4 outputs from `o` on.
+template <bool whole>
+__device__ inline void apply(const Finish& finish, int o, int end, float (&vec4)[4]) {
+  if (finish.gain != nullptr) {
+    const float4 by = load_floats<whole>(finish.gain, o, end);
+    vec4[0] = __fmul_rn(vec4[0], by.x);
+    vec4[1] = __fmul_rn(vec4[1], by.y);
+    vec4[2] = __fmul_rn(vec4[2], by.z);
+    vec4[3] = __fmul_rn(vec4[3], by.w);
   }
-  template <bool whole>
-  __device__ void apply(int o, int end, float (&vec4)[4]) const {
-    if (gain != nullptr) {
-      const float4 by = load_floats<whole>(gain, o, end);
-      vec4[0] = __fmul_rn(vec4[0], by.x);
-      vec4[1] = __fmul_rn(vec4[1], by.y);
-      vec4[2] = __fmul_rn(vec4[2], by.z);
-      vec4[3] = __fmul_rn(vec4[3], by.w);
-    }
-    if (bias != nullptr) {
-      const float4 more = load_floats<whole>(bias, o, end);
-      vec4[0] = __fadd_rn(vec4[0], more.x);
-      vec4[1] = __fadd_rn(vec4[1], more.y);
-      vec4[2] = __fadd_rn(vec4[2], more.z);
-      vec4[3] = __fadd_rn(vec4[3], more.w);
-    }
+  if (finish.bias != nullptr) {
+    const float4 more = load_floats<whole>(finish.bias, o, end);
+    vec4[0] = __fadd_rn(vec4[0], more.x);
+    vec4[1] = __fadd_rn(vec4[1], more.y);
+    vec4[2] = __fadd_rn(vec4[2], more.z);
+    vec4[3] = __fadd_rn(vec4[3], more.w);
   }
-};
+}
 
 // acc += by * delta for 4 outputs; `by` holds the scale of each.
 __device__ inline void add_scaled(float (&acc)[4], const float4& by, float d0, float d1, float d2,
