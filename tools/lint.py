@@ -164,7 +164,7 @@ def unit_of(entry: dict) -> Unit:
     unit.names = set(OWN_NAME.findall(unit.files[0].read_text()))
     words = iter(words[start + 1 :])
     for word in words:
-        if word in ("-o", "-c", "-MF", "-MT"):
+        if word in ("-o", "-c", "-MF", "-MT", "-include"):
             next(words)
         elif word == "-isystem":
             unit.places.append(f"{word} {next(words)}")
@@ -172,7 +172,7 @@ def unit_of(entry: dict) -> Unit:
             unit.places.append(word)
         elif word.startswith("-D"):
             unit.macros[word.split("=")[0]] = word
-        elif word != "-MD":
+        elif word not in ("-MD", "-Winvalid-pch", "-fpch-preprocess"):
             unit.flags.append(word)
     return unit
 

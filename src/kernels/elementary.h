@@ -101,6 +101,19 @@ struct RoundTo {
   std::int64_t out_stride = 0;
 };
 
+// out = what the codes of x mean: inputs of products whose weights' files say that activations are
+// quantised.
+struct RoundInputs {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  const void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  InputRounding rounding{};
+  void* out = nullptr;  // in x's type; may be x
+  std::int64_t out_stride = 0;
+};
+
 // cos_sin[r] = [factor * cos(positions[r] * f_i) for all i, then factor * sin]. Computed once a
 // step, for every layer.
 struct RopeTable {
@@ -488,6 +501,9 @@ struct ElementaryTable {
   void (*count_tokens)(const CountTokens&, StreamHandle) = nullptr;
   // For devices whose kernels read adapters from tables; null on the CPU.
   const AdapterTable* adapters = nullptr;
+  // For devices whose products take x as it is; null on the CPU, whose products round it as their
+  // weights say.
+  void (*round_inputs)(const RoundInputs&, StreamHandle) = nullptr;
   // State that the kernels keep for their device; null on the CPU.
   void* device = nullptr;
 

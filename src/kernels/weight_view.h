@@ -36,6 +36,8 @@ struct InputRounding {
   std::int64_t columns = 0;
   float scale = 0;  // of fixed
   float zero = 0;   // of fixed, i8: the code that means zero
+
+  friend bool operator==(const InputRounding&, const InputRounding&) = default;
 };
 
 // A weight as kernels see it. Number (o, k) is

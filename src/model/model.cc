@@ -44,15 +44,10 @@ bool is_skipped(std::string_view name, std::int64_t layers) {
 }
 
 // Where activations stay unquantised although the checkpoint asks for it.
-void leave_inputs_exact(const tensor::Device& device, const LoadOptions& options,
-                        quant::Config& quantization) {
-  if (!quantization.rounds_inputs()) return;
-  const bool on_gpu = device.id().kind == tensor::DeviceKind::cuda;
-  if (!on_gpu && !options.exact_inputs) return;
+void leave_inputs_exact(const LoadOptions& options, quant::Config& quantization) {
+  if (!quantization.rounds_inputs() || !options.exact_inputs) return;
   quantization.keep_inputs_exact();
-  quantization.add_remark(options.exact_inputs
-                              ? "activations stay unquantised (--activations exact)"
-                              : "activations stay unquantised on a GPU");
+  quantization.add_remark("activations stay unquantised (--activations exact)");
 }
 
 Result<Norm> load_norm(WeightSource& source, const Config& config, std::string_view name) {
@@ -98,7 +93,7 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
   MOTLEY_TRY(model->config_, parse_config(settings, where));
   auto quantization = quant::Config::read(*settings.if_object(), folder);
   if (!quantization.ok()) return std::move(quantization).error().within(where);
-  leave_inputs_exact(device, options, *quantization);
+  leave_inputs_exact(options, *quantization);
   model->quantization_remarks_ = quantization->remarks();
   for (const std::string& remark : quantization->remarks())
     log::info("model.quantization", {{"method", quantization->method()}, {"remark", remark}});
@@ -117,7 +112,8 @@ Result<std::unique_ptr<Model>> Model::random(Config config, RandomWeights::Exper
   // On a GPU the experts are copied.
   const bool copied = device.id().kind != tensor::DeviceKind::cpu;
   const std::int64_t expert_numbers = model->config_.hidden * model->config_.moe.intermediate;
-  model->random_ = std::make_unique<RandomWeights>(experts, copied ? expert_numbers : 0);
+  model->random_ =
+      std::make_unique<RandomWeights>(experts, copied ? expert_numbers : 0, options.exact_inputs);
   MOTLEY_TRY_VOID(model->load_weights(quant::Config(), "random weights", device, options));
   return model;
 }
@@ -134,10 +130,9 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
     host_ = std::make_unique<tensor::CpuDevice>(tensor::CpuOptions{.threads = 1});
     MOTLEY_TRY(uploader, quant::Uploader::create(device));
   }
-  const WeightSource::Memory memory{.host = uploader == nullptr ? device : *host_,
-                                    .device = device,
-                                    .uploader = uploader.get(),
-                                    .exact = options.exact};
+  host_memory_ = std::make_unique<tensor::BlockAllocator>(uploader == nullptr ? device : *host_);
+  const WeightSource::Memory memory{
+      .host = *host_memory_, .device = device, .uploader = uploader.get(), .exact = options.exact};
   WeightSource source = random_ != nullptr ? WeightSource(*random_, memory)
                                            : WeightSource(*checkpoint_, quantization, memory);
   MOTLEY_TRY(embedding_, load_linear(source, {{-1, lora::Projection::embed},

@@ -17,6 +17,7 @@
 #include "model/weights/kv_scales.h"
 #include "model/weights/random_weights.h"
 #include "ops/rope.h"
+#include "tensor/device/block_allocator.h"
 #include "tensor/device/cpu_device.h"
 #include "tensor/device/device.h"
 #include "tensor/safetensors/checkpoint.h"
@@ -139,8 +140,9 @@ class Model {
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
   std::unique_ptr<RandomWeights> random_;           // or into this
   tensor::Device* device_ = nullptr;
-  // for weights that are converted before a GPU gets them
+  // a GPU's: for weights that are converted before it gets them
   std::unique_ptr<tensor::CpuDevice> host_;
+  std::unique_ptr<tensor::BlockAllocator> host_memory_;  // of converted weights
   std::shared_ptr<const kernels::ElementaryTable> kernels_;
   Linear embedding_;
   std::vector<Layer> layers_;

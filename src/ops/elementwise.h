@@ -32,4 +32,8 @@ struct RoundOptions {
 void round_to(const Context& context, const tensor::ConstTensor& x, const RoundOptions& options,
               const tensor::Tensor& out);
 
+// out = what the codes of x mean, in x's type. out may be x.
+void round_inputs(const Context& context, const tensor::ConstTensor& x,
+                  const kernels::InputRounding& rounding, const tensor::Tensor& out);
+
 }  // namespace motley::ops

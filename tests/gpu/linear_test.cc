@@ -336,6 +336,67 @@ std::vector<kernels::cpu::Format> streamed_formats() {
 }
 INSTANTIATE_TEST_SUITE_P(Formats, StreamedCodes, testing::ValuesIn(streamed_formats()));
 
+// Those of them that the bulk-copied GEMV reads.
+class BulkCodes : public testing::TestWithParam<kernels::cpu::Format> {};
+
+TEST_P(BulkCodes, AreRightForFewRows) {
+  Numbers numbers(12);
+  for (Sizes sizes :
+       {Sizes{.rows = 0, .in = 32, .out = 1}, Sizes{.rows = 0, .in = 992, .out = 130},
+        Sizes{.rows = 0, .in = 4352, .out = 1100}, Sizes{.rows = 0, .in = 96, .out = 9001}}) {
+    sizes.w_rows_per_head = sizes.out;
+    const DeviceWeight w = on_device(numbers, GetParam(), sizes.out, sizes.in, true);
+    std::vector<std::byte> of_16_rows;
+    for (const std::int64_t rows : {16, 1, 7, 8, 9}) {
+      sizes.rows = rows;
+      Numbers same(13);
+      const TwinRows x(same, DType::bf16, rows, sizes.in, 8);
+      const TwinRows y(DType::f32, rows, sizes.out, 3);
+      ASSERT_TRUE(multiply_by(kernels::cuda::gemv_bulk_codes_kernel, call(x, w, sizes, y, false)));
+      finish();
+      expect_products(x, w, sizes, y);
+      const std::vector<std::byte> read = y.read_device();
+      if (of_16_rows.empty()) of_16_rows = read;
+      ASSERT_TRUE(std::equal(read.begin(), read.end(), of_16_rows.begin())) << rows << " rows";
+    }
+  }
+}
+
+// Three maps of one x, with scales of their own.
+TEST_P(BulkCodes, OfALaunchHaveTheirOwnScales) {
+  Numbers numbers(14);
+  constexpr std::int64_t in = 2080;
+  std::vector<DeviceWeight> weights;
+  std::vector<TwinRows> results;
+  std::vector<Linear> products;
+  const std::vector<std::int64_t> outs = {2100, 17, 300};
+  const TwinRows x(numbers, DType::bf16, 3, in, 8);
+  for (const std::int64_t out : outs) {
+    weights.push_back(on_device(numbers, GetParam(), out, in, true));
+    results.emplace_back(DType::f32, 3, out, 3);
+  }
+  const auto sizes_of = [&](std::size_t i) {
+    return Sizes{.rows = 3, .in = in, .out = outs[i], .w_rows_per_head = outs[i]};
+  };
+  for (std::size_t i = 0; i < outs.size(); ++i)
+    products.push_back(call(x, weights[i], sizes_of(i), results[i], false));
+  kernels::cuda::gemv_bulk_codes(products, {}, default_stream());
+  finish();
+  for (std::size_t i = 0; i < outs.size(); ++i)
+    expect_products(x, weights[i], sizes_of(i), results[i]);
+}
+
+std::vector<kernels::cpu::Format> bulk_formats() {
+  std::vector<kernels::cpu::Format> taken;
+  for (const kernels::cpu::Format& format : streamed_formats()) {
+    if ((format.kind == WeightKind::i8 || format.kind == WeightKind::f8_e4m3) &&
+        !format.zero_points)
+      taken.push_back(format);
+  }
+  return taken;
+}
+INSTANTIATE_TEST_SUITE_P(Formats, BulkCodes, testing::ValuesIn(bulk_formats()));
+
 class DecodedPanels : public testing::TestWithParam<kernels::cpu::Format> {};
 
 TEST_P(DecodedPanels, AreRoundedOnce) {

@@ -59,12 +59,13 @@ lora::RandomAdapter RandomModelSettings::adapter(std::size_t number) const {
 }
 
 std::vector<OptionSpec> random_model_option_specs() {
-  return {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
-          {"--layers", "N", "its first layers only"},
-          {"--format", "F",
-           "of experts: bf16, w4a16, w4a16-asym, w8a16, mxfp4, nvfp4; fp8-block: of all maps"},
-          {"--ranks", "LIST", "of random adapters, cyclically (16); 8-64 is 8,16,32,64"},
-          {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
+  return {
+      {"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
+      {"--layers", "N", "its first layers only"},
+      {"--format", "F",
+       "of experts: bf16, w4a16, w4a16-asym, w8a16, mxfp4, nvfp4; of all maps: fp8-block, w8a8"},
+      {"--ranks", "LIST", "of random adapters, cyclically (16); 8-64 is 8,16,32,64"},
+      {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
 }
 
 Result<RandomModelSettings> read_random_model_settings(const Arguments& arguments) {
@@ -101,6 +102,7 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .batch_invariant = compute.batch_invariant,
                                                .experts_backend = compute.experts_backend,
                                                .factors = compute.factors,
+                                               .exact_inputs = compute.exact_inputs,
                                                .fusion = compute.fusion}));
   made.description =
       cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",

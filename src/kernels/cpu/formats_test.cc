@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -14,6 +15,7 @@
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/test_numbers.h"
 #include "kernels/cpu/test_weights.h"
+#include "kernels/input_rounding.h"
 
 // Every code of the narrow types, how inputs are rounded, and products of integers.
 namespace motley::kernels::cpu {
@@ -190,6 +192,32 @@ TEST_P(Formats, InputsAreRoundedToTheNearestInteger) {
     const double code =
         std::clamp(std::nearbyint(static_cast<double>(x[i]) * 4) + 5, -128.0, 127.0);
     EXPECT_EQ(y[i], static_cast<float>((code - 5) / 4)) << x[i];
+  }
+}
+
+// Which other devices have, too.
+TEST_P(Formats, InputsAreWhatTheArithmeticOfOneNumberSays) {
+  Numbers numbers(9);
+  constexpr std::size_t size = 300;
+  using Scales = InputRounding::Scales;
+  for (const InputRounding& rounding :
+       {InputRounding{.scales = Scales::fixed, .scale = 0.02F, .zero = 3},
+        InputRounding{.scales = Scales::fixed, .type = DType::f8_e4m3, .scale = 0.3F},
+        InputRounding{.scales = Scales::row},
+        InputRounding{.scales = Scales::row_block, .columns = 300},
+        InputRounding{.scales = Scales::row, .type = DType::f8_e4m3},
+        InputRounding{.scales = Scales::row_block, .type = DType::f8_e4m3, .columns = 300},
+        InputRounding{.scales = Scales::row_block,
+                      .type = DType::f8_e4m3,
+                      .power_of_two = true,
+                      .columns = 300}}) {
+    const std::vector<float> x = numbers.floats(size, -3, 3);
+    float largest = 0;
+    for (const float each : x) largest = std::max(largest, std::abs(each));
+    const Identity w = identity(size, rounding);
+    const std::vector<float> y = multiply(GetParam(), w.view, x);
+    for (std::size_t i = 0; i < size; ++i)
+      EXPECT_EQ(y[i], rounded_input(rounding, input_scale(rounding, largest), x[i])) << x[i];
   }
 }
 

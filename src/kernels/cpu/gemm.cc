@@ -9,6 +9,7 @@
 #include "base/number_types.h"
 #include "kernels/cpu/gemm_variants.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/input_rounding.h"
 
 namespace motley::kernels::cpu {
 namespace {
@@ -76,8 +77,6 @@ float decoded(const WeightView& w, std::int64_t o, std::int64_t k) {
   return (code - zero) * (widened(w.scale_type, w.scales, at) * w.scale_factor);
 }
 
-constexpr float largest_f8 = 448;
-
 }  // namespace
 
 void decode_inputs(const WeightView& w, std::int64_t o, std::int64_t begin, std::int64_t count,
@@ -90,15 +89,7 @@ void decode_row(const WeightView& w, std::int64_t o, std::int64_t begin, std::sp
 }
 
 float input_scale(const InputRounding& rounding, float largest) {
-  if (rounding.scales == InputRounding::Scales::fixed) return rounding.scale;
-  if (rounding.type == DType::i8) return largest / 127;
-  // Rows of nothing but tiny numbers still have scales that can be divided by.
-  if (rounding.scales == InputRounding::Scales::row)
-    return std::max(largest / largest_f8, 1 / (largest_f8 * 512));
-  const float scale = std::max(largest, 1e-10F) / largest_f8;
-  if (!rounding.power_of_two) return scale;
-  const auto up = std::bit_cast<std::uint32_t>(scale) + 0x007FFFFFU;
-  return std::bit_cast<float>(up & 0xFF800000U);
+  return kernels::input_scale(rounding, largest);
 }
 
 bool has_scales(const WeightView& w) { return w.scales != nullptr && w.block_columns > 0; }

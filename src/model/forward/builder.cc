@@ -4,6 +4,15 @@ namespace motley::model {
 
 using ops::bit;
 
+namespace {
+
+// Of the checkpoint's weight: a copy on a device may be a decoded one.
+const kernels::InputRounding& rounding_of(const Linear& map) {
+  return map.host_weight().view().inputs;
+}
+
+}  // namespace
+
 ValueId Builder::value(std::string_view name, DType type, std::int64_t width, ops::RowsOf rows) {
   return list_.add_value({.name = name, .rows = rows, .type = type, .width = width});
 }
@@ -53,10 +62,14 @@ Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, Valu
   for (const Linear* const map : maps) width += map->out();
   Joined joined{.all = value(name, DType::f32, width), .each = {}};
   std::int64_t first = 0;
+  const Linear* last = nullptr;
+  ValueId inputs = x;
   for (const Linear* const map : maps) {
     joined.each.push_back(list_.columns(joined.all, first, map->out()));
     first += map->out();
-    append_linear(*map, x, joined.each.back(), nullptr);
+    if (last == nullptr || rounding_of(*map) != rounding_of(*last)) inputs = inputs_of(*map, x);
+    last = map;
+    append_linear(*map, inputs, joined.each.back(), nullptr);
   }
   std::size_t i = 0;
   for (const Linear* const map : maps) append_adapt(*map, x, joined.each[i++]);
@@ -65,16 +78,26 @@ Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, Valu
 
 ValueId Builder::linear(const Linear& map, ValueId x, std::string_view name) {
   const ValueId y = value(name, DType::f32, map.out());
-  append_linear(map, x, y, nullptr);
+  append_linear(map, inputs_of(map, x), y, nullptr);
   append_adapt(map, x, y);
   return y;
 }
 
 ValueId Builder::logits(const Linear& router, const moe::RouterSpec& spec, ValueId x) {
   const ValueId y = value("router_logits", DType::f32, router.out());
-  append_linear(router, x, y, &spec);
+  append_linear(router, inputs_of(router, x), y, &spec);
   append_adapt(router, x, y);
   return y;
+}
+
+ValueId Builder::inputs_of(const Linear& map, ValueId x) {
+  const kernels::InputRounding& rounding = rounding_of(map);
+  if (rounding.scales == kernels::InputRounding::Scales::none ||
+      device_.kernels->round_inputs == nullptr)
+    return x;
+  const ValueId out = value("rounded_inputs", list_.value(x).type, map.in());
+  list_.append({.reads = {x}, .writes = {out}}, RoundInputsOp{rounding, x, out});
+  return out;
 }
 
 void Builder::append_linear(const Linear& map, ValueId x, ValueId y,

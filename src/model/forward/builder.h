@@ -56,6 +56,8 @@ class Builder {
   ValueId activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up);
 
  private:
+  // What the map's product reads for x.
+  ValueId inputs_of(const Linear& map, ValueId x);
   void append_linear(const Linear& map, ValueId x, ValueId y, const moe::RouterSpec* router);
   void append_adapt(const Linear& map, ValueId x, ValueId y);
 

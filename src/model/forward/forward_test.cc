@@ -168,6 +168,39 @@ TEST_F(ForwardLists, ProductsOfTwoInputsAreNotOne) {
   EXPECT_THAT(two(false), Not(Contains("linears")));
 }
 
+// Where products take x as it is, an op before them rounds it: once for maps that round alike. What
+// an adapter reads stays as it was.
+TEST_F(ForwardLists, InputsAreRoundedOnceForMapsThatRoundAlike) {
+  const auto rounds = [&](float second_scale) {
+    for (const auto& [map, scale] : {std::pair(&first, 0.25F), std::pair(&second, second_scale)}) {
+      map->weight =
+          quant::Weight({.format = {.inputs = kernels::InputRounding::Scales::fixed},
+                         .size = {width, width},
+                         .data = reinterpret_cast<const std::byte*>(weights.front().data()),
+                         .input_scale = scale});
+    }
+    kernels::ElementaryTable table = kernels::cpu_table();
+    table.round_inputs = [](const kernels::RoundInputs&, StreamHandle) {};
+    ops::OpList list;
+    ops::Context device = world.context;
+    device.kernels = &table;
+    Builder pass(list, device, {});
+    const ValueId x = pass.value("x", DType::f32, width);
+    pass.linears({&first, &second}, x, "y");
+    std::vector<ValueId> read;
+    for (const ops::Op& op : list.ops()) {
+      if (op.kind == ops::OpKind::linear) read.push_back(op.reads[0]);
+      if (op.kind == ops::OpKind::adapt) {
+        EXPECT_EQ(op.reads[0], x);
+      }
+    }
+    EXPECT_THAT(read, testing::Each(testing::Ne(x)));
+    return std::ranges::count(list.ops(), ops::OpKind::round_inputs, &ops::Op::kind);
+  };
+  EXPECT_EQ(rounds(0.25F), 1);
+  EXPECT_EQ(rounds(0.5F), 2);
+}
+
 // Heads that are prepared together leave keys and values only in KV memory.
 TEST_F(ForwardLists, KeysWithASecondReaderSurvive) {
   const auto heads = [&](bool read_again) {

@@ -45,6 +45,12 @@ struct NormOp {
   const Norm& norm;
   ValueId x = ops::no_value, out = ops::no_value;
 };
+// Before a LinearOp on devices whose products take x as it is: out = what the codes of x mean.
+struct RoundInputsOp {
+  static constexpr OpKind kind = OpKind::round_inputs;
+  kernels::InputRounding rounding;
+  ValueId x = ops::no_value, out = ops::no_value;
+};
 // y = x W^T, in float32.
 struct LinearOp {
   static constexpr OpKind kind = OpKind::linear;

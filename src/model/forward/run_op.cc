@@ -53,6 +53,10 @@ void run(const NormOp& op, const Frame& frame) {
                 frame.at(op.out));
 }
 
+void run(const RoundInputsOp& op, const Frame& frame) {
+  ops::round_inputs(frame.context, frame.at(op.x), op.rounding, frame.at(op.out));
+}
+
 void run(const LinearOp& op, const Frame& frame) {
   ops::linear(frame.context, frame.at(op.x), op.linear.weight, frame.at(op.y));
 }
@@ -266,6 +270,8 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<AddOp>(op, frame);
     case OpKind::norm:
       return run_as<NormOp>(op, frame);
+    case OpKind::round_inputs:
+      return run_as<RoundInputsOp>(op, frame);
     case OpKind::linear:
       return run_as<LinearOp>(op, frame);
     case OpKind::bias:

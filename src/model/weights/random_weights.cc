@@ -73,6 +73,7 @@ float code_deviation(Experts experts) {
     case Experts::w4a16_asym:
       return std::sqrt(56.0F / 3);
     case Experts::w8a16:
+    case Experts::w8a8:
       return 73.9F;
     case Experts::fp8_block:
       return 6.76F;
@@ -111,15 +112,15 @@ std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<b
   return mixed(seed) % (room / alignment + 1) * alignment;
 }
 
-// Whether it is a linear map that block FP8 checkpoints quantise.
+// Whether it is a linear map of those that checkpoints with quantised inputs quantise.
 bool is_map(std::string_view module) { return module.ends_with("_proj"); }
 
 bool is_expert(std::string_view module) { return module.find(".experts.") != module.npos; }
 
 }  // namespace
 
-RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers)
-    : experts_(experts), shared_numbers_(shared_numbers) {
+RandomWeights::RandomWeights(Experts experts, std::int64_t shared_numbers, bool exact_inputs)
+    : experts_(experts), shared_numbers_(shared_numbers), exact_inputs_(exact_inputs) {
   // Large enough for the largest tensor at any offset.
   const std::size_t count = least_block + static_cast<std::size_t>(shared_numbers);
   weights_ = even_block(std::uint64_t{1} << 40, deviation, count);
@@ -146,6 +147,15 @@ quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
       quant::Format format = coded(DType::f8_e4m3, 8, 128, DType::f32);
       format.scales = quant::Format::Scales::block;
       format.block_rows = 128;
+      format.inputs = kernels::InputRounding::Scales::row_block;
+      format.input_type = DType::f8_e4m3;
+      format.input_columns = 128;
+      return format;
+    }
+    case Experts::w8a8: {
+      quant::Format format = coded(DType::i8, 8, 0, DType::f32);
+      format.scales = quant::Format::Scales::channel;
+      format.inputs = kernels::InputRounding::Scales::row;
       return format;
     }
     case Experts::mxfp4:
@@ -180,14 +190,17 @@ std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t co
 
 Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::TrueSize size,
                                             tensor::Allocator& allocator) const {
-  const bool coded = is_expert(module) || (experts_ == Experts::fp8_block && is_map(module));
+  const bool all_maps = experts_ == Experts::fp8_block || experts_ == Experts::w8a8;
+  const bool coded = is_expert(module) || (all_maps && is_map(module));
   if (!coded || experts_ == Experts::bf16) {
     const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
                                      : module.ends_with(".o_proj")  ? outputs_
                                                                     : weights_;
     return place(module, quant::plain_format(DType::bf16), size, block, allocator);
   }
-  return place(module, expert_format(experts_, size.in), size, codes_, allocator);
+  quant::Format format = expert_format(experts_, size.in);
+  if (exact_inputs_) format.keep_inputs_exact();
+  return place(module, format, size, codes_, allocator);
 }
 
 Result<quant::Weight> RandomWeights::place(std::string_view module, const quant::Format& format,
@@ -196,7 +209,9 @@ Result<quant::Weight> RandomWeights::place(std::string_view module, const quant:
   const auto bytes = static_cast<std::size_t>(size.out * ((size.in * format.bits + 7) / 8));
   quant::Weight::Parts parts{.format = format, .size = size};
   if (format.scales != quant::Format::Scales::none) {
-    const std::int64_t groups = (size.in + format.block_columns - 1) / format.block_columns;
+    const bool rows = format.scales == quant::Format::Scales::channel;
+    const std::int64_t columns = rows ? size.in : format.block_columns;
+    const std::int64_t groups = (size.in + columns - 1) / columns;
     const auto count =
         static_cast<std::size_t>((size.out + format.block_rows - 1) / format.block_rows * groups);
     MOTLEY_TRY(tensor::Buffer scales, allocator.allocate(count * sizeof(float)));

@@ -22,21 +22,33 @@ namespace motley::model {
 // experts. Therefore its output is small.
 class RandomWeights {
  public:
-  // Of experts; fp8_block: of all linear maps but the head, as such files have it.
-  enum class Experts : std::uint8_t { bf16, w4a16, w4a16_asym, w8a16, fp8_block, mxfp4, nvfp4 };
-  static constexpr std::array<std::pair<std::string_view, Experts>, 7> names = {{
+  // Of experts; fp8_block and w8a8: of all linear maps but the head, with quantised inputs, as such
+  // files have it.
+  enum class Experts : std::uint8_t {
+    bf16,
+    w4a16,
+    w4a16_asym,
+    w8a16,
+    fp8_block,
+    w8a8,
+    mxfp4,
+    nvfp4
+  };
+  static constexpr std::array<std::pair<std::string_view, Experts>, 8> names = {{
       {"bf16", Experts::bf16},
       {"w4a16", Experts::w4a16},
       {"w4a16-asym", Experts::w4a16_asym},
       {"w8a16", Experts::w8a16},
       {"fp8-block", Experts::fp8_block},
+      {"w8a8", Experts::w8a8},
       {"mxfp4", Experts::mxfp4},
       {"nvfp4", Experts::nvfp4},
   }};
 
   // Weights of up to `shared_numbers` are cut from one block, for models that copy weights to a
   // device; others have memory of their own, as weights of a model in host memory do.
-  RandomWeights(Experts experts, std::int64_t shared_numbers);
+  // `exact_inputs`: none are quantised.
+  RandomWeights(Experts experts, std::int64_t shared_numbers, bool exact_inputs);
 
   // At most as large as a block; for small tensors.
   Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape) const;
@@ -56,6 +68,7 @@ class RandomWeights {
 
   Experts experts_;
   std::int64_t shared_numbers_;
+  bool exact_inputs_;
   std::vector<bf16> weights_;     // a standard deviation of 0.02
   std::vector<bf16> embeddings_;  // of 1
   std::vector<bf16> outputs_;     // with 0.002: attention's output projection

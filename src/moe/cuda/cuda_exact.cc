@@ -24,6 +24,8 @@ class ExactWeights final : public PreparedExperts {
     params.gate = weights_.gate;
     params.up = weights_.up;
     params.down = weights_.down;
+    params.gate_up_inputs = weights().gate[0].view().inputs;
+    params.down_inputs = weights().down[0].view().inputs;
     params.gate_bias = biases_.gate;
     params.up_bias = biases_.up;
     params.down_bias = biases_.down;

@@ -65,6 +65,20 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   return {};
 }
 
+// How the inputs of an expert's projections are rounded; gate and up share theirs.
+Result<std::vector<kernels::InputRounding>> roundings_of(const std::vector<quant::Weight>& weights,
+                                                         const std::vector<quant::Weight>& others) {
+  std::vector<kernels::InputRounding> all;
+  for (std::size_t e = 0; e < weights.size(); ++e) {
+    all.push_back(weights[e].view().inputs);
+    if (others[e].view().inputs != all.back())
+      return Error(ErrorCode::unsupported,
+                   cat("gate and up of expert ", e, " round their inputs with different scales"),
+                   "cuda_grouped", "use --experts-backend cuda_exact, or --activations exact");
+  }
+  return all;
+}
+
 // Scales that take decoded numbers out of bf16's range.
 Result<void> check_scales(const ExpertWeights& source, ExpertFormat format) {
   if (format != ExpertFormat::mxfp4) return {};
@@ -99,6 +113,8 @@ class GroupedWeights final : public PreparedExperts {
     packed.down = made->down_.data();
     if (cuda::blob_layout(format).row_scales) MOTLEY_TRY_VOID(made->take_row_scales(shape, to));
     MOTLEY_TRY(made->biases_, place_biases(source, to));
+    MOTLEY_TRY_VOID(made->take_inputs(0, source.gate, source.up, to));
+    MOTLEY_TRY_VOID(made->take_inputs(1, source.down, source.down, to));
 
     // The copy in the layout of the files is freed once the weights are packed.
     MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));
@@ -121,6 +137,7 @@ class GroupedWeights final : public PreparedExperts {
     params.gate_bias = biases_.gate;
     params.up_bias = biases_.up;
     params.down_bias = biases_.down;
+    for (int seam = 0; seam < 2; ++seam) params.inputs[seam] = inputs_[seam];
   }
 
  private:
@@ -140,7 +157,20 @@ class GroupedWeights final : public PreparedExperts {
     return {};
   }
 
+  Result<void> take_inputs(int seam, const std::vector<quant::Weight>& weights,
+                           const std::vector<quant::Weight>& others, quant::Uploader& to) {
+    MOTLEY_TRY(const auto all, roundings_of(weights, others));
+    if (all[0].scales == kernels::InputRounding::Scales::none) return {};
+    MOTLEY_TRY(roundings_[seam], to.copy(all.data(), all.size() * sizeof all[0]));
+    inputs_[seam] = {
+        .roundings = reinterpret_cast<const kernels::InputRounding*>(roundings_[seam].data()),
+        .columns = all[0].columns};
+    return {};
+  }
+
   PackedExperts packed_;
+  cuda::GroupedInputs inputs_[2];
+  tensor::Buffer roundings_[2];
   tensor::Buffer gate_up_;
   tensor::Buffer down_;
   tensor::Buffer gate_up_rows_;

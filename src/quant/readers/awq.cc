@@ -19,6 +19,8 @@ constexpr std::array<std::size_t, in_a_word> order{0, 2, 4, 6, 1, 3, 5, 7};
 constexpr std::size_t tile_words = Tile::outputs / in_a_word;
 using Words = std::array<std::uint32_t, tile_words>;
 using EightInputs = std::array<Words, in_a_word>;
+// What fills four words of a row.
+using Inputs = std::array<EightInputs, 4>;
 
 // Codes (input, place in the word) become (place, input) in every column of words: halves of the
 // matrix are exchanged, then halves of those.
@@ -32,7 +34,7 @@ void exchange(Words& __restrict upper, Words& __restrict lower) {
   }
 }
 
-void transpose(EightInputs& words) {
+void transpose_codes(EightInputs& words) {
   for (const std::size_t i : {0, 1, 2, 3}) exchange<16, 0x0000FFFF>(words[i], words[i + 4]);
   for (const std::size_t i : {0, 1, 4, 5}) exchange<8, 0x00FF00FF>(words[i], words[i + 2]);
   for (const std::size_t i : {0, 2, 4, 6}) exchange<4, 0x0F0F0F0F>(words[i], words[i + 1]);
@@ -41,22 +43,26 @@ void transpose(EightInputs& words) {
 // Words [in, words] at `from`, at any byte, into rows.
 void write_codes(const std::byte* from, const TrueSize& size, std::int64_t row_bytes,
                  std::byte* rows) {
-  const std::int64_t words = ceil_div(size.out, in_a_word);
+  const std::int64_t line_bytes = ceil_div(size.out, in_a_word) * 4;
+  constexpr std::int64_t inputs_at_once = sizeof(Inputs) / sizeof(Words);
   write_rows<Tile>(rows, size.out, row_bytes, [&](const TilePlace& place, Tile& tile) {
-    const std::int64_t first_word = place.output / static_cast<std::int64_t>(in_a_word);
     const std::int64_t width = ceil_div(place.outputs, in_a_word) * 4;
-    for (std::size_t byte = 0; byte < Tile::bytes; byte += 4) {
-      EightInputs eight{};
-      const std::int64_t first = (place.byte + static_cast<std::int64_t>(byte)) * 2;
-      for (std::size_t i = 0; i < in_a_word; ++i) {
-        const std::int64_t k = first + static_cast<std::int64_t>(i);
-        if (k < size.in)
-          copy_line(eight[i].data(), from + k * words * 4 + first_word * 4, width, 0);
+    const std::byte* const column = from + ceil_div(place.output, in_a_word) * 4;
+    for (std::int64_t byte = 0; byte < Tile::bytes; byte += inputs_at_once / 2) {
+      Inputs inputs{};
+      const std::int64_t first = (place.byte + byte) * 2;
+      const std::int64_t next = size.in - first >= 2 * inputs_at_once ? inputs_at_once : 0;
+      for (std::int64_t i = 0; i < std::min(inputs_at_once, size.in - first); ++i) {
+        Words& words = inputs[static_cast<std::size_t>(i) / in_a_word]
+                             [static_cast<std::size_t>(i) % in_a_word];
+        copy_line(words.data(), column + (first + i) * line_bytes, width, next * line_bytes);
       }
-      transpose(eight);
+      for (EightInputs& eight : inputs) transpose_codes(eight);
       for (std::size_t i = 0; i < in_a_word; ++i) {
-        for (std::size_t c = 0; c < tile_words; ++c)
-          std::memcpy(tile.rows[c * in_a_word + order[i]].data() + byte, &eight[i][c], 4);
+        for (std::size_t c = 0; c < tile_words; c += 4)
+          transpose_words(&inputs[0][i][c], sizeof(EightInputs) / 4,
+                          tile.rows[c * in_a_word + order[i]].data() + byte,
+                          in_a_word * Tile::bytes);
       }
     }
   });

@@ -67,34 +67,41 @@ struct EightBits {
   }
 };
 
+template <class Width, class Words>
+void widen(const Words* from, Words* to) {
+  for (std::size_t o = 0; o < Tile::outputs; ++o) {
+    std::array<std::uint32_t, Width::stored> stored{};
+    for (std::size_t i = 0; i < Width::stored; ++i) stored[i] = from[i][o];
+    const auto held = Width::widen(stored);
+    for (std::size_t i = 0; i < Width::held; ++i) to[i][o] = held[i];
+  }
+}
+
 // Words [words, outputs] at `from`, at any byte, into rows.
 template <class Width>
 void transpose(const std::byte* from, std::int64_t words, std::int64_t outputs,
                std::int64_t row_bytes, std::byte* rows) {
-  constexpr std::size_t held_bytes = Width::held * 4;
-  constexpr std::size_t units = Tile::bytes / held_bytes;  // of a row of a tile
-  std::array<std::array<std::uint32_t, Tile::outputs>, units * Width::stored> staged{};
+  constexpr std::size_t tile_words = Tile::bytes / 4;
+  constexpr std::size_t units = tile_words / Width::held;
+  using Words = std::array<std::uint32_t, Tile::outputs>;
+  std::array<Words, units * Width::stored> stored{};
+  std::array<Words, tile_words> held{};
   write_rows<Tile>(rows, outputs, row_bytes, [&](const TilePlace& place, Tile& tile) {
-    const std::int64_t first = place.byte / static_cast<std::int64_t>(held_bytes) *
+    const std::int64_t first = place.byte / static_cast<std::int64_t>(Width::held * 4) *
                                static_cast<std::int64_t>(Width::stored);
-    const auto there =
-        static_cast<std::size_t>(std::min(words - first, static_cast<std::int64_t>(staged.size())));
+    const std::int64_t there = std::min(words - first, std::ssize(stored));
     const std::int64_t line_bytes = outputs * 4;
-    const std::int64_t next = words - first >= 2 * std::ssize(staged) ? std::ssize(staged) : 0;
-    for (std::size_t word = 0; word < there; ++word) {
-      const std::int64_t line = first + static_cast<std::int64_t>(word);
-      copy_line(staged[word].data(), from + line * line_bytes + place.output * 4, place.outputs * 4,
+    const std::int64_t next = words - first >= 2 * std::ssize(stored) ? std::ssize(stored) : 0;
+    for (std::int64_t word = 0; word < there; ++word) {
+      copy_line(stored[static_cast<std::size_t>(word)].data(),
+                from + (first + word) * line_bytes + place.output * 4, place.outputs * 4,
                 next * line_bytes);
     }
-    for (std::size_t o = 0; o < static_cast<std::size_t>(place.outputs); ++o) {
-      std::byte* const row = tile.rows[o].data();
-      for (std::size_t unit = 0; unit < units; ++unit) {
-        std::array<std::uint32_t, Width::stored> stored{};
-        for (std::size_t i = 0; i < Width::stored; ++i)
-          stored[i] = staged[unit * Width::stored + i][o];
-        const auto held = Width::widen(stored);
-        std::memcpy(row + unit * held_bytes, held.data(), held_bytes);
-      }
+    for (std::size_t unit = 0; unit < units; ++unit)
+      widen<Width>(&stored[unit * Width::stored], &held[unit * Width::held]);
+    for (std::size_t o = 0; o < Tile::outputs; o += 4) {
+      for (std::size_t word = 0; word < tile_words; word += 4)
+        transpose_words(&held[word][o], Tile::outputs, tile.rows[o].data() + word * 4, Tile::bytes);
     }
   });
 }

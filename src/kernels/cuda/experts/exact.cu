@@ -1,5 +1,10 @@
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
 #include <cuda_bf16.h>
 
+#include "kernels/cuda/elementary/round_inputs.h"
 #include "kernels/cuda/experts/exact.h"
 #include "kernels/cuda/experts/factors.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -274,6 +279,7 @@ struct Scratch {
   float* up;         // [pairs, I]
   float* down;       // [pairs, H]
   float* rank_rows;  // [pairs, max_terms, max_rank]
+  float* rounded;    // [pairs, max(H, I)] inputs
   std::size_t numbers;
 };
 
@@ -282,11 +288,47 @@ Scratch scratch_of(const ExactExperts& p) {
   auto* const base = static_cast<float*>(p.scratch);
   const std::int64_t inner = pairs * p.intermediate;
   const std::int64_t rank = pairs * p.deltas.max_terms * p.deltas.max_rank;
+  const std::int64_t widest = std::max(p.hidden, p.intermediate);
+  float* const rank_rows = base + 2 * inner + pairs * p.hidden;
   return {.gate = base,
           .up = base + inner,
           .down = base + 2 * inner,
-          .rank_rows = base + 2 * inner + pairs * p.hidden,
-          .numbers = static_cast<std::size_t>(2 * inner + pairs * p.hidden + rank)};
+          .rank_rows = rank_rows,
+          .rounded = rank_rows + rank,
+          .numbers = static_cast<std::size_t>(2 * inner + pairs * (p.hidden + widest) + rank)};
+}
+
+// The product of inputs as the weights take them, which are rounded first where they are to be.
+void multiply_rounded(std::string_view name, const ExactExperts& layer, Product product,
+                      const InputRounding& inputs, StreamHandle stream) {
+  const std::int64_t pairs = layer.tokens * layer.experts_per_token;
+  if (inputs.scales != InputRounding::Scales::none) {
+    float* const rounded = scratch_of(layer).rounded;
+    // Of views in device memory no more than the address is taken here.
+    const auto* const first = reinterpret_cast<const unsigned char*>(product.weights);
+    round_expert_inputs(
+        {.pairs = pairs,
+         .width = product.in,
+         .x = product.x,
+         .x_type = product.x_type,
+         .tokens = product.rows_by_token ? product.plan.tokens : nullptr,
+         .expert_begin = product.plan.expert_begin,
+         .experts = product.experts,
+         .roundings = reinterpret_cast<const InputRounding*>(first + offsetof(WeightView, inputs)),
+         .stride = sizeof(WeightView),
+         .columns = inputs.columns,
+         .out = rounded,
+         .out_type = DType::f32},
+        stream);
+    product.x = rounded;
+    product.x_type = DType::f32;
+    product.rows_by_token = false;
+  }
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>(max_tiles(pairs, layer.experts, exact_tile_places)),
+      .grid_y = static_cast<unsigned>((product.out + tile_outputs - 1) / tile_outputs),
+      .threads = threads};
+  launch(name, multiply, shape, stream, product);
 }
 
 void add_delta(const Delta& delta, StreamHandle stream) {
@@ -306,9 +348,6 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
   const Scratch scratch = scratch_of(params);
   const std::int64_t pairs = params.tokens * params.experts_per_token;
   const auto tiles = static_cast<unsigned>(max_tiles(pairs, params.experts, exact_tile_places));
-  const auto columns = [](std::int64_t out) {
-    return static_cast<unsigned>((out + tile_outputs - 1) / tile_outputs);
-  };
   const bool adapted = params.deltas.labels != nullptr;
 
   Product gate_up{.weights = params.gate,
@@ -320,12 +359,10 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                   .out = params.intermediate,
                   .rows_by_token = true,
                   .y = scratch.gate};
-  const LaunchShape inner{
-      .grid = tiles, .grid_y = columns(params.intermediate), .threads = threads};
-  launch("the experts' gate", multiply, inner, stream, gate_up);
+  multiply_rounded("the experts' gate", params, gate_up, params.gate_up_inputs, stream);
   gate_up.weights = params.up;
   gate_up.y = scratch.up;
-  launch("the experts' up", multiply, inner, stream, gate_up);
+  multiply_rounded("the experts' up", params, gate_up, params.gate_up_inputs, stream);
   if (adapted) {
     Delta delta{.layer = params,
                 .site = Site::gate,
@@ -352,8 +389,7 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                      .out = params.hidden,
                      .rows_by_token = false,
                      .y = scratch.down};
-  launch("the experts' down", multiply,
-         {.grid = tiles, .grid_y = columns(params.hidden), .threads = threads}, stream, down);
+  multiply_rounded("the experts' down", params, down, params.down_inputs, stream);
   if (adapted) {
     add_delta({.layer = params,
                .site = Site::down,

@@ -41,6 +41,9 @@ struct ExactExperts {
   const WeightView* gate = nullptr;
   const WeightView* up = nullptr;
   const WeightView* down = nullptr;
+  // How the weights' inputs are rounded, but for fixed scales, which are those of each weight.
+  InputRounding gate_up_inputs{};
+  InputRounding down_inputs{};
   const float* gate_bias = nullptr;  // [experts, I] or null
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [experts, H] or null

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/elementary/round_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/experts/grouped/kernels.h"
 #include "kernels/cuda/experts/grouped/layer.cuh"
@@ -72,7 +73,8 @@ Scratch cut_scratch(const GroupedExperts& g) {
   p.plan.block_counts = cut.take<std::int32_t>(plan_scratch_numbers(pairs, g.shape.experts));
   p.h = cut.take<Bf16>(pairs * g.shape.intermediate);
   p.partial = cut.take<Bf16>(pairs * g.shape.hidden);
-  p.x_sorted = cut.take<Bf16>(pairs * g.shape.hidden);
+  // Rows of h, too, where down's inputs are rounded, which the scratch does not know.
+  p.x_sorted = cut.take<Bf16>(pairs * std::max(g.shape.hidden, g.shape.intermediate));
   if (g.deltas.max_terms > 0) {
     p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
     p.plan.pieces = cut.take<ExpertPiece>(pairs);
@@ -92,8 +94,10 @@ TensorBoxes<2> boxes_of(const void* base, std::int64_t rows, int columns, unsign
   return {.data = base, .sizes = {columns, rows}, .strides = {columns}, .box = {64, box_rows}};
 }
 
+// `sorted_columns`: of the rows in x_sorted.
 Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
-                             const LayerParams& p, const GroupedKernel& kernel) {
+                             const LayerParams& p, const GroupedKernel& kernel,
+                             int sorted_columns) {
   const unsigned weight_box = count_rows(kernel.rows) < 128 ? 64 : 128;
   const std::int64_t experts = g.shape.experts;
   const auto make = [&](const void* base, std::int64_t rows, int columns, unsigned box_rows) {
@@ -108,7 +112,7 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
   for (int wide = 0; wide < 2; ++wide) {
     const unsigned box = wide == 0 ? 8 : 64;
     MOTLEY_TRY(maps.h[wide], make(p.h, p.pairs, p.inner, box));
-    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, p.hidden, box));
+    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, sorted_columns, box));
   }
   return maps;
 }
@@ -185,35 +189,69 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
   return l;
 }
 
+// Writes the phase's inputs to x_sorted as its weights take them.
+void round_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
+  round_expert_inputs({.pairs = p.pairs,
+                       .width = seam == 0 ? p.hidden : p.inner,
+                       .x = seam == 0 ? p.x : p.h,
+                       .x_type = DType::bf16,
+                       .tokens = seam == 0 ? p.plan.tokens : nullptr,
+                       .expert_begin = p.plan.expert_begin,
+                       .experts = p.experts,
+                       .roundings = g.inputs[seam].roundings,
+                       .columns = g.inputs[seam].columns,
+                       .out = p.x_sorted,
+                       .out_type = DType::bf16},
+                      stream);
+}
+
 Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, StreamHandle stream) {
   MOTLEY_CHECK(grouped_supports(tiles, params), "tiles that the problem supports");
   const bool lora = params.deltas.labels != nullptr;
+  const bool rounds = params.rounds_inputs();
   const Device& device = device_of(stream);
   const GroupedKernel& kernel = *find_kernel(tiles, params);
   LayerParams p = params_of(params, tiles);
   const int slack = slack_of(tiles, lora);
   LaunchParams l =
       launch_params(tiles, p, kernel, device.experts().dynamic_bytes(kernel) - 1024 - slack);
+  if (params.inputs[0].roundings != nullptr) l.permute_lanes = 0;
   const int ring = l.depth * (kernel.weight_bytes + l.token_bytes);
   const LaunchShape shape{
       .grid = static_cast<unsigned>(device.multiprocessors() * kernel.blocks_per_sm),
       .threads = static_cast<unsigned>(kernel.threads),
       .shared_bytes =
           static_cast<std::size_t>(ring + l.permute_lanes * p.hidden * 2 + 1024 + slack)};
-  MOTLEY_TRY(KernelMaps maps, make_maps(device.encode_tensor_map(), params, p, kernel));
+  const TensorMapEncoder encoder = device.encode_tensor_map();
+  MOTLEY_TRY(KernelMaps maps, make_maps(encoder, params, p, kernel, p.hidden));
   if (!tiles.sort_inside) plan(params, p, stream);
   const auto launch_phase = [&](Phase phase) {
     l.phase = phase;
     void* arguments[] = {&p, &l, &maps};
     return try_launch("the experts", kernel.function, shape, stream, arguments);
   };
-  if (lora && tiles.tall()) {
-    // Tall tiles do not shrink: their rank rows are computed by launches of their own.
-    const FactorType factors = factor_type_of(params.deltas);
-    const int h_parts = l.gate_up_tiles * kernel.warpgroups;
-    shrink_pieces(p, {.seam = 0, .factors = factors, .h_parts = h_parts}, stream);
+  // Tall tiles do not shrink: their rank rows are computed by launches of their own.
+  const auto shrink = [&](int seam) {
+    if (!lora || !tiles.tall()) return;
+    shrink_pieces(p,
+                  {.seam = seam,
+                   .factors = factor_type_of(params.deltas),
+                   .h_parts = l.gate_up_tiles * kernel.warpgroups},
+                  stream);
+  };
+  const auto round = [&](int seam) {
+    l.rounded = params.inputs[seam].roundings != nullptr;
+    if (l.rounded) round_phase(params, p, seam, stream);
+  };
+  if (rounds || (lora && tiles.tall())) {
+    shrink(0);
+    round(0);
     MOTLEY_TRY_VOID(launch_phase(Phase::gate_up));
-    shrink_pieces(p, {.seam = 1, .factors = factors, .h_parts = h_parts}, stream);
+    shrink(1);
+    round(1);
+    if (l.rounded) {
+      MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, p.inner));
+    }
     l.permute_lanes = 0;
     MOTLEY_TRY_VOID(launch_phase(Phase::down));
   } else {

@@ -15,7 +15,7 @@
 
 // The expert layer on Hopper's tensor cores: bf16 activations, weights in bf16 or of codes, float32
 // sums. Adapters are additional k16 steps of the base products. Rounded to bf16 are h, rows in rank
-// space, and an expert's output before its routing weight.
+// space, an expert's output before its routing weight, and inputs that stand for their codes.
 //
 // An output row's bits depend on its own row of x, its own ids, routing weights and label, and on
 // the weights; not on other rows, nor on the tiles chosen for the batch size.
@@ -40,12 +40,20 @@ struct GroupedDeltas {
   int max_down_rank = 0;
 };
 
+// How the inputs of gate and up, or of down, are rounded: for each expert, in device memory; null:
+// not at all. Adapters read them as they are.
+struct GroupedInputs {
+  const InputRounding* roundings = nullptr;  // [experts]
+  std::int64_t columns = 0;                  // of all of them
+};
+
 struct GroupedExperts {
   ExpertShape shape{};
   int experts_per_token = 0;
   std::int64_t tokens = 0;
   std::int64_t max_tokens = 0;  // for which the scratch was made
   PackedExperts weights{};
+  GroupedInputs inputs[2] = {};      // of gate and up, of down
   const float* gate_bias = nullptr;  // [experts, I] or null
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [experts, H] or null
@@ -65,6 +73,10 @@ struct GroupedExperts {
   int multiprocessors = 132;
   // Number of this run since the scratch was prepared: a step prepares it once and counts layers.
   int turn = 0;
+
+  bool rounds_inputs() const {
+    return inputs[0].roundings != nullptr || inputs[1].roundings != nullptr;
+  }
 };
 
 // Whether layers of these sizes can be packed for the grouped GEMMs.

@@ -94,6 +94,28 @@ TEST(ExpertSelection, AdaptersKeepTheArithmetic) {
   }
 }
 
+// Rounded inputs come in the order of places, from a launch between the plan and the tiles.
+TEST(ExpertSelection, RoundedInputsNeedTheirOwnLaunches) {
+  static constexpr InputRounding some_roundings{};
+  for (const Weights weights : {Weights::bf16, Weights::int4}) {
+    for (const bool adapters : {false, true}) {
+      for (const int rounded : {0, 1}) {
+        for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+          GroupedExperts p = problem(weights, adapters, tokens);
+          const GroupedTiles as_they_are = choose_grouped_tiles(p);
+          p.inputs[rounded].roundings = &some_roundings;
+          const GroupedTiles tiles = choose_grouped_tiles(p);
+          ASSERT_TRUE(grouped_supports(tiles, p)) << name_of(tiles);
+          EXPECT_EQ(tiles.rows, as_they_are.rows);
+          EXPECT_EQ(tiles.width, as_they_are.width);
+          EXPECT_FALSE(tiles.sort_inside || tiles.sum_inside) << name_of(tiles);
+          EXPECT_NE(tiles.gather, GroupedTiles::Gather::copies) << name_of(tiles);
+        }
+      }
+    }
+  }
+}
+
 TEST(ExpertSelection, EveryKernelIsWhole) {
   std::set<std::string> chosen;
   for (const GroupedTiles& tiles : all_grouped_tiles) {

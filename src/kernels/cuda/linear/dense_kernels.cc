@@ -115,6 +115,40 @@ constexpr std::array gemv_bulk_conditions = {bulk_rows,
                                              weights_at_16_bytes,
                                              like_the_first};
 
+constexpr DenseCondition code_bytes = {
+    [](const DenseProblem&, const Linear& l) {
+      const WeightView& w = l.w;
+      return (w.kind == WeightKind::f8_e4m3 || w.kind == WeightKind::i8) && w.scales != nullptr &&
+             w.zero_points == nullptr && w.column_groups == nullptr;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads scaled fp8 and int8 without zero points only, not ", name(l.w.kind));
+    }};
+constexpr DenseCondition scales_of_a_block = {
+    [](const DenseProblem&, const Linear& l) {
+      const std::int64_t columns = l.w.block_columns;
+      const bool whole = columns >= l.w.in;
+      const bool steps = columns >= gemv_bulk_step_inputs &&
+                         std::has_single_bit(static_cast<std::uint64_t>(columns));
+      return (whole || steps) && gemv_bulk_scales(l) <= gemv_bulk_scale_bytes;
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("keeps ", gemv_bulk_scale_bytes,
+                 " bytes of scales of a power of two of inputs, at least ", gemv_bulk_step_inputs,
+                 ", not [", l.out, ", ", l.w.in, "] by ", l.w.block_columns);
+    }};
+constexpr std::array gemv_bulk_codes_conditions = {bulk_rows,
+                                                   bf16_rows,
+                                                   code_bytes,
+                                                   not_exact,
+                                                   not_transposed,
+                                                   one_head,
+                                                   inputs_in<gemv_bulk_step_inputs>,
+                                                   scales_of_a_block,
+                                                   vec8_rows_of_one_head,
+                                                   weights_at_16_bytes,
+                                                   like_the_first};
+
 // Conditions of the streamed GEMVs.
 
 constexpr std::array gemv_streamed_conditions = {bf16_weights,        bf16_rows,     not_exact,
@@ -287,6 +321,19 @@ constinit const DenseKernel gemv_bulk_kernel = {
       gemv_bulk(p.products, ahead, stream);
     }};
 
+constinit const DenseKernel gemv_bulk_codes_kernel = {
+    .info = {.name = "gemv_bulk_codes",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"gemv_bulk_codes: by inputs alone, scales on sums of 32"},
+             .tile = gemv_bulk_tile},
+    .max_products = gemv_bulk_max_products,
+    .batch_invariant = true,
+    .conditions = gemv_bulk_codes_conditions,
+    .prepare = prepare_gemv_bulk_codes,
+    .run = [](const DenseProblem& p, const Ahead& ahead, StreamHandle stream) {
+      gemv_bulk_codes(p.products, ahead, stream);
+    }};
+
 constinit const DenseKernel gemv_streamed_kernel = {
     .info = {.name = "gemv_streamed",
              .architecture = Architecture::sm_90a,
@@ -376,6 +423,7 @@ Support DenseKernel::supports(const DenseProblem& problem) const {
 
 std::span<const DenseKernel* const> all_dense_kernels() {
   static constexpr std::array kernels = {&gemv_bulk_kernel,
+                                         &gemv_bulk_codes_kernel,
                                          &gemv_streamed_kernel,
                                          &gemv_streamed_codes_kernel,
                                          &per_head_kernel,

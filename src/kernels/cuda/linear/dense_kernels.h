@@ -49,6 +49,7 @@ struct DenseKernel {
 };
 
 extern const DenseKernel gemv_bulk_kernel;
+extern const DenseKernel gemv_bulk_codes_kernel;
 extern const DenseKernel gemv_streamed_kernel;
 extern const DenseKernel gemv_streamed_codes_kernel;
 extern const DenseKernel per_head_kernel;

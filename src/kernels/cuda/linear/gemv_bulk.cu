@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "kernels/cuda/linear/linear.h"
@@ -7,19 +8,22 @@
 #include "kernels/cuda/primitives/pipeline.cuh"
 #include "kernels/cuda/primitives/ptx.cuh"
 #include "kernels/cuda/primitives/tensor_core.cuh"
+#include "kernels/cuda/primitives/weight_decode.cuh"
+#include "kernels/cuda/primitives/weight_format.cuh"
 
-// bf16 products of up to 16 rows, whose time is that of reading the weights. A block has a run of
-// outputs and all their inputs, so whole rows of weights arrive as bulk copies, and no block waits
-// for another. The copies fill shared memory before the previous grid has ended. Warps split the
-// inputs; each keeps its inputs of x in registers. Their sums are added in an order that depends on
-// `in` only.
+// Products of up to 16 rows of bf16 with weights in bf16 or codes of 8 bits, whose time is that of
+// reading the weights. A block has a run of outputs and all their inputs, so whole rows of weights
+// arrive as bulk copies, and no block waits for another. The copies fill shared memory before the
+// previous grid has ended. Warps split the inputs; each keeps its inputs of x in registers. Their
+// sums are added in an order that depends on `in` only. Codes are exact numbers of bf16; their
+// scales, which the block keeps in shared memory, multiply the sums of a step.
 namespace motley::kernels::cuda {
 namespace {
 
 constexpr int warps = 16;
 constexpr int threads = 32 * warps;
 constexpr int tile_outputs = gemv_bulk_tile.outputs;  // the N side of the MMA
-constexpr int step_inputs = gemv_bulk_step_inputs;    // of two products; 16 bytes per lane
+constexpr int step_inputs = gemv_bulk_step_inputs;    // of two products; 8 inputs per lane
 constexpr int steps = 4;                              // of a warp in a chunk
 constexpr int chunk_inputs = steps * warps * step_inputs;
 static_assert(chunk_inputs == gemv_bulk_tile.k && gemv_bulk_tile.rows == 16);
@@ -31,6 +35,30 @@ constexpr int max_warm_up_rows = 2;  // with 8 rows a warm-up costs more than it
 // The GPUs that this kernel is for have about this many.
 constexpr unsigned multiprocessors = 132;
 
+// How weights lie: `bytes` of a number, and what eight consecutive numbers at an address are.
+struct PlainWeights {
+  static constexpr int bytes = 2;
+  static constexpr bool scaled = false;
+  __device__ static uint4 read(const unsigned char* at) {
+    return *reinterpret_cast<const uint4*>(at);
+  }
+};
+template <class Format>
+struct CodeWeights {
+  static constexpr int bytes = 1;
+  static constexpr bool scaled = true;
+  __device__ static uint4 read(const unsigned char* at) {
+    const uint2 codes = *reinterpret_cast<const uint2*>(at);
+    // The formats pair a code of one word with one of another.
+    const std::uint32_t low[2] = {codes.x, codes.x >> 8};
+    const std::uint32_t high[2] = {codes.y, codes.y >> 8};
+    return {Format::decode(low, 0), Format::decode(low, 2), Format::decode(high, 0),
+            Format::decode(high, 2)};
+  }
+};
+using Fp8Weights = CodeWeights<Fp8Format<1>>;
+using Int8Weights = CodeWeights<Int8Format<1>>;
+
 struct BulkGemv {
   Ahead ahead;
   Linear parts[gemv_bulk_max_products];
@@ -39,9 +67,12 @@ struct BulkGemv {
   unsigned tiles_per_block;
   int slots;  // of the ring; each holds a chunk of a tile
   int pitch;  // bytes between weight rows of a slot
+  // Of codes: scales of a row, and the bits of an input's number that are behind its scale's.
+  int groups;
+  int group_shift;
 
   // The sums follow the slots: [warps][rows][batch_outputs]. They are followed by one row that is
-  // never written.
+  // never written, and by the scales: [outputs of the block][groups].
   __host__ __device__ int sums_of(int warp, int row) const {
     return (warp * static_cast<int>(parts[0].rows) + row) * batch_outputs;
   }
@@ -90,11 +121,12 @@ class Supply {
   __device__ Supply(unsigned first, unsigned last) : batch_(first), at_(first), last_(last) {}
 
   // Copies the next chunk into its slot, if there is one.
+  template <class Weights>
   __device__ void bring(const BulkGemv& p, int lane, unsigned char* ring, Barriers& barriers) {
     if (at_ >= last_) return;
     const auto in = static_cast<int>(p.parts[0].w.in);
     const uint32_t full = smem_addr(barriers.full + place_.slot);
-    const auto bytes = static_cast<uint32_t>(2 * min(in - begin_, chunk_inputs));
+    const auto bytes = static_cast<uint32_t>(Weights::bytes * min(in - begin_, chunk_inputs));
     if (full_ring_) bar_wait(smem_addr(barriers.empty + place_.slot), place_.parity ^ 1);
     if (lane == 0) bar_expect(full, tile_outputs * bytes);
     __syncwarp();
@@ -104,7 +136,8 @@ class Supply {
       // Outputs past the last repeat the last one; they are not written.
       const std::int64_t output = min(tile.first_output + lane, part.out - 1);
       bulk_copy(smem_addr(ring + (place_.slot * tile_outputs + lane) * p.pitch),
-                static_cast<const Bf16*>(part.w.data) + (part.w_first + output) * in + begin_,
+                static_cast<const unsigned char*>(part.w.data) +
+                    ((part.w_first + output) * in + begin_) * Weights::bytes,
                 bytes, full);
     }
     place_.advance(p.slots);
@@ -142,12 +175,39 @@ struct Thread {
   int lane;
 };
 
+// Scales of a thread's two outputs of a tile.
+struct TileScales {
+  const float* at;
+  int groups;
+  int shift;
+  __device__ float2 of(int input) const {
+    const int group = input >> shift;
+    return {at[group], at[groups + group]};
+  }
+};
+
+// Copies the scales of the block's outputs, which are constant, to shared memory.
+__device__ void read_scales(const BulkGemv& p, unsigned first, unsigned last, float* scales) {
+  const int count = static_cast<int>(last - first) * tile_outputs * p.groups;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+    const int output = i / p.groups;
+    const TilePlace tile = tile_of(p, first + static_cast<unsigned>(output / tile_outputs));
+    const Linear& part = p.parts[tile.part];
+    const std::int64_t row =
+        part.w_first + min(tile.first_output + output % tile_outputs, part.out - 1);
+    const std::int64_t at = row / part.w.block_rows * p.groups + i % p.groups;
+    scales[i] = scale_at(part.w, at) * part.w.scale_factor;
+  }
+}
+
 // A warp's share of a chunk of a tile; its weights are at `w`. Added to the chunks before.
 struct TileChunk {
   int begin;  // of its inputs
   int tile;   // of the batch
+  TileScales scales;
 };
-template <int n8_tiles>
+template <class Weights, int n8_tiles>
 __device__ __forceinline__ void multiply_tile(const BulkGemv& p, const Inputs<n8_tiles>& x,
                                               const TileChunk& chunk, const Thread& thread,
                                               const unsigned char* w, float* sums) {
@@ -156,9 +216,20 @@ __device__ __forceinline__ void multiply_tile(const BulkGemv& p, const Inputs<n8
   float high[4] = {};
 #pragma unroll
   for (int i = 0; i < steps; ++i) {
-    if (chunk.begin + (i * warps + thread.warp) * step_inputs < static_cast<int>(any.w.in))
-      multiply_step(low, high, x, i,
-                    *reinterpret_cast<const uint4*>(w + i * warps * 2 * step_inputs));
+    const int input = chunk.begin + (i * warps + thread.warp) * step_inputs;
+    if (input >= static_cast<int>(any.w.in)) continue;
+    const uint4 numbers = Weights::read(w + i * warps * Weights::bytes * step_inputs);
+    if constexpr (Weights::scaled) {
+      float step_low[4] = {};
+      float step_high[4] = {};
+      multiply_step(step_low, step_high, x, i, numbers);
+      const float2 scale = chunk.scales.of(input);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        low[j] = fmaf(step_low[j] + step_high[j], j % 2 == 0 ? scale.x : scale.y, low[j]);
+    } else {
+      multiply_step(low, high, x, i, numbers);
+    }
   }
 #pragma unroll
   for (int half = 0; half < n8_tiles; ++half) {
@@ -202,7 +273,7 @@ __device__ void fetch_ahead(const Ahead& ahead) {
     prefetch_l2(static_cast<const unsigned char*>(ahead.data) + at);
 }
 
-template <int n8_tiles>
+template <class Weights, int n8_tiles>
 __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constant__ BulkGemv p) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ Barriers barriers;
@@ -220,13 +291,16 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
     fence_bar_init();
     __syncwarp();
 #pragma unroll 1
-    for (int slot = 0; slot < p.slots; ++slot) supply.bring(p, lane, shared, barriers);
+    for (int slot = 0; slot < p.slots; ++slot) supply.bring<Weights>(p, lane, shared, barriers);
   }
-  __syncthreads();
   auto* const sums = reinterpret_cast<float*>(shared + p.slots * tile_outputs * p.pitch);
+  auto* const scales = sums + p.sums_of(warps, 0) + p.pitch / 4;
+  if constexpr (Weights::scaled) read_scales(p, first, last, scales);
+  __syncthreads();
   const Linear& any = p.parts[0];
   const auto all_inputs = static_cast<int>(any.w.in);
-  const int own = 16 * (lane % 4) + 2 * step_inputs * warp;  // offset in a row, in bytes
+  // Offset in a row, in bytes.
+  const int own = Weights::bytes * (8 * (lane % 4) + step_inputs * warp);
   const unsigned char* const weights = shared + lane / 4 * p.pitch + own;
   // The row that a warm-up reads; no copy writes it.
   const unsigned char* const quiet =
@@ -260,11 +334,16 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
           if (!warm_up) bar_wait(smem_addr(barriers.full + place.slot), place.parity);
           const unsigned char* const w =
               warm_up ? quiet : weights + place.slot * tile_outputs * p.pitch;
-          multiply_tile(p, x, {.begin = begin, .tile = static_cast<int>(b)}, {warp, lane}, w, sums);
+          const unsigned output = (batch + b - first) * tile_outputs + 2 * (lane % 4);
+          multiply_tile<Weights>(p, x,
+                                 {.begin = begin,
+                                  .tile = static_cast<int>(b),
+                                  .scales = {scales + output * p.groups, p.groups, p.group_shift}},
+                                 {warp, lane}, w, sums);
           if (warm_up) continue;
           bar_arrive(smem_addr(barriers.empty + place.slot));
           // A slot is refilled one chunk later, when all warps have probably left it.
-          if (warp == 0 && used) supply.bring(p, lane, shared, barriers);
+          if (warp == 0 && used) supply.bring<Weights>(p, lane, shared, barriers);
           used = true;
           place.advance(p.slots);
         }
@@ -278,19 +357,31 @@ __global__ void __launch_bounds__(threads, 1) multiply_bulk(const __grid_constan
   }
 }
 
-template <int n8_tiles>
+// Groups are a power of two of inputs, or whole rows.
+int group_shift_of(const WeightView& w) {
+  if (w.block_columns >= w.in) return 31;
+  return std::countr_zero(static_cast<std::uint64_t>(w.block_columns));
+}
+
+template <class Weights, int n8_tiles>
 void launch_bulk(BulkGemv& gemv, StreamHandle stream) {
   const Linear& any = gemv.parts[0];
-  const auto row_bytes = static_cast<int>(2 * any.w.in);
-  gemv.pitch = bank_free_pitch(std::min(row_bytes, 2 * chunk_inputs));
-  const int behind = 4 * gemv.sums_of(warps, 0) + gemv.pitch;
+  const std::int64_t row_bytes = Weights::bytes * std::min<std::int64_t>(any.w.in, chunk_inputs);
+  // A lane's 16 or 8 bytes of four rows, or of two, are in other banks.
+  gemv.pitch = bank_free_pitch(row_bytes) - (Weights::bytes == 1 ? 32 : 0);
   const unsigned tiles = gemv.end_tile[gemv.count - 1];
   gemv.tiles_per_block = (tiles + multiprocessors - 1) / multiprocessors;
+  int behind = 4 * gemv.sums_of(warps, 0) + gemv.pitch;
+  if constexpr (Weights::scaled) {
+    gemv.groups = static_cast<int>(any.w.groups());
+    gemv.group_shift = group_shift_of(any.w);
+    behind += static_cast<int>(gemv.tiles_per_block) * tile_outputs * gemv.groups * 4;
+  }
   const auto chunks = static_cast<int>((any.w.in + chunk_inputs - 1) / chunk_inputs);
   gemv.slots = std::min({max_slots, static_cast<int>(gemv.tiles_per_block) * chunks,
                          (max_shared_bytes - behind) / (tile_outputs * gemv.pitch)});
   launch(
-      "linear", multiply_bulk<n8_tiles>,
+      "linear", multiply_bulk<Weights, n8_tiles>,
       {.grid = (tiles + gemv.tiles_per_block - 1) / gemv.tiles_per_block,
        .threads = threads,
        .shared_bytes = static_cast<std::size_t>(gemv.slots * tile_outputs * gemv.pitch + behind)},
@@ -310,19 +401,45 @@ bool take_parts(std::span<const Linear> products, BulkGemv& gemv) {
   return gemv.count > 0;
 }
 
-}  // namespace
-
-Result<void> prepare_gemv_bulk() {
-  MOTLEY_TRY_VOID(allow_shared_memory("linear", multiply_bulk<1>, max_shared_bytes));
-  return allow_shared_memory("linear", multiply_bulk<2>, max_shared_bytes);
+template <class Weights>
+Result<void> prepare() {
+  MOTLEY_TRY_VOID(allow_shared_memory("linear", multiply_bulk<Weights, 1>, max_shared_bytes));
+  return allow_shared_memory("linear", multiply_bulk<Weights, 2>, max_shared_bytes);
 }
 
-void gemv_bulk(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
+template <class Weights>
+void multiply(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
   BulkGemv gemv{};
   gemv.ahead = ahead;
   if (!take_parts(products, gemv)) return;
-  if (gemv.parts[0].rows <= 8) return launch_bulk<1>(gemv, stream);
-  launch_bulk<2>(gemv, stream);
+  if (gemv.parts[0].rows <= 8) return launch_bulk<Weights, 1>(gemv, stream);
+  launch_bulk<Weights, 2>(gemv, stream);
+}
+
+}  // namespace
+
+std::int64_t gemv_bulk_scales(const Linear& p) {
+  const std::int64_t tiles = (p.out + tile_outputs - 1) / tile_outputs;
+  return (tiles / multiprocessors + 1) * tile_outputs * p.w.groups() *
+         static_cast<std::int64_t>(sizeof(float));
+}
+
+Result<void> prepare_gemv_bulk() { return prepare<PlainWeights>(); }
+
+void gemv_bulk(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
+  multiply<PlainWeights>(products, ahead, stream);
+}
+
+Result<void> prepare_gemv_bulk_codes() {
+  MOTLEY_TRY_VOID(prepare<Fp8Weights>());
+  return prepare<Int8Weights>();
+}
+
+void gemv_bulk_codes(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream) {
+  MOTLEY_CHECK(!products.empty(), "a product");
+  if (products[0].w.kind == WeightKind::f8_e4m3)
+    return multiply<Fp8Weights>(products, ahead, stream);
+  multiply<Int8Weights>(products, ahead, stream);
 }
 
 }  // namespace motley::kernels::cuda

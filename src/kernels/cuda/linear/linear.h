@@ -47,6 +47,13 @@ inline constexpr Tile gemv_bulk_tile{.outputs = 8, .rows = 16, .k = 2048};
 Result<void> prepare_gemv_bulk();
 void gemv_bulk(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
 
+// The same for weights of FP8 or int8 without zero points. Scales are of a power of two of inputs,
+// at least a step, or of whole rows; a block keeps those of its outputs.
+inline constexpr std::int64_t gemv_bulk_scale_bytes = 24 << 10;  // of a product, at most
+std::int64_t gemv_bulk_scales(const Linear& product);            // bytes of a block
+Result<void> prepare_gemv_bulk_codes();
+void gemv_bulk_codes(std::span<const Linear> products, const Ahead& ahead, StreamHandle stream);
+
 // Latent attention's products per head: float32 rows times `narrow` weights in bf16, with optional
 // rounding. The latent has one width; so have heads in the transposed product.
 inline constexpr int per_head_latent = 512;

@@ -37,6 +37,7 @@ class FakeLibrary final : public MatmulLibrary {
 alignas(256) constexpr std::byte memory[256] = {};
 alignas(256) float results[64];
 constexpr std::int32_t groups[1] = {};
+constexpr std::uint8_t zeros[1] = {};
 
 struct Size {
   std::int64_t rows;
@@ -60,6 +61,12 @@ Linear int4_product(const Size& size, std::int64_t group = 128) {
   Linear product = bf16_product(size);
   product.w.kind = WeightKind::int4;
   product.w.block_columns = group;
+  return product;
+}
+Linear fp8_product(const Size& size, std::int64_t group = 128) {
+  Linear product = int4_product(size, group);
+  product.w.kind = WeightKind::f8_e4m3;
+  product.w.scales = memory;
   return product;
 }
 Linear f32_product(const Size& size) {
@@ -155,8 +162,15 @@ const std::vector<Case> other_products = {
     {"Fp8WithoutScales",
      {changed(bf16_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_e4m3; })},
      "decoded"},
-    {"Fp8",
-     {changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.kind = WeightKind::f8_e4m3; })},
+    {"Fp8", {fp8_product(rows(1, qkv))}, "gemv_bulk_codes"},
+    {"Fp8OfEightRows", {fp8_product(rows(8, o))}, "gemv_bulk_codes"},
+    {"Fp8OfNineRows", {fp8_product(rows(9, o))}, "gemv_streamed_codes"},
+    {"Fp8Of32MiAndMore", {fp8_product(rows(1, head))}, "gemv_streamed_codes"},
+    {"Fp8InOddInputs", {fp8_product(rows(1, odd))}, "gemv_streamed_codes"},
+    {"InvariantFp8", {invariant(fp8_product(rows(1, qkv)))}, "gemv_streamed_codes"},
+    {"Fp8InManyGroups", {fp8_product({1, 4096, 14336}, 32)}, "gemv_streamed_codes"},
+    {"WithZeroPoints",
+     {changed(fp8_product(rows(1, qkv)), [](Linear& l) { l.w.zero_points = zeros; })},
      "gemv_streamed_codes"},
     {"FourHeads",
      {changed(bf16_product({8, 128, 512}), [](Linear& l) { l.heads = 4; })},

@@ -153,9 +153,11 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
 // One pass of an item's token rows through k, by one warp.
 template <class S, bool shrinks>
 __device__ inline void produce_pass(const LayerParams& p, const Item& item, int token, Ring& ring,
-                                    const KernelMaps& maps) {
+                                    const KernelMaps& maps, bool rounded) {
   using Area = TokenArea<S, shrinks>;
-  if (item.seam() == 1) {
+  if (!shrinks && rounded) {
+    stream_rows<Area>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps.x_sorted, S::lora);
+  } else if (item.seam() == 1) {
     stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);
   } else if (S::small) {
     gather_rows<Area>(item, token, p.hidden, ring, &maps.x_row, S::lora);
@@ -182,7 +184,7 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
         wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
     } else if (S::small) {
       token = tables.tokens[item.begin + min(lane, item.count - 1)];
-    } else {
+    } else if (!l.rounded) {
       // one flag per lane
       const int b = item.begin / permute_block + lane;
       const bool mine = b <= (item.begin + item.count - 1) / permute_block;
@@ -193,9 +195,9 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
     }
     if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
-      for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps);
+      for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps, l.rounded);
     } else {
-      produce_pass<S, false>(p, item, token, ring, maps);
+      produce_pass<S, false>(p, item, token, ring, maps, l.rounded);
     }
     if constexpr (S::lora)
       grant_stages(ring, pipelines.grants, adapted_stages<S>(item, terms), lane == 0);

@@ -126,6 +126,9 @@ Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& g) {
   if (tiles.sort_inside && grouped::places_to_sort(g) > kernel->max_sorted_inside)
     return Support::no("its blocks sort {} pairs, not {}", kernel->max_sorted_inside,
                        grouped::places_to_sort(g));
+  if (g.rounds_inputs() &&
+      (tiles.sort_inside || tiles.sum_inside || tiles.gather == GroupedTiles::Gather::copies))
+    return Support::no("inputs are rounded between launches, in the order of places");
   if (tiles.sum_inside && pairs > grouped::summed_pairs)
     return Support::no("its tiles sum {} pairs, not {}", grouped::summed_pairs, pairs);
   return Support::yes();
@@ -141,6 +144,12 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   for (const ExpertThreshold& row : grouped::expert_thresholds) {
     if (!grouped::holds(row, params)) continue;
     GroupedTiles tiles = row.tiles;
+    if (params.rounds_inputs()) {
+      using Gather = GroupedTiles::Gather;
+      tiles.sort_inside = tiles.sum_inside = false;
+      if (tiles.gather == Gather::copies)
+        tiles.gather = tiles.tall() ? Gather::permuted : Gather::boxes;
+    }
     for (const bool inside : {tiles.sort_inside, false}) {
       tiles.sort_inside = inside;
       if (grouped_supports(tiles, params)) return tiles;

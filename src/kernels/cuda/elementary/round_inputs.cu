@@ -1,0 +1,141 @@
+#include "kernels/cuda/elementary/round_inputs.h"
+#include "kernels/cuda/primitives/vec4.cuh"
+#include "kernels/cuda/primitives/warp.cuh"
+#include "kernels/input_rounding.h"
+
+// Rounding of inputs, with the operations of the CPU's products and so with their codes.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr int threads = 256;
+constexpr int warps = threads / 32;
+
+// A row of x with its rounding.
+template <class X, class Out>
+struct Row {
+  const X* x;
+  Out* out;
+  std::int64_t width;
+  InputRounding rounding;
+};
+
+// The same operations for one part of a row by `count` threads, of which this is number `t`.
+template <bool whole, class X, class Out>
+__device__ float largest_of(const Row<X, Out>& row, std::int64_t begin, std::int64_t end, int t,
+                            int count) {
+  float largest = 0;
+  for (std::int64_t at = begin + 4 * t; at < end; at += 4 * count) {
+    const Vec4 x = load_vec4<whole>(row.x, at, end);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x.at[i]));
+  }
+  return warp_max(largest);
+}
+template <bool whole, class X, class Out>
+__device__ void round_part(const Row<X, Out>& row, std::int64_t begin, std::int64_t end, int t,
+                           int count, float scale) {
+  for (std::int64_t at = begin + 4 * t; at < end; at += 4 * count) {
+    Vec4 x = load_vec4<whole>(row.x, at, end);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x.at[i] = rounded_input(row.rounding, scale, x.at[i]);
+    store_vec4<whole>(row.out, at, end, x);
+  }
+}
+
+// All threads of a block call it.
+template <bool whole, class X, class Out>
+__device__ void round_row(const Row<X, Out>& row) {
+  using Scales = InputRounding::Scales;
+  __shared__ float largest_of_warp[warps];
+  const int t = static_cast<int>(threadIdx.x);
+  if (row.rounding.scales == Scales::row_block) {
+    const std::int64_t columns = row.rounding.columns;
+    for (std::int64_t begin = t / 32 * columns; begin < row.width; begin += warps * columns) {
+      const std::int64_t end = min(begin + columns, row.width);
+      const float largest = largest_of<whole>(row, begin, end, t % 32, 32);
+      round_part<whole>(row, begin, end, t % 32, 32, input_scale(row.rounding, largest));
+    }
+    return;
+  }
+  float largest = 0;
+  if (row.rounding.scales == Scales::row) {
+    largest_of_warp[t / 32] = largest_of<whole>(row, 0, row.width, t, threads);
+    __syncthreads();
+    for (const float other : largest_of_warp) largest = fmaxf(largest, other);
+  }
+  round_part<whole>(row, 0, row.width, t, threads, input_scale(row.rounding, largest));
+}
+
+template <bool whole, class T>
+__global__ void __launch_bounds__(threads) round_rows(RoundInputs p) {
+  launch_dependents();
+  wait_for_previous_grid();
+  const std::int64_t row = blockIdx.x;
+  round_row<whole>(Row<T, T>{.x = static_cast<const T*>(p.x) + row * p.x_stride,
+                             .out = static_cast<T*>(p.out) + row * p.out_stride,
+                             .width = p.width,
+                             .rounding = p.rounding});
+}
+
+// The expert whose places include this one.
+__device__ int expert_of(const RoundExpertInputs& p, int place) {
+  int low = 0;
+  int high = p.experts;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (p.expert_begin[middle] <= place ? low : high) = middle;
+  }
+  return low;
+}
+
+template <bool whole, class X, class Out>
+__global__ void __launch_bounds__(threads) round_places(RoundExpertInputs p) {
+  launch_dependents();
+  wait_for_previous_grid();
+  const int place = static_cast<int>(blockIdx.x);
+  if (place >= p.expert_begin[p.experts]) return;
+  const std::int64_t from = p.tokens != nullptr ? p.tokens[place] : place;
+  const auto* const rounding = reinterpret_cast<const unsigned char*>(p.roundings) +
+                               static_cast<std::size_t>(expert_of(p, place)) * p.stride;
+  round_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.width,
+                               .out = static_cast<Out*>(p.out) + std::int64_t{place} * p.width,
+                               .width = p.width,
+                               .rounding = *reinterpret_cast<const InputRounding*>(rounding)});
+}
+
+// Vec4s do not cross the end of a row or of a part of it.
+bool parts_are_whole(std::int64_t width, std::int64_t columns) {
+  return width % 4 == 0 && columns % 4 == 0;
+}
+
+}  // namespace
+
+void round_inputs(const RoundInputs& p, StreamHandle stream) {
+  if (p.rows <= 0 || p.width <= 0) return;
+  const bool whole = parts_are_whole(p.width, p.rounding.columns) &&
+                     vec4_aligned(p.x, p.x_type, p.x_stride) &&
+                     vec4_aligned(p.out, p.x_type, p.out_stride);
+  const LaunchShape shape{.grid = static_cast<unsigned>(p.rows), .threads = threads};
+  with_type(p.x_type, [&](auto number) {
+    with_flag(whole, [&](auto flag) {
+      launch("round_inputs", round_rows<flag.value, decltype(number)>, shape, stream, p);
+    });
+  });
+}
+
+void round_expert_inputs(const RoundExpertInputs& p, StreamHandle stream) {
+  if (p.pairs <= 0 || p.width <= 0) return;
+  const bool whole = parts_are_whole(p.width, p.columns) && vec4_aligned(p.x, p.x_type, p.width) &&
+                     vec4_aligned(p.out, p.out_type, p.width);
+  const LaunchShape shape{.grid = static_cast<unsigned>(p.pairs), .threads = threads};
+  with_type(p.x_type, [&](auto x) {
+    with_type(p.out_type, [&](auto out) {
+      with_flag(whole, [&](auto flag) {
+        launch("round_expert_inputs", round_places<flag.value, decltype(x), decltype(out)>, shape,
+               stream, p);
+      });
+    });
+  });
+}
+
+}  // namespace motley::kernels::cuda

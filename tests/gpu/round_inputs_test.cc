@@ -1,0 +1,194 @@
+#include "kernels/cuda/elementary/round_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "gpu/twin.h"
+#include "kernels/input_rounding.h"
+
+// Rounded inputs have the bits of the arithmetic number by number, as they have on the CPU.
+namespace motley::gpu_tests {
+namespace {
+
+using kernels::InputRounding;
+using kernels::cpu::Numbers;
+using Scales = InputRounding::Scales;
+
+constexpr std::int64_t every_row = 11;
+
+const std::vector<InputRounding>& roundings() {
+  static const std::vector<InputRounding> all = {
+      {.scales = Scales::fixed, .scale = 0.02F, .zero = 3},
+      {.scales = Scales::fixed, .type = DType::f8_e4m3, .scale = 0.003F},
+      {.scales = Scales::row},
+      {.scales = Scales::row, .type = DType::f8_e4m3},
+      {.scales = Scales::row_block, .columns = 128},
+      {.scales = Scales::row_block, .type = DType::f8_e4m3, .columns = 128},
+      {.scales = Scales::row_block, .type = DType::f8_e4m3, .power_of_two = true, .columns = 32},
+      {.scales = Scales::row_block, .type = DType::f8_e4m3, .columns = 50},
+      {.scales = Scales::row_block, .columns = 4096},
+  };
+  return all;
+}
+
+std::string words(const InputRounding& rounding) {
+  return cat("scales ", static_cast<int>(rounding.scales), ", ", name(rounding.type), ", columns ",
+             rounding.columns);
+}
+
+// Magnitudes of all sizes, zeros in one row and something that is no number in another.
+void draw(Numbers& numbers, std::int64_t rows, std::int64_t width, std::vector<float>& x) {
+  x.clear();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float size = std::ldexp(1.0F, static_cast<int>(row % 7) * 3 - 9);
+    for (std::int64_t i = 0; i < width; ++i)
+      x.push_back(row % 5 == 3 ? 0.0F : size * numbers.between(-1, 1));
+  }
+  x[static_cast<std::size_t>((rows - 1) * width)] = NAN;
+}
+
+std::vector<float> rounded(const InputRounding& rounding, const float* x, std::int64_t width) {
+  const std::int64_t part = rounding.scales == Scales::row_block ? rounding.columns : width;
+  std::vector<float> all;
+  for (std::int64_t begin = 0; begin < width; begin += part) {
+    const std::int64_t end = std::min(begin + part, width);
+    float largest = 0;
+    for (std::int64_t i = begin; i < end; ++i) largest = std::fmax(largest, std::fabs(x[i]));
+    const float scale = input_scale(rounding, largest);
+    for (std::int64_t i = begin; i < end; ++i) all.push_back(rounded_input(rounding, scale, x[i]));
+  }
+  return all;
+}
+
+template <class T>
+T narrowed(float x) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return x;
+  } else {
+    return T::from(x);
+  }
+}
+float widened(float x) { return x; }
+float widened(bf16 x) { return x.to_float(); }
+
+template <class Out>
+void expect_rows(const std::vector<Out>& read, std::int64_t stride, std::int64_t row,
+                 const std::vector<float>& wanted) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const float got = widened(read[static_cast<std::size_t>(row * stride) + i]);
+    const float want = widened(narrowed<Out>(wanted[i]));
+    ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
+        << got << " for " << want << ", row " << row << ", number " << i;
+  }
+}
+
+template <class T>
+void expect_rounded_rows(DType type) {
+  Numbers numbers(1);
+  for (const InputRounding& rounding : roundings()) {
+    for (const std::int64_t width : {1, 7, 64, 130, 2048, 3001, 9000}) {
+      for (const std::int64_t gap : {0, 3, 8}) {
+        SCOPED_TRACE(cat(words(rounding), ", width ", width, ", gap ", gap));
+        std::vector<float> x;
+        draw(numbers, every_row, width + gap, x);
+        std::vector<T> narrow;
+        for (float& each : x) {
+          narrow.push_back(narrowed<T>(each));
+          each = widened(narrow.back());
+        }
+        const DeviceArray<T> from(narrow);
+        const DeviceArray<T> to(narrow.size());
+        kernels::cuda::round_inputs({.rows = every_row,
+                                     .width = width,
+                                     .x = from.data(),
+                                     .x_type = type,
+                                     .x_stride = width + gap,
+                                     .rounding = rounding,
+                                     .out = to.data(),
+                                     .out_stride = width + gap},
+                                    default_stream());
+        finish();
+        const std::vector<T> read = to.read();
+        for (std::int64_t row = 0; row < every_row; ++row)
+          expect_rows(read, width + gap, row,
+                      rounded(rounding, x.data() + row * (width + gap), width));
+      }
+    }
+  }
+}
+
+TEST(GpuRoundInputs, HaveTheBitsOfOneNumberAtATime) {
+  expect_rounded_rows<float>(DType::f32);
+  expect_rounded_rows<bf16>(DType::bf16);
+}
+
+// A layer's pairs: experts of their own scales, tokens in any order, and pairs without an expert.
+template <class X, class Out>
+void expect_rounded_places(DType x_type, DType out_type) {
+  Numbers numbers(2);
+  const std::vector<std::int32_t> tokens = {4, 0, 0, 3, 10, 7, 7, 1, 2, 9};
+  const std::vector<std::int32_t> expert_begin = {0, 0, 3, 3, 7, 8};  // experts 0 and 2 have none
+  constexpr std::int64_t routed = 8;
+  const auto pairs = static_cast<std::int64_t>(tokens.size());
+  for (const InputRounding& rounding : roundings()) {
+    for (const std::int64_t width : {1, 72, 130, 2048}) {
+      for (const bool by_token : {true, false}) {
+        SCOPED_TRACE(cat(words(rounding), ", width ", width, by_token ? ", by token" : ""));
+        std::vector<float> x;
+        draw(numbers, every_row, width, x);
+        std::vector<X> narrow;
+        for (float& each : x) {
+          narrow.push_back(narrowed<X>(each));
+          each = widened(narrow.back());
+        }
+        std::vector<kernels::WeightView> experts(5);
+        for (std::size_t e = 0; e < experts.size(); ++e) {
+          experts[e].inputs = rounding;
+          experts[e].inputs.scale *= static_cast<float>(e + 1);
+        }
+        const DeviceArray<X> from(narrow);
+        const DeviceArray<Out> to(static_cast<std::size_t>(pairs * width));
+        const DeviceArray<std::int32_t> token_of(tokens);
+        const DeviceArray<std::int32_t> begin_of(expert_begin);
+        const DeviceArray<kernels::WeightView> views(experts);
+        kernels::cuda::round_expert_inputs({.pairs = pairs,
+                                            .width = width,
+                                            .x = from.data(),
+                                            .x_type = x_type,
+                                            .tokens = by_token ? token_of.data() : nullptr,
+                                            .expert_begin = begin_of.data(),
+                                            .experts = 5,
+                                            .roundings = &views.data()->inputs,
+                                            .stride = sizeof(kernels::WeightView),
+                                            .columns = rounding.columns,
+                                            .out = to.data(),
+                                            .out_type = out_type},
+                                           default_stream());
+        finish();
+        const std::vector<Out> read = to.read();
+        for (std::int64_t place = 0; place < routed; ++place) {
+          std::size_t expert = 0;
+          while (expert_begin[expert + 1] <= place) ++expert;
+          const std::int64_t row = by_token ? tokens[static_cast<std::size_t>(place)] : place;
+          expect_rows(read, width, place,
+                      rounded(experts[expert].inputs, x.data() + row * width, width));
+        }
+        for (std::int64_t i = routed * width; i < pairs * width; ++i)
+          ASSERT_TRUE(std::isnan(widened(read[static_cast<std::size_t>(i)]))) << "not written";
+      }
+    }
+  }
+}
+
+TEST(GpuRoundInputs, OfPairsAreThoseOfTheirExperts) {
+  expect_rounded_places<bf16, bf16>(DType::bf16, DType::bf16);
+  expect_rounded_places<bf16, float>(DType::bf16, DType::f32);
+  expect_rounded_places<float, float>(DType::f32, DType::f32);
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests
