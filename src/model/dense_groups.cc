@@ -48,6 +48,28 @@ kernels::WeightView view_on_gpu(const Linear& linear, bool exact) {
   return {.kind = kernels::WeightKind::bf16, .out = weight.out(), .in = weight.in()};
 }
 
+struct NamedViews {
+  std::vector<std::string> formats;
+  std::vector<kernels::WeightView> views;
+};
+
+// As load_linears() places a group: plain weights of one format are one.
+NamedViews views_on_gpu(const DenseGroup& group, bool exact) {
+  NamedViews named;
+  for (const Linear* const linear : group) {
+    const quant::Format& format = linear->host_weight().format();
+    std::string name = quant::to_string(format);
+    const bool plain = format.scales == quant::Format::Scales::none;
+    if (plain && !named.formats.empty() && named.formats.back() == name) {
+      named.views.back().out += linear->out();
+      continue;
+    }
+    named.formats.push_back(std::move(name));
+    named.views.push_back(view_on_gpu(*linear, exact));
+  }
+  return named;
+}
+
 template <class Shape, class Entries>
 std::size_t count_missing(const std::vector<Shape>& shapes, const Entries& entries) {
   return static_cast<std::size_t>(std::ranges::count_if(shapes, [&](const Shape& shape) {
@@ -158,20 +180,23 @@ std::string not_tuned(const Model& model, const kernels::Tuning& tuning) {
 std::vector<DenseKernels> dense_kernels(const Model& model, const DenseReport& report) {
   std::map<std::string, DenseKernels> by_format;
   for (const DenseGroup& group : dense_groups(model)) {
-    std::vector<kernels::WeightView> views;
-    for (const Linear* const linear : group) views.push_back(view_on_gpu(*linear, report.exact));
-    const auto selection = kernels::cuda::describe_dense({.products = views,
-                                                          .exact = report.exact,
-                                                          .batch_invariant = report.batch_invariant,
-                                                          .tuning = report.tuning});
-    if (!selection) return {};
-    std::string format = quant::to_string(group.front()->host_weight().format());
-    DenseKernels& kernels = by_format[format];
-    kernels.format = std::move(format);
-    kernels.few.insert(selection->few);
-    kernels.many.insert(selection->many);
-    for (const auto& [kernel, reason] : selection->passed_over)
-      kernels.passed_over.insert(cat(kernel, ": ", reason));
+    const NamedViews named = views_on_gpu(group, report.exact);
+    for (std::size_t i = 0; i < named.views.size(); ++i) {
+      // Those of another format are launched apart.
+      if (i > 0 && named.formats[i] == named.formats[i - 1]) continue;
+      const auto selection =
+          kernels::cuda::describe_dense({.products = std::span(named.views).subspan(i),
+                                         .exact = report.exact,
+                                         .batch_invariant = report.batch_invariant,
+                                         .tuning = report.tuning});
+      if (!selection) return {};
+      DenseKernels& kernels = by_format[named.formats[i]];
+      kernels.format = named.formats[i];
+      kernels.few.insert(selection->few);
+      kernels.many.insert(selection->many);
+      for (const auto& [kernel, reason] : selection->passed_over)
+        kernels.passed_over.insert(cat(kernel, ": ", reason));
+    }
   }
   std::vector<DenseKernels> all;
   for (auto& [format, kernels] : by_format) all.push_back(std::move(kernels));
