@@ -12,29 +12,29 @@ namespace {
 
 constexpr std::string_view record = "--tuning";
 
-Error no_such(std::string_view what, const std::string& name, std::string_view file,
+Error no_such(std::string_view what, const std::string& name, std::string where,
               const std::vector<std::string>& known) {
-  return {ErrorCode::bad_file, cat("there is no ", what, " ", quote(name)), std::string(file),
+  return {ErrorCode::bad_file, cat("there is no ", what, " ", quote(name)), std::move(where),
           cat("make the file again with motley bench MODEL --tune --output F; there are ",
               join(known))};
 }
 
-Result<const DenseKernel*> find_dense(const std::string& name, std::string_view file) {
+Result<const DenseKernel*> find_dense(const std::string& name, std::string where) {
   std::vector<std::string> known;
   for (const DenseKernel* const kernel : all_dense_kernels()) {
     if (kernel->info.name == name) return kernel;
     known.emplace_back(kernel->info.name);
   }
-  return no_such("dense kernel", name, file, known);
+  return no_such("dense kernel", name, std::move(where), known);
 }
 
-Result<GroupedTiles> find_tiles(const std::string& name, std::string_view file) {
+Result<GroupedTiles> find_tiles(const std::string& name, std::string where) {
   std::vector<std::string> known;
   for (const GroupedTiles& tiles : all_grouped_tiles) {
     known.push_back(name_of(tiles));
     if (known.back() == name) return tiles;
   }
-  return no_such("tiling of experts", name, file, known);
+  return no_such("tiling of experts", name, std::move(where), known);
 }
 
 std::int64_t times(std::int64_t rows, std::int64_t count) {
@@ -62,7 +62,9 @@ Result<void> DeviceThresholds::add(const Tuning& tuning) {
   for (const TunedDense& each : tuning.dense) {
     const DenseShape& shape = dense_shapes_.emplace_back(each.shape);
     for (const TunedRow& row : each.rows) {
-      MOTLEY_TRY(const DenseKernel* const kernel, find_dense(row.kernel, tuning.file));
+      MOTLEY_TRY(const DenseKernel* const kernel,
+                 find_dense(row.kernel,
+                            cat(tuning.file, ", dense[", dense_shapes_.size() - 1, "], kernels")));
       dense_.push_back({.kernel = kernel,
                         .record = record,
                         .max_rows = row.up_to,
@@ -73,7 +75,9 @@ Result<void> DeviceThresholds::add(const Tuning& tuning) {
   for (const TunedExperts& each : tuning.experts) {
     const ExpertLayerShape& layer = layers_.emplace_back(each.shape);
     for (const TunedRow& row : each.rows) {
-      MOTLEY_TRY(const GroupedTiles tiles, find_tiles(row.kernel, tuning.file));
+      MOTLEY_TRY(
+          const GroupedTiles tiles,
+          find_tiles(row.kernel, cat(tuning.file, ", experts[", layers_.size() - 1, "], kernels")));
       experts_.push_back({.adapters = ExpertThreshold::Adapters::none,
                           .pairs = {.up_to = times(row.up_to, layer.experts_per_token)},
                           .tiles = tiles,

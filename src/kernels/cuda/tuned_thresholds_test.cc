@@ -196,7 +196,8 @@ TEST(TunedThresholds, RefusesUnknownKernels) {
   const Tuning dense = dense_tuning({5120}, {{.kernel = "gemv"}});
   const auto failed = DeviceThresholds::make(&dense);
   ASSERT_FALSE(failed.ok());
-  EXPECT_THAT(failed.error().message(), HasSubstr("no dense kernel 'gemv' (f.json)"));
+  EXPECT_THAT(failed.error().message(),
+              HasSubstr("no dense kernel 'gemv' (f.json, dense[0], kernels)"));
   EXPECT_THAT(failed.error().message(), HasSubstr("gemv_bulk"));
   const Tuning experts{.file = "f.json", .experts = {{.shape = {}, .rows = {{.kernel = "1x1"}}}}};
   EXPECT_FALSE(DeviceThresholds::make(&experts).ok());

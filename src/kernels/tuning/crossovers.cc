@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 namespace motley::kernels {
 namespace {
@@ -37,6 +38,8 @@ class Choices {
   const MeasuredTimes& times_;
 };
 
+using Us = std::vector<std::optional<double>>;
+
 struct Run {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -65,14 +68,21 @@ Result<MeasuredTimes> measure_candidates(std::span<const std::string> names,
                                          std::span<const std::int64_t> ladder,
                                          TimeCandidate measure) {
   MeasuredTimes times{.rows = {ladder.begin(), ladder.end()}, .candidates = {}};
-  for (const std::string& name : names) times.candidates.push_back({.name = name, .us = {}});
-  for (const std::int64_t rows : ladder) {
+  for (const std::string& name : names)
+    times.candidates.push_back({.name = name, .us = Us(ladder.size())});
+  std::vector<std::size_t> order(names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t at = 0; at < ladder.size(); ++at) {
     double best = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      MOTLEY_TRY(const std::optional<double> us, measure(i, rows, best * hopeless));
+    for (const std::size_t candidate : order) {
+      MOTLEY_TRY(const std::optional<double> us, measure(candidate, ladder[at], best * hopeless));
       if (us) best = std::min(best, *us);
-      times.candidates[i].us.push_back(us);
+      times.candidates[candidate].us[at] = us;
     }
+    // What was fast is likely to be so with a few more rows, and sets the limit for the others.
+    std::ranges::stable_sort(order, {}, [&](std::size_t candidate) {
+      return times.candidates[candidate].us[at].value_or(std::numeric_limits<double>::max());
+    });
   }
   std::erase_if(times.candidates, [](const MeasuredTimes::Candidate& candidate) {
     return std::ranges::none_of(candidate.us, [](const auto& us) { return us.has_value(); });

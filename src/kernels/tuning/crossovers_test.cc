@@ -95,19 +95,23 @@ TEST(Crossovers, MeasuresEveryCandidateOnceAndSaysWhatLoses) {
   const std::vector<std::int64_t> ladder = tuning_ladder(4);
   EXPECT_THAT(ladder, ElementsAre(1, 2, 4));
   std::vector<double> limits;
+  std::vector<std::size_t> order;
   const auto measured = measure_candidates(
       names, ladder,
       [&](std::size_t candidate, std::int64_t rows, double limit) -> Result<std::optional<double>> {
         limits.push_back(limit);
+        order.push_back(candidate);
         if (candidate == 2) return std::optional<double>();
-        return std::optional(candidate == 0 ? 4.0 * static_cast<double>(rows) : 8.0);
+        return std::optional(candidate == 0 ? 4.0 * static_cast<double>(rows) : 7.0);
       });
   ASSERT_TRUE(measured.ok());
   ASSERT_EQ(measured->candidates.size(), 2);
   EXPECT_EQ(measured->candidates[0].us, (Us{4, 8, 16}));
   EXPECT_EQ(limits[0], std::numeric_limits<double>::infinity());
   EXPECT_EQ(limits[1], 5);
-  EXPECT_THAT(find_crossovers(*measured), ElementsAre(row(2, "a"), last("b")));
+  // The fastest of the last number of rows is the first with the next one.
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 0, 1, 2, 1, 0, 2));
+  EXPECT_THAT(find_crossovers(*measured), ElementsAre(row(1, "a"), last("b")));
 }
 
 TEST(Crossovers, AFailedMeasurementIsAnError) {

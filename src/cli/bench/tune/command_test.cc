@@ -83,13 +83,20 @@ TEST_F(TuningOption, ABrokenFileIsRefusedByName) {
 }
 
 TEST_F(TuningOption, InspectNamesTheTuning) {
-  const std::string file = put(kernels::write_tuning(tuning));
+  kernels::Tuning own = tuning;
+  // Query, key and value are one product on a GPU.
+  own.dense = {{.shape = {.inputs = 192, .outputs = {320}},
+                .rows = {{.up_to = 4, .kernel = "gemv_streamed"}},
+                .times = {}}};
+  const std::string file = put(kernels::write_tuning(own));
   const Outcome tuned = motley({"inspect", MOTLEY_DEMO_MODEL, "--tuning", file});
   EXPECT_EQ(tuned.status, 0) << tuned.errors;
   const Outcome plain = motley({"inspect", MOTLEY_DEMO_MODEL});
   // A build without CUDA has no kernels to select.
   if (plain.output.find("dense kernels on a gpu") == std::string::npos) return;
   EXPECT_THAT(plain.output, HasSubstr("tuning: built-in"));
+  EXPECT_THAT(plain.output, HasSubstr("bf16 by gemv_bulk for few rows, cublaslt for many\n"));
+  EXPECT_THAT(tuned.output, HasSubstr("bf16 by gemv_bulk or gemv_streamed for few rows"));
   EXPECT_THAT(tuned.output, HasSubstr("card.json, of 2026-11-26 on NVIDIA H200"));
 }
 
