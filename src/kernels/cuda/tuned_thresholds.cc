@@ -78,7 +78,8 @@ Result<void> DeviceThresholds::add(const Tuning& tuning) {
       MOTLEY_TRY(
           const GroupedTiles tiles,
           find_tiles(row.kernel, cat(tuning.file, ", experts[", layers_.size() - 1, "], kernels")));
-      experts_.push_back({.adapters = ExpertThreshold::Adapters::none,
+      using enum ExpertThreshold::Adapters;
+      experts_.push_back({.adapters = layer.adapters ? some : none,
                           .pairs = {.up_to = times(row.up_to, layer.experts_per_token)},
                           .tiles = tiles,
                           .record = record,

@@ -121,34 +121,37 @@ TEST(TunedThresholds, ProductsOfOtherKindsKeepTheirs) {
             &cublaslt_kernel);
 }
 
-TEST(TunedThresholds, TilesFollowTheLayerAndItsTokens) {
-  const Tuning tuning{.file = "f.json",
-                      .experts = {{.shape = {.bits = 16,
-                                             .experts = 128,
-                                             .hidden = 2048,
-                                             .intermediate = 768,
-                                             .experts_per_token = 8},
-                                   .rows = {{.up_to = 64, .kernel = "128x16 copies"},
-                                            {.kernel = "256x64 permuted"}}}}};
-  const auto table = thresholds(tuning);
+TEST(TunedThresholds, TilesFollowTheLayerItsTokensAndAdapters) {
+  TunedExperts plain{
+      .shape =
+          {.bits = 16, .experts = 128, .hidden = 2048, .intermediate = 768, .experts_per_token = 8},
+      .rows = {{.up_to = 64, .kernel = "128x16 copies"}, {.kernel = "256x64 permuted"}},
+      .times = {}};
+  TunedExperts adapted = plain;
+  adapted.shape.adapters = true;
+  adapted.rows = {{.kernel = "128x8 copies"}};
   GroupedExperts layer;
   layer.shape = {.experts = 128, .hidden = 2048, .intermediate = 768};
   layer.experts_per_token = 8;
-  const auto tiles = [&](std::int64_t tokens) {
+  const auto tiles = [&](const DeviceThresholds& table, std::int64_t tokens) {
     layer.tokens = tokens;
-    return choose_grouped_tiles(layer, table->experts());
+    return choose_grouped_tiles(layer, table.experts());
   };
-  EXPECT_EQ(name_of(tiles(64)), "128x16 copies");
-  EXPECT_EQ(name_of(tiles(65)), "256x64 permuted");
-  // Layers with adapters, and of other shapes, keep the built-in rows.
+  const auto both = thresholds({.file = "f.json", .experts = {plain, adapted}});
+  EXPECT_EQ(name_of(tiles(*both, 64)), "128x16 copies");
+  EXPECT_EQ(name_of(tiles(*both, 65)), "256x64 permuted");
   constexpr std::int32_t label = 0;
   layer.deltas.labels = &label;
   layer.deltas.max_terms = 1;
+  EXPECT_EQ(name_of(tiles(*both, 65)), "128x8 copies");
+  // Steps with adapters keep the built-in rows where only others were measured, and so do layers of
+  // other shapes.
+  const auto one = thresholds({.file = "f.json", .experts = {plain}});
   layer.tokens = 64;
-  EXPECT_EQ(tiles(64), choose_grouped_tiles(layer));
+  EXPECT_EQ(tiles(*one, 64), choose_grouped_tiles(layer));
   layer.deltas.labels = nullptr;
   layer.shape.intermediate = 1024;
-  EXPECT_EQ(tiles(64), choose_grouped_tiles(layer));
+  EXPECT_EQ(tiles(*both, 64), choose_grouped_tiles(layer));
 }
 
 WeightView bf16_weight(std::int64_t out, std::int64_t in) {

@@ -165,15 +165,19 @@ Result<TunedDense> read_dense(const json::Value& value, std::string_view where) 
 }
 
 Result<TunedExperts> read_experts(const json::Value& value, std::string_view where) {
-  MOTLEY_TRY(const Fields fields, Fields::open(value, where,
-                                               {"bits", "experts", "hidden", "intermediate",
-                                                "experts_per_token", "kernels", "measured_us"}));
+  MOTLEY_TRY(const Fields fields,
+             Fields::open(value, where,
+                          {"bits", "experts", "hidden", "intermediate", "experts_per_token",
+                           "adapters", "kernels", "measured_us"}));
   TunedExperts experts;
   MOTLEY_TRY(experts.shape.bits, fields.number("bits", 1));
   MOTLEY_TRY(experts.shape.experts, fields.number("experts", 1));
   MOTLEY_TRY(experts.shape.hidden, fields.number("hidden", 1));
   MOTLEY_TRY(experts.shape.intermediate, fields.number("intermediate", 1));
   MOTLEY_TRY(experts.shape.experts_per_token, fields.number("experts_per_token", 1));
+  const auto adapters = fields.value("adapters").as_boolean(fields.place("adapters"));
+  if (!adapters.ok()) return as_wrong(adapters.error());
+  experts.shape.adapters = *adapters;
   MOTLEY_TRY(experts.rows, read_rows(fields, "kernels"));
   MOTLEY_TRY(experts.times, read_times(fields));
   return experts;
@@ -254,6 +258,7 @@ json::Value written(const TunedExperts& experts) {
   object.add("hidden", experts.shape.hidden);
   object.add("intermediate", experts.shape.intermediate);
   object.add("experts_per_token", experts.shape.experts_per_token);
+  object.add("adapters", experts.shape.adapters);
   object.add("kernels", written(experts.rows));
   object.add("measured_us", written(experts.times));
   return object;

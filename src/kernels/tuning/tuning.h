@@ -30,6 +30,7 @@ struct ExpertLayerShape {
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
   std::int64_t experts_per_token = 0;
+  bool adapters = false;  // some token of the step has one
 
   friend bool operator==(const ExpertLayerShape&, const ExpertLayerShape&) = default;
 };

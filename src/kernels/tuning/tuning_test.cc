@@ -32,7 +32,8 @@ Tuning some_tuning() {
                                  .experts = 128,
                                  .hidden = 2048,
                                  .intermediate = 768,
-                                 .experts_per_token = 8},
+                                 .experts_per_token = 8,
+                                 .adapters = true},
                        .rows = {{.kernel = "128x8 boxes"}},
                        .times = {}}}};
 }
@@ -66,6 +67,7 @@ TEST(Tuning, RefusesWithFileAndKey) {
       {"4.5", "-4.5", "a time that is not above zero"},
       {"4.5,", "", "1 times of 2 numbers of rows"},
       {"\"inputs\"", "\"width\"", "unknown key 'width' (card.json, dense[0])"},
+      {"\"adapters\": true", "\"adapters\": 1", "card.json, experts[0], adapters"},
       {"{", "[{", "card.json"},
   };
   const std::string text = write_tuning(some_tuning());

@@ -51,7 +51,8 @@ std::string title(const kernels::DenseShape& shape) {
 }
 std::string title(const kernels::ExpertLayerShape& shape) {
   return cat("experts of ", shape.bits, " bits, ", shape.experts, " x ", shape.hidden, " x ",
-             shape.intermediate, ", ", shape.experts_per_token, " a token\n");
+             shape.intermediate, ", ", shape.experts_per_token, " a token",
+             shape.adapters ? ", with adapters" : "", "\n");
 }
 
 // The candidate's time with so many rows.

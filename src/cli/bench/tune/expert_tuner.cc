@@ -8,8 +8,12 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
+#include "cli/bench/steps/random_adapters.h"
 #include "kernels/tuning/candidates.h"
 #include "kernels/tuning/crossovers.h"
+#include "lora/apply/apply.h"
+#include "lora/apply/step_table.h"
 #include "model/dense_groups.h"
 
 namespace motley::cli {
@@ -54,13 +58,59 @@ std::vector<std::int32_t> even_choices(std::int64_t tokens, const moe::Problem& 
   return ids;
 }
 
+// Random adapters on all rows of a step, each of the same number of rows.
+class AdaptedRows {
+ public:
+  static constexpr int count = 4;
+  static constexpr int rank = 16;
+
+  static Result<std::unique_ptr<AdaptedRows>> create(const model::Model& model,
+                                                     tensor::Device& device) {
+    auto made = std::make_unique<AdaptedRows>();
+    MOTLEY_TRY(made->adapters_,
+               RandomAdapters::create(model, device,
+                                      {.count = count, .ranks = {rank}, .factors = DType::bf16}));
+    const int columns = made->adapters_->largest_rank();
+    MOTLEY_TRY(made->table_, lora::StepTable::create(device, made->adapters_->pool(),
+                                                     {.rows = static_cast<int>(max_tokens),
+                                                      .labels = count,
+                                                      .terms = count,
+                                                      .ranks = columns}));
+    made->limits_ = {.labels = count, .terms = 1, .rank = columns, .rank_sum = columns};
+    return made;
+  }
+
+  const moe::DeltaLimits& limits() const { return limits_; }
+  const std::int32_t* labels() const { return table_->labels(); }
+  lora::ExpertDeltas deltas(const model::MoeBlock& block) const {
+    return {.batch = &batch_, .layer = block.router.site.layer, .table = table_.get()};
+  }
+  // The rows of the next steps.
+  Result<void> place(std::int64_t rows, tensor::Stream& stream) {
+    std::vector<lora::Mix> mixes;
+    for (std::int64_t row = 0; row < rows; ++row)
+      mixes.push_back(adapters_->mixes()[static_cast<std::size_t>(row % count)]);
+    batch_.build(mixes);
+    MOTLEY_TRY_VOID(table_->upload(batch_, stream));
+    return stream.synchronize();
+  }
+
+ private:
+  std::unique_ptr<RandomAdapters> adapters_;
+  std::unique_ptr<lora::StepTable> table_;
+  lora::Batch batch_;
+  moe::DeltaLimits limits_;
+};
+
 class ExpertTuner {
  public:
+  // `adapted`: rows with adapters; null: rows of the base.
   ExpertTuner(const model::Model& model, tensor::Device& device, GraphTimer& timer,
-              const Layers& layers)
+              const Layers& layers, AdaptedRows* adapted)
       : device_(device),
         timer_(timer),
         layers_(layers),
+        adapted_(adapted),
         problem_(layers.blocks.front()->problem),
         backend_(*layers.blocks.front()->backend),
         context_{.kernels = &model.kernels(),
@@ -76,6 +126,7 @@ class ExpertTuner {
       names.push_back(kernels::cuda::tiling_name(kernel.number));
     const std::vector<std::int64_t> ladder = kernels::tuning_ladder(max_tokens);
     kernels::TunedExperts tuned{.shape = layers_.shape, .rows = {}, .times = {}};
+    tuned.shape.adapters = adapted_ != nullptr;
     MOTLEY_TRY(tuned.times,
                kernels::measure_candidates(
                    names, ladder, [&](std::size_t candidate, std::int64_t tokens, double limit_us) {
@@ -103,7 +154,13 @@ class ExpertTuner {
                                      1.0F / static_cast<float>(problem_.top_k));
     MOTLEY_TRY_VOID(stream.copy(weights_.data(), weights.data(), weights_.size()));
     MOTLEY_TRY_VOID(stream.synchronize());
-    MOTLEY_TRY(workspace_, backend_.make_workspace(problem_, max_tokens, {}, device_));
+    MOTLEY_TRY(workspace_,
+               backend_.make_workspace(
+                   problem_, max_tokens,
+                   adapted_ == nullptr ? moe::DeltaLimits() : adapted_->limits(), device_));
+    if (adapted_ == nullptr) return {};
+    for (const model::MoeBlock* const block : layers_.blocks)
+      deltas_.push_back(adapted_->deltas(*block));
     return {};
   }
 
@@ -115,6 +172,7 @@ class ExpertTuner {
             .x = x_.view(DType::bf16, {tokens, problem_.hidden}),
             .ids = ids_.view(DType::i32, pairs, offset),
             .routing_weights = weights_.view(DType::f32, pairs),
+            .deltas = adapted_ == nullptr ? nullptr : &deltas_[layer],
             .out = out_.view(DType::f32, {tokens, problem_.hidden}),
             .workspace = *workspace_,
             .context = context_};
@@ -127,9 +185,12 @@ class ExpertTuner {
     const int width = kernel.info.tile.rows;
     if (width < 128 && width * pairs_of_narrow_tiles < tokens * problem_.top_k)
       return std::optional<double>();
-    const auto begin = [&](StreamHandle stream) {
-      workspace_->begin_step(tokens, nullptr, stream);
-    };
+    if (adapted_ != nullptr && placed_ != tokens) {
+      MOTLEY_TRY_VOID(adapted_->place(tokens, timer_.stream()));
+      placed_ = tokens;
+    }
+    const std::int32_t* const labels = adapted_ == nullptr ? nullptr : adapted_->labels();
+    const auto begin = [&](StreamHandle stream) { workspace_->begin_step(tokens, labels, stream); };
     begin(timer_.handle());
     if (kernel.supports != nullptr && !kernel.supports(call(tokens, 0), kernel))
       return std::optional<double>();
@@ -143,6 +204,9 @@ class ExpertTuner {
   tensor::Device& device_;
   GraphTimer& timer_;
   const Layers& layers_;
+  AdaptedRows* const adapted_;
+  std::int64_t placed_ = 0;                 // tokens
+  std::vector<lora::ExpertDeltas> deltas_;  // by layer
   const moe::Problem& problem_;
   const moe::Backend& backend_;
   ops::Context context_;
@@ -159,11 +223,25 @@ Result<std::vector<kernels::TunedExperts>> tune_experts(
     const model::Model& model, tensor::Device& device, GraphTimer& timer,
     FunctionRef<void(const kernels::TunedExperts&)> done) {
   std::vector<kernels::TunedExperts> tuned;
-  for (const Layers& layers : layers_of(model)) {
-    MOTLEY_TRY(kernels::TunedExperts one, ExpertTuner(model, device, timer, layers).tune());
+  const auto tune = [&](const Layers& layers, AdaptedRows* adapted) -> Result<void> {
+    MOTLEY_TRY(kernels::TunedExperts one,
+               ExpertTuner(model, device, timer, layers, adapted).tune());
     done(one);
     tuned.push_back(std::move(one));
+    return {};
+  };
+  const std::vector<Layers> all = layers_of(model);
+  for (const Layers& layers : all) MOTLEY_TRY_VOID(tune(layers, nullptr));
+  if (all.empty()) return tuned;
+  auto made = AdaptedRows::create(model, device);
+  if (!made.ok() && made.error().code() == ErrorCode::out_of_memory) {
+    log::warning("tuning.no_adapters", {{"reason", made.error().message()}});
+    return tuned;
   }
+  MOTLEY_TRY(const std::unique_ptr<AdaptedRows> adapted, std::move(made));
+  for (const Layers& layers : all) MOTLEY_TRY_VOID(tune(layers, adapted.get()));
+  // The adapters may go before the table.
+  MOTLEY_TRY_VOID(adapted->place(0, timer.stream()));
   return tuned;
 }
 
