@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "cli/start_log.h"
 #include "engine/grammar/vocabulary.h"
+#include "model/dense_groups.h"
 
 namespace motley::cli {
 namespace {
@@ -175,6 +176,9 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
 // sum. On a CPU weights may stay in the checkpoint's mapped files, for which nothing is allocated.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
+  if (on_gpu)
+    log::info("engine.kernels", {{"dense", model::describe_dense(*model_)},
+                                 {"tuning", tuning_name(model_->tuning())}});
   MOTLEY_TRY(const tensor::MemoryInfo stands, device_->memory());
   MOTLEY_TRY_VOID(runner_->warm_up());
   MOTLEY_TRY(const tensor::MemoryInfo warm, device_->memory());

@@ -4,16 +4,34 @@
 #include "base/error.h"
 #include "kernels/elementary.h"
 #include "kernels/read_memory.h"
+#include "kernels/tuning/candidates.h"
 
 namespace motley::kernels {
 
-Result<std::shared_ptr<const ElementaryTable>> cuda_table(int) {
+Result<std::shared_ptr<const ElementaryTable>> cuda_table(int, const Tuning*) {
   return Error(ErrorCode::unavailable, "this build has no CUDA", "--device cuda",
                "build again with nvcc on PATH, or use --device cpu");
 }
 
 Result<void> cuda_launches(const ElementaryTable&) { return {}; }
 void log_cuda_launches(const ElementaryTable&, std::vector<std::string>*) {}
+
+Result<cuda::Card> cuda::card_of(int) {
+  return Error(ErrorCode::unavailable, "this build has no CUDA", "--device cuda",
+               "build again with nvcc on PATH");
+}
+
+Result<void> cuda::check_tuning(const Tuning&) { return {}; }
+std::string cuda::tiling_name(int) { return {}; }
+std::span<const std::string_view> cuda::dense_candidates() { return {}; }
+std::vector<Linear> cuda::join_products(std::span<const Linear> products) {
+  return {products.begin(), products.end()};
+}
+bool cuda::can_run_dense(std::string_view, std::span<const Linear>, StreamHandle) { return false; }
+void cuda::run_dense(std::string_view, std::span<const Linear>, StreamHandle) {
+  MOTLEY_CHECK(false, "a build with CUDA");
+}
+std::optional<cuda::DenseSelection> cuda::describe_dense(const DenseQuestion&) { return {}; }
 
 void cuda::read_memory(const ReadMemory&, StreamHandle) {
   MOTLEY_CHECK(false, "a build with CUDA");

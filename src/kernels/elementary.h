@@ -17,6 +17,8 @@
 // in an order that depends only on the row's own shape, so other rows never change a row's bits.
 namespace motley::kernels {
 
+struct Tuning;  // tuning/tuning.h
+
 // Rows of an activation, each divided into `parts` parts of `width` (heads; or one part, the whole
 // row).
 struct Rows {
@@ -516,8 +518,10 @@ const ElementaryTable& cpu_table();
 
 // A GPU's table, which owns what its kernels keep: attributes are set, libraries are open.
 // Addresses are in device memory, a stream is a cudaStream_t, and calls return when their work is
-// queued. Fails if this build or this machine lacks what it needs.
-Result<std::shared_ptr<const ElementaryTable>> cuda_table(int device);
+// queued. Fails if this build or this machine lacks what it needs. Rows of `tuning`, which is read
+// during the call, select kernels before the built-in thresholds do.
+Result<std::shared_ptr<const ElementaryTable>> cuda_table(int device,
+                                                          const Tuning* tuning = nullptr);
 
 // The first failed launch of a GPU's table, if any. The calls themselves do not report it, and it
 // is final. Checked once a step.

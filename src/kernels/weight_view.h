@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "base/dtype.h"
 #include "base/number_types.h"
@@ -18,6 +20,30 @@ enum class WeightKind : std::uint8_t {
   int4,     // two to a byte, the low half first, offset-binary: code 8 is zero
   f4_e2m1,  // two to a byte, the low half first
 };
+
+inline constexpr auto all_weight_kinds =
+    std::to_array({WeightKind::f32, WeightKind::f16, WeightKind::bf16, WeightKind::f8_e4m3,
+                   WeightKind::i8, WeightKind::int4, WeightKind::f4_e2m1});
+
+constexpr std::string_view name(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::f32:
+      return "f32";
+    case WeightKind::f16:
+      return "f16";
+    case WeightKind::bf16:
+      return "bf16";
+    case WeightKind::f8_e4m3:
+      return "fp8";
+    case WeightKind::int4:
+      return "int4";
+    case WeightKind::i8:
+      return "int8";
+    case WeightKind::f4_e2m1:
+      return "fp4";
+  }
+  return "";
+}
 
 // How inputs are rounded before the product, where a file says that activations are quantised: x
 // becomes (code - zero) * s, code being x / s + zero in the type, to nearest with ties to even,

@@ -76,8 +76,10 @@ Result<Layer> load_layer(WeightSource& source, const Config& config, std::int32_
   return layer;
 }
 
-Result<std::shared_ptr<const kernels::ElementaryTable>> kernels_of(const tensor::Device& device) {
-  if (device.id().kind == tensor::DeviceKind::cuda) return kernels::cuda_table(device.id().index);
+Result<std::shared_ptr<const kernels::ElementaryTable>> kernels_of(const tensor::Device& device,
+                                                                   const kernels::Tuning* tuning) {
+  if (device.id().kind == tensor::DeviceKind::cuda)
+    return kernels::cuda_table(device.id().index, tuning);
   // Not owned: it lives as long as the process.
   return std::shared_ptr<const kernels::ElementaryTable>(std::shared_ptr<void>(),
                                                          &kernels::cpu_table());
@@ -124,7 +126,8 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   batch_invariant_ = options.batch_invariant;
   fuses_ = options.fusion;
   device_ = &device;
-  MOTLEY_TRY(kernels_, kernels_of(device));
+  tuning_ = options.tuning;
+  MOTLEY_TRY(kernels_, kernels_of(device, tuning_.get()));
   std::unique_ptr<quant::Uploader> uploader;
   if (device.id().kind != tensor::DeviceKind::cpu) {
     host_ = std::make_unique<tensor::CpuDevice>(tensor::CpuOptions{.threads = 1});

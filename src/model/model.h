@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/tuning/tuning.h"
 #include "lora/site.h"
 #include "model/config/config.h"
 #include "model/feed_forward.h"
@@ -40,6 +41,8 @@ struct LoadOptions {
   bool copy_weights = false;     // files are read into memory, not mapped
   bool exact_inputs = false;     // activations stay unquantised, whatever the checkpoint says
   bool fusion = true;            // false: every op runs by itself
+  // Thresholds of a GPU's kernels in front of the built-in ones; null: none.
+  std::shared_ptr<const kernels::Tuning> tuning;
   // Called with the bytes read so far and in all, while weights are read; may be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -68,6 +71,9 @@ class Model {
 
   const Config& config() const { return config_; }
   bool exact() const { return exact_; }
+  bool batch_invariant() const { return batch_invariant_; }
+  // Null: the built-in thresholds alone.
+  const kernels::Tuning* tuning() const { return tuning_.get(); }
   DType activations() const { return exact_ ? DType::f32 : DType::bf16; }
   // The type of keys and values in KV memory.
   DType kv_type() const { return activations(); }
@@ -137,6 +143,7 @@ class Model {
   bool exact_ = true;
   bool batch_invariant_ = false;
   bool fuses_ = true;
+  std::shared_ptr<const kernels::Tuning> tuning_;
   std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
   std::unique_ptr<RandomWeights> random_;           // or into this
   tensor::Device* device_ = nullptr;

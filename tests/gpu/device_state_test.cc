@@ -1,4 +1,7 @@
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -6,6 +9,7 @@
 #include "base/number_types.h"
 #include "gpu/device_memory.h"
 #include "kernels/elementary.h"
+#include "kernels/tuning/tuning.h"
 
 // What kernels keep belongs to a device's table: two tables on one GPU behave as two GPUs would.
 namespace motley::gpu_tests {
@@ -94,6 +98,32 @@ TEST(DeviceState, TwoWorkSideBySideAndOneOutlivesTheOther) {
   first.reset();
   for (const std::int64_t rows : {1, 12, 200})
     EXPECT_TRUE(multiplies(*second, rows)) << rows << " rows, behind the other's end";
+}
+
+// A table on a device whose tuning names this kernel for the product of multiplies().
+std::shared_ptr<const ElementaryTable> tuned_table(std::string kernel) {
+  const kernels::Tuning tuning{.file = "test",
+                               .dense = {{.shape = {.inputs = 2048, .outputs = {4096}},
+                                          .rows = {{.kernel = std::move(kernel)}}}}};
+  return kernels::cuda_table(0, &tuning).value();
+}
+
+TEST(DeviceState, EachHasThresholdsOfItsOwn) {
+  const auto bulk = tuned_table("gemv_bulk");
+  const auto streamed = tuned_table("gemv_streamed");
+  const auto launches_of = [](const ElementaryTable& table) {
+    std::vector<std::string> log;
+    kernels::log_cuda_launches(table, &log);
+    EXPECT_TRUE(multiplies(table, 8));
+    kernels::log_cuda_launches(table, nullptr);
+    return log;
+  };
+  const std::vector<std::string> of_bulk = launches_of(*bulk);
+  const std::vector<std::string> of_streamed = launches_of(*streamed);
+  ASSERT_EQ(of_bulk.size(), 1);
+  ASSERT_EQ(of_streamed.size(), 1);
+  EXPECT_NE(of_bulk[0], of_streamed[0]);
+  EXPECT_EQ(launches_of(*kernels::cuda_table(0).value()), of_bulk) << "the built-in choice";
 }
 
 }  // namespace

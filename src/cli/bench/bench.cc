@@ -5,6 +5,7 @@
 #include "cli/bench/load/command.h"
 #include "cli/bench/random_model.h"
 #include "cli/bench/steps/command.h"
+#include "cli/bench/tune/command.h"
 #include "cli/command.h"
 #include "cli/options/model_settings.h"
 #include "cli/options/option_values.h"
@@ -26,6 +27,14 @@ Result<void> run_bench(const Arguments& arguments, Output output) {
     return wrong_option("nothing to measure", "motley bench",
                         cat("give MODEL, --url, or --shape with one of ", join(names)));
   }
+  if (arguments.has("--tune")) {
+    if (url)
+      return wrong_option("measures this machine's GPU, not a server", "--tune",
+                          "give MODEL or --shape");
+    return run_bench_tune(arguments, output);
+  }
+  if (arguments.has("--output"))
+    return wrong_option("writes what --tune measures", "--output", "add --tune, or leave it out");
   if (asks_for_load(arguments)) return run_bench_load(arguments, output);
   return run_bench_steps(arguments, output);
 }
@@ -35,23 +44,24 @@ Result<void> run_bench(const Arguments& arguments, Output output) {
 Command bench_command() {
   std::vector<OptionSpec> options = random_model_option_specs();
   for (const std::vector<OptionSpec>& more :
-       {step_option_specs(), load_option_specs(), model_option_specs()})
+       {step_option_specs(), load_option_specs(), tune_option_specs(), model_option_specs()})
     options.insert(options.end(), more.begin(), more.end());
   options.push_back({"--json", "", "a line of JSON for each case, and nothing else"});
-  return {
-      .spec =
-          {.name = "bench",
-           .summary = "time steps of a model's shape with random weights against their "
-                      "floor (--shape), or a load on an\nengine (MODEL) or a server (--url)",
-           .positionals = {},
-           .optional_positional = "MODEL",
-           .options = std::move(options),
-           .examples = {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
+  return {.spec = {.name = "bench",
+                   .summary = "time steps of a model's shape with random weights against their "
+                              "floor (--shape), or a load on an\nengine (MODEL) or a server "
+                              "(--url), or a GPU's kernels (--tune)",
+                   .positionals = {},
+                   .optional_positional = "MODEL",
+                   .options = std::move(options),
+                   .examples =
+                       {"motley bench --shape qwen3-30b-a3b --device cuda --adapters 0,1,4",
                         "motley bench models/demo --adapter fortune=models/demo/adapters/fortune "
                         "--concurrency 1,8,32",
                         "motley bench --url http://127.0.0.1:8000 --rate 5,20 --duration 60 "
-                        "--zipf 1"}},
-      .run = run_bench};
+                        "--zipf 1",
+                        "motley bench MODEL --device cuda --tune --output card.json"}},
+          .run = run_bench};
 }
 
 }  // namespace motley::cli

@@ -103,7 +103,9 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .experts_backend = compute.experts_backend,
                                                .factors = compute.factors,
                                                .exact_inputs = compute.exact_inputs,
-                                               .fusion = compute.fusion}));
+                                               .fusion = compute.fusion,
+                                               .tuning = compute.tuning}));
+  check_tuning_suits(*made.model, device);
   made.description =
       cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
           settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),

@@ -141,12 +141,12 @@ std::string describe_findings(const Findings& findings) {
 }
 
 Result<Findings> find_out(const fs::path& path, const Contents& contents,
-                          const std::optional<fs::path>& base) {
+                          const std::optional<fs::path>& base, const kernels::Tuning* tuning) {
   if (base && contents.kind != "adapter")
     return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
                  "leave it out, or name an adapter's folder");
   if (contents.kind == "adapter") return inspect_adapter(path, contents.checkpoint, base);
-  if (contents.kind == "model") return inspect_model(path, *contents.config);
+  if (contents.kind == "model") return inspect_model(path, *contents.config, tuning);
   return Findings{};
 }
 
@@ -228,16 +228,16 @@ Result<void> inspect(const Arguments& arguments, Output output) {
   std::optional<fs::path> base;
   if (const std::string* const model = arguments.value("--model")) base = *model;
   MOTLEY_TRY(const Contents contents, read_contents(path));
+  MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
   if (arguments.has("--kernels")) {
     if (contents.kind != "model" || arguments.has("--json"))
       return Error(ErrorCode::invalid_argument, "shows a model's kernels, as text", "--kernels",
                    "name a model's folder, and leave --json out");
-    MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
     MOTLEY_TRY(const std::string text, describe_kernels(path, settings));
     output(text);
     return {};
   }
-  MOTLEY_TRY(const Findings findings, find_out(path, contents, base));
+  MOTLEY_TRY(const Findings findings, find_out(path, contents, base, settings.tuning.get()));
   if (arguments.has("--json")) {
     output(json::write(json_report(contents, findings)) + "\n");
   } else {

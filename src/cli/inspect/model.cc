@@ -8,6 +8,8 @@
 
 #include "base/system/cpu.h"
 #include "base/units.h"
+#include "cli/options/compute_settings.h"
+#include "model/dense_groups.h"
 #include "moe/select.h"
 #include "quant/config.h"
 #include "runner/kv_memory.h"
@@ -237,6 +239,31 @@ void add_backends(const model::Model& model, Findings& findings) {
   findings.add("experts_backend", std::move(backends), join(texts, "; "));
 }
 
+// The kernels that a GPU takes for products outside of experts, by the weights' format.
+void add_dense_kernels(const model::Model& model, const kernels::Tuning* tuning,
+                       Findings& findings) {
+  const std::vector<model::DenseKernels> all = model::dense_kernels(model, {.tuning = tuning});
+  if (all.empty()) return;
+  const auto array = [](const auto& names) {
+    json::Array made;
+    for (const auto& name : names) made.emplace_back(name);
+    return made;
+  };
+  json::Array formats;
+  std::vector<std::string> texts;
+  for (const model::DenseKernels& each : all) {
+    json::Object format;
+    format.add("format", each.format);
+    format.add("few_rows", array(each.few));
+    format.add("many_rows", array(each.many));
+    format.add("passed_over", array(each.passed_over));
+    formats.emplace_back(std::move(format));
+    texts.push_back(to_string(each));
+  }
+  findings.add("dense_kernels_on_a_gpu", std::move(formats), join(texts, "; "));
+  findings.add("tuning", tuning_name(tuning));
+}
+
 // The forms of calls and reasoning in its template.
 void add_forms(const fs::path& folder, Findings& findings) {
   const auto text = text::ModelText::load(folder);
@@ -275,7 +302,8 @@ Result<LoadedModel> load_to_inspect(const fs::path& folder) {
   return loaded;
 }
 
-Result<Findings> inspect_model(const fs::path& folder, const json::Value& config) {
+Result<Findings> inspect_model(const fs::path& folder, const json::Value& config,
+                               const kernels::Tuning* tuning) {
   Findings findings;
   const auto parsed = model::parse_config(config, printable((folder / "config.json").string()));
   if (!parsed.ok()) {
@@ -294,6 +322,7 @@ Result<Findings> inspect_model(const fs::path& folder, const json::Value& config
   }
   add_weights(*loaded->model, findings);
   add_backends(*loaded->model, findings);
+  add_dense_kernels(*loaded->model, tuning, findings);
   add_forms(folder, findings);
   return findings;
 }

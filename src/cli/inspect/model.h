@@ -19,7 +19,8 @@ struct LoadedModel {
 
 Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);
 
-// `config` is the folder's config.json.
-Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config);
+// `config` is the folder's config.json; `tuning` (null: none) selects a GPU's kernels.
+Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config,
+                               const kernels::Tuning* tuning);
 
 }  // namespace motley::cli

@@ -8,6 +8,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "base/json/json.h"
+#include "kernels/tuning/candidates.h"
 #include "model/config/config.h"
 #include "model/families.h"
 #include "moe/select.h"
@@ -68,6 +69,21 @@ std::string backend_of_all(const Format& format, tensor::DeviceKind device, bool
   return names.contains("no") ? "no" : join(names, " or ");
 }
 
+// A weight of the format at sizes that suit every kernel. Only what selection reads is there.
+kernels::WeightView usual_weight(const Format& format) {
+  alignas(256) static constexpr std::array<std::byte, 256> numbers{};
+  static constexpr std::uint8_t zero = 0;
+  static constexpr std::int32_t column = 0;
+  const bool scaled = format.scales != Format::Scales::none;
+  return quant::Weight({.format = format,
+                        .size = {2048, 2048},
+                        .data = numbers.data(),
+                        .scales = scaled ? numbers.data() : nullptr,
+                        .zero_points = format.zero_points ? &zero : nullptr,
+                        .column_groups = format.column_groups ? &column : nullptr})
+      .view();
+}
+
 std::string row(const std::vector<std::string>& cells) {
   return cat("| ", join(cells, " | "), " |\n");
 }
@@ -78,13 +94,24 @@ std::string ruler(std::size_t columns) {
   return text + "\n";
 }
 
+// On a GPU with the kernels of dense products, too; a CPU has one for all.
 std::string formats_table(tensor::DeviceKind device) {
-  std::string text = row({"format", "files", "experts", "experts in float32"}) + ruler(4);
+  const bool on_gpu = device == tensor::DeviceKind::cuda;
+  std::vector<std::string> heads{"format", "files", "experts", "experts in float32"};
+  if (on_gpu) heads.insert(heads.end(), {"dense, few tokens", "dense, many tokens"});
+  std::string text = row(heads) + ruler(heads.size());
   for (const quant::KnownFormat& known : quant::known_formats()) {
     if (known.files.empty()) continue;
-    text += row({quant::to_string(known.format), std::string(known.files),
-                 backend_of_all(known.format, device, false),
-                 backend_of_all(known.format, device, true)});
+    std::vector<std::string> cells{quant::to_string(known.format), std::string(known.files),
+                                   backend_of_all(known.format, device, false),
+                                   backend_of_all(known.format, device, true)};
+    if (on_gpu) {
+      const kernels::WeightView weight = usual_weight(known.format);
+      const auto dense = kernels::cuda::describe_dense({.products = {&weight, 1}});
+      MOTLEY_CHECK(dense.has_value(), "a build with CUDA");
+      cells.insert(cells.end(), {std::string(dense->few), std::string(dense->many)});
+    }
+    text += row(cells);
   }
   return text;
 }

@@ -45,6 +45,12 @@ TEST(Supported, NamesEveryFamilyAndFormat) {
     EXPECT_EQ(row[1], known.files);
     EXPECT_EQ(row[2], "cpu_grouped");
   }
+  const std::size_t gpu = tables.find("### Weight formats on a GPU");
+  if (tables.find("no CUDA") == std::string::npos) {
+    EXPECT_EQ(row_of(tables.substr(gpu), "bf16"),
+              (std::vector<std::string>{"bf16", "unquantised", "cuda_grouped", "cuda_exact",
+                                        "gemv_bulk", "cublaslt"}));
+  }
   EXPECT_EQ(motley({"inspect", "--supported", "path"}).status, 2);
 }
 

@@ -7,7 +7,10 @@
 #include "base/progress.h"
 #include "base/system/clock.h"
 #include "base/system/cpu.h"
+#include "base/system/files.h"
 #include "cli/options/option_values.h"
+#include "kernels/tuning/candidates.h"
+#include "model/dense_groups.h"
 
 namespace motley::cli {
 namespace {
@@ -33,7 +36,38 @@ Result<bool> parse_activations(std::string_view text) {
                       "use auto or exact");
 }
 
+Result<std::shared_ptr<const kernels::Tuning>> read_tuning(const std::string& path) {
+  constexpr std::size_t longest = 64'000'000;
+  MOTLEY_TRY(const std::string text, read_text(path, longest));
+  MOTLEY_TRY(kernels::Tuning tuning, kernels::parse_tuning(text, printable(path)));
+  MOTLEY_TRY_VOID(kernels::cuda::check_tuning(tuning));
+  return std::make_shared<const kernels::Tuning>(std::move(tuning));
+}
+
 }  // namespace
+
+std::string tuning_name(const kernels::Tuning* tuning) {
+  if (tuning == nullptr) return "built-in";
+  return cat(tuning->file, ", of ", printable(tuning->date), " on ", printable(tuning->card));
+}
+
+void check_tuning_suits(const model::Model& model, const tensor::Device& device) {
+  if (model.tuning() == nullptr) return;
+  const kernels::Tuning& tuning = *model.tuning();
+  std::vector<std::string> reasons;
+  if (device.id().kind == tensor::DeviceKind::cpu) {
+    reasons.emplace_back("it is for a GPU, and has no effect here");
+  } else {
+    const auto card = kernels::cuda::card_of(device.id().index);
+    if (card.ok() && card->name != tuning.card)
+      reasons.push_back(
+          cat("it was made on ", printable(tuning.card), ", and this is ", card->name));
+    const std::string missing = model::not_tuned(model, tuning);
+    if (!missing.empty()) reasons.push_back(cat("it has no rows for ", missing, " of this model"));
+  }
+  if (reasons.empty()) return;
+  log::warning("tuning.other", {{"file", tuning.file}, {"reason", join(reasons, "; ")}});
+}
 
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
@@ -46,6 +80,7 @@ std::vector<OptionSpec> compute_option_specs() {
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
           {"--experts-backend", "NAME", "auto, or the backend to take"},
+          {"--tuning", "F", "thresholds of a GPU's kernels, as bench --tune measures them"},
           {"--no-graphs", "", "launches a GPU's steps one kernel at a time"},
           {"--no-fusion", "", "runs every op of a model by itself; for comparing"},
           {"--copy-weights", "", "reads the model's files into memory, so that they may change"}};
@@ -67,6 +102,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
   }
   if (const std::string* const backend = arguments.value("--experts-backend")) {
     if (*backend != "auto") settings.experts_backend = *backend;
+  }
+  if (const std::string* const tuning = arguments.value("--tuning")) {
+    MOTLEY_TRY(settings.tuning, read_tuning(*tuning));
   }
   settings.batch_invariant = arguments.has("--batch-invariant");
   settings.graphs = !arguments.has("--no-graphs");
@@ -100,9 +138,11 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .copy_weights = settings.copy_weights,
                                    .exact_inputs = settings.exact_inputs,
                                    .fusion = settings.fusion,
+                                   .tuning = settings.tuning,
                                    .progress = report});
   if (model.ok() && progress) progress->finish();
   if (model.ok()) {
+    check_tuning_suits(**model, device);
     log::info("model.loaded", {{"file_bytes", bytes},
                                {"files", settings.copy_weights ? "copied" : "mapped"},
                                {"seconds", seconds(clock.now() - start)}});

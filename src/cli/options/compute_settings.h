@@ -25,6 +25,8 @@ struct ComputeSettings {
   bool fusion = true;
   bool exact_inputs = false;  // activations stay unquantised
   bool copy_weights = false;  // files are read into memory, not mapped
+  // Thresholds of a GPU's kernels; null: the built-in ones alone.
+  std::shared_ptr<const kernels::Tuning> tuning = {};
 };
 
 // The options that set them.
@@ -34,6 +36,12 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments);
 
 // Refuses settings that the device does not support.
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings);
+
+// The tuning's name for logs and reports; null: the built-in thresholds.
+std::string tuning_name(const kernels::Tuning* tuning);
+
+// Warns in one line if the tuning is for another card or for other shapes than the model's.
+void check_tuning_suits(const model::Model& model, const tensor::Device& device);
 
 // The choice of --compute auto: on a CPU without bf16 products float32 is no slower.
 bool likes_float32(const tensor::Device& device);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/linear/dense_kernels.h"
 #include "kernels/cuda/linear/library.h"
 #include "kernels/cuda/sampling/sampling.h"
+#include "kernels/cuda/tuned_thresholds.h"
 
 namespace motley::kernels::cuda {
 
@@ -19,7 +20,7 @@ Result<void> launched(cudaError_t status, std::string_view kernel) {
                "restart; if it happens again, check the GPU with nvidia-smi");
 }
 
-Result<std::unique_ptr<Device>> Device::open(int index) {
+Result<std::unique_ptr<Device>> Device::open(int index, const Tuning* tuning) {
   std::unique_ptr<Device> device(new Device());
   cudaError_t status = cudaSetDevice(index);
   if (status == cudaSuccess)
@@ -29,6 +30,7 @@ Result<std::unique_ptr<Device>> Device::open(int index) {
     return Error(ErrorCode::internal,
                  cat("the GPU does not tell its size: ", cudaGetErrorString(status)), "cuda",
                  "restart; if it happens again, check the GPU with nvidia-smi");
+  MOTLEY_TRY(device->thresholds_, DeviceThresholds::make(tuning));
   MOTLEY_TRY(device->encode_tensor_map_, find_tensor_map_encoder());
   MOTLEY_TRY(device->matmuls_, MatmulLibrary::open());
   MOTLEY_TRY_VOID(prepare_adapters());

@@ -1,6 +1,7 @@
-// The measured thresholds that select kernels. A row applies if all of its bounds hold; the first
-// row that applies and whose kernel supports the problem is chosen. `record` is the file in
-// bench/results/ that compares the choice with its alternatives.
+// The built-in thresholds that select kernels; tuned_thresholds.h puts a user's own in front. A row
+// applies if all of its bounds hold; the first row that applies and whose kernel supports the
+// problem is chosen. `record` is the file in bench/results/ that compares the choice with its
+// alternatives.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/experts/tiles.h"
 #include "kernels/cuda/linear/dense_select.h"
+#include "kernels/tuning/tuning.h"
 
 namespace motley::kernels::cuda {
 
@@ -44,6 +46,7 @@ struct ExpertThreshold {
   std::int64_t items_below = Range::none;
   GroupedTiles tiles{};  // sort_inside: where a block has room for the pairs
   std::string_view record{};
+  const ExpertLayerShape* layer = nullptr;  // of a tuned row: these layers only
 };
 
 // Weights of codes.

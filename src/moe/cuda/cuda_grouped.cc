@@ -9,6 +9,7 @@
 #include "base/cat.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/primitives/device.h"
+#include "kernels/cuda/tuned_thresholds.h"
 #include "lora/apply/step_table.h"
 #include "moe/formats.h"
 
@@ -359,7 +360,8 @@ constexpr auto all_kernels = [] {
 std::span<const ExpertKernel> CudaGrouped::kernels() const { return all_kernels; }
 
 const ExpertKernel& CudaGrouped::choose(const ExpertCall& call) const {
-  const GroupedTiles tiles = cuda::choose_grouped_tiles(params_of(call));
+  const GroupedTiles tiles = cuda::choose_grouped_tiles(
+      params_of(call), cuda::device_of(call.context.stream).thresholds().experts());
   const auto* const at = std::ranges::find(cuda::all_grouped_tiles, tiles);
   MOTLEY_CHECK(at != cuda::all_grouped_tiles.end(), "tiles that there is a kernel for");
   return all_kernels[static_cast<std::size_t>(at - cuda::all_grouped_tiles.begin())];

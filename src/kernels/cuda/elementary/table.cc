@@ -47,9 +47,9 @@ struct OpenDevice {
 
 }  // namespace
 
-Result<std::shared_ptr<const ElementaryTable>> cuda_table(int device) {
+Result<std::shared_ptr<const ElementaryTable>> cuda_table(int device, const Tuning* tuning) {
   const auto made = std::make_shared<OpenDevice>(OpenDevice{.device = nullptr, .table = functions});
-  MOTLEY_TRY(made->device, cuda::Device::open(device));
+  MOTLEY_TRY(made->device, cuda::Device::open(device, tuning));
   made->table.device = made->device.get();
   return std::shared_ptr<const ElementaryTable>(made, &made->table);
 }

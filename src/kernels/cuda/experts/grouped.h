@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "base/system/stream_handle.h"
@@ -94,7 +95,11 @@ void prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream);
 Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& params);
 // The kernel for supported tiles.
 const KernelInfo& grouped_kernel_of(const GroupedTiles& tiles, const GroupedExperts& params);
-// Chooses by the table of thresholds (thresholds.h).
+// Chooses by a table of thresholds, whose last rows have no bounds.
+struct ExpertThreshold;
+GroupedTiles choose_grouped_tiles(const GroupedExperts& params,
+                                  std::span<const ExpertThreshold> table);
+// By the built-in one (thresholds.h).
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params);
 
 // Whether a run with these tiles can compute `next`.

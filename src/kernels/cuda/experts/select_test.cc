@@ -8,6 +8,7 @@
 #include "base/cat.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/thresholds.h"
+#include "kernels/cuda/tuned_thresholds.h"
 
 // Which tiles are chosen for an expert layer. Needs no GPU.
 namespace motley::kernels::cuda {
@@ -28,13 +29,6 @@ GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
   p.deltas.max_terms = 1;
   if (adapters) p.deltas.labels = &some_labels;
   return p;
-}
-
-std::string name_of(const GroupedTiles& t) {
-  constexpr const char* gathers[] = {"boxes", "copies", "permuted"};
-  return cat(count_rows(t.rows), "x", t.width, " ", gathers[static_cast<int>(t.gather)],
-             t.sort_inside ? " sort" : "", t.round_robin ? " round" : "",
-             t.sum_inside ? " sum" : "");
 }
 
 struct Case {

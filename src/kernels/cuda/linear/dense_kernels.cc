@@ -3,33 +3,12 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <string_view>
 
 #include "base/cat.h"
 #include "kernels/cuda/linear/library.h"
 
 namespace motley::kernels::cuda {
 namespace {
-
-std::string_view name(WeightKind kind) {
-  switch (kind) {
-    case WeightKind::f32:
-      return "f32";
-    case WeightKind::f16:
-      return "f16";
-    case WeightKind::bf16:
-      return "bf16";
-    case WeightKind::f8_e4m3:
-      return "fp8";
-    case WeightKind::int4:
-      return "int4";
-    case WeightKind::i8:
-      return "int8";
-    case WeightKind::f4_e2m1:
-      return "fp4";
-  }
-  return "";
-}
 
 bool begins_at(const void* data, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;

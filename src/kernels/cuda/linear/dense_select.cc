@@ -10,13 +10,29 @@
 namespace motley::kernels::cuda {
 namespace {
 
+// Whether a tuned row was measured with the problem's products, or with more before them. Products
+// of another format are launched apart in any case.
+bool fits(const DenseProblem& problem, const DenseShape& shape) {
+  if (problem.transposed || problem.per_head != nullptr) return false;
+  std::size_t count = 0;
+  for (const Linear& l : problem.products) {
+    if (l.w.kind != shape.kind || l.w.block_columns != shape.group) break;
+    if (l.heads != 1 || l.w.in != shape.inputs) return false;
+    ++count;
+  }
+  if (count == 0 || count > shape.outputs.size()) return false;
+  return std::ranges::equal(problem.products.first(count), std::span(shape.outputs).last(count), {},
+                            &Linear::out);
+}
+
 // The number of leading products that this row launches together; 0 for none.
 std::size_t count_products(const DenseProblem& problem, const DenseThreshold& row) {
   const std::span<const Linear> products = problem.products;
   const Linear& first = products[0];
   if (first.rows > row.max_rows) return 0;
   const bool alone = first.batch_invariant;
-  if (alone && row.max_rows != DenseThreshold::any) return 0;
+  if (alone && (row.max_rows != DenseThreshold::any || row.shape != nullptr)) return 0;
+  if (row.shape != nullptr && !fits(problem, *row.shape)) return 0;
   const std::size_t most =
       alone ? 1 : std::min({products.size(), row.max_products, row.kernel->max_products});
   std::size_t count = 0;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "kernels/cuda/linear/dense_kernels.h"
+#include "kernels/tuning/tuning.h"
 
 // Selects the kernel for dense products: a pure function of the problem and a table of thresholds.
 namespace motley::kernels::cuda {
@@ -22,6 +23,9 @@ struct DenseThreshold {
   std::int64_t max_numbers_together = any;  // of the weights of all products of the launch
   std::size_t min_products = 1;             // of the launch
   std::size_t max_products = 1;
+  // Of a tuned row: these products, or the last of them. It bounds the rows in any case, because
+  // others of the shape have other bounds.
+  const DenseShape* shape = nullptr;
 };
 
 // A launch of the problem's first products; the kernel is null if none applies.
@@ -38,7 +42,7 @@ std::int64_t numbers_of(const Linear& product);
 // apply to that run. Batch-invariant products are launched one by one, by rows of the table without
 // a bound on rows.
 DenseChoice select_dense(const DenseProblem& problem, std::span<const DenseThreshold> table);
-// Selects from the measured table (thresholds.h).
+// Selects from the built-in table (thresholds.h).
 DenseChoice select_dense(const DenseProblem& problem);
 
 // Lists every kernel of the table with its reason, for a problem that none supports.

@@ -1,13 +1,13 @@
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "base/check.h"
 #include "base/number_types.h"
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/linear/dense_select.h"
+#include "kernels/cuda/linear/joined.h"
 #include "kernels/cuda/primitives/device.h"
-#include "kernels/cuda/thresholds.h"
+#include "kernels/cuda/tuned_thresholds.h"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -15,8 +15,9 @@ namespace {
 // Launches the problem's first products with the kernel that the thresholds select. `ahead` follows
 // after all of them.
 DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHandle stream) {
-  const DenseChoice choice = select_dense(problem);
-  MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, dense_thresholds).message());
+  const std::span<const DenseThreshold> table = device_of(stream).thresholds().dense();
+  const DenseChoice choice = select_dense(problem, table);
+  MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, table).message());
   DenseProblem first = problem;
   first.products = problem.products.first(choice.products);
   const bool all = choice.products == problem.products.size();
@@ -38,39 +39,6 @@ std::int64_t plain_row_bytes(const WeightView& w) {
       return 0;
   }
 }
-
-// Whether two products of the same rows of x are one: weights and results are contiguous.
-bool continues(const Linear& a, const Linear& b) {
-  const auto whole = [](const Linear& p) {
-    return p.heads == 1 && p.w_first == 0 && p.out == p.w.out;
-  };
-  return whole(a) && whole(b) && plain_row_bytes(a.w) > 0 && a.w.kind == b.w.kind &&
-         a.w.in == b.w.in && a.y + a.out == b.y && a.y_stride == b.y_stride &&
-         static_cast<const std::byte*>(a.w.data) + a.out * plain_row_bytes(a.w) == b.w.data;
-}
-
-// The first products of one x, at most max_joined, with contiguous ones merged.
-class Joined {
- public:
-  static constexpr std::size_t max_joined = 8;
-
-  explicit Joined(std::span<const Linear> products) {
-    for (const Linear& next : products) {
-      if (count_ > 0 && continues(joined_[count_ - 1], next)) {
-        Linear& last = joined_[count_ - 1];
-        last.out += next.out;
-        last.w.out = last.w_rows_per_head = last.out;
-      } else {
-        joined_[count_++] = next;
-      }
-    }
-  }
-  std::span<const Linear> span() const { return {joined_.data(), count_}; }
-
- private:
-  std::array<Linear, max_joined> joined_;
-  std::size_t count_ = 0;
-};
 
 // Rounds to bf16 after kernels that only write y.
 void round_heads(const LinearPerHead& p, StreamHandle stream) {
@@ -98,6 +66,15 @@ void round_heads(const LinearPerHead& p, StreamHandle stream) {
 }
 
 }  // namespace
+
+bool Joined::continues(const Linear& a, const Linear& b) {
+  const auto whole = [](const Linear& p) {
+    return p.heads == 1 && p.w_first == 0 && p.out == p.w.out;
+  };
+  return whole(a) && whole(b) && plain_row_bytes(a.w) > 0 && a.w.kind == b.w.kind &&
+         a.w.in == b.w.in && a.y + a.out == b.y && a.y_stride == b.y_stride &&
+         static_cast<const std::byte*>(a.w.data) + a.out * plain_row_bytes(a.w) == b.w.data;
+}
 
 void linear(const Linear& p, StreamHandle stream) {
   run_first({.products = {&p, 1}, .library = library_of(stream)}, {}, stream);

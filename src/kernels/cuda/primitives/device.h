@@ -16,12 +16,17 @@
 #include "base/system/stream_handle.h"
 #include "kernels/cuda/primitives/tensor_map.h"
 
+namespace motley::kernels {
+struct Tuning;  // tuning/tuning.h
+}
+
 namespace motley::kernels::cuda {
 
 // Converts the status of a launch, or of a call that prepares one.
 Result<void> launched(cudaError_t status, std::string_view kernel);
 
-class MatmulLibrary;  // linear/library.h
+class DeviceThresholds;  // tuned_thresholds.h
+class MatmulLibrary;     // linear/library.h
 namespace grouped {
 class PreparedKernels;  // experts/grouped/kernels.h
 }
@@ -32,13 +37,15 @@ class PreparedKernels;  // experts/grouped/kernels.h
 class Device {
  public:
   // Opens libraries and sets the attributes of all kernels that need some; launches set none.
-  static Result<std::unique_ptr<Device>> open(int index);
+  // `tuning`, or null: rows in front of the built-in thresholds.
+  static Result<std::unique_ptr<Device>> open(int index, const Tuning* tuning = nullptr);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   ~Device();
 
   int multiprocessors() const { return multiprocessors_; }
   MatmulLibrary& matmuls() const { return *matmuls_; }
+  const DeviceThresholds& thresholds() const { return *thresholds_; }
   const grouped::PreparedKernels& experts() const { return *experts_; }
   TensorMapEncoder encode_tensor_map() const { return encode_tensor_map_; }
 
@@ -64,6 +71,7 @@ class Device {
   std::vector<std::string>* log_ = nullptr;
   mutable std::mutex lock_;
   std::optional<Error> error_;
+  std::unique_ptr<const DeviceThresholds> thresholds_;
 };
 
 // The device of a stream that ElementaryTable::on() made.

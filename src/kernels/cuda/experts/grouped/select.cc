@@ -26,6 +26,12 @@ std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
   return {};
 }
 
+bool fits(const GroupedExperts& g, const ExpertLayerShape& layer) {
+  return blob_layout(g.weights.format).bits == layer.bits && g.shape.experts == layer.experts &&
+         g.shape.hidden == layer.hidden && g.shape.intermediate == layer.intermediate &&
+         g.experts_per_token == layer.experts_per_token;
+}
+
 bool holds(const ExpertThreshold& row, const GroupedExperts& g) {
   const std::int64_t pairs = g.tokens * g.experts_per_token;
   const std::int64_t experts = g.shape.experts;
@@ -37,7 +43,8 @@ bool holds(const ExpertThreshold& row, const GroupedExperts& g) {
   using Adapters = ExpertThreshold::Adapters;
   return (row.weights == Weights::any || static_cast<int>(row.weights) == bits) &&
          (row.adapters == Adapters::any || (row.adapters == Adapters::some) == adapted) &&
-         row.pairs.holds(pairs) && row.pairs_per_expert.holds(pairs, experts) &&
+         (row.layer == nullptr || fits(g, *row.layer)) && row.pairs.holds(pairs) &&
+         row.pairs_per_expert.holds(pairs, experts) &&
          items >= row.items_from * g.multiprocessors &&
          (row.items_below == Range::none || items < row.items_below * g.multiprocessors);
 }
@@ -140,8 +147,9 @@ const KernelInfo& grouped_kernel_of(const GroupedTiles& tiles, const GroupedExpe
   return kernel->info;
 }
 
-GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
-  for (const ExpertThreshold& row : grouped::expert_thresholds) {
+GroupedTiles choose_grouped_tiles(const GroupedExperts& params,
+                                  std::span<const ExpertThreshold> table) {
+  for (const ExpertThreshold& row : table) {
     if (!grouped::holds(row, params)) continue;
     GroupedTiles tiles = row.tiles;
     if (params.rounds_inputs()) {
@@ -157,6 +165,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
   }
   MOTLEY_CHECK(false, "a last row without bounds, whose tiles support all that was packed");
   return {};
+}
+
+GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {
+  return choose_grouped_tiles(params, grouped::expert_thresholds);
 }
 
 }  // namespace motley::kernels::cuda
