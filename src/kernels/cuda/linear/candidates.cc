@@ -119,8 +119,8 @@ std::string tiling_name(int number) {
 }
 
 std::span<const std::string_view> dense_candidates() {
-  static constexpr std::array<std::string_view, 5> names{
-      "gemv_bulk", "gemv_streamed", "gemv_streamed_codes", "cublaslt", "decoded"};
+  static constexpr std::array<std::string_view, 6> names{
+      "gemv_bulk", "gemv_bulk_codes", "gemv_streamed", "gemv_streamed_codes", "cublaslt", "decoded"};
   return names;
 }
 
