@@ -186,6 +186,7 @@ static_assert(std::ranges::all_of(expert_thresholds, [](const ExpertThreshold& r
 // several products share a launch. Beyond that the library's tiles are full.
 inline constexpr std::int64_t mi_numbers = std::int64_t{1} << 20;
 inline constexpr std::string_view dense_record = "2026-11-21-dense-linear.md";
+inline constexpr std::string_view tuned_record = "2026-11-26-gpu-quantised-activations.md";
 inline constexpr std::array dense_thresholds = {
     DenseThreshold{
         .kernel = &per_head_kernel, .record = "2026-11-21-attention.md", .max_rows = 256},
@@ -210,9 +211,20 @@ inline constexpr std::array dense_thresholds = {
                    .max_rows = 8,
                    .max_numbers = 32 * mi_numbers,
                    .max_products = gemv_bulk_max_products},
+    DenseThreshold{.kernel = &gemv_bulk_codes_kernel,
+                   .record = tuned_record,
+                   .max_rows = 16,
+                   .max_numbers = 12 * mi_numbers,
+                   .max_products = gemv_bulk_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
-                   .record = codes_record,
-                   .max_rows = 128,
+                   .record = tuned_record,
+                   .code_bits = 8,
+                   .max_rows = 32,
+                   .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
+                   .record = tuned_record,
+                   .code_bits = 4,
+                   .max_rows = 64,
                    .max_products = gemv_streamed_max_products},
     DenseThreshold{.kernel = &decoded_kernel, .record = codes_record},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,

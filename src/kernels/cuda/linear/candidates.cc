@@ -68,6 +68,7 @@ WeightView convenient(WeightView weight) {
 
 bool comes_before(const DenseThreshold& row, const Linear& product) {
   return product.rows <= row.max_rows && numbers_of(product) <= row.max_numbers &&
+         (row.code_bits == 0 || code_bits(product.w.kind) == row.code_bits) &&
          row.min_products == 1 && row.shape == nullptr &&
          !(product.batch_invariant && row.max_rows != DenseThreshold::any);
 }
@@ -119,8 +120,9 @@ std::string tiling_name(int number) {
 }
 
 std::span<const std::string_view> dense_candidates() {
-  static constexpr std::array<std::string_view, 6> names{
-      "gemv_bulk", "gemv_bulk_codes", "gemv_streamed", "gemv_streamed_codes", "cublaslt", "decoded"};
+  static constexpr std::array<std::string_view, 6> names{"gemv_bulk",     "gemv_bulk_codes",
+                                                         "gemv_streamed", "gemv_streamed_codes",
+                                                         "cublaslt",      "decoded"};
   return names;
 }
 

@@ -30,6 +30,7 @@ std::size_t count_products(const DenseProblem& problem, const DenseThreshold& ro
   const std::span<const Linear> products = problem.products;
   const Linear& first = products[0];
   if (first.rows > row.max_rows) return 0;
+  if (row.code_bits != 0 && code_bits(first.w.kind) != row.code_bits) return 0;
   const bool alone = first.batch_invariant;
   if (alone && (row.max_rows != DenseThreshold::any || row.shape != nullptr)) return 0;
   if (row.shape != nullptr && !fits(problem, *row.shape)) return 0;

@@ -18,6 +18,7 @@ struct DenseThreshold {
 
   const DenseKernel* kernel = nullptr;
   std::string_view record;                  // the measurement: a file in bench/results/
+  int code_bits = 0;                        // of the weights; 0: any
   std::int64_t max_rows = any;              // of x
   std::int64_t max_numbers = any;           // of a product's weights
   std::int64_t max_numbers_together = any;  // of the weights of all products of the launch
