@@ -22,22 +22,25 @@ using EightInputs = std::array<Words, in_a_word>;
 // What fills four words of a row.
 using Inputs = std::array<EightInputs, 4>;
 
-// Codes (input, place in the word) become (place, input) in every column of words: halves of the
-// matrix are exchanged, then halves of those.
 template <int shift, std::uint32_t low>
-void exchange(Words& __restrict upper, Words& __restrict lower) {
-  for (std::size_t c = 0; c < tile_words; ++c) {
-    const std::uint32_t a = upper[c];
-    const std::uint32_t b = lower[c];
-    upper[c] = (a & low) | (b & low) << shift;
-    lower[c] = (a >> shift & low) | (b & ~low);
-  }
+void exchange(FourWords& upper, FourWords& lower) {
+  const FourWords a = upper;
+  const FourWords b = lower;
+  upper = (a & low) | (b & low) << shift;
+  lower = (a >> shift & low) | (b & ~low);
 }
 
+// Codes (input, place in the word) become (place, input) in every column of words: halves of the
+// matrix are exchanged, then halves of those.
 void transpose_codes(EightInputs& words) {
-  for (const std::size_t i : {0, 1, 2, 3}) exchange<16, 0x0000FFFF>(words[i], words[i + 4]);
-  for (const std::size_t i : {0, 1, 4, 5}) exchange<8, 0x00FF00FF>(words[i], words[i + 2]);
-  for (const std::size_t i : {0, 2, 4, 6}) exchange<4, 0x0F0F0F0F>(words[i], words[i + 1]);
+  for (std::size_t c = 0; c < tile_words; c += 4) {
+    std::array<FourWords, in_a_word> four{};
+    for (std::size_t i = 0; i < in_a_word; ++i) std::memcpy(&four[i], &words[i][c], sizeof four[i]);
+    for (const std::size_t i : {0, 1, 2, 3}) exchange<16, 0x0000FFFF>(four[i], four[i + 4]);
+    for (const std::size_t i : {0, 1, 4, 5}) exchange<8, 0x00FF00FF>(four[i], four[i + 2]);
+    for (const std::size_t i : {0, 2, 4, 6}) exchange<4, 0x0F0F0F0F>(four[i], four[i + 1]);
+    for (std::size_t i = 0; i < in_a_word; ++i) std::memcpy(&words[i][c], &four[i], sizeof four[i]);
+  }
 }
 
 // Words [in, words] at `from`, at any byte, into rows.

@@ -25,24 +25,25 @@ struct TilePlace {
   std::int64_t byte;     // the first of a row
 };
 
+using FourWords [[gnu::vector_size(16)]] = std::uint32_t;
+
 // Four words each of four lines of `line` words become four words each of four rows, `row` bytes
 // apart.
 inline void transpose_words(const std::uint32_t* from, std::size_t line, std::byte* to,
                             std::size_t row) {
-  using Four [[gnu::vector_size(16)]] = std::uint32_t;
-  std::array<Four, 4> lines{};
-  for (std::size_t i = 0; i < 4; ++i) std::memcpy(&lines[i], from + i * line, sizeof(Four));
-  const Four upper_left = __builtin_shufflevector(lines[0], lines[1], 0, 4, 1, 5);
-  const Four upper_right = __builtin_shufflevector(lines[0], lines[1], 2, 6, 3, 7);
-  const Four lower_left = __builtin_shufflevector(lines[2], lines[3], 0, 4, 1, 5);
-  const Four lower_right = __builtin_shufflevector(lines[2], lines[3], 2, 6, 3, 7);
-  const std::array<Four, 4> rows{
+  std::array<FourWords, 4> lines{};
+  for (std::size_t i = 0; i < 4; ++i) std::memcpy(&lines[i], from + i * line, sizeof(FourWords));
+  const FourWords upper_left = __builtin_shufflevector(lines[0], lines[1], 0, 4, 1, 5);
+  const FourWords upper_right = __builtin_shufflevector(lines[0], lines[1], 2, 6, 3, 7);
+  const FourWords lower_left = __builtin_shufflevector(lines[2], lines[3], 0, 4, 1, 5);
+  const FourWords lower_right = __builtin_shufflevector(lines[2], lines[3], 2, 6, 3, 7);
+  const std::array<FourWords, 4> rows{
       __builtin_shufflevector(upper_left, lower_left, 0, 1, 4, 5),
       __builtin_shufflevector(upper_left, lower_left, 2, 3, 6, 7),
       __builtin_shufflevector(upper_right, lower_right, 0, 1, 4, 5),
       __builtin_shufflevector(upper_right, lower_right, 2, 3, 6, 7),
   };
-  for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * row, &rows[i], sizeof(Four));
+  for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * row, &rows[i], sizeof(FourWords));
 }
 
 // Copies `bytes` of a line of a file's matrix and prefetches what lies `ahead` bytes behind them
