@@ -13,7 +13,6 @@
 namespace motley::cli {
 namespace {
 
-using kernels::Linear;
 using kernels::WeightView;
 
 constexpr std::int64_t max_rows = 4096;
@@ -36,9 +35,9 @@ class WeightSets {
  public:
   WeightSets(tensor::Device& device, tensor::Stream& stream) : device_(device), stream_(stream) {}
 
-  Result<void> add(const std::vector<Linear>& products) {
+  Result<void> add(const std::vector<kernels::Linear>& products) {
     std::vector<WeightView> views;
-    for (const Linear& product : products) {
+    for (const kernels::Linear& product : products) {
       views.push_back(product.w);
       if (sets_.empty()) set_bytes_ += code_bytes(product.w);
     }
@@ -89,7 +88,7 @@ class WeightSets {
 
 struct Products {
   kernels::DenseShape shape;
-  std::vector<Linear> first;
+  std::vector<kernels::Linear> first;
   WeightSets sets;
 };
 
@@ -124,8 +123,9 @@ class DenseTuner {
 
  private:
   // The products of weight set i.
-  std::vector<Linear> launch(const Products& products, std::int64_t rows, std::size_t set) const {
-    std::vector<Linear> all = products.first;
+  std::vector<kernels::Linear> launch(const Products& products, std::int64_t rows,
+                                      std::size_t set) const {
+    std::vector<kernels::Linear> all = products.first;
     const std::vector<WeightView>& weights = products.sets.at(set);
     float* y = reinterpret_cast<float*>(y_.data());
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -167,7 +167,7 @@ Result<std::vector<kernels::TunedDense>> tune_dense(
     const model::Model& model, tensor::Device& device, GraphTimer& timer,
     FunctionRef<void(const kernels::TunedDense&)> done) {
   std::vector<Products> all;
-  for (const std::vector<Linear>& products : model::all_dense_products(model)) {
+  for (const std::vector<kernels::Linear>& products : model::all_dense_products(model)) {
     const kernels::DenseShape shape = model::dense_shape(products);
     auto found = std::ranges::find(all, shape, &Products::shape);
     if (found == all.end()) {
