@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace motley::kernels {
 namespace {
@@ -80,8 +81,9 @@ Result<MeasuredTimes> measure_candidates(std::span<const std::string> names,
       times.candidates[candidate].us[at] = us;
     }
     // What was fast is likely to be so with a few more rows, and sets the limit for the others.
-    std::ranges::stable_sort(order, {}, [&](std::size_t candidate) {
-      return times.candidates[candidate].us[at].value_or(std::numeric_limits<double>::max());
+    std::ranges::sort(order, {}, [&](std::size_t candidate) {
+      const Us& us = times.candidates[candidate].us;
+      return std::pair(us[at].value_or(std::numeric_limits<double>::max()), candidate);
     });
   }
   std::erase_if(times.candidates, [](const MeasuredTimes::Candidate& candidate) {
