@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,9 +69,9 @@ struct Format {
   std::int64_t block_columns = 0;
   DType scale_type = DType::f32;
   bool zero_points = false;
-  bool by_column = false;
+  bool ordered = false;
   InputRounding inputs = {};
-  Tokens::Times Tokens::* beside = nullptr;
+  Tokens::Times Tokens::*beside = nullptr;
 };
 
 constexpr InputRounding i8_row{.scales = InputRounding::Scales::row, .type = DType::i8};
@@ -97,20 +98,20 @@ constexpr Format formats[] = {
      .block_columns = 128,
      .scale_type = DType::f16,
      .zero_points = true,
-     .by_column = true,
+     .ordered = true,
      .beside = &Tokens::int4},
     {.name = "int4 g32 act-order",
      .kind = WeightKind::int4,
      .block_columns = 32,
      .scale_type = DType::f16,
-     .by_column = true,
+     .ordered = true,
      .beside = &Tokens::int4},
     {.name = "int4 g32 act-order zeros",
      .kind = WeightKind::int4,
      .block_columns = 32,
      .scale_type = DType::f16,
      .zero_points = true,
-     .by_column = true,
+     .ordered = true,
      .beside = &Tokens::int4},
     {.name = "MXFP4",
      .kind = WeightKind::f4_e2m1,
@@ -200,8 +201,11 @@ class Weights {
       put_scale(0.01F + 1e-3F * static_cast<float>(random_bits() % 100));
     for (std::size_t i = 0; format.zero_points && i < count; ++i)
       zeros_.push_back(static_cast<std::uint8_t>(random_bits() % 16));
-    for (std::int64_t k = 0; format.by_column && k < inputs; ++k)
-      columns_.push_back(static_cast<std::int32_t>(random_bits() % view_.groups()));
+    if (!format.ordered) return;
+    input_order_.resize(static_cast<std::size_t>(inputs));
+    std::iota(input_order_.begin(), input_order_.end(), 0);
+    for (std::size_t k = input_order_.size(); k > 1; --k)
+      std::swap(input_order_[k - 1], input_order_[random_bits() % k]);
   }
 
   const Format& format() const { return format_; }
@@ -216,7 +220,7 @@ class Weights {
     view.data = codes_.data() + at * code_bytes_;
     if (format_.block_columns > 0) view.scales = scales_.data() + at * scale_bytes_;
     if (format_.zero_points) view.zero_points = zeros_.data() + at * scales_an_expert_;
-    if (format_.by_column) view.column_groups = columns_.data();
+    if (format_.ordered) view.input_order = input_order_.data();
     return view;
   }
 
@@ -247,7 +251,7 @@ class Weights {
   const std::vector<std::uint8_t>& codes_;
   std::vector<std::uint8_t> scales_;
   std::vector<std::uint8_t> zeros_;
-  std::vector<std::int32_t> columns_;
+  std::vector<std::int32_t> input_order_;
   WeightView view_;
   std::int64_t layers_ = 0;
   std::int64_t code_bytes_ = 0;
@@ -289,7 +293,7 @@ class Case {
   void print(const Case& bf16) const {
     const double best = *std::ranges::min_element(times_);
     const double operations = 2.0 * static_cast<double>(pairs() * outputs * inputs);
-    const Tokens::Times Tokens::* const beside = weights_.format().beside;
+    const Tokens::Times Tokens::*const beside = weights_.format().beside;
     const Tokens::Times others = beside == nullptr ? Tokens::Times() : tokens_.*beside;
     std::printf(
         "%-24s %4d  best %8.3f ms, median %8.3f ms (bf16 x %.2f)  %5.1f GB/s (%3.0f %% of DRAM)  "

@@ -103,16 +103,17 @@ struct RoundTo {
   std::int64_t out_stride = 0;
 };
 
-// out = what the codes of x mean: inputs of products whose weights' files say that activations are
-// quantised.
-struct RoundInputs {
+// Inputs as the products of a weight take them: out = x in the order of the weight's columns, or
+// what its codes mean where the weight's file says that activations are quantised, or both.
+struct ArrangeInputs {
   std::int64_t rows = 0;
   std::int64_t width = 0;
   const void* x = nullptr;
   DType x_type = DType::f32;
   std::int64_t x_stride = 0;
+  const std::int32_t* order = nullptr;  // [width]: out's number i is x's number order[i]; or null
   InputRounding rounding{};
-  void* out = nullptr;  // in x's type; may be x
+  void* out = nullptr;  // in x's type; without an order may be x
   std::int64_t out_stride = 0;
 };
 
@@ -505,7 +506,7 @@ struct ElementaryTable {
   const AdapterTable* adapters = nullptr;
   // For devices whose products take x as it is; null on the CPU, whose products round it as their
   // weights say.
-  void (*round_inputs)(const RoundInputs&, StreamHandle) = nullptr;
+  void (*arrange_inputs)(const ArrangeInputs&, StreamHandle) = nullptr;
   // State that the kernels keep for their device; null on the CPU.
   void* device = nullptr;
 

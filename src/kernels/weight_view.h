@@ -67,18 +67,18 @@ struct InputRounding {
 };
 
 // A weight as kernels see it. Number (o, k) is
-//   (code - zero) * scale,   scale = scales[o / block_rows][group of k] * scale_factor
-// with zero = zero_points at the same place, where there are some. The group of k is
-// column_groups[k], or k / block_columns without them. Sizes are the true ones: what a format pads
-// is not among them.
+//   (code - zero) * scale,   scale = scales[o / block_rows][k / block_columns] * scale_factor
+// with zero = zero_points at the same place, where there are some. It belongs to input
+// input_order[k], or k without an order. Sizes are the true ones: what a format pads is not among
+// them.
 struct WeightView {
   WeightKind kind = WeightKind::f32;
   DType scale_type = DType::f32;  // f32, f16, bf16, f8_e4m3 or f8_e8m0
   const void* data = nullptr;
   const void* scales = nullptr;  // [ceil(out / block_rows), groups()], at any byte; null: all 1
   float scale_factor = 1;
-  const std::uint8_t* zero_points = nullptr;    // as scales: codes of int4, or of i8 plus 128
-  const std::int32_t* column_groups = nullptr;  // [in], each below groups()
+  const std::uint8_t* zero_points = nullptr;  // as scales: codes of int4, or of i8 plus 128
+  const std::int32_t* input_order = nullptr;  // [in], each input once
   std::int64_t out = 0;
   std::int64_t in = 0;
   std::int64_t block_rows = 1;
@@ -89,11 +89,11 @@ struct WeightView {
   constexpr MOTLEY_HOST_DEVICE std::int64_t groups() const {
     return (in + block_columns - 1) / block_columns;
   }
-  // float32 scales of consecutive inputs, and nothing else beside the codes: what kernels read
-  // that know no more of a format than its blocks.
+  // float32 scales, and nothing else beside the codes: what kernels read that know no more of a
+  // format than its blocks.
   constexpr bool has_plain_scales() const {
     return scales != nullptr && scale_type == DType::f32 && scale_factor == 1 &&
-           zero_points == nullptr && column_groups == nullptr;
+           zero_points == nullptr;
   }
   MOTLEY_HOST_DEVICE const float* plain_scales() const { return static_cast<const float*>(scales); }
 };

@@ -18,7 +18,7 @@ struct Part {
 // What experts must share.
 quant::Format without_details(quant::Format format) {
   format.zero_points = false;
-  format.column_groups = false;
+  format.input_order = false;
   return format;
 }
 
@@ -63,7 +63,7 @@ quant::Format common_format(std::span<const quant::Weight> weights) {
   quant::Format format = weights[0].format();
   for (const quant::Weight& weight : weights) {
     format.zero_points = format.zero_points || weight.format().zero_points;
-    format.column_groups = format.column_groups || weight.format().column_groups;
+    format.input_order = format.input_order || weight.format().input_order;
   }
   return format;
 }

@@ -15,6 +15,8 @@ namespace motley::moe {
 struct Problem {
   quant::Format gate_up;
   quant::Format down;
+  // Gate and up of an expert read the same inputs: in one order, rounded with one scale.
+  bool shared_inputs = true;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
   int experts = 0;

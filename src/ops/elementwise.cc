@@ -73,21 +73,22 @@ void round_to(const Context& context, const tensor::ConstTensor& x, const RoundO
                             context.stream);
 }
 
-void round_inputs(const Context& context, const tensor::ConstTensor& x,
-                  const kernels::InputRounding& rounding, const tensor::Tensor& out) {
+void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,
+                    const tensor::Tensor& out) {
   check_context(context);
   check_activation(x, 2);
   MOTLEY_CHECK(x.shape() == out.shape() && x.dtype() == out.dtype(),
                "tensors of one shape and type");
-  context.kernels->round_inputs({.rows = out.dim(0),
-                                 .width = out.dim(1),
-                                 .x = x.bytes(),
-                                 .x_type = x.dtype(),
-                                 .x_stride = x.stride(0),
-                                 .rounding = rounding,
-                                 .out = out.bytes(),
-                                 .out_stride = out.stride(0)},
-                                context.stream);
+  context.kernels->arrange_inputs({.rows = out.dim(0),
+                                   .width = out.dim(1),
+                                   .x = x.bytes(),
+                                   .x_type = x.dtype(),
+                                   .x_stride = x.stride(0),
+                                   .order = taken.order,
+                                   .rounding = taken.rounding,
+                                   .out = out.bytes(),
+                                   .out_stride = out.stride(0)},
+                                  context.stream);
 }
 
 }  // namespace motley::ops

@@ -32,8 +32,13 @@ struct RoundOptions {
 void round_to(const Context& context, const tensor::ConstTensor& x, const RoundOptions& options,
               const tensor::Tensor& out);
 
-// out = what the codes of x mean, in x's type. out may be x.
-void round_inputs(const Context& context, const tensor::ConstTensor& x,
-                  const kernels::InputRounding& rounding, const tensor::Tensor& out);
+// How products of a weight take their inputs.
+struct TakenInputs {
+  const std::int32_t* order = nullptr;  // in the device's memory; null: as they stand
+  kernels::InputRounding rounding{};
+};
+// out = x as they are taken, in x's type.
+void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,
+                    const tensor::Tensor& out);
 
 }  // namespace motley::ops

@@ -26,8 +26,8 @@ constexpr Format with_zero_points(Format format) {
   return format;
 }
 
-constexpr Format by_column(Format format) {
-  format.column_groups = true;
+constexpr Format in_activation_order(Format format) {
+  format.input_order = true;
   return format;
 }
 
@@ -73,16 +73,17 @@ constexpr std::array all{
     KnownFormat{with_zero_points(int4(Scales::group, 128, DType::f16)),
                 "AWQ, compressed-tensors W4A16, GPTQ"},
     KnownFormat{with_zero_points(int4(Scales::channel, 0)), "compressed-tensors W4A16, GPTQ"},
-    KnownFormat{by_column(int4(Scales::group, 32)), ""},
-    KnownFormat{by_column(int4(Scales::group, 128)), "GPTQ (desc_act), compressed-tensors W4A16"},
-    KnownFormat{by_column(with_zero_points(int4(Scales::group, 128, DType::f16))),
+    KnownFormat{in_activation_order(int4(Scales::group, 32)), ""},
+    KnownFormat{in_activation_order(int4(Scales::group, 128)),
+                "GPTQ (desc_act), compressed-tensors W4A16"},
+    KnownFormat{in_activation_order(with_zero_points(int4(Scales::group, 128, DType::f16))),
                 "GPTQ (desc_act), compressed-tensors W4A16"},
     KnownFormat{int8(Scales::group, 1, 32), ""},
     KnownFormat{int8(Scales::group, 1, 128, DType::f16), "compressed-tensors W8A16, GPTQ"},
     KnownFormat{int8(Scales::channel), "compressed-tensors W8A16, GPTQ"},
     KnownFormat{with_zero_points(int8(Scales::group, 1, 64, DType::f16)),
                 "compressed-tensors W8A16, GPTQ"},
-    KnownFormat{by_column(int8(Scales::group, 1, 64, DType::f16)), "GPTQ (desc_act)"},
+    KnownFormat{in_activation_order(int8(Scales::group, 1, 64, DType::f16)), "GPTQ (desc_act)"},
     KnownFormat{with_inputs(int8(Scales::channel, 1, 0, DType::f32), Inputs::row, DType::i8),
                 "compressed-tensors W8A8"},
     KnownFormat{with_inputs(int8(Scales::tensor, 1, 0, DType::f32), Inputs::fixed, DType::i8),
@@ -159,10 +160,10 @@ bool is_known(const Format& format) {
         format.block_columns >= 8 &&
         std::has_single_bit(static_cast<std::uint64_t>(format.block_columns));
     return is_float_type(format.scale_type) && !format.global_scale &&
-           (!grouped || whole_vectors) && (grouped || !format.column_groups) &&
+           (!grouped || whole_vectors) && (grouped || !format.input_order) &&
            (format.bits == 8 || format.scales != Scales::block);
   }
-  if (format.zero_points || format.column_groups) return false;
+  if (format.zero_points || format.input_order) return false;
   if (format.element == DType::f8_e4m3 && format.bits == 8) {
     return !format.global_scale &&
            (is_float_type(format.scale_type) || format.scale_type == DType::f8_e8m0);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <vector>
@@ -28,6 +30,7 @@ class TestPacker {
   TestWeight pack(const std::vector<float>& wanted) {
     const Format& format = parts_.format;
     if (format.scales != Format::Scales::none) choose_scales(wanted);
+    if (format.input_order) choose_order();
     if (format.inputs == kernels::InputRounding::Scales::fixed) {
       parts_.input_scale = format.input_type == DType::i8 ? 0.03F : 0.01F;
       parts_.input_zero = format.input_type == DType::i8 ? 3 : 0;
@@ -35,11 +38,13 @@ class TestPacker {
     const TrueSize size = parts_.size;
     const std::int64_t row_bytes = (size.in * format.bits + 7) / 8;
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(size.out * row_bytes));
-    std::vector<double> meaning;
+    std::vector<double> meaning(static_cast<std::size_t>(size.out * size.in));
     for (std::int64_t o = 0; o < size.out; ++o) {
       std::uint8_t* const row = codes.data() + o * row_bytes;
-      for (std::int64_t k = 0; k < size.in; ++k)
-        meaning.push_back(put(wanted[static_cast<std::size_t>(o * size.in + k)], o, k, row));
+      for (std::int64_t k = 0; k < size.in; ++k) {
+        const auto input = static_cast<std::size_t>(o * size.in + input_of(k));
+        meaning[input] = put(wanted[input], o, k, row);
+      }
     }
     parts_.data = keep(codes.data(), codes.size());
     return {Weight(std::move(parts_)), std::move(meaning)};
@@ -56,11 +61,11 @@ class TestPacker {
     return whole ? parts_.size.in : parts_.format.block_columns;
   }
   std::int64_t groups() const { return (parts_.size.in + block_columns() - 1) / block_columns(); }
-  std::int64_t group_of(std::int64_t k) const {
-    return group_of_.empty() ? k / block_columns() : group_of_[static_cast<std::size_t>(k)];
+  std::int64_t input_of(std::int64_t k) const {
+    return order_.empty() ? k : order_[static_cast<std::size_t>(k)];
   }
   std::size_t place(std::int64_t o, std::int64_t k) const {
-    return static_cast<std::size_t>(o / block_rows() * groups() + group_of(k));
+    return static_cast<std::size_t>(o / block_rows() * groups() + k / block_columns());
   }
 
   // Scales of powers of two and of none, apart by up to 4: a wrong one shows.
@@ -92,12 +97,13 @@ class TestPacker {
       zeros_ = zeros;
       parts_.zero_points = reinterpret_cast<const std::uint8_t*>(keep(zeros.data(), zeros.size()));
     }
-    if (!format.column_groups) return;
-    for (std::int64_t k = 0; k < parts_.size.in; ++k)
-      group_of_.push_back(static_cast<std::int32_t>(k / block_columns()));
-    std::ranges::shuffle(group_of_, random_);
-    parts_.column_groups = reinterpret_cast<const std::int32_t*>(
-        keep(group_of_.data(), group_of_.size() * sizeof(std::int32_t)));
+  }
+
+  void choose_order() {
+    order_.resize(static_cast<std::size_t>(parts_.size.in));
+    std::iota(order_.begin(), order_.end(), 0);
+    std::ranges::shuffle(order_, random_);
+    parts_.input_order = std::make_shared<const std::vector<std::int32_t>>(order_);
   }
 
   // The scale as its type holds it.
@@ -188,7 +194,7 @@ class TestPacker {
   Weight::Parts parts_;
   std::vector<float> scales_;  // with the factor
   std::vector<std::uint8_t> zeros_;
-  std::vector<std::int32_t> group_of_;
+  std::vector<std::int32_t> order_;
 };
 
 }  // namespace motley::quant

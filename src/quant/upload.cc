@@ -55,10 +55,11 @@ Result<Weight> upload(const Weight& weight, Uploader& to) {
     MOTLEY_TRY(const std::byte* const zeros, copy(view.zero_points, weight.scale_count()));
     parts.zero_points = reinterpret_cast<const std::uint8_t*>(zeros);
   }
-  if (view.column_groups != nullptr) {
+  if (view.input_order != nullptr) {
     const auto bytes = static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
-    MOTLEY_TRY(const std::byte* const groups, copy(view.column_groups, bytes));
-    parts.column_groups = reinterpret_cast<const std::int32_t*>(groups);
+    MOTLEY_TRY(const std::byte* const order, copy(view.input_order, bytes));
+    parts.input_order = weight.input_order();
+    parts.input_order_there = reinterpret_cast<const std::int32_t*>(order);
   }
   return Weight(std::move(parts));
 }

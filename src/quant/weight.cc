@@ -71,15 +71,19 @@ kernels::WeightView view_of(const Weight::Parts& parts) {
   MOTLEY_CHECK(kernels::code_bits(view.kind) == format.bits, "bits that the element has");
   MOTLEY_CHECK((parts.zero_points != nullptr) == format.zero_points,
                "zero points as the format says");
-  MOTLEY_CHECK((parts.column_groups != nullptr) == format.column_groups,
-               "groups of columns as the format says");
+  MOTLEY_CHECK((parts.input_order != nullptr) == format.input_order,
+               "an order of inputs as the format says");
+  if (format.input_order) {
+    MOTLEY_CHECK(std::ssize(*parts.input_order) == parts.size.in, "an input for each column");
+    view.input_order =
+        parts.input_order_there != nullptr ? parts.input_order_there : parts.input_order->data();
+  }
   if (format.scales == Format::Scales::none) return view;
   MOTLEY_CHECK(parts.scales != nullptr, "scales as the format says");
   view.scale_type = format.scale_type;
   view.scales = parts.scales;
   view.scale_factor = parts.scale_factor;
   view.zero_points = parts.zero_points;
-  view.column_groups = parts.column_groups;
   const bool all_rows = format.scales == Format::Scales::tensor;
   const bool all_columns = all_rows || format.scales == Format::Scales::channel;
   // A weight of no size still has blocks that hold something.
@@ -131,11 +135,14 @@ std::string to_string(const Format& format) {
   }
   return cat(element_name(format), scales_text(format),
              format.zero_points ? " with zero points" : "",
-             format.column_groups ? " in activation order" : "", inputs_text(format));
+             format.input_order ? " in activation order" : "", inputs_text(format));
 }
 
 Weight::Weight(Parts parts)
-    : format_(parts.format), view_(view_of(parts)), owned_(std::move(parts.owned)) {}
+    : format_(parts.format),
+      view_(view_of(parts)),
+      input_order_(std::move(parts.input_order)),
+      owned_(std::move(parts.owned)) {}
 
 Weight Weight::borrow(const tensor::ConstTensor& matrix) {
   MOTLEY_CHECK(matrix.shape().rank() == 2 && matrix.is_contiguous(), "a matrix of whole rows");
@@ -164,6 +171,13 @@ void Weight::keep_inputs_exact() {
   view_.inputs = {};
 }
 
+bool Weight::takes_inputs_like(const Weight& other) const {
+  if (view_.inputs != other.view_.inputs) return false;
+  if (input_order_ == nullptr || other.input_order_ == nullptr)
+    return input_order_ == other.input_order_;
+  return *input_order_ == *other.input_order_;
+}
+
 std::size_t Weight::data_bytes() const {
   const std::int64_t row_bytes = (view_.in * format_.bits + 7) / 8;
   return static_cast<std::size_t>(view_.out * row_bytes);
@@ -179,7 +193,7 @@ std::size_t Weight::stored_bytes() const {
   std::size_t bytes = data_bytes();
   bytes += scale_count() * static_cast<std::size_t>(bits(format_.scale_type)) / 8;
   if (format_.zero_points) bytes += scale_count();
-  if (format_.column_groups) bytes += static_cast<std::size_t>(view_.in) * sizeof(std::int32_t);
+  if (format_.input_order) bytes += static_cast<std::size_t>(view_.in) * sizeof(std::int32_t);
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct Format {
   DType scale_type = DType::f32;  // f32, f16, bf16, f8_e4m3 or f8_e8m0
   bool global_scale = false;      // times a number of the whole weight (NVFP4)
   bool zero_points = false;
-  bool column_groups = false;  // groups are listed by column (activation order)
+  bool input_order = false;  // columns stand in an order of their own (activation order)
   // How inputs are rounded. Its fixed scale and zero are a weight's, not its format's.
   kernels::InputRounding::Scales inputs = kernels::InputRounding::Scales::none;
   DType input_type = DType::i8;
@@ -71,7 +72,9 @@ class Weight {
     const std::byte* data = nullptr;
     const std::byte* scales = nullptr;
     const std::uint8_t* zero_points = nullptr;
-    const std::int32_t* column_groups = nullptr;
+    // The input of each column, [in], and where kernels read it: there, if they read elsewhere.
+    std::shared_ptr<const std::vector<std::int32_t>> input_order = nullptr;
+    const std::int32_t* input_order_there = nullptr;
     float scale_factor = 1;
     float input_scale = 0;  // of fixed inputs
     float input_zero = 0;
@@ -93,6 +96,11 @@ class Weight {
   std::int64_t out() const { return view_.out; }
   std::int64_t in() const { return view_.in; }
   const kernels::WeightView& view() const { return view_; }
+  const std::shared_ptr<const std::vector<std::int32_t>>& input_order() const {
+    return input_order_;
+  }
+  // Whether products of both take inputs alike: in one order, rounded with one scale.
+  bool takes_inputs_like(const Weight& other) const;
 
   // Bytes of the codes, and how many scales there are (and as many zero points, where there are).
   std::size_t data_bytes() const;
@@ -106,6 +114,7 @@ class Weight {
  private:
   Format format_;
   kernels::WeightView view_;
+  std::shared_ptr<const std::vector<std::int32_t>> input_order_;
   std::vector<tensor::Buffer> owned_;
 };
 

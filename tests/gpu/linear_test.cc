@@ -31,14 +31,14 @@ struct DeviceWeight {
   DeviceArray<std::byte> bytes;
   DeviceArray<std::byte> scales;
   DeviceArray<std::uint8_t> zero_points;
-  DeviceArray<std::int32_t> column_groups;
   kernels::WeightView view;
 };
-// Inputs are never rounded.
+// Products take inputs as they are: they are neither rounded nor in another order.
 DeviceWeight on_device(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
                        std::int64_t in, bool aligned) {
   DeviceWeight weight;
   format.inputs = {};
+  format.ordered = false;
   weight.host = kernels::cpu::make_weight(numbers, format, out, in);
   const std::span<const std::byte> bytes(weight.host.bytes);
   weight.bytes = DeviceArray<std::byte>(aligned ? bytes.subspan(1) : bytes);
@@ -54,10 +54,6 @@ DeviceWeight on_device(Numbers& numbers, kernels::cpu::Format format, std::int64
   if (weight.view.zero_points != nullptr) {
     weight.zero_points = DeviceArray<std::uint8_t>(weight.host.zero_points);
     weight.view.zero_points = weight.zero_points.data();
-  }
-  if (weight.view.column_groups != nullptr) {
-    weight.column_groups = DeviceArray<std::int32_t>(weight.host.column_groups);
-    weight.view.column_groups = weight.column_groups.data();
   }
   return weight;
 }

@@ -73,14 +73,14 @@ std::string backend_of_all(const Format& format, tensor::DeviceKind device, bool
 kernels::WeightView usual_weight(const Format& format) {
   alignas(256) static constexpr std::array<std::byte, 256> numbers{};
   static constexpr std::uint8_t zero = 0;
-  static constexpr std::int32_t column = 0;
+  const auto order = std::make_shared<const std::vector<std::int32_t>>(2048);
   const bool scaled = format.scales != Format::Scales::none;
   return quant::Weight({.format = format,
                         .size = {2048, 2048},
                         .data = numbers.data(),
                         .scales = scaled ? numbers.data() : nullptr,
                         .zero_points = format.zero_points ? &zero : nullptr,
-                        .column_groups = format.column_groups ? &column : nullptr})
+                        .input_order = format.input_order ? order : nullptr})
       .view();
 }
 

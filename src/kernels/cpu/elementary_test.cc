@@ -43,9 +43,9 @@ INSTANTIATE_TEST_SUITE_P(EverySet, Elementary, testing::ValuesIn(available_instr
 TEST_P(Elementary, EveryEntryIsFilled) {
   using Entry = void (*)();
   // All but the last two, which other devices have.
-  static_assert(offsetof(ElementaryTable, round_inputs) + 2 * sizeof(void*) ==
+  static_assert(offsetof(ElementaryTable, arrange_inputs) + 2 * sizeof(void*) ==
                 sizeof(ElementaryTable));
-  constexpr std::size_t count = offsetof(ElementaryTable, round_inputs) / sizeof(Entry);
+  constexpr std::size_t count = offsetof(ElementaryTable, arrange_inputs) / sizeof(Entry);
   std::array<Entry, count> entries{};
   std::memcpy(static_cast<void*>(entries.data()), &table(), sizeof entries);
   for (std::size_t i = 0; i < count; ++i) EXPECT_NE(entries[i], nullptr) << "entry " << i;

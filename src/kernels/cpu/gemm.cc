@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -68,8 +69,7 @@ float decoded(const WeightView& w, std::int64_t o, std::int64_t k) {
   float code = code_of(w, o, k);
   float zero = w.kind == WeightKind::int4 ? 8 : 0;
   if (!has_scales(w)) return code - zero;
-  const std::int64_t group = w.column_groups != nullptr ? w.column_groups[k] : k / w.block_columns;
-  const std::int64_t at = o / w.block_rows * w.groups() + group;
+  const std::int64_t at = o / w.block_rows * w.groups() + k / w.block_columns;
   if (w.zero_points != nullptr) {
     zero = static_cast<float>(w.zero_points[at]);
     if (w.kind == WeightKind::i8) zero -= 128;
@@ -85,7 +85,12 @@ void decode_inputs(const WeightView& w, std::int64_t o, std::int64_t begin, std:
 }
 
 void decode_row(const WeightView& w, std::int64_t o, std::int64_t begin, std::span<float> out) {
-  decode_inputs(w, o, begin, static_cast<std::int64_t>(out.size()), out.data());
+  const auto count = static_cast<std::int64_t>(out.size());
+  if (w.input_order == nullptr) return decode_inputs(w, o, begin, count, out.data());
+  for (std::int64_t k = 0; k < w.in; ++k) {
+    const std::int64_t at = w.input_order[k] - begin;
+    if (at >= 0 && at < count) out[static_cast<std::size_t>(at)] = decoded(w, o, k);
+  }
 }
 
 float input_scale(const InputRounding& rounding, float largest) {
@@ -128,16 +133,14 @@ bool has_vector_groups(const WeightView& w, std::int64_t smallest) {
   const bool floats = w.kind == WeightKind::f8_e4m3 || w.kind == WeightKind::f4_e2m1;
   if (!integers && !floats) return false;
   if (!has_scales(w)) return true;
-  if (floats && (w.zero_points != nullptr || w.column_groups != nullptr)) return false;
-  if (w.column_groups != nullptr) return w.groups() <= max_column_groups;
+  if (floats && w.zero_points != nullptr) return false;
   return has_blocks(w.block_columns, w.in, smallest);
 }
 
 bool has_integer_products(const WeightView& w) {
   using Scales = InputRounding::Scales;
   const InputRounding& inputs = w.inputs;
-  if (w.kind != WeightKind::i8 || !has_scales(w) || w.column_groups != nullptr || w.in == 0)
-    return false;
+  if (w.kind != WeightKind::i8 || !has_scales(w) || w.in == 0) return false;
   if (inputs.scales == Scales::none || inputs.type != DType::i8) return false;
   if (inputs.zero != std::nearbyint(inputs.zero) || std::abs(inputs.zero) > 128) return false;
   return has_blocks(w.block_columns, w.in, integer_block) &&
@@ -165,7 +168,45 @@ void gemm_tile(InstructionSet set, const GemmTile& tile) {
   MOTLEY_CHECK(false, "an instruction set that has kernels");
 }
 
+namespace {
+// Piece by piece, whose results then go to their inputs' places.
+void ordered_transposed_tile(InstructionSet set, const TransposedTile& tile) {
+  constexpr std::int64_t columns = 256;
+  constexpr std::int64_t rows = 16;
+  alignas(64) std::array<float, rows * columns> results;
+  const std::int64_t x_row_bytes = tile.x_stride * (tile.x_type == DType::f32 ? 4 : 2);
+  TransposedTile part = tile;
+  part.w.input_order = nullptr;
+  part.y = results.data();
+  part.y_stride = columns;
+  part.y_rows = nullptr;
+  part.add = false;
+  for (std::int64_t m = 0; m < tile.rows; m += rows) {
+    part.rows = std::min(rows, tile.rows - m);
+    if (tile.x_rows != nullptr) {
+      part.x_rows = tile.x_rows + m;
+    } else {
+      part.x = static_cast<const std::byte*>(tile.x) + m * x_row_bytes;
+    }
+    for (part.in_begin = tile.in_begin; part.in_begin < tile.in_end; part.in_begin = part.in_end) {
+      part.in_end = std::min(part.in_begin + columns, tile.in_end);
+      transposed_tile(set, part);
+      for (std::int64_t i = 0; i < part.rows; ++i) {
+        const std::int64_t row = tile.y_rows != nullptr ? tile.y_rows[m + i] : m + i;
+        float* const to = tile.y + row * tile.y_stride - tile.in_begin;
+        const float* from = results.data() + i * columns;
+        for (std::int64_t k = part.in_begin; k < part.in_end; ++k, ++from) {
+          float& number = to[tile.w.input_order[k]];
+          number = tile.add ? number + *from : *from;
+        }
+      }
+    }
+  }
+}
+}  // namespace
+
 void transposed_tile(InstructionSet set, const TransposedTile& tile) {
+  if (tile.w.input_order != nullptr) return ordered_transposed_tile(set, tile);
   switch (set) {
     case InstructionSet::plain:
       return transposed_tile_plain(tile);

@@ -10,7 +10,7 @@ namespace motley::kernels::cpu {
 
 // One thread's piece of y = x W^T in float32: `rows` rows of x against outputs [out_begin, out_end)
 // of w.
-//   y[m][o - out_begin] = sum over k of x[row m][k] * w[o][k]
+//   y[m][o - out_begin] = sum over k of x[row m][input_order[k]] * w[o][k]
 // The bits of an element depend on its own row of x, its own row of w and `in` alone: never on how
 // many rows stand beside it, nor on how the outputs are cut. Where w.inputs rounds x, each call
 // does so first. A call with `exact` widens everything to float32 (--compute f32); without it bf16
@@ -32,7 +32,7 @@ struct GemmTile {
 void gemm_tile(const GemmTile& tile);
 
 // One thread's piece of the same rows the other way round, in float32: inputs [in_begin, in_end) of
-//   y[m][k - in_begin] = sum over j < count of x[m][j] * w[first + j][k]
+//   y[m][input_order[k] - in_begin] = sum over j < count of x[m][j] * w[first + j][k]
 // or, where `add` says so, that beside what stands there. Runs of 64 rows of w are summed in order,
 // then the runs are; so bits depend on the row of x, the instruction set, the format and `count`
 // alone. x is never rounded, whatever w.inputs says: it is no input of the weight here.

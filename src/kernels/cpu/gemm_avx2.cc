@@ -114,21 +114,7 @@ struct Avx2 {
     return _mm256_permutevar8x32_ps(_mm256_maskload_ps(from, wanted), index);
   }
 
-  // Numbers of a table, by column.
-  struct Few {
-    Floats low;
-    Floats high;
-  };
-  static constexpr std::int64_t few_groups = 16;
-  static Few few(const float* table) {
-    return {_mm256_loadu_ps(table), _mm256_loadu_ps(table + lanes)};
-  }
-  static Floats pick(const Few& table, const std::int32_t* at) {
-    const Words index = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.low, index),
-                            _mm256_permutevar8x32_ps(table.high, index),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
-  }
+  // Numbers of a table.
   static Floats gather(const float* table, const std::int32_t* at) {
     return _mm256_i32gather_ps(table, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), 4);
   }

@@ -115,28 +115,7 @@ struct Avx512 {
     return _mm512_permutexvar_ps(index, _mm512_maskz_loadu_ps(mask, from));
   }
 
-  // Numbers of a table, by column.
-  struct Few {
-    Floats low;
-    Floats high;
-  };
-  static constexpr std::int64_t few_groups = 32;
-  static Few few(const float* table) {
-    return {_mm512_loadu_ps(table), _mm512_loadu_ps(table + lanes)};
-  }
-  static Floats pick(const Few& table, const std::int32_t* at) {
-    return _mm512_permutex2var_ps(table.low, _mm512_loadu_si512(at), table.high);
-  }
-  struct Dozens {
-    Few low;
-    Few high;
-  };
-  static constexpr std::int64_t dozens_groups = 64;
-  static Dozens dozens(const float* table) { return {few(table), few(table + 2 * lanes)}; }
-  static Floats pick(const Dozens& table, const std::int32_t* at) {
-    const __mmask16 high = _mm512_test_epi32_mask(_mm512_loadu_si512(at), _mm512_set1_epi32(32));
-    return _mm512_mask_blend_ps(high, pick(table.low, at), pick(table.high, at));
-  }
+  // Numbers of a table.
   static Floats gather(const float* table, const std::int32_t* at) {
     return _mm512_i32gather_ps(_mm512_loadu_si512(at), table, 4);
   }

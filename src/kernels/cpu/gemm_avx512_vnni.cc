@@ -23,6 +23,10 @@ struct Avx512Vnni {
   static Floats widen_f16(const std::byte* from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   }
+  // Numbers of a table.
+  static Floats gather(const float* table, const std::int32_t* at) {
+    return _mm512_i32gather_ps(_mm512_loadu_si512(at), table, 4);
+  }
   // Where one is NaN they give b.
   static Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
   static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }

@@ -67,8 +67,8 @@ void multiply(const Row* rows, std::int64_t count, const Block& block) {
   const Row r1 = rows[1];
   const Row r2 = rows[2];
   const Row r3 = rows[3];
-  const auto add_step = [&](const typename Row::Open(&open)[weight_rows],
-                            const float* x) __attribute__((always_inline)) {
+  const auto add_step = [&](const typename Row::Open(&open)[weight_rows], const float* x)
+      __attribute__((always_inline)) {
     unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
       const Floats w0 = Row::template take<v>(open[0]);
       const Floats w1 = Row::template take<v>(open[1]);
@@ -142,12 +142,12 @@ template <class Isa, class Row>
 void decode_panel(const Row& row, std::int64_t count, float* panel) {
   constexpr std::int64_t step = Row::vectors * Isa::lanes;
   const auto store_step = [&](const typename Row::Open& open, float* to)
-                              __attribute__((always_inline)) {
-                                unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
-                                  const typename Isa::Floats w = Row::template take<v>(open);
-                                  __builtin_memcpy(to + v * Isa::lanes, &w, sizeof w);
-                                });
-                              };
+      __attribute__((always_inline)) {
+    unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
+      const typename Isa::Floats w = Row::template take<v>(open);
+      __builtin_memcpy(to + v * Isa::lanes, &w, sizeof w);
+    });
+  };
   for (std::int64_t k = 0; k < count; k += step) {
     if constexpr (requires { row.fetch_ahead(k); }) row.fetch_ahead(k);
     // The last step may be shorter.
@@ -162,20 +162,13 @@ void decode_panel(const Row& row, std::int64_t count, float* panel) {
 template <class Isa, class Row>
 struct Buffers {
   static constexpr std::int64_t step = Row::vectors * Isa::lanes;
-  static constexpr bool has_columns = requires { requires Row::has_columns; };
-  // Groups of columns are held for as many chunks as x is, of which there are fewer then.
-  static constexpr std::int64_t column_chunks = 8;
 
   alignas(64) float x[rows_at_once * chunk_inputs];
   alignas(64) float panel[weight_rows * chunk_inputs];
-  alignas(64) std::int32_t columns[has_columns ? column_chunks * chunk_inputs : 1];
   typename Row::Scratch scratch[weight_rows];
 
   // Few rows of x are held whole, so that each row of the weight is read from end to end.
-  static std::int64_t chunks_held(std::int64_t tokens) {
-    const std::int64_t held = rows_at_once / tokens;
-    return has_columns ? smaller(held, column_chunks) : held;
-  }
+  static std::int64_t chunks_held(std::int64_t tokens) { return rows_at_once / tokens; }
   static std::int64_t padded(std::int64_t count) { return (count + step - 1) / step * step; }
 
   // Chunk number `at` of those that are held.
@@ -188,7 +181,6 @@ struct Buffers {
         for (std::int64_t k = 0; k < width; k += step) arrange_for_nibbles<Isa>(to + k);
       }
     }
-    if constexpr (has_columns) pack_columns<Isa, Row>(tile.w, span, columns + at * chunk_inputs);
   }
 };
 
@@ -232,9 +224,8 @@ void run(const GemmTile& tile) {
         buffers.pack(tile, group, chunk_at(w, chunk), chunk - first_chunk);
       for (std::int64_t o = tile.out_begin; o < tile.out_end; o += weight_rows) {
         for (std::int64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
-          Span span = chunk_at(w, chunk);
+          const Span span = chunk_at(w, chunk);
           const std::int64_t at = (chunk - first_chunk) * chunk_inputs;
-          span.columns = buffers.columns + (buffers.has_columns ? at : 0);
           const Block block{
               .x = buffers.x + at * group.tokens,
               .x_stride = buffers.padded(span.count),

@@ -131,8 +131,7 @@ struct Plain {
     return load(reinterpret_cast<const std::byte*>(each));
   }
 
-  // Numbers of a table, by column. There is no faster way for few.
-  static constexpr std::int64_t few_groups = 0;
+  // Numbers of a table.
   static Floats gather(const float* table, const std::int32_t* at) {
     return _mm_setr_ps(table[at[0]], table[at[1]], table[at[2]], table[at[3]]);
   }

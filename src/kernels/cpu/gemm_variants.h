@@ -36,9 +36,8 @@ struct RowLayout {
 RowLayout layout_of(const WeightView& w);
 
 // Whether the vector loops know a format whose rows they read in pieces of `smallest` inputs, each
-// of which must have one scale, or a scale by column. decode_inputs reads the others.
+// of which must have one scale. decode_inputs reads the others.
 bool has_vector_groups(const WeightView& w, std::int64_t smallest);
-inline constexpr std::int64_t max_column_groups = 1024;
 
 // Whether a product is one of integers, int8 by int8: where both sides are rounded to int8, and
 // scales begin at multiples of integer_block inputs.
@@ -48,7 +47,7 @@ inline constexpr std::int64_t integer_block = 64;
 // The scale of inputs whose largest magnitude is `largest`, in all of the row or in a block of it.
 float input_scale(const InputRounding& rounding, float largest);
 
-// Inputs [begin, begin + count) of row o as float32, number by number.
+// Columns [begin, begin + count) of row o as float32, number by number.
 void decode_inputs(const WeightView& w, std::int64_t o, std::int64_t begin, std::int64_t count,
                    float* to);
 

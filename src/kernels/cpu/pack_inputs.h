@@ -10,14 +10,35 @@
 // weight's file says so, padded with zeros.
 namespace motley::kernels::cpu::gemm_body {
 
-// Inputs [begin, begin + count) of row m of x, in float32.
+// Inputs order[i] of a row in float32.
+template <class Isa>
+void gather_inputs(DType type, const std::byte* row, const std::int32_t* order, std::int64_t count,
+                   float* to) {
+  std::int64_t i = 0;
+  if (type == DType::f32) {
+    const auto* const numbers = reinterpret_cast<const float*>(row);
+    for (; i + Isa::lanes <= count; i += Isa::lanes) {
+      const typename Isa::Floats some = Isa::gather(numbers, order + i);
+      __builtin_memcpy(to + i, &some, sizeof some);
+    }
+    for (; i < count; ++i) to[i] = numbers[order[i]];
+    return;
+  }
+  const auto* const halves = reinterpret_cast<const std::uint16_t*>(row);
+  for (; i < count; ++i) to[i] = __builtin_bit_cast(float, std::uint32_t{halves[order[i]]} << 16);
+}
+
+// What columns [begin, begin + count) of the weight multiply of row m of x, in float32.
 template <class Isa>
 void widen_x(const GemmTile& tile, std::int64_t m, std::int64_t begin, std::int64_t count,
              float* to) {
   const std::int64_t row = tile.x_rows != nullptr ? tile.x_rows[m] : m;
   const std::int64_t element_bytes = tile.x_type == DType::f32 ? 4 : 2;
   const std::byte* from =
-      static_cast<const std::byte*>(tile.x) + (row * tile.x_stride + begin) * element_bytes;
+      static_cast<const std::byte*>(tile.x) + row * tile.x_stride * element_bytes;
+  if (tile.w.input_order != nullptr)
+    return gather_inputs<Isa>(tile.x_type, from, tile.w.input_order + begin, count, to);
+  from += begin * element_bytes;
   if (tile.x_type == DType::f32) {
     __builtin_memcpy(to, from, std::size_t(count) * sizeof(float));
     return;
@@ -173,17 +194,6 @@ void arrange_for_nibbles(void* x) {
   for (std::size_t v = 0; v < 8; ++v) {
     const std::size_t from = 4 * (v & 1) + (v & 2) + (v >> 2);
     __builtin_memcpy(bytes + v * sizeof(Floats), &b[from], sizeof(Floats));
-  }
-}
-
-// Groups of a span's columns in the order of a row's vectors, padded with the first to whole steps.
-template <class Isa, class Row>
-void pack_columns(const WeightView& w, const Span& span, std::int32_t* to) {
-  constexpr std::int64_t step = Row::vectors * Isa::lanes;
-  __builtin_memcpy(to, w.column_groups + span.begin, std::size_t(span.count) * sizeof *to);
-  for (std::int64_t k = span.count; k % step != 0; ++k) to[k] = 0;
-  if constexpr (requires { Row::arranged; }) {
-    for (std::int64_t k = 0; k < span.count; k += step) arrange_for_nibbles<Isa>(to + k);
   }
 }
 

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cat.h"
@@ -25,13 +27,13 @@ struct Format {
   DType scale_type = DType::f32;
   float scale_factor = 1;
   bool zero_points = false;
-  bool by_column = false;  // groups are in no order
+  bool ordered = false;  // columns stand in an order of their own
   InputRounding inputs = {};
   bool odd_scales = false;  // at an odd byte though they are float32
 
   std::string text() const {
     return cat("kind ", int(kind), " block ", block_rows, "x", block_columns, " scales ",
-               name(scale_type), " zeros ", zero_points, " by column ", by_column, " inputs ",
+               name(scale_type), " zeros ", zero_points, " ordered ", ordered, " inputs ",
                int(inputs.scales), " ", name(inputs.type), " ", inputs.columns);
   }
   friend std::ostream& operator<<(std::ostream& out, const Format& format) {
@@ -46,8 +48,8 @@ struct TestWeight {
   std::vector<float> scales;           // as float32, whatever their type, before the factor
   std::vector<std::byte> scale_bytes;  // in their own type, from the second byte on
   std::vector<std::uint8_t> zero_points;
-  std::vector<std::int32_t> column_groups;
-  std::vector<double> numbers;  // [out, in]
+  std::vector<std::int32_t> input_order;
+  std::vector<double> numbers;  // [out, in], of the inputs in their own order
 
   double at(std::int64_t o, std::int64_t k) const {
     return numbers[static_cast<std::size_t>(o * view.in + k)];
@@ -124,7 +126,7 @@ inline float put_code(TestWeight& weight, std::int64_t o, std::int64_t k, float 
   return 0;
 }
 
-// Scales, zero points and groups of columns.
+// Scales and zero points.
 inline void put_scales(Numbers& numbers, const Format& format, TestWeight& weight) {
   WeightView& view = weight.view;
   const std::int64_t groups = view.groups();
@@ -138,15 +140,21 @@ inline void put_scales(Numbers& numbers, const Format& format, TestWeight& weigh
       weight.zero_points.push_back(static_cast<std::uint8_t>(numbers.below(codes)));
     }
   }
-  for (std::int64_t k = 0; format.by_column && k < view.in; ++k)
-    weight.column_groups.push_back(numbers.below(static_cast<int>(groups)));
   view.scale_type = format.scale_type;
   view.scale_factor = format.scale_factor;
   const bool in_place = format.scale_type == DType::f32 && !format.odd_scales;
   view.scales =
       in_place ? static_cast<const void*>(weight.scales.data()) : weight.scale_bytes.data() + 1;
   if (format.zero_points) view.zero_points = weight.zero_points.data();
-  if (format.by_column) view.column_groups = weight.column_groups.data();
+}
+
+inline void put_order(Numbers& numbers, TestWeight& weight) {
+  std::vector<std::int32_t>& order = weight.input_order;
+  order.resize(static_cast<std::size_t>(weight.view.in));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t k = order.size(); k > 1; --k)
+    std::swap(order[k - 1], order[static_cast<std::size_t>(numbers.below(static_cast<int>(k)))]);
+  weight.view.input_order = order.data();
 }
 
 inline TestWeight make_weight(Numbers& numbers, const Format& format, std::int64_t out,
@@ -161,23 +169,25 @@ inline TestWeight make_weight(Numbers& numbers, const Format& format, std::int64
   weight.bytes.resize(1 + static_cast<std::size_t>(out * in) * 4);
   weight.view.data = weight.bytes.data() + 1;
   if (format.block_columns > 0) put_scales(numbers, format, weight);
+  if (format.ordered) put_order(numbers, weight);
+  weight.numbers.resize(static_cast<std::size_t>(out * in));
   for (std::int64_t o = 0; o < out; ++o) {
     for (std::int64_t k = 0; k < in; ++k) {
       const float code = put_code(weight, o, k, numbers.between(-1, 1));
       float scale = 1;
       float zero = format.kind == WeightKind::int4 ? 8 : 0;
       if (format.block_columns > 0) {
-        const std::int64_t group = format.by_column
-                                       ? weight.column_groups[static_cast<std::size_t>(k)]
-                                       : k / format.block_columns;
-        const auto at =
-            static_cast<std::size_t>(o / format.block_rows * weight.view.groups() + group);
+        const auto at = static_cast<std::size_t>(o / format.block_rows * weight.view.groups() +
+                                                 k / format.block_columns);
         scale = weight.scales[at] * format.scale_factor;
         if (format.zero_points)
           zero = static_cast<float>(weight.zero_points[at]) -
                  (format.kind == WeightKind::i8 ? 128.0F : 0.0F);
       }
-      weight.numbers.push_back(static_cast<double>(code - zero) * static_cast<double>(scale));
+      const std::int64_t input =
+          format.ordered ? weight.input_order[static_cast<std::size_t>(k)] : k;
+      weight.numbers[static_cast<std::size_t>(o * in + input)] =
+          static_cast<double>(code - zero) * static_cast<double>(scale);
     }
   }
   return weight;
@@ -251,6 +261,10 @@ inline const std::vector<Format> integer_formats = {
      .zero_points = true,
      .inputs = roundings::i8_row},
     {.kind = WeightKind::i8, .block_columns = 4096, .inputs = roundings::i8_block},
+    {.kind = WeightKind::i8,
+     .block_columns = whole_row,
+     .ordered = true,
+     .inputs = roundings::i8_row},
 };
 
 // One way of scales each, beside plain_formats.
@@ -271,21 +285,13 @@ inline const std::vector<Format> quantised_formats = {
      .block_columns = 128,
      .scale_type = DType::f16,
      .zero_points = true,
-     .by_column = true},
-    {.kind = WeightKind::int4, .block_columns = 32, .by_column = true},
-    {.kind = WeightKind::int4,
-     .block_columns = 32,
-     .scale_type = DType::f16,
-     .zero_points = true,
-     .by_column = true},
-    {.kind = WeightKind::int4, .block_columns = 64, .by_column = true},
-    {.kind = WeightKind::int4, .block_columns = 64, .zero_points = true, .by_column = true},
+     .ordered = true},
+    {.kind = WeightKind::int4, .block_columns = 32, .ordered = true},
     {.kind = WeightKind::int4,
      .block_columns = 100,
      .scale_type = DType::bf16,
      .zero_points = true,
-     .by_column = true},
-    {.kind = WeightKind::int4, .block_columns = 2, .by_column = true},  // of some rows, by number
+     .ordered = true},
     {.kind = WeightKind::int4,
      .block_rows = 3,
      .block_columns = 64,
@@ -312,11 +318,8 @@ inline const std::vector<Format> quantised_formats = {
      .block_columns = 128,
      .scale_type = DType::f16,
      .zero_points = true,
-     .by_column = true},
-    {.kind = WeightKind::i8, .block_columns = 32, .by_column = true},
-    {.kind = WeightKind::i8, .block_columns = 32, .zero_points = true, .by_column = true},
-    {.kind = WeightKind::i8, .block_columns = 64, .by_column = true},
-    {.kind = WeightKind::i8, .block_columns = 64, .zero_points = true, .by_column = true},
+     .ordered = true},
+    {.kind = WeightKind::i8, .block_columns = 32, .ordered = true},
     {.kind = WeightKind::i8, .block_columns = 32, .inputs = roundings::i8_row},  // not integers
     {.kind = WeightKind::i8, .block_columns = 128, .inputs = roundings::i8_odd_block},
     // f8_e4m3

@@ -130,8 +130,9 @@ void decode(const Row& row, const WeightView& w, std::int64_t o, const Span& spa
     const std::int64_t rest = span.count - k;
     const typename Row::Open open = rest < step ? row.open_tail(k, rest) : row.open(k);
     typename Isa::Floats numbers[Row::vectors];
-    gemm_body::unrolled<Row::vectors>(
-        [&]<int v>() __attribute__((always_inline)) { numbers[v] = Row::template take<v>(open); });
+    gemm_body::unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
+      numbers[v] = Row::template take<v>(open);
+    });
     if constexpr (requires { Row::arranged; }) put_in_order<Isa>(numbers);
     __builtin_memcpy(to + k, numbers, sizeof numbers);
     // One NaN of an FP8 step makes all of it NaN, which in a sum over inputs is the same.
@@ -142,16 +143,11 @@ void decode(const Row& row, const WeightView& w, std::int64_t o, const Span& spa
 
 // The span's inputs of `rows` rows of the weight from `first` on, to a panel.
 template <class Isa, class Row>
-void decode_run(const WeightView& w, std::int64_t first, std::int64_t rows, Span span,
+void decode_run(const WeightView& w, std::int64_t first, std::int64_t rows, const Span& span,
                 float* panel) {
   if constexpr (requires(const Row& row) { row.open(0); }) {
     const RowLayout layout = layout_of(w);
     typename Row::Scratch scratch;
-    std::int32_t columns[panel_inputs];
-    if constexpr (requires { requires Row::has_columns; }) {
-      gemm_body::pack_columns<Isa, Row>(w, span, columns);
-      span.columns = columns;
-    }
     for (std::int64_t j = 0; j < rows; ++j) {
       const Row row(layout, first + j, span, scratch);
       decode<Isa>(row, w, first + j, span, panel + j * panel_inputs);
@@ -161,8 +157,8 @@ void decode_run(const WeightView& w, std::int64_t first, std::int64_t rows, Span
       decode_inputs(w, first + j, span.begin, span.count, panel + j * panel_inputs);
   }
 }
-using DecodeRun = void (*)(const WeightView& w, std::int64_t first, std::int64_t rows, Span span,
-                           float* panel);
+using DecodeRun = void (*)(const WeightView& w, std::int64_t first, std::int64_t rows,
+                           const Span& span, float* panel);
 
 template <class Isa>
 void load_x(const TransposedTile& tile, std::int64_t m, std::int64_t begin, std::int64_t count,

@@ -36,15 +36,14 @@ template <int count, class Body>
 [[gnu::always_inline]] inline void unrolled(Body&& body) {
   [&]<int... v>(std::integer_sequence<int, v...>) __attribute__((always_inline)) {
     (body.template operator()<v>(), ...);
-  }(std::make_integer_sequence<int, count>());
+  }
+  (std::make_integer_sequence<int, count>());
 }
 
-// Inputs that rows are opened for, from a multiple of 256 on. `columns` are the groups of theirs,
-// in the order of the row's vectors, where the weight has groups by column.
+// Inputs that rows are opened for, from a multiple of 256 on.
 struct Span {
   std::int64_t begin = 0;
   std::int64_t count = 0;
-  const std::int32_t* columns = nullptr;
 };
 
 [[gnu::always_inline]] inline const std::byte* codes_at(const RowLayout& layout, std::int64_t o,
@@ -62,22 +61,11 @@ struct Span {
 
 struct NoScratch {};
 
-// Scales of a span's groups, which have four inputs at least, or of all groups of a row.
+// Scales of a span's groups, which have four inputs at least.
 struct GroupScratch {
   alignas(64) float scales[chunk_inputs / 4];
   alignas(64) float zeros[chunk_inputs / 4];
   std::byte tail[64];
-};
-
-// Scales of each input of a span, from those of all the row's groups.
-// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
-struct ColumnScratch {
-  alignas(64) float scales[chunk_inputs];
-  alignas(64) float zeros[chunk_inputs];
-  std::byte tail[64];
-  std::int64_t row = -1;  // whose groups these are
-  alignas(64) float group_scales[max_column_groups];
-  alignas(64) float group_zeros[max_column_groups];
 };
 
 struct RowScales {
@@ -85,50 +73,18 @@ struct RowScales {
   const float* zeros;
 };
 
-template <class Isa, bool zeros>
-[[gnu::always_inline]] inline RowScales decode_groups(const RowLayout& layout, std::int64_t first,
-                                                      std::int64_t count, GroupScratch& scratch) {
-  if (layout.groups == 0) {
-    scratch.scales[0] = 1;  // it has none
-    return {scratch.scales, scratch.zeros};
-  }
-  decode_scales<Isa>(*layout.w, first, count, scratch.scales);
-  if constexpr (zeros) decode_zeros<Isa>(*layout.w, first, count, scratch.zeros);
-  return {scratch.scales, scratch.zeros};
-}
-
 // Of the groups that a span of row o meets.
 template <class Isa, bool zeros>
 [[gnu::always_inline]] inline RowScales group_scales(const RowLayout& layout, std::int64_t o,
                                                      const Span& span, GroupScratch& scratch) {
-  return decode_groups<Isa, zeros>(layout,
-                                   first_scale(layout, o) + (span.begin >> layout.block_log),
-                                   ((span.count - 1) >> layout.block_log) + 1, scratch);
-}
-
-// to[i] = table[columns[i]] for whole vectors.
-template <class Isa>
-void look_up(const float* table, const Span& span, float* to) {
-  for (std::int64_t i = 0; i < span.count; i += Isa::lanes) {
-    const typename Isa::Floats value = Isa::gather(table, span.columns + i);
-    __builtin_memcpy(to + i, &value, sizeof value);
+  if (layout.groups == 0) {
+    scratch.scales[0] = 1;  // it has none
+    return {scratch.scales, scratch.zeros};
   }
-}
-
-// Scales of every input of a span, whose columns are padded to whole steps.
-template <class Isa, bool zeros>
-RowScales column_scales(const RowLayout& layout, std::int64_t o, Span span, std::int64_t step,
-                        ColumnScratch& scratch) {
-  const WeightView& w = *layout.w;
-  span.count = (span.count + step - 1) / step * step;
-  if (scratch.row != o) {
-    const std::int64_t first = first_scale(layout, o);
-    decode_scales<Isa>(w, first, layout.groups, scratch.group_scales);
-    if constexpr (zeros) decode_zeros<Isa>(w, first, layout.groups, scratch.group_zeros);
-    scratch.row = o;
-  }
-  look_up<Isa>(scratch.group_scales, span, scratch.scales);
-  if constexpr (zeros) look_up<Isa>(scratch.group_zeros, span, scratch.zeros);
+  const std::int64_t first = first_scale(layout, o) + (span.begin >> layout.block_log);
+  const std::int64_t count = ((span.count - 1) >> layout.block_log) + 1;
+  decode_scales<Isa>(*layout.w, first, count, scratch.scales);
+  if constexpr (zeros) decode_zeros<Isa>(*layout.w, first, count, scratch.zeros);
   return {scratch.scales, scratch.zeros};
 }
 
@@ -136,65 +92,6 @@ RowScales column_scales(const RowLayout& layout, std::int64_t o, Span span, std:
 enum class Grouping : std::uint8_t {
   wide,    // the step has one
   narrow,  // each of its parts has one
-  few,     // each number has one of a few, by its column
-  dozens,  // of some more
-  many,    // each number has one, by its column
-};
-consteval bool by_column(Grouping grouping) { return grouping >= Grouping::few; }
-consteval bool in_registers(Grouping grouping) {
-  return grouping == Grouping::few || grouping == Grouping::dozens;
-}
-
-template <class Isa, Grouping grouping>
-[[gnu::always_inline]] inline auto table_of(const float* numbers) {
-  if constexpr (grouping == Grouping::dozens) {
-    return Isa::dozens(numbers);
-  } else {
-    return Isa::few(numbers);
-  }
-}
-
-// A step's scales by column: looked up in registers.
-template <class Isa, Grouping grouping, bool zeros>
-struct FewColumns {
-  using Floats = typename Isa::Floats;
-  using Table = decltype(table_of<Isa, grouping>(nullptr));
-
-  Table scales;
-  Table zero_points;
-  const std::int32_t* columns;
-
-  FewColumns(const RowScales& row, const std::int32_t* at)
-      : scales(table_of<Isa, grouping>(row.scales)),
-        zero_points(table_of<Isa, grouping>(zeros ? row.zeros : row.scales)),
-        columns(at) {}
-
-  template <int v>
-  Floats scale() const {
-    return Isa::pick(scales, columns + v * Isa::lanes);
-  }
-  template <int v>
-  Floats zero() const {
-    return Isa::pick(zero_points, columns + v * Isa::lanes);
-  }
-};
-
-// The same, spread out before.
-template <class Isa>
-struct ManyColumns {
-  using Floats = typename Isa::Floats;
-
-  const float* scales;
-  const float* zero_points;
-
-  template <int v>
-  Floats scale() const {
-    return Isa::load(reinterpret_cast<const std::byte*>(scales + v * Isa::lanes));
-  }
-  template <int v>
-  Floats zero() const {
-    return Isa::load(reinterpret_cast<const std::byte*>(zero_points + v * Isa::lanes));
-  }
 };
 
 // Each vector of a step has one.
@@ -238,24 +135,6 @@ struct WordScales {
     return zero_points;
   }
 };
-
-// What a row has open for a step, where `other` is for scales in order.
-template <class Type>
-struct TypeIs {
-  using type = Type;
-};
-template <class Isa, Grouping grouping, bool zeros, class Other>
-constexpr auto scales_type() {
-  if constexpr (in_registers(grouping)) {
-    return TypeIs<FewColumns<Isa, grouping, zeros>>();
-  } else if constexpr (grouping == Grouping::many) {
-    return TypeIs<ManyColumns<Isa>>();
-  } else {
-    return TypeIs<Other>();
-  }
-}
-template <class Isa, Grouping grouping, bool zeros, class Other>
-using ScalesOf = typename decltype(scales_type<Isa, grouping, zeros, Other>())::type;
 
 template <class Isa, WeightKind kind>
 struct PlainRow {
@@ -331,15 +210,14 @@ struct F8Row {
 };
 
 // Codes of a byte, with scales of any type. A step is four vectors.
-template <class Isa, WeightKind kind, Grouping grouping, bool zeros>
+template <class Isa, WeightKind kind, bool zeros>
 struct ByteRow {
   using Floats = typename Isa::Floats;
-  using Scratch = std::conditional_t<grouping == Grouping::many, ColumnScratch, GroupScratch>;
-  using Scales = ScalesOf<Isa, grouping, zeros, VectorScales<Isa>>;
+  using Scratch = GroupScratch;
+  using Scales = VectorScales<Isa>;
   static constexpr int vectors = 4;
   static constexpr std::int64_t step = 4 * Isa::lanes;
   static constexpr std::int64_t max_in_place = 1;
-  static constexpr bool has_columns = by_column(grouping);
 
   // FP8's codes are opened with a scale of one, which is NaN where one of them is.
   static auto open_codes(const std::byte* codes) {
@@ -356,15 +234,13 @@ struct ByteRow {
 
   const std::byte* data;
   RowScales each;
-  const std::int32_t* columns;
   std::byte* tail;
   std::int64_t row_bytes;
   int block_log;
 
   ByteRow(const RowLayout& layout, std::int64_t o, const Span& span, Scratch& scratch)
       : data(codes_at(layout, o, span)),
-        each(scales_of(layout, o, span, scratch)),
-        columns(span.columns),
+        each(group_scales<Isa, zeros>(layout, o, span, scratch)),
         tail(scratch.tail),
         row_bytes(layout.row_bytes),
         block_log(layout.block_log) {}
@@ -389,25 +265,9 @@ struct ByteRow {
   }
 
  private:
-  static RowScales scales_of(const RowLayout& layout, std::int64_t o, const Span& span,
-                             Scratch& scratch) {
-    if constexpr (grouping == Grouping::many) {
-      return column_scales<Isa, zeros>(layout, o, span, step, scratch);
-    } else if constexpr (in_registers(grouping)) {
-      return decode_groups<Isa, zeros>(layout, first_scale(layout, o), layout.groups, scratch);
-    } else {
-      return group_scales<Isa, zeros>(layout, o, span, scratch);
-    }
-  }
   Scales scales_at(std::int64_t k) const {
-    if constexpr (in_registers(grouping)) {
-      return {each, columns + k};
-    } else if constexpr (grouping == Grouping::many) {
-      return {each.scales + k, each.zeros + k};
-    } else {
-      const std::int64_t at = k >> block_log;
-      return {each.scales + at, each.zeros + at, block_log};
-    }
+    const std::int64_t at = k >> block_log;
+    return {each.scales + at, each.zeros + at, block_log};
   }
 };
 
@@ -417,14 +277,13 @@ template <class Isa, WeightKind kind, Grouping grouping, bool zeros>
 struct NibbleRow {
   using Floats = typename Isa::Floats;
   using Words = typename Isa::Words;
-  using Scratch = std::conditional_t<grouping == Grouping::many, ColumnScratch, GroupScratch>;
-  using Scales = ScalesOf<Isa, grouping, zeros, WordScales<Isa, zeros>>;
+  using Scratch = GroupScratch;
+  using Scales = WordScales<Isa, zeros>;
   static constexpr int vectors = 8;
   static constexpr bool arranged = true;  // x comes in this order too
   static constexpr std::int64_t step = 8 * Isa::lanes;
   // With more rows of x, what a step holds open would no longer fit the registers.
   static constexpr std::int64_t max_in_place = 1;
-  static constexpr bool has_columns = by_column(grouping);
   static_assert(kind == WeightKind::int4 || (grouping == Grouping::narrow && !zeros));
 
   struct Codes {
@@ -443,14 +302,12 @@ struct NibbleRow {
 
   const std::byte* data;
   RowScales each;
-  const std::int32_t* columns;
   std::int64_t row_bytes;
   int block_log;
 
   NibbleRow(const RowLayout& layout, std::int64_t o, const Span& span, Scratch& scratch)
       : data(codes_at(layout, o, span)),
         each(scales_of(layout, o, span, scratch)),
-        columns(span.columns),
         row_bytes(layout.row_bytes),
         block_log(layout.block_log) {}
 
@@ -477,17 +334,11 @@ struct NibbleRow {
  private:
   static RowScales scales_of(const RowLayout& layout, std::int64_t o, const Span& span,
                              Scratch& scratch) {
-    if constexpr (grouping == Grouping::many) {
-      return column_scales<Isa, zeros>(layout, o, span, step, scratch);
-    } else if constexpr (in_registers(grouping)) {
-      return decode_groups<Isa, zeros>(layout, first_scale(layout, o), layout.groups, scratch);
-    } else {
-      if constexpr (kind == WeightKind::int4 && !zeros) {
-        const std::int64_t first = first_scale(layout, o) + (span.begin >> layout.block_log);
-        if (layout.plain_scales != nullptr) return {layout.plain_scales + first, nullptr};
-      }
-      return group_scales<Isa, zeros>(layout, o, span, scratch);
+    if constexpr (kind == WeightKind::int4 && !zeros) {
+      const std::int64_t first = first_scale(layout, o) + (span.begin >> layout.block_log);
+      if (layout.plain_scales != nullptr) return {layout.plain_scales + first, nullptr};
     }
+    return group_scales<Isa, zeros>(layout, o, span, scratch);
   }
   template <int v>
   static Floats code_of(Words words) {
@@ -502,14 +353,10 @@ struct NibbleRow {
     const std::int64_t at = k >> block_log;
     if constexpr (grouping == Grouping::wide) {
       return open_wide(words, each.scales + at, each.zeros + at);
-    } else if constexpr (grouping == Grouping::narrow) {
+    } else {
       const auto blocks = static_cast<int>((count - 1) >> block_log) + 1;
       return {Isa::load_words(words),
               Scales(each.scales + at, each.zeros + at, blocks, word_log(block_log))};
-    } else if constexpr (in_registers(grouping)) {
-      return {Isa::load_words(words), Scales(each, columns + k)};
-    } else {
-      return {Isa::load_words(words), Scales{each.scales + k, each.zeros + k}};
     }
   }
 };
@@ -541,35 +388,13 @@ struct AnyRow {
   static constexpr int vectors = 1;
 };
 
-// Calls body.template operator()<Row>() for the row of a weight whose scales go by column.
-template <class Isa, template <class, WeightKind, Grouping, bool> class Row, WeightKind kind,
-          class Body>
-[[gnu::always_inline]] inline void with_column_row(const WeightView& w, const Body& body) {
-  if constexpr (Isa::few_groups > 0) {
-    const bool few = w.groups() <= Isa::few_groups;
-    if (few && w.zero_points != nullptr)
-      return body.template operator()<Row<Isa, kind, Grouping::few, true>>();
-    if (few) return body.template operator()<Row<Isa, kind, Grouping::few, false>>();
-  }
-  const bool zeros = w.zero_points != nullptr;
-  if constexpr (requires { Isa::dozens_groups; }) {
-    const bool dozens = w.groups() <= Isa::dozens_groups;
-    if (dozens && zeros) return body.template operator()<Row<Isa, kind, Grouping::dozens, true>>();
-    if (dozens) return body.template operator()<Row<Isa, kind, Grouping::dozens, false>>();
-  }
-  if (zeros) return body.template operator()<Row<Isa, kind, Grouping::many, true>>();
-  return body.template operator()<Row<Isa, kind, Grouping::many, false>>();
-}
-
-// The same of a weight with codes of half a byte.
+// Calls body.template operator()<Row>() for the row of a weight with codes of half a byte.
 template <class Isa, class Body>
 [[gnu::always_inline]] inline void with_nibble_row(const WeightView& w, const Body& body) {
   constexpr WeightKind int4 = WeightKind::int4;
   if (w.kind == WeightKind::f4_e2m1)
     return body.template operator()<NibbleRow<Isa, WeightKind::f4_e2m1, Grouping::narrow, false>>();
   const bool zeros = has_scales(w) && w.zero_points != nullptr;
-  if (has_scales(w) && w.column_groups != nullptr)
-    return with_column_row<Isa, NibbleRow, int4>(w, body);
   // Whether a step never meets two scales of a row.
   if (!has_scales(w) || w.block_columns >= w.in || w.block_columns >= 8 * Isa::lanes) {
     if (zeros) return body.template operator()<NibbleRow<Isa, int4, Grouping::wide, true>>();
@@ -590,12 +415,10 @@ template <class Isa, class Body>
   if (!has_vector_groups(w, nibbles ? 8 : Isa::lanes))
     return body.template operator()<AnyRow<Isa>>();
   if (nibbles) return with_nibble_row<Isa>(w, body);
-  if (w.kind == f8) return body.template operator()<ByteRow<Isa, f8, Grouping::narrow, false>>();
-  if (has_scales(w) && w.column_groups != nullptr)
-    return with_column_row<Isa, ByteRow, i8>(w, body);
+  if (w.kind == f8) return body.template operator()<ByteRow<Isa, f8, false>>();
   if (has_scales(w) && w.zero_points != nullptr)
-    return body.template operator()<ByteRow<Isa, i8, Grouping::narrow, true>>();
-  return body.template operator()<ByteRow<Isa, i8, Grouping::narrow, false>>();
+    return body.template operator()<ByteRow<Isa, i8, true>>();
+  return body.template operator()<ByteRow<Isa, i8, false>>();
 }
 
 }  // namespace motley::kernels::cpu::gemm_body

@@ -6,9 +6,17 @@ using ops::bit;
 
 namespace {
 
-// Of the checkpoint's weight: a copy on a device may be a decoded one.
-const kernels::InputRounding& rounding_of(const Linear& map) {
-  return map.host_weight().view().inputs;
+// Rounding is the checkpoint's weight's; the order is that of the weight here, which may be a
+// decoded copy.
+ops::TakenInputs taken_by(const Linear& map) {
+  return {.order = map.weight.view().input_order, .rounding = map.host_weight().view().inputs};
+}
+bool takes_inputs_like(const Linear& map, const Linear& other) {
+  if (taken_by(map).rounding != taken_by(other).rounding) return false;
+  const auto& order = map.weight.input_order();
+  const auto& others = other.weight.input_order();
+  if (order == nullptr || others == nullptr) return order == others;
+  return *order == *others;
 }
 
 }  // namespace
@@ -67,7 +75,7 @@ Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, Valu
   for (const Linear* const map : maps) {
     joined.each.push_back(list_.columns(joined.all, first, map->out()));
     first += map->out();
-    if (last == nullptr || rounding_of(*map) != rounding_of(*last)) inputs = inputs_of(*map, x);
+    if (last == nullptr || !takes_inputs_like(*map, *last)) inputs = inputs_of(*map, x);
     last = map;
     append_linear(*map, inputs, joined.each.back(), nullptr);
   }
@@ -91,12 +99,12 @@ ValueId Builder::logits(const Linear& router, const moe::RouterSpec& spec, Value
 }
 
 ValueId Builder::inputs_of(const Linear& map, ValueId x) {
-  const kernels::InputRounding& rounding = rounding_of(map);
-  if (rounding.scales == kernels::InputRounding::Scales::none ||
-      device_.kernels->round_inputs == nullptr)
-    return x;
-  const ValueId out = value("rounded_inputs", list_.value(x).type, map.in());
-  list_.append({.reads = {x}, .writes = {out}}, RoundInputsOp{rounding, x, out});
+  const ops::TakenInputs taken = taken_by(map);
+  const bool as_they_are =
+      taken.order == nullptr && taken.rounding.scales == kernels::InputRounding::Scales::none;
+  if (as_they_are || device_.kernels->arrange_inputs == nullptr) return x;
+  const ValueId out = value("arranged_inputs", list_.value(x).type, map.in());
+  list_.append({.reads = {x}, .writes = {out}}, ArrangeInputsOp{taken, x, out});
   return out;
 }
 

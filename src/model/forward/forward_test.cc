@@ -7,7 +7,10 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -168,19 +171,26 @@ TEST_F(ForwardLists, ProductsOfTwoInputsAreNotOne) {
   EXPECT_THAT(two(false), Not(Contains("linears")));
 }
 
-// Where products take x as it is, an op before them rounds it: once for maps that round alike. What
-// an adapter reads stays as it was.
-TEST_F(ForwardLists, InputsAreRoundedOnceForMapsThatRoundAlike) {
-  const auto rounds = [&](float second_scale) {
-    for (const auto& [map, scale] : {std::pair(&first, 0.25F), std::pair(&second, second_scale)}) {
-      map->weight =
-          quant::Weight({.format = {.inputs = kernels::InputRounding::Scales::fixed},
-                         .size = {width, width},
-                         .data = reinterpret_cast<const std::byte*>(weights.front().data()),
-                         .input_scale = scale});
+// Where products take x as it is, an op before them arranges it: once for maps that round alike and
+// have one order of columns. What an adapter reads stays as it was.
+TEST_F(ForwardLists, InputsAreArrangedOnceForMapsThatTakeThemAlike) {
+  using Order = std::vector<std::int32_t>;
+  using Taken = std::pair<float, Order>;
+  Order ascending(width);
+  std::iota(ascending.begin(), ascending.end(), 0);
+  const Order descending(ascending.rbegin(), ascending.rend());
+  const auto arranges = [&](const Taken& of_second) {
+    const Taken of_first{0.25F, descending};
+    for (const auto& [map, taken] : {std::pair(&first, of_first), std::pair(&second, of_second)}) {
+      map->weight = quant::Weight(
+          {.format = {.input_order = true, .inputs = kernels::InputRounding::Scales::fixed},
+           .size = {width, width},
+           .data = reinterpret_cast<const std::byte*>(weights.front().data()),
+           .input_order = std::make_shared<const Order>(taken.second),
+           .input_scale = taken.first});
     }
     kernels::ElementaryTable table = kernels::cpu_table();
-    table.round_inputs = [](const kernels::RoundInputs&, StreamHandle) {};
+    table.arrange_inputs = [](const kernels::ArrangeInputs&, StreamHandle) {};
     ops::OpList list;
     ops::Context device = world.context;
     device.kernels = &table;
@@ -195,10 +205,11 @@ TEST_F(ForwardLists, InputsAreRoundedOnceForMapsThatRoundAlike) {
       }
     }
     EXPECT_THAT(read, testing::Each(testing::Ne(x)));
-    return std::ranges::count(list.ops(), ops::OpKind::round_inputs, &ops::Op::kind);
+    return std::ranges::count(list.ops(), ops::OpKind::arrange_inputs, &ops::Op::kind);
   };
-  EXPECT_EQ(rounds(0.25F), 1);
-  EXPECT_EQ(rounds(0.5F), 2);
+  EXPECT_EQ(arranges({0.25F, descending}), 1);
+  EXPECT_EQ(arranges({0.5F, descending}), 2);
+  EXPECT_EQ(arranges({0.25F, ascending}), 2);
 }
 
 // Heads that are prepared together leave keys and values only in KV memory.

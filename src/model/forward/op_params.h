@@ -6,6 +6,7 @@
 #include "moe/backend.h"
 #include "moe/router.h"
 #include "ops/activation.h"
+#include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/list/op_list.h"
 
@@ -45,10 +46,10 @@ struct NormOp {
   const Norm& norm;
   ValueId x = ops::no_value, out = ops::no_value;
 };
-// Before a LinearOp on devices whose products take x as it is: out = what the codes of x mean.
-struct RoundInputsOp {
-  static constexpr OpKind kind = OpKind::round_inputs;
-  kernels::InputRounding rounding;
+// Before a LinearOp on devices whose products take x as it is: out = x as the weight takes it.
+struct ArrangeInputsOp {
+  static constexpr OpKind kind = OpKind::arrange_inputs;
+  ops::TakenInputs taken;
   ValueId x = ops::no_value, out = ops::no_value;
 };
 // y = x W^T, in float32.

@@ -53,8 +53,8 @@ void run(const NormOp& op, const Frame& frame) {
                 frame.at(op.out));
 }
 
-void run(const RoundInputsOp& op, const Frame& frame) {
-  ops::round_inputs(frame.context, frame.at(op.x), op.rounding, frame.at(op.out));
+void run(const ArrangeInputsOp& op, const Frame& frame) {
+  ops::arrange_inputs(frame.context, frame.at(op.x), op.taken, frame.at(op.out));
 }
 
 void run(const LinearOp& op, const Frame& frame) {
@@ -270,8 +270,8 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<AddOp>(op, frame);
     case OpKind::norm:
       return run_as<NormOp>(op, frame);
-    case OpKind::round_inputs:
-      return run_as<RoundInputsOp>(op, frame);
+    case OpKind::arrange_inputs:
+      return run_as<ArrangeInputsOp>(op, frame);
     case OpKind::linear:
       return run_as<LinearOp>(op, frame);
     case OpKind::bias:

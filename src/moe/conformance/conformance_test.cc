@@ -265,8 +265,7 @@ TEST(ConformanceSuite, HasACaseForEverythingThatABackendAccepts) {
       if (own == format) return true;
       return own.element == format.element && own.bits == format.bits &&
              own.scales == format.scales && own.zero_points == format.zero_points &&
-             own.column_groups == format.column_groups &&
-             holds_vectors(own) == holds_vectors(format);
+             own.input_order == format.input_order && holds_vectors(own) == holds_vectors(format);
     });
   };
   const auto has_activation = [](ActivationKind kind) {

@@ -26,6 +26,9 @@ class ExactWeights final : public PreparedExperts {
     params.down = weights_.down;
     params.gate_up_inputs = weights().gate[0].view().inputs;
     params.down_inputs = weights().down[0].view().inputs;
+    params.gate_up_ordered =
+        common_format(weights().gate).input_order || common_format(weights().up).input_order;
+    params.down_ordered = common_format(weights().down).input_order;
     params.gate_bias = biases_.gate;
     params.up_bias = biases_.up;
     params.down_bias = biases_.down;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/cat.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/primitives/device.h"
 #include "kernels/cuda/tuned_thresholds.h"
@@ -36,7 +37,7 @@ bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
 enum class Groups : std::uint8_t { none, fine, wide };
 Groups groups_of(const quant::Format& format) {
   using Scales = quant::Format::Scales;
-  if (format.column_groups || format.scales == Scales::none) return Groups::none;
+  if (format.scales == Scales::none) return Groups::none;
   const std::int64_t columns = format.block_columns;
   if (format.scales == Scales::tensor || format.scales == Scales::channel || columns % 128 == 0)
     return Groups::wide;
@@ -64,20 +65,6 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   if (format.element == DType::i8) return ExpertFormat::int8;
   if (format.element == DType::f8_e4m3) return ExpertFormat::fp8;
   return {};
-}
-
-// How the inputs of an expert's projections are rounded; gate and up share theirs.
-Result<std::vector<kernels::InputRounding>> roundings_of(const std::vector<quant::Weight>& weights,
-                                                         const std::vector<quant::Weight>& others) {
-  std::vector<kernels::InputRounding> all;
-  for (std::size_t e = 0; e < weights.size(); ++e) {
-    all.push_back(weights[e].view().inputs);
-    if (others[e].view().inputs != all.back())
-      return Error(ErrorCode::unsupported,
-                   cat("gate and up of expert ", e, " round their inputs with different scales"),
-                   "cuda_grouped", "use --experts-backend cuda_exact, or --activations exact");
-  }
-  return all;
 }
 
 // Scales that take decoded numbers out of bf16's range.
@@ -114,8 +101,8 @@ class GroupedWeights final : public PreparedExperts {
     packed.down = made->down_.data();
     if (cuda::blob_layout(format).row_scales) MOTLEY_TRY_VOID(made->take_row_scales(shape, to));
     MOTLEY_TRY(made->biases_, place_biases(source, to));
-    MOTLEY_TRY_VOID(made->take_inputs(0, source.gate, source.up, to));
-    MOTLEY_TRY_VOID(made->take_inputs(1, source.down, source.down, to));
+    MOTLEY_TRY_VOID(made->take_inputs(0, source.gate, to));
+    MOTLEY_TRY_VOID(made->take_inputs(1, source.down, to));
 
     // The copy in the layout of the files is freed once the weights are packed.
     MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));
@@ -159,19 +146,37 @@ class GroupedWeights final : public PreparedExperts {
   }
 
   Result<void> take_inputs(int seam, const std::vector<quant::Weight>& weights,
-                           const std::vector<quant::Weight>& others, quant::Uploader& to) {
-    MOTLEY_TRY(const auto all, roundings_of(weights, others));
-    if (all[0].scales == kernels::InputRounding::Scales::none) return {};
-    MOTLEY_TRY(roundings_[seam], to.copy(all.data(), all.size() * sizeof all[0]));
+                           quant::Uploader& to) {
+    const kernels::InputRounding& first = weights[0].view().inputs;
+    const bool rounds = first.scales != kernels::InputRounding::Scales::none;
+    const bool ordered = common_format(weights).input_order;
+    if (!rounds && !ordered) return {};
+    const auto in = static_cast<std::size_t>(weights[0].in());
+    if (ordered) {
+      const std::size_t bytes = weights.size() * in * sizeof(std::int32_t);
+      MOTLEY_TRY(orders_[seam], to.device().allocate(bytes));
+    }
+    auto* at = reinterpret_cast<std::int32_t*>(orders_[seam].data());
+    std::vector<cuda::ExpertInputs> all;
+    for (const quant::Weight& weight : weights) {
+      cuda::ExpertInputs& inputs = all.emplace_back();
+      inputs.rounding = weight.view().inputs;
+      if (weight.input_order() == nullptr) continue;
+      inputs.order = at;
+      MOTLEY_TRY_VOID(to.copy(at, weight.input_order()->data(), in * sizeof *at));
+      at += in;
+    }
+    MOTLEY_TRY(expert_inputs_[seam], to.copy(all.data(), all.size() * sizeof all[0]));
     inputs_[seam] = {
-        .roundings = reinterpret_cast<const kernels::InputRounding*>(roundings_[seam].data()),
-        .columns = all[0].columns};
+        .each = reinterpret_cast<const cuda::ExpertInputs*>(expert_inputs_[seam].data()),
+        .columns = first.columns};
     return {};
   }
 
   PackedExperts packed_;
   cuda::GroupedInputs inputs_[2];
-  tensor::Buffer roundings_[2];
+  tensor::Buffer expert_inputs_[2];
+  tensor::Buffer orders_[2];
   tensor::Buffer gate_up_;
   tensor::Buffer down_;
   tensor::Buffer gate_up_rows_;
@@ -256,6 +261,8 @@ Support CudaGrouped::supports(const Problem& problem) const {
   Support support = supports_on_gpu(problem);
   if (!support) return support;
   if (problem.exact) return Support::no("it computes in bf16, not in f32");
+  if (!problem.shared_inputs)
+    return Support::no("gate and up of an expert take their inputs in two ways");
   if (problem.lora && problem.factors != DType::bf16 && problem.factors != DType::f8_e4m3) {
     return Support::no(
         cat("it reads adapters in bf16 or FP8, not in ", motley::name(problem.factors)));

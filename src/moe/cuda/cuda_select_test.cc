@@ -21,10 +21,10 @@ constexpr quant::Format int4_format{.element = DType::i8,
                                     .block_rows = 1,
                                     .block_columns = 128,
                                     .scale_type = DType::bf16};
-// In an order of their own.
-constexpr quant::Format by_column_format = [] {
+// Columns in an order of their own.
+constexpr quant::Format ordered_format = [] {
   quant::Format format = int4_format;
-  format.column_groups = true;
+  format.input_order = true;
   return format;
 }();
 constexpr quant::Format fp8_format{.element = DType::f8_e4m3,
@@ -66,9 +66,14 @@ TEST(SelectOnGpu, ChoosesByProblem) {
        "cuda_grouped",
        {}},
       {qwen3([](Problem& p) { p.gate_up = p.down = fp8_format; }), "cuda_grouped", {}},
-      {qwen3([](Problem& p) { p.gate_up = p.down = by_column_format; }),
-       "cuda_grouped_decoded",
-       {"it has no packed layout for weights in int4 group 128 in activation order"}},
+      {qwen3([](Problem& p) { p.gate_up = p.down = ordered_format; }), "cuda_grouped", {}},
+      {qwen3([](Problem& p) {
+         p.gate_up = p.down = ordered_format;
+         p.shared_inputs = false;
+       }),
+       "cuda_exact",
+       {"gate and up of an expert take their inputs in two ways",
+        "gate and up of an expert take their inputs in two ways"}},
       {qwen3([](Problem& p) { p.gate_up = f32_format; }),
        "cuda_grouped_decoded",
        {"it has no packed layout for weights in f32"}},

@@ -19,7 +19,7 @@ std::size_t rounded(std::size_t bytes) { return (bytes + unit - 1) / unit * unit
 std::size_t scale_bytes(const Weight& weight) {
   return weight.scale_count() * static_cast<std::size_t>(bits(weight.format().scale_type)) / 8;
 }
-std::size_t index_bytes(const Weight& weight) {
+std::size_t order_bytes(const Weight& weight) {
   return static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
 }
 
@@ -27,7 +27,7 @@ std::size_t placed_bytes(const Weight& weight) {
   std::size_t bytes = rounded(weight.data_bytes());
   if (weight.view().scales != nullptr) bytes += rounded(scale_bytes(weight));
   if (weight.view().zero_points != nullptr) bytes += rounded(weight.scale_count());
-  if (weight.view().column_groups != nullptr) bytes += rounded(index_bytes(weight));
+  if (weight.view().input_order != nullptr) bytes += rounded(order_bytes(weight));
   return bytes;
 }
 
@@ -67,7 +67,7 @@ Result<DeviceWeights> place_weights(const ExpertWeights& weights, quant::Uploade
       MOTLEY_TRY_VOID(put(view.data, weight.data_bytes()));
       MOTLEY_TRY_VOID(put(view.scales, scale_bytes(weight)));
       MOTLEY_TRY_VOID(put(view.zero_points, weight.scale_count()));
-      MOTLEY_TRY_VOID(put(view.column_groups, index_bytes(weight)));
+      MOTLEY_TRY_VOID(put(view.input_order, order_bytes(weight)));
       views.push_back(view);
     }
   }

@@ -10,7 +10,7 @@ std::string_view name(OpKind kind) {
                                                               "rope_table",
                                                               "add",
                                                               "norm",
-                                                              "round_inputs",
+                                                              "arrange_inputs",
                                                               "linear",
                                                               "bias",
                                                               "adapt",

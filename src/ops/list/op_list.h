@@ -21,7 +21,7 @@ enum class OpKind : std::uint8_t {
   rope_table,
   add,
   norm,
-  round_inputs,
+  arrange_inputs,
   linear,
   bias,
   adapt,

@@ -26,7 +26,7 @@ TEST(Awq, ReadsBothNamesOfItsSettings) {
     EXPECT_EQ(scheme.format.scales, Scales::group);
     EXPECT_EQ(scheme.format.block_columns, 64);
     EXPECT_TRUE(scheme.format.zero_points);
-    EXPECT_FALSE(scheme.format.column_groups);
+    EXPECT_FALSE(scheme.format.input_order);
   }
 }
 

@@ -18,11 +18,11 @@ struct Arguments {
   std::int64_t group = 0;
   std::array<std::int64_t, 2> block{};
   bool dynamic = false;
-  bool column_groups = false;
+  bool input_order = false;
 };
 
 // The order of columns when they were quantised: of "group" an index is stored.
-Result<bool> read_column_groups(const Settings& settings) {
+Result<bool> read_input_order(const Settings& settings) {
   const json::Value* const value = settings.find("actorder");
   if (value == nullptr) return false;
   if (const bool* const flag = value->if_boolean()) return *flag;  // older files
@@ -60,7 +60,7 @@ Result<Arguments> read_arguments(const json::Value& value, const std::string& wh
                                                            : arguments.group < 0 ? "channel"
                                                                                  : "tensor"));
   MOTLEY_TRY(arguments.dynamic, read_dynamic(settings));
-  MOTLEY_TRY(arguments.column_groups, read_column_groups(settings));
+  MOTLEY_TRY(arguments.input_order, read_input_order(settings));
   return arguments;
 }
 
@@ -140,7 +140,7 @@ Result<Scheme> read_scheme(const std::string& layout, const Arguments& weights,
     format.element = DType::i8;
     format.bits = held_bits(weights.bits);
     format.zero_points = !weights.symmetric;
-    format.column_groups = weights.column_groups;
+    format.input_order = weights.input_order;
   } else if (layout == "float-quantized" || layout == "mxfp8-quantized") {
     MOTLEY_TRY_VOID(want("float", 8, 8));
     format.element = DType::f8_e4m3;

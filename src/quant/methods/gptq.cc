@@ -14,7 +14,7 @@ using Scales = Format::Scales;
 struct Arguments {
   std::int64_t bits = 0;
   std::int64_t group = 128;
-  bool column_groups = false;
+  bool input_order = false;
   bool symmetric = true;
 };
 
@@ -31,7 +31,7 @@ Result<Arguments> read_arguments(const Settings& settings, const Arguments& othe
   if (arguments.group != -1 && arguments.group < 1)
     return bad_setting(cat("groups of ", arguments.group), settings.place("group_size"),
                        "give the inputs that share a scale, or -1 for all of a row");
-  MOTLEY_TRY(arguments.column_groups, settings.flag("desc_act", otherwise.column_groups));
+  MOTLEY_TRY(arguments.input_order, settings.flag("desc_act", otherwise.input_order));
   MOTLEY_TRY(arguments.symmetric, settings.flag("sym", otherwise.symmetric));
   MOTLEY_TRY(const std::string words, settings.text("pack_dtype", "int32"));
   if (words != "int32" && words != "torch.int32")
@@ -47,7 +47,7 @@ Scheme scheme_of(const Arguments& arguments, Layout layout) {
                       .block_columns = grouped ? arguments.group : 0,
                       .scale_type = DType::f16,
                       .zero_points = !arguments.symmetric,
-                      .column_groups = grouped && arguments.column_groups};
+                      .input_order = grouped && arguments.input_order};
   return {.layout = layout, .format = format, .stored_bits = static_cast<int>(arguments.bits)};
 }
 

@@ -22,7 +22,7 @@ TEST(Gptq, ReadsBitsAndGroups) {
   EXPECT_EQ(scheme.format.scales, Scales::group);
   EXPECT_EQ(scheme.format.block_columns, 64);
   EXPECT_TRUE(scheme.format.zero_points);
-  EXPECT_TRUE(scheme.format.column_groups);
+  EXPECT_TRUE(scheme.format.input_order);
   EXPECT_EQ(scheme.format.inputs, kernels::InputRounding::Scales::none);
 }
 
@@ -33,7 +33,7 @@ TEST(Gptq, HoldsFewBitsInFour) {
     EXPECT_EQ(scheme.stored_bits, bits);
     EXPECT_EQ(scheme.format.bits, bits == 8 ? 8 : 4);
     EXPECT_FALSE(scheme.format.zero_points);
-    EXPECT_FALSE(scheme.format.column_groups);
+    EXPECT_FALSE(scheme.format.input_order);
   }
 }
 
@@ -42,7 +42,7 @@ TEST(Gptq, OneGroupIsAScaleForARow) {
       scheme_of(R"({"quant_method": "gptq", "bits": 8, "group_size": -1, "desc_act": true})");
   EXPECT_EQ(scheme.format.scales, Scales::channel);
   EXPECT_EQ(scheme.format.block_columns, 0);
-  EXPECT_FALSE(scheme.format.column_groups);
+  EXPECT_FALSE(scheme.format.input_order);
 }
 
 TEST(Gptq, TheFirstOfTwoNamesOfTheFormatCounts) {
@@ -95,7 +95,7 @@ TEST(Gptq, PatternsOverrideWhatTheySay) {
   EXPECT_EQ(sorted.stored_bits, 4);
   EXPECT_EQ(sorted.format.block_columns, 128);
   EXPECT_FALSE(sorted.format.zero_points);
-  EXPECT_TRUE(sorted.format.column_groups);
+  EXPECT_TRUE(sorted.format.input_order);
   EXPECT_FALSE(of.scheme_of("model.layers.20.mlp.gate_proj").has_value());
   EXPECT_EQ(of.scheme_of("lm_head").value().stored_bits, 4);
 }

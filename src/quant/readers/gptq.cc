@@ -206,7 +206,7 @@ Result<void> read_gptq(Reader& reader, const Scheme& scheme) {
   MOTLEY_TRY_VOID(reader.take_transposed_scales("scales", reader.out(), groups));
   MOTLEY_TRY_VOID(take_zero_points(reader, scheme, groups));
   // Files list the groups of columns whether columns were sorted or not.
-  reader.parts().format.column_groups = false;
+  reader.parts().format.input_order = false;
   if (!reader.has("g_idx")) return {};
   return reader.take_column_groups("g_idx", groups, grouped ? format.block_columns : reader.in());
 }

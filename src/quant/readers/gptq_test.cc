@@ -143,16 +143,16 @@ TEST_F(GptqReader, DecodesSortedColumnsByTheirGroups) {
   for (const int bits : {2, 4, 8}) {
     const Case of{.bits = bits, .out = 7, .in = 128, .symmetric = false, .sorted = true};
     expect_exact(of);
-    EXPECT_TRUE(load(of.config(), {of.out, of.in}).value().weight.format().column_groups);
+    EXPECT_TRUE(load(of.config(), {of.out, of.in}).value().weight.format().input_order);
   }
 }
 
 TEST_F(GptqReader, GroupsInOrderOrUnlistedAreNoColumnGroups) {
   const Case of{.out = 4};
   add(of);
-  EXPECT_FALSE(load(of.config(), {of.out, of.in}).value().weight.format().column_groups);
+  EXPECT_FALSE(load(of.config(), {of.out, of.in}).value().weight.format().input_order);
   files_.remove("m.g_idx");
-  EXPECT_FALSE(load(of.config(), {of.out, of.in}).value().weight.format().column_groups);
+  EXPECT_FALSE(load(of.config(), {of.out, of.in}).value().weight.format().input_order);
 }
 
 TEST_F(GptqReader, ThreeBitsCrossWordsAfterTheTenthCode) {

@@ -165,7 +165,7 @@ Result<void> read_packed(Reader& reader, const Scheme& scheme) {
   } else {
     MOTLEY_TRY_VOID(reader.refuse_others({"weight_zero_point"}));
   }
-  if (!format.column_groups) return reader.refuse_others({"weight_g_idx"});
+  if (!format.input_order) return reader.refuse_others({"weight_g_idx"});
   return reader.take_column_groups("weight_g_idx", groups, format.block_columns);
 }
 

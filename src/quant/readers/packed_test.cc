@@ -185,6 +185,9 @@ TEST_P(PackedReader, RefusesWhatIsDamagedByName) {
   index[3] = -1;
   files_.add("m.weight_g_idx", DType::i32, {p.in}, index);
   expect_error(configuration(), size, "'m.weight_g_idx'", "-1");
+  index[3] = 0;  // all in one group
+  files_.add("m.weight_g_idx", DType::i32, {p.in}, index);
+  expect_error(configuration(), size, "'m.weight_g_idx'", cat("group 0 has ", p.in, " inputs"));
   files_.remove("m.weight_g_idx");
   expect_error(configuration(), size, "'m.weight_g_idx'", "missing");
 }
@@ -240,7 +243,7 @@ TEST_F(PackedTraps, OnlyTheOrderByGroupHasAnIndex) {
     expect_error(packed_config(cat(R"(, "actorder": )", order)), {1, 16}, "'m.weight_g_idx'",
                  "missing");
   std::vector<std::int32_t> index(16, 0);
-  index[0] = 1;
+  for (std::size_t k = 0; k < 8; ++k) index[k] = 1;
   files_.add("m.weight_g_idx", DType::i32, {16}, index);
   for (const std::string_view order : {R"("group")", R"("dynamic")", "true"}) {
     const std::vector<float> all = numbers(packed_config(cat(R"(, "actorder": )", order)), {1, 16});

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "base/cat.h"
+#include "quant/readers/input_order.h"
 #include "tensor/convert.h"
 
 namespace motley::quant {
@@ -131,18 +133,42 @@ Result<void> Reader::take_column_groups(std::string_view part, std::int64_t grou
   MOTLEY_TRY(const ConstTensor stored, take(part, DType::i32, {in()}));
   std::vector<std::int32_t> index(static_cast<std::size_t>(in()));
   std::memcpy(index.data(), stored.bytes(), index.size() * sizeof(std::int32_t));
-  bool in_order = true;
+  std::vector<std::int64_t> columns(static_cast<std::size_t>(groups));
   for (std::int64_t k = 0; k < in(); ++k) {
     const std::int32_t group = index[static_cast<std::size_t>(k)];
     if (group < 0 || group >= groups)
       return bad(cat("input ", k, " is in group ", group, " of ", groups), part);
-    in_order = in_order && group == k / size;
+    ++columns[static_cast<std::size_t>(group)];
   }
-  parts_.format.column_groups = !in_order;
-  if (in_order) return {};
-  MOTLEY_TRY(std::byte* const to, own(index.size() * sizeof(std::int32_t)));
-  std::memcpy(to, index.data(), index.size() * sizeof(std::int32_t));
-  parts_.column_groups = reinterpret_cast<const std::int32_t*>(to);
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t needed = std::min(size, in() - group * size);
+    const std::int64_t found = columns[static_cast<std::size_t>(group)];
+    if (found != needed)
+      return bad(cat("group ", group, " has ", found, " inputs, not ", needed), part);
+  }
+  parts_.format.input_order = !std::ranges::is_sorted(index);
+  if (!parts_.format.input_order) return {};
+  // Blocks of inputs would no longer be columns side by side.
+  if (parts_.format.inputs == kernels::InputRounding::Scales::row_block)
+    return Error(ErrorCode::unsupported, "groups in activation order, and activations by block",
+                 cat("tensor ", quote(name(part))), "use --activations exact");
+  return sort_by_group(index);
+}
+
+Result<void> Reader::sort_by_group(const std::vector<std::int32_t>& groups) {
+  const CodeRows codes{.rows = out(), .columns = in(), .bits = parts_.format.bits};
+  const auto order = std::make_shared<std::vector<std::int32_t>>(order_by_group(groups));
+  const bool is_own = std::ranges::any_of(
+      parts_.owned, [&](const tensor::Buffer& buffer) { return buffer.data() == parts_.data; });
+  // A buffer of its own is not const. NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  auto* to = const_cast<std::byte*>(parts_.data);
+  if (!is_own) {
+    const std::int64_t row_bytes = ceil_div(in() * codes.bits, 8);
+    MOTLEY_TRY(to, own(static_cast<std::size_t>(out() * row_bytes)));
+  }
+  sort_columns(codes, *order, parts_.data, to);
+  parts_.data = to;
+  parts_.input_order = order;
   return {};
 }
 

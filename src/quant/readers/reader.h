@@ -56,7 +56,8 @@ class Reader {
                                       std::int64_t columns);
   // A single number of a file.
   Result<float> take_number(std::string_view part);
-  // Groups of columns, [in], each below `groups`. Those that say nothing new are left out.
+  // Groups of columns, [in], each of `size` columns. Columns that do not stand by their groups are
+  // sorted: their codes must have been taken.
   Result<void> take_column_groups(std::string_view part, std::int64_t groups, std::int64_t size);
   // Zero points that all mean the code in the middle are left out.
   Result<void> keep_zero_points(const std::vector<std::uint8_t>& zeros);
@@ -68,6 +69,7 @@ class Reader {
   LoadedWeight finish() &&;
 
  private:
+  Result<void> sort_by_group(const std::vector<std::int32_t>& groups);
   Result<void> check_scales(const tensor::ConstTensor& scales, std::string_view part);
 
   const WeightRequest& request_;

@@ -1,7 +1,7 @@
 #include "kernels/cuda/adapters/adapters.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/elementary/elementary.h"
-#include "kernels/cuda/elementary/round_inputs.h"
 #include "kernels/cuda/elementary/router.h"
 #include "kernels/cuda/primitives/device.h"
 #include "kernels/cuda/sampling/sampling.h"
@@ -37,7 +37,7 @@ constexpr ElementaryTable functions{
     .sample_scratch_bytes = cuda::sample_scratch_bytes,
     .count_tokens = cuda::count_tokens,
     .adapters = &cuda::adapter_table,
-    .round_inputs = cuda::round_inputs,
+    .arrange_inputs = cuda::arrange_inputs,
 };
 
 struct OpenDevice {

@@ -4,7 +4,7 @@
 
 #include <cuda_bf16.h>
 
-#include "kernels/cuda/elementary/round_inputs.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/experts/exact.h"
 #include "kernels/cuda/experts/factors.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -279,7 +279,7 @@ struct Scratch {
   float* up;         // [pairs, I]
   float* down;       // [pairs, H]
   float* rank_rows;  // [pairs, max_terms, max_rank]
-  float* rounded;    // [pairs, max(H, I)] inputs
+  float* arranged;   // [pairs, max(H, I)] inputs
   std::size_t numbers;
 };
 
@@ -294,19 +294,23 @@ Scratch scratch_of(const ExactExperts& p) {
           .up = base + inner,
           .down = base + 2 * inner,
           .rank_rows = rank_rows,
-          .rounded = rank_rows + rank,
+          .arranged = rank_rows + rank,
           .numbers = static_cast<std::size_t>(2 * inner + pairs * (p.hidden + widest) + rank)};
 }
 
-// The product of inputs as the weights take them, which are rounded first where they are to be.
-void multiply_rounded(std::string_view name, const ExactExperts& layer, Product product,
-                      const InputRounding& inputs, StreamHandle stream) {
+// The product of inputs as the weights take them, which are arranged first where they are to be.
+struct Taken {
+  const InputRounding& rounding;
+  bool ordered;
+};
+void multiply_taken(std::string_view name, const ExactExperts& layer, Product product,
+                    const Taken& inputs, StreamHandle stream) {
   const std::int64_t pairs = layer.tokens * layer.experts_per_token;
-  if (inputs.scales != InputRounding::Scales::none) {
-    float* const rounded = scratch_of(layer).rounded;
+  if (inputs.ordered || inputs.rounding.scales != InputRounding::Scales::none) {
+    float* const arranged = scratch_of(layer).arranged;
     // Of views in device memory no more than the address is taken here.
     const auto* const first = reinterpret_cast<const unsigned char*>(product.weights);
-    round_expert_inputs(
+    arrange_expert_inputs(
         {.pairs = pairs,
          .width = product.in,
          .x = product.x,
@@ -315,12 +319,14 @@ void multiply_rounded(std::string_view name, const ExactExperts& layer, Product 
          .expert_begin = product.plan.expert_begin,
          .experts = product.experts,
          .roundings = reinterpret_cast<const InputRounding*>(first + offsetof(WeightView, inputs)),
+         .orders = reinterpret_cast<const std::int32_t* const*>(first +
+                                                                offsetof(WeightView, input_order)),
          .stride = sizeof(WeightView),
-         .columns = inputs.columns,
-         .out = rounded,
+         .columns = inputs.rounding.columns,
+         .out = arranged,
          .out_type = DType::f32},
         stream);
-    product.x = rounded;
+    product.x = arranged;
     product.x_type = DType::f32;
     product.rows_by_token = false;
   }
@@ -359,10 +365,11 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                   .out = params.intermediate,
                   .rows_by_token = true,
                   .y = scratch.gate};
-  multiply_rounded("the experts' gate", params, gate_up, params.gate_up_inputs, stream);
+  const Taken gate_up_inputs{params.gate_up_inputs, params.gate_up_ordered};
+  multiply_taken("the experts' gate", params, gate_up, gate_up_inputs, stream);
   gate_up.weights = params.up;
   gate_up.y = scratch.up;
-  multiply_rounded("the experts' up", params, gate_up, params.gate_up_inputs, stream);
+  multiply_taken("the experts' up", params, gate_up, gate_up_inputs, stream);
   if (adapted) {
     Delta delta{.layer = params,
                 .site = Site::gate,
@@ -389,7 +396,8 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                      .out = params.hidden,
                      .rows_by_token = false,
                      .y = scratch.down};
-  multiply_rounded("the experts' down", params, down, params.down_inputs, stream);
+  multiply_taken("the experts' down", params, down, {params.down_inputs, params.down_ordered},
+                 stream);
   if (adapted) {
     add_delta({.layer = params,
                .site = Site::down,

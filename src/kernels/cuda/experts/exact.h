@@ -44,6 +44,9 @@ struct ExactExperts {
   // How the weights' inputs are rounded, but for fixed scales, which are those of each weight.
   InputRounding gate_up_inputs{};
   InputRounding down_inputs{};
+  // Whether any of them take their inputs in an order of their own.
+  bool gate_up_ordered = false;
+  bool down_ordered = false;
   const float* gate_bias = nullptr;  // [experts, I] or null
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [experts, H] or null

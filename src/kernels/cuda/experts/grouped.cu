@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/elementary/norm.cuh"
-#include "kernels/cuda/elementary/round_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/experts/grouped/kernels.h"
 #include "kernels/cuda/experts/grouped/layer.cuh"
@@ -73,7 +73,7 @@ Scratch cut_scratch(const GroupedExperts& g) {
   p.plan.block_counts = cut.take<std::int32_t>(plan_scratch_numbers(pairs, g.shape.experts));
   p.h = cut.take<Bf16>(pairs * g.shape.intermediate);
   p.partial = cut.take<Bf16>(pairs * g.shape.hidden);
-  // Rows of h, too, where down's inputs are rounded, which the scratch does not know.
+  // Rows of h, too, where down's inputs are arranged, which the scratch does not know.
   p.x_sorted = cut.take<Bf16>(pairs * std::max(g.shape.hidden, g.shape.intermediate));
   if (g.deltas.max_terms > 0) {
     p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
@@ -190,32 +190,36 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
 }
 
 // Writes the phase's inputs to x_sorted as its weights take them.
-void round_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
-  round_expert_inputs({.pairs = p.pairs,
-                       .width = seam == 0 ? p.hidden : p.inner,
-                       .x = seam == 0 ? p.x : p.h,
-                       .x_type = DType::bf16,
-                       .tokens = seam == 0 ? p.plan.tokens : nullptr,
-                       .expert_begin = p.plan.expert_begin,
-                       .experts = p.experts,
-                       .roundings = g.inputs[seam].roundings,
-                       .columns = g.inputs[seam].columns,
-                       .out = p.x_sorted,
-                       .out_type = DType::bf16},
-                      stream);
+void arrange_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
+  // No more than addresses: it is device memory.
+  const ExpertInputs* const each = g.inputs[seam].each;
+  arrange_expert_inputs({.pairs = p.pairs,
+                         .width = seam == 0 ? p.hidden : p.inner,
+                         .x = seam == 0 ? p.x : p.h,
+                         .x_type = DType::bf16,
+                         .tokens = seam == 0 ? p.plan.tokens : nullptr,
+                         .expert_begin = p.plan.expert_begin,
+                         .experts = p.experts,
+                         .roundings = &each->rounding,
+                         .orders = &each->order,
+                         .stride = sizeof *each,
+                         .columns = g.inputs[seam].columns,
+                         .out = p.x_sorted,
+                         .out_type = DType::bf16},
+                        stream);
 }
 
 Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, StreamHandle stream) {
   MOTLEY_CHECK(grouped_supports(tiles, params), "tiles that the problem supports");
   const bool lora = params.deltas.labels != nullptr;
-  const bool rounds = params.rounds_inputs();
+  const bool arranges = params.arranges_inputs();
   const Device& device = device_of(stream);
   const GroupedKernel& kernel = *find_kernel(tiles, params);
   LayerParams p = params_of(params, tiles);
   const int slack = slack_of(tiles, lora);
   LaunchParams l =
       launch_params(tiles, p, kernel, device.experts().dynamic_bytes(kernel) - 1024 - slack);
-  if (params.inputs[0].roundings != nullptr) l.permute_lanes = 0;
+  if (params.inputs[0].each != nullptr) l.permute_lanes = 0;
   const int ring = l.depth * (kernel.weight_bytes + l.token_bytes);
   const LaunchShape shape{
       .grid = static_cast<unsigned>(device.multiprocessors() * kernel.blocks_per_sm),
@@ -239,17 +243,17 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
                    .h_parts = l.gate_up_tiles * kernel.warpgroups},
                   stream);
   };
-  const auto round = [&](int seam) {
-    l.rounded = params.inputs[seam].roundings != nullptr;
-    if (l.rounded) round_phase(params, p, seam, stream);
+  const auto arrange = [&](int seam) {
+    l.arranged = params.inputs[seam].each != nullptr;
+    if (l.arranged) arrange_phase(params, p, seam, stream);
   };
-  if (rounds || (lora && tiles.tall())) {
+  if (arranges || (lora && tiles.tall())) {
     shrink(0);
-    round(0);
+    arrange(0);
     MOTLEY_TRY_VOID(launch_phase(Phase::gate_up));
     shrink(1);
-    round(1);
-    if (l.rounded) {
+    arrange(1);
+    if (l.arranged) {
       MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, p.inner));
     }
     l.permute_lanes = 0;

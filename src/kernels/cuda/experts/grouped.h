@@ -41,11 +41,13 @@ struct GroupedDeltas {
   int max_down_rank = 0;
 };
 
-// How the inputs of gate and up, or of down, are rounded: for each expert, in device memory; null:
-// not at all. Adapters read them as they are.
+struct ExpertInputs;
+
+// How gate and up, or down, take their inputs: for each expert, in device memory; null: as they
+// are. So do adapters always.
 struct GroupedInputs {
-  const InputRounding* roundings = nullptr;  // [experts]
-  std::int64_t columns = 0;                  // of all of them
+  const ExpertInputs* each = nullptr;  // [experts]
+  std::int64_t columns = 0;            // of all roundings
 };
 
 struct GroupedExperts {
@@ -75,9 +77,7 @@ struct GroupedExperts {
   // Number of this run since the scratch was prepared: a step prepares it once and counts layers.
   int turn = 0;
 
-  bool rounds_inputs() const {
-    return inputs[0].roundings != nullptr || inputs[1].roundings != nullptr;
-  }
+  bool arranges_inputs() const { return inputs[0].each != nullptr || inputs[1].each != nullptr; }
 };
 
 // Whether layers of these sizes can be packed for the grouped GEMMs.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/thresholds.h"
 #include "kernels/cuda/tuned_thresholds.h"
@@ -88,16 +89,16 @@ TEST(ExpertSelection, AdaptersKeepTheArithmetic) {
   }
 }
 
-// Rounded inputs come in the order of places, from a launch between the plan and the tiles.
-TEST(ExpertSelection, RoundedInputsNeedTheirOwnLaunches) {
-  static constexpr InputRounding some_roundings{};
+// Arranged inputs come in the order of places, from a launch between the plan and the tiles.
+TEST(ExpertSelection, ArrangedInputsNeedTheirOwnLaunches) {
+  static constexpr ExpertInputs some_inputs{};
   for (const Weights weights : {Weights::bf16, Weights::int4}) {
     for (const bool adapters : {false, true}) {
-      for (const int rounded : {0, 1}) {
+      for (const int arranged : {0, 1}) {
         for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
           GroupedExperts p = problem(weights, adapters, tokens);
           const GroupedTiles as_they_are = choose_grouped_tiles(p);
-          p.inputs[rounded].roundings = &some_roundings;
+          p.inputs[arranged].each = &some_inputs;
           const GroupedTiles tiles = choose_grouped_tiles(p);
           ASSERT_TRUE(grouped_supports(tiles, p)) << name_of(tiles);
           EXPECT_EQ(tiles.rows, as_they_are.rows);

@@ -60,7 +60,6 @@ Linear product_of(const DenseQuestion& question, WeightView weight, std::int64_t
 // The same kind of weight at sizes that suit every kernel for it.
 WeightView convenient(WeightView weight) {
   weight.out = weight.in = 2048;
-  weight.column_groups = nullptr;
   weight.block_rows = 1;
   if (weight.block_columns > 0 && weight.kind != WeightKind::f4_e2m1) weight.block_columns = 128;
   return weight;

@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(threads) decode_panel(Panel p, bool one_group)
 template <WeightKind kind>
 void launch_decode(const Panel& panel, StreamHandle stream) {
   const WeightView& w = panel.w;
-  const bool one_group = w.scales != nullptr && w.column_groups == nullptr &&
-                         (w.block_columns >= w.in || w.block_columns % vec == 0);
+  const bool one_group =
+      w.scales != nullptr && (w.block_columns >= w.in || w.block_columns % vec == 0);
   const auto blocks = static_cast<unsigned>((panel.rows * (w.in / vec) + threads - 1) / threads);
   launch("decode_panel", decode_panel<kind>, {.grid = blocks, .threads = threads}, stream, panel,
          one_group);

@@ -98,7 +98,7 @@ constexpr DenseCondition code_bytes = {
     [](const DenseProblem&, const Linear& l) {
       const WeightView& w = l.w;
       return (w.kind == WeightKind::f8_e4m3 || w.kind == WeightKind::i8) && w.scales != nullptr &&
-             w.zero_points == nullptr && w.column_groups == nullptr;
+             w.zero_points == nullptr;
     },
     [](const DenseProblem&, const Linear& l) {
       return cat("reads scaled fp8 and int8 without zero points only, not ", name(l.w.kind));
@@ -143,11 +143,6 @@ constexpr DenseCondition code_weights = {
     [](const DenseProblem&, const Linear& l) {
       return cat("reads weights of int4, int8, fp8 and fp4 only, not of ", name(l.w.kind));
     }};
-constexpr DenseCondition consecutive_groups = {
-    [](const DenseProblem&, const Linear& l) { return l.w.column_groups == nullptr; },
-    [](const DenseProblem&, const Linear&) {
-      return std::string("reads groups of consecutive inputs only, not in activation order");
-    }};
 // Of fp4 the two formats that there are: NVFP4 and MXFP4.
 bool has_code_groups(const WeightView& w) {
   if (w.kind == WeightKind::f4_e2m1)
@@ -173,9 +168,8 @@ constexpr DenseCondition zeros_like_the_first = {
       return std::string("has zero points for all products of a launch or for none");
     }};
 constexpr std::array gemv_streamed_codes_conditions = {
-    code_weights,        consecutive_groups, code_groups,         bf16_rows,
-    not_exact,           not_transposed,     inputs_in<8>,        vec8_rows_of_x,
-    weights_at_16_bytes, like_the_first,     zeros_like_the_first};
+    code_weights, code_groups,    bf16_rows,           not_exact,      not_transposed,
+    inputs_in<8>, vec8_rows_of_x, weights_at_16_bytes, like_the_first, zeros_like_the_first};
 
 // Conditions of latent attention's products per head.
 

@@ -36,7 +36,6 @@ class FakeLibrary final : public MatmulLibrary {
 
 alignas(256) constexpr std::byte memory[256] = {};
 alignas(256) float results[64];
-constexpr std::int32_t groups[1] = {};
 constexpr std::uint8_t zeros[1] = {};
 
 struct Size {
@@ -151,12 +150,8 @@ const std::vector<Case> other_products = {
      false},
     {"Int4InOddGroups", {int4_product(rows(1, qkv), 48)}, "decoded"},
     {"Int4InOddGroupsWithoutAlgorithm", {int4_product(rows(1, qkv), 48)}, "exact", 1, false},
-    {"Int4ByColumn",
-     {changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.column_groups = groups; })},
-     "decoded"},
-    {"InvariantInt4ByColumn",
-     {invariant(
-         changed(int4_product(rows(1, qkv)), [](Linear& l) { l.w.column_groups = groups; }))},
+    {"InvariantInt4InOddGroups",
+     {invariant(int4_product(rows(1, qkv), 48))},
      "decoded_batch_invariant"},
     {"Exact", {exact(bf16_product(rows(1, qkv)))}, "exact"},
     {"Fp8WithoutScales",

@@ -1,4 +1,4 @@
-// Decodes elements of stored weights one by one.
+// Decodes elements of stored weights one by one, in the order of their columns.
 #pragma once
 
 #include <cstdint>
@@ -83,9 +83,7 @@ __device__ inline float decode(const WeightView& w, std::int64_t row, std::int64
                                bool aligned) {
   const float code = code_at<kind>(w, row, column, aligned);
   if (w.scales == nullptr) return code - middle_code(kind);
-  const std::int64_t group =
-      w.column_groups != nullptr ? w.column_groups[column] : column / w.block_columns;
-  const std::int64_t at = row / w.block_rows * w.groups() + group;
+  const std::int64_t at = row / w.block_rows * w.groups() + column / w.block_columns;
   const float zero =
       w.zero_points != nullptr ? w.zero_points[at] - zero_offset(kind) : middle_code(kind);
   return (code - zero) * (scale_at(w, at) * w.scale_factor);

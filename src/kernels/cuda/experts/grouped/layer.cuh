@@ -57,7 +57,7 @@ struct LayerParams {
   float swiglu_limit, swiglu_alpha;
   Bf16* h;        // [pairs, inner] by place
   Bf16* partial;  // [pairs, hidden] by place, rounded once, without the routing weight
-  // [pairs, hidden] by place; where inputs are rounded, rounded ones of the phase.
+  // [pairs, hidden] by place; where inputs are arranged, those of the phase.
   Bf16* x_sorted;
   void* out;  // [tokens, hidden]
   bool out_f32;
@@ -79,7 +79,7 @@ struct LaunchParams {
   bool inside;       // every block sorts the pairs by itself
   bool round_robin;  // blocks take items round robin, without a counter
   bool sum;          // the last down tile of a token sums its experts
-  bool rounded;      // token rows of tiles are in x_sorted, complete; those of shrinks are not
+  bool arranged;     // token rows of tiles are in x_sorted, complete; those of shrinks are not
   int depth;         // stages of the ring
   int token_bytes;
   int permute_lanes;

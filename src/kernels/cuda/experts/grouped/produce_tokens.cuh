@@ -153,9 +153,9 @@ __device__ inline void produce_rank_rows(const LayerParams& p, const Tables& tab
 // One pass of an item's token rows through k, by one warp.
 template <class S, bool shrinks>
 __device__ inline void produce_pass(const LayerParams& p, const Item& item, int token, Ring& ring,
-                                    const KernelMaps& maps, bool rounded) {
+                                    const KernelMaps& maps, bool arranged) {
   using Area = TokenArea<S, shrinks>;
-  if (!shrinks && rounded) {
+  if (!shrinks && arranged) {
     stream_rows<Area>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps.x_sorted, S::lora);
   } else if (item.seam() == 1) {
     stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);
@@ -184,7 +184,7 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
         wait_for_count(&p.counters.tile_done[item.tile], l.gate_up_tiles * S::warpgroups);
     } else if (S::small) {
       token = tables.tokens[item.begin + min(lane, item.count - 1)];
-    } else if (!l.rounded) {
+    } else if (!l.arranged) {
       // one flag per lane
       const int b = item.begin / permute_block + lane;
       const bool mine = b <= (item.begin + item.count - 1) / permute_block;
@@ -195,9 +195,10 @@ __device__ inline void produce_tokens(const LayerParams& p, const LaunchParams& 
     }
     if (S::shrinks && item.shrinks()) {
       const int passes = passes_of(terms);
-      for (int i = 0; i < passes; ++i) produce_pass<S, true>(p, item, token, ring, maps, l.rounded);
+      for (int i = 0; i < passes; ++i)
+        produce_pass<S, true>(p, item, token, ring, maps, l.arranged);
     } else {
-      produce_pass<S, false>(p, item, token, ring, maps, l.rounded);
+      produce_pass<S, false>(p, item, token, ring, maps, l.arranged);
     }
     if constexpr (S::lora)
       grant_stages(ring, pipelines.grants, adapted_stages<S>(item, terms), lane == 0);

@@ -133,9 +133,9 @@ Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& g) {
   if (tiles.sort_inside && grouped::places_to_sort(g) > kernel->max_sorted_inside)
     return Support::no("its blocks sort {} pairs, not {}", kernel->max_sorted_inside,
                        grouped::places_to_sort(g));
-  if (g.rounds_inputs() &&
+  if (g.arranges_inputs() &&
       (tiles.sort_inside || tiles.sum_inside || tiles.gather == GroupedTiles::Gather::copies))
-    return Support::no("inputs are rounded between launches, in the order of places");
+    return Support::no("inputs are arranged between launches, in the order of places");
   if (tiles.sum_inside && pairs > grouped::summed_pairs)
     return Support::no("its tiles sum {} pairs, not {}", grouped::summed_pairs, pairs);
   return Support::yes();
@@ -152,7 +152,7 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params,
   for (const ExpertThreshold& row : table) {
     if (!grouped::holds(row, params)) continue;
     GroupedTiles tiles = row.tiles;
-    if (params.rounds_inputs()) {
+    if (params.arranges_inputs()) {
       using Gather = GroupedTiles::Gather;
       tiles.sort_inside = tiles.sum_inside = false;
       if (tiles.gather == Gather::copies)

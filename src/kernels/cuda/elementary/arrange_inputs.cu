@@ -1,22 +1,34 @@
-#include "kernels/cuda/elementary/round_inputs.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/primitives/vec4.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
 #include "kernels/input_rounding.h"
 
-// Rounding of inputs, with the operations of the CPU's products and so with their codes.
+// Inputs in the order of a weight's columns, rounded with the operations of the CPU's products and
+// so to their codes.
 namespace motley::kernels::cuda {
 namespace {
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
 
-// A row of x with its rounding.
+// A row of x, and how it is taken.
 template <class X, class Out>
 struct Row {
   const X* x;
   Out* out;
   std::int64_t width;
+  const std::int32_t* order;
   InputRounding rounding;
+
+  template <bool whole>
+  __device__ Vec4 load(std::int64_t at, std::int64_t end) const {
+    if (order == nullptr) return load_vec4<whole>(x, at, end);
+    Vec4 vec4{};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (whole || at + i < end) vec4.at[i] = widen(x[order[at + i]]);
+    return vec4;
+  }
 };
 
 // The same operations for one part of a row by `count` threads, of which this is number `t`.
@@ -25,26 +37,28 @@ __device__ float largest_of(const Row<X, Out>& row, std::int64_t begin, std::int
                             int count) {
   float largest = 0;
   for (std::int64_t at = begin + 4 * t; at < end; at += 4 * count) {
-    const Vec4 x = load_vec4<whole>(row.x, at, end);
+    const Vec4 x = row.template load<whole>(at, end);
 #pragma unroll
     for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x.at[i]));
   }
   return warp_max(largest);
 }
 template <bool whole, class X, class Out>
-__device__ void round_part(const Row<X, Out>& row, std::int64_t begin, std::int64_t end, int t,
-                           int count, float scale) {
+__device__ void take_part(const Row<X, Out>& row, std::int64_t begin, std::int64_t end, int t,
+                          int count, float scale) {
   for (std::int64_t at = begin + 4 * t; at < end; at += 4 * count) {
-    Vec4 x = load_vec4<whole>(row.x, at, end);
+    Vec4 x = row.template load<whole>(at, end);
+    if (row.rounding.scales != InputRounding::Scales::none) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) x.at[i] = rounded_input(row.rounding, scale, x.at[i]);
+      for (int i = 0; i < 4; ++i) x.at[i] = rounded_input(row.rounding, scale, x.at[i]);
+    }
     store_vec4<whole>(row.out, at, end, x);
   }
 }
 
 // All threads of a block call it.
 template <bool whole, class X, class Out>
-__device__ void round_row(const Row<X, Out>& row) {
+__device__ void take_row(const Row<X, Out>& row) {
   using Scales = InputRounding::Scales;
   __shared__ float largest_of_warp[warps];
   const int t = static_cast<int>(threadIdx.x);
@@ -53,7 +67,7 @@ __device__ void round_row(const Row<X, Out>& row) {
     for (std::int64_t begin = t / 32 * columns; begin < row.width; begin += warps * columns) {
       const std::int64_t end = min(begin + columns, row.width);
       const float largest = largest_of<whole>(row, begin, end, t % 32, 32);
-      round_part<whole>(row, begin, end, t % 32, 32, input_scale(row.rounding, largest));
+      take_part<whole>(row, begin, end, t % 32, 32, input_scale(row.rounding, largest));
     }
     return;
   }
@@ -63,22 +77,30 @@ __device__ void round_row(const Row<X, Out>& row) {
     __syncthreads();
     for (const float other : largest_of_warp) largest = fmaxf(largest, other);
   }
-  round_part<whole>(row, 0, row.width, t, threads, input_scale(row.rounding, largest));
+  take_part<whole>(row, 0, row.width, t, threads, input_scale(row.rounding, largest));
 }
 
 template <bool whole, class T>
-__global__ void __launch_bounds__(threads) round_rows(RoundInputs p) {
+__global__ void __launch_bounds__(threads) arrange_rows(ArrangeInputs p) {
   launch_dependents();
   wait_for_previous_grid();
   const std::int64_t row = blockIdx.x;
-  round_row<whole>(Row<T, T>{.x = static_cast<const T*>(p.x) + row * p.x_stride,
-                             .out = static_cast<T*>(p.out) + row * p.out_stride,
-                             .width = p.width,
-                             .rounding = p.rounding});
+  take_row<whole>(Row<T, T>{.x = static_cast<const T*>(p.x) + row * p.x_stride,
+                            .out = static_cast<T*>(p.out) + row * p.out_stride,
+                            .width = p.width,
+                            .order = p.order,
+                            .rounding = p.rounding});
+}
+
+// Of expert e.
+template <class T>
+__device__ const T& of_expert(const T* first, std::size_t stride, int e) {
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(first);
+  return *reinterpret_cast<const T*>(bytes + static_cast<std::size_t>(e) * stride);
 }
 
 // The expert whose places include this one.
-__device__ int expert_of(const RoundExpertInputs& p, int place) {
+__device__ int expert_of(const ArrangeExpertInputs& p, int place) {
   int low = 0;
   int high = p.experts;
   while (high - low > 1) {
@@ -89,18 +111,18 @@ __device__ int expert_of(const RoundExpertInputs& p, int place) {
 }
 
 template <bool whole, class X, class Out>
-__global__ void __launch_bounds__(threads) round_places(RoundExpertInputs p) {
+__global__ void __launch_bounds__(threads) arrange_places(ArrangeExpertInputs p) {
   launch_dependents();
   wait_for_previous_grid();
   const int place = static_cast<int>(blockIdx.x);
   if (place >= p.expert_begin[p.experts]) return;
   const std::int64_t from = p.tokens != nullptr ? p.tokens[place] : place;
-  const auto* const rounding = reinterpret_cast<const unsigned char*>(p.roundings) +
-                               static_cast<std::size_t>(expert_of(p, place)) * p.stride;
-  round_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.width,
-                               .out = static_cast<Out*>(p.out) + std::int64_t{place} * p.width,
-                               .width = p.width,
-                               .rounding = *reinterpret_cast<const InputRounding*>(rounding)});
+  const int expert = expert_of(p, place);
+  take_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.width,
+                              .out = static_cast<Out*>(p.out) + std::int64_t{place} * p.width,
+                              .width = p.width,
+                              .order = of_expert(p.orders, p.stride, expert),
+                              .rounding = of_expert(p.roundings, p.stride, expert)});
 }
 
 // Vec4s do not cross the end of a row or of a part of it.
@@ -110,7 +132,7 @@ bool parts_are_whole(std::int64_t width, std::int64_t columns) {
 
 }  // namespace
 
-void round_inputs(const RoundInputs& p, StreamHandle stream) {
+void arrange_inputs(const ArrangeInputs& p, StreamHandle stream) {
   if (p.rows <= 0 || p.width <= 0) return;
   const bool whole = parts_are_whole(p.width, p.rounding.columns) &&
                      vec4_aligned(p.x, p.x_type, p.x_stride) &&
@@ -118,12 +140,12 @@ void round_inputs(const RoundInputs& p, StreamHandle stream) {
   const LaunchShape shape{.grid = static_cast<unsigned>(p.rows), .threads = threads};
   with_type(p.x_type, [&](auto number) {
     with_flag(whole, [&](auto flag) {
-      launch("round_inputs", round_rows<flag.value, decltype(number)>, shape, stream, p);
+      launch("arrange_inputs", arrange_rows<flag.value, decltype(number)>, shape, stream, p);
     });
   });
 }
 
-void round_expert_inputs(const RoundExpertInputs& p, StreamHandle stream) {
+void arrange_expert_inputs(const ArrangeExpertInputs& p, StreamHandle stream) {
   if (p.pairs <= 0 || p.width <= 0) return;
   const bool whole = parts_are_whole(p.width, p.columns) && vec4_aligned(p.x, p.x_type, p.width) &&
                      vec4_aligned(p.out, p.out_type, p.width);
@@ -131,8 +153,8 @@ void round_expert_inputs(const RoundExpertInputs& p, StreamHandle stream) {
   with_type(p.x_type, [&](auto x) {
     with_type(p.out_type, [&](auto out) {
       with_flag(whole, [&](auto flag) {
-        launch("round_expert_inputs", round_places<flag.value, decltype(x), decltype(out)>, shape,
-               stream, p);
+        launch("arrange_expert_inputs", arrange_places<flag.value, decltype(x), decltype(out)>,
+               shape, stream, p);
       });
     });
   });

@@ -1,7 +1,9 @@
-#include "kernels/cuda/elementary/round_inputs.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,7 +12,7 @@
 #include "gpu/twin.h"
 #include "kernels/input_rounding.h"
 
-// Rounded inputs have the bits of the arithmetic number by number, as they have on the CPU.
+// Arranged inputs have the bits of the arithmetic number by number, as they have on the CPU.
 namespace motley::gpu_tests {
 namespace {
 
@@ -22,6 +24,7 @@ constexpr std::int64_t every_row = 11;
 
 const std::vector<InputRounding>& roundings() {
   static const std::vector<InputRounding> all = {
+      {},  // in an order alone
       {.scales = Scales::fixed, .scale = 0.02F, .zero = 3},
       {.scales = Scales::fixed, .type = DType::f8_e4m3, .scale = 0.003F},
       {.scales = Scales::row},
@@ -64,6 +67,23 @@ std::vector<float> rounded(const InputRounding& rounding, const float* x, std::i
   return all;
 }
 
+std::vector<std::int32_t> shuffled(Numbers& numbers, std::int64_t width) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(width));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t k = order.size(); k > 1; --k)
+    std::swap(order[k - 1], order[static_cast<std::size_t>(numbers.below(static_cast<int>(k)))]);
+  return order;
+}
+
+// A row as its weight takes it; without an order as it stands.
+std::vector<float> taken(const InputRounding& rounding, const std::vector<std::int32_t>& order,
+                         const float* x, std::int64_t width) {
+  std::vector<float> row(x, x + width);
+  for (std::size_t k = 0; k < order.size(); ++k) row[k] = x[order[k]];
+  if (rounding.scales == Scales::none) return row;
+  return rounded(rounding, row.data(), width);
+}
+
 template <class T>
 T narrowed(float x) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -100,28 +120,32 @@ void expect_rounded_rows(DType type) {
           narrow.push_back(narrowed<T>(each));
           each = widened(narrow.back());
         }
+        const std::vector<std::int32_t> order =
+            gap == 8 ? shuffled(numbers, width) : std::vector<std::int32_t>();
         const DeviceArray<T> from(narrow);
         const DeviceArray<T> to(narrow.size());
-        kernels::cuda::round_inputs({.rows = every_row,
-                                     .width = width,
-                                     .x = from.data(),
-                                     .x_type = type,
-                                     .x_stride = width + gap,
-                                     .rounding = rounding,
-                                     .out = to.data(),
-                                     .out_stride = width + gap},
-                                    default_stream());
+        const DeviceArray<std::int32_t> order_there(order);
+        kernels::cuda::arrange_inputs({.rows = every_row,
+                                       .width = width,
+                                       .x = from.data(),
+                                       .x_type = type,
+                                       .x_stride = width + gap,
+                                       .order = order.empty() ? nullptr : order_there.data(),
+                                       .rounding = rounding,
+                                       .out = to.data(),
+                                       .out_stride = width + gap},
+                                      default_stream());
         finish();
         const std::vector<T> read = to.read();
         for (std::int64_t row = 0; row < every_row; ++row)
           expect_rows(read, width + gap, row,
-                      rounded(rounding, x.data() + row * (width + gap), width));
+                      taken(rounding, order, x.data() + row * (width + gap), width));
       }
     }
   }
 }
 
-TEST(GpuRoundInputs, HaveTheBitsOfOneNumberAtATime) {
+TEST(GpuArrangeInputs, HaveTheBitsOfOneNumberAtATime) {
   expect_rounded_rows<float>(DType::f32);
   expect_rounded_rows<bf16>(DType::bf16);
 }
@@ -145,7 +169,14 @@ void expect_rounded_places(DType x_type, DType out_type) {
           narrow.push_back(narrowed<X>(each));
           each = widened(narrow.back());
         }
+        // Experts 1 and 3 have orders of their own.
+        std::vector<std::vector<std::int32_t>> orders(5);
+        for (const std::size_t e : {1, 3}) orders[e] = shuffled(numbers, width);
+        const DeviceArray<std::int32_t> first_order(orders[1]);
+        const DeviceArray<std::int32_t> second_order(orders[3]);
         std::vector<kernels::WeightView> experts(5);
+        experts[1].input_order = first_order.data();
+        experts[3].input_order = second_order.data();
         for (std::size_t e = 0; e < experts.size(); ++e) {
           experts[e].inputs = rounding;
           experts[e].inputs.scale *= static_cast<float>(e + 1);
@@ -155,19 +186,20 @@ void expect_rounded_places(DType x_type, DType out_type) {
         const DeviceArray<std::int32_t> token_of(tokens);
         const DeviceArray<std::int32_t> begin_of(expert_begin);
         const DeviceArray<kernels::WeightView> views(experts);
-        kernels::cuda::round_expert_inputs({.pairs = pairs,
-                                            .width = width,
-                                            .x = from.data(),
-                                            .x_type = x_type,
-                                            .tokens = by_token ? token_of.data() : nullptr,
-                                            .expert_begin = begin_of.data(),
-                                            .experts = 5,
-                                            .roundings = &views.data()->inputs,
-                                            .stride = sizeof(kernels::WeightView),
-                                            .columns = rounding.columns,
-                                            .out = to.data(),
-                                            .out_type = out_type},
-                                           default_stream());
+        kernels::cuda::arrange_expert_inputs({.pairs = pairs,
+                                              .width = width,
+                                              .x = from.data(),
+                                              .x_type = x_type,
+                                              .tokens = by_token ? token_of.data() : nullptr,
+                                              .expert_begin = begin_of.data(),
+                                              .experts = 5,
+                                              .roundings = &views.data()->inputs,
+                                              .orders = &views.data()->input_order,
+                                              .stride = sizeof(kernels::WeightView),
+                                              .columns = rounding.columns,
+                                              .out = to.data(),
+                                              .out_type = out_type},
+                                             default_stream());
         finish();
         const std::vector<Out> read = to.read();
         for (std::int64_t place = 0; place < routed; ++place) {
@@ -175,7 +207,7 @@ void expect_rounded_places(DType x_type, DType out_type) {
           while (expert_begin[expert + 1] <= place) ++expert;
           const std::int64_t row = by_token ? tokens[static_cast<std::size_t>(place)] : place;
           expect_rows(read, width, place,
-                      rounded(experts[expert].inputs, x.data() + row * width, width));
+                      taken(experts[expert].inputs, orders[expert], x.data() + row * width, width));
         }
         for (std::int64_t i = routed * width; i < pairs * width; ++i)
           ASSERT_TRUE(std::isnan(widened(read[static_cast<std::size_t>(i)]))) << "not written";
@@ -184,7 +216,7 @@ void expect_rounded_places(DType x_type, DType out_type) {
   }
 }
 
-TEST(GpuRoundInputs, OfPairsAreThoseOfTheirExperts) {
+TEST(GpuArrangeInputs, OfPairsAreThoseOfTheirExperts) {
   expect_rounded_places<bf16, bf16>(DType::bf16, DType::bf16);
   expect_rounded_places<bf16, float>(DType::bf16, DType::f32);
   expect_rounded_places<float, float>(DType::f32, DType::f32);

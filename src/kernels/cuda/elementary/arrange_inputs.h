@@ -7,10 +7,16 @@
 
 namespace motley::kernels::cuda {
 
-void round_inputs(const RoundInputs& params, StreamHandle stream);
+void arrange_inputs(const ArrangeInputs& params, StreamHandle stream);
+
+// How an expert's weights take their inputs.
+struct ExpertInputs {
+  InputRounding rounding{};
+  const std::int32_t* order = nullptr;  // as of ArrangeInputs
+};
 
 // The rows of a layer's pairs in the order of their places, each as its expert's weights take it.
-struct RoundExpertInputs {
+struct ArrangeExpertInputs {
   std::int64_t pairs = 0;
   std::int64_t width = 0;
   const void* x = nullptr;  // [tokens, width], or [pairs, width] by place
@@ -18,13 +24,14 @@ struct RoundExpertInputs {
   const std::int32_t* tokens = nullptr;        // of a place; null: x is by place
   const std::int32_t* expert_begin = nullptr;  // [experts + 1] places
   int experts = 0;
-  // Of expert e, `stride` bytes behind that of the expert before; in device memory.
+  // Of expert e, `stride` bytes behind those of the expert before; in device memory.
   const InputRounding* roundings = nullptr;
-  std::size_t stride = sizeof(InputRounding);
+  const std::int32_t* const* orders = nullptr;
+  std::size_t stride = 0;
   std::int64_t columns = 0;  // of all of them
   void* out = nullptr;       // [pairs, width] by place; rows without an expert are not written
   DType out_type = DType::f32;
 };
-void round_expert_inputs(const RoundExpertInputs& params, StreamHandle stream);
+void arrange_expert_inputs(const ArrangeExpertInputs& params, StreamHandle stream);
 
 }  // namespace motley::kernels::cuda
