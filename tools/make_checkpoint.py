@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a checkpoint in the shape of Qwen3-30B-A3B with random weights, for measuring how long loading takes.
 
-    python3 tools/make_checkpoint.py OUT [--layers 48] [--processes 16] [--format bf16|w4a16|gptq|awq|fp8]
+    python3 tools/make_checkpoint.py OUT [--layers 48] [--processes 16] [--format bf16|w4a16|gptq|gptq-desc-act|awq|fp8]
 
 57 GB with all layers in bf16, in shards of 4 GB, with the index, a config and a tokenizer of 151,936 entries. In the other
 formats all linear maps but the router and the head are quantised, in groups of 128. Every shard repeats random blocks, so
@@ -18,6 +18,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 HIDDEN, INTERMEDIATE, EXPERTS, VOCABULARY = 2048, 768, 128, 151936
@@ -69,13 +70,18 @@ def w4a16_map(module: str, out: int, columns: int, _fill: tuple[int, int]) -> li
     ]
 
 
-def gptq_map(module: str, out: int, columns: int, _fill: tuple[int, int]) -> list[Tensor]:
-    groups = b"".join(struct.pack("<i", column // GROUP) for column in range(columns))
+def gptq_map(
+    module: str, out: int, columns: int, _fill: tuple[int, int], desc_act: bool = False
+) -> list[Tensor]:
+    groups = [column // GROUP for column in range(columns)]
+    if desc_act:
+        # Maps that share their inputs share the order.
+        random.Random(f"{module.rpartition('.')[0]} {columns}").shuffle(groups)
     return [
         Tensor(f"{module}.qweight", (columns // 8, out), CODES, "I32"),
         Tensor(f"{module}.qzeros", (columns // GROUP, out // 8), b"\x77", "I32"),
         Tensor(f"{module}.scales", (columns // GROUP, out), HALF_SCALES, "F16"),
-        Tensor(f"{module}.g_idx", (columns,), groups, "I32"),
+        Tensor(f"{module}.g_idx", (columns,), struct.pack(f"<{columns}i", *groups), "I32"),
     ]
 
 
@@ -94,7 +100,14 @@ def fp8_map(module: str, out: int, columns: int, _fill: tuple[int, int]) -> list
     ]
 
 
-MAPS = {"bf16": bf16_map, "w4a16": w4a16_map, "gptq": gptq_map, "awq": awq_map, "fp8": fp8_map}
+MAPS = {
+    "bf16": bf16_map,
+    "w4a16": w4a16_map,
+    "gptq": gptq_map,
+    "gptq-desc-act": partial(gptq_map, desc_act=True),
+    "awq": awq_map,
+    "fp8": fp8_map,
+}
 QUANTISATION = {
     "w4a16": {
         "quant_method": "compressed-tensors",
@@ -108,6 +121,7 @@ QUANTISATION = {
         "ignore": ["lm_head", "re:.*mlp.gate$"],
     },
     "gptq": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": True},
+    "gptq-desc-act": {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": True},
     "awq": {
         "quant_method": "awq",
         "bits": 4,
