@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -45,10 +48,15 @@ std::vector<bf16> even_block(std::uint64_t seed, float size, std::size_t count) 
 
 using Experts = RandomWeights::Experts;
 
+bool is_w4a16(Experts experts) {
+  return experts == Experts::w4a16 || experts == Experts::w4a16_asym ||
+         experts == Experts::w4a16_g32 || experts == Experts::w4a16_actorder;
+}
+
 // A byte of codes. int4: 1 to 15, which lie evenly around zero. FP8: 1 to 15 in size, of either
 // sign.
 unsigned char code_byte(Experts experts, std::uint64_t bits) {
-  if (experts == Experts::w4a16 || experts == Experts::w4a16_asym)
+  if (is_w4a16(experts))
     return static_cast<unsigned char>((1 + (bits & 0xFFFFU) % 15) |
                                       (1 + (bits >> 16 & 0xFFFFU) % 15) << 4);
   if (experts == Experts::fp8_block)
@@ -71,6 +79,8 @@ float code_deviation(Experts experts) {
       break;
     case Experts::w4a16:
     case Experts::w4a16_asym:
+    case Experts::w4a16_g32:
+    case Experts::w4a16_actorder:
       return std::sqrt(56.0F / 3);
     case Experts::w8a16:
     case Experts::w8a8:
@@ -112,6 +122,17 @@ std::size_t place_for(std::uint64_t seed, std::size_t bytes, const std::vector<b
   return mixed(seed) % (room / alignment + 1) * alignment;
 }
 
+// An order of inputs: the same for gate and up, which share theirs.
+std::vector<std::int32_t> order_of(std::string_view module, std::int64_t in) {
+  const std::string_view block = module.substr(0, module.rfind('.'));
+  std::vector<std::int32_t> order(static_cast<std::size_t>(in));
+  std::iota(order.begin(), order.end(), 0);
+  const std::uint64_t seed = seed_of(block) + static_cast<std::uint64_t>(in);
+  for (std::size_t k = order.size(); k > 1; --k)
+    std::swap(order[k - 1], order[mixed(seed + k) % k]);
+  return order;
+}
+
 // Whether it is a linear map of those that checkpoints with quantised inputs quantise.
 bool is_map(std::string_view module) { return module.ends_with("_proj"); }
 
@@ -139,6 +160,13 @@ quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
     case Experts::w4a16_asym: {
       quant::Format format = coded(DType::i8, 4, group, DType::bf16);
       format.zero_points = true;
+      return format;
+    }
+    case Experts::w4a16_g32:
+      return coded(DType::i8, 4, 32, DType::bf16);
+    case Experts::w4a16_actorder: {
+      quant::Format format = coded(DType::i8, 4, group, DType::bf16);
+      format.input_order = true;
       return format;
     }
     case Experts::w8a16:
@@ -208,6 +236,9 @@ Result<quant::Weight> RandomWeights::place(std::string_view module, const quant:
                                            tensor::Allocator& allocator) const {
   const auto bytes = static_cast<std::size_t>(size.out * ((size.in * format.bits + 7) / 8));
   quant::Weight::Parts parts{.format = format, .size = size};
+  if (format.input_order)
+    parts.input_order =
+        std::make_shared<const std::vector<std::int32_t>>(order_of(module, size.in));
   if (format.scales != quant::Format::Scales::none) {
     const bool rows = format.scales == quant::Format::Scales::channel;
     const std::int64_t columns = rows ? size.in : format.block_columns;
