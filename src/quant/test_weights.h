@@ -26,6 +26,11 @@ class TestPacker {
              std::mt19937& random)
       : allocator_(allocator), random_(random), parts_{.format = format, .size = size} {}
 
+  // The order of another weight's columns, where the format has one.
+  TestPacker& in_order_of(const Weight& other) {
+    parts_.input_order = other.input_order();
+    return *this;
+  }
   // Numbers around `wanted` [out, in].
   TestWeight pack(const std::vector<float>& wanted) {
     const Format& format = parts_.format;
@@ -100,10 +105,13 @@ class TestPacker {
   }
 
   void choose_order() {
-    order_.resize(static_cast<std::size_t>(parts_.size.in));
-    std::iota(order_.begin(), order_.end(), 0);
-    std::ranges::shuffle(order_, random_);
-    parts_.input_order = std::make_shared<const std::vector<std::int32_t>>(order_);
+    if (parts_.input_order == nullptr) {
+      std::vector<std::int32_t> order(static_cast<std::size_t>(parts_.size.in));
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::shuffle(order, random_);
+      parts_.input_order = std::make_shared<const std::vector<std::int32_t>>(std::move(order));
+    }
+    order_ = *parts_.input_order;
   }
 
   // The scale as its type holds it.

@@ -40,13 +40,21 @@ float normal(Random& random, double deviation) {
   return static_cast<float>(std::normal_distribution<double>(0, deviation)(random));
 }
 
-void add_expert(const quant::Format& format, quant::TrueSize size, tensor::Allocator& allocator,
-                Random& random, std::vector<quant::Weight>& weights,
-                std::vector<std::vector<double>>& meanings) {
-  std::vector<float> wanted(static_cast<std::size_t>(size.out * size.in));
-  const double deviation = 1 / std::sqrt(static_cast<double>(size.in));
+struct Matrix {
+  const quant::Format& format;
+  quant::TrueSize size;
+  // Gate, whose order of inputs up has.
+  const std::vector<quant::Weight>* inputs_of = nullptr;
+};
+void add_expert(const Matrix& matrix, tensor::Allocator& allocator, Random& random,
+                std::vector<quant::Weight>& weights, std::vector<std::vector<double>>& meanings) {
+  const auto [out, in] = matrix.size;
+  std::vector<float> wanted(static_cast<std::size_t>(out * in));
+  const double deviation = 1 / std::sqrt(static_cast<double>(in));
   for (float& number : wanted) number = normal(random, deviation);
-  quant::TestWeight made = quant::TestPacker(format, size, allocator, random).pack(wanted);
+  quant::TestPacker packer(matrix.format, matrix.size, allocator, random);
+  if (matrix.inputs_of != nullptr) packer.in_order_of(matrix.inputs_of->back());
+  quant::TestWeight made = packer.pack(wanted);
   weights.push_back(std::move(made.weight));
   meanings.push_back(std::move(made.meaning));
 }
@@ -174,9 +182,9 @@ Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned s
   const quant::TrueSize wide{.out = spec.intermediate, .in = spec.hidden};
   const quant::TrueSize narrow{.out = spec.hidden, .in = spec.intermediate};
   for (int expert = 0; expert < spec.experts; ++expert) {
-    add_expert(spec.gate_up, wide, allocator, random, weights.gate, layer.gate);
-    add_expert(spec.gate_up, wide, allocator, random, weights.up, layer.up);
-    add_expert(spec.down, narrow, allocator, random, weights.down, layer.down);
+    add_expert({spec.gate_up, wide}, allocator, random, weights.gate, layer.gate);
+    add_expert({spec.gate_up, wide, &weights.gate}, allocator, random, weights.up, layer.up);
+    add_expert({spec.down, narrow}, allocator, random, weights.down, layer.down);
   }
   weights.gate_bias = random_bias(spec.biases, spec.experts * spec.intermediate, random);
   weights.up_bias = random_bias(spec.biases, spec.experts * spec.intermediate, random);

@@ -229,6 +229,7 @@ class GroupedWorkspace final : public Workspace {
     if (call.deltas == nullptr) return params;
     MOTLEY_CHECK(labels_ != nullptr, "a step that began with labels");
     const lora::StepTable& table = *call.deltas->table;
+    if (table.scope().max_terms == 0) return params;  // no label stands for an adapter
     params.deltas.labels = labels_;
     params.deltas.tokens_by_label = tokens_by_label();
     params.deltas.term_begin = table.term_begin();
