@@ -441,6 +441,43 @@ TEST(DeviceLinear, DecodedPanelsFollowEachOther) {
   expect_products(x, w, sizes, y);
 }
 
+// Weights of several products in one panel, each with scales of its own.
+TEST(DeviceLinear, DecodedResultsSideBySideAreOneProduct) {
+  Numbers numbers(15);
+  constexpr std::int64_t in = 520;
+  constexpr std::int64_t width = 300;
+  for (const kernels::cpu::Format& format :
+       {kernels::cpu::Format{.kind = WeightKind::f8_e4m3, .block_rows = 128, .block_columns = 128},
+        kernels::cpu::Format{.kind = WeightKind::int4, .block_columns = 8, .zero_points = true}}) {
+    const TwinRows x(numbers, DType::bf16, 70, in, 8);
+    const TwinRows y(DType::f32, 70, width, 4);
+    std::vector<DeviceWeight> weights;
+    std::vector<Linear> products;
+    std::int64_t first = 0;
+    for (const std::int64_t out : {200, 36, 64}) {
+      weights.push_back(on_device(numbers, format, out, in, true));
+      const Sizes sizes{.rows = 70, .in = in, .out = out, .w_rows_per_head = out};
+      products.push_back(call(x, weights.back(), sizes, y, false));
+      products.back().y += first;
+      first += out;
+    }
+    const kernels::cuda::DenseKernel& kernel = kernels::cuda::decoded_kernel;
+    const kernels::cuda::DenseProblem problem{
+        .products = products, .library = &kernels::cuda::device_of(default_stream()).matmuls()};
+    ASSERT_TRUE(kernel.supports(problem)) << kernel.supports(problem).reason();
+    kernel.run(problem, {}, default_stream());
+    finish();
+    // As one weight.
+    DeviceWeight all;
+    all.host.view = {.out = width, .in = in};
+    for (const DeviceWeight& weight : weights) {
+      for (const double number : weight.host.numbers)
+        all.host.numbers.push_back(double{bf16::from(static_cast<float>(number)).to_float()});
+    }
+    expect_products(x, all, {.rows = 70, .in = in, .out = width, .w_rows_per_head = width}, y);
+  }
+}
+
 // The smallest and largest scales of MXFP4 are no numbers that bf16 rounds or loses.
 TEST(DeviceLinear, StreamedTakesEveryScaleOfMxfp4) {
   Numbers numbers(8);

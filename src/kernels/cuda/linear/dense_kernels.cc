@@ -251,18 +251,37 @@ constexpr DenseCondition all_outputs = {
       return cat("decodes panels of at least 64 rows of a weight, not of ", l.heads,
                  " heads or of rows of ", l.w.in);
     }};
+// The products up to this one, as one.
+Linear together_up_to(const DenseProblem& p, const Linear& l) {
+  const auto count = static_cast<std::size_t>(&l - p.products.data()) + 1;
+  return decoded_together(p.products.first(count));
+}
+constexpr DenseCondition side_by_side = {
+    [](const DenseProblem& p, const Linear& l) {
+      const Linear& first = p.products[0];
+      if (&l == &first) return true;
+      const Linear& before = *(&l - 1);
+      const Linear all = together_up_to(p, l);
+      return before.y + before.out == l.y && first.y_stride == l.y_stride && first.x == l.x &&
+             decoded_panel_rows(all) == all.out;
+    },
+    [](const DenseProblem&, const Linear&) {
+      return cat("decodes the weights of a launch to one panel of ", decoded_panel_numbers,
+                 " numbers, for results that stand side by side");
+    }};
 constexpr DenseCondition has_algorithm_for_panels = {
     [](const DenseProblem& p, const Linear& l) {
-      const std::int64_t rows = decoded_panel_rows(l);
-      const std::int64_t rest = rows > 0 ? l.out % rows : 0;
-      return p.library->supports(decoded_part(l, p.library->panel(), 0), false) &&
-             (rest == 0 ||
-              p.library->supports(decoded_part(l, p.library->panel(), l.out - rest), false));
+      const Linear all = together_up_to(p, l);
+      const std::int64_t rows = decoded_panel_rows(all);
+      const std::int64_t rest = rows > 0 ? all.out % rows : 0;
+      const void* const panel = p.library->panel();
+      return p.library->supports(decoded_part(all, panel, 0), false) &&
+             (rest == 0 || p.library->supports(decoded_part(all, panel, all.out - rest), false));
     },
     has_algorithm.refusal};
 constexpr std::array decoded_conditions = {
-    code_weights, bf16_rows,   not_exact, not_transposed,
-    inputs_in<8>, all_outputs, any_order, has_algorithm_for_panels};
+    code_weights, bf16_rows, not_exact,      not_transposed, inputs_in<8>,
+    all_outputs,  any_order, like_the_first, side_by_side,   has_algorithm_for_panels};
 constexpr std::array decoded_batch_invariant_conditions = {
     code_weights, bf16_rows,   not_exact, not_transposed,
     inputs_in<8>, all_outputs, one_order, has_algorithm_for_panels};
@@ -276,7 +295,7 @@ void run_library(const DenseProblem& p, const Ahead&, StreamHandle stream) {
   p.library->multiply(p.products[0], p.transposed, stream);
 }
 void run_decoded(const DenseProblem& p, const Ahead&, StreamHandle stream) {
-  linear_decoded(p.products[0], *p.library, stream);
+  linear_decoded(p.products, *p.library, stream);
 }
 
 }  // namespace
@@ -360,6 +379,7 @@ constinit const DenseKernel cublaslt_batch_invariant_kernel = {
 
 constinit const DenseKernel decoded_kernel = {
     .info = {.name = "decoded", .arithmetic = {"cublaslt over panels: by rows and shape"}},
+    .max_products = decoded_max_products,
     .conditions = decoded_conditions,
     .run = run_decoded};
 

@@ -32,12 +32,16 @@ Result<void> prepare_gemv_streamed_codes();
 void gemv_streamed_codes(std::span<const Linear> products, StreamHandle stream);
 
 // Products with codes by the library, a panel of decoded weights at a time: for many rows, and for
-// groups that the streamed GEMV does not read.
+// groups that the streamed GEMV does not read. Products whose results stand side by side, and whose
+// weights fit one panel, are one product of the library.
+inline constexpr int decoded_max_products = 4;
 inline constexpr std::int64_t decoded_panel_numbers = std::int64_t{16} << 20;
 std::int64_t decoded_panel_rows(const Linear& params);
 // The product of one panel, whose first output is `first`.
 Linear decoded_part(const Linear& params, const void* panel, std::int64_t first);
-void linear_decoded(const Linear& params, MatmulLibrary& library, StreamHandle stream);
+// Those products as one; its weight is the first one's.
+Linear decoded_together(std::span<const Linear> products);
+void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
 // step. Prefetches `ahead` to L2.

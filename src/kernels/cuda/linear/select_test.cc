@@ -35,7 +35,7 @@ class FakeLibrary final : public MatmulLibrary {
 };
 
 alignas(256) constexpr std::byte memory[256] = {};
-alignas(256) float results[64];
+alignas(256) float results[1 << 14];
 constexpr std::uint8_t zeros[1] = {};
 
 struct Size {
@@ -83,6 +83,17 @@ Linear invariant(const Linear& product) {
 }
 Linear exact(const Linear& product) {
   return changed(product, [](Linear& l) { l.exact = true; });
+}
+
+// With results one behind the other in the rows of y.
+std::vector<Linear> side_by_side(std::vector<Linear> products) {
+  std::int64_t width = 0;
+  for (Linear& product : products) {
+    product.y = results + width;
+    width += product.out;
+  }
+  for (Linear& product : products) product.y_stride = width;
+  return products;
 }
 
 struct Case {
@@ -209,6 +220,13 @@ const std::vector<Case> together = {
      {bf16_product({32, 512, 2048}), bf16_product({32, 512, 2048}), bf16_product({32, 6144, 2048})},
      "cublaslt"},
     {"UpToAnotherFormat", {bf16_product({17, 512, 2048}), f32_product({17, 40, 2048})}, "cublaslt"},
+    {"SideBySideInFp8", side_by_side({fp8_product(rows(64, qkv)), fp8_product(rows(64, qkv))}),
+     "decoded", 1},  // two do not fit one panel
+    {"FewerSideBySideInFp8",
+     side_by_side({fp8_product({64, 4096, 2048}), fp8_product({64, 512, 2048}),
+                   fp8_product({64, 512, 2048})}),
+     "decoded", 3},
+    {"ApartInFp8", std::vector<Linear>(2, fp8_product({64, 512, 2048})), "decoded", 1},
     {"ThreeInInt4", std::vector<Linear>(3, int4_product({64, 5120, 2048})), "gemv_streamed_codes",
      3},
     {"UpToOtherGroups",
