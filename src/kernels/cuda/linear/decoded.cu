@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <span>
 
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
 #include "kernels/cuda/linear/library.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/primitives/launch.cuh"
@@ -14,16 +17,19 @@ namespace {
 
 constexpr int warps = 4;
 constexpr int threads = 32 * warps;
-constexpr int vec = 8;  // numbers of a thread at a time
+constexpr int vec = 8;             // numbers of a thread at a time
+constexpr int vecs = 2;            // which it loads together
+constexpr int step = 32 * vec;     // columns of a warp at a time
+constexpr int part = vecs * step;  // of a row
 
 // Rows of weights of one kind and width that follow each other in a panel.
 struct Panel {
-  struct Part {
+  struct Rows {
     WeightView w;
-    std::int64_t first_row;
+    std::int64_t first;
     std::int64_t begin;  // in the panel
   };
-  Part parts[decoded_max_products];
+  Rows weights[decoded_max_products];
   int count;
   std::int64_t rows;
   bf16* out;  // [rows, in]
@@ -31,10 +37,6 @@ struct Panel {
 
 template <WeightKind kind>
 constexpr int bits_of = code_bits(kind);
-
-struct alignas(16) Numbers {
-  bf16 at[vec];
-};
 
 // Codes of `vec` columns: those of a byte in two words, those of half a byte in one.
 struct Codes {
@@ -54,74 +56,121 @@ __device__ Codes load_codes(const std::uint8_t* from, bool aligned) {
   }
   return codes;
 }
+
+// Codes 2 j and 2 j + 1.
 template <WeightKind kind>
-__device__ float code_of(const Codes& codes, int j) {
-  if constexpr (bits_of<kind> == 4) {
-    const std::uint32_t code = codes.words[0] >> (4 * j) & 15U;
-    if constexpr (kind == WeightKind::int4) return static_cast<float>(code);
-    return f4_e2m1{static_cast<std::uint8_t>(code)}.to_float();
+__device__ float2 two_codes(const Codes& codes, int j) {
+  if constexpr (kind == WeightKind::f8_e4m3) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(codes.words[j / 2] >> (j % 2 * 16));
+    return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, __NV_E4M3)));
+  } else if constexpr (kind == WeightKind::i8) {
+    const std::uint32_t pair = codes.words[j / 2] >> (j % 2 * 16);
+    return {static_cast<float>(static_cast<std::int8_t>(pair)),
+            static_cast<float>(static_cast<std::int8_t>(pair >> 8))};
   } else {
-    const auto code = static_cast<std::uint8_t>(codes.words[j / 4] >> (j % 4 * 8));
-    if constexpr (kind == WeightKind::f8_e4m3) return f8_value(code);
-    return static_cast<float>(static_cast<std::int8_t>(code));
+    const std::uint32_t pair = codes.words[0] >> (8 * j);
+    if constexpr (kind == WeightKind::int4)
+      return {static_cast<float>(pair & 15U), static_cast<float>(pair >> 4 & 15U)};
+    return {f4_e2m1{static_cast<std::uint8_t>(pair & 15U)}.to_float(),
+            f4_e2m1{static_cast<std::uint8_t>(pair >> 4 & 15U)}.to_float()};
   }
 }
 
-// A warp decodes a row. A scale and a zero point serve all numbers of a thread, unless groups are
-// narrower.
+// What the numbers of a row have beside their codes.
 template <WeightKind kind>
-__global__ void __launch_bounds__(threads) decode_panel(const Panel p) {
+class RowScales {
+ public:
+  __device__ RowScales(const WeightView& w, std::int64_t row)
+      : w_(w),
+        first_(w.scales == nullptr ? 0 : row / w.block_rows * w.groups()),
+        columns_(static_cast<int>(min(w.block_columns, w.in))) {}
+
+  // Whether all numbers of a vec share them.
+  __device__ bool by_vec() const {
+    return w_.scales == nullptr || columns_ >= w_.in || columns_ % vec == 0;
+  }
+  // Scale and zero.
+  __device__ float2 at(int column) const {
+    if (w_.scales == nullptr) return {1.0F, middle_code(kind)};
+    const std::int64_t at = first_ + (columns_ >= w_.in ? 0 : column / columns_);
+    float zero = middle_code(kind);
+    if constexpr (kind == WeightKind::int4 || kind == WeightKind::i8)
+      if (w_.zero_points != nullptr) zero = w_.zero_points[at] - zero_offset(kind);
+    return {scale_at(w_, at) * w_.scale_factor, zero};
+  }
+
+ private:
+  const WeightView& w_;
+  std::int64_t first_;
+  int columns_;
+};
+
+template <WeightKind kind>
+__device__ void decode_vec(const Codes& codes, const RowScales<kind>& scales, int column,
+                           bf16* to) {
+  union {
+    __nv_bfloat162 pairs[vec / 2];
+    uint4 all;
+  } numbers;
+  const bool by_vec = scales.by_vec();
+  float2 first = scales.at(column);
+  float2 second = first;
+#pragma unroll
+  for (int j = 0; j < vec / 2; ++j) {
+    if (!by_vec) {
+      first = scales.at(column + 2 * j);
+      second = scales.at(column + 2 * j + 1);
+    }
+    const float2 code = two_codes<kind>(codes, j);
+    numbers.pairs[j] =
+        __floats2bfloat162_rn((code.x - first.y) * first.x, (code.y - second.y) * second.x);
+  }
+  *reinterpret_cast<uint4*>(to) = numbers.all;
+}
+
+// A warp decodes a part of a row.
+template <WeightKind kind>
+__global__ void __launch_bounds__(threads) decode_panel(const __grid_constant__ Panel p) {
   launch_dependents();
   wait_for_previous_grid();
-  const std::int64_t place = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+  const auto in = static_cast<int>(p.weights[0].w.in);
+  const unsigned parts = (in + part - 1) / part;
+  const unsigned warp = blockIdx.x * warps + threadIdx.x / 32;
+  const std::int64_t place = warp / parts;
   if (place >= p.rows) return;
-  int part = 0;
+  int number = 0;
   for (int i = 1; i < p.count; ++i)
-    if (place >= p.parts[i].begin) part = i;
-  const WeightView& w = p.parts[part].w;
-  const std::int64_t row = p.parts[part].first_row + (place - p.parts[part].begin);
-  const auto in = static_cast<int>(w.in);
+    if (place >= p.weights[i].begin) number = i;
+  const Panel::Rows& rows = p.weights[number];
+  const WeightView& w = rows.w;
+  const std::int64_t row = rows.first + (place - rows.begin);
   const auto* const codes = static_cast<const std::uint8_t*>(w.data) + row * in * bits_of<kind> / 8;
   const bool aligned = reinterpret_cast<std::uintptr_t>(w.data) % 4 == 0;
-  const std::int64_t first_scale = w.scales == nullptr ? 0 : row / w.block_rows * w.groups();
-  const auto columns = static_cast<int>(min(w.block_columns, w.in));
-  const bool scaled = w.scales != nullptr;
-  const auto scale_of = [&](int column) {
-    return scaled ? scale_at(w, first_scale + column / columns) * w.scale_factor : 1.0F;
-  };
-  const auto zero_of = [&](int column) {
-    return w.zero_points != nullptr
-               ? w.zero_points[first_scale + column / columns] - zero_offset(kind)
-               : middle_code(kind);
-  };
-  const bool one_group = !scaled || columns >= in || columns % vec == 0;
-  bf16* const out = p.out + place * in;
-#pragma unroll 4
-  for (int column = static_cast<int>(threadIdx.x % 32) * vec; column < in; column += 32 * vec) {
-    const Codes some = load_codes<kind>(codes + column * bits_of<kind> / 8, aligned);
-    float scale = scale_of(column);
-    float zero = zero_of(column);
-    Numbers numbers;
+  const RowScales<kind> scales(w, row);
+  const int first =
+      static_cast<int>(warp % parts) * part + static_cast<int>(threadIdx.x % 32) * vec;
+  Codes some[vecs];
 #pragma unroll
-    for (int j = 0; j < vec; ++j) {
-      if (!one_group && j > 0) {
-        scale = scale_of(column + j);
-        zero = zero_of(column + j);
-      }
-      numbers.at[j] = narrow<bf16>((code_of<kind>(some, j) - zero) * scale);
-    }
-    *reinterpret_cast<Numbers*>(out + column) = numbers;
+  for (int i = 0; i < vecs; ++i) {
+    const int column = first + i * step;
+    if (column < in) some[i] = load_codes<kind>(codes + column * bits_of<kind> / 8, aligned);
+  }
+#pragma unroll
+  for (int i = 0; i < vecs; ++i) {
+    const int column = first + i * step;
+    if (column < in) decode_vec<kind>(some[i], scales, column, p.out + place * in + column);
   }
 }
 
 template <WeightKind kind>
 void launch_decode(const Panel& panel, StreamHandle stream) {
-  const auto blocks = static_cast<unsigned>((panel.rows + warps - 1) / warps);
+  const std::int64_t parts = (panel.weights[0].w.in + part - 1) / part;
+  const auto blocks = static_cast<unsigned>((panel.rows * parts + warps - 1) / warps);
   launch("decode_panel", decode_panel<kind>, {.grid = blocks, .threads = threads}, stream, panel);
 }
 
 void decode(const Panel& panel, StreamHandle stream) {
-  switch (panel.parts[0].w.kind) {
+  switch (panel.weights[0].w.kind) {
     case WeightKind::f8_e4m3:
       return launch_decode<WeightKind::f8_e4m3>(panel, stream);
     case WeightKind::i8:
@@ -167,13 +216,13 @@ void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, St
   // Several products are one panel.
   const bool one_panel = products.size() > 1;
   for (const Linear& product : products) {
-    panel.parts[panel.count++] = {
-        .w = product.w, .first_row = product.w_first, .begin = product.y - all.y};
+    panel.weights[panel.count++] = {
+        .w = product.w, .first = product.w_first, .begin = product.y - all.y};
   }
   for (std::int64_t first = 0; first < all.out; first += decoded_panel_rows(all)) {
     const Linear part = decoded_part(all, panel.out, first);
     panel.rows = part.out;
-    if (!one_panel) panel.parts[0].first_row = all.w_first + first;
+    if (!one_panel) panel.weights[0].first = all.w_first + first;
     decode(panel, stream);
     library.multiply(part, false, stream);
   }
