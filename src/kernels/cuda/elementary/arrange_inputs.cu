@@ -56,7 +56,27 @@ __device__ void take_part(const Row<X, Out>& row, std::int64_t begin, std::int64
   }
 }
 
-// All threads of a block call it.
+// Inputs that share a scale, by a warp. Those of 128 stay in registers between finding the scale
+// and using it.
+template <bool whole, class X, class Out>
+__device__ void take_block(const Row<X, Out>& row, std::int64_t begin, std::int64_t end, int lane) {
+  if (end - begin > 4 * 32) {
+    const float largest = largest_of<whole>(row, begin, end, lane, 32);
+    return take_part<whole>(row, begin, end, lane, 32, input_scale(row.rounding, largest));
+  }
+  const std::int64_t at = begin + 4 * lane;
+  Vec4 x{};
+  if (at < end) x = row.template load<whole>(at, end);
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) largest = fmaxf(largest, fabsf(x.at[i]));
+  const float scale = input_scale(row.rounding, warp_max(largest));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x.at[i] = rounded_input(row.rounding, scale, x.at[i]);
+  if (at < end) store_vec4<whole>(row.out, at, end, x);
+}
+
+// All threads of a block call it. Blocks of inputs are spread over the grid's second dimension.
 template <bool whole, class X, class Out>
 __device__ void take_row(const Row<X, Out>& row) {
   using Scales = InputRounding::Scales;
@@ -64,11 +84,10 @@ __device__ void take_row(const Row<X, Out>& row) {
   const int t = static_cast<int>(threadIdx.x);
   if (row.rounding.scales == Scales::row_block) {
     const std::int64_t columns = row.rounding.columns;
-    for (std::int64_t begin = t / 32 * columns; begin < row.width; begin += warps * columns) {
-      const std::int64_t end = min(begin + columns, row.width);
-      const float largest = largest_of<whole>(row, begin, end, t % 32, 32);
-      take_part<whole>(row, begin, end, t % 32, 32, input_scale(row.rounding, largest));
-    }
+    const std::int64_t first = std::int64_t{blockIdx.y} * warps + t / 32;
+    const std::int64_t step = std::int64_t{gridDim.y} * warps * columns;
+    for (std::int64_t begin = first * columns; begin < row.width; begin += step)
+      take_block<whole>(row, begin, min(begin + columns, row.width), t % 32);
     return;
   }
   float largest = 0;
@@ -125,6 +144,13 @@ __global__ void __launch_bounds__(threads) arrange_places(ArrangeExpertInputs p)
                               .rounding = of_expert(p.roundings, p.stride, expert)});
 }
 
+// A warp for each block of a row's inputs; `columns` are 0 where inputs are not rounded by blocks.
+unsigned blocks_a_row(std::int64_t width, std::int64_t columns) {
+  if (columns <= 0) return 1;
+  const std::int64_t each = warps * columns;
+  return static_cast<unsigned>((width + each - 1) / each);
+}
+
 // Vec4s do not cross the end of a row or of a part of it.
 bool parts_are_whole(std::int64_t width, std::int64_t columns) {
   return width % 4 == 0 && columns % 4 == 0;
@@ -137,7 +163,10 @@ void arrange_inputs(const ArrangeInputs& p, StreamHandle stream) {
   const bool whole = parts_are_whole(p.width, p.rounding.columns) &&
                      vec4_aligned(p.x, p.x_type, p.x_stride) &&
                      vec4_aligned(p.out, p.x_type, p.out_stride);
-  const LaunchShape shape{.grid = static_cast<unsigned>(p.rows), .threads = threads};
+  const bool by_block = p.rounding.scales == InputRounding::Scales::row_block;
+  const LaunchShape shape{.grid = static_cast<unsigned>(p.rows),
+                          .grid_y = by_block ? blocks_a_row(p.width, p.rounding.columns) : 1,
+                          .threads = threads};
   with_type(p.x_type, [&](auto number) {
     with_flag(whole, [&](auto flag) {
       launch("arrange_inputs", arrange_rows<flag.value, decltype(number)>, shape, stream, p);
@@ -149,7 +178,9 @@ void arrange_expert_inputs(const ArrangeExpertInputs& p, StreamHandle stream) {
   if (p.pairs <= 0 || p.width <= 0) return;
   const bool whole = parts_are_whole(p.width, p.columns) && vec4_aligned(p.x, p.x_type, p.width) &&
                      vec4_aligned(p.out, p.out_type, p.width);
-  const LaunchShape shape{.grid = static_cast<unsigned>(p.pairs), .threads = threads};
+  const LaunchShape shape{.grid = static_cast<unsigned>(p.pairs),
+                          .grid_y = blocks_a_row(p.width, p.columns),
+                          .threads = threads};
   with_type(p.x_type, [&](auto x) {
     with_type(p.out_type, [&](auto out) {
       with_flag(whole, [&](auto flag) {

@@ -18,20 +18,25 @@ namespace {
 constexpr int warps = 4;
 constexpr int threads = 32 * warps;
 constexpr int vec = 8;             // numbers of a thread at a time
-constexpr int vecs = 2;            // which it loads together
+constexpr int vecs = 4;            // which it loads together
 constexpr int step = 32 * vec;     // columns of a warp at a time
 constexpr int part = vecs * step;  // of a row
 
-// Rows of weights of one kind and width that follow each other in a panel.
+// Rows of weights of one kind and width that follow each other in a panel. Divisors are 32 bits
+// wide: the kernel is bound by its instructions.
 struct Panel {
   struct Rows {
     WeightView w;
-    std::int64_t first;
-    std::int64_t begin;  // in the panel
+    int first;
+    int begin;  // in the panel
+    int groups;
+    unsigned block_rows;
+    unsigned columns;  // that share a scale
+    bool by_vec;       // all of a vec do
   };
   Rows weights[decoded_max_products];
   int count;
-  std::int64_t rows;
+  int rows;
   bf16* out;  // [rows, in]
 };
 
@@ -76,54 +81,35 @@ __device__ float2 two_codes(const Codes& codes, int j) {
   }
 }
 
-// What the numbers of a row have beside their codes.
+// Scale and zero of a column, whose row's scales begin at `first`.
 template <WeightKind kind>
-class RowScales {
- public:
-  __device__ RowScales(const WeightView& w, std::int64_t row)
-      : w_(w),
-        first_(w.scales == nullptr ? 0 : row / w.block_rows * w.groups()),
-        columns_(static_cast<int>(min(w.block_columns, w.in))) {}
-
-  // Whether all numbers of a vec share them.
-  __device__ bool by_vec() const {
-    return w_.scales == nullptr || columns_ >= w_.in || columns_ % vec == 0;
-  }
-  // Scale and zero.
-  __device__ float2 at(int column) const {
-    if (w_.scales == nullptr) return {1.0F, middle_code(kind)};
-    const std::int64_t at = first_ + (columns_ >= w_.in ? 0 : column / columns_);
-    float zero = middle_code(kind);
-    if constexpr (kind == WeightKind::int4 || kind == WeightKind::i8)
-      if (w_.zero_points != nullptr) zero = w_.zero_points[at] - zero_offset(kind);
-    return {scale_at(w_, at) * w_.scale_factor, zero};
-  }
-
- private:
-  const WeightView& w_;
-  std::int64_t first_;
-  int columns_;
-};
+__device__ float2 scale_of(const Panel::Rows& rows, std::int64_t first, int column) {
+  const WeightView& w = rows.w;
+  if (w.scales == nullptr) return {1.0F, middle_code(kind)};
+  const std::int64_t at = first + static_cast<unsigned>(column) / rows.columns;
+  float zero = middle_code(kind);
+  if constexpr (kind == WeightKind::int4 || kind == WeightKind::i8)
+    if (w.zero_points != nullptr) zero = w.zero_points[at] - zero_offset(kind);
+  return {scale_at(w, at) * w.scale_factor, zero};
+}
 
 template <WeightKind kind>
-__device__ void decode_vec(const Codes& codes, const RowScales<kind>& scales, int column,
-                           bf16* to) {
+__device__ void decode_vec(const Codes& codes, const Panel::Rows& rows, std::int64_t first,
+                           int column, bf16* to) {
   union {
     __nv_bfloat162 pairs[vec / 2];
     uint4 all;
   } numbers;
-  const bool by_vec = scales.by_vec();
-  float2 first = scales.at(column);
-  float2 second = first;
+  float2 even = scale_of<kind>(rows, first, column);
+  float2 odd = even;
 #pragma unroll
   for (int j = 0; j < vec / 2; ++j) {
-    if (!by_vec) {
-      first = scales.at(column + 2 * j);
-      second = scales.at(column + 2 * j + 1);
+    if (!rows.by_vec) {
+      even = scale_of<kind>(rows, first, column + 2 * j);
+      odd = scale_of<kind>(rows, first, column + 2 * j + 1);
     }
     const float2 code = two_codes<kind>(codes, j);
-    numbers.pairs[j] =
-        __floats2bfloat162_rn((code.x - first.y) * first.x, (code.y - second.y) * second.x);
+    numbers.pairs[j] = __floats2bfloat162_rn((code.x - even.y) * even.x, (code.y - odd.y) * odd.x);
   }
   *reinterpret_cast<uint4*>(to) = numbers.all;
 }
@@ -136,17 +122,18 @@ __global__ void __launch_bounds__(threads) decode_panel(const __grid_constant__ 
   const auto in = static_cast<int>(p.weights[0].w.in);
   const unsigned parts = (in + part - 1) / part;
   const unsigned warp = blockIdx.x * warps + threadIdx.x / 32;
-  const std::int64_t place = warp / parts;
+  const int place = static_cast<int>(warp / parts);
   if (place >= p.rows) return;
   int number = 0;
   for (int i = 1; i < p.count; ++i)
     if (place >= p.weights[i].begin) number = i;
   const Panel::Rows& rows = p.weights[number];
-  const WeightView& w = rows.w;
-  const std::int64_t row = rows.first + (place - rows.begin);
-  const auto* const codes = static_cast<const std::uint8_t*>(w.data) + row * in * bits_of<kind> / 8;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(w.data) % 4 == 0;
-  const RowScales<kind> scales(w, row);
+  const int row = rows.first + (place - rows.begin);
+  const auto* const codes =
+      static_cast<const std::uint8_t*>(rows.w.data) + std::int64_t{row} * (in * bits_of<kind> / 8);
+  const bool aligned = reinterpret_cast<std::uintptr_t>(rows.w.data) % 4 == 0;
+  const std::int64_t first_scale =
+      std::int64_t{static_cast<unsigned>(row) / rows.block_rows} * rows.groups;
   const int first =
       static_cast<int>(warp % parts) * part + static_cast<int>(threadIdx.x % 32) * vec;
   Codes some[vecs];
@@ -155,11 +142,26 @@ __global__ void __launch_bounds__(threads) decode_panel(const __grid_constant__ 
     const int column = first + i * step;
     if (column < in) some[i] = load_codes<kind>(codes + column * bits_of<kind> / 8, aligned);
   }
+  bf16* const out = p.out + std::int64_t{place} * in;
 #pragma unroll
   for (int i = 0; i < vecs; ++i) {
     const int column = first + i * step;
-    if (column < in) decode_vec<kind>(some[i], scales, column, p.out + place * in + column);
+    if (column < in) decode_vec<kind>(some[i], rows, first_scale, column, out + column);
   }
+}
+
+// `begin` is where the product's rows begin in the panel.
+Panel::Rows rows_of(const Linear& product, std::int64_t first, std::int64_t begin) {
+  const WeightView& w = product.w;
+  const bool scaled = w.scales != nullptr;
+  const std::int64_t columns = scaled ? std::min(w.block_columns, w.in) : w.in;
+  return {.w = w,
+          .first = static_cast<int>(first),
+          .begin = static_cast<int>(begin),
+          .groups = scaled ? static_cast<int>(w.groups()) : 1,
+          .block_rows = static_cast<unsigned>(w.block_rows),
+          .columns = static_cast<unsigned>(columns),
+          .by_vec = columns == w.in || columns % vec == 0};
 }
 
 template <WeightKind kind>
@@ -215,14 +217,12 @@ void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, St
   panel.out = static_cast<bf16*>(library.panel());
   // Several products are one panel.
   const bool one_panel = products.size() > 1;
-  for (const Linear& product : products) {
-    panel.weights[panel.count++] = {
-        .w = product.w, .first = product.w_first, .begin = product.y - all.y};
-  }
+  for (const Linear& product : products)
+    panel.weights[panel.count++] = rows_of(product, product.w_first, product.y - all.y);
   for (std::int64_t first = 0; first < all.out; first += decoded_panel_rows(all)) {
     const Linear part = decoded_part(all, panel.out, first);
-    panel.rows = part.out;
-    if (!one_panel) panel.weights[0].first = all.w_first + first;
+    panel.rows = static_cast<int>(part.out);
+    if (!one_panel) panel.weights[0].first = static_cast<int>(all.w_first + first);
     decode(panel, stream);
     library.multiply(part, false, stream);
   }
