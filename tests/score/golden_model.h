@@ -10,6 +10,7 @@
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 #include "model/model.h"
+#include "runner/other_ranks.h"
 #include "runner/runner.h"
 #include "runner/score.h"
 #include "tensor/device/metered_device.h"
@@ -38,6 +39,8 @@ class GoldenModel {
     bool batch_invariant = false;
     bool fusion = true;
     int adapter_rank = 64;
+    // With more than one, ranks are threads, each with as many as `threads`.
+    int ranks = 1;
   };
 
   GoldenModel(const std::string& name, const Options& options);
@@ -69,6 +72,7 @@ class GoldenModel {
   std::filesystem::path folder_;
   json::Value golden_;
   std::unique_ptr<tensor::MeteredDevice> device_;
+  std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<runner::Runner> runner_;
