@@ -53,6 +53,30 @@ TEST_P(GoldenBits, NothingBesideChangesABit) {
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
 
+// Ranks that are threads.
+class GoldenRanks : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenRanks, AllAdaptersInOneBatchAreAsRecorded) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 3});
+  GoldenEngine world(golden, {});
+  world.load_adapters();
+  const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
+  expect_recorded_answers(world, golden, tolerance);
+  expect_all_given_back(world);
+}
+
+TEST_P(GoldenRanks, NothingBesideChangesABit) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2});
+  const GoldenEngine::Options room{
+      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
+  const std::uint64_t pushed_back =
+      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 20});
+  EXPECT_GT(pushed_back, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
+
 TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
   GoldenModel golden("qwen3_moe", {});
   expect_overflow_ends_alone(golden);

@@ -68,11 +68,14 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                           .exact_inputs = options.exact_inputs,
                           .fusion = options.fusion};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
+  const auto wrapped = [&](dist::Communicator& ranks) {
+    return options.wrap ? options.wrap(ranks) : &ranks;
+  };
   const fs::path& files = options.folder.empty() ? folder_ : options.folder;
   if (options.ranks > 1) {
     others_ = std::make_unique<runner::OtherRanks>(
         runner::OtherRanks::Options{.ranks = options.ranks, .threads = options.threads});
-    load.ranks = &others_->communicator(0);
+    load.ranks = wrapped(others_->communicator(0));
   }
   model_ = model::Model::load(files, *device_, load).value();
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
@@ -94,7 +97,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
     load.checkpoint = model_->shared_checkpoint();
     others_
         ->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
-          load.ranks = &ranks;
+          load.ranks = wrapped(ranks);
           return model::Model::load(files, device, load);
         })
         .value();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,6 +42,8 @@ class GoldenModel {
     int adapter_rank = 64;
     // With more than one, ranks are threads, each with as many as `threads`.
     int ranks = 1;
+    // What a rank's model sees instead of its group; empty: the group.
+    std::function<dist::Communicator*(dist::Communicator&)> wrap = {};
   };
 
   GoldenModel(const std::string& name, const Options& options);
@@ -50,6 +53,9 @@ class GoldenModel {
   runner::Runner& runner() { return *runner_; }
   tensor::MeteredDevice& device() { return *device_; }
   lora::Pool& pool() { return *pool_; }
+  // The ranks beside the first; null: there are none. Their pools and runners are those of the last
+  // that made them.
+  runner::OtherRanks* others() { return others_.get(); }
   // Adapters that no mix names any more are idle from here on.
   void forget_adapters() { handles_.clear(); }
   const std::filesystem::path& folder() const { return folder_; }

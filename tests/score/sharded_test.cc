@@ -1,8 +1,8 @@
 // Several ranks against one, over the goldens.
 
 #include <algorithm>
-#include <cmath>
-#include <set>
+#include <limits>
+#include <memory>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,13 +58,132 @@ class Sharded : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Goldens, Sharded, testing::ValuesIn(plain_models()),
                          [](const auto& model) { return model.param; });
 
+// The tokens that the model finds most likely, one after the other, are those that were recorded.
+void expect_greedy_as_recorded(GoldenModel& golden) {
+  for (const json::Value& each : cases_of(golden.golden())) {
+    const json::Value& greedy = at(each, "greedy");
+    runner::ScoreLine line;
+    for (const json::Value& token : *at(greedy, "prompt").if_array())
+      line.tokens.push_back(static_cast<std::int32_t>(*token.if_integer()));
+    const std::size_t prompt = line.tokens.size();
+    std::vector<std::int32_t> expected;
+    for (const json::Value& token : *at(greedy, "token_ids").if_array())
+      expected.push_back(static_cast<std::int32_t>(*token.if_integer()));
+    line.tokens.insert(line.tokens.end(), expected.begin(), expected.end());
+    const auto result = golden.score({line}, {golden.mix_of(each)}, 1).front();
+    const std::vector<std::int32_t> drawn(result.top_ids.begin() + std::ptrdiff_t(prompt) - 1,
+                                          result.top_ids.end() - 1);
+    EXPECT_EQ(drawn, expected) << *at(each, "name").if_string();
+  }
+}
+
 TEST_P(Sharded, EveryCaseIsAsOnOneRank) {
   GoldenModel one(GetParam(), {.threads = 1});
   const std::vector<Scored> wanted = score_all(one);
   for (const int ranks : {2, 3, 4, 8}) {
     GoldenModel several(GetParam(), {.threads = 1, .ranks = ranks});
     expect_close(score_all(several), wanted, ranks);
+    expect_greedy_as_recorded(several);
   }
+}
+
+TEST_P(Sharded, ARunRepeatsBitForBitInStepsOfAnySize) {
+  std::vector<std::vector<Scored>> runs;
+  for (const std::int64_t rows : {64, 64, 7}) {
+    GoldenModel golden(GetParam(), {.threads = rows == 7 ? 2 : 1, .max_rows = rows, .ranks = 3});
+    runs.push_back(score_all(golden));
+  }
+  for (std::size_t run = 1; run < runs.size(); ++run)
+    for (std::size_t c = 0; c < runs[0].size(); ++c)
+      for (std::size_t i = 0; i < runs[0][c].results.size(); ++i) {
+        EXPECT_EQ(runs[run][c].results[i].token_logprobs, runs[0][c].results[i].token_logprobs)
+            << runs[0][c].name << ", run " << run;
+      }
+}
+
+TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 3});
+  std::int64_t queries = 0;
+  std::int64_t experts = 0;
+  std::int64_t tokens = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    const model::Model& own = rank == 0 ? golden.model() : golden.others()->model(rank);
+    const model::Layer& layer = own.layers().front();
+    queries += std::get<model::GroupedAttention>(layer.attention).q.weight.out();
+    tokens += own.embedding().weight.out();
+    for (const model::Layer& each : own.layers())
+      if (const auto* const block = std::get_if<model::MoeBlock>(&each.ffn))
+        experts += block->experts->down[0].in();
+  }
+  const model::Config& config = golden.model().config();
+  EXPECT_EQ(queries, config.attention.heads * config.attention.head_dim);
+  EXPECT_EQ(tokens, config.vocabulary);
+  EXPECT_EQ(experts, config.moe.intermediate * std::ranges::count(config.moe_layers, true));
+}
+
+// A rank whose device fails in the middle of a step.
+class Failing final : public dist::Communicator {
+ public:
+  Failing(dist::Communicator& ranks, int sums) : ranks_(ranks), sums_(sums) {}
+
+  int rank() const override { return ranks_.rank(); }
+  int ranks() const override { return ranks_.ranks(); }
+  Result<void> all_reduce(std::span<float> numbers, Part part) override {
+    if (sums_-- == 0) fail(Error(ErrorCode::io, "the device is gone"));
+    return ranks_.all_reduce(numbers, part);
+  }
+  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own) override {
+    return ranks_.reduce_scatter(numbers, own);
+  }
+  Result<void> all_gather(const Columns& columns) override { return ranks_.all_gather(columns); }
+  Result<void> broadcast(std::span<std::byte> bytes, int root) override {
+    return ranks_.broadcast(bytes, root);
+  }
+  Result<void> barrier() override { return ranks_.barrier(); }
+  void fail(const Error& error) override { ranks_.fail(error); }
+  Result<void> status() const override { return ranks_.status(); }
+
+ private:
+  dist::Communicator& ranks_;
+  int sums_;
+};
+
+TEST(ShardedModel, ARankThatFailsInAStepEndsItWithItsLine) {
+  for (const int faulty : {0, 2}) {
+    std::vector<std::unique_ptr<Failing>> made;
+    GoldenModel golden("qwen3_moe",
+                       {.threads = 1, .ranks = 3, .wrap = [&](auto& ranks) {
+                          made.push_back(std::make_unique<Failing>(
+                              ranks, ranks.rank() == faulty ? 3 : std::numeric_limits<int>::max()));
+                          return made.back().get();
+                        }});
+    const auto lines = golden.lines_of(cases_of(golden.golden()).front());
+    const std::vector<lora::Mix> mixes(lines.size());
+    for (int step = 0; step < 2; ++step) {
+      const auto result = runner::score(golden.runner(), lines, mixes, {});
+      ASSERT_FALSE(result.ok());
+      EXPECT_EQ(result.error().message(), cat("the device is gone (rank ", faulty, ")"));
+    }
+  }
+}
+
+TEST(ShardedModel, FormatsThatCanNotBeCutAreRefusedByName) {
+  dist::ThreadRanks ranks({.ranks = 2});
+  tensor::CpuDevice device({.threads = 1});
+  const auto refused =
+      model::Model::load(goldens_folder() / "qwen3_moe_w8a8", device, {.ranks = &ranks.rank(0)});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), ErrorCode::unsupported);
+  EXPECT_THAT(refused.error().message(), testing::HasSubstr("can't be cut over ranks"));
+}
+
+TEST(ShardedModel, MoreRanksThanColumnsAreRefused) {
+  dist::ThreadRanks ranks({.ranks = 49});
+  tensor::CpuDevice device({.threads = 1});
+  const auto refused =
+      model::Model::load(goldens_folder() / "qwen3_moe", device, {.ranks = &ranks.rank(0)});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), testing::HasSubstr("expert intermediate size of 48"));
 }
 
 }  // namespace
