@@ -31,6 +31,7 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   std::size_t bytes = 0;
   for (const auto& [linear, spec] : maps) {
     linear->site = spec.site;
+    linear->module = spec.module;
     linear->size = spec.size;
     linear->cut = spec.cut;
     MOTLEY_TRY(PartOfWeight loaded, source.matrix(spec.module, spec.size, spec.cut));

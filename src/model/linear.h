@@ -16,6 +16,7 @@ namespace motley::model {
 // may have some of its outputs, or of its inputs: then its result is a part of a sum over ranks.
 struct Linear {
   lora::Site site;
+  std::string module = {};    // its name in files
   quant::TrueSize size = {};  // of the whole map
   Cut cut = {};               // the part that this rank has
   quant::Weight weight = {};  // in the memory of the device's products

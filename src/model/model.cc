@@ -133,8 +133,12 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
     return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
                  "use one rank, or --device cpu");
-  MOTLEY_TRY(shard_, shard_of(config_, ranks_ == nullptr ? 1 : ranks_->ranks(),
-                              ranks_ == nullptr ? 0 : ranks_->rank()));
+  Ranks ranks{.quantised = quantization.method() != "none"};
+  if (ranks_ != nullptr) {
+    ranks.count = ranks_->ranks();
+    ranks.rank = ranks_->rank();
+  }
+  MOTLEY_TRY(shard_, shard_of(config_, ranks));
   MOTLEY_TRY(kernels_, kernels_of(device, tuning_.get()));
   std::unique_ptr<quant::Uploader> uploader;
   if (device.id().kind != tensor::DeviceKind::cpu) {
@@ -175,7 +179,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
     quantization_remarks_.push_back(remark);
     log::info("model.quantization", {{"method", quantization.method()}, {"remark", remark}});
   }
-  base_view_ = make_base_view(*this);
+  base_view_ = make_base_view(*this, quantization);
   list_ops();
   return {};
 }

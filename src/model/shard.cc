@@ -22,6 +22,13 @@ std::vector<std::pair<std::string_view, std::int64_t>> widths_of(const Config& c
   return widths;
 }
 
+// The largest piece of which there is one for each rank.
+std::int64_t piece_of(std::int64_t width, int ranks) {
+  std::int64_t piece = 32;
+  while (piece > 1 && (width % piece != 0 || width / piece < ranks)) piece /= 2;
+  return piece;
+}
+
 std::string range_of(std::string_view name, const dist::Range& range, std::int64_t count) {
   if (range.empty()) return cat("no ", name);
   if (range.size() == 1) return cat(name, " ", range.begin, " of ", count);
@@ -30,7 +37,8 @@ std::string range_of(std::string_view name, const dist::Range& range, std::int64
 
 }  // namespace
 
-Result<Shard> shard_of(const Config& config, int ranks, int rank) {
+Result<Shard> shard_of(const Config& config, const Ranks& of) {
+  const auto& [ranks, rank, quantised] = of;
   for (const auto& [name, width] : widths_of(config)) {
     if (ranks > width)
       return Error(ErrorCode::invalid_argument,
@@ -38,12 +46,16 @@ Result<Shard> shard_of(const Config& config, int ranks, int rank) {
                    "use fewer ranks");
   }
   const auto deal = [&](std::int64_t count) { return dist::deal(count, ranks, rank); };
+  const auto deal_width = [&](std::int64_t width) {
+    const std::int64_t piece = quantised ? piece_of(width, ranks) : 1;
+    return dist::deal(width / piece, ranks, rank).times(piece);
+  };
   Shard shard{.rank = rank,
               .ranks = ranks,
               .heads = {},
-              .dense = deal(config.dense_intermediate),
-              .experts = deal(config.moe.intermediate),
-              .shared_expert = deal(config.moe.shared_intermediate),
+              .dense = deal_width(config.dense_intermediate),
+              .experts = deal_width(config.moe.intermediate),
+              .shared_expert = deal_width(config.moe.shared_intermediate),
               .vocabulary = deal(config.vocabulary)};
   const AttentionConfig& attention = config.attention;
   if (config.latent_attention) {

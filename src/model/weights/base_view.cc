@@ -1,6 +1,7 @@
 #include "model/weights/base_view.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/check.h"
 #include "model/model.h"
@@ -10,8 +11,11 @@ namespace {
 
 class ModelBaseView final : public lora::BaseView {
  public:
-  explicit ModelBaseView(const Model& model)
-      : config_(&model.config()), shard_(&model.shard()), checkpoint_(model.checkpoint()) {
+  ModelBaseView(const Model& model, const quant::Config& quantization)
+      : quantization_(quantization),
+        config_(&model.config()),
+        shard_(&model.shard()),
+        checkpoint_(model.checkpoint()) {
     const auto add = [this](const Linear& linear) {
       add_weights({.site = linear.site, .in = linear.size.in, .out = linear.size.out},
                   std::span(&linear.host_weight(), 1));
@@ -47,6 +51,8 @@ class ModelBaseView final : public lora::BaseView {
 
   void rows(lora::Site site, int expert, std::int64_t begin, std::int64_t end,
             float* out) const override {
+    if (const auto read_again = cut_.find(site); read_again != cut_.end())
+      return whole_rows(*read_again->second, begin, end, out);
     const auto at = weights_.find(site);
     MOTLEY_CHECK(at != weights_.end(), "rows of a site that the model has");
     const quant::Weight& weight = at->second[static_cast<std::size_t>(expert)];
@@ -62,10 +68,31 @@ class ModelBaseView final : public lora::BaseView {
 
   void add_shard(const Linear& linear) {
     if (linear.cut.empty()) return;
+    const bool has_whole = linear.stored.view().data != nullptr;
+    if (!has_whole && checkpoint_ != nullptr) cut_[linear.site] = &linear;
     shards_.push_back({.site = linear.site,
                        .out = linear.cut.rows.value_or(dist::Range{0, linear.size.out}),
                        .in = linear.cut.columns.value_or(dist::Range{0, linear.size.in}),
                        .has_biases = !linear.cut.columns || shard_->is_first()});
+  }
+
+  // Of a quantised weight of which this rank has a part: the whole is read again. Rows are asked
+  // for in order, so the last weight is kept until another is.
+  void whole_rows(const Linear& linear, std::int64_t begin, std::int64_t end, float* out) const {
+    const std::lock_guard held(lock_);
+    if (read_ != &linear) {
+      WeightSource source(*checkpoint_, quantization_, {.host = host_, .device = host_});
+      auto whole = source.matrix(linear.module, linear.size);
+      // It was read when the model was loaded.
+      MOTLEY_CHECK(whole.ok(), whole.error().message());
+      whole_ = *std::move(whole);
+      read_ = &linear;
+    }
+    whole_.decode(begin, end, out);
+    if (end == linear.size.out) {
+      whole_ = {};
+      read_ = nullptr;
+    }
   }
 
   void add_expert_shards(std::int32_t layer) {
@@ -116,18 +143,26 @@ class ModelBaseView final : public lora::BaseView {
     if (block.shared_gate) add(*block.shared_gate);
   }
 
+  quant::Config quantization_;
   const Config* config_;
   const Shard* shard_;
   const tensor::Checkpoint* checkpoint_;
   std::vector<lora::SiteSpec> specs_;
   std::vector<lora::SiteShard> shards_;
   std::map<lora::Site, std::span<const quant::Weight>> weights_;
+  std::map<lora::Site, const Linear*> cut_;  // whose whole weight is only in the files
+
+  mutable std::mutex lock_;
+  mutable tensor::CpuDevice host_{{.threads = 1}};  // of the weight that is read again
+  mutable quant::Weight whole_;
+  mutable const Linear* read_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<lora::BaseView> make_base_view(const Model& model) {
-  return std::make_unique<ModelBaseView>(model);
+std::unique_ptr<lora::BaseView> make_base_view(const Model& model,
+                                               const quant::Config& quantization) {
+  return std::make_unique<ModelBaseView>(model, quantization);
 }
 
 }  // namespace motley::model

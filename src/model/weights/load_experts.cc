@@ -25,10 +25,11 @@ dist::Range own_range(const Shard& shard, std::int64_t width) {
   return shard.is_cut() ? shard.experts : dist::Range{0, width};
 }
 
-Result<void> refuse_cut(const Shard& shard, const std::string& module) {
-  if (!shard.is_cut()) return {};
-  return Error(ErrorCode::unsupported, "quantised experts can't be cut over ranks", module,
-               "leave --tp away, or use an unquantised checkpoint");
+// The part of a quantised weight, or all of it.
+Result<quant::Weight> part_of(Result<quant::Weight> whole, const Cut& cut,
+                              const std::string& module, tensor::Allocator& memory) {
+  if (!whole.ok() || cut.empty()) return whole;
+  return cut_weight(*whole, cut, module, memory);
 }
 
 Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& config,
@@ -58,15 +59,16 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
 Result<moe::ExpertWeights> load_fused_codes(WeightSource& source, const Config& config,
                                             const std::string& module) {
   using Rows = FusedParts::Rows;
-  MOTLEY_TRY_VOID(refuse_cut(source.memory().shard, module));
+  const auto [rows_part, columns_part] = parts_of(source.memory().shard);
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < count; ++e) {
     const auto load = [&](std::string_view name, quant::TrueSize size, Rows rows) {
-      return source.matrix(cat(module, ".experts.", name), size,
-                           {.experts = count, .expert = e, .rows = rows});
+      const std::string own = cat(module, ".experts.", name);
+      return part_of(source.matrix(own, size, {.experts = count, .expert = e, .rows = rows}),
+                     rows == Rows::all ? columns_part : rows_part, own, source.memory().host);
     };
     MOTLEY_TRY(quant::Weight gate, load("gate_up_proj", {width, hidden}, Rows::first_half));
     MOTLEY_TRY(quant::Weight up, load("gate_up_proj", {width, hidden}, Rows::second_half));
@@ -174,7 +176,7 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
-  MOTLEY_TRY_VOID(refuse_cut(source.memory().shard, module));
+  const auto [rows_part, columns_part] = parts_of(source.memory().shard);
   if (hidden % 32 != 0 || width % 32 != 0)
     return Error(ErrorCode::bad_file,
                  cat("experts of ", hidden, " and ", width, " inputs are no whole blocks of 32"),
@@ -199,9 +201,12 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
     tensor::Allocator& memory = source.memory().host;
     const Blocks both{gate_up.codes.select(e), gate_up.scales.select(e)};
     const Blocks own{down.codes.select(e), down.scales.select(e)};
-    MOTLEY_TRY(quant::Weight gate_weight, both.rows(0, 2, memory));
-    MOTLEY_TRY(quant::Weight up_weight, both.rows(1, 2, memory));
-    MOTLEY_TRY(quant::Weight down_weight, own.rows(0, 1, memory));
+    const auto part = [&](Result<quant::Weight> whole, const Cut& cut) {
+      return part_of(std::move(whole), cut, module + ".experts", memory);
+    };
+    MOTLEY_TRY(quant::Weight gate_weight, part(both.rows(0, 2, memory), rows_part));
+    MOTLEY_TRY(quant::Weight up_weight, part(both.rows(1, 2, memory), rows_part));
+    MOTLEY_TRY(quant::Weight down_weight, part(own.rows(0, 1, memory), columns_part));
     experts.gate.push_back(std::move(gate_weight));
     experts.up.push_back(std::move(up_weight));
     experts.down.push_back(std::move(down_weight));

@@ -88,10 +88,11 @@ Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSi
   }
   MOTLEY_TRY(part.whole, matrix(module, size));
   const quant::Format& format = part.whole.format();
-  if (format != quant::plain_format(format.element))
-    return Error(ErrorCode::unsupported,
-                 cat("weights in ", to_string(format), " can't be cut over ranks"),
-                 std::string(module), "leave --tp away, or use an unquantised checkpoint");
+  if (format.scales != quant::Format::Scales::none) {
+    MOTLEY_TRY(part.own, cut_weight(part.whole, cut, module, memory_.host));
+    part.whole = {};
+    return part;
+  }
   const kernels::WeightView& view = part.whole.view();
   const tensor::ConstTensor stored(static_cast<const std::byte*>(view.data), format.element,
                                    {view.out, view.in}, {});
