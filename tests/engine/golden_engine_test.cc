@@ -1,11 +1,13 @@
 // Whole models through the engine: what was recorded, and the same bits whatever runs beside.
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "engine/golden_answers.h"
+#include "score/failing_rank.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -76,6 +78,24 @@ TEST_P(GoldenRanks, NothingBesideChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
+
+TEST(GoldenEngine, ARankThatFailsEndsTheEngineWithItsLine) {
+  std::vector<std::unique_ptr<score_tests::FailingRank>> made;
+  GoldenModel golden("qwen3_moe",
+                     {.threads = 1, .ranks = 3, .wrap = [&](auto& ranks) {
+                        const int sums = ranks.rank() == 2 ? 40 : std::numeric_limits<int>::max();
+                        made.push_back(std::make_unique<score_tests::FailingRank>(ranks, sums));
+                        return made.back().get();
+                      }});
+  GoldenEngine world(golden, {});
+  const json::Value& first = cases_of(golden.golden()).front();
+  for (int request = 0; request < 2; ++request) {
+    const auto answer = world.submit(greedy_request(first));
+    answer->wait();
+    ASSERT_TRUE(answer->error.has_value());
+    EXPECT_EQ(answer->error->message(), "the device is gone (rank 2)");
+  }
+}
 
 TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
   GoldenModel golden("qwen3_moe", {});

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "score/failing_rank.h"
 #include "score/golden_model.h"
 
 namespace motley::score_tests {
@@ -142,39 +143,12 @@ TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
   EXPECT_EQ(experts, config.moe.intermediate * std::ranges::count(config.moe_layers, true));
 }
 
-// A rank whose device fails in the middle of a step.
-class Failing final : public dist::Communicator {
- public:
-  Failing(dist::Communicator& ranks, int sums) : ranks_(ranks), sums_(sums) {}
-
-  int rank() const override { return ranks_.rank(); }
-  int ranks() const override { return ranks_.ranks(); }
-  Result<void> all_reduce(std::span<float> numbers, Part part) override {
-    if (sums_-- == 0) fail(Error(ErrorCode::io, "the device is gone"));
-    return ranks_.all_reduce(numbers, part);
-  }
-  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own) override {
-    return ranks_.reduce_scatter(numbers, own);
-  }
-  Result<void> all_gather(const Columns& columns) override { return ranks_.all_gather(columns); }
-  Result<void> broadcast(std::span<std::byte> bytes, int root) override {
-    return ranks_.broadcast(bytes, root);
-  }
-  Result<void> barrier() override { return ranks_.barrier(); }
-  void fail(const Error& error) override { ranks_.fail(error); }
-  Result<void> status() const override { return ranks_.status(); }
-
- private:
-  dist::Communicator& ranks_;
-  int sums_;
-};
-
 TEST(ShardedModel, ARankThatFailsInAStepEndsItWithItsLine) {
   for (const int faulty : {0, 2}) {
-    std::vector<std::unique_ptr<Failing>> made;
+    std::vector<std::unique_ptr<FailingRank>> made;
     GoldenModel golden("qwen3_moe",
                        {.threads = 1, .ranks = 3, .wrap = [&](auto& ranks) {
-                          made.push_back(std::make_unique<Failing>(
+                          made.push_back(std::make_unique<FailingRank>(
                               ranks, ranks.rank() == faulty ? 3 : std::numeric_limits<int>::max()));
                           return made.back().get();
                         }});
