@@ -133,7 +133,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
     return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
                  "use one rank, or --device cpu");
-  Ranks ranks{.quantised = quantization.method() != "none"};
+  Ranks ranks{.quantised = random_ != nullptr || quantization.method() != "none"};
   if (ranks_ != nullptr) {
     ranks.count = ranks_->ranks();
     ranks.rank = ranks_->rank();
