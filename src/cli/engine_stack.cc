@@ -62,12 +62,13 @@ std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_ava
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text,
                                                        Watchdog* watchdog) {
-  return load(settings,
-              {.model = [](tensor::Device& device,
-                           ModelSettings& of) { return load_model(of.model, of.compute, device); },
-               .adapter = {},
-               .text = &text,
-               .watchdog = watchdog});
+  return load(settings, {.model =
+                             [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
+                               return load_model(of.model, of.compute, device, rank);
+                             },
+                         .adapter = {},
+                         .text = &text,
+                         .watchdog = watchdog});
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
@@ -78,7 +79,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
   MOTLEY_TRY(const tensor::MemoryInfo before, device->memory());
   stack->device_ = std::make_unique<tensor::MeteredDevice>(std::move(device));
   parts.done("the device");
-  MOTLEY_TRY(stack->model_, source.model(*stack->device_, settings));
+  MOTLEY_TRY_VOID(stack->load_models(settings, source));
   const std::uint64_t weights = stack->device_->usage().bytes;
   parts.done("weights");
   MOTLEY_TRY(const tensor::MemoryInfo left, stack->device_->memory());
@@ -107,14 +108,41 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
   return stack;
 }
 
-// First adapter memory, then working memory of steps; keys and values get a part of the rest.
+// Rank 0's model, then those of the other ranks.
+Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
+  if (settings.compute.ranks > 1)
+    others_ = std::make_unique<runner::OtherRanks>(
+        runner::OtherRanks::Options{.ranks = settings.compute.ranks});
+  ModelRank rank;
+  if (others_ != nullptr) rank.ranks = &others_->communicator(0);
+  MOTLEY_TRY(model_, source.model(*device_, settings, rank));
+  if (others_ == nullptr) return {};
+  MOTLEY_TRY_VOID(others_->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
+    ModelSettings same = settings;
+    return source.model(device, same, {&ranks, model_->shared_checkpoint()});
+  }));
+  for (int each = 0; each < others_->ranks(); ++each) {
+    const model::Model& model = each == 0 ? *model_ : others_->model(each);
+    log::info("engine.rank",
+              {{"rank", each}, {"holds", model::describe(model.shard(), model.config())}});
+  }
+  return {};
+}
+
+// First adapter memory, then working memory of steps; keys and values get a part of the rest. Of
+// several ranks on a CPU each gets a part of what one would get.
 Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   lora::Pool::Options pool{
-      .bytes = settings.adapter_memory.value_or(std::max(available / 8, least_adapter_memory)),
+      .bytes = settings.adapter_memory.value_or(
+          std::max(available / 8 / static_cast<std::uint64_t>(ranks()), least_adapter_memory)),
       .dtype = settings.compute.factors.value_or(model_->activations()),
       .experts = model_->factor_layout(),
       .directory = on_gpu};
+  if (others_ != nullptr) {
+    MOTLEY_TRY(pool.other_ranks, others_->make_pools(pool));
+    pool.shards = model_->base_view().shards();
+  }
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
   if (!on_gpu) return {};
   // Adapters evicted from the device are kept on the host.
@@ -154,11 +182,12 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   if (on_gpu) options.logit_rows = sequences;
   const auto page = static_cast<std::uint64_t>(
       runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
+  const auto ranks_of_host = static_cast<std::uint64_t>(ranks());
   // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
-    const std::uint64_t bytes =
-        settings.kv_memory.value_or(less(memory.available, pool_bytes()) / host_parts);
+    const std::uint64_t bytes = settings.kv_memory.value_or(
+        less(memory.available, pool_bytes() * ranks_of_host) / host_parts / ranks_of_host);
     options.spare.reset();
     options.pages = std::min(options.pages, static_cast<std::int64_t>(bytes / page));
     if (options.pages < 2)
@@ -167,6 +196,10 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
                        format_bytes(page)),
                    "--kv-memory", "give more, or free some memory");
     options.max_tokens = std::min(longest, options.pages * runner::KvMemory::page_tokens);
+  }
+  if (others_ != nullptr) {
+    MOTLEY_TRY_VOID(others_->make_runners(options));
+    options.others = others_.get();
   }
   MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_, options));
   return {};

@@ -13,6 +13,7 @@
 #include "engine/sampling/sampler_maker.h"
 #include "lora/pages/pool.h"
 #include "model/model.h"
+#include "runner/other_ranks.h"
 #include "runner/runner.h"
 #include "tensor/device/metered_device.h"
 #include "text/model_text.h"
@@ -28,9 +29,10 @@ class EngineStack {
  public:
   // The sources of a stack's parts.
   struct Source {
-    // On that device. May adjust the settings' sizes to the model.
-    std::function<Result<std::unique_ptr<model::Model>>(tensor::Device& device,
-                                                        ModelSettings& settings)>
+    // On that device; with several ranks, the shard of one of them. May adjust the settings' sizes
+    // to the model.
+    std::function<Result<std::unique_ptr<model::Model>>(
+        tensor::Device& device, ModelSettings& settings, const ModelRank& rank)>
         model;
     // Empty: their folders.
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
@@ -50,6 +52,8 @@ class EngineStack {
  private:
   EngineStack() = default;
 
+  Result<void> load_models(ModelSettings& settings, const Source& source);
+  int ranks() const { return others_ == nullptr ? 1 : others_->ranks(); }
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
   Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
@@ -62,6 +66,7 @@ class EngineStack {
   // In order of use.
   SteadyClock clock_;
   std::unique_ptr<tensor::MeteredDevice> device_;
+  std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's

@@ -16,6 +16,7 @@
 #include "cli/options/option_values.h"
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
+#include "runner/other_ranks.h"
 #include "tensor/device/device.h"
 #include "text/tokenizer.h"
 
@@ -78,19 +79,20 @@ Result<std::vector<runner::ScoreLine>> read_lines(const Settings& settings,
 
 // All adapters, in a pool of exactly their size.
 struct Adapters {
-  std::unique_ptr<lora::Pool> pool;
+  std::unique_ptr<lora::Pool> pool;   // rank 0's
   std::vector<lora::Handle> handles;  // in the order of the options
 };
 
 Result<Adapters> load_adapters(const Settings& settings, const model::Model& model,
-                               tensor::Device& device) {
+                               tensor::Device& device, runner::OtherRanks* others) {
   Adapters loaded;
   if (settings.adapters.empty()) return loaded;
   std::vector<lora::Adapter> adapters;
   const bool on_gpu = device.id().kind != tensor::DeviceKind::cpu;
   lora::Pool::Options options{.dtype = settings.compute.factors.value_or(model.activations()),
                               .experts = model.factor_layout(),
-                              .directory = on_gpu};
+                              .directory = on_gpu,
+                              .shards = model.base_view().shards()};
   std::uint64_t pages = 0;
   for (const AdapterOption& each : settings.adapters) {
     auto adapter = lora::load_adapter(each.path, each.load, model.base_view());
@@ -99,6 +101,12 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
     adapters.push_back(*std::move(adapter));
   }
   options.bytes = pages * options.page_bytes;
+  if (others != nullptr) {
+    // Other ranks' shards may take a few pages more.
+    lora::Pool::Options theirs = options;
+    theirs.bytes *= 2;
+    MOTLEY_TRY(options.other_ranks, others->make_pools(theirs));
+  }
   MOTLEY_TRY(loaded.pool, lora::Pool::create(device, options));
   for (std::size_t i = 0; i < adapters.size(); ++i) {
     MOTLEY_TRY(lora::Handle handle, loaded.pool->load(settings.adapters[i].name, adapters[i]));
@@ -134,19 +142,19 @@ Result<std::vector<lora::Mix>> mixes_of(std::span<const runner::ScoreLine> lines
   return mixes;
 }
 
-Result<std::unique_ptr<runner::Runner>> make_runner(
-    const model::Model& model, tensor::Device& device, std::span<const runner::ScoreLine> lines,
-    const Settings& settings, const Adapters& adapters, std::span<const lora::Mix> mixes) {
+Result<runner::Runner::Options> runner_options(const model::Model& model, tensor::Device& device,
+                                               std::span<const runner::ScoreLine> lines,
+                                               std::span<const lora::Mix> mixes, int ranks) {
   int rank = 1;
   int mix_rank = 1;
   for (const lora::Mix& mix : mixes) {
-    int ranks = 0;
+    int sum = 0;
     for (const lora::Mix::Part& part : mix.parts()) {
       const int padded = (part.adapter->largest_rank() + 15) / 16 * 16;
       rank = std::max(rank, padded);
-      ranks += padded;
+      sum += padded;
     }
-    mix_rank = std::max(mix_rank, ranks);
+    mix_rank = std::max(mix_rank, sum);
   }
   std::int64_t longest = 0;
   std::int64_t all_pages = 0;
@@ -157,22 +165,40 @@ Result<std::unique_ptr<runner::Runner>> make_runner(
   }
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
   const std::int64_t page = runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type());
-  const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page;
+  const auto affordable = static_cast<std::int64_t>(memory.available / 2) / page / ranks;
   const std::int64_t needed = runner::KvMemory::pages_for(longest);
   if (needed > affordable)
     return Error(ErrorCode::out_of_memory,
                  cat("the longest line has ", longest, " tokens, whose keys and values take ",
                      format_bytes(static_cast<std::uint64_t>(needed * page))),
                  "", "score shorter lines, or free some memory");
-  return runner::Runner::create(model, device,
-                                {.max_rows = rows_a_step,
+  return runner::Runner::Options{.max_rows = rows_a_step,
                                  .max_sequences = sequences_a_step,
                                  .max_tokens = longest,
                                  .pages = std::clamp(all_pages, needed, affordable),
-                                 .adapters = adapters.pool.get(),
                                  .adapter_rank = rank,
-                                 .mix_rank = mix_rank,
-                                 .graphs = settings.compute.graphs});
+                                 .mix_rank = mix_rank};
+}
+
+// Null: there is one rank.
+std::unique_ptr<runner::OtherRanks> make_others(const Settings& settings) {
+  if (settings.compute.ranks == 1) return nullptr;
+  return std::make_unique<runner::OtherRanks>(
+      runner::OtherRanks::Options{.ranks = settings.compute.ranks});
+}
+
+Result<std::unique_ptr<model::Model>> load_models(const Settings& settings, tensor::Device& device,
+                                                  runner::OtherRanks* others) {
+  ModelRank rank;
+  if (others != nullptr) rank.ranks = &others->communicator(0);
+  MOTLEY_TRY(std::unique_ptr<model::Model> model,
+             load_model(settings.model, settings.compute, device, rank));
+  if (others == nullptr) return model;
+  MOTLEY_TRY_VOID(others->load_models([&](tensor::Device& theirs, dist::Communicator& ranks) {
+    return load_model(settings.model, settings.compute, theirs,
+                      {&ranks, model->shared_checkpoint()});
+  }));
+  return model;
 }
 
 Result<void> run_score(const Arguments& arguments, Output output) {
@@ -182,12 +208,21 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
 
+  const std::unique_ptr<runner::OtherRanks> others = make_others(settings);
   MOTLEY_TRY(const std::unique_ptr<model::Model> model,
-             load_model(settings.model, settings.compute, *device));
-  MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device));
+             load_models(settings, *device, others.get()));
+  MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device, others.get()));
   MOTLEY_TRY(const std::vector<lora::Mix> mixes, mixes_of(lines, settings, adapters));
+  MOTLEY_TRY(runner::Runner::Options steps,
+             runner_options(*model, *device, lines, mixes, settings.compute.ranks));
+  steps.graphs = settings.compute.graphs;
+  if (others != nullptr) {
+    MOTLEY_TRY_VOID(others->make_runners(steps));
+    steps.others = others.get();
+  }
+  steps.adapters = adapters.pool.get();
   MOTLEY_TRY(const std::unique_ptr<runner::Runner> runner,
-             make_runner(*model, *device, lines, settings, adapters, mixes));
+             runner::Runner::create(*model, *device, steps));
   log::info("score.start", {{"device", device->description()},
                             {"compute", model->exact() ? "f32" : "bf16"},
                             {"experts", model->describe_backends()},

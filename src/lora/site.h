@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "dist/layout.h"
 #include "tensor/tensor.h"
 
 namespace motley::lora {
@@ -66,6 +67,15 @@ struct SiteSpec {
   int experts = 0;  // 0: not an expert projection
 };
 
+// A rank's part of a site, where several ranks compute the model: some of its outputs, or some of
+// its inputs; may be empty.
+struct SiteShard {
+  Site site;
+  dist::Range out;
+  dist::Range in;
+  bool has_biases = true;  // false: another rank adds them
+};
+
 // A family's own names of modules, as adapter files use them.
 struct BlockNames {
   std::string_view moe = "mlp";  // layers.N.<moe>.experts; every family's is mlp in transformers 5
@@ -81,6 +91,9 @@ class BaseView {
   // In ascending order of site. A tied head is a separate site; gate, up and down of a layer's
   // experts are consecutive.
   virtual std::span<const SiteSpec> sites() const = 0;
+
+  // The parts that this rank has, of those sites that are cut over ranks; in any order.
+  virtual std::span<const SiteShard> shards() const { return {}; }
 
   // Whether the family stores fused experts as [E, in, out] with gate and up interleaved (row 2i is
   // gate i, 2i + 1 is up i), as gpt-oss does. Adapter files follow their base in both.

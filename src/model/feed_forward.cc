@@ -14,25 +14,45 @@ struct DenseSites {
   Projection gate, up, down;
 };
 
+struct DenseSize {
+  std::int64_t hidden = 0;
+  std::int64_t width = 0;
+  dist::Range own;  // of the width: this rank's
+};
+
 Result<DenseBlock> load_dense(WeightSource& source, std::int32_t layer, std::string_view module,
-                              std::int64_t hidden, std::int64_t width, DenseSites sites) {
-  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size) {
-    return LinearSpec{{layer, projection}, cat(module, ".", name), size};
+                              const DenseSize& size, DenseSites sites) {
+  const auto& [hidden, width, own] = size;
+  Cut rows;
+  Cut columns;
+  if (source.memory().shard.is_cut()) rows.rows = columns.columns = own;
+  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize of,
+                        const Cut& cut) {
+    return LinearSpec{
+        .site = {layer, projection}, .module = cat(module, ".", name), .size = of, .cut = cut};
   };
   DenseBlock block;
-  MOTLEY_TRY(block.gate_up_memory,
-             load_linears(source, {{&block.gate, spec(sites.gate, "gate_proj", {width, hidden})},
-                                   {&block.up, spec(sites.up, "up_proj", {width, hidden})}}));
-  MOTLEY_TRY(block.down, load_linear(source, spec(sites.down, "down_proj", {hidden, width})));
+  MOTLEY_TRY(
+      block.gate_up_memory,
+      load_linears(source, {{&block.gate, spec(sites.gate, "gate_proj", {width, hidden}, rows)},
+                            {&block.up, spec(sites.up, "up_proj", {width, hidden}, rows)}}));
+  MOTLEY_TRY(block.down,
+             load_linear(source, spec(sites.down, "down_proj", {hidden, width}, columns)));
   return block;
+}
+
+// Of several ranks each computes a part of the sum.
+ValueId append_part(const DenseBlock& block, ValueId x, Builder& pass) {
+  const auto gate_up = pass.linears({&block.gate, &block.up}, x, "gate_up").each;
+  return pass.linear(block.down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
 }
 
 }  // namespace
 
 Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config,
                                     std::int32_t layer) {
-  return load_dense(source, layer, cat("model.layers.", layer, ".mlp"), config.hidden,
-                    config.dense_intermediate,
+  return load_dense(source, layer, cat("model.layers.", layer, ".mlp"),
+                    {config.hidden, config.dense_intermediate, source.memory().shard.dense},
                     {Projection::gate, Projection::up, Projection::down});
 }
 
@@ -56,8 +76,8 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
   if (sizes.shared_intermediate > 0) {
     MOTLEY_TRY(
         block.shared,
-        load_dense(source, layer, cat(module, ".", config.naming.shared_expert), config.hidden,
-                   sizes.shared_intermediate,
+        load_dense(source, layer, cat(module, ".", config.naming.shared_expert),
+                   {config.hidden, sizes.shared_intermediate, source.memory().shard.shared_expert},
                    {Projection::shared_gate, Projection::shared_up, Projection::shared_down}));
     if (sizes.shared_gate) {
       MOTLEY_TRY(block.shared_gate, load_linear(source, {{layer, Projection::shared_expert_gate},
@@ -78,8 +98,7 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
 }
 
 ValueId append(const DenseBlock& block, ValueId x, Builder& pass) {
-  const auto gate_up = pass.linears({&block.gate, &block.up}, x, "gate_up").each;
-  return pass.linear(block.down, pass.activate({}, gate_up[0], gate_up[1]), "feed_forward");
+  return pass.sum_over_ranks(append_part(block, x, pass));
 }
 
 ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
@@ -91,7 +110,7 @@ ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
   list.append({.reads = {logits}, .writes = {ids, weights}},
               RouteOp{block.spec, block.correction_bias, layer, logits, ids, weights});
   // Before the experts, so that their sum can include its rows.
-  const ValueId shared = block.shared ? append(*block.shared, x, pass) : ops::no_value;
+  const ValueId shared = block.shared ? append_part(*block.shared, x, pass) : ops::no_value;
   const ValueId gate =
       block.shared_gate ? pass.linear(*block.shared_gate, x, "shared_gate") : ops::no_value;
   const ValueId out = pass.value("experts", DType::f32, block.router.in());
@@ -103,7 +122,7 @@ ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
   } else if (block.shared) {
     pass.add_in_place(shared, out);
   }
-  return out;
+  return pass.sum_over_ranks(out);
 }
 
 }  // namespace motley::model

@@ -13,36 +13,54 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
   const std::string module = cat("model.layers.", layer, ".self_attn");
   const std::int64_t q_width = sizes.heads * sizes.head_dim;
   const std::int64_t kv_width = sizes.kv_heads * sizes.head_dim;
+  const Shard& shard = source.memory().shard;
+  Cut q_part;
+  Cut kv_part;
+  Cut o_part;
+  std::optional<dist::Range> head_part;
+  if (shard.is_cut()) {
+    head_part = shard.heads.heads;
+    q_part.rows = o_part.columns = shard.heads.heads.times(sizes.head_dim);
+    kv_part.rows = shard.heads.kv_heads.times(sizes.head_dim);
+  }
   const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
-                        bool bias) {
-    return LinearSpec{{layer, projection}, cat(module, ".", name), size, bias};
+                        bool bias, const Cut& cut) {
+    return LinearSpec{.site = {layer, projection},
+                      .module = cat(module, ".", name),
+                      .size = size,
+                      .bias = bias,
+                      .cut = cut};
   };
 
   GroupedAttention block;
   MOTLEY_TRY(
       block.qkv_memory,
-      load_linears(
-          source,
-          {{&block.q, spec(Projection::q, "q_proj", {q_width, config.hidden}, sizes.qkv_bias)},
-           {&block.k, spec(Projection::k, "k_proj", {kv_width, config.hidden}, sizes.qkv_bias)},
-           {&block.v, spec(Projection::v, "v_proj", {kv_width, config.hidden}, sizes.qkv_bias)}}));
+      load_linears(source, {{&block.q, spec(Projection::q, "q_proj", {q_width, config.hidden},
+                                            sizes.qkv_bias, q_part)},
+                            {&block.k, spec(Projection::k, "k_proj", {kv_width, config.hidden},
+                                            sizes.qkv_bias, kv_part)},
+                            {&block.v, spec(Projection::v, "v_proj", {kv_width, config.hidden},
+                                            sizes.qkv_bias, kv_part)}}));
   MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj", {config.hidden, q_width},
-                                               sizes.o_bias)));
+                                               sizes.o_bias, o_part)));
   block.qk_norm = sizes.qk_norm;
   if (sizes.qk_norm != QkNorm::none) {
     const bool per_head = sizes.qk_norm == QkNorm::per_head;
     block.q_norm.eps = block.k_norm.eps = static_cast<float>(config.norm_eps);
-    MOTLEY_TRY(block.q_norm.weight,
-               source.vector(cat(module, ".q_norm.weight"), per_head ? sizes.head_dim : q_width));
-    MOTLEY_TRY(block.k_norm.weight,
-               source.vector(cat(module, ".k_norm.weight"), per_head ? sizes.head_dim : kv_width));
+    const auto load = [&](std::string_view name, std::int64_t width, const Cut& part) {
+      if (per_head) return source.vector(cat(module, name), sizes.head_dim);
+      return source.vector(cat(module, name), width, part.rows);
+    };
+    MOTLEY_TRY(block.q_norm.weight, load(".q_norm.weight", q_width, q_part));
+    MOTLEY_TRY(block.k_norm.weight, load(".k_norm.weight", kv_width, kv_part));
   }
   if (sizes.sinks) {
-    MOTLEY_TRY(block.sinks, source.vector(cat(module, ".sinks"), sizes.heads));
+    MOTLEY_TRY(block.sinks, source.vector(cat(module, ".sinks"), sizes.heads, head_part));
   }
   block.clip = static_cast<float>(sizes.clip);
-  block.heads = sizes.heads;
-  block.kv_heads = sizes.kv_heads;
+  block.heads = shard.heads.heads.size();
+  block.kv_heads = shard.heads.kv_heads.size();
+  block.first_of_kv = shard.heads.first_of_kv;
   block.head_dim = sizes.head_dim;
   block.window = sizes.windows[static_cast<std::size_t>(layer)];
   block.scale = static_cast<float>(sizes.scale);
@@ -54,7 +72,32 @@ CacheLayout cache_layout(const GroupedAttention& block) {
   return {.heads = block.kv_heads, .key_width = block.head_dim, .value_width = block.head_dim};
 }
 
+namespace {
+
+// A norm over the full width, of which each rank has a part.
+void norm_full_width(const GroupedAttention& block, ValueId q, ValueId k, Builder& pass) {
+  if (!block.q.cut.rows) {
+    pass.norm_in_place(block.q_norm, q);
+    pass.norm_in_place(block.k_norm, k);
+    return;
+  }
+  pass.norm_over_ranks(block.q_norm, block.q.size.out, true, q);
+  pass.norm_over_ranks(block.k_norm, block.k.size.out, block.first_of_kv, k);
+}
+
+// On a rank without heads: the sums over ranks that the others compute.
+ValueId append_without_heads(const GroupedAttention& block, Builder& pass) {
+  if (block.qk_norm == QkNorm::full_width) {
+    pass.sum_of_others("no_q", 1);
+    pass.sum_of_others("no_k", 1);
+  }
+  return pass.sum_of_others("attention", block.o.size.out);
+}
+
+}  // namespace
+
 ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
+  if (block.heads == 0) return append_without_heads(block, pass);
   ops::OpList& list = pass.list();
   const std::int32_t layer = block.q.site.layer;
   const auto qkv = pass.linears({&block.q, &block.k, &block.v}, x, "qkv").each;
@@ -62,8 +105,7 @@ ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
   const ValueId k = list.split_heads(qkv[1], block.kv_heads);
   const ValueId v = list.split_heads(qkv[2], block.kv_heads);
   if (block.qk_norm == QkNorm::full_width) {
-    pass.norm_in_place(block.q_norm, qkv[0]);
-    pass.norm_in_place(block.k_norm, qkv[1]);
+    norm_full_width(block, qkv[0], qkv[1], pass);
   } else if (block.qk_norm == QkNorm::per_head) {
     pass.norm_in_place(block.q_norm, q);
     pass.norm_in_place(block.k_norm, k);
@@ -93,7 +135,7 @@ ValueId append(const GroupedAttention& block, ValueId x, Builder& pass) {
                                                                 .values_in_keys = 0,
                                                                 .queries = queries,
                                                                 .out = heads});
-  return pass.linear(block.o, attended, "attention");
+  return pass.sum_over_ranks(pass.linear(block.o, attended, "attention"));
 }
 
 }  // namespace motley::model

@@ -15,8 +15,9 @@ struct GroupedAttention {
   Norm q_norm, k_norm;
   float clip = 0;  // 0: none
   Vector sinks;
-  std::int64_t heads = 0;
+  std::int64_t heads = 0;  // of this rank, which may have none
   std::int64_t kv_heads = 0;
+  bool first_of_kv = true;  // dist::HeadShard's
   std::int64_t head_dim = 0;
   std::int64_t window = 0;
   float scale = 0;

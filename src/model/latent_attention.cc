@@ -14,9 +14,21 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   const LatentConfig& sizes = config.latent;
   const std::string module = cat("model.layers.", layer, ".self_attn");
   const std::int64_t heads = config.attention.heads;
+  const Shard& shard = source.memory().shard;
+  Cut q_part;
+  Cut kv_b_part;
+  Cut o_part;
+  if (shard.is_cut()) {
+    const dist::Range& own = shard.heads.heads;
+    q_part.rows = own.times(sizes.nope_dim + sizes.rope_dim);
+    kv_b_part.rows = own.times(sizes.nope_dim + sizes.value_dim);
+    o_part.columns = own.times(sizes.value_dim);
+  }
   const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
-  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size) {
-    return LinearSpec{{layer, projection}, cat(module, ".", name), size};
+  const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
+                        const Cut& cut = {}) {
+    return LinearSpec{
+        .site = {layer, projection}, .module = cat(module, ".", name), .size = size, .cut = cut};
   };
   const LinearSpec kv_a =
       spec(Projection::kv_a, "kv_a_proj_with_mqa", {sizes.kv_rank + sizes.rope_dim, config.hidden});
@@ -24,7 +36,7 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
   LatentAttention block;
   block.q_a_norm.eps = block.kv_a_norm.eps = static_cast<float>(sizes.inner_norm_eps);
   if (sizes.q_rank == 0) {
-    const LinearSpec q = spec(Projection::q, "q_proj", {q_width, config.hidden});
+    const LinearSpec q = spec(Projection::q, "q_proj", {q_width, config.hidden}, q_part);
     MOTLEY_TRY(block.q_kv_memory,
                load_linears(source, {{&block.q.emplace(), q}, {&block.kv_a, kv_a}}));
   } else {
@@ -33,8 +45,8 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                load_linears(source, {{&block.q_a.emplace(), q_a}, {&block.kv_a, kv_a}}));
     MOTLEY_TRY(block.q_a_norm.weight,
                source.vector(cat(module, ".q_a_layernorm.weight"), sizes.q_rank));
-    MOTLEY_TRY(block.q_b,
-               load_linear(source, spec(Projection::q_b, "q_b_proj", {q_width, sizes.q_rank})));
+    MOTLEY_TRY(block.q_b, load_linear(source, spec(Projection::q_b, "q_b_proj",
+                                                   {q_width, sizes.q_rank}, q_part)));
   }
   MOTLEY_TRY(block.kv_a_norm.weight,
              source.vector(cat(module, ".kv_a_layernorm.weight"), sizes.kv_rank));
@@ -46,13 +58,14 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                            // Its inputs, the latents, are kept as they are: the absorbed form
                            // multiplies queries with its rows instead.
                            .exact_inputs = true,
-                           .float32_rows = true}));
+                           .float32_rows = true,
+                           .cut = kv_b_part}));
   if (block.kv_b.stored.view().data != nullptr && !source.memory().exact) {
     MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));
   }
   MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj",
-                                               {config.hidden, heads * sizes.value_dim})));
-  block.heads = heads;
+                                               {config.hidden, heads * sizes.value_dim}, o_part)));
+  block.heads = shard.heads.heads.size();
   block.sizes = sizes;
   block.scale = static_cast<float>(config.attention.scale);
   block.rope_interleaved = config.rope.pairs == ops::RopeSpec::Pairs::interleaved;
@@ -217,6 +230,8 @@ std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::
 }
 
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass) {
+  // On a rank without heads.
+  if (block.heads == 0) return pass.sum_of_others("attention", block.o.size.out);
   Appended layer(block, pass);
   layer.project(x);
   const ValueId attended = pass.value("attended", pass.activations(), block.o.in());
@@ -228,7 +243,7 @@ ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& p
     layer.expanded(by_head);
   }
   pass.list().serve(ops::Alternative::all_rows);
-  return pass.linear(block.o, attended, "attention");
+  return pass.sum_over_ranks(pass.linear(block.o, attended, "attention"));
 }
 
 }  // namespace motley::model

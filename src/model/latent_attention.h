@@ -30,7 +30,7 @@ struct LatentAttention {
   // kv_b for rows of the activation type, if kv_b's own weight is for float32 rows.
   std::optional<quant::Weight> kv_b_rounded;
   Linear o;
-  std::int64_t heads = 0;
+  std::int64_t heads = 0;  // of this rank, which may have none
   LatentConfig sizes;
   float scale = 0;
   bool rope_interleaved = false;

@@ -31,10 +31,17 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   std::size_t bytes = 0;
   for (const auto& [linear, spec] : maps) {
     linear->site = spec.site;
-    MOTLEY_TRY(linear->weight, source.matrix(spec.module, spec.size));
+    linear->module = spec.module;
+    linear->size = spec.size;
+    linear->cut = spec.cut;
+    MOTLEY_TRY(PartOfWeight loaded, source.matrix(spec.module, spec.size, spec.cut));
+    linear->weight = std::move(loaded.own);
+    linear->stored = std::move(loaded.whole);
     if (spec.exact_inputs) linear->weight.keep_inputs_exact();
     if (spec.bias) {
-      MOTLEY_TRY(linear->bias, source.vector(cat(spec.module, ".bias"), spec.size.out));
+      MOTLEY_TRY(Vector bias,
+                 source.vector(cat(spec.module, ".bias"), spec.size.out, spec.cut.rows));
+      if (!spec.cut.columns || source.memory().shard.is_first()) linear->bias = std::move(bias);
     }
     together = together && can_stand_together(first->weight, linear->weight);
     bytes += linear->weight.data_bytes();

@@ -5,18 +5,24 @@
 #include <utility>
 
 #include "lora/site.h"
+#include "model/shard.h"
 #include "model/weights/vector.h"
 #include "model/weights/weight_source.h"
 #include "ops/norm.h"
 
 namespace motley::model {
 
-// A linear map of the model: base product, + delta, * gain, + bias, rounded once.
+// A linear map of the model: base product, + delta, * gain, + bias, rounded once. A rank of several
+// may have some of its outputs, or of its inputs: then its result is a part of a sum over ranks.
 struct Linear {
   lora::Site site;
+  std::string module = {};    // its name in files
+  quant::TrueSize size = {};  // of the whole map
+  Cut cut = {};               // the part that this rank has
   quant::Weight weight = {};  // in the memory of the device's products
-  Vector bias = {};           // [out], or empty
-  quant::Weight stored = {};  // the checkpoint's, in host memory, if `weight` is elsewhere
+  Vector bias = {};           // [out], or empty; of a part of a sum only on rank 0
+  // The checkpoint's whole one, in host memory, if `weight` is elsewhere or a part.
+  quant::Weight stored = {};
 
   std::int64_t in() const { return weight.in(); }
   std::int64_t out() const { return weight.out(); }
@@ -28,10 +34,11 @@ struct Linear {
 struct LinearSpec {
   lora::Site site;
   std::string module;
-  quant::TrueSize size;
+  quant::TrueSize size;  // of the whole map
   bool bias = false;
   bool exact_inputs = false;  // x is never quantised, whatever the checkpoint says
   bool float32_rows = false;  // x is float32, whatever the type of activations
+  Cut cut = {};
 };
 Result<Linear> load_linear(WeightSource& source, const LinearSpec& spec);
 

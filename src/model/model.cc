@@ -99,10 +99,12 @@ Result<std::unique_ptr<Model>> Model::load(const std::filesystem::path& folder,
   model->quantization_remarks_ = quantization->remarks();
   for (const std::string& remark : quantization->remarks())
     log::info("model.quantization", {{"method", quantization->method()}, {"remark", remark}});
-  const FileAccess access = options.copy_weights ? FileAccess::copied : FileAccess::mapped;
-  MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model", access));
-
-  model->checkpoint_ = std::make_unique<tensor::Checkpoint>(std::move(checkpoint));
+  model->checkpoint_ = options.checkpoint;
+  if (model->checkpoint_ == nullptr) {
+    const FileAccess access = options.copy_weights ? FileAccess::copied : FileAccess::mapped;
+    MOTLEY_TRY(tensor::Checkpoint checkpoint, tensor::Checkpoint::open(folder, "model", access));
+    model->checkpoint_ = std::make_shared<const tensor::Checkpoint>(std::move(checkpoint));
+  }
   MOTLEY_TRY_VOID(model->load_weights(*quantization, where, device, options));
   return model;
 }
@@ -127,6 +129,16 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   fuses_ = options.fusion;
   device_ = &device;
   tuning_ = options.tuning;
+  ranks_ = options.ranks;
+  if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
+    return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
+                 "use one rank, or --device cpu");
+  Ranks ranks{.quantised = random_ != nullptr || quantization.method() != "none"};
+  if (ranks_ != nullptr) {
+    ranks.count = ranks_->ranks();
+    ranks.rank = ranks_->rank();
+  }
+  MOTLEY_TRY(shard_, shard_of(config_, ranks));
   MOTLEY_TRY(kernels_, kernels_of(device, tuning_.get()));
   std::unique_ptr<quant::Uploader> uploader;
   if (device.id().kind != tensor::DeviceKind::cpu) {
@@ -134,13 +146,17 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
     MOTLEY_TRY(uploader, quant::Uploader::create(device));
   }
   host_memory_ = std::make_unique<tensor::BlockAllocator>(uploader == nullptr ? device : *host_);
-  const WeightSource::Memory memory{
-      .host = *host_memory_, .device = device, .uploader = uploader.get(), .exact = options.exact};
+  const WeightSource::Memory memory{.host = *host_memory_,
+                                    .device = device,
+                                    .uploader = uploader.get(),
+                                    .exact = options.exact,
+                                    .shard = shard_};
   WeightSource source = random_ != nullptr ? WeightSource(*random_, memory)
                                            : WeightSource(*checkpoint_, quantization, memory);
-  MOTLEY_TRY(embedding_, load_linear(source, {{-1, lora::Projection::embed},
-                                              "model.embed_tokens",
-                                              {config_.vocabulary, config_.hidden}}));
+  MOTLEY_TRY(embedding_, load_linear(source, {.site = {-1, lora::Projection::embed},
+                                              .module = "model.embed_tokens",
+                                              .size = {config_.vocabulary, config_.hidden},
+                                              .cut = vocabulary_part()}));
   if (embedding_.weight.format().scales != quant::Format::Scales::none)
     return Error(ErrorCode::unsupported, "the embedding is quantised", std::string(where),
                  "keep model.embed_tokens in F32, F16 or BF16");
@@ -163,7 +179,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
     quantization_remarks_.push_back(remark);
     log::info("model.quantization", {{"method", quantization.method()}, {"remark", remark}});
   }
-  base_view_ = make_base_view(*this);
+  base_view_ = make_base_view(*this, quantization);
   list_ops();
   return {};
 }
@@ -172,16 +188,19 @@ Result<void> Model::load_head(WeightSource& source) {
   const quant::TrueSize size{config_.vocabulary, config_.hidden};
   const lora::Site site{-1, lora::Projection::lm_head};
   if (!config_.tied_embeddings || source.has("lm_head.weight")) {
-    MOTLEY_TRY(head_, load_linear(source, {site, "lm_head", size}));
+    MOTLEY_TRY(
+        head_,
+        load_linear(source,
+                    {.site = site, .module = "lm_head", .size = size, .cut = vocabulary_part()}));
     return {};
   }
   // Shares the embedding's table.
   const auto same = [&](const quant::Weight& weight) {
     return quant::Weight({.format = weight.format(),
-                          .size = size,
+                          .size = {weight.out(), weight.in()},
                           .data = static_cast<const std::byte*>(weight.view().data)});
   };
-  head_ = {.site = site, .weight = same(embedding_.weight)};
+  head_ = {.site = site, .size = size, .cut = embedding_.cut, .weight = same(embedding_.weight)};
   if (embedding_.stored.view().data != nullptr) head_.stored = same(embedding_.stored);
   return {};
 }
@@ -328,7 +347,8 @@ ValueId append(const std::variant<GroupedAttention, LatentAttention>& attention,
 void Model::list_ops() {
   Builder pass(layer_ops_, context({}), {.activations = activations(), .kv = kv_type()});
   pass.rope_table(rope_frequencies_, rope_attention_factor_, config_.rope.dims);
-  ValueId hidden = pass.embed(embedding_);
+  const std::optional<dist::Range>& part = embedding_.cut.rows;
+  ValueId hidden = pass.embed(embedding_, part ? std::optional(part->begin) : std::nullopt);
   ValueId result = ops::no_value;
   for (const Layer& layer : layers_) {
     if (result != ops::no_value) hidden = pass.add(hidden, result);
@@ -345,7 +365,8 @@ void Model::list_ops() {
   const ValueId last = head.value("hidden", DType::f32, config_.hidden);
   const ValueId last_addend = head.value("addend", DType::f32, config_.hidden);
   head.add_in_place(last_addend, last);
-  const ValueId all = head.linear(head_, head.norm(final_norm_, last), "logits");
+  const ValueId own = head.linear(head_, head.norm(final_norm_, last), "logits");
+  const ValueId all = head.gather_over_ranks(own, shard_.vocabulary, config_.vocabulary);
   head_ops_.set_external(last, External::sum);
   head_ops_.set_external(last_addend, External::addend);
   head_ops_.set_external(all, External::logits);

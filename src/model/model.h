@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "kernels/tuning/tuning.h"
 #include "lora/site.h"
 #include "model/config/config.h"
@@ -14,6 +15,7 @@
 #include "model/forward/forward.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
+#include "model/shard.h"
 #include "model/step.h"
 #include "model/weights/kv_scales.h"
 #include "model/weights/random_weights.h"
@@ -41,6 +43,11 @@ struct LoadOptions {
   bool copy_weights = false;     // files are read into memory, not mapped
   bool exact_inputs = false;     // activations stay unquantised, whatever the checkpoint says
   bool fusion = true;            // false: every op runs by itself
+  // The ranks that compute the model together, as this one sees them; it holds its shard only.
+  // Null: one rank has it all. Must outlive the model. On the CPU only.
+  dist::Communicator* ranks = nullptr;
+  // The open files of another rank's model, to be shared; null: they are opened.
+  std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
   // Thresholds of a GPU's kernels in front of the built-in ones; null: none.
   std::shared_ptr<const kernels::Tuning> tuning;
   // Called with the bytes read so far and in all, while weights are read; may be empty.
@@ -86,6 +93,10 @@ class Model {
   const std::vector<std::string>& quantization_remarks() const { return quantization_remarks_; }
   // The files that it was loaded from; null for a random model.
   const tensor::Checkpoint* checkpoint() const { return checkpoint_.get(); }
+  std::shared_ptr<const tensor::Checkpoint> shared_checkpoint() const { return checkpoint_; }
+  // The part of the model that this rank holds, and the ranks; null: it is whole.
+  const Shard& shard() const { return shard_; }
+  dist::Communicator* ranks() const { return ranks_; }
   // The base model as adapters see it.
   const lora::BaseView& base_view() const { return *base_view_; }
   // The layout that adapter memory must use for expert factors.
@@ -129,12 +140,14 @@ class Model {
                             tensor::Device& device, const LoadOptions& options);
   Result<void> load_layers(WeightSource& source, const LoadOptions& options, std::uint64_t bytes);
   Result<void> load_head(WeightSource& source);
+  Cut vocabulary_part() const { return shard_.is_cut() ? Cut{.rows = shard_.vocabulary} : Cut{}; }
   Result<void> add_attention_scratch(std::int64_t sequences, Workspace& workspace) const;
   ops::Context context(StreamHandle stream) const {
     return {.kernels = kernels_.get(),
             .stream = kernels_->on(stream),
             .exact = exact_,
-            .batch_invariant = batch_invariant_};
+            .batch_invariant = batch_invariant_,
+            .ranks = ranks_};
   }
   void list_ops();
 
@@ -144,8 +157,10 @@ class Model {
   bool batch_invariant_ = false;
   bool fuses_ = true;
   std::shared_ptr<const kernels::Tuning> tuning_;
-  std::unique_ptr<tensor::Checkpoint> checkpoint_;  // weights are views into it
-  std::unique_ptr<RandomWeights> random_;           // or into this
+  dist::Communicator* ranks_ = nullptr;
+  Shard shard_;
+  std::shared_ptr<const tensor::Checkpoint> checkpoint_;  // weights are views into it
+  std::unique_ptr<RandomWeights> random_;                 // or into this
   tensor::Device* device_ = nullptr;
   // a GPU's: for weights that are converted before it gets them
   std::unique_ptr<tensor::CpuDevice> host_;

@@ -8,6 +8,9 @@ class Arena;
 namespace motley::kernels {
 struct ElementaryTable;
 }
+namespace motley::dist {
+class Communicator;
+}
 
 namespace motley::ops {
 
@@ -21,6 +24,7 @@ struct Context {
   // A row's bits depend on its own sequence and mix only, not on the shape of the step. Always so
   // on the CPU.
   bool batch_invariant = false;
+  dist::Communicator* ranks = nullptr;  // that compute the model together; null: one alone
 };
 
 }  // namespace motley::ops

@@ -8,6 +8,7 @@
 #include "kernels/adapters.h"
 #include "kernels/elementary.h"
 #include "ops/embed.h"
+#include "runner/other_ranks.h"
 
 namespace motley::runner {
 
@@ -46,7 +47,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   MOTLEY_TRY(StepLayout layout, StepLayout::create(device, {.rows = options.max_rows,
                                                             .sequences = options.max_sequences,
                                                             .tokens = options.max_tokens,
-                                                            .expanded = expanded}));
+                                                            .expanded = expanded,
+                                                            .rank = model.shard().rank}));
   const moe::DeltaLimits limits = delta_limits(options);
   MOTLEY_TRY(model::Model::Workspace workspace,
              model.make_workspace({.rows = options.max_rows,
@@ -143,7 +145,26 @@ Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
   return LaidOut{.padded = padded, .key = key};
 }
 
+Result<void> Runner::copy_page(std::int32_t from, std::int32_t to) {
+  for (int rank = 1; options_.others != nullptr && rank < options_.others->ranks(); ++rank)
+    MOTLEY_TRY_VOID(options_.others->runner(rank).copy_page(from, to));
+  return kv_.copy_page(from, to, *stream_);
+}
+
+Result<void> Runner::ranks_status() const {
+  const dist::Communicator* const ranks = model_->ranks();
+  return ranks == nullptr ? Result<void>() : ranks->status();
+}
+
 Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
+  if (options_.others == nullptr) return step_on_rank(chunks, sink);
+  return options_.others->run(*this, [&](Runner& runner, int rank) {
+    const auto no_sink = [](const Tensor&, std::span<const LogitRow>) { return Result<void>(); };
+    return rank == 0 ? step_on_rank(chunks, sink) : runner.step_on_rank(chunks, no_sink);
+  });
+}
+
+Result<void> Runner::step_on_rank(std::span<const Chunk> chunks, LogitsSink sink) {
   MOTLEY_TRY(const LaidOut laid_out, lay_out(chunks));
   const auto launch_step = [&]() -> Result<void> {
     if (laid_out.padded) {
@@ -158,6 +179,7 @@ Result<void> Runner::step(std::span<const Chunk> chunks, LogitsSink sink) {
   auto queued = launch_step();
   // Between steps the runner pins nothing.
   layout_.clear();
+  if (queued.ok()) queued = ranks_status();
   if (!queued.ok() || !on_gpu()) return queued;
   MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
   if (!missed_ || !options_.capture_in_steps) return {};
@@ -382,6 +404,7 @@ Result<void> Runner::emit_logits(const model::HiddenStates& hidden, LogitsSink s
     workspace_.trace == nullptr ? gather() : trace_other("gather_rows", gather);
     model_->logits(gathered, mixes(layout_.logit_labels() + begin), workspace_, stream_->handle(),
                    logits);
+    MOTLEY_TRY_VOID(ranks_status());
     MOTLEY_TRY_VOID(sink(logits, wanted.subspan(begin, count)));
     arena_.rewind(mark);
   }

@@ -28,6 +28,8 @@ namespace motley::runner {
 using LogitsSink =
     FunctionRef<Result<void>(const tensor::Tensor& logits, std::span<const LogitRow> rows)>;
 
+class OtherRanks;
+
 // Runs steps of any mix of chunks. Owns keys and values and all working memory of a step. After
 // warm-up a step allocates nothing, neither on the heap nor on the device.
 class Runner {
@@ -53,6 +55,9 @@ class Runner {
     // Whether a step without a graph is captured after it has run. If not, only warm_up() and
     // capture_ahead() capture, so that no step takes longer.
     bool capture_in_steps = true;
+    // The other ranks, whose runners have the same options; null: there are none, or this is one of
+    // them. Must outlive the runner.
+    OtherRanks* others = nullptr;
   };
 
   // Model, device and pool must outlive the runner.
@@ -79,7 +84,8 @@ class Runner {
 
   // Runs a step. Every chunk has at least one token and a mix that takes() accepts; together they
   // fit the options. No page that a chunk writes is in another chunk's list. The sink gets logits
-  // in the order of rows. An error is either the sink's, or final for the device.
+  // in the order of rows. An error is either the sink's, or final for the device; with other ranks
+  // it is final.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
   // What a step launches, in order. On a GPU the step is captured and does not run.
@@ -105,9 +111,7 @@ class Runner {
   Duration capture_time() const { return capture_time_; }
 
   // Copies page `from` of every layer to page `to`, before all later steps.
-  Result<void> copy_page(std::int32_t from, std::int32_t to) {
-    return kv_.copy_page(from, to, *stream_);
-  }
+  Result<void> copy_page(std::int32_t from, std::int32_t to);
 
   // Call when no step follows for now: adapters of the last one can then be unloaded.
   Result<void> let_go() {
@@ -140,6 +144,10 @@ class Runner {
   Runner(const model::Model& model, tensor::Device& device, const Options& options,
          StepLayout layout, model::Model::Workspace workspace, tensor::Buffer memory);
 
+  // This rank's part of a step; only rank 0 has logits for its sink.
+  Result<void> step_on_rank(std::span<const Chunk> chunks, LogitsSink sink);
+  // The error of the ranks, if there are several and one has failed.
+  Result<void> ranks_status() const;
   // The layout of a step.
   struct LaidOut {
     bool padded = false;  // to a graph's size

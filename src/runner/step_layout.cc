@@ -30,7 +30,8 @@ StepLayout::StepLayout(const Limits& limits, tensor::Buffer memory,
     : limits_(limits),
       table_width_(KvMemory::pages_for(limits.tokens)),
       memory_(std::move(memory)),
-      staging_(std::move(staging)) {
+      staging_(std::move(staging)),
+      adapters_(limits.rank) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto sequences = static_cast<std::size_t>(limits.sequences);
   for (std::vector<std::int32_t>* const numbers :

@@ -42,6 +42,7 @@ class StepLayout {
     std::int64_t sequences = 0;
     std::int64_t tokens = 0;    // of a sequence
     std::int64_t expanded = 0;  // positions in expanded form (model::StepPart)
+    int rank = 0;               // whose shards of adapters steps read
   };
 
   static Result<StepLayout> create(tensor::Device& device, const Limits& limits);

@@ -14,19 +14,24 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                            .dtype = golden.model().activations(),
                            .experts = golden.model().factor_layout(),
                            .directory = on_gpu};
+  runner::Runner::Options steps{.max_rows = options.max_rows,
+                                .max_sequences = options.max_sequences,
+                                .max_tokens = options.max_tokens,
+                                .pages = options.pages,
+                                .logit_rows = on_gpu ? options.max_sequences : 16};
+  if (golden.others() != nullptr) {
+    pool.other_ranks = golden.others()->make_pools(pool).value();
+    pool.shards = golden.model().base_view().shards();
+    golden.others()->make_runners(steps).value();
+    steps.others = golden.others();
+  }
   pool_ = lora::Pool::create(golden.device(), pool).value();
+  steps.adapters = pool_.get();
   if (on_gpu) {
     pool.directory = false;
     host_pool_ = lora::Pool::create(golden.device().pinned_memory(), pool).value();
   }
-  runner_ = runner::Runner::create(golden.model(), golden.device(),
-                                   {.max_rows = options.max_rows,
-                                    .max_sequences = options.max_sequences,
-                                    .max_tokens = options.max_tokens,
-                                    .pages = options.pages,
-                                    .logit_rows = on_gpu ? options.max_sequences : 16,
-                                    .adapters = pool_.get()})
-                .value();
+  runner_ = runner::Runner::create(golden.model(), golden.device(), steps).value();
   samplers_ = std::make_unique<engine::SamplerMaker>(std::nullopt, 1);
   executor_ = engine::RunnerExecutor::create(*runner_, golden.model().config().vocabulary).value();
   store_ = std::make_unique<engine::PoolStore>(engine::PoolStore::Options{

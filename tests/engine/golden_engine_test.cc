@@ -1,11 +1,13 @@
 // Whole models through the engine: what was recorded, and the same bits whatever runs beside.
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "engine/golden_answers.h"
+#include "score/failing_rank.h"
 
 namespace motley::engine_tests {
 namespace {
@@ -52,6 +54,48 @@ TEST_P(GoldenBits, NothingBesideChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
+
+// Ranks that are threads.
+class GoldenRanks : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenRanks, AllAdaptersInOneBatchAreAsRecorded) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 3});
+  GoldenEngine world(golden, {});
+  world.load_adapters();
+  const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
+  expect_recorded_answers(world, golden, tolerance);
+  expect_all_given_back(world);
+}
+
+TEST_P(GoldenRanks, NothingBesideChangesABit) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2});
+  const GoldenEngine::Options room{
+      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
+  const std::uint64_t pushed_back =
+      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 20});
+  EXPECT_GT(pushed_back, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
+
+TEST(GoldenEngine, ARankThatFailsEndsTheEngineWithItsLine) {
+  std::vector<std::unique_ptr<score_tests::FailingRank>> made;
+  GoldenModel golden("qwen3_moe",
+                     {.threads = 1, .ranks = 3, .wrap = [&](auto& ranks) {
+                        const int sums = ranks.rank() == 2 ? 40 : std::numeric_limits<int>::max();
+                        made.push_back(std::make_unique<score_tests::FailingRank>(ranks, sums));
+                        return made.back().get();
+                      }});
+  GoldenEngine world(golden, {});
+  const json::Value& first = cases_of(golden.golden()).front();
+  for (int request = 0; request < 2; ++request) {
+    const auto answer = world.submit(greedy_request(first));
+    answer->wait();
+    ASSERT_TRUE(answer->error.has_value());
+    EXPECT_EQ(answer->error->message(), "the device is gone (rank 2)");
+  }
+}
 
 TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
   GoldenModel golden("qwen3_moe", {});

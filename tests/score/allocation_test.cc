@@ -10,10 +10,8 @@
 namespace motley::score_tests {
 namespace {
 
-class Allocations : public testing::TestWithParam<std::string> {};
-
-TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
-  GoldenModel golden(GetParam(), {});
+// What three steps take after warm-up.
+std::int64_t allocations_of_steps(GoldenModel& golden) {
   // Base and adapters side by side: a prompt's piece and single tokens.
   std::vector<lora::Mix> mixes = {lora::Mix()};
   for (const json::Value& each : cases_of(golden.golden())) {
@@ -46,10 +44,28 @@ TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
   for (int i = 0; i < 3; ++i) step();
   const std::int64_t before = test::counted_allocations();
   for (int i = 0; i < 3; ++i) step();
-  EXPECT_EQ(test::counted_allocations() - before, 0);
+  return test::counted_allocations() - before;
+}
+
+class Allocations : public testing::TestWithParam<std::string> {};
+
+TEST_P(Allocations, AStepTakesNoneAfterWarmUp) {
+  GoldenModel golden(GetParam(), {});
+  EXPECT_EQ(allocations_of_steps(golden), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Allocations, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+class AllocationsOfRanks : public testing::TestWithParam<std::string> {};
+
+TEST_P(AllocationsOfRanks, AStepTakesNoneAfterWarmUp) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 3});
+  EXPECT_EQ(allocations_of_steps(golden), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AllocationsOfRanks,
+                         testing::Values("qwen3_moe", "olmoe", "gpt_oss", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -68,27 +68,47 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                           .exact_inputs = options.exact_inputs,
                           .fusion = options.fusion};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
-  model_ =
-      model::Model::load(options.folder.empty() ? folder_ : options.folder, *device_, load).value();
+  const auto wrapped = [&](dist::Communicator& ranks) {
+    return options.wrap ? options.wrap(ranks) : &ranks;
+  };
+  const fs::path& files = options.folder.empty() ? folder_ : options.folder;
+  if (options.ranks > 1) {
+    others_ = std::make_unique<runner::OtherRanks>(
+        runner::OtherRanks::Options{.ranks = options.ranks, .threads = options.threads});
+    load.ranks = wrapped(others_->communicator(0));
+  }
+  model_ = model::Model::load(files, *device_, load).value();
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  pool_ = lora::Pool::create(*device_, {.bytes = std::uint64_t{32} << 20,
-                                        .page_bytes = 4096,
-                                        .dtype = model_->activations(),
-                                        .experts = model_->factor_layout(),
-                                        .directory = on_gpu,
-                                        .poison = true})
-              .value();
-  runner_ = runner::Runner::create(*model_, *device_,
-                                   {.max_rows = options.max_rows,
-                                    .max_sequences = 64,
-                                    .max_tokens = 128,
-                                    .pages = options.pages,
-                                    .logit_rows = std::min<std::int64_t>(options.max_rows, 64),
-                                    .adapters = pool_.get(),
-                                    .adapter_rank = options.adapter_rank,
-                                    .mix_rank = 256,
-                                    .graphs = options.graphs})
-                .value();
+  lora::Pool::Options pool{.bytes = std::uint64_t{32} << 20,
+                           .page_bytes = 4096,
+                           .dtype = model_->activations(),
+                           .experts = model_->factor_layout(),
+                           .directory = on_gpu,
+                           .poison = true};
+  runner::Runner::Options steps{.max_rows = options.max_rows,
+                                .max_sequences = 64,
+                                .max_tokens = 128,
+                                .pages = options.pages,
+                                .logit_rows = std::min<std::int64_t>(options.max_rows, 64),
+                                .adapter_rank = options.adapter_rank,
+                                .mix_rank = 256,
+                                .graphs = options.graphs};
+  if (others_ != nullptr) {
+    load.checkpoint = model_->shared_checkpoint();
+    others_
+        ->load_models([&](tensor::Device& device, dist::Communicator& ranks) {
+          load.ranks = wrapped(ranks);
+          return model::Model::load(files, device, load);
+        })
+        .value();
+    pool.other_ranks = others_->make_pools(pool).value();
+    pool.shards = model_->base_view().shards();
+    others_->make_runners(steps).value();
+    steps.others = others_.get();
+  }
+  pool_ = lora::Pool::create(*device_, pool).value();
+  steps.adapters = pool_.get();
+  runner_ = runner::Runner::create(*model_, *device_, steps).value();
 }
 
 lora::Mix GoldenModel::mix_of(const json::Value& golden_case) {

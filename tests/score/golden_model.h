@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "lora/files/load.h"
 #include "lora/pages/pool.h"
 #include "model/model.h"
+#include "runner/other_ranks.h"
 #include "runner/runner.h"
 #include "runner/score.h"
 #include "tensor/device/metered_device.h"
@@ -38,6 +40,10 @@ class GoldenModel {
     bool batch_invariant = false;
     bool fusion = true;
     int adapter_rank = 64;
+    // With more than one, ranks are threads, each with as many as `threads`.
+    int ranks = 1;
+    // What a rank's model sees instead of its group; empty: the group.
+    std::function<dist::Communicator*(dist::Communicator&)> wrap = {};
   };
 
   GoldenModel(const std::string& name, const Options& options);
@@ -47,6 +53,9 @@ class GoldenModel {
   runner::Runner& runner() { return *runner_; }
   tensor::MeteredDevice& device() { return *device_; }
   lora::Pool& pool() { return *pool_; }
+  // The ranks beside the first; null: there are none. Their pools and runners are those of the last
+  // that made them.
+  runner::OtherRanks* others() { return others_.get(); }
   // Adapters that no mix names any more are idle from here on.
   void forget_adapters() { handles_.clear(); }
   const std::filesystem::path& folder() const { return folder_; }
@@ -69,6 +78,7 @@ class GoldenModel {
   std::filesystem::path folder_;
   json::Value golden_;
   std::unique_ptr<tensor::MeteredDevice> device_;
+  std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
   std::unique_ptr<runner::Runner> runner_;

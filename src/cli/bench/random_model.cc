@@ -85,7 +85,8 @@ Result<RandomModelSettings> read_random_model_settings(const Arguments& argument
 }
 
 Result<RandomModel> make_random_model(const RandomModelSettings& settings,
-                                      const ComputeSettings& compute, tensor::Device& device) {
+                                      const ComputeSettings& compute, tensor::Device& device,
+                                      const ModelRank& rank) {
   MOTLEY_TRY(model::Config config, model::shape_config(settings.shape, settings.layers));
   const std::uint64_t bytes = weight_bytes(config, settings.experts);
   MOTLEY_TRY(const tensor::MemoryInfo memory, device.memory());
@@ -105,13 +106,15 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .factors = compute.factors,
                                                .exact_inputs = compute.exact_inputs,
                                                .fusion = compute.fusion,
+                                               .ranks = rank.ranks,
                                                .tuning = compute.tuning}));
   check_tuning_suits(*made.model, device);
   made.description =
       cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
           settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),
           " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
-          device.description(), "; ", made.model->describe_backends());
+          compute.ranks == 1 ? "" : cat(compute.ranks, " ranks of "), device.description(), "; ",
+          made.model->describe_backends());
   return made;
 }
 

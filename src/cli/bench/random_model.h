@@ -39,6 +39,7 @@ struct RandomModel {
 
 // Fails before creating weights that do not fit in the device's memory.
 Result<RandomModel> make_random_model(const RandomModelSettings& settings,
-                                      const ComputeSettings& compute, tensor::Device& device);
+                                      const ComputeSettings& compute, tensor::Device& device,
+                                      const ModelRank& rank = {});
 
 }  // namespace motley::cli

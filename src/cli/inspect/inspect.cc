@@ -141,12 +141,12 @@ std::string describe_findings(const Findings& findings) {
 }
 
 Result<Findings> find_out(const fs::path& path, const Contents& contents,
-                          const std::optional<fs::path>& base, const kernels::Tuning* tuning) {
+                          const std::optional<fs::path>& base, const ComputeSettings& settings) {
   if (base && contents.kind != "adapter")
     return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
                  "leave it out, or name an adapter's folder");
   if (contents.kind == "adapter") return inspect_adapter(path, contents.checkpoint, base);
-  if (contents.kind == "model") return inspect_model(path, *contents.config, tuning);
+  if (contents.kind == "model") return inspect_model(path, *contents.config, settings);
   return Findings{};
 }
 
@@ -237,7 +237,7 @@ Result<void> inspect(const Arguments& arguments, Output output) {
     output(text);
     return {};
   }
-  MOTLEY_TRY(const Findings findings, find_out(path, contents, base, settings.tuning.get()));
+  MOTLEY_TRY(const Findings findings, find_out(path, contents, base, settings));
   if (arguments.has("--json")) {
     output(json::write(json_report(contents, findings)) + "\n");
   } else {

@@ -130,6 +130,7 @@ class Steps {
 
 Result<std::string> describe_kernels(const std::filesystem::path& folder,
                                      const ComputeSettings& settings) {
+  MOTLEY_TRY_VOID(require_one_rank(settings, "--kernels"));
   MOTLEY_TRY(const std::unique_ptr<tensor::Device> device, open_device(settings));
   MOTLEY_TRY(const std::unique_ptr<model::Model> model, load_model(folder, settings, *device));
   MOTLEY_TRY(const std::unique_ptr<Steps> steps, Steps::create(*model, *device, settings));

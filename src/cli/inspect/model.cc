@@ -9,6 +9,7 @@
 #include "base/system/cpu.h"
 #include "base/units.h"
 #include "cli/options/compute_settings.h"
+#include "dist/thread_ranks.h"
 #include "model/dense_groups.h"
 #include "moe/select.h"
 #include "quant/config.h"
@@ -108,7 +109,7 @@ struct Weights {
     add(std::span(vector.data(), std::size_t(vector.size())));
   }
   void add(std::string_view part, const model::Linear& linear) {
-    add(part, linear.host_weight());
+    add(part, linear.weight);
     add(linear.bias);
   }
   void add(std::string_view part, const model::DenseBlock& block) {
@@ -289,6 +290,34 @@ void add_method(const json::Value& config, Findings& findings) {
     findings.add("quantization", quantization->method());
 }
 
+// What each rank of several would hold: its shard is loaded, one after the other.
+Result<void> add_ranks(const fs::path& folder, int ranks, Findings& findings) {
+  dist::ThreadRanks group({.ranks = ranks});
+  MOTLEY_TRY(const std::unique_ptr<tensor::Device> device,
+             tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 1}));
+  for (int rank = 0; rank < ranks; ++rank) {
+    MOTLEY_TRY(const std::unique_ptr<model::Model> model,
+               model::Model::load(folder, *device,
+                                  {.exact = !cpu_features().avx512_bf16,
+                                   .experts_backend = {},
+                                   .ranks = &group.rank(rank),
+                                   .progress = {}}));
+    const std::int64_t bytes = weights_of(*model).bytes;
+    const std::int64_t token =
+        runner::KvMemory::page_bytes(model->cache_layouts(), model->kv_type()) /
+        runner::KvMemory::page_tokens;
+    const std::string parts = model::describe(model->shard(), model->config());
+    json::Object fields;
+    fields.add("holds", parts);
+    fields.add("weight_bytes", bytes);
+    fields.add("cache_bytes_a_token", token);
+    findings.add(cat("rank_", rank), std::move(fields),
+                 cat(parts, "; ", format_bytes(static_cast<std::uint64_t>(bytes)), " of weights, ",
+                     token, " bytes a token"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<LoadedModel> load_to_inspect(const fs::path& folder) {
@@ -303,7 +332,7 @@ Result<LoadedModel> load_to_inspect(const fs::path& folder) {
 }
 
 Result<Findings> inspect_model(const fs::path& folder, const json::Value& config,
-                               const kernels::Tuning* tuning) {
+                               const ComputeSettings& settings) {
   Findings findings;
   const auto parsed = model::parse_config(config, printable((folder / "config.json").string()));
   if (!parsed.ok()) {
@@ -322,8 +351,12 @@ Result<Findings> inspect_model(const fs::path& folder, const json::Value& config
   }
   add_weights(*loaded->model, findings);
   add_backends(*loaded->model, findings);
-  add_dense_kernels(*loaded->model, tuning, findings);
+  add_dense_kernels(*loaded->model, settings.tuning.get(), findings);
   add_forms(folder, findings);
+  if (settings.ranks > 1) {
+    if (auto added = add_ranks(folder, settings.ranks, findings); !added.ok())
+      findings.refusal = added.error().message();
+  }
   return findings;
 }
 

@@ -6,6 +6,7 @@
 #include "base/json/json.h"
 #include "base/result.h"
 #include "cli/inspect/facts.h"
+#include "cli/options/compute_settings.h"
 #include "model/model.h"
 #include "tensor/device/device.h"
 
@@ -19,8 +20,9 @@ struct LoadedModel {
 
 Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);
 
-// `config` is the folder's config.json; `tuning` (null: none) selects a GPU's kernels.
+// `config` is the folder's config.json; of the settings the tuning selects a GPU's kernels, and
+// with several ranks it says what each would hold.
 Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config,
-                               const kernels::Tuning* tuning);
+                               const ComputeSettings& settings);
 
 }  // namespace motley::cli

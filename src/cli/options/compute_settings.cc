@@ -1,5 +1,6 @@
 #include "cli/options/compute_settings.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/cat.h"
@@ -14,6 +15,8 @@
 
 namespace motley::cli {
 namespace {
+
+constexpr std::int64_t max_ranks = 64;
 
 Result<std::optional<bool>> parse_compute(std::string_view text) {
   if (text == "f32") return std::optional(true);
@@ -69,6 +72,8 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
   log::warning("tuning.other", {{"file", tuning.file}, {"reason", join(reasons, "; ")}});
 }
 
+int threads_of_rank(int ranks) { return std::max(1, usable_cpus() / ranks); }
+
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
 }
@@ -76,6 +81,7 @@ bool likes_float32(const tensor::Device& device) {
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
+          {"--tp", "N", "ranks that compute the model together: threads on a CPU, so far (1)"},
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
@@ -106,6 +112,10 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
   if (const std::string* const tuning = arguments.value("--tuning")) {
     MOTLEY_TRY(settings.tuning, read_tuning(*tuning));
   }
+  if (const std::string* const ranks = arguments.value("--tp")) {
+    MOTLEY_TRY(const std::int64_t number, parse_number(*ranks, "--tp", 1, max_ranks));
+    settings.ranks = static_cast<int>(number);
+  }
   settings.batch_invariant = arguments.has("--batch-invariant");
   settings.graphs = !arguments.has("--no-graphs");
   settings.fusion = !arguments.has("--no-fusion");
@@ -114,12 +124,24 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
 }
 
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
-  return tensor::open_device(settings.device, {.owns_machine = true});
+  if (settings.ranks == 1) return tensor::open_device(settings.device, {.owns_machine = true});
+  MOTLEY_TRY(std::unique_ptr<tensor::Device> device,
+             tensor::open_device(settings.device, {.threads = threads_of_rank(settings.ranks)}));
+  if (device->id().kind != tensor::DeviceKind::cpu)
+    return Error(ErrorCode::not_implemented, "several ranks compute on a CPU only so far", "--tp",
+                 "use --tp 1, or --device cpu");
+  return device;
+}
+
+Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work) {
+  if (settings.ranks == 1) return {};
+  return Error(ErrorCode::not_implemented, cat(work, " uses one rank so far"), "--tp",
+               "leave it out");
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
-                                                 tensor::Device& device) {
+                                                 tensor::Device& device, const ModelRank& rank) {
   std::optional<Progress> progress;
   std::uint64_t bytes = 0;
   const auto report = [&](std::uint64_t done, std::uint64_t total) {
@@ -138,6 +160,8 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .copy_weights = settings.copy_weights,
                                    .exact_inputs = settings.exact_inputs,
                                    .fusion = settings.fusion,
+                                   .ranks = rank.ranks,
+                                   .checkpoint = rank.checkpoint,
                                    .tuning = settings.tuning,
                                    .progress = report});
   if (model.ok() && progress) progress->finish();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -25,6 +26,7 @@ struct ComputeSettings {
   bool fusion = true;
   bool exact_inputs = false;  // activations stay unquantised
   bool copy_weights = false;  // files are read into memory, not mapped
+  int ranks = 1;              // --tp: that compute the model together
   // Thresholds of a GPU's kernels; null: the built-in ones alone.
   std::shared_ptr<const kernels::Tuning> tuning = {};
 };
@@ -43,12 +45,26 @@ std::string tuning_name(const kernels::Tuning* tuning);
 // Warns in one line if the tuning is for another card or for other shapes than the model's.
 void check_tuning_suits(const model::Model& model, const tensor::Device& device);
 
+// The threads of each rank of several: an equal share of the processors.
+int threads_of_rank(int ranks);
+
 // The choice of --compute auto: on a CPU without bf16 products float32 is no slower.
 bool likes_float32(const tensor::Device& device);
+
+// Refuses several ranks for work that one rank does.
+Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work);
+
+// Of several ranks, which one a model is for.
+struct ModelRank {
+  dist::Communicator* ranks = nullptr;  // null: the only one
+  // The open files of rank 0's model, on other ranks.
+  std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
+};
 
 // Loads on a device from open_device(), showing progress.
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
                                                  const ComputeSettings& settings,
-                                                 tensor::Device& device);
+                                                 tensor::Device& device,
+                                                 const ModelRank& rank = {});
 
 }  // namespace motley::cli

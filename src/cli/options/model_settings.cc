@@ -14,11 +14,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t max_batch_tokens = 65536;
 constexpr std::int64_t max_queue = 1'000'000;
 
-Error not_there_yet(std::string_view what, std::string_view option, std::string fix) {
-  return {ErrorCode::not_implemented, cat(what, " not there yet"), std::string(option),
-          std::move(fix)};
-}
-
 // The last component of a folder's path, however it is written; "base" if there is none.
 std::string folder_name(const fs::path& folder) {
   if (folder.empty()) return "base";
@@ -54,19 +49,11 @@ Result<std::optional<std::uint64_t>> read_size(const Arguments& arguments,
   return std::optional(*size);
 }
 
-// Refuses options of the contract that are not implemented.
-Result<void> check_promised(const Arguments& arguments) {
-  MOTLEY_TRY(const std::int64_t ranks, integer_option(arguments, "--tp", 1, 1024, 1));
-  if (ranks > 1) return not_there_yet("a model on several GPUs is", "--tp", "use --tp 1");
-  return {};
-}
-
 }  // namespace
 
 std::vector<OptionSpec> model_option_specs() {
   std::vector<OptionSpec> options = {
       {"--adapter", "NAME=PATH", "an adapter that requests may name", true},
-      {"--tp", "N", "GPUs to share the model among (1)"},
       {"--max-batch-tokens", "N", "tokens of a step, all requests together (512; on a CPU fewer)"},
       {"--adapter-memory", "SIZE", "for adapters that are ready (an eighth of what is free)"},
       {"--adapter-host-memory", "SIZE", "for adapters a copy away from a GPU (twice that)"},
@@ -103,7 +90,6 @@ Result<ModelSettings> read_model_settings(const Arguments& arguments) {
   MOTLEY_TRY(settings.kv_memory, read_size(arguments, "--kv-memory"));
   MOTLEY_TRY(settings.max_queue,
              integer_option(arguments, "--max-queue", 0, max_queue, settings.max_queue));
-  MOTLEY_TRY_VOID(check_promised(arguments));
   settings.special_in_untrusted = arguments.has("--hf-special-text");
   return settings;
 }

@@ -80,7 +80,7 @@ void Batch::build(std::span<const Mix> rows) {
       if (found == mixes_.end()) {
         mixes_.push_back(mix);
         for (const Mix::Part& part : mix.parts()) {
-          terms_.push_back({part.adapter.get(), part.scale});
+          terms_.push_back({&part.adapter->shard(rank_), part.scale});
           MOTLEY_CHECK(terms_.size() == 1 || part.adapter->dtype() == dtype_,
                        "adapters of one pool");
           dtype_ = part.adapter->dtype();

@@ -57,6 +57,9 @@ class Mix {
 // the next build() or clear(). Allocates nothing once it has seen as many rows and labels.
 class Batch {
  public:
+  // Of several ranks, whose steps have the same rows: the terms are this rank's shards.
+  explicit Batch(int rank = 0) : rank_(rank) {}
+
   struct Term {
     const Resident* adapter;
     float scale;
@@ -92,6 +95,7 @@ class Batch {
   const SiteView* alone(std::int32_t label, Site site) const;
 
  private:
+  int rank_;
   std::vector<std::int32_t> labels_;
   std::vector<Mix> mixes_;  // by label
   std::vector<Term> terms_;

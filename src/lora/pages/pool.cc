@@ -10,6 +10,7 @@
 #include "base/system/out_of_memory.h"
 #include "base/units.h"
 #include "lora/pages/blobs.h"
+#include "lora/shard.h"
 
 namespace motley::lora {
 
@@ -22,6 +23,7 @@ struct Pool::Slot {
   std::uint64_t pages = 0;
   std::uint64_t last_used = 0;
   std::uint64_t last_mark = 0;  // the mark of its readers when its last handle was released
+  std::vector<Handle> other_ranks;
 };
 
 namespace {
@@ -134,6 +136,10 @@ Pool::~Pool() {
 }
 
 std::uint64_t Pool::pages_of(const Adapter& adapter, const Options& options) {
+  if (!options.shards.empty()) {
+    const Adapter own = shard_of(adapter, options.shards);
+    return sum(runs_of(place_blobs(own, options.format(), options.page_bytes), options));
+  }
   return sum(runs_of(place_blobs(adapter, options.format(), options.page_bytes), options));
 }
 
@@ -290,16 +296,45 @@ Error Pool::no_room_locked(std::string_view name, std::uint64_t needed) const {
 }
 
 Result<Handle> Pool::load(std::string_view name, const Adapter& adapter, Room room) {
-  const auto placement = std::make_shared<const Placement>(
-      place_blobs(adapter, options_.format(), options_.page_bytes));
-  return load_placed({name, adapter.version, room}, placement,
-                     [&](std::span<std::byte* const> bases, PageWriter& writer) {
-                       return write_blobs(adapter, *placement, bases, writer);
+  std::optional<Adapter> shard;
+  if (!options_.shards.empty()) shard = shard_of(adapter, options_.shards);
+  const Adapter& own = shard ? *shard : adapter;
+  const auto placement =
+      std::make_shared<const Placement>(place_blobs(own, options_.format(), options_.page_bytes));
+  std::vector<Handle> others;
+  return load_placed({name, adapter.version, room, &others}, placement,
+                     [&](std::span<std::byte* const> bases, PageWriter& writer) -> Result<void> {
+                       MOTLEY_TRY(others, load_others(name, adapter, room));
+                       return write_blobs(own, *placement, bases, writer);
                      });
+}
+
+Result<std::vector<Handle>> Pool::load_others(std::string_view name, const Adapter& adapter,
+                                              Room room) {
+  std::vector<Handle> handles;
+  for (Pool* const other : options_.other_ranks) {
+    for (;;) {
+      auto handle = other->load(name, adapter, room);
+      if (handle.ok()) {
+        handles.push_back(*std::move(handle));
+        break;
+      }
+      // Its pages are taken by adapters of this pool.
+      const bool is_full = handle.error().code() == ErrorCode::out_of_memory;
+      bool evicted = false;
+      if (is_full && room == Room::evict) {
+        const std::lock_guard held(lock_);
+        evicted = evict_one_locked();
+      }
+      if (!evicted) return std::move(handle).error().within(cat("rank ", handles.size() + 1));
+    }
+  }
+  return handles;
 }
 
 Result<Handle> Pool::load(std::string_view name, const Handle& source, Room room) {
   const Pool& from = *source->pool_;
+  MOTLEY_CHECK(options_.other_ranks.empty(), "one rank");
   MOTLEY_CHECK(from.options_.format() == options_.format() &&
                    from.options_.page_bytes == options_.page_bytes &&
                    from.transport_.stream == nullptr,
@@ -405,6 +440,8 @@ Result<Handle> Pool::load_placed(const Load& load, std::shared_ptr<const Placeme
     if (idle && other->state != State::unloading) free_locked(other.get());
     break;
   }
+  if (load.other_ranks != nullptr) slot.other_ranks = std::move(*load.other_ranks);
+  for (const Handle& other : slot.other_ranks) slot.resident.other_ranks_.push_back(other.get());
   slot.state = State::ready;
   changed_.notify_all();
   return pin_locked(slot);

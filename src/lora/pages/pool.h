@@ -87,6 +87,13 @@ class Pool {
     // For memory that is committed piece by piece: what stays committed beyond the pages in use.
     std::uint64_t spare_bytes = 128 << 20;
     tensor::Staging::Options staging{};  // of a device's arena
+    // Of several ranks: the part of every adapter that this pool keeps. Must outlive the pool.
+    // Loads take whole adapters.
+    std::span<const SiteShard> shards = {};
+    // On rank 0, the pools of the others, from rank 1 on. Its adapters are in all of them: each
+    // takes and gives back pages there with its own, and is ready when it is ready everywhere. They
+    // must outlive this pool, and are used through it only.
+    std::vector<Pool*> other_ranks = {};
 
     PageFormat format() const { return {dtype, experts}; }
   };
@@ -181,10 +188,13 @@ class Pool {
     std::string_view name;
     ContentVersion version;
     Room room = Room::evict;
+    std::vector<Handle>* other_ranks = nullptr;  // which `write` fills in
   };
   Result<Handle> load_placed(const Load& load, std::shared_ptr<const Placement> placement,
                              WriteBlobs write);
   Result<void> fill_pages(Slot& slot, std::shared_ptr<const Placement> placement, WriteBlobs write);
+  // Loads the adapter into the pools of the other ranks.
+  Result<std::vector<Handle>> load_others(std::string_view name, const Adapter& adapter, Room room);
   void unpin(Resident* resident);
   std::byte* address(Run run) const { return arena_.data() + run.first * options_.page_bytes; }
   // Finds pages for a slot whose name and version are set. Or returns the adapter, if its content

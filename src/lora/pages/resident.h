@@ -50,6 +50,10 @@ class Resident {
   ContentVersion version() const { return version_; }
   // The type of factors; with FP8 whole tables are bf16.
   DType dtype() const { return dtype_; }
+  // The same adapter in the pool of another rank (Pool::Options::other_ranks); rank 0 is this one.
+  const Resident& shard(int rank) const {
+    return rank == 0 ? *this : *other_ranks_[static_cast<std::size_t>(rank - 1)];
+  }
   int largest_rank() const;
   // Why it cannot be mixed or scaled; empty if it can.
   const std::string& exclusive() const;
@@ -97,6 +101,7 @@ class Resident {
   // By (layer + 1, projection): index into sites_, or -1.
   std::vector<std::int32_t> place_;
   kernels::AdapterTerm directory_;
+  std::vector<const Resident*> other_ranks_;
   std::atomic<std::uint32_t> pins_{0};
 };
 

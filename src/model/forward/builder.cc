@@ -25,11 +25,12 @@ ValueId Builder::value(std::string_view name, DType type, std::int64_t width, op
   return list_.add_value({.name = name, .rows = rows, .type = type, .width = width});
 }
 
-ValueId Builder::embed(const Linear& table) {
+ValueId Builder::embed(const Linear& table, std::optional<std::int64_t> first) {
   const ValueId out = value("hidden", DType::f32, table.in());
-  list_.append({.writes = {out}}, EmbedOp{table, out});
+  list_.append({.writes = {out}}, EmbedOp{table, first, out});
+  if (first) sum_over_ranks(out);
   list_.append({.reads = {out}, .writes = {out}, .may_vanish = true},
-               AdaptEmbeddingOp{table.out(), out});
+               AdaptEmbeddingOp{table.size.out, out});
   return out;
 }
 
@@ -137,6 +138,30 @@ void Builder::store(ValueId heads, std::int32_t layer, PageHalf half) {
 
 void Builder::round(ValueId x, ValueId out) {
   list_.append({.reads = {x}, .writes = {out}}, RoundOp{x, out});
+}
+
+ValueId Builder::sum_over_ranks(ValueId x) {
+  if (device_.ranks != nullptr) list_.append({.reads = {x}, .writes = {x}}, SumOverRanksOp{.x = x});
+  return x;
+}
+
+ValueId Builder::sum_of_others(std::string_view name, std::int64_t width) {
+  const ValueId x = value(name, DType::f32, width);
+  list_.append({.writes = {x}}, SumOverRanksOp{dist::Communicator::Part::none, x});
+  return x;
+}
+
+void Builder::norm_over_ranks(const Norm& norm, std::int64_t whole_width, bool counts, ValueId x) {
+  using Part = dist::Communicator::Part;
+  list_.append({.reads = {x}, .writes = {x}},
+               NormOverRanksOp{norm, whole_width, counts ? Part::own : Part::none, x});
+}
+
+ValueId Builder::gather_over_ranks(ValueId x, dist::Range columns, std::int64_t width) {
+  if (device_.ranks == nullptr) return x;
+  const ValueId out = value(list_.value(x).name, DType::f32, width);
+  list_.append({.reads = {x}, .writes = {out}}, GatherOverRanksOp{columns, x, out});
+  return out;
 }
 
 ValueId Builder::activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +34,8 @@ class Builder {
 
   ValueId value(std::string_view name, DType type, std::int64_t width,
                 ops::RowsOf rows = ops::RowsOf::tokens);
-  ValueId embed(const Linear& table);
+  // `first`: the table's first row, if it is cut over ranks.
+  ValueId embed(const Linear& table, std::optional<std::int64_t> first);
   ValueId rope_table(const Vector& frequencies, const float& attention_factor, std::int64_t dims);
   ValueId add(ValueId a, ValueId b);
   void add_in_place(ValueId x, ValueId y);  // y += x
@@ -53,6 +55,13 @@ class Builder {
   void rotate(ValueId heads, bool interleaved);
   void store(ValueId heads, std::int32_t layer, PageHalf half);
   void round(ValueId x, ValueId out);
+  // What stands in x becomes its sum over ranks; nothing to do on one rank. Returns x.
+  ValueId sum_over_ranks(ValueId x);
+  // Takes part in a sum over ranks of values of this width, of which this rank has no part.
+  ValueId sum_of_others(std::string_view name, std::int64_t width);
+  // In place; of rows whose columns are cut over ranks.
+  void norm_over_ranks(const Norm& norm, std::int64_t whole_width, bool counts, ValueId x);
+  ValueId gather_over_ranks(ValueId x, dist::Range columns, std::int64_t width);
   ValueId activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up);
 
  private:

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "dist/communicator.h"
 #include "model/linear.h"
 #include "moe/backend.h"
 #include "moe/router.h"
@@ -17,10 +19,12 @@ namespace motley::model {
 using ops::OpKind;
 using ops::ValueId;
 
-// out = the rows of the table for the tokens.
+// out = the rows of the table for the tokens. A table that is cut over ranks has rows from `first`
+// on, and gives zeros for tokens that it does not have.
 struct EmbedOp {
   static constexpr OpKind kind = OpKind::embed;
   const Linear& table;
+  std::optional<std::int64_t> first = {};  // nothing: it is whole
   ValueId out = ops::no_value;
 };
 // Adds what adapters change in these rows.
@@ -174,6 +178,26 @@ struct ActivateOp {
 struct AddScaledOp {
   static constexpr OpKind kind = OpKind::add_scaled;
   ValueId x = ops::no_value, scale = ops::no_value, y = ops::no_value;
+};
+// x = its sum over ranks. A rank without a part only takes part.
+struct SumOverRanksOp {
+  static constexpr OpKind kind = OpKind::sum_over_ranks;
+  dist::Communicator::Part part = dist::Communicator::Part::own;
+  ValueId x = ops::no_value;
+};
+// Norms rows whose columns are cut over ranks, in place.
+struct NormOverRanksOp {
+  static constexpr OpKind kind = OpKind::norm_over_ranks;
+  const Norm& norm;
+  std::int64_t whole_width = 0;
+  dist::Communicator::Part part = dist::Communicator::Part::own;
+  ValueId x = ops::no_value;
+};
+// On rank 0, out = the rows whose columns x are cut over ranks.
+struct GatherOverRanksOp {
+  static constexpr OpKind kind = OpKind::gather_over_ranks;
+  dist::Range columns;
+  ValueId x = ops::no_value, out = ops::no_value;
 };
 
 }  // namespace motley::model

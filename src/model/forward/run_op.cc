@@ -10,6 +10,7 @@
 #include "ops/embed.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/over_ranks.h"
 #include "ops/rope.h"
 #include "tensor/arena.h"
 
@@ -26,11 +27,17 @@ std::int64_t expanded_at_once(std::int64_t out) {
   return std::max<std::int64_t>(accumulator_bytes / (out * std::int64_t{sizeof(float)}), 1);
 }
 
+std::size_t row_numbers_bytes(std::int64_t rows) {
+  return static_cast<std::size_t>(rows) * sizeof(float) + tensor::Allocator::alignment;
+}
+
 void run(const EmbedOp& op, const Frame& frame) {
   const kernels::WeightView& view = op.table.weight.view();
   const tensor::ConstTensor table(static_cast<const std::byte*>(view.data),
                                   op.table.weight.format().element, {view.out, view.in},
                                   frame.at(op.out).device());
+  if (op.first)
+    return ops::embed_part(frame.context, table, *op.first, frame.batch.tokens, frame.at(op.out));
   ops::embed(frame.context, table, frame.batch.tokens, frame.at(op.out));
 }
 
@@ -202,6 +209,21 @@ void run(const AddScaledOp& op, const Frame& frame) {
   frame.context.kernels->add_scaled(add_scaled_call(op, frame), frame.context.stream);
 }
 
+void run(const SumOverRanksOp& op, const Frame& frame) {
+  ops::sum_over_ranks(frame.context, frame.at(op.x), op.part);
+}
+
+void run(const NormOverRanksOp& op, const Frame& frame) {
+  ops::rms_norm_over_ranks(
+      frame.context, op.norm.weight.view(),
+      {.options = op.norm.options(), .whole_width = op.whole_width, .part = op.part},
+      frame.at(op.x));
+}
+
+void run(const GatherOverRanksOp& op, const Frame& frame) {
+  ops::gather_over_ranks(frame.context, frame.at(op.x), op.columns, frame.at(op.out));
+}
+
 // The tensor for the experts that rows choose: the caller's, if choices are kept, else the value's.
 Tensor expert_ids(std::int32_t layer, ValueId ids, const Frame& frame) {
   const Tensor* const kept = frame.batch.choices;
@@ -308,6 +330,12 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<ActivateOp>(op, frame);
     case OpKind::add_scaled:
       return run_as<AddScaledOp>(op, frame);
+    case OpKind::sum_over_ranks:
+      return run_as<SumOverRanksOp>(op, frame);
+    case OpKind::norm_over_ranks:
+      return run_as<NormOverRanksOp>(op, frame);
+    case OpKind::gather_over_ranks:
+      return run_as<GatherOverRanksOp>(op, frame);
   }
 }
 
@@ -315,6 +343,11 @@ std::size_t scratch_bytes(const ops::Op& op, const ops::RowBounds& bounds) {
   const auto tokens = bounds[static_cast<std::size_t>(ops::RowsOf::tokens)];
   const auto positions = bounds[static_cast<std::size_t>(ops::RowsOf::positions)];
   switch (op.kind) {
+    // A number for each row.
+    case OpKind::embed:
+      return op.as<EmbedOp>().first ? row_numbers_bytes(tokens) : 0;
+    case OpKind::norm_over_ranks:
+      return row_numbers_bytes(tokens);
     case OpKind::adapt:
     case OpKind::scale_queries:
     case OpKind::adapt_per_head:

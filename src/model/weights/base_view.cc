@@ -1,6 +1,7 @@
 #include "model/weights/base_view.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/check.h"
 #include "model/model.h"
@@ -10,14 +11,19 @@ namespace {
 
 class ModelBaseView final : public lora::BaseView {
  public:
-  explicit ModelBaseView(const Model& model)
-      : config_(&model.config()), checkpoint_(model.checkpoint()) {
+  ModelBaseView(const Model& model, const quant::Config& quantization)
+      : quantization_(quantization),
+        config_(&model.config()),
+        shard_(&model.shard()),
+        checkpoint_(model.checkpoint()) {
     const auto add = [this](const Linear& linear) {
-      add_weights(linear.site, std::span(&linear.host_weight(), 1), 0);
+      add_weights({.site = linear.site, .in = linear.size.in, .out = linear.size.out},
+                  std::span(&linear.host_weight(), 1));
+      add_shard(linear);
     };
     const Linear& embedding = model.embedding();
     // An embedding maps a token id to a hidden state.
-    specs_.push_back({.site = embedding.site, .in = embedding.out(), .out = embedding.in()});
+    specs_.push_back({.site = embedding.site, .in = embedding.size.out, .out = embedding.size.in});
     weights_[embedding.site] = std::span(&embedding.host_weight(), 1);
     add(model.head());
     for (const Layer& layer : model.layers()) {
@@ -28,6 +34,7 @@ class ModelBaseView final : public lora::BaseView {
   }
 
   std::span<const lora::SiteSpec> sites() const override { return specs_; }
+  std::span<const lora::SiteShard> shards() const override { return shards_; }
   bool experts_transposed() const override { return config_->naming.experts_transposed; }
   bool gate_up_interleaved() const override { return config_->naming.experts_transposed; }
   lora::BlockNames block_names() const override {
@@ -44,18 +51,58 @@ class ModelBaseView final : public lora::BaseView {
 
   void rows(lora::Site site, int expert, std::int64_t begin, std::int64_t end,
             float* out) const override {
+    if (const auto read_again = cut_.find(site); read_again != cut_.end())
+      return whole_rows(*read_again->second, begin, end, out);
     const auto at = weights_.find(site);
     MOTLEY_CHECK(at != weights_.end(), "rows of a site that the model has");
-    at->second[static_cast<std::size_t>(expert)].decode(begin, end, out);
+    const quant::Weight& weight = at->second[static_cast<std::size_t>(expert)];
+    MOTLEY_CHECK(end <= weight.out(), "rows that this rank has");
+    weight.decode(begin, end, out);
   }
 
  private:
-  void add_weights(lora::Site site, std::span<const quant::Weight> weights, int experts) {
-    specs_.push_back({.site = site,
-                      .in = weights.front().in(),
-                      .out = weights.front().out(),
-                      .experts = experts});
-    weights_[site] = weights;
+  void add_weights(const lora::SiteSpec& spec, std::span<const quant::Weight> weights) {
+    specs_.push_back(spec);
+    weights_[spec.site] = weights;
+  }
+
+  void add_shard(const Linear& linear) {
+    if (linear.cut.empty()) return;
+    const bool has_whole = linear.stored.view().data != nullptr;
+    if (!has_whole && checkpoint_ != nullptr) cut_[linear.site] = &linear;
+    shards_.push_back({.site = linear.site,
+                       .out = linear.cut.rows.value_or(dist::Range{0, linear.size.out}),
+                       .in = linear.cut.columns.value_or(dist::Range{0, linear.size.in}),
+                       .has_biases = !linear.cut.columns || shard_->is_first()});
+  }
+
+  // Of a quantised weight of which this rank has a part: the whole is read again. Rows are asked
+  // for in order, so the last weight is kept until another is.
+  void whole_rows(const Linear& linear, std::int64_t begin, std::int64_t end, float* out) const {
+    const std::lock_guard held(lock_);
+    if (read_ != &linear) {
+      WeightSource source(*checkpoint_, quantization_, {.host = host_, .device = host_});
+      auto whole = source.matrix(linear.module, linear.size);
+      // It was read when the model was loaded.
+      MOTLEY_CHECK(whole.ok(), whole.error().message());
+      whole_ = *std::move(whole);
+      read_ = &linear;
+    }
+    whole_.decode(begin, end, out);
+    if (end == linear.size.out) {
+      whole_ = {};
+      read_ = nullptr;
+    }
+  }
+
+  void add_expert_shards(std::int32_t layer) {
+    const dist::Range hidden{0, config_->hidden};
+    for (const lora::Projection each : {lora::Projection::expert_gate, lora::Projection::expert_up})
+      shards_.push_back({.site = {layer, each}, .out = shard_->experts, .in = hidden});
+    shards_.push_back({.site = {layer, lora::Projection::expert_down},
+                       .out = hidden,
+                       .in = shard_->experts,
+                       .has_biases = shard_->is_first()});
   }
 
   template <class Add>
@@ -81,23 +128,41 @@ class ModelBaseView final : public lora::BaseView {
     add(block.router);
     const std::int32_t layer = block.router.site.layer;
     const moe::ExpertWeights& experts = *block.experts;
-    add_weights({layer, lora::Projection::expert_gate}, experts.gate, experts.experts);
-    add_weights({layer, lora::Projection::expert_up}, experts.up, experts.experts);
-    add_weights({layer, lora::Projection::expert_down}, experts.down, experts.experts);
+    const auto add_experts = [&](lora::Projection projection, std::int64_t in, std::int64_t out,
+                                 std::span<const quant::Weight> weights) {
+      add_weights({.site = {layer, projection}, .in = in, .out = out, .experts = experts.experts},
+                  weights);
+    };
+    // Whole, also where a rank has parts of them.
+    const std::int64_t width = config_->moe.intermediate;
+    add_experts(lora::Projection::expert_gate, config_->hidden, width, experts.gate);
+    add_experts(lora::Projection::expert_up, config_->hidden, width, experts.up);
+    add_experts(lora::Projection::expert_down, width, config_->hidden, experts.down);
+    if (shard_->is_cut()) add_expert_shards(layer);
     if (block.shared) add_block(*block.shared, add);
     if (block.shared_gate) add(*block.shared_gate);
   }
 
+  quant::Config quantization_;
   const Config* config_;
+  const Shard* shard_;
   const tensor::Checkpoint* checkpoint_;
   std::vector<lora::SiteSpec> specs_;
+  std::vector<lora::SiteShard> shards_;
   std::map<lora::Site, std::span<const quant::Weight>> weights_;
+  std::map<lora::Site, const Linear*> cut_;  // whose whole weight is only in the files
+
+  mutable std::mutex lock_;
+  mutable tensor::CpuDevice host_{{.threads = 1}};  // of the weight that is read again
+  mutable quant::Weight whole_;
+  mutable const Linear* read_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<lora::BaseView> make_base_view(const Model& model) {
-  return std::make_unique<ModelBaseView>(model);
+std::unique_ptr<lora::BaseView> make_base_view(const Model& model,
+                                               const quant::Config& quantization) {
+  return std::make_unique<ModelBaseView>(model, quantization);
 }
 
 }  // namespace motley::model

@@ -4,9 +4,33 @@
 #include <tuple>
 
 #include "base/cat.h"
+#include "model/weights/cut_weight.h"
 
 namespace motley::model {
 namespace {
+
+struct ExpertCuts {
+  Cut gate_up;
+  Cut down;
+};
+
+ExpertCuts parts_of(const Shard& shard) {
+  ExpertCuts cuts;
+  if (shard.is_cut()) cuts.gate_up.rows = cuts.down.columns = shard.experts;
+  return cuts;
+}
+
+// The same for all of them at once; whole without a cut.
+dist::Range own_range(const Shard& shard, std::int64_t width) {
+  return shard.is_cut() ? shard.experts : dist::Range{0, width};
+}
+
+// The part of a quantised weight, or all of it.
+Result<quant::Weight> part_of(Result<quant::Weight> whole, const Cut& cut,
+                              const std::string& module, tensor::Allocator& memory) {
+  if (!whole.ok() || cut.empty()) return whole;
+  return cut_weight(*whole, cut, module, memory);
+}
 
 Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& config,
                                            const std::string& module) {
@@ -17,15 +41,16 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
   const std::string_view gate = own_names ? config.naming.expert_gate : "gate_proj";
   const std::string_view up = own_names ? config.naming.expert_up : "up_proj";
   const std::string_view down = own_names ? config.naming.expert_down : "down_proj";
+  const auto [rows, columns] = parts_of(source.memory().shard);
   moe::ExpertWeights experts;
   for (int e = 0; e < config.moe.router.experts; ++e) {
     const std::string expert = cat(module, ".experts.", e, ".");
-    MOTLEY_TRY(quant::Weight gate_weight, source.matrix(cat(expert, gate), {width, hidden}));
-    MOTLEY_TRY(quant::Weight up_weight, source.matrix(cat(expert, up), {width, hidden}));
-    MOTLEY_TRY(quant::Weight down_weight, source.matrix(cat(expert, down), {hidden, width}));
-    experts.gate.push_back(std::move(gate_weight));
-    experts.up.push_back(std::move(up_weight));
-    experts.down.push_back(std::move(down_weight));
+    MOTLEY_TRY(PartOfWeight gate_part, source.matrix(cat(expert, gate), {width, hidden}, rows));
+    MOTLEY_TRY(PartOfWeight up_part, source.matrix(cat(expert, up), {width, hidden}, rows));
+    MOTLEY_TRY(PartOfWeight down_part, source.matrix(cat(expert, down), {hidden, width}, columns));
+    experts.gate.push_back(std::move(gate_part.own));
+    experts.up.push_back(std::move(up_part.own));
+    experts.down.push_back(std::move(down_part.own));
   }
   return experts;
 }
@@ -34,14 +59,16 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
 Result<moe::ExpertWeights> load_fused_codes(WeightSource& source, const Config& config,
                                             const std::string& module) {
   using Rows = FusedParts::Rows;
+  const auto [rows_part, columns_part] = parts_of(source.memory().shard);
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < count; ++e) {
     const auto load = [&](std::string_view name, quant::TrueSize size, Rows rows) {
-      return source.matrix(cat(module, ".experts.", name), size,
-                           {.experts = count, .expert = e, .rows = rows});
+      const std::string own = cat(module, ".experts.", name);
+      return part_of(source.matrix(own, size, {.experts = count, .expert = e, .rows = rows}),
+                     rows == Rows::all ? columns_part : rows_part, own, source.memory().host);
     };
     MOTLEY_TRY(quant::Weight gate, load("gate_up_proj", {width, hidden}, Rows::first_half));
     MOTLEY_TRY(quant::Weight up, load("gate_up_proj", {width, hidden}, Rows::second_half));
@@ -63,12 +90,16 @@ Result<moe::ExpertWeights> load_fused(WeightSource& source, const Config& config
              source.tensor(cat(module, ".experts.gate_up_proj"), {count, 2 * width, hidden}));
   MOTLEY_TRY(const tensor::ConstTensor down,
              source.tensor(cat(module, ".experts.down_proj"), {count, hidden, width}));
+  const dist::Range own = own_range(source.memory().shard, width);
+  const ExpertCuts cuts = parts_of(source.memory().shard);
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < count; ++e) {
     const tensor::ConstTensor both = gate_up.select(e);
-    experts.gate.push_back(quant::Weight::borrow(both.slice(0, 0, width)));
-    experts.up.push_back(quant::Weight::borrow(both.slice(0, width, 2 * width)));
-    experts.down.push_back(quant::Weight::borrow(down.select(e)));
+    experts.gate.push_back(quant::Weight::borrow(both.slice(0, own.begin, own.end)));
+    experts.up.push_back(quant::Weight::borrow(both.slice(0, width + own.begin, width + own.end)));
+    MOTLEY_TRY(quant::Weight down_part,
+               cut_weight(down.select(e), cuts.down, source.memory().host));
+    experts.down.push_back(std::move(down_part));
   }
   return experts;
 }
@@ -83,12 +114,19 @@ Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& c
              source.tensor(cat(module, ".experts.gate_up_proj"), {count, hidden, 2 * width}));
   MOTLEY_TRY(const tensor::ConstTensor down,
              source.tensor(cat(module, ".experts.down_proj"), {count, width, hidden}));
+  const dist::Range own = own_range(source.memory().shard, width);
   moe::ExpertWeights experts;
   for (std::int64_t e = 0; e < count; ++e) {
     tensor::Allocator& memory = source.memory().host;
-    MOTLEY_TRY(quant::Weight gate, transposed_rows(gate_up.select(e), 0, 2, memory));
-    MOTLEY_TRY(quant::Weight up, transposed_rows(gate_up.select(e), 1, 2, memory));
-    MOTLEY_TRY(quant::Weight transposed, transposed_rows(down.select(e), 0, 1, memory));
+    const tensor::ConstTensor both = gate_up.select(e);
+    const auto own_rows = [&](std::int64_t first) {
+      return transposed_rows(both, {.first = 2 * own.begin + first, .end = 2 * own.end, .step = 2},
+                             memory);
+    };
+    MOTLEY_TRY(quant::Weight gate, own_rows(0));
+    MOTLEY_TRY(quant::Weight up, own_rows(1));
+    const tensor::ConstTensor down_rows = down.select(e).slice(0, own.begin, own.end);
+    MOTLEY_TRY(quant::Weight transposed, transposed_rows(down_rows, {.end = hidden}, memory));
     experts.gate.push_back(std::move(gate));
     experts.up.push_back(std::move(up));
     experts.down.push_back(std::move(transposed));
@@ -138,6 +176,7 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
+  const auto [rows_part, columns_part] = parts_of(source.memory().shard);
   if (hidden % 32 != 0 || width % 32 != 0)
     return Error(ErrorCode::bad_file,
                  cat("experts of ", hidden, " and ", width, " inputs are no whole blocks of 32"),
@@ -162,9 +201,12 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
     tensor::Allocator& memory = source.memory().host;
     const Blocks both{gate_up.codes.select(e), gate_up.scales.select(e)};
     const Blocks own{down.codes.select(e), down.scales.select(e)};
-    MOTLEY_TRY(quant::Weight gate_weight, both.rows(0, 2, memory));
-    MOTLEY_TRY(quant::Weight up_weight, both.rows(1, 2, memory));
-    MOTLEY_TRY(quant::Weight down_weight, own.rows(0, 1, memory));
+    const auto part = [&](Result<quant::Weight> whole, const Cut& cut) {
+      return part_of(std::move(whole), cut, module + ".experts", memory);
+    };
+    MOTLEY_TRY(quant::Weight gate_weight, part(both.rows(0, 2, memory), rows_part));
+    MOTLEY_TRY(quant::Weight up_weight, part(both.rows(1, 2, memory), rows_part));
+    MOTLEY_TRY(quant::Weight down_weight, part(own.rows(0, 1, memory), columns_part));
     experts.gate.push_back(std::move(gate_weight));
     experts.up.push_back(std::move(up_weight));
     experts.down.push_back(std::move(down_weight));
@@ -179,12 +221,18 @@ Result<void> load_biases(WeightSource& source, const Config& config, const std::
   const std::int64_t count = config.moe.router.experts;
   MOTLEY_TRY(const std::vector<float> gate_up,
              source.numbers(cat(module, ".experts.gate_up_proj_bias"), {count, 2 * width}));
-  for (std::size_t i = 0; i < gate_up.size(); i += 2) {
-    experts.gate_bias.push_back(gate_up[i]);
-    experts.up_bias.push_back(gate_up[i + 1]);
+  const Shard& shard = source.memory().shard;
+  const dist::Range own = own_range(shard, width);
+  for (std::int64_t e = 0; e < count; ++e) {
+    for (std::int64_t i = e * width + own.begin; i < e * width + own.end; ++i) {
+      experts.gate_bias.push_back(gate_up[static_cast<std::size_t>(2 * i)]);
+      experts.up_bias.push_back(gate_up[static_cast<std::size_t>(2 * i + 1)]);
+    }
   }
-  MOTLEY_TRY(experts.down_bias,
+  MOTLEY_TRY(std::vector<float> down_bias,
              source.numbers(cat(module, ".experts.down_proj_bias"), {count, config.hidden}));
+  // Of a sum over ranks, once.
+  if (shard.is_first()) experts.down_bias = std::move(down_bias);
   return {};
 }
 
@@ -212,7 +260,7 @@ Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& conf
   moe::ExpertWeights& experts = *loaded;
   experts.experts = config.moe.router.experts;
   experts.hidden = config.hidden;
-  experts.intermediate = config.moe.intermediate;
+  experts.intermediate = own_range(source.memory().shard, config.moe.intermediate).size();
   experts.activation = config.moe.activation;
   experts.swiglu_limit = static_cast<float>(config.moe.swiglu_limit);
   experts.swiglu_alpha = static_cast<float>(config.moe.swiglu_alpha);

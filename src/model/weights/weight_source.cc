@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "base/cat.h"
+#include "model/weights/cut_weight.h"
 #include "quant/formats.h"
 #include "tensor/convert.h"
 
@@ -66,9 +68,36 @@ Result<std::optional<float>> WeightSource::number(std::string_view name) {
   return std::optional(values[0]);
 }
 
-Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length) {
+Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length,
+                                    const std::optional<dist::Range>& range) {
   MOTLEY_TRY(const std::vector<float> values, numbers(name, {length}));
-  return Vector::create(values, memory_.device, memory_.uploader);
+  std::span<const float> own = values;
+  if (range)
+    own = own.subspan(static_cast<std::size_t>(range->begin),
+                      static_cast<std::size_t>(range->size()));
+  return Vector::create(own, memory_.device, memory_.uploader);
+}
+
+Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSize size,
+                                          const Cut& cut) {
+  PartOfWeight part;
+  // Random numbers are as good in any part.
+  if (cut.empty() || random_ != nullptr) {
+    MOTLEY_TRY(part.own, matrix(module, size_of(cut, size)));
+    return part;
+  }
+  MOTLEY_TRY(part.whole, matrix(module, size));
+  const quant::Format& format = part.whole.format();
+  if (format.scales != quant::Format::Scales::none) {
+    MOTLEY_TRY(part.own, cut_weight(part.whole, cut, module, memory_.host));
+    part.whole = {};
+    return part;
+  }
+  const kernels::WeightView& view = part.whole.view();
+  const tensor::ConstTensor stored(static_cast<const std::byte*>(view.data), format.element,
+                                   {view.out, view.in}, {});
+  MOTLEY_TRY(part.own, cut_weight(stored, cut, memory_.host));
+  return part;
 }
 
 Result<quant::Weight> WeightSource::matrix(std::string_view module, quant::TrueSize size) {
@@ -163,8 +192,11 @@ Result<quant::Weight> WeightSource::resident_for_float32(const quant::Weight& we
 }
 
 WeightSource WeightSource::beside(quant::Uploader* uploader) const {
-  const Memory memory{
-      .host = memory_.host, .device = memory_.device, .uploader = uploader, .exact = memory_.exact};
+  const Memory memory{.host = memory_.host,
+                      .device = memory_.device,
+                      .uploader = uploader,
+                      .exact = memory_.exact,
+                      .shard = memory_.shard};
   if (random_ != nullptr) return {*random_, memory};
   return {*checkpoint_, *quantization_, memory};
 }
@@ -191,11 +223,12 @@ Result<void> WeightSource::finish(const std::function<bool(std::string_view)>& s
                "check that weights and config belong together");
 }
 
-Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::int64_t first,
-                                      std::int64_t step, tensor::Allocator& allocator) {
+Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, const TransposedRows& rows,
+                                      tensor::Allocator& allocator) {
+  const auto& [first, end, step] = rows;
   const std::int64_t in = matrix.dim(0);
   const std::int64_t columns = matrix.dim(1);
-  const std::int64_t out = (columns - first + step - 1) / step;
+  const std::int64_t out = (end - first + step - 1) / step;
   const auto width = static_cast<std::size_t>(bits(matrix.dtype()) / 8);
   MOTLEY_TRY(tensor::Buffer data, allocator.allocate(static_cast<std::size_t>(out * in) * width));
   // Column by column of the result; the source may have any alignment.

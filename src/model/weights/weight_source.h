@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/shard.h"
 #include "model/weights/fused_parts.h"
 #include "model/weights/random_weights.h"
 #include "model/weights/vector.h"
@@ -27,6 +28,12 @@ struct FusedShare {
   FusedParts::Rows rows = FusedParts::Rows::all;
 };
 
+// A rank's part of a weight, and the whole in host memory if there is one beside it.
+struct PartOfWeight {
+  quant::Weight own;
+  quant::Weight whole;
+};
+
 // Hands out a checkpoint's tensors by name, and records them: a tensor that is never used is an
 // error. The checkpoint stays mapped as long as weights made here exist. Random weights may replace
 // the checkpoint; they have every tensor.
@@ -37,6 +44,7 @@ class WeightSource {
     tensor::Device& device;               // that the model runs on
     quant::Uploader* uploader = nullptr;  // null: the device is the CPU
     bool exact = true;  // types that the device does not support become f32, else bf16
+    Shard shard = {};   // of the model, that this rank reads
   };
 
   WeightSource(const tensor::Checkpoint& checkpoint, const quant::Config& quantization,
@@ -58,10 +66,14 @@ class WeightSource {
   Result<std::optional<float>> number(std::string_view name);
   // A tensor's numbers as float32.
   Result<std::vector<float>> numbers(std::string_view name, const tensor::Shape& shape);
-  // The same in the memory of the model's device.
-  Result<Vector> vector(std::string_view name, std::int64_t length);
+  // The same in the memory of the model's device; those of a range, if there is one.
+  Result<Vector> vector(std::string_view name, std::int64_t length,
+                        const std::optional<dist::Range>& range = {});
   // <module>.weight, unquantised or quantised, in host memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
+
+  // A part of it; that of all if the cut is empty. Formats that can't be cut are an error.
+  Result<PartOfWeight> matrix(std::string_view module, quant::TrueSize size, const Cut& cut);
 
   // One expert's quantised matrix of those that are fused over experts.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size,
@@ -106,9 +118,14 @@ class WeightSource {
   std::int64_t disputed_ = 0;
 };
 
-// A plain [out, in] matrix from a fused [.., in, out] one: rows first, first + step, ... of its
-// transpose. The allocator is the host's.
-Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, std::int64_t first,
-                                      std::int64_t step, tensor::Allocator& allocator);
+// A plain [out, in] matrix from a fused [.., in, out] one: rows first, first + step, ... below end
+// of its transpose. The allocator is the host's.
+struct TransposedRows {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  std::int64_t step = 1;
+};
+Result<quant::Weight> transposed_rows(const tensor::ConstTensor& matrix, const TransposedRows& rows,
+                                      tensor::Allocator& allocator);
 
 }  // namespace motley::model

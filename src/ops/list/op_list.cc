@@ -28,7 +28,10 @@ std::string_view name(OpKind kind) {
                                                               "route",
                                                               "experts",
                                                               "activate",
-                                                              "add_scaled"};
+                                                              "add_scaled",
+                                                              "sum_over_ranks",
+                                                              "norm_over_ranks",
+                                                              "gather_over_ranks"};
   return names[static_cast<std::size_t>(kind)];
 }
 

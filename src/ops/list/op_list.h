@@ -40,8 +40,12 @@ enum class OpKind : std::uint8_t {
   experts,
   activate,
   add_scaled,
+  sum_over_ranks,
+  norm_over_ranks,
+  gather_over_ranks,
 };
-inline constexpr std::size_t op_kind_count = static_cast<std::size_t>(OpKind::add_scaled) + 1;
+inline constexpr std::size_t op_kind_count =
+    static_cast<std::size_t>(OpKind::gather_over_ranks) + 1;
 std::string_view name(OpKind kind);
 
 // What the rows of a value correspond to.

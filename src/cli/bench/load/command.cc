@@ -218,8 +218,8 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
   MOTLEY_TRY(const ModelSettings model, read_model_settings(arguments));
-  const auto from_folder = [](tensor::Device& device, ModelSettings& of) {
-    return load_model(of.model, of.compute, device);
+  const auto from_folder = [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
+    return load_model(of.model, of.compute, device, rank);
   };
   MOTLEY_TRY(const std::unique_ptr<EngineStack> stack,
              EngineStack::load(model, {.model = from_folder, .adapter = {}}));
@@ -264,15 +264,17 @@ std::size_t number_of(const std::string& adapter) {
 
 Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
                                                        std::int64_t in_memory, Loads& loads) {
-  const auto make_model = [&](tensor::Device& device,
-                              ModelSettings& stack) -> Result<std::unique_ptr<model::Model>> {
-    MOTLEY_TRY(RandomModel made, make_random_model(load.model, stack.compute, device));
+  const auto make_model = [&](tensor::Device& device, ModelSettings& stack,
+                              const ModelRank& rank) -> Result<std::unique_ptr<model::Model>> {
+    MOTLEY_TRY(RandomModel made, make_random_model(load.model, stack.compute, device, rank));
+    if (rank.ranks != nullptr && rank.ranks->rank() > 0) return std::move(made.model);
     loads.say(made.description);
     // The largest adapter determines the memory; one of each rank is measured.
     const lora::Pool::Options pages{
         .dtype = stack.compute.factors.value_or(made.model->activations()),
         .experts = made.model->factor_layout(),
-        .directory = device.id().kind != tensor::DeviceKind::cpu};
+        .directory = device.id().kind != tensor::DeviceKind::cpu,
+        .shards = made.model->base_view().shards()};
     std::uint64_t most = 0;
     for (std::size_t i = 0; i < std::min(load.adapters, load.model.ranks.size()); ++i)
       most = std::max(

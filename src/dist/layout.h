@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+// Which part of a model each rank has. Pure arithmetic: every rank computes the same.
+namespace motley::dist {
+
+// [begin, end) of heads, rows, columns; may be empty.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t size() const { return end - begin; }
+  bool empty() const { return begin == end; }
+  // Of things that have `each` numbers.
+  Range times(std::int64_t each) const { return {begin * each, end * each}; }
+
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+// A rank's part of [0, count): contiguous, in order of ranks. If `ranks` does not divide the count,
+// the first ranks have one more; if there are more ranks than things, the last have none.
+Range deal(std::int64_t count, int ranks, int rank);
+
+// A rank's heads of grouped-query attention, and the KV heads that they read.
+struct HeadShard {
+  Range heads;
+  Range kv_heads;
+  // Of ranks that hold a KV head together, the first: it counts where KV heads are summed over
+  // ranks.
+  bool first_of_kv = true;
+
+  friend bool operator==(const HeadShard&, const HeadShard&) = default;
+};
+
+// KV heads are dealt with all heads that read them. If there are more ranks than KV heads, each KV
+// head is held by several ranks, which share its heads. So on a rank every KV head is read by
+// equally many heads. `heads` is a multiple of `kv_heads`.
+HeadShard deal_heads(std::int64_t heads, std::int64_t kv_heads, int ranks, int rank);
+
+}  // namespace motley::dist

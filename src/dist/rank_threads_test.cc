@@ -1,0 +1,68 @@
+#include "dist/rank_threads.h"
+
+#include <atomic>
+#include <new>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+
+namespace motley::dist {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(RankThreads, EveryRankWorksOnceOnItsOwnThread) {
+  ThreadRanks group({.ranks = 4});
+  RankThreads threads(group);
+  std::vector<std::thread::id> ids(4);
+  for (int call = 1; call <= 50; ++call) {
+    std::atomic<int> sum = 0;
+    ASSERT_TRUE(threads
+                    .run([&](int rank) -> Result<void> {
+                      ids[static_cast<std::size_t>(rank)] = std::this_thread::get_id();
+                      sum += 1 << (4 * rank);
+                      return group.rank(rank).barrier();
+                    })
+                    .ok());
+    EXPECT_EQ(sum, 0x1111);
+  }
+  EXPECT_EQ(ids[0], std::this_thread::get_id());
+  EXPECT_THAT(ids, testing::Each(testing::Not(std::thread::id())));
+}
+
+TEST(RankThreads, AnErrorOfARankInTheMiddleOfTheWorkEndsItForAll) {
+  for (const int faulty : {0, 1, 3}) {
+    ThreadRanks group({.ranks = 4});
+    RankThreads threads(group);
+    const auto work = [&](int rank) -> Result<void> {
+      MOTLEY_TRY_VOID(group.rank(rank).barrier());
+      if (rank == faulty) return Error(ErrorCode::io, "the device is gone");
+      for (;;) MOTLEY_TRY_VOID(group.rank(rank).barrier());
+    };
+    const auto result = threads.run(work);
+    ASSERT_FALSE(result.ok());
+    EXPECT_THAT(result.error().message(), HasSubstr("the device is gone"));
+    if (faulty > 0) {
+      EXPECT_THAT(result.error().message(), HasSubstr(cat("rank ", faulty)));
+    }
+    // Nothing is computed any more.
+    EXPECT_FALSE(threads.run([](int) { return Result<void>(); }).ok());
+  }
+}
+
+TEST(RankThreads, MemoryThatRunsOutIsAnError) {
+  ThreadRanks group({.ranks = 2});
+  RankThreads threads(group);
+  const auto result = threads.run([&](int rank) -> Result<void> {
+    if (rank == 1) throw std::bad_alloc();
+    return group.rank(rank).barrier();
+  });
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code(), ErrorCode::out_of_memory);
+}
+
+}  // namespace
+}  // namespace motley::dist

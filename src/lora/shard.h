@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+
+#include "dist/layout.h"
+#include "lora/files/adapter.h"
+#include "lora/site.h"
+
+namespace motley::lora {
+
+// A rank's part of an adapter. Where the rank has some outputs of a map, it has those rows of B and
+// the whole of A; where it has some inputs, it has those columns of A and the whole of B: then its
+// delta, like its product, is a part of a sum over ranks. Biases of such a map are on rank 0 only.
+// Sites without a part here are on no rank but those that have one; sites that no entry names are
+// whole. The version stays that of the whole.
+Adapter shard_of(const Adapter& adapter, std::span<const SiteShard> shards);
+
+}  // namespace motley::lora

@@ -1,0 +1,86 @@
+#include "ops/over_ranks.h"
+
+#include <cmath>
+#include <span>
+
+#include "ops/check.h"
+#include "ops/embed.h"
+#include "tensor/arena.h"
+
+namespace motley::ops {
+namespace {
+
+dist::Communicator& ranks_of(const Context& context) {
+  MOTLEY_CHECK(context.ranks != nullptr, "a context of several ranks");
+  return *context.ranks;
+}
+
+std::span<float> numbers_of(const tensor::Tensor& x) {
+  MOTLEY_CHECK(x.dtype() == DType::f32 && x.is_contiguous(), "contiguous rows in f32");
+  return {x.data<float>(), static_cast<std::size_t>(x.elements())};
+}
+
+}  // namespace
+
+void sum_over_ranks(const Context& context, const tensor::Tensor& x,
+                    dist::Communicator::Part part) {
+  // The group keeps its error.
+  static_cast<void>(ranks_of(context).all_reduce(numbers_of(x), part).ok());
+}
+
+void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weight,
+                         const CutNorm& norm, const tensor::Tensor& x) {
+  check_float32(x, 2);
+  check_float32(weight, 1);
+  const std::int64_t rows = x.dim(0);
+  const std::int64_t width = x.dim(1);
+  MOTLEY_CHECK(weight.dim(0) == width, "a weight for each number");
+  tensor::Arena& scratch = *context.scratch;
+  const std::size_t mark = scratch.mark();
+  const tensor::Tensor squares = scratch.allocate(DType::f32, {rows}).value();
+  auto* const sums = squares.data<float>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* const numbers = x.data<float>() + row * x.stride(0);
+    float sum = 0;
+    for (std::int64_t i = 0; i < width; ++i) sum += numbers[i] * numbers[i];
+    sums[row] = sum;
+  }
+  sum_over_ranks(context, squares, norm.part);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const numbers = x.data<float>() + row * x.stride(0);
+    const float mean = sums[row] / static_cast<float>(norm.whole_width);
+    const float factor = 1.0F / std::sqrt(mean + norm.options.eps);
+    for (std::int64_t i = 0; i < width; ++i) numbers[i] *= factor * weight.data<float>()[i];
+  }
+  scratch.rewind(mark);
+}
+
+void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dist::Range columns,
+                       const tensor::Tensor& out) {
+  check_float32(x, 2);
+  check_float32(out, 2);
+  MOTLEY_CHECK(x.dim(0) == out.dim(0) && x.dim(1) == columns.size(), "columns of the rows");
+  dist::Communicator& ranks = ranks_of(context);
+  static_cast<void>(ranks
+                        .all_gather({.rows = x.dim(0),
+                                     .own = x.data<float>(),
+                                     .own_stride = x.stride(0),
+                                     .columns = columns,
+                                     .out = ranks.rank() == 0 ? out.data<float>() : nullptr,
+                                     .out_stride = out.stride(0)})
+                        .ok());
+}
+
+void embed_part(const Context& context, const tensor::ConstTensor& table, std::int64_t first,
+                const std::int32_t* ids, const tensor::Tensor& out) {
+  tensor::Arena& scratch = *context.scratch;
+  const std::size_t mark = scratch.mark();
+  const tensor::Tensor own = scratch.allocate(DType::i32, {out.dim(0)}).value();
+  // Ids outside the table give zeros.
+  for (std::int64_t row = 0; row < out.dim(0); ++row)
+    own.data<std::int32_t>()[row] = static_cast<std::int32_t>(ids[row] - first);
+  embed(context, table, own.data<std::int32_t>(), out);
+  scratch.rewind(mark);
+}
+
+}  // namespace motley::ops

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "dist/communicator.h"
+#include "ops/context.h"
+#include "ops/norm.h"
+#include "tensor/tensor.h"
+
+// What ranks compute together, each from its part. Needs Context::ranks; today on the CPU. An error
+// is the group's (Communicator::status): results are then undefined, and the step asks for it.
+namespace motley::ops {
+
+// Replaces x, contiguous rows in f32, by its sum over ranks.
+void sum_over_ranks(const Context& context, const tensor::Tensor& x, dist::Communicator::Part part);
+
+// Norms rows of which every rank has some columns: x and weight are this rank's, in f32, in place.
+struct CutNorm {
+  RmsNormOptions options{};
+  std::int64_t whole_width = 0;
+  // A rank whose columns another rank has, too, adds nothing to the sum of squares.
+  dist::Communicator::Part part = dist::Communicator::Part::own;
+};
+void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weight,
+                         const CutNorm& norm, const tensor::Tensor& x);
+
+// Rank 0 gets all columns of rows [R, W] in out; x are this rank's, and the others' out is not
+// used.
+void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dist::Range columns,
+                       const tensor::Tensor& out);
+
+// Rows of a table of which this rank has those from `first` on; zeros for ids that it does not
+// have.
+void embed_part(const Context& context, const tensor::ConstTensor& table, std::int64_t first,
+                const std::int32_t* ids, const tensor::Tensor& out);
+
+}  // namespace motley::ops

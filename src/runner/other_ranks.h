@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/result.h"
+#include "base/system/clock.h"
+#include "dist/rank_threads.h"
+#include "dist/thread_ranks.h"
+#include "lora/pages/pool.h"
+#include "model/model.h"
+#include "runner/runner.h"
+#include "tensor/device/metered_device.h"
+
+namespace motley::runner {
+
+// The ranks of an engine beside rank 0: each has a share of the processors, its shard of the model,
+// of adapters and of keys and values, and a thread. Rank 0's parts are the caller's, as without
+// other ranks. Every rank lays out the same step from the same chunks, so page numbers and rows are
+// the same everywhere.
+class OtherRanks {
+ public:
+  struct Options {
+    int ranks = 2;    // rank 0 included
+    int threads = 0;  // of each rank; 0: an equal share of the processors
+    Duration max_wait = std::chrono::seconds(60);  // ThreadRanks'
+  };
+  explicit OtherRanks(const Options& options);
+
+  int ranks() const { return group_.ranks(); }
+  // For the model of that rank (model::LoadOptions::ranks).
+  dist::Communicator& communicator(int rank) { return group_.rank(rank); }
+  // For the device of any rank.
+  tensor::CpuOptions cpu() const { return {.threads = threads_}; }
+
+  // These make the others' parts, in this order, each before its counterpart of rank 0 if that
+  // names them (lora::Pool::Options::other_ranks, Runner::Options::others).
+  using LoadModel = FunctionRef<Result<std::unique_ptr<model::Model>>(tensor::Device& device,
+                                                                      dist::Communicator& ranks)>;
+  Result<void> load_models(LoadModel load);
+  // With the shards of each rank, and otherwise the options.
+  Result<std::vector<lora::Pool*>> make_pools(lora::Pool::Options options);
+  // Each with its rank's pool, if there are pools.
+  Result<void> make_runners(Runner::Options options);
+
+  // Calls work with every rank's runner, each on its own thread; see RankThreads::run().
+  Result<void> run(Runner& first, FunctionRef<Result<void>(Runner& runner, int rank)> work);
+  // From rank 1 on.
+  const model::Model& model(int rank) const { return *at(rank).model; }
+  Runner& runner(int rank) { return *parts_[static_cast<std::size_t>(rank - 1)].runner; }
+  // What the other ranks have allocated.
+  std::uint64_t bytes() const;
+
+ private:
+  // In order of use.
+  struct Parts {
+    std::unique_ptr<tensor::MeteredDevice> device;
+    std::unique_ptr<model::Model> model;
+    std::unique_ptr<lora::Pool> pool;
+    std::unique_ptr<Runner> runner;
+  };
+  const Parts& at(int rank) const { return parts_[static_cast<std::size_t>(rank - 1)]; }
+
+  int threads_;
+  dist::ThreadRanks group_;
+  std::vector<Parts> parts_;  // of ranks 1 and on
+  dist::RankThreads rank_threads_;
+};
+
+}  // namespace motley::runner
