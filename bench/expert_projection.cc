@@ -71,7 +71,7 @@ struct Format {
   bool zero_points = false;
   bool ordered = false;
   InputRounding inputs = {};
-  Tokens::Times Tokens::*beside = nullptr;
+  Tokens::Times Tokens::* beside = nullptr;
 };
 
 constexpr InputRounding i8_row{.scales = InputRounding::Scales::row, .type = DType::i8};
@@ -293,7 +293,7 @@ class Case {
   void print(const Case& bf16) const {
     const double best = *std::ranges::min_element(times_);
     const double operations = 2.0 * static_cast<double>(pairs() * outputs * inputs);
-    const Tokens::Times Tokens::*const beside = weights_.format().beside;
+    const Tokens::Times Tokens::* const beside = weights_.format().beside;
     const Tokens::Times others = beside == nullptr ? Tokens::Times() : tokens_.*beside;
     std::printf(
         "%-24s %4d  best %8.3f ms, median %8.3f ms (bf16 x %.2f)  %5.1f GB/s (%3.0f %% of DRAM)  "

@@ -67,8 +67,8 @@ void multiply(const Row* rows, std::int64_t count, const Block& block) {
   const Row r1 = rows[1];
   const Row r2 = rows[2];
   const Row r3 = rows[3];
-  const auto add_step = [&](const typename Row::Open(&open)[weight_rows], const float* x)
-      __attribute__((always_inline)) {
+  const auto add_step = [&](const typename Row::Open(&open)[weight_rows],
+                            const float* x) __attribute__((always_inline)) {
     unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
       const Floats w0 = Row::template take<v>(open[0]);
       const Floats w1 = Row::template take<v>(open[1]);
@@ -142,12 +142,12 @@ template <class Isa, class Row>
 void decode_panel(const Row& row, std::int64_t count, float* panel) {
   constexpr std::int64_t step = Row::vectors * Isa::lanes;
   const auto store_step = [&](const typename Row::Open& open, float* to)
-      __attribute__((always_inline)) {
-    unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
-      const typename Isa::Floats w = Row::template take<v>(open);
-      __builtin_memcpy(to + v * Isa::lanes, &w, sizeof w);
-    });
-  };
+                              __attribute__((always_inline)) {
+                                unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
+                                  const typename Isa::Floats w = Row::template take<v>(open);
+                                  __builtin_memcpy(to + v * Isa::lanes, &w, sizeof w);
+                                });
+                              };
   for (std::int64_t k = 0; k < count; k += step) {
     if constexpr (requires { row.fetch_ahead(k); }) row.fetch_ahead(k);
     // The last step may be shorter.

@@ -130,9 +130,8 @@ void decode(const Row& row, const WeightView& w, std::int64_t o, const Span& spa
     const std::int64_t rest = span.count - k;
     const typename Row::Open open = rest < step ? row.open_tail(k, rest) : row.open(k);
     typename Isa::Floats numbers[Row::vectors];
-    gemm_body::unrolled<Row::vectors>([&]<int v>() __attribute__((always_inline)) {
-      numbers[v] = Row::template take<v>(open);
-    });
+    gemm_body::unrolled<Row::vectors>(
+        [&]<int v>() __attribute__((always_inline)) { numbers[v] = Row::template take<v>(open); });
     if constexpr (requires { Row::arranged; }) put_in_order<Isa>(numbers);
     __builtin_memcpy(to + k, numbers, sizeof numbers);
     // One NaN of an FP8 step makes all of it NaN, which in a sum over inputs is the same.

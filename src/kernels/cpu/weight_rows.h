@@ -36,8 +36,7 @@ template <int count, class Body>
 [[gnu::always_inline]] inline void unrolled(Body&& body) {
   [&]<int... v>(std::integer_sequence<int, v...>) __attribute__((always_inline)) {
     (body.template operator()<v>(), ...);
-  }
-  (std::make_integer_sequence<int, count>());
+  }(std::make_integer_sequence<int, count>());
 }
 
 // Inputs that rows are opened for, from a multiple of 256 on.

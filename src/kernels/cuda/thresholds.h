@@ -226,9 +226,8 @@ inline constexpr std::array dense_thresholds = {
                    .code_bits = 4,
                    .max_rows = 64,
                    .max_products = gemv_streamed_max_products},
-    DenseThreshold{.kernel = &decoded_kernel,
-                   .record = codes_record,
-                   .max_products = decoded_max_products},
+    DenseThreshold{
+        .kernel = &decoded_kernel, .record = codes_record, .max_products = decoded_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
                    .record = codes_record,
                    .max_products = gemv_streamed_max_products},
