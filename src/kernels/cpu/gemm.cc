@@ -173,6 +173,7 @@ namespace {
 void ordered_transposed_tile(InstructionSet set, const TransposedTile& tile) {
   constexpr std::int64_t columns = 256;
   constexpr std::int64_t rows = 16;
+  // Only the part that is written is read. NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
   alignas(64) std::array<float, rows * columns> results;
   const std::int64_t x_row_bytes = tile.x_stride * (tile.x_type == DType::f32 ? 4 : 2);
   TransposedTile part = tile;

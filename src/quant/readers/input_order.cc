@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 namespace motley::quant {
 namespace {
@@ -15,11 +16,11 @@ using Line [[gnu::vector_size(tile_rows)]] = std::uint8_t;
 // 16 bytes each of 16 rows become 16 lines, or the other way round; both `stride` bytes apart.
 void transpose(const std::byte* from, std::size_t from_stride, std::byte* to,
                std::size_t to_stride) {
-  std::array<Line, 16> a;
+  std::array<Line, 16> a{};
   for (std::size_t i = 0; i < 16; ++i) std::memcpy(&a[i], from + i * from_stride, sizeof(Line));
   // Each round takes one bit of a byte's row to its column.
   for (int round = 0; round < 4; ++round) {
-    std::array<Line, 16> b;
+    std::array<Line, 16> b{};
     for (std::size_t i = 0; i < 8; ++i) {
       b[2 * i] = __builtin_shufflevector(a[i], a[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21,
                                          6, 22, 7, 23);
@@ -61,8 +62,9 @@ void pick(const std::vector<Line>& codes, const std::vector<std::int32_t>& order
 std::vector<std::int32_t> order_by_group(const std::vector<std::int32_t>& groups) {
   std::vector<std::int32_t> order(groups.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(
-      order, {}, [&](std::int32_t input) { return groups[static_cast<std::size_t>(input)]; });
+  std::ranges::sort(order, {}, [&](std::int32_t input) {
+    return std::pair{groups[static_cast<std::size_t>(input)], input};
+  });
   return order;
 }
 
