@@ -35,17 +35,23 @@ double measure(const Batch& batch, const std::vector<Weights>& sets, const Adapt
   return motley::bench::graph_time(timing.layers, timing.replays, launch, timing.pause_ms);
 }
 
-std::optional<ExpertFormat> parse_format(std::string_view name) {
-  constexpr std::pair<std::string_view, ExpertFormat> names[] = {
-      {"bf16", ExpertFormat::bf16},
-      {"int4", ExpertFormat::int4},
-      {"int4g32", ExpertFormat::int4_fine},
-      {"int4z", ExpertFormat::int4_any},
-      {"int4zg32", ExpertFormat::int4_any_fine},
-      {"int8", ExpertFormat::int8},
-      {"fp8", ExpertFormat::fp8},
-      {"mxfp4", ExpertFormat::mxfp4},
-      {"nvfp4", ExpertFormat::nvfp4}};
+struct Format {
+  ExpertFormat weights;
+  bool codes = false;  // of inputs, too
+};
+std::optional<Format> parse_format(std::string_view name) {
+  constexpr std::pair<std::string_view, Format> names[] = {
+      {"bf16", {ExpertFormat::bf16}},
+      {"int4", {ExpertFormat::int4}},
+      {"int4g32", {ExpertFormat::int4_fine}},
+      {"int4z", {ExpertFormat::int4_any}},
+      {"int4zg32", {ExpertFormat::int4_any_fine}},
+      {"int8", {ExpertFormat::int8}},
+      {"w8a8", {ExpertFormat::int8, true}},
+      {"fp8", {ExpertFormat::fp8}},
+      {"fp8a8", {ExpertFormat::fp8, true}},
+      {"mxfp4", {ExpertFormat::mxfp4}},
+      {"nvfp4", {ExpertFormat::nvfp4}}};
   for (const auto& [known, format] : names)
     if (known == name) return format;
   return {};
@@ -185,14 +191,15 @@ int run(int argc, char** argv) {
   }
   const bool sweep = std::strcmp(argv[1], "sweep") == 0;
   const std::string format = argv[2];
-  const std::optional<ExpertFormat> wanted = parse_format(format);
+  const std::optional<Format> wanted = parse_format(format);
   if (!wanted) {
     std::printf("no format %s\n", format.c_str());
     return 2;
   }
   std::vector<Weights> sets;
   for (int s = 0; s < weight_sets; ++s) {
-    sets.push_back(make_weights(*wanted, 1000 + 10 * static_cast<std::uint64_t>(s)));
+    sets.push_back(
+        make_weights(wanted->weights, wanted->codes, 1000 + 10 * static_cast<std::uint64_t>(s)));
   }
   const AdapterKind kind = parse_adapters(argv[3]);
   std::optional<Adapters> adapters;

@@ -67,9 +67,20 @@ void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed) {
   CHECK_CUDA(cudaDeviceSynchronize());
 }
 
-Weights make_weights(ExpertFormat format, std::uint64_t seed) {
+Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
   Weights w;
   w.packed.format = format;
+  if (codes) {
+    using motley::kernels::InputRounding;
+    const InputRounding rounding =
+        format == ExpertFormat::int8
+            ? InputRounding{.scales = InputRounding::Scales::row, .type = motley::DType::i8}
+            : InputRounding{.scales = InputRounding::Scales::row_block,
+                            .type = motley::DType::f8_e4m3,
+                            .columns = 128};
+    w.each_input = Memory(std::vector<ExpertInputs>(qwen.experts, {.rounding = rounding}));
+    w.inputs = {.each = w.each_input.data<ExpertInputs>(), .rounding = rounding};
+  }
   const auto make = [&](int rows, int columns, std::uint64_t own) {
     const std::size_t bytes = packed_expert_bytes(format, qwen.experts, rows, columns);
     Memory memory(bytes);
@@ -298,6 +309,7 @@ GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* 
   g.tokens = tokens;
   g.max_tokens = tokens;
   g.weights = weights.packed;
+  for (GroupedInputs& inputs : g.inputs) inputs = weights.inputs;
   g.x = x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * qwen.hidden * 2;
   g.ids = device_ids[at].data<std::int32_t>();
   g.routing_weights = routing_weights[at].data<float>();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../graph_time.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 
 namespace expert_layer_bench {
@@ -48,8 +49,11 @@ struct Weights {
   PackedExperts packed;
   Memory gate_up, down;
   Memory gate_up_rows, down_rows;  // row scales
+  GroupedInputs inputs;            // at both seams
+  Memory each_input;
 };
-Weights make_weights(ExpertFormat format, std::uint64_t seed);
+// `codes`: inputs are rounded to codes of the weights' type, those of FP8 by block, of INT8 by row.
+Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed);
 double bytes_of_expert(const PackedExperts& packed);
 
 // What the adapters of a batch look like.

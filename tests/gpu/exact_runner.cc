@@ -55,6 +55,11 @@ DeviceArray<WeightView> DeviceLayer::put(const WorldShape& shape,
       view.scale_type = DType::bf16;
       view.block_columns = shape.group;
     }
+    if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {
+      float_scales_.emplace_back(matrix.scales);
+      view.scales = float_scales_.back().data();
+      view.block_columns = 128;
+    }
     views.push_back(view);
   }
   return DeviceArray<WeightView>(views);

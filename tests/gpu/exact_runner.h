@@ -26,6 +26,7 @@ class DeviceLayer {
   bool biases_;
   std::vector<DeviceArray<std::uint8_t>> bytes_;
   std::vector<DeviceArray<bf16>> scales_;
+  std::vector<DeviceArray<float>> float_scales_;
   DeviceArray<kernels::WeightView> gate_, up_, down_;
   DeviceArray<float> gate_bias_, up_bias_, down_bias_;
 };

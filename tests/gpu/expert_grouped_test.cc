@@ -8,67 +8,15 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "gpu/grouped_runner.h"
+#include "gpu/grouped_expectations.h"
 #include "gpu/twin.h"
 
-// The grouped kernels against float64. A rounding to bf16 is off by up to 2^-9 = 2e-3, 1.1e-3 in
-// the root mean square. bf16 weights meet two in a row (h, an expert's output) and rows of rank
-// space one more; int4 weights times their scale are rounded in gate, up and down besides. Errors
-// add in squares, the activation's slope scales them by up to 1.5, and norms over few experts
-// scatter.
 namespace motley::gpu_tests {
 namespace {
 
 using kernels::WeightKind;
 using kernels::cuda::ExpertActivation;
 using kernels::cuda::GroupedTiles;
-
-constexpr lora::PageFormat packed_bf16{.dtype = DType::bf16, .experts = lora::Layout::packed};
-constexpr lora::PageFormat packed_f8{.dtype = DType::f8_e4m3, .experts = lora::Layout::packed};
-
-double tolerance(const WorldShape& shape) { return shape.kind == WeightKind::bf16 ? 4e-3 : 5e-3; }
-
-std::string name_of(const GroupedTiles& t) {
-  return cat("rows ", kernels::cuda::count_rows(t.rows), " width ", t.width, " gather ",
-             int(t.gather), " inside ", int(t.sort_inside), " turn ", int(t.round_robin), " sum ",
-             int(t.sum_inside));
-}
-
-void expect_bits(const std::vector<float>& got, const std::vector<float>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  std::size_t different = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == want[i]) continue;
-    if (different++ == 0) ADD_FAILURE() << "element " << i << ": " << got[i] << ", not " << want[i];
-  }
-  EXPECT_EQ(different, 0U) << "of " << got.size();
-}
-
-void expect_near(const std::vector<float>& got, const WorldLayer& layer, const WorldRows& rows,
-                 const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes) {
-  const auto want = define_layer(layer, rows, adapters, mixes, false);
-  const RelativeError error = relative_error(got, want, layer.shape.hidden);
-  EXPECT_LT(error.all, tolerance(layer.shape));
-  EXPECT_LT(error.worst_row, 2 * tolerance(layer.shape));
-}
-
-// The answer near the definition, from every cut alike.
-void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
-                      const std::vector<WorldAdapter>& adapters = {}, const WorldMixes& mixes = {},
-                      lora::PageFormat format = packed_bf16) {
-  const PackedLayer packed_layer(layer);
-  const AdapterPages packed(layer.shape, adapters, mixes, format);
-  const bool lora = !rows.labels.empty();
-  GroupedBatch batch(layer, packed_layer, rows, lora ? &packed : nullptr);
-  const auto first = batch.run();
-  expect_near(first, layer, rows, adapters, mixes);
-  for (const GroupedTiles& tiles : kernels::cuda::all_grouped_tiles) {
-    if (!kernels::cuda::grouped_supports(tiles, batch.params)) continue;
-    SCOPED_TRACE(name_of(tiles));
-    expect_bits(batch.run(tiles), first);
-    if (testing::Test::HasFailure()) return;
-  }
-}
 
 // What comes next in the launch that sums: the bits of one after the other. Slots beyond a round of
 // loads, tokens that no expert takes, teams of a warp and of a block; no shared expert, one as it

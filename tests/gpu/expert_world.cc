@@ -6,6 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "base/number_types.h"
+#include "kernels/input_rounding.h"
+
 namespace motley::gpu_tests {
 namespace {
 
@@ -25,10 +28,42 @@ float coarse_value(std::mt19937& random) {
   return std::ldexp(random() % 2 == 0 ? value : -value, -static_cast<int>(random() % 6));
 }
 
+// A byte's number in its type; all but the NaNs of FP8.
+struct ByteCode {
+  std::uint8_t bits;
+  float value;
+};
+ByteCode random_code(WeightKind kind, std::mt19937& random) {
+  auto bits = static_cast<std::uint8_t>(random());
+  if (kind == WeightKind::i8) return {bits, static_cast<float>(static_cast<std::int8_t>(bits))};
+  if ((bits & 0x7F) == 0x7F) --bits;
+  return {bits, f8_e4m3{bits}.to_float()};
+}
+
+// Codes of 8 bits with scales of 128 columns of a row.
+void fill_codes(WorldMatrix& matrix, WeightKind kind, float unit, std::mt19937& random) {
+  const int groups = (matrix.in + 127) / 128;
+  const float largest = kind == WeightKind::i8 ? 128.0F : 256.0F;
+  for (int i = 0; i < matrix.out * groups; ++i)
+    matrix.scales.push_back(unit / largest *
+                            (1.0F + static_cast<float>(random() % 1024) / 1024.0F));
+  for (std::size_t i = 0; i < matrix.values.size(); ++i) {
+    const ByteCode code = random_code(kind, random);
+    matrix.bytes.push_back(code.bits);
+    const std::size_t row = i / at(matrix.in);
+    const std::size_t group = i % at(matrix.in) / 128;
+    matrix.values[i] = double(code.value) * double(matrix.scales[row * at(groups) + group]);
+  }
+}
+
 WorldMatrix make_matrix(const WorldShape& shape, int out, int in, std::mt19937& random) {
   WorldMatrix matrix{.out = out, .in = in, .bytes = {}, .scales = {}, .values = {}};
   const float unit = 4.0F / std::sqrt(static_cast<float>(std::bit_ceil(unsigned(in)))) / 2.0F;
   matrix.values.resize(at(std::int64_t{out} * in));
+  if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {
+    fill_codes(matrix, shape.kind, unit, random);
+    return matrix;
+  }
   if (shape.kind == WeightKind::int4) {
     const int groups = (in + shape.group - 1) / shape.group;
     const int row_bytes = (in + 1) / 2;
@@ -101,6 +136,22 @@ std::vector<double> product(const WorldMatrix& w, std::span<const double> x) {
     y[at(o)] = sum;
   }
   return y;
+}
+
+// What the base's weights multiply.
+std::vector<double> rounded(const kernels::InputRounding& rounding, std::vector<double> x) {
+  using Scales = kernels::InputRounding::Scales;
+  if (rounding.scales == Scales::none) return x;
+  const std::size_t part = rounding.scales == Scales::row_block ? at(rounding.columns) : x.size();
+  for (std::size_t begin = 0; begin < x.size(); begin += part) {
+    const std::span numbers = std::span(x).subspan(begin, std::min(part, x.size() - begin));
+    float largest = 0;
+    for (const double number : numbers) largest = std::max(largest, float(std::abs(number)));
+    const float scale = kernels::input_scale(rounding, largest);
+    for (double& number : numbers)
+      number = double(kernels::rounded_input(rounding, scale, float(number)));
+  }
+  return x;
 }
 
 void add_factor(const std::vector<WorldFactor>& factors, int expert, float scale,
@@ -235,8 +286,9 @@ std::vector<double> define_layer(const WorldLayer& layer, const WorldRows& rows,
       const std::int64_t pair = token * shape.experts_per_token + slot;
       const int expert = rows.ids[at(pair)];
       if (expert < 0 || expert >= shape.experts) continue;
-      std::vector<double> gate = product(layer.gate[at(expert)], x);
-      std::vector<double> up = product(layer.up[at(expert)], x);
+      const std::vector<double> base_x = rounded(shape.inputs, x);
+      std::vector<double> gate = product(layer.gate[at(expert)], base_x);
+      std::vector<double> up = product(layer.up[at(expert)], base_x);
       const auto for_terms = [&](auto body) {
         if (label < 0) return;
         for (const WorldTerm& term : mixes[at(label)]) body(adapters[at(term.adapter)], term.scale);
@@ -253,7 +305,7 @@ std::vector<double> define_layer(const WorldLayer& layer, const WorldRows& rows,
         const double value = activate(shape, g, u);
         h[at(i)] = round_h ? double(bf16_value(bf16_bits(float(value)))) : value;
       }
-      std::vector<double> down = product(layer.down[at(expert)], h);
+      std::vector<double> down = product(layer.down[at(expert)], rounded(shape.inputs, h));
       for_terms([&](const WorldAdapter& adapter, float scale) {
         add_factor(adapter.down, expert, scale, h, down);
       });

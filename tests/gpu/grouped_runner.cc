@@ -18,12 +18,29 @@ std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values) {
   return bytes;
 }
 
-PackedLayer::PackedLayer(const WorldLayer& layer) : layer_(layer) {
+namespace {
+ExpertFormat format_of(const WorldShape& shape) {
+  switch (shape.kind) {
+    case WeightKind::bf16:
+      return ExpertFormat::bf16;
+    case WeightKind::i8:
+      return ExpertFormat::int8;
+    case WeightKind::f8_e4m3:
+      return ExpertFormat::fp8;
+    default:
+      return shape.group == 128 ? ExpertFormat::int4 : ExpertFormat::int4_fine;
+  }
+}
+}  // namespace
+
+PackedLayer::PackedLayer(const WorldLayer& layer)
+    : layer_(layer),
+      rounding_(layer.shape.inputs),
+      inputs_(std::vector<ExpertInputs>(std::size_t(layer.shape.experts),
+                                        {.rounding = layer.shape.inputs})) {
   const WorldShape& s = layer.shape;
   shape = {.experts = s.experts, .hidden = s.hidden, .intermediate = s.intermediate};
-  experts.format = s.kind == WeightKind::bf16 ? ExpertFormat::bf16
-                   : s.group == 128           ? ExpertFormat::int4
-                                              : ExpertFormat::int4_fine;
+  experts.format = format_of(s);
   const auto bytes = [&](int rows, int columns) {
     return packed_expert_bytes(experts.format, s.experts, rows, columns);
   };
@@ -44,6 +61,11 @@ PackedLayer::PackedLayer(const WorldLayer& layer) : layer_(layer) {
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
+GroupedInputs PackedLayer::inputs() const {
+  if (rounding_.scales == kernels::InputRounding::Scales::none) return {};
+  return {.each = inputs_.data(), .rounding = rounding_};
+}
+
 GroupedBatch::GroupedBatch(const WorldLayer& layer, const PackedLayer& packed_layer,
                            const WorldRows& rows, const AdapterPages* adapters, DType out_type)
     : x_(bytes_of_bf16(rows.x)),
@@ -57,6 +79,7 @@ GroupedBatch::GroupedBatch(const WorldLayer& layer, const PackedLayer& packed_la
   params.tokens = rows.tokens;
   params.max_tokens = rows.tokens + 3;
   params.weights = packed_layer.experts;
+  for (GroupedInputs& inputs : params.inputs) inputs = packed_layer.inputs();
   params.gate_bias = packed_layer.layer().gate_bias();
   params.up_bias = packed_layer.layer().up_bias();
   params.down_bias = packed_layer.layer().down_bias();

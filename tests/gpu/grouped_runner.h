@@ -5,6 +5,7 @@
 
 #include "gpu/exact_runner.h"
 #include "gpu/expert_pages.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 
 namespace motley::gpu_tests {
@@ -19,10 +20,13 @@ class PackedLayer {
   kernels::cuda::ExpertShape shape;
   kernels::cuda::PackedExperts experts;
   const DeviceLayer& layer() const { return layer_; }
+  kernels::cuda::GroupedInputs inputs() const;
 
  private:
   DeviceLayer layer_;
   DeviceArray<std::uint8_t> gate_up_, down_;
+  kernels::InputRounding rounding_;
+  DeviceArray<kernels::cuda::ExpertInputs> inputs_;
 };
 
 // One batch's buffers for the grouped kernels; run() poisons output and scratch first.

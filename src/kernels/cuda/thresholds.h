@@ -106,6 +106,8 @@ inline constexpr auto expert_thresholds = [] {
        .pairs_per_expert = {.up_to = 8},
        .tiles = {.width = 16, .gather = copies, .sort_inside = true},
        .record = codes_record},
+      // Token rows that are codes, then those that are not.
+      {.weights = codes_8, .tiles = {.width = 128, .gather = permuted}, .record = codes_record},
       {.weights = codes_8,
        .tiles = {.rows = r256, .width = 64, .gather = copies},
        .record = codes_record},

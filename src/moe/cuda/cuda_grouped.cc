@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
@@ -158,9 +159,11 @@ class GroupedWeights final : public PreparedExperts {
     }
     auto* at = reinterpret_cast<std::int32_t*>(orders_[seam].data());
     std::vector<cuda::ExpertInputs> all;
+    kernels::InputRounding common = first;
     for (const quant::Weight& weight : weights) {
       cuda::ExpertInputs& inputs = all.emplace_back();
       inputs.rounding = weight.view().inputs;
+      common.zero = std::max(common.zero, std::abs(inputs.rounding.zero));
       if (weight.input_order() == nullptr) continue;
       inputs.order = at;
       MOTLEY_TRY_VOID(to.copy(at, weight.input_order()->data(), in * sizeof *at));
@@ -169,7 +172,8 @@ class GroupedWeights final : public PreparedExperts {
     MOTLEY_TRY(expert_inputs_[seam], to.copy(all.data(), all.size() * sizeof all[0]));
     inputs_[seam] = {
         .each = reinterpret_cast<const cuda::ExpertInputs*>(expert_inputs_[seam].data()),
-        .columns = first.columns};
+        .rounding = common,
+        .ordered = ordered};
     return {};
   }
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/experts/code_inputs.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/experts/grouped/kernels.h"
 #include "kernels/cuda/experts/grouped/layer.cuh"
@@ -74,7 +75,10 @@ Scratch cut_scratch(const GroupedExperts& g) {
   p.h = cut.take<Bf16>(pairs * g.shape.intermediate);
   p.partial = cut.take<Bf16>(pairs * g.shape.hidden);
   // Rows of h, too, where down's inputs are arranged, which the scratch does not know.
-  p.x_sorted = cut.take<Bf16>(pairs * std::max(g.shape.hidden, g.shape.intermediate));
+  const int widest = std::max(g.shape.hidden, g.shape.intermediate);
+  p.x_sorted = cut.take<Bf16>(pairs * widest);
+  p.codes = reinterpret_cast<unsigned char*>(p.x_sorted);
+  p.code_scales = cut.take<float>((pairs + 3) / 4 * 4 * ((widest + 127) / 128));
   if (g.deltas.max_terms > 0) {
     p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
     p.plan.pieces = cut.take<ExpertPiece>(pairs);
@@ -98,6 +102,8 @@ TensorBoxes<2> boxes_of(const void* base, std::int64_t rows, int columns, unsign
 Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
                              const LayerParams& p, const GroupedKernel& kernel,
                              int sorted_columns) {
+  // Of codes, a map counts two as one number, and a scale as two.
+  const int sorted_numbers = kernel.coded_inputs ? sorted_columns / 2 : sorted_columns;
   const unsigned weight_box = count_rows(kernel.rows) < 128 ? 64 : 128;
   const std::int64_t experts = g.shape.experts;
   const auto make = [&](const void* base, std::int64_t rows, int columns, unsigned box_rows) {
@@ -112,7 +118,11 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
   for (int wide = 0; wide < 2; ++wide) {
     const unsigned box = wide == 0 ? 8 : 64;
     MOTLEY_TRY(maps.h[wide], make(p.h, p.pairs, p.inner, box));
-    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, sorted_columns, box));
+    MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, sorted_numbers, box));
+  }
+  if (kernel.coded_inputs) {
+    MOTLEY_TRY(maps.code_scales,
+               make(p.code_scales, (sorted_columns + 127) / 128, 2 * p.code_pitch, 1));
   }
   return maps;
 }
@@ -122,6 +132,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.tokens = static_cast<int>(g.tokens);
   p.top_k = g.experts_per_token;
   p.pairs = p.tokens * p.top_k;
+  p.code_pitch = (p.pairs + 3) / 4 * 4;
   p.experts = g.shape.experts;
   p.hidden = g.shape.hidden;
   p.inner = g.shape.intermediate;
@@ -170,23 +181,40 @@ int slack_of(const GroupedTiles& tiles, bool lora) { return lora && !tiles.tall(
 
 // The ring of stages, aligned to 1 KB, fills the kernel's dynamic shared memory.
 LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
-                           const GroupedKernel& kernel, int ring_bytes) {
+                           const GroupedKernel& kernel, bool arranged, int ring_bytes) {
   LaunchParams l{};
   const int rows = count_rows(kernel.rows);
   l.gather = tiles.gather;
   l.inside = tiles.sort_inside;
   l.round_robin = tiles.round_robin;
   l.sum = tiles.sum_inside;
-  l.token_bytes = tiles.width * 2 * kernel.info.tile.k;
+  l.token_bytes = kernel.token_bytes(tiles.width);
   l.gate_up_tiles = (2 * p.inner + rows - 1) / rows;
   l.down_tiles = (p.hidden + rows - 1) / rows;
   const int stage = kernel.weight_bytes + l.token_bytes;
   const int row = p.hidden * 2;
-  const bool permutes = tiles.gather == Gather::permuted;
+  const bool permutes = tiles.gather == Gather::permuted && !arranged;
   l.depth = std::min((ring_bytes - (permutes ? 2 * row : 0)) / stage, max_stages);
   MOTLEY_CHECK(l.depth >= min_stages, "room for the stages that the tiles need");
   l.permute_lanes = permutes ? std::min((ring_bytes - l.depth * stage) / row, permute_lanes) : 0;
   return l;
+}
+
+// Writes the codes of the phase's inputs and their scales.
+void code_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
+  code_expert_inputs({.pairs = p.pairs,
+                      .experts_per_token = p.top_k,
+                      .width = seam == 0 ? p.hidden : p.inner,
+                      .x = seam == 0 ? p.x : p.h,
+                      .places = seam == 0 ? p.plan.places : nullptr,
+                      .expert_begin = p.plan.expert_begin,
+                      .experts = p.experts,
+                      .rounding = g.inputs[seam].rounding,
+                      .each = g.inputs[seam].each,
+                      .codes = p.codes,
+                      .scales = p.code_scales,
+                      .pitch = p.code_pitch},
+                     stream);
 }
 
 // Writes the phase's inputs to x_sorted as its weights take them.
@@ -203,7 +231,7 @@ void arrange_phase(const GroupedExperts& g, const LayerParams& p, int seam, Stre
                          .roundings = &each->rounding,
                          .orders = &each->order,
                          .stride = sizeof *each,
-                         .columns = g.inputs[seam].columns,
+                         .columns = g.inputs[seam].rounding.columns,
                          .out = p.x_sorted,
                          .out_type = DType::bf16},
                         stream);
@@ -217,9 +245,8 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
   const GroupedKernel& kernel = *find_kernel(tiles, params);
   LayerParams p = params_of(params, tiles);
   const int slack = slack_of(tiles, lora);
-  LaunchParams l =
-      launch_params(tiles, p, kernel, device.experts().dynamic_bytes(kernel) - 1024 - slack);
-  if (params.inputs[0].each != nullptr) l.permute_lanes = 0;
+  LaunchParams l = launch_params(tiles, p, kernel, params.inputs[0].each != nullptr,
+                                 device.experts().dynamic_bytes(kernel) - 1024 - slack);
   const int ring = l.depth * (kernel.weight_bytes + l.token_bytes);
   const LaunchShape shape{
       .grid = static_cast<unsigned>(device.multiprocessors() * kernel.blocks_per_sm),
@@ -245,7 +272,9 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
   };
   const auto arrange = [&](int seam) {
     l.arranged = params.inputs[seam].each != nullptr;
-    if (l.arranged) arrange_phase(params, p, seam, stream);
+    if (!l.arranged) return;
+    kernel.coded_inputs ? code_phase(params, p, seam, stream)
+                        : arrange_phase(params, p, seam, stream);
   };
   if (arranges || (lora && tiles.tall())) {
     shrink(0);

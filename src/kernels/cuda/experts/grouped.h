@@ -18,12 +18,16 @@
 // sums. Adapters are additional k16 steps of the base products. Rounded to bf16 are h, rows in rank
 // space, an expert's output before its routing weight, and inputs that stand for their codes.
 //
+// Weights of FP8 or INT8 whose inputs are rounded to the same type are multiplied code by code,
+// with float32 scales on the sums of 128 inputs.
+//
 // An output row's bits depend on its own row of x, its own ids, routing weights and label, and on
 // the weights; not on other rows, nor on the tiles chosen for the batch size.
 namespace motley::kernels::cuda {
 
 // Products of bf16, summed in float32 with k ascending; an adapter's terms follow the base's k.
 inline constexpr Arithmetic grouped_arithmetic{"grouped: bf16, k ascending in float32"};
+inline constexpr Arithmetic coded_arithmetic{"grouped: codes, sums of 128 k in float32"};
 
 // The adapters of a step (lora::StepTable's arrays). Adapter memory holds experts' factors in the
 // packed layout (lora/pages/packed_layout.h).
@@ -47,7 +51,8 @@ struct ExpertInputs;
 // are. So do adapters always.
 struct GroupedInputs {
   const ExpertInputs* each = nullptr;  // [experts]
-  std::int64_t columns = 0;            // of all roundings
+  InputRounding rounding{};  // theirs, but for fixed scales; zero: the largest of their zeros
+  bool ordered = false;      // some have an order
 };
 
 struct GroupedExperts {

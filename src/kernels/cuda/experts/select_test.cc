@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-enum class Weights { bf16, int4 };
+enum class Weights { bf16, int4, fp8_and_inputs };
 
 // A layer of Qwen3-30B-A3B; adapters have one term per label.
 GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
@@ -26,7 +26,16 @@ GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
   p.shape = {.experts = 128, .hidden = 2048, .intermediate = 768};
   p.experts_per_token = 8;
   p.tokens = tokens;
-  p.weights.format = weights == Weights::bf16 ? ExpertFormat::bf16 : ExpertFormat::int4;
+  p.weights.format = weights == Weights::bf16   ? ExpertFormat::bf16
+                     : weights == Weights::int4 ? ExpertFormat::int4
+                                                : ExpertFormat::fp8;
+  if (weights == Weights::fp8_and_inputs) {
+    static constexpr ExpertInputs some_inputs{};
+    for (GroupedInputs& inputs : p.inputs) {
+      inputs.each = &some_inputs;
+      inputs.rounding = {.scales = InputRounding::Scales::row, .type = DType::f8_e4m3};
+    }
+  }
   p.deltas.max_terms = 1;
   if (adapters) p.deltas.labels = &some_labels;
   return p;
@@ -70,7 +79,7 @@ TEST(ExpertSelection, FollowsTheThresholds) {
 
 // Every number of tokens has a kernel; whether rows have adapters never changes the arithmetic.
 TEST(ExpertSelection, AdaptersKeepTheArithmetic) {
-  for (const Weights weights : {Weights::bf16, Weights::int4}) {
+  for (const Weights weights : {Weights::bf16, Weights::int4, Weights::fp8_and_inputs}) {
     for (const int experts : {1, 8, 128, 512}) {
       for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
         GroupedExperts base = problem(weights, false, tokens);
@@ -108,6 +117,34 @@ TEST(ExpertSelection, ArrangedInputsNeedTheirOwnLaunches) {
         }
       }
     }
+  }
+}
+
+// Codes are multiplied as they are where both sides have one type, and by one arithmetic at every
+// number of tokens.
+TEST(ExpertSelection, InputsAreCodesWhereTheirTypeIsTheWeights) {
+  const auto arithmetic = [](const GroupedExperts& p) {
+    return grouped_kernel_of(choose_grouped_tiles(p), p).arithmetic;
+  };
+  for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+    const GroupedExperts codes = problem(Weights::fp8_and_inputs, false, tokens);
+    EXPECT_EQ(arithmetic(codes), coded_arithmetic);
+    const auto changed = [&](auto change) {
+      GroupedExperts p = codes;
+      change(p);
+      return arithmetic(p);
+    };
+    EXPECT_EQ(changed([](auto& p) { p.inputs[1].rounding.type = DType::i8; }), grouped_arithmetic);
+    EXPECT_EQ(changed([](auto& p) { p.inputs[0].ordered = true; }), grouped_arithmetic);
+    EXPECT_EQ(changed([](auto& p) { p.inputs[0].rounding.zero = 3; }), grouped_arithmetic);
+    EXPECT_EQ(changed([](auto& p) { p.inputs[0] = {}; }), grouped_arithmetic);
+    EXPECT_EQ(changed([](auto& p) { p.shape.hidden = 2056; }), grouped_arithmetic);
+    EXPECT_EQ(changed([](auto& p) {
+                p.inputs[1].rounding = {.scales = InputRounding::Scales::row_block,
+                                        .type = DType::f8_e4m3,
+                                        .columns = 64};
+              }),
+              grouped_arithmetic);
   }
 }
 
@@ -159,7 +196,7 @@ TEST(ExpertSelection, EveryThresholdIsReached) {
     return name_of(tiles);
   };
   std::set<std::string> chosen;
-  for (const Weights weights : {Weights::bf16, Weights::int4}) {
+  for (const Weights weights : {Weights::bf16, Weights::int4, Weights::fp8_and_inputs}) {
     for (const bool adapters : {false, true}) {
       for (const int experts : {8, 128, 512}) {
         for (std::int64_t tokens = 1; tokens < 4000; ++tokens) {

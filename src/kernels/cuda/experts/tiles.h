@@ -36,9 +36,12 @@ constexpr int count_rows(GroupedTiles::Rows rows) { return 64 << static_cast<int
 constexpr bool can_run(const GroupedTiles& t) {
   using Rows = GroupedTiles::Rows;
   using Gather = GroupedTiles::Gather;
-  if (t.tall())
-    return (t.width == 64 || t.width == 128 || t.width == 160) && t.rows == Rows::r256 &&
-           t.gather != Gather::boxes && !t.sort_inside && !t.round_robin && !t.sum_inside;
+  if (t.tall()) {
+    const bool taller = t.rows == Rows::r256 && t.gather != Gather::boxes;
+    // Token rows that are codes.
+    const bool square = t.rows == Rows::r128 && t.width == 128 && t.gather == Gather::permuted;
+    return (taller || square) && !t.sort_inside && !t.round_robin && !t.sum_inside;
+  }
   if ((t.width != 8 && t.width != 16) || t.gather == Gather::permuted) return false;
   if (t.rows == Rows::r64) return t.width == 8 && t.gather == Gather::boxes;
   return !t.round_robin && !(t.rows == Rows::r256 && t.sum_inside);

@@ -100,6 +100,7 @@ __device__ inline void expand(float (&acc)[S::blocks][N / 2], Ring& ring, int wa
           Mma<N>::template ss<swizzle_32>(acc[r], a + (r * S::delta_steps + step) * (2048 >> 4),
                                           b + step * (N * 32 >> 4), 1);
         mma_commit();
+        if constexpr (S::coded_inputs) mma_wait<0>();
       }
       mma_wait<0>();
     }

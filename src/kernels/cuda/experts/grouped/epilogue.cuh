@@ -6,6 +6,7 @@
 #include "kernels/cuda/experts/grouped/combine.cuh"
 #include "kernels/cuda/experts/grouped/multiply.cuh"
 #include "kernels/cuda/experts/grouped/multiply_codes.cuh"
+#include "kernels/cuda/experts/grouped/multiply_input_codes.cuh"
 
 namespace motley::kernels::cuda::grouped {
 
@@ -245,6 +246,8 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if (!first) signal();  // a down tile may depend on the tile before it
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, signal);
+  } else if constexpr (S::coded_inputs) {
+    multiply_input_codes<S, N>(acc, s.ring, steps, s.warpgroup);
   } else if constexpr (S::by_warps) {
     multiply_codes_few<S, N>(acc, s.ring, steps, s.warpgroup, p.half_scales);
   } else {

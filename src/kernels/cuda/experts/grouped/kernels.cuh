@@ -10,7 +10,7 @@ GroupedKernel describe(std::string_view name) {
   return {.info = {.name = name,
                    .architecture = Architecture::sm_90a,
                    .layout = WeightLayout::packed,
-                   .arithmetic = grouped_arithmetic,
+                   .arithmetic = S::coded_inputs ? coded_arithmetic : grouped_arithmetic,
                    .tile = {.outputs = S::rows, .rows = max_width, .k = S::stage_k}},
           .rows = S::rows == 64    ? GroupedTiles::Rows::r64
                   : S::rows == 128 ? GroupedTiles::Rows::r128
@@ -21,7 +21,16 @@ GroupedKernel describe(std::string_view name) {
           .threads = S::threads,
           .warpgroups = S::warpgroups,
           .weight_bytes = S::weight_bytes,
+          .coded_inputs = S::coded_inputs,
           .max_sorted_inside = S::inside};
+}
+
+// Sums of codes take accumulators of their own: tiles are half as high.
+template <PackedFormat Format, FactorType factors>
+std::vector<GroupedKernel> describe_coded_inputs() {
+  return {describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
+          describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"),
+          describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128")};
 }
 
 template <PackedFormat Format, FactorType factors>
@@ -46,15 +55,20 @@ std::vector<GroupedKernel> describe_all() {
   return all;
 }
 
-template <ExpertFormat format, FactorType factors>
+template <ExpertFormat format, InputType inputs, FactorType factors>
 std::span<const GroupedKernel> kernels_of() {
-  if constexpr (format == ExpertFormat::bf16) {
-    static const std::vector<GroupedKernel> all = describe_all<Bf16Weights, factors>();
-    return all;
-  } else {
-    static const std::vector<GroupedKernel> all = describe_all<CodedWeights<format>, factors>();
-    return all;
-  }
+  using Coded =
+      std::conditional_t<inputs == InputType::codes, std::type_identity<CodedInputs<format>>,
+                         std::type_identity<CodedWeights<format>>>;
+  using Format = typename std::conditional_t<format == ExpertFormat::bf16,
+                                             std::type_identity<Bf16Weights>, Coded>::type;
+  static const std::vector<GroupedKernel> all = [] {
+    if constexpr (Format::code_type != DType::bf16)
+      return describe_coded_inputs<Format, factors>();
+    else
+      return describe_all<Format, factors>();
+  }();
+  return all;
 }
 
 }  // namespace motley::kernels::cuda::grouped

@@ -1,4 +1,5 @@
-// The grouped GEMM kernels as values: one list for each weight format and data type of factors.
+// The grouped GEMM kernels as values: one list for each weight format, type of token rows and data
+// type of factors.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,24 @@ struct GroupedKernel {
   int threads = 0;
   int warpgroups = 0;         // of consumers
   int weight_bytes = 0;       // of a stage
+  bool coded_inputs = false;  // token rows are codes
   int max_sorted_inside = 0;  // pairs x terms of a label that one block can sort
 
   bool is_tall() const { return max_width > 16; }
+  int token_bytes(int width) const;  // of a stage, at this width of tiles
 };
 
-template <ExpertFormat format, FactorType factors>
+// What token rows are.
+enum class InputType : std::uint8_t { bf16, codes };
+
+template <ExpertFormat format, InputType inputs, FactorType factors>
 std::span<const GroupedKernel> kernels_of();
 
-// The kernels for a weight format.
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
+                                          FactorType factors);
+
+// Codes where the weights are codes of the same type and the layer's sizes allow it.
+InputType input_type_of(const GroupedExperts& params);
 
 FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: there is no kernel with these tiles for these weights and adapters.

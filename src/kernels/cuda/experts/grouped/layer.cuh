@@ -59,6 +59,10 @@ struct LayerParams {
   Bf16* partial;  // [pairs, hidden] by place, rounded once, without the routing weight
   // [pairs, hidden] by place; where inputs are arranged, those of the phase.
   Bf16* x_sorted;
+  // In place of x_sorted where token rows are codes; scales are [128 k][code_pitch] by place.
+  unsigned char* codes;
+  float* code_scales;
+  int code_pitch;
   void* out;  // [tokens, hidden]
   bool out_f32;
   ExpertPlan plan;
@@ -79,8 +83,9 @@ struct LaunchParams {
   bool inside;       // every block sorts the pairs by itself
   bool round_robin;  // blocks take items round robin, without a counter
   bool sum;          // the last down tile of a token sums its experts
-  bool arranged;     // token rows of tiles are in x_sorted, complete; those of shrinks are not
-  int depth;         // stages of the ring
+  // Token rows of tiles are in x_sorted or codes, complete; those of shrinks are not.
+  bool arranged;
+  int depth;  // stages of the ring
   int token_bytes;
   int permute_lanes;
   int gate_up_tiles, down_tiles;  // row tiles of an expert
@@ -90,7 +95,8 @@ struct KernelMaps {
   CUtensorMap gate_up, down;  // boxes of 128 or 64 rows
   CUtensorMap x_row;          // boxes of one row of x
   CUtensorMap h[2];           // boxes of 8 and of 64 rows
-  CUtensorMap x_sorted[2];
+  CUtensorMap x_sorted[2];    // or codes
+  CUtensorMap code_scales;    // boxes of 32 scales
 };
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
@@ -109,8 +115,11 @@ struct TileShape {
   static constexpr bool shrinks = lora && small_;  // otherwise rank rows come from a launch before
   static constexpr int factor_bytes = f8 ? 1 : 2;  // of a number of a factor
   static constexpr bool bf16 = Format::format == ExpertFormat::bf16;
-  static constexpr bool small = small_;             // decode: token rows may be loaded by boxes
-  static constexpr bool by_warps = small && !bf16;  // products by mma.sync, not by wgmma
+  static constexpr bool small = small_;  // decode: token rows may be loaded by boxes
+  static constexpr DType code_type = Format::code_type;
+  static constexpr bool coded_inputs = code_type != DType::bf16;
+  // Products by mma.sync, not by wgmma.
+  static constexpr bool by_warps = small && !bf16 && !coded_inputs;
   // Lanes read weights from the stage themselves.
   static constexpr bool every_lane = Format::source == OperandSource::registers;
   // A tile of gate_up is signalled as stored only during the products of the next one.

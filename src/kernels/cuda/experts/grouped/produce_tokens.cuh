@@ -56,6 +56,39 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
   }
 }
 
+// Loads rows of codes, which are in the order of places, and their scales. One warp calls it.
+template <class S>
+__device__ inline void stream_codes(const Item& item, int cols, Ring& ring,
+                                    const KernelMaps& maps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool wide = item.width % 64 == 0;
+  const int box_rows = wide ? 64 : 8;
+  const CUtensorMap* const map = wide ? &maps.x_sorted[1] : &maps.x_sorted[0];
+  const int boxes = (item.count + box_rows - 1) / box_rows;
+  const int scale_boxes = (item.count + 31) / 32;
+  for (int step = 0; step * S::stage_k < cols; ++step) {
+    bar_wait(ring.empty_bar(), ring.parity);
+    if (lane == 0) {
+      bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows + scale_boxes) * 128);
+    } else if (S::lora) {
+      bar_arrive(ring.full_bar());
+    }
+    __syncwarp();
+    const std::uint32_t area = ring.data() + S::weight_bytes;
+    if (lane < boxes) {
+      // The map counts two codes as one number.
+      tma_2d(area + lane * box_rows * 128, map, step * (S::stage_k / 2),
+             item.begin + lane * box_rows, ring.full_bar());
+    } else if (lane < boxes + scale_boxes) {
+      // and a scale as two
+      const int box = lane - boxes;
+      tma_2d(area + (item.width + box) * 128, &maps.code_scales, 2 * (item.begin + 32 * box), step,
+             ring.full_bar());
+    }
+    ring.next();
+  }
+}
+
 // Gathers rows of x: one box per row, one row per lane. The swizzle depends on the absolute
 // address, so consecutive rows form a tile. Rows beyond the tile are left as they are, since
 // columns of D are independent. Only fast for few rows.
@@ -155,7 +188,9 @@ template <class S, bool shrinks>
 __device__ inline void produce_pass(const LayerParams& p, const Item& item, int token, Ring& ring,
                                     const KernelMaps& maps, bool arranged) {
   using Area = TokenArea<S, shrinks>;
-  if (!shrinks && arranged) {
+  if constexpr (S::coded_inputs && !shrinks) {
+    stream_codes<S>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps);
+  } else if (!shrinks && arranged) {
     stream_rows<Area>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps.x_sorted, S::lora);
   } else if (item.seam() == 1) {
     stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);

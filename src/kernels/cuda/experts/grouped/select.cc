@@ -13,17 +13,34 @@ namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
 
-template <ExpertFormat format>
+template <ExpertFormat format, InputType inputs = InputType::bf16>
 std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
   switch (factors) {
     case FactorType::none:
-      return kernels_of<format, FactorType::none>();
+      return kernels_of<format, inputs, FactorType::none>();
     case FactorType::bf16:
-      return kernels_of<format, FactorType::bf16>();
+      return kernels_of<format, inputs, FactorType::bf16>();
     case FactorType::f8:
-      return kernels_of<format, FactorType::f8>();
+      return kernels_of<format, inputs, FactorType::f8>();
   }
   return {};
+}
+
+std::span<const GroupedKernel> kernels_of_codes(ExpertFormat format, FactorType factors) {
+  if (format == ExpertFormat::fp8)
+    return kernels_of_format<ExpertFormat::fp8, InputType::codes>(factors);
+  if (format == ExpertFormat::int8)
+    return kernels_of_format<ExpertFormat::int8, InputType::codes>(factors);
+  return {};
+}
+
+// Whether the codes of such inputs can be multiplied as they are.
+bool takes_codes(const GroupedInputs& inputs, DType type) {
+  const InputRounding& rounding = inputs.rounding;
+  using Scales = InputRounding::Scales;
+  return inputs.each != nullptr && !inputs.ordered && rounding.scales != Scales::none &&
+         rounding.type == type && rounding.zero == 0 &&
+         (rounding.scales != Scales::row_block || rounding.columns == 128);
 }
 
 bool fits(const GroupedExperts& g, const ExpertLayerShape& layer) {
@@ -62,7 +79,26 @@ FactorType factor_type_of(const GroupedDeltas& deltas) {
   return deltas.factor_type == DType::bf16 ? FactorType::bf16 : FactorType::f8;
 }
 
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors) {
+InputType input_type_of(const GroupedExperts& g) {
+  const ExpertFormat format = g.weights.format;
+  if (format != ExpertFormat::fp8 && format != ExpertFormat::int8) return InputType::bf16;
+  const DType type = format == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
+  // Rows of codes are read in pieces of 16.
+  const bool whole = g.shape.hidden % 16 == 0 && g.shape.intermediate % 16 == 0;
+  return whole && takes_codes(g.inputs[0], type) && takes_codes(g.inputs[1], type)
+             ? InputType::codes
+             : InputType::bf16;
+}
+
+int GroupedKernel::token_bytes(int width) const {
+  // Shrinks take bf16.
+  if (!coded_inputs || !is_tall()) return width * 2 * info.tile.k;
+  return (width * info.tile.k + (width + 31) / 32 * 128 + 1023) / 1024 * 1024;
+}
+
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
+                                          FactorType factors) {
+  if (inputs == InputType::codes) return kernels_of_codes(format, factors);
   switch (format) {
     case ExpertFormat::bf16:
       return kernels_of_format<ExpertFormat::bf16>(factors);
@@ -87,7 +123,8 @@ std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factor
 }
 
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
-  for (const GroupedKernel& kernel : kernels_of(g.weights.format, factor_type_of(g.deltas))) {
+  for (const GroupedKernel& kernel :
+       kernels_of(g.weights.format, input_type_of(g), factor_type_of(g.deltas))) {
     if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
         kernel.max_width >= tiles.width)
       return &kernel;

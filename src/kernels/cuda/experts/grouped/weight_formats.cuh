@@ -1,5 +1,5 @@
-// The weight formats of the grouped GEMMs, as traits for the load stage and the products. All are
-// weight-only: tokens stay bf16.
+// The weight formats of the grouped GEMMs, as traits for the load stage and the products. Tokens
+// stay bf16, or are codes like the weights.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/decoders.cuh"
@@ -32,6 +32,7 @@ struct Bf16Weights {
   static constexpr OperandSource source = OperandSource::shared_memory;
   using Decoder = void;
   static constexpr float unit = 1;
+  static constexpr DType code_type = DType::bf16;
   static constexpr int stage_k = 64;
   static constexpr int block_bytes = 8192;  // 64 rows of a stage
 };
@@ -42,9 +43,17 @@ struct CodedWeights {
   static constexpr BlobLayout layout = blob_layout(format);
   static constexpr OperandSource source = OperandSource::registers;
   using Decoder = typename DecoderOf<format>::type;
-  static constexpr float unit = Decoder::unit;  // weights are decoded times this
+  static constexpr float unit = Decoder::unit;     // weights are decoded times this
+  static constexpr DType code_type = DType::bf16;  // of token rows
   static constexpr int stage_k = 128;
   static constexpr int block_bytes = layout.bytes();
+};
+
+// The same weights, where token rows are codes of their type.
+template <ExpertFormat format_>
+struct CodedInputs : CodedWeights<format_> {
+  static_assert(format_ == ExpertFormat::fp8 || format_ == ExpertFormat::int8);
+  static constexpr DType code_type = format_ == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
 };
 
 template <class Format>
@@ -54,6 +63,7 @@ concept PackedFormat = requires {
   Format::source;
   typename Format::Decoder;
   Format::unit;
+  Format::code_type;
   Format::stage_k;
   Format::block_bytes;
 } && Format::stage_k % 64 == 0 && Format::block_bytes % 16 == 0;

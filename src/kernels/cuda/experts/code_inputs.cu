@@ -1,0 +1,171 @@
+#include <cmath>
+
+#include <cuda_fp8.h>
+
+#include "kernels/cuda/experts/code_inputs.h"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/warp.cuh"
+#include "kernels/input_rounding.h"
+
+// The codes of rows of inputs, by the arithmetic of input_rounding.h. A thread takes pieces of 16
+// inputs; 8 threads beside each other have the inputs of 128 columns.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr std::string_view name = "the codes of experts' inputs";
+constexpr int threads = 128;
+constexpr int warps = threads / 32;
+constexpr int piece = 16;
+constexpr int block_pieces = 128 / piece;
+
+struct Piece {
+  float at[piece];
+
+  __device__ static Piece load(const Bf16* from) {
+    Piece p;
+    const uint4 halves[2] = {*reinterpret_cast<const uint4*>(from),
+                             *reinterpret_cast<const uint4*>(from + 8)};
+    const auto* const words = reinterpret_cast<const std::uint32_t*>(halves);
+#pragma unroll
+    for (int i = 0; i < piece / 2; ++i) {
+      p.at[2 * i] = __uint_as_float(words[i] << 16);
+      p.at[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    }
+    return p;
+  }
+  // The largest magnitude; a NaN does not count.
+  __device__ float largest() const {
+    float most = 0;
+#pragma unroll
+    for (const float x : at) most = fmaxf(most, fabsf(x));
+    return most;
+  }
+  __device__ bool has_nan() const {
+    bool found = false;
+#pragma unroll
+    for (const float x : at) found = found || isnan(x);
+    return found;
+  }
+};
+
+// Codes of two ratios, the first in the low byte.
+template <DType type>
+__device__ std::uint32_t codes_of(float first, float second) {
+  if constexpr (type == DType::f8_e4m3)
+    return __nv_cvt_float2_to_fp8x2({first, second}, __NV_SATFINITE, __NV_E4M3);
+  const auto code = [](float ratio) {
+    return static_cast<std::uint32_t>(max(-128, min(127, __float2int_rn(ratio)))) & 0xFFU;
+  };
+  return code(first) | code(second) << 8;
+}
+
+// In the order of code_place().
+template <DType type>
+__device__ uint4 codes_of(const Piece& x, float scale) {
+  if (scale == 0) return {};
+  const auto word = [&](int c) {
+    const auto ratio = [&](int k) { return x.at[k] / scale; };
+    return codes_of<type>(ratio(2 * c), ratio(2 * c + 8)) |
+           codes_of<type>(ratio(2 * c + 1), ratio(2 * c + 9)) << 16;
+  };
+  return {word(0), word(1), word(2), word(3)};
+}
+
+// What a row's inputs share: the largest magnitude, and, of INT8, whether there is a NaN, which has
+// no code and so becomes the scale.
+struct RowTraits {
+  float largest;
+  bool has_nan;
+};
+__device__ RowTraits traits_of(const Bf16* x, int pieces) {
+  __shared__ float largest_of_warp[warps];
+  const int t = static_cast<int>(threadIdx.x);
+  float largest = 0;
+  bool has_nan = false;
+  for (int i = t; i < pieces; i += threads) {
+    const Piece mine = Piece::load(x + i * piece);
+    largest = fmaxf(largest, mine.largest());
+    has_nan = has_nan || mine.has_nan();
+  }
+  largest = warp_max(largest);
+  if (t % 32 == 0) largest_of_warp[t / 32] = largest;
+  has_nan = __syncthreads_or(has_nan ? 1 : 0) != 0;
+#pragma unroll
+  for (const float other : largest_of_warp) largest = fmaxf(largest, other);
+  return {.largest = largest, .has_nan = has_nan};
+}
+
+// The expert whose places include this one.
+__device__ int expert_of(const CodeExpertInputs& p, int place) {
+  int low = 0;
+  int high = p.experts;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (p.expert_begin[middle] <= place ? low : high) = middle;
+  }
+  return low;
+}
+
+// Whole warps call it: the largest magnitude of 8 lanes' inputs.
+__device__ float largest_of_block(float largest) {
+#pragma unroll
+  for (int apart = 1; apart < block_pieces; apart *= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFF, largest, apart));
+  return largest;
+}
+
+// A block takes one row of x, which is a token's or a place's.
+template <DType type>
+__global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p) {
+  using Scales = InputRounding::Scales;
+  launch_dependents();
+  wait_for_previous_grid();
+  const int row = static_cast<int>(blockIdx.x);
+  const int routed = p.expert_begin[p.experts];
+  if (p.places == nullptr && row >= routed) return;
+  const int copies = p.places != nullptr ? p.experts_per_token : 1;
+  const Bf16* const x = p.x + static_cast<std::size_t>(row) * p.width;
+  const int pieces = p.width / piece;
+  const bool fixed = p.rounding.scales == Scales::fixed;
+  RowTraits traits{};
+  if (p.rounding.scales == Scales::row || type == DType::i8) traits = traits_of(x, pieces);
+  for (int first = 0; first < pieces; first += threads) {
+    const int at = first + static_cast<int>(threadIdx.x);
+    const bool mine = at < pieces;
+    Piece inputs{};
+    if (mine) inputs = Piece::load(x + at * piece);
+    float scale = 0;
+    if (p.rounding.scales == Scales::row) scale = input_scale(p.rounding, traits.largest);
+    if (p.rounding.scales == Scales::row_block)
+      scale = input_scale(p.rounding, largest_of_block(inputs.largest()));
+    if (!mine) continue;
+    uint4 codes = fixed ? uint4{} : codes_of<type>(inputs, scale);
+    for (int copy = 0; copy < copies; ++copy) {
+      const int place = p.places != nullptr ? p.places[row * copies + copy] : row;
+      if (place >= routed) continue;
+      if (fixed) {
+        scale = p.each[expert_of(p, place)].rounding.scale;
+        codes = codes_of<type>(inputs, scale);
+      }
+      *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(place) * p.width + at * piece) =
+          codes;
+      if (at % block_pieces == 0)
+        p.scales[static_cast<std::size_t>(at / block_pieces) * p.pitch + place] =
+            traits.has_nan && type == DType::i8 ? NAN : scale;
+    }
+  }
+}
+
+}  // namespace
+
+void code_expert_inputs(const CodeExpertInputs& p, StreamHandle stream) {
+  if (p.pairs <= 0 || p.width <= 0) return;
+  const std::int64_t rows = p.places != nullptr ? p.pairs / p.experts_per_token : p.pairs;
+  const LaunchShape shape{.grid = static_cast<unsigned>(rows), .threads = threads};
+  if (p.rounding.type == DType::i8)
+    launch(name, code_rows<DType::i8>, shape, stream, p);
+  else
+    launch(name, code_rows<DType::f8_e4m3>, shape, stream, p);
+}
+
+}  // namespace motley::kernels::cuda

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/elementary/arrange_inputs.h"
+#include "kernels/cuda/primitives/ptx.cuh"
+
+namespace motley::kernels::cuda {
+
+// Codes of rows in the order of places. Within 16 inputs a code is at code_place().
+struct CodeExpertInputs {
+  std::int64_t pairs = 0;
+  int experts_per_token = 1;
+  int width = 0;                               // of a row; 16 divides it
+  const Bf16* x = nullptr;                     // [tokens, width], or [pairs, width] by place
+  const std::int32_t* places = nullptr;        // of a token's pairs; null: x is by place
+  const std::int32_t* expert_begin = nullptr;  // [experts + 1] places
+  int experts = 0;
+  InputRounding rounding{};            // every expert's, but for fixed scales
+  const ExpertInputs* each = nullptr;  // [experts], in device memory: what fixed scales are
+  unsigned char* codes = nullptr;      // [pairs, width]; rows without an expert are not written
+  float* scales = nullptr;             // [ceil(width / 128), pitch]
+  int pitch = 0;
+};
+void code_expert_inputs(const CodeExpertInputs& params, StreamHandle stream);
+
+// Where input k of 16 stands: as the threads of an MMA hold the codes of packed weights.
+constexpr int code_place(int k) { return k % 8 / 2 * 4 + k % 2 * 2 + k / 8; }
+
+}  // namespace motley::kernels::cuda

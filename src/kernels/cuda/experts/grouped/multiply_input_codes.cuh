@@ -1,0 +1,82 @@
+// The K loop of a consumer warpgroup where token rows are codes, too.
+#pragma once
+
+#include "kernels/cuda/experts/grouped/ring.cuh"
+#include "kernels/cuda/primitives/code_mma.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+// A stage's token side: rows of 128 codes, then their scales, a row of 32 float32 for each 32 of
+// them. Boxes of both have the 128-byte swizzle.
+__host__ __device__ constexpr int token_scale_bytes(int width) { return (width + 31) / 32 * 128; }
+
+// A warpgroup's A operands of a stage: 128 k of its 64 rows.
+struct CodeOperands {
+  std::uint32_t a[4][4];
+
+  // Within 16 inputs a thread's bytes are in the order of code_place().
+  __device__ void load(std::uint32_t codes) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const uint4 words = load_shared_16(codes + k * 2048);
+      a[k][0] = __byte_perm(words.x, words.y, 0x6420);
+      a[k][1] = __byte_perm(words.x, words.y, 0x7531);
+      a[k][2] = __byte_perm(words.z, words.w, 0x6420);
+      a[k][3] = __byte_perm(words.z, words.w, 0x7531);
+    }
+  }
+};
+
+// The products of 128 k are summed by the tensor core, and added in float32 times the scales of the
+// weights' rows and of the tokens.
+template <class S, int N>
+__device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, int steps,
+                                            int warpgroup) {
+  using Mma = CodeMma<S::code_type, N>;
+  using Sum = std::conditional_t<S::code_type == DType::i8, int, float>;
+  static_assert(S::blocks == 1);
+  const int t = thread_here() % 128;
+  const std::uint32_t codes_at = warpgroup * S::block_bytes + t * 16;
+  const std::uint32_t scales_at = warpgroup * S::block_bytes + S::layout.code_bytes() +
+                                  (16 * (t / 32) + t % 32 / 4) * sizeof(float);
+  // Of tokens 2 (t % 4) and the one beside it; rows of scales with odd numbers swap chunks.
+  const std::uint32_t even_at = S::weight_bytes + N * 128 + t % 4 * 8;
+  const std::uint32_t odd_at = even_at ^ 16;
+  Sum sums[N / 2];
+  CodeOperands now;
+  CodeOperands next;
+  bar_wait(ring.full_bar(), ring.parity);
+  next.load(ring.data() + codes_at);
+  for (int kb = 0; kb < steps; ++kb) {
+    now = next;
+    const std::uint32_t stage = ring.data();
+    const int slot = ring.slot;
+    const std::uint32_t b = descriptor_low(stage + S::weight_bytes);
+    mma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) Mma::template rs<swizzle_128>(sums, now.a[k], b + 2 * k, k > 0);
+    mma_commit();
+    const float low = load_shared_f32(stage + scales_at);
+    const float high = load_shared_f32(stage + scales_at + 8 * sizeof(float));
+    ring.next();
+    if (kb + 1 < steps) {
+      bar_wait(ring.full_bar(), ring.parity);
+      next.load(ring.data() + codes_at);
+    }
+    mma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < N / 8; ++i) {
+      const int row = i / 4;
+      const int chunk = (i % 4 * 2) ^ (row & 6);
+      const float2 token =
+          load_shared_8(stage + (row % 2 == 0 ? even_at : odd_at) + row * 128 + chunk * 16);
+      acc[0][4 * i] += static_cast<float>(sums[4 * i]) * (low * token.x);
+      acc[0][4 * i + 1] += static_cast<float>(sums[4 * i + 1]) * (low * token.y);
+      acc[0][4 * i + 2] += static_cast<float>(sums[4 * i + 2]) * (high * token.x);
+      acc[0][4 * i + 3] += static_cast<float>(sums[4 * i + 3]) * (high * token.y);
+    }
+    ring.release(slot);
+  }
+}
+
+}  // namespace motley::kernels::cuda::grouped

@@ -1,0 +1,63 @@
+#include "gpu/grouped_expectations.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+
+namespace motley::gpu_tests {
+
+using kernels::WeightKind;
+using kernels::cuda::GroupedTiles;
+
+double tolerance(const WorldShape& shape) { return shape.kind == WeightKind::bf16 ? 4e-3 : 5e-3; }
+
+namespace {
+std::string name_of(const GroupedTiles& t) {
+  return cat("rows ", kernels::cuda::count_rows(t.rows), " width ", t.width, " gather ",
+             int(t.gather), " inside ", int(t.sort_inside), " turn ", int(t.round_robin), " sum ",
+             int(t.sum_inside));
+}
+
+}  // namespace
+
+void expect_bits(const std::vector<float>& got, const std::vector<float>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want[i]) continue;
+    if (different++ == 0) ADD_FAILURE() << "element " << i << ": " << got[i] << ", not " << want[i];
+  }
+  EXPECT_EQ(different, 0U) << "of " << got.size();
+}
+
+void expect_near(const std::vector<float>& got, const WorldLayer& layer, const WorldRows& rows,
+                 const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes) {
+  // Codes of h are those of its rounded numbers.
+  const bool rounds = layer.shape.inputs.scales != kernels::InputRounding::Scales::none;
+  const auto want = define_layer(layer, rows, adapters, mixes, rounds);
+  const RelativeError error = relative_error(got, want, layer.shape.hidden);
+  EXPECT_LT(error.all, tolerance(layer.shape));
+  EXPECT_LT(error.worst_row, 2 * tolerance(layer.shape));
+}
+
+// The answer near the definition, from every cut alike.
+void expect_all_alike(const WorldLayer& layer, const WorldRows& rows,
+                      const std::vector<WorldAdapter>& adapters, const WorldMixes& mixes,
+                      lora::PageFormat format) {
+  const PackedLayer packed_layer(layer);
+  const AdapterPages packed(layer.shape, adapters, mixes, format);
+  const bool lora = !rows.labels.empty();
+  GroupedBatch batch(layer, packed_layer, rows, lora ? &packed : nullptr);
+  const auto first = batch.run();
+  expect_near(first, layer, rows, adapters, mixes);
+  for (const GroupedTiles& tiles : kernels::cuda::all_grouped_tiles) {
+    if (!kernels::cuda::grouped_supports(tiles, batch.params)) continue;
+    SCOPED_TRACE(name_of(tiles));
+    expect_bits(batch.run(tiles), first);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace motley::gpu_tests
