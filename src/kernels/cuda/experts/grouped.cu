@@ -78,7 +78,7 @@ Scratch cut_scratch(const GroupedExperts& g) {
   const int widest = std::max(g.shape.hidden, g.shape.intermediate);
   p.x_sorted = cut.take<Bf16>(pairs * widest);
   p.codes = reinterpret_cast<unsigned char*>(p.x_sorted);
-  p.code_scales = cut.take<float>((pairs + 3) / 4 * 4 * ((widest + 127) / 128));
+  p.code_scales = cut.take<float>(pairs * ((widest + 127) / 128));
   if (g.deltas.max_terms > 0) {
     p.plan.piece_begin = cut.take<std::int32_t>(tiles + 1);
     p.plan.pieces = cut.take<ExpertPiece>(pairs);
@@ -102,7 +102,7 @@ TensorBoxes<2> boxes_of(const void* base, std::int64_t rows, int columns, unsign
 Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
                              const LayerParams& p, const GroupedKernel& kernel,
                              int sorted_columns) {
-  // Of codes, a map counts two as one number, and a scale as two.
+  // Of codes, a map counts two as one number.
   const int sorted_numbers = kernel.coded_inputs ? sorted_columns / 2 : sorted_columns;
   const unsigned weight_box = count_rows(kernel.rows) < 128 ? 64 : 128;
   const std::int64_t experts = g.shape.experts;
@@ -120,10 +120,6 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
     MOTLEY_TRY(maps.h[wide], make(p.h, p.pairs, p.inner, box));
     MOTLEY_TRY(maps.x_sorted[wide], make(p.x_sorted, p.pairs, sorted_numbers, box));
   }
-  if (kernel.coded_inputs) {
-    MOTLEY_TRY(maps.code_scales,
-               make(p.code_scales, (sorted_columns + 127) / 128, 2 * p.code_pitch, 1));
-  }
   return maps;
 }
 
@@ -132,7 +128,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.tokens = static_cast<int>(g.tokens);
   p.top_k = g.experts_per_token;
   p.pairs = p.tokens * p.top_k;
-  p.code_pitch = (p.pairs + 3) / 4 * 4;
+  p.code_pitch = p.pairs;
   p.experts = g.shape.experts;
   p.hidden = g.shape.hidden;
   p.inner = g.shape.intermediate;

@@ -60,7 +60,7 @@ __device__ inline Pipelines pipelines_of(const LaunchParams& l, std::uint32_t dy
   pipelines.permute_bars = pipelines.queue.empty + 8 * item_slots;
   pipelines.grants.bars = pipelines.permute_bars + 8 * permute_lanes;
   pipelines.widened.bars = pipelines.grants.bars + 8 * max_stages;
-  pipelines.arrivals = l.gather == Gather::copies ? 64 : S::lora ? 32 : 1;
+  pipelines.arrivals = l.gather == Gather::copies ? 64 : S::lora || S::coded_inputs ? 32 : 1;
   return pipelines;
 }
 

@@ -96,7 +96,6 @@ struct KernelMaps {
   CUtensorMap x_row;          // boxes of one row of x
   CUtensorMap h[2];           // boxes of 8 and of 64 rows
   CUtensorMap x_sorted[2];    // or codes
-  CUtensorMap code_scales;    // boxes of 32 scales
 };
 
 // A kernel's tiles: `warpgroups` consumers, each with `blocks` blocks of 64 rows. All shapes go
@@ -141,6 +140,9 @@ struct TileShape {
   static constexpr int delta_bytes = shrinks ? rank_block * 128 * atoms : 0;
   static constexpr int weight_bytes =
       (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
+  // Scales of token rows that are codes lie behind the weights.
+  static constexpr int token_scales = weight_load;
+  static_assert(!coded_inputs || weight_bytes - weight_load >= 128 * int{sizeof(float)});
   // A shrink's stage has more k than a tile's where the space of the weights allows; token rows
   // follow A.
   static constexpr int shrink_atoms = bf16 && rows >= 128 ? 2 : atoms;

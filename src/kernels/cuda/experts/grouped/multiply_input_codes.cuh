@@ -6,10 +6,6 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// A stage's token side: rows of 128 codes, then their scales, a row of 32 float32 for each 32 of
-// them. Boxes of both have the 128-byte swizzle.
-__host__ __device__ constexpr int token_scale_bytes(int width) { return (width + 31) / 32 * 128; }
-
 // A warpgroup's A operands of a stage: 128 k of its 64 rows.
 struct CodeOperands {
   std::uint32_t a[4][4];
@@ -39,9 +35,7 @@ __device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, 
   const std::uint32_t codes_at = warpgroup * S::block_bytes + t * 16;
   const std::uint32_t scales_at = warpgroup * S::block_bytes + S::layout.code_bytes() +
                                   (16 * (t / 32) + t % 32 / 4) * sizeof(float);
-  // Of tokens 2 (t % 4) and the one beside it; rows of scales with odd numbers swap chunks.
-  const std::uint32_t even_at = S::weight_bytes + N * 128 + t % 4 * 8;
-  const std::uint32_t odd_at = even_at ^ 16;
+  const std::uint32_t tokens_at = S::token_scales + t % 4 * 2 * sizeof(float);
   Sum sums[N / 2];
   CodeOperands now;
   CodeOperands next;
@@ -66,10 +60,7 @@ __device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, 
     mma_wait<0>();
 #pragma unroll
     for (int i = 0; i < N / 8; ++i) {
-      const int row = i / 4;
-      const int chunk = (i % 4 * 2) ^ (row & 6);
-      const float2 token =
-          load_shared_8(stage + (row % 2 == 0 ? even_at : odd_at) + row * 128 + chunk * 16);
+      const float2 token = load_shared_8(stage + tokens_at + 8 * i * sizeof(float));
       acc[0][4 * i] += static_cast<float>(sums[4 * i]) * (low * token.x);
       acc[0][4 * i + 1] += static_cast<float>(sums[4 * i + 1]) * (low * token.y);
       acc[0][4 * i + 2] += static_cast<float>(sums[4 * i + 2]) * (high * token.x);

@@ -56,34 +56,29 @@ __device__ inline void stream_rows(const Item& item, int cols, Ring& ring,
   }
 }
 
-// Loads rows of codes, which are in the order of places, and their scales. One warp calls it.
+// Loads rows of codes, which are in the order of places, by tensor map, and their scales by copies:
+// a tile may begin at any place. One warp calls it.
 template <class S>
-__device__ inline void stream_codes(const Item& item, int cols, Ring& ring,
+__device__ inline void stream_codes(const LayerParams& p, const Item& item, int cols, Ring& ring,
                                     const KernelMaps& maps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const bool wide = item.width % 64 == 0;
   const int box_rows = wide ? 64 : 8;
   const CUtensorMap* const map = wide ? &maps.x_sorted[1] : &maps.x_sorted[0];
   const int boxes = (item.count + box_rows - 1) / box_rows;
-  const int scale_boxes = (item.count + 31) / 32;
-  for (int step = 0; step * S::stage_k < cols; ++step) {
+  const float* scales = p.code_scales + item.begin;
+  for (int k = 0; k < cols; k += S::stage_k, scales += p.code_pitch) {
     bar_wait(ring.empty_bar(), ring.parity);
-    if (lane == 0) {
-      bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows + scale_boxes) * 128);
-    } else if (S::lora) {
-      bar_arrive(ring.full_bar());
-    }
+    if (lane == 0) bar_expect(ring.full_bar(), static_cast<unsigned>(boxes * box_rows) * 128);
     __syncwarp();
-    const std::uint32_t area = ring.data() + S::weight_bytes;
-    if (lane < boxes) {
-      // The map counts two codes as one number.
-      tma_2d(area + lane * box_rows * 128, map, step * (S::stage_k / 2),
+    // The map counts two codes as one number.
+    if (lane < boxes)
+      tma_2d(ring.data() + S::weight_bytes + lane * box_rows * 128, map, k / 2,
              item.begin + lane * box_rows, ring.full_bar());
-    } else if (lane < boxes + scale_boxes) {
-      // and a scale as two
-      const int box = lane - boxes;
-      tma_2d(area + (item.width + box) * 128, &maps.code_scales, 2 * (item.begin + 32 * box), step,
-             ring.full_bar());
+    if (lane > 0) {
+      for (int i = lane - 1; i < item.count; i += 31)
+        copy_4_or_zero(ring.data() + S::token_scales + i * sizeof(float), scales + i, true);
+      bar_arrive_after_copies(ring.full_bar());
     }
     ring.next();
   }
@@ -189,7 +184,7 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
                                     const KernelMaps& maps, bool arranged) {
   using Area = TokenArea<S, shrinks>;
   if constexpr (S::coded_inputs && !shrinks) {
-    stream_codes<S>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps);
+    stream_codes<S>(p, item, item.seam() == 1 ? p.inner : p.hidden, ring, maps);
   } else if (!shrinks && arranged) {
     stream_rows<Area>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps.x_sorted, S::lora);
   } else if (item.seam() == 1) {

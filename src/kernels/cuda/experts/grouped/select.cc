@@ -93,7 +93,7 @@ InputType input_type_of(const GroupedExperts& g) {
 int GroupedKernel::token_bytes(int width) const {
   // Shrinks take bf16.
   if (!coded_inputs || !is_tall()) return width * 2 * info.tile.k;
-  return (width * info.tile.k + (width + 31) / 32 * 128 + 1023) / 1024 * 1024;
+  return width * info.tile.k;
 }
 
 std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
