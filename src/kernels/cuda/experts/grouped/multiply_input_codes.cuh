@@ -21,6 +21,14 @@ struct CodeOperands {
       a[k][3] = __byte_perm(words.z, words.w, 0x7531);
     }
   }
+  // The compiler takes a product's operands for read when it begins, and would give their registers
+  // to the next ones. Called behind the wait for the products, this keeps them.
+  __device__ void keep() const {
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) asm volatile("" ::"r"(a[k][j]));
+  }
 };
 
 // The products of 128 k are summed by the tensor core, and added in float32 times the scales of the
@@ -58,6 +66,7 @@ __device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, 
       next.load(ring.data() + codes_at);
     }
     mma_wait<0>();
+    now.keep();
 #pragma unroll
     for (int i = 0; i < N / 8; ++i) {
       const float2 token = load_shared_8(stage + tokens_at + 8 * i * sizeof(float));
