@@ -1,4 +1,5 @@
 #include <cmath>
+#include <type_traits>
 
 #include <cuda_fp8.h>
 
@@ -8,11 +9,11 @@
 #include "kernels/input_rounding.h"
 
 // The codes of rows of inputs, by the arithmetic of input_rounding.h. A thread takes pieces of 16
-// inputs; 8 threads beside each other have the inputs of 128 columns.
+// inputs; 8 threads beside each other have the inputs of 128 columns. Many rows have a warp each,
+// few a block.
 namespace motley::kernels::cuda {
 namespace {
 
-constexpr std::string_view name = "the codes of experts' inputs";
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
 constexpr int piece = 16;
@@ -77,22 +78,24 @@ struct RowTraits {
   float largest;
   bool has_nan;
 };
-__device__ RowTraits traits_of(const Bf16* x, int pieces) {
-  __shared__ float largest_of_warp[warps];
-  const int t = static_cast<int>(threadIdx.x);
+// `row_threads` threads call it, of which this is number t.
+template <int row_threads>
+__device__ RowTraits traits_of(const Bf16* x, int pieces, int t) {
   float largest = 0;
   bool has_nan = false;
-  for (int i = t; i < pieces; i += threads) {
+  for (int i = t; i < pieces; i += row_threads) {
     const Piece mine = Piece::load(x + i * piece);
     largest = fmaxf(largest, mine.largest());
     has_nan = has_nan || mine.has_nan();
   }
   largest = warp_max(largest);
+  if constexpr (row_threads == 32) return {largest, __any_sync(0xFFFFFFFF, has_nan) != 0};
+  __shared__ float largest_of_warp[warps];
   if (t % 32 == 0) largest_of_warp[t / 32] = largest;
   has_nan = __syncthreads_or(has_nan ? 1 : 0) != 0;
 #pragma unroll
   for (const float other : largest_of_warp) largest = fmaxf(largest, other);
-  return {.largest = largest, .has_nan = has_nan};
+  return {largest, has_nan};
 }
 
 // The expert whose places include this one.
@@ -114,23 +117,27 @@ __device__ float largest_of_block(float largest) {
   return largest;
 }
 
-// A block takes one row of x, which is a token's or a place's.
-template <DType type>
-__global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p) {
+// A row of x is a token's or a place's.
+template <DType type, int row_threads>
+__global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int rows) {
   using Scales = InputRounding::Scales;
   launch_dependents();
   wait_for_previous_grid();
-  const int row = static_cast<int>(blockIdx.x);
+  constexpr int block_rows = threads / row_threads;
+  const int t = static_cast<int>(threadIdx.x) % row_threads;
+  const int row =
+      static_cast<int>(blockIdx.x) * block_rows + static_cast<int>(threadIdx.x) / row_threads;
   const int routed = p.expert_begin[p.experts];
-  if (p.places == nullptr && row >= routed) return;
+  if (row >= (p.places == nullptr ? routed : rows)) return;
   const int copies = p.places != nullptr ? p.experts_per_token : 1;
   const Bf16* const x = p.x + static_cast<std::size_t>(row) * p.width;
   const int pieces = p.width / piece;
   const bool fixed = p.rounding.scales == Scales::fixed;
   RowTraits traits{};
-  if (p.rounding.scales == Scales::row || type == DType::i8) traits = traits_of(x, pieces);
-  for (int first = 0; first < pieces; first += threads) {
-    const int at = first + static_cast<int>(threadIdx.x);
+  if (p.rounding.scales == Scales::row || type == DType::i8)
+    traits = traits_of<row_threads>(x, pieces, t);
+  for (int first = 0; first < pieces; first += row_threads) {
+    const int at = first + t;
     const bool mine = at < pieces;
     Piece inputs{};
     if (mine) inputs = Piece::load(x + at * piece);
@@ -156,16 +163,31 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p) {
   }
 }
 
+template <DType type>
+void launch_rows(const CodeExpertInputs& p, std::int64_t rows, StreamHandle stream) {
+  constexpr std::int64_t few_rows = 512;
+  const auto launch_by = [&](auto row_threads) {
+    constexpr int block_rows = threads / row_threads.value;
+    launch(
+        "the codes of experts' inputs", code_rows<type, row_threads.value>,
+        {.grid = static_cast<unsigned>((rows + block_rows - 1) / block_rows), .threads = threads},
+        stream, p, static_cast<int>(rows));
+  };
+  if (rows <= few_rows)
+    launch_by(std::integral_constant<int, threads>());
+  else
+    launch_by(std::integral_constant<int, 32>());
+}
+
 }  // namespace
 
 void code_expert_inputs(const CodeExpertInputs& p, StreamHandle stream) {
   if (p.pairs <= 0 || p.width <= 0) return;
   const std::int64_t rows = p.places != nullptr ? p.pairs / p.experts_per_token : p.pairs;
-  const LaunchShape shape{.grid = static_cast<unsigned>(rows), .threads = threads};
   if (p.rounding.type == DType::i8)
-    launch(name, code_rows<DType::i8>, shape, stream, p);
+    launch_rows<DType::i8>(p, rows, stream);
   else
-    launch(name, code_rows<DType::f8_e4m3>, shape, stream, p);
+    launch_rows<DType::f8_e4m3>(p, rows, stream);
 }
 
 }  // namespace motley::kernels::cuda
