@@ -8,9 +8,12 @@
 // the root mean square. bf16 weights meet two in a row (h, an expert's output) and rows of rank
 // space one more; int4 weights times their scale are rounded in gate, up and down besides. Errors
 // add in squares, the activation's slope scales them by up to 1.5, and norms over few experts
-// scatter. Sums of products of
-// FP8 have about 13 bits on the tensor cores: of 500 numbers of h one rounds to the next code,
-// which is off by up to 2^-4.
+// scatter.
+//
+// Where inputs are codes, a number of h in another bf16 may have the next code. Sums of FP8 have
+// about 13 bits on the tensor cores, so that one of 500 numbers does, off by up to 2^-4 of itself;
+// in a row of 48 to 80 numbers it may be the one that counts. Sums of INT8 are exact, and its codes
+// finer.
 namespace motley::gpu_tests {
 
 inline constexpr lora::PageFormat packed_bf16{.dtype = DType::bf16,
