@@ -60,7 +60,8 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                            .exact_inputs = true,
                            .float32_rows = true,
                            .cut = kv_b_part}));
-  if (block.kv_b.stored.view().data != nullptr && !source.memory().exact) {
+  // On a CPU one weight serves rows of every type.
+  if (source.memory().uploader != nullptr && !source.memory().exact) {
     MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));
   }
   MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj",

@@ -76,6 +76,20 @@ void expect_close(const std::vector<Scored>& got, const std::vector<Scored>& wan
   }
 }
 
+// Of the tokens' log-probabilities.
+double mean_difference(const std::vector<Scored>& got, const std::vector<Scored>& wanted) {
+  double sum = 0;
+  int count = 0;
+  for (std::size_t c = 0; c < got.size(); ++c) {
+    for (std::size_t i = 0; i < got[c].results.size(); ++i) {
+      const std::vector<float>& own = got[c].results[i].token_logprobs;
+      const std::vector<float>& one = wanted[c].results[i].token_logprobs;
+      for (std::size_t t = 1; t < own.size(); ++t, ++count) sum += std::abs(own[t] - one[t]);
+    }
+  }
+  return sum / count;
+}
+
 class Sharded : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Goldens, Sharded, testing::ValuesIn(plain_models()),
                          [](const auto& model) { return model.param; });
@@ -121,6 +135,13 @@ TEST_P(Sharded, ARunRepeatsBitForBitInStepsOfAnySize) {
         EXPECT_EQ(runs[run][c].results[i].token_logprobs, runs[0][c].results[i].token_logprobs)
             << runs[0][c].name << ", run " << run;
       }
+}
+
+// Roundings to bf16 may fall otherwise where sums are added in another order.
+TEST_P(Sharded, IsCloseToOneRankInBf16) {
+  GoldenModel one(GetParam(), {.exact = false, .threads = 1});
+  GoldenModel several(GetParam(), {.exact = false, .threads = 1, .ranks = 2});
+  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 5e-3);
 }
 
 TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
@@ -222,17 +243,8 @@ TEST(ShardedModel, ActivationsRoundedByWholeRowsAreRefusedByName) {
 TEST(ShardedModel, ActivationsWithTheFilesScalesAreCut) {
   GoldenModel one("llama_fp8_static", {.exact_inputs = false, .threads = 1});
   GoldenModel several("llama_fp8_static", {.exact_inputs = false, .threads = 1, .ranks = 2});
-  const std::vector<Scored> wanted = score_all(one);
-  const std::vector<Scored> got = score_all(several);
-  double sum = 0;
-  int count = 0;
-  for (std::size_t c = 0; c < got.size(); ++c)
-    for (std::size_t i = 0; i < got[c].results.size(); ++i)
-      for (std::size_t t = 1; t < got[c].results[i].token_logprobs.size(); ++t, ++count)
-        sum +=
-            std::abs(got[c].results[i].token_logprobs[t] - wanted[c].results[i].token_logprobs[t]);
   // A code may differ by one where its number is on the edge.
-  EXPECT_LT(sum / count, 2e-3);
+  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 2e-3);
 }
 
 TEST(ShardedModel, MoreRanksThanColumnsAreRefused) {
