@@ -221,6 +221,29 @@ TEST_F(Inspect, SaysWhyASoundModelWouldBeRefused) {
                     HasSubstr("model.embed_tokens.weight"), Not(HasSubstr("parameters"))));
 }
 
+TEST(InspectModel, TellsWhatEachRankWouldHold) {
+  const Outcome outcome = motley({"inspect", goldens + "/deepseek_v3", "--tp", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("rank 0: heads 0-1 of 3, "), HasSubstr("rank 1: heads 2 of 3, "),
+                    Not(HasSubstr("rank 2: ")), Not(HasSubstr("refused"))));
+}
+
+TEST(InspectModel, SaysWhyItCantBeCutOverRanks) {
+  const std::vector<std::string> call{"inspect", goldens + "/qwen3_moe_w8a8", "--tp", "2"};
+  EXPECT_THAT(motley(call).output,
+              ContainsRegex("would be refused: .*by whole rows.*: use --activations exact\n"));
+  std::vector<std::string> exact = call;
+  exact.insert(exact.end(), {"--activations", "exact"});
+  EXPECT_THAT(motley(exact).output, AllOf(HasSubstr("rank 1: heads "), Not(HasSubstr("refused"))));
+}
+
+TEST(InspectAdapter, IsNotCutOverRanks) {
+  const Outcome outcome = motley({"inspect", golden_adapter("experts"), "--tp", "2"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("only a model is cut over ranks (--tp)"));
+}
+
 TEST(InspectModel, TellsOfScalesOfKeysAndValues) {
   const Outcome outcome = motley({"inspect", goldens + "/qwen3_moe_modelopt_fp8"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;

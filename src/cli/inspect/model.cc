@@ -291,7 +291,9 @@ void add_method(const json::Value& config, Findings& findings) {
 }
 
 // What each rank of several would hold: its shard is loaded, one after the other.
-Result<void> add_ranks(const fs::path& folder, int ranks, Findings& findings) {
+Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
+                       Findings& findings) {
+  const int ranks = settings.ranks;
   dist::ThreadRanks group({.ranks = ranks});
   MOTLEY_TRY(const std::unique_ptr<tensor::Device> device,
              tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 1}));
@@ -300,6 +302,7 @@ Result<void> add_ranks(const fs::path& folder, int ranks, Findings& findings) {
                model::Model::load(folder, *device,
                                   {.exact = !cpu_features().avx512_bf16,
                                    .experts_backend = {},
+                                   .exact_inputs = settings.exact_inputs,
                                    .ranks = &group.rank(rank),
                                    .progress = {}}));
     const std::int64_t bytes = weights_of(*model).bytes;
@@ -354,8 +357,10 @@ Result<Findings> inspect_model(const fs::path& folder, const json::Value& config
   add_dense_kernels(*loaded->model, settings.tuning.get(), findings);
   add_forms(folder, findings);
   if (settings.ranks > 1) {
-    if (auto added = add_ranks(folder, settings.ranks, findings); !added.ok())
+    if (auto added = add_ranks(folder, settings, findings); !added.ok()) {
+      if (added.error().code() == ErrorCode::out_of_memory) return std::move(added).error();
       findings.refusal = added.error().message();
+    }
   }
   return findings;
 }

@@ -20,8 +20,8 @@ struct LoadedModel {
 
 Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);
 
-// `config` is the folder's config.json; of the settings the tuning selects a GPU's kernels, and
-// with several ranks it says what each would hold.
+// `config` is the folder's config.json. The settings' tuning selects a GPU's kernels; with several
+// ranks the findings say what each would hold.
 Result<Findings> inspect_model(const std::filesystem::path& folder, const json::Value& config,
                                const ComputeSettings& settings);
 

@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstring>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/cat.h"
 #include "quant/formats.h"
@@ -23,6 +26,12 @@ Result<tensor::Buffer> copy_columns(const std::byte* from, std::int64_t rows,
   return data;
 }
 
+// Why a weight can't be cut, and what to do about it.
+struct Refusal {
+  std::string reason;  // behind "can't be cut over ranks"
+  std::string fix;
+};
+
 // A part of a quantised weight.
 class Part {
  public:
@@ -38,9 +47,9 @@ class Part {
     parts_.input_zero = view_.inputs.zero;
   }
 
-  // Why it can't be computed with; empty if it can. Makes the blocks small enough for it to begin
-  // with a whole one: of a block on both sides of a cut, both parts have the scale.
-  std::string make_blocks() {
+  // Makes the blocks small enough for the part to begin with a whole one: of a block on both sides
+  // of a cut, both parts have the scale. Nothing if the part can be computed with.
+  std::optional<Refusal> make_blocks() {
     quant::Format& format = parts_.format;
     const bool in_blocks = format.scales == Scales::group || format.scales == Scales::block;
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
@@ -48,15 +57,18 @@ class Part {
       format.block_rows = std::gcd(format.block_rows, rows_.begin);
     const bool whole_rows = columns_.size() == view_.in;
     // A rank's inputs are columns of every group, of each another number.
-    if (!whole_rows && format.input_order) return "between inputs";
+    if (!whole_rows && format.input_order)
+      return Refusal{", as every group has inputs of every rank", "leave --tp out"};
     if (!whole_rows && format.inputs == Inputs::row)
-      return "whose inputs are rounded by whole rows";
+      return Refusal{", as inputs are rounded by whole rows", "use --activations exact"};
     if (format.inputs == Inputs::row_block && columns_.begin % format.input_columns != 0)
-      return cat("whose inputs are rounded by ", format.input_columns);
+      return Refusal{cat(" at input ", columns_.begin, ", as inputs are rounded in blocks of ",
+                         format.input_columns),
+                     "use --activations exact, or another number of ranks"};
     const std::int64_t bits = format.bits;
     if (columns_.begin * bits % 8 != 0 || !quant::is_known(format))
-      return cat("at input ", columns_.begin);
-    return "";
+      return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
+    return std::nullopt;
   }
 
   Result<quant::Weight> copy(tensor::Allocator& allocator) {
@@ -141,20 +153,16 @@ Result<quant::Weight> cut_weight(const tensor::ConstTensor& matrix, const Cut& c
 
 Result<quant::Weight> cut_weight(const quant::Weight& whole, const Cut& cut,
                                  std::string_view module, tensor::Allocator& allocator) {
-  const quant::Format& format = whole.format();
   const quant::TrueSize size = size_of(cut, {.out = whole.out(), .in = whole.in()});
   // Nothing is computed with it.
   if (size.out == 0 || size.in == 0)
     return quant::Weight({.format = quant::plain_format(DType::f32), .size = size});
   Part part(whole, cut);
-  if (const std::string reason = part.make_blocks(); !reason.empty())
-    return Error(ErrorCode::unsupported,
-                 cat("weights in ", to_string(format), " can't be cut over ranks ", reason),
-                 std::string(module),
-                 format.input_order ? "leave --tp out"
-                 : format.inputs == Inputs::none
-                     ? "use another number of ranks"
-                     : "use --activations exact, or another number of ranks");
+  if (const std::optional<Refusal> refusal = part.make_blocks())
+    return Error(
+        ErrorCode::unsupported,
+        cat("weights in ", to_string(whole.format()), " can't be cut over ranks", refusal->reason),
+        std::string(module), refusal->fix);
   return part.copy(allocator);
 }
 
