@@ -131,6 +131,7 @@ TEST(ShardedPool, EvictsOnAllRanks) {
   for (std::uint64_t i = 0; i < 20; ++i)
     ASSERT_TRUE(pools.first->load(std::string(1, static_cast<char>('a' + i)), version(i)).ok());
   EXPECT_EQ(pools.first->usage().adapters, 4);
+  EXPECT_EQ(pools.second->usage().adapters, 4);
   EXPECT_EQ(pools.second->usage().pinned_adapters, 4);
   EXPECT_FALSE(pools.first->acquire("a").ok());
 }
@@ -152,6 +153,35 @@ TEST(ShardedPool, AnAdapterThatDoesNotFitOnOneRankIsOnNone) {
   EXPECT_EQ(pools.first->state("b"), State::missing);
   EXPECT_EQ(pools.second->state("b"), State::missing);
   pools.first->check_invariants();
+}
+
+TEST(ShardedPool, UnloadingGivesPagesBackOnAllRanks) {
+  Pools pools(4, 4);
+  ASSERT_TRUE(pools.first->load("a", version(1)).ok());
+  ASSERT_TRUE(pools.first->unload("a").ok());
+  EXPECT_EQ(pools.first->usage().adapters, 0);
+  EXPECT_EQ(pools.second->usage().adapters, 0);
+  EXPECT_EQ(pools.second->usage().free_pages, 4U);
+}
+
+TEST(ShardedPool, RoomOnSomeRanksIsGivenBackWhereTheLastHasNone) {
+  Pools pools(8, 8);
+  tensor::CpuDevice device{{.threads = 1}};
+  const auto small =
+      Pool::create(device,
+                   {.bytes = Pools::page, .page_bytes = Pools::page, .shards = pools.second_shards})
+          .value();
+  const auto first = Pool::create(device, {.bytes = 8 * Pools::page,
+                                           .page_bytes = Pools::page,
+                                           .shards = pools.first_shards,
+                                           .other_ranks = {pools.second.get(), small.get()}})
+                         .value();
+  const Handle pinned = first->load("a", version(1)).value();
+  const auto refused = first->load("b", version(2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), HasSubstr("rank 2"));
+  EXPECT_EQ(pools.second->state("b"), State::missing);
+  EXPECT_EQ(pools.second->usage().adapters, 1);
 }
 
 TEST(ShardedPool, NewContentUnderANameReplacesItOnAllRanks) {

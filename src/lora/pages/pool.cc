@@ -125,7 +125,9 @@ Pool::Pool(std::unique_ptr<tensor::Reservation> arena, const Options& options, s
       arena_(std::move(arena), options.spare_bytes),
       taken_(pages, false),
       last_marks_(pages, 0),
-      free_pages_(pages) {}
+      free_pages_(pages) {
+  for (Pool* const other : options_.other_ranks) other->keeps_idle_ = false;
+}
 
 Pool::~Pool() {
   for (const auto& slot : slots_)
@@ -274,7 +276,7 @@ void Pool::unpin(Resident* resident) {
   slot.last_mark = readers_.latest();
   if (slot.state == State::unloading) {
     changed_.notify_all();  // unload() waits, and frees it
-  } else if (slot.replaced) {
+  } else if (slot.replaced || !keeps_idle_) {
     free_locked(&slot);
   }
 }

@@ -226,7 +226,8 @@ class Pool {
 
   Options options_;
   PageMemory arena_;
-  Transport transport_;  // empty: the arena is in host memory
+  Transport transport_;     // empty: the arena is in host memory
+  bool keeps_idle_ = true;  // false: another rank's, whose adapters go with rank 0's handles
 
   mutable std::mutex lock_;
   std::condition_variable changed_;
