@@ -111,8 +111,8 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
 // Rank 0's model, then those of the other ranks.
 Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
   if (settings.compute.ranks > 1)
-    others_ = std::make_unique<runner::OtherRanks>(
-        runner::OtherRanks::Options{.ranks = settings.compute.ranks});
+    others_ = std::make_unique<runner::OtherRanks>(runner::OtherRanks::Options{
+        .ranks = settings.compute.ranks, .threads = threads_of_rank(settings.compute.ranks)});
   ModelRank rank;
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(model_, source.model(*device_, settings, rank));
@@ -205,8 +205,9 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   return {};
 }
 
-// Logs the memory of all parts once they are allocated; on a GPU the reported use agrees with the
-// sum. On a CPU weights may stay in the checkpoint's mapped files, for which nothing is allocated.
+// Logs the memory of rank 0's parts once they are allocated, and of all other ranks; on a GPU the
+// reported use agrees with the sum. On a CPU weights may stay in the checkpoint's mapped files, for
+// which nothing is allocated.
 Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_t weights) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   if (on_gpu)
@@ -235,7 +236,8 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
              {"kv_tokens", pages * runner::KvMemory::page_tokens},
              {"longest_sequence",
               std::min(runner_->options().max_tokens, pages * runner::KvMemory::page_tokens)},
-             {"device_bytes", on_gpu ? less(before.available, warm.available) : taken}});
+             {"device_bytes", on_gpu ? less(before.available, warm.available) : taken},
+             {"other_rank_bytes", others_ == nullptr ? 0 : others_->bytes()}});
   return {};
 }
 

@@ -183,8 +183,8 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
 // Null: there is one rank.
 std::unique_ptr<runner::OtherRanks> make_others(const Settings& settings) {
   if (settings.compute.ranks == 1) return nullptr;
-  return std::make_unique<runner::OtherRanks>(
-      runner::OtherRanks::Options{.ranks = settings.compute.ranks});
+  return std::make_unique<runner::OtherRanks>(runner::OtherRanks::Options{
+      .ranks = settings.compute.ranks, .threads = threads_of_rank(settings.compute.ranks)});
 }
 
 Result<std::unique_ptr<model::Model>> load_models(const Settings& settings, tensor::Device& device,

@@ -1,14 +1,11 @@
 #include "runner/other_ranks.h"
 
-#include <algorithm>
-
 #include "base/cat.h"
-#include "base/system/cpu.h"
 
 namespace motley::runner {
 
 OtherRanks::OtherRanks(const Options& options)
-    : threads_(options.threads > 0 ? options.threads : std::max(1, usable_cpus() / options.ranks)),
+    : threads_(options.threads),
       group_({.ranks = options.ranks, .max_wait = options.max_wait}),
       parts_(static_cast<std::size_t>(options.ranks - 1)),
       rank_threads_(group_) {}

@@ -15,15 +15,14 @@
 
 namespace motley::runner {
 
-// The ranks of an engine beside rank 0: each has a share of the processors, its shard of the model,
-// of adapters and of keys and values, and a thread. Rank 0's parts are the caller's, as without
-// other ranks. Every rank lays out the same step from the same chunks, so page numbers and rows are
-// the same everywhere.
+// The ranks of an engine beside rank 0: each has threads, its shard of the model, of adapters and
+// of keys and values. Rank 0's parts are the caller's, as without other ranks. Every rank lays out
+// the same step from the same chunks, so page numbers and rows are the same everywhere.
 class OtherRanks {
  public:
   struct Options {
-    int ranks = 2;    // rank 0 included
-    int threads = 0;  // of each rank; 0: an equal share of the processors
+    int ranks = 2;                                 // rank 0 included
+    int threads = 1;                               // of each rank
     Duration max_wait = std::chrono::seconds(60);  // ThreadRanks'
   };
   explicit OtherRanks(const Options& options);
