@@ -11,8 +11,8 @@ namespace motley::lora {
 // A rank's part of an adapter. Where the rank has some outputs of a map, it has those rows of B and
 // the whole of A; where it has some inputs, it has those columns of A and the whole of B: then its
 // delta, like its product, is a part of a sum over ranks. Biases of such a map are on rank 0 only.
-// Sites without a part here are on no rank but those that have one; sites that no entry names are
-// whole. The version stays that of the whole.
+// A site of which this rank has no part is left out; a site that no entry of `shards` names is
+// whole. The version is that of the whole adapter.
 Adapter shard_of(const Adapter& adapter, std::span<const SiteShard> shards);
 
 }  // namespace motley::lora

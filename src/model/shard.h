@@ -25,13 +25,14 @@ struct Shard {
   bool is_first() const { return rank == 0; }
 };
 
-// Refuses more ranks than the model can be cut into. Intermediate sizes of quantised weights are
-// dealt in pieces of up to 32, which most formats' blocks hold or are.
 struct Ranks {
   int count = 1;
   int rank = 0;
-  bool quantised = false;
+  bool quantised = false;  // some weights of the model are
 };
+// Refuses more ranks than the model can be cut into. Intermediate sizes of quantised weights are
+// dealt in pieces of up to 32 columns, so that most formats' groups and blocks stay whole or are
+// cut into equal ones.
 Result<Shard> shard_of(const Config& config, const Ranks& ranks);
 
 // A rank's part of a matrix [out, in]. Nothing: all of them.

@@ -37,12 +37,13 @@ struct ExpertWeights {
   float swiglu_alpha = 1.702F;
 };
 
-// The format of weights that validate() takes as alike: it has zero points, or groups by column, if
-// any of them has.
+// The format of weights that validate() takes as alike: it has zero points, or an order of inputs,
+// if any of them has.
 quant::Format common_format(std::span<const quant::Weight> weights);
 
 // Checks that every expert is present with the layer's sizes; gate and up have one format, down has
-// one. Single experts may lack zero points or groups by column: readers drop those without effect.
+// one. Single experts may lack zero points or an order of inputs: readers drop those without
+// effect.
 Result<void> validate(const ExpertWeights& weights);
 
 }  // namespace motley::moe

@@ -205,10 +205,11 @@ Result<void> read_gptq(Reader& reader, const Scheme& scheme) {
   MOTLEY_TRY_VOID(take_codes(reader, scheme));
   MOTLEY_TRY_VOID(reader.take_transposed_scales("scales", reader.out(), groups));
   MOTLEY_TRY_VOID(take_zero_points(reader, scheme, groups));
-  // Files list the groups of columns whether columns were sorted or not.
+  // Files list the groups of inputs in activation order and without.
   reader.parts().format.input_order = false;
   if (!reader.has("g_idx")) return {};
-  return reader.take_column_groups("g_idx", groups, grouped ? format.block_columns : reader.in());
+  return reader.take_groups_of_inputs("g_idx", groups,
+                                      grouped ? format.block_columns : reader.in());
 }
 
 }  // namespace motley::quant

@@ -34,7 +34,7 @@ struct Case {
   std::int64_t group = 32;
   bool symmetric = true;
   bool second = false;  // gptq_v2
-  bool sorted = false;  // groups by column
+  bool sorted = false;  // in activation order
 
   std::int64_t groups() const { return group < 0 ? 1 : (in + group - 1) / group; }
   std::int64_t group_of(std::int64_t k) const {
@@ -147,7 +147,7 @@ TEST_F(GptqReader, DecodesSortedColumnsByTheirGroups) {
   }
 }
 
-TEST_F(GptqReader, GroupsInOrderOrUnlistedAreNoColumnGroups) {
+TEST_F(GptqReader, GroupsInOrderOrUnlistedLeaveInputsInOrder) {
   const Case of{.out = 4};
   add(of);
   EXPECT_FALSE(load(of.config(), {of.out, of.in}).value().weight.format().input_order);

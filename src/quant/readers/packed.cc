@@ -166,7 +166,7 @@ Result<void> read_packed(Reader& reader, const Scheme& scheme) {
     MOTLEY_TRY_VOID(reader.refuse_others({"weight_zero_point"}));
   }
   if (!format.input_order) return reader.refuse_others({"weight_g_idx"});
-  return reader.take_column_groups("weight_g_idx", groups, format.block_columns);
+  return reader.take_groups_of_inputs("weight_g_idx", groups, format.block_columns);
 }
 
 }  // namespace motley::quant

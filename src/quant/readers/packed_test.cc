@@ -15,13 +15,14 @@ struct Packed {
   std::int64_t in = 64;
   std::int64_t group = 32;  // 0: a scale a row
   bool symmetric = true;
-  bool by_column = false;
+  bool in_activation_order = false;
   bool whole_codes = false;  // no code in two words, as older files have it
 };
 
 void PrintTo(const Packed& p, std::ostream* out) {
   *out << p.bits << " bits, [" << p.out << ", " << p.in << "], group " << p.group
-       << (p.symmetric ? "" : ", zero points") << (p.by_column ? ", by column" : "")
+       << (p.symmetric ? "" : ", zero points")
+       << (p.in_activation_order ? ", in activation order" : "")
        << (p.whole_codes ? ", whole codes" : "");
 }
 
@@ -78,9 +79,9 @@ class PackedReader : public LoadTest, public testing::WithParamInterface<Packed>
     std::vector<float> meaning;
     for (std::int64_t o = 0; o < p.out; ++o) {
       for (std::int64_t k = 0; k < p.in; ++k) {
-        const std::int64_t g = p.by_column    ? index[static_cast<std::size_t>(k)]
-                               : p.group == 0 ? 0
-                                              : k / p.group;
+        const std::int64_t g = p.in_activation_order ? index[static_cast<std::size_t>(k)]
+                               : p.group == 0        ? 0
+                                                     : k / p.group;
         const auto place = static_cast<std::size_t>(o * groups() + g);
         const unsigned zero = p.symmetric ? codes / 2 : zeros[place];
         const auto code = stored[static_cast<std::size_t>(o * p.in + k)];
@@ -117,7 +118,7 @@ class PackedReader : public LoadTest, public testing::WithParamInterface<Packed>
   std::vector<std::int32_t> write_index(std::mt19937& random) {
     const Packed& p = GetParam();
     std::vector<std::int32_t> index;
-    if (!p.by_column) return index;
+    if (!p.in_activation_order) return index;
     for (std::int64_t k = 0; k < p.in; ++k) index.push_back(static_cast<std::int32_t>(k / p.group));
     std::ranges::shuffle(index, random);
     files_.add("m.weight_g_idx", DType::i32, {p.in}, index);
@@ -132,14 +133,14 @@ class PackedReader : public LoadTest, public testing::WithParamInterface<Packed>
         R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups":)",
         R"({"g": {"targets": ["Linear"], "weights": {"type": "int", "num_bits": )", p.bits, ", ",
         scales, R"(, "symmetric": )", p.symmetric ? "true" : "false", R"(, "actorder": )",
-        p.by_column ? R"("group")" : "null", "}}}}"));
+        p.in_activation_order ? R"("group")" : "null", "}}}}"));
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(
     All, PackedReader,
-    testing::Values(Packed{}, Packed{.symmetric = false}, Packed{.by_column = true},
-                    Packed{.symmetric = false, .by_column = true}, Packed{.group = 0},
+    testing::Values(Packed{}, Packed{.symmetric = false}, Packed{.in_activation_order = true},
+                    Packed{.symmetric = false, .in_activation_order = true}, Packed{.group = 0},
                     Packed{.group = 0, .symmetric = false}, Packed{.in = 60, .group = 32},
                     Packed{.bits = 8}, Packed{.bits = 8, .symmetric = false},
                     Packed{.bits = 8, .in = 65, .group = 128, .symmetric = false},
@@ -177,7 +178,7 @@ TEST_P(PackedReader, RefusesWhatIsDamagedByName) {
     files_.remove("m.weight_zero_point");
   }
   write();
-  if (!p.by_column) return;
+  if (!p.in_activation_order) return;
   std::vector<std::int32_t> index(static_cast<std::size_t>(p.in), 0);
   index[3] = static_cast<std::int32_t>(groups());
   files_.add("m.weight_g_idx", DType::i32, {p.in}, index);

@@ -128,8 +128,8 @@ Result<float> Reader::take_number(std::string_view part) {
   return number;
 }
 
-Result<void> Reader::take_column_groups(std::string_view part, std::int64_t groups,
-                                        std::int64_t size) {
+Result<void> Reader::take_groups_of_inputs(std::string_view part, std::int64_t groups,
+                                           std::int64_t size) {
   MOTLEY_TRY(const ConstTensor stored, take(part, DType::i32, {in()}));
   std::vector<std::int32_t> index(static_cast<std::size_t>(in()));
   std::memcpy(index.data(), stored.bytes(), index.size() * sizeof(std::int32_t));

@@ -56,9 +56,9 @@ class Reader {
                                       std::int64_t columns);
   // A single number of a file.
   Result<float> take_number(std::string_view part);
-  // Groups of columns, [in], each of `size` columns. Columns that do not stand by their groups are
-  // sorted: their codes must have been taken.
-  Result<void> take_column_groups(std::string_view part, std::int64_t groups, std::int64_t size);
+  // The group of each input, [in]; groups have `size` inputs each, the last what is left. Columns
+  // of codes, which must have been taken, are sorted by their groups where they are not.
+  Result<void> take_groups_of_inputs(std::string_view part, std::int64_t groups, std::int64_t size);
   // Zero points that all mean the code in the middle are left out.
   Result<void> keep_zero_points(const std::vector<std::uint8_t>& zeros);
   // The fixed scale of inputs, and their zero point, where the format has one.
