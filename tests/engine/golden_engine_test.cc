@@ -23,15 +23,28 @@ constexpr int soak_requests = 300;
 #endif
 constexpr std::uint64_t few_adapters = std::uint64_t{1} << 20;
 
-class GoldenContinuations : public testing::TestWithParam<std::string> {};
-
-TEST_P(GoldenContinuations, AllAdaptersInOneBatchAreAsRecorded) {
-  GoldenModel golden(GetParam(), {});
+void expect_all_adapters_as_recorded(GoldenModel& golden) {
   GoldenEngine world(golden, {});
   world.load_adapters();
   const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
   expect_recorded_answers(world, golden, tolerance);
   expect_all_given_back(world);
+}
+
+// In few rows and few pages, with adapters that don't all fit.
+void expect_same_bits_in_little_room(GoldenModel& golden, std::int64_t max_tokens) {
+  const GoldenEngine::Options room{
+      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
+  const std::uint64_t preempted = expect_same_bits_beside_others(
+      golden, {.room = room, .requests = 10, .max_tokens = max_tokens});
+  EXPECT_GT(preempted, 0U);
+}
+
+class GoldenContinuations : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenContinuations, AllAdaptersInOneBatchAreAsRecorded) {
+  GoldenModel golden(GetParam(), {});
+  expect_all_adapters_as_recorded(golden);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenContinuations,
@@ -44,12 +57,7 @@ class GoldenBits : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenBits, NothingBesideChangesABit) {
   GoldenModel golden(GetParam(), {});
-  // Few rows, few pages, and adapters that don't all fit.
-  const GoldenEngine::Options room{
-      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
-  const std::uint64_t pushed_back =
-      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 40});
-  EXPECT_GT(pushed_back, 0U);
+  expect_same_bits_in_little_room(golden, 40);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenBits, testing::Values("qwen3_moe", "deepseek_v3"),
@@ -60,20 +68,12 @@ class GoldenRanks : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenRanks, AllAdaptersInOneBatchAreAsRecorded) {
   GoldenModel golden(GetParam(), {.threads = 1, .ranks = 3});
-  GoldenEngine world(golden, {});
-  world.load_adapters();
-  const double tolerance = at(golden.golden(), "tolerance").as_number("tolerance").value();
-  expect_recorded_answers(world, golden, tolerance);
-  expect_all_given_back(world);
+  expect_all_adapters_as_recorded(golden);
 }
 
 TEST_P(GoldenRanks, NothingBesideChangesABit) {
   GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2});
-  const GoldenEngine::Options room{
-      .max_rows = 7, .max_sequences = 6, .pages = 7, .adapter_bytes = few_adapters};
-  const std::uint64_t pushed_back =
-      expect_same_bits_beside_others(golden, {.room = room, .requests = 10, .max_tokens = 20});
-  EXPECT_GT(pushed_back, 0U);
+  expect_same_bits_in_little_room(golden, 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
