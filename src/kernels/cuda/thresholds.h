@@ -107,7 +107,9 @@ inline constexpr auto expert_thresholds = [] {
        .tiles = {.width = 16, .gather = copies, .sort_inside = true},
        .record = codes_record},
       // Token rows that are codes, then those that are not.
-      {.weights = codes_8, .tiles = {.width = 128, .gather = permuted}, .record = codes_record},
+      {.weights = codes_8,
+       .tiles = {.width = 128, .gather = permuted},
+       .record = "2026-11-27-codes-times-codes.md"},
       {.weights = codes_8,
        .tiles = {.rows = r256, .width = 64, .gather = copies},
        .record = codes_record},

@@ -1,4 +1,5 @@
 #include "kernels/cuda/elementary/arrange_inputs.h"
+#include "kernels/cuda/elementary/expert_of_place.cuh"
 #include "kernels/cuda/primitives/vec4.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
 #include "kernels/input_rounding.h"
@@ -118,17 +119,6 @@ __device__ const T& of_expert(const T* first, std::size_t stride, int e) {
   return *reinterpret_cast<const T*>(bytes + static_cast<std::size_t>(e) * stride);
 }
 
-// The expert whose places include this one.
-__device__ int expert_of(const ArrangeExpertInputs& p, int place) {
-  int low = 0;
-  int high = p.experts;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (p.expert_begin[middle] <= place ? low : high) = middle;
-  }
-  return low;
-}
-
 template <bool whole, class X, class Out>
 __global__ void __launch_bounds__(threads) arrange_places(ArrangeExpertInputs p) {
   launch_dependents();
@@ -136,7 +126,7 @@ __global__ void __launch_bounds__(threads) arrange_places(ArrangeExpertInputs p)
   const int place = static_cast<int>(blockIdx.x);
   if (place >= p.expert_begin[p.experts]) return;
   const std::int64_t from = p.tokens != nullptr ? p.tokens[place] : place;
-  const int expert = expert_of(p, place);
+  const int expert = expert_of_place(p.expert_begin, p.experts, place);
   take_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.width,
                               .out = static_cast<Out*>(p.out) + std::int64_t{place} * p.width,
                               .width = p.width,

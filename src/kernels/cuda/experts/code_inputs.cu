@@ -3,6 +3,7 @@
 
 #include <cuda_fp8.h>
 
+#include "kernels/cuda/elementary/expert_of_place.cuh"
 #include "kernels/cuda/experts/code_inputs.h"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
@@ -82,7 +83,7 @@ class Divisor {
   bool plain_;
 };
 
-// In the order of code_place().
+// In their order (code_inputs.h).
 template <DType type>
 __device__ uint4 codes_of(const Piece& x, float scale) {
   if (scale == 0) return {};
@@ -119,17 +120,6 @@ __device__ RowTraits traits_of(const Bf16* x, int pieces, int t) {
 #pragma unroll
   for (const float other : largest_of_warp) largest = fmaxf(largest, other);
   return {largest, has_nan};
-}
-
-// The expert whose places include this one.
-__device__ int expert_of(const CodeExpertInputs& p, int place) {
-  int low = 0;
-  int high = p.experts;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (p.expert_begin[middle] <= place ? low : high) = middle;
-  }
-  return low;
 }
 
 // Whole warps call it: the largest magnitude of 8 lanes' inputs.
@@ -174,7 +164,7 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
       const int place = p.places != nullptr ? p.places[row * copies + copy] : row;
       if (place >= routed) continue;
       if (fixed) {
-        scale = p.each[expert_of(p, place)].rounding.scale;
+        scale = p.each[expert_of_place(p.expert_begin, p.experts, place)].rounding.scale;
         codes = codes_of<type>(inputs, scale);
       }
       *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(place) * p.width + at * piece) =

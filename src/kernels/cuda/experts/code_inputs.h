@@ -7,7 +7,8 @@
 
 namespace motley::kernels::cuda {
 
-// Codes of rows in the order of places. Within 16 inputs a code is at code_place().
+// Codes of rows in the order of places. They stand as the threads of an MMA hold the codes of
+// packed weights: of 16 inputs, bytes 4 c to 4 c + 3 are inputs 2 c, 2 c + 8, 2 c + 1 and 2 c + 9.
 struct CodeExpertInputs {
   std::int64_t pairs = 0;
   int experts_per_token = 1;
@@ -23,8 +24,5 @@ struct CodeExpertInputs {
   int pitch = 0;
 };
 void code_expert_inputs(const CodeExpertInputs& params, StreamHandle stream);
-
-// Where input k of 16 stands: as the threads of an MMA hold the codes of packed weights.
-constexpr int code_place(int k) { return k % 8 / 2 * 4 + k % 2 * 2 + k / 8; }
 
 }  // namespace motley::kernels::cuda

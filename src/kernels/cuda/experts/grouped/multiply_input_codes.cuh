@@ -10,7 +10,7 @@ namespace motley::kernels::cuda::grouped {
 struct CodeOperands {
   std::uint32_t a[4][4];
 
-  // Within 16 inputs a thread's bytes are in the order of code_place().
+  // Within 16 inputs a thread's bytes have the order of code_inputs.h.
   __device__ void load(std::uint32_t codes) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
