@@ -12,6 +12,7 @@
 
 #include "../graph_time.h"
 #include "base/number_types.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/linear/dense_kernels.h"
 #include "kernels/cuda/primitives/device.h"
 
@@ -53,8 +54,29 @@ double measure(int count, int replays, const std::function<void(int, StreamHandl
   return motley::bench::graph_time(count, replays, launch);
 }
 
+struct Format {
+  const char* prefix;
+  WeightKind kind;
+  double bits;              // of a number, scales included
+  std::int64_t block_rows;  // that share a scale
+  std::int64_t block_columns;
+  motley::kernels::InputRounding inputs;
+};
+constexpr std::int64_t whole_row = std::int64_t{1} << 30;
+using Scales = motley::kernels::InputRounding::Scales;
+constexpr Format formats[] = {
+    {"bf16", WeightKind::bf16, 16, 1, 0, {}},
+    {"int4", WeightKind::int4, 4.25, 1, 128, {}},
+    {"fp8",
+     WeightKind::f8_e4m3,
+     8,
+     128,
+     128,
+     {.scales = Scales::row_block, .type = motley::DType::f8_e4m3, .columns = 128}},
+    {"w8a8", WeightKind::i8, 8, 1, whole_row, {.scales = Scales::row}}};
+
 struct Case {
-  bool int4 = false;  // groups of 128
+  const Format* format = formats;
   std::int64_t out = 0;
   std::int64_t in = 0;
   std::vector<std::int64_t> rows;
@@ -65,7 +87,9 @@ struct Times {
   std::string text;
   double best = 0;
 };
-Times measure_kernels(int count, int replays, const std::function<Linear(int)>& product) {
+Times measure_kernels(int count, int replays, const motley::kernels::ArrangeInputs& inputs,
+                      const std::function<Linear(int)>& product) {
+  const bool rounds = inputs.rounding.scales != Scales::none;
   Times times;
   for (const DenseKernel* kernel : motley::kernels::cuda::all_dense_kernels()) {
     if (kernel == &motley::kernels::cuda::exact_kernel) continue;
@@ -74,8 +98,11 @@ Times measure_kernels(int count, int replays, const std::function<Linear(int)>& 
       Linear one = product(i);
       one.batch_invariant = batch_invariant;
       const motley::kernels::cuda::DenseProblem problem{
-          .products = {&one, 1}, .library = &motley::kernels::cuda::device_of(s).matmuls()};
+          .products = {&one, 1},
+          .library = &motley::kernels::cuda::device_of(s).matmuls(),
+          .inputs = rounds ? &inputs : nullptr};
       if (!kernel->supports(problem)) return false;
+      if (rounds && !kernel->codes_inputs) motley::kernels::cuda::arrange_inputs(inputs, s);
       kernel->run(problem, {}, s);
       return true;
     };
@@ -92,62 +119,92 @@ Times measure_kernels(int count, int replays, const std::function<Linear(int)>& 
 }
 
 void run(const Case& c) {
-  const double weight_bytes = (c.int4 ? 0.5 + 4.0 / 128 : 2.0) * static_cast<double>(c.out * c.in);
+  const Format& format = *c.format;
+  const double weight_bytes = format.bits / 8 * static_cast<double>(c.out * c.in);
   const int sets = std::max(2, static_cast<int>(cold_bytes / weight_bytes) + 1);
   const std::int64_t max_rows = *std::max_element(c.rows.begin(), c.rows.end());
   // A gap that is no multiple of L2's sets between one weight and the next, in bf16 numbers.
-  const std::int64_t set_numbers = c.out * c.in / (c.int4 ? 4 : 1) + 8 * 1024;
+  const std::int64_t set_numbers =
+      c.out * c.in * motley::kernels::code_bits(format.kind) / 16 + 8 * 1024;
   motley::bf16* const weights = random_numbers(sets * set_numbers, 1);
   // Two bf16 numbers are a float32 of the later one's size.
-  const std::int64_t set_scales = c.int4 ? c.out * ((c.in + 127) / 128) : 0;
+  const bool scaled = format.block_columns > 0;
+  const std::int64_t set_scales =
+      scaled ? (c.out + format.block_rows - 1) / format.block_rows *
+                   ((c.in + format.block_columns - 1) / format.block_columns)
+             : 0;
   motley::bf16* const scales = random_numbers(2 * sets * set_scales, 3);
   motley::bf16* const x = random_numbers(max_rows * c.in, 2);
+  // Rounded x: its codes may stand there, so products read x itself where nothing is rounded.
+  const bool rounds = format.inputs.scales != Scales::none;
+  motley::bf16* const taken = rounds ? random_numbers(max_rows * c.in, 2) : x;
   float* y = nullptr;
   CHECK_CUDA(cudaMalloc(&y, static_cast<std::size_t>(max_rows * c.out) * sizeof *y));
   for (const std::int64_t rows : c.rows) {
     const auto product = [&](int i) {
-      return Linear{.rows = rows,
-                    .x = x,
-                    .x_type = motley::DType::bf16,
-                    .x_stride = c.in,
-                    .w = {.kind = c.int4 ? WeightKind::int4 : WeightKind::bf16,
-                          .data = weights + i % sets * set_numbers,
-                          .scales = reinterpret_cast<const float*>(scales) + i % sets * set_scales,
-                          .out = c.out,
-                          .in = c.in,
-                          .block_columns = c.int4 ? 128 : 0},
-                    .w_rows_per_head = c.out,
-                    .out = c.out,
-                    .y = y,
-                    .y_stride = c.out,
-                    .exact = false};
+      return Linear{
+          .rows = rows,
+          .x = taken,
+          .x_type = motley::DType::bf16,
+          .x_stride = c.in,
+          .w = {.kind = format.kind,
+                .data = weights + i % sets * set_numbers,
+                .scales = scaled ? reinterpret_cast<const float*>(scales) + i % sets * set_scales
+                                 : nullptr,
+                .out = c.out,
+                .in = c.in,
+                .block_rows = format.block_rows,
+                .block_columns = format.block_columns,
+                .inputs = format.inputs},
+          .w_rows_per_head = c.out,
+          .out = c.out,
+          .y = y,
+          .y_stride = c.out,
+          .exact = false};
     };
+    const motley::kernels::ArrangeInputs inputs{.rows = rows,
+                                                .width = c.in,
+                                                .x = x,
+                                                .x_type = motley::DType::bf16,
+                                                .x_stride = c.in,
+                                                .rounding = format.inputs,
+                                                .out = taken,
+                                                .out_stride = c.in};
     const Times times =
-        measure_kernels(std::max(16, std::min(sets, 64)), rows > 1024 ? 5 : 15, product);
+        measure_kernels(std::max(16, std::min(sets, 64)), rows > 1024 ? 5 : 15, inputs, product);
     const double bytes =
         weight_bytes + static_cast<double>(rows) *
                            (2.0 * static_cast<double>(c.in) + 4.0 * static_cast<double>(c.out));
     const double products = 2.0 * static_cast<double>(rows * c.out * c.in);
     const double floor = std::max(bytes / bytes_per_us, products / flop_per_us);
-    std::printf("%s %7lld x %-6lld %5lld rows:%s floor %.2f, x %.2f\n", c.int4 ? "int4" : "bf16",
+    std::printf("%s %7lld x %-6lld %5lld rows:%s floor %.2f, x %.2f\n", format.prefix,
                 static_cast<long long>(c.out), static_cast<long long>(c.in),
                 static_cast<long long>(rows), times.text.c_str(), floor, times.best / floor);
   }
   CHECK_CUDA(cudaFree(weights));
   CHECK_CUDA(cudaFree(scales));
   CHECK_CUDA(cudaFree(x));
+  if (rounds) CHECK_CUDA(cudaFree(taken));
   CHECK_CUDA(cudaFree(y));
 }
 
 Case parse(const char* text) {
   Case c;
-  c.int4 = std::strncmp(text, "int4:", 5) == 0;
+  const char* size = text;
+  for (const Format& format : formats) {
+    const std::size_t length = std::strlen(format.prefix);
+    if (std::strncmp(text, format.prefix, length) != 0 || text[length] != ':') continue;
+    c.format = &format;
+    size = text + length + 1;
+  }
   char* at = nullptr;
-  c.out = std::strtoll(c.int4 ? text + 5 : text, &at, 10);
+  c.out = std::strtoll(size, &at, 10);
   if (*at == 'x') c.in = std::strtoll(at + 1, &at, 10);
   while (*at == ':' || *at == ',') c.rows.push_back(std::strtoll(at + 1, &at, 10));
   if (c.out <= 0 || c.in <= 0 || c.in % 8 != 0 || c.rows.empty() || *at != '\0') {
-    std::printf("can't read %s: write [int4:]OUTxIN:ROWS,ROWS with IN a multiple of 8\n", text);
+    std::printf(
+        "can't read %s: write [bf16|int4|fp8|w8a8:]OUTxIN:ROWS,ROWS with IN a multiple of 8\n",
+        text);
     std::exit(2);
   }
   return c;

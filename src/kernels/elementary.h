@@ -194,6 +194,8 @@ struct Linears {
   const Linear* all = nullptr;  // in the host's memory, read before the call returns
   std::int64_t count = 0;
   Ahead ahead{};
+  // Or null: how x of the products is made, which the call does first. Nothing else reads x.
+  const ArrangeInputs* inputs = nullptr;
 };
 
 // The same rows of w, transposed: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *

@@ -73,22 +73,26 @@ void round_to(const Context& context, const tensor::ConstTensor& x, const RoundO
                             context.stream);
 }
 
-void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,
-                    const tensor::Tensor& out) {
+kernels::ArrangeInputs arrange_inputs_call(const Context& context, const tensor::ConstTensor& x,
+                                           const TakenInputs& taken, const tensor::Tensor& out) {
   check_context(context);
   check_activation(x, 2);
   MOTLEY_CHECK(x.shape() == out.shape() && x.dtype() == out.dtype(),
                "tensors of one shape and type");
-  context.kernels->arrange_inputs({.rows = out.dim(0),
-                                   .width = out.dim(1),
-                                   .x = x.bytes(),
-                                   .x_type = x.dtype(),
-                                   .x_stride = x.stride(0),
-                                   .order = taken.order,
-                                   .rounding = taken.rounding,
-                                   .out = out.bytes(),
-                                   .out_stride = out.stride(0)},
-                                  context.stream);
+  return {.rows = out.dim(0),
+          .width = out.dim(1),
+          .x = x.bytes(),
+          .x_type = x.dtype(),
+          .x_stride = x.stride(0),
+          .order = taken.order,
+          .rounding = taken.rounding,
+          .out = out.bytes(),
+          .out_stride = out.stride(0)};
+}
+
+void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,
+                    const tensor::Tensor& out) {
+  context.kernels->arrange_inputs(arrange_inputs_call(context, x, taken, out), context.stream);
 }
 
 }  // namespace motley::ops

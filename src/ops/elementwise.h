@@ -40,5 +40,8 @@ struct TakenInputs {
 // out = x as they are taken, in x's type.
 void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,
                     const tensor::Tensor& out);
+// The kernel call of arrange_inputs().
+kernels::ArrangeInputs arrange_inputs_call(const Context& context, const tensor::ConstTensor& x,
+                                           const TakenInputs& taken, const tensor::Tensor& out);
 
 }  // namespace motley::ops

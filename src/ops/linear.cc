@@ -67,13 +67,16 @@ void linear(const Context& context, const tensor::ConstTensor& x, const quant::W
 }
 
 void linears(const Context& context, const tensor::ConstTensor& x,
-             std::span<const Product> products, const kernels::Ahead& ahead) {
+             std::span<const Product> products, const kernels::Ahead& ahead,
+             const kernels::ArrangeInputs* inputs) {
   MOTLEY_CHECK(products.size() <= max_products, "as many products as a call takes");
   std::array<kernels::Linear, max_products> all;
   for (std::size_t i = 0; i < products.size(); ++i) all[i] = linear_call(context, x, products[i]);
-  context.kernels->linears(
-      {.all = all.data(), .count = static_cast<std::int64_t>(products.size()), .ahead = ahead},
-      context.stream);
+  context.kernels->linears({.all = all.data(),
+                            .count = static_cast<std::int64_t>(products.size()),
+                            .ahead = ahead,
+                            .inputs = inputs},
+                           context.stream);
 }
 
 namespace {

@@ -21,9 +21,11 @@ struct Product {
   tensor::Tensor acc;
 };
 inline constexpr std::size_t max_products = 4;
-// `ahead`: memory that a later call reads.
+// `ahead`: memory that a later call reads. `inputs`, or null: how x is made, as part of the call,
+// which may leave codes in its place.
 void linears(const Context& context, const tensor::ConstTensor& x,
-             std::span<const Product> products, const kernels::Ahead& ahead = {});
+             std::span<const Product> products, const kernels::Ahead& ahead = {},
+             const kernels::ArrangeInputs* inputs = nullptr);
 
 // The kernel call, checked but not made, for a caller that fuses several.
 kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "gpu/device_weight.h"
 #include "gpu/twin.h"
-#include "kernels/cpu/test_weights.h"
 #include "kernels/cuda/linear/dense_kernels.h"
 #include "kernels/cuda/primitives/device.h"
 
@@ -24,42 +24,6 @@ using kernels::Linear;
 using kernels::WeightKind;
 using kernels::cpu::Numbers;
 using kernels::cpu::TestWeight;
-
-// A weight on the GPU, at the odd byte that the host's has, or at one that suits every load.
-struct DeviceWeight {
-  TestWeight host;
-  DeviceArray<std::byte> bytes;
-  DeviceArray<std::byte> scales;
-  DeviceArray<std::uint8_t> zero_points;
-  kernels::WeightView view;
-};
-// Products take inputs as they are: they are neither rounded nor in another order.
-DeviceWeight on_device(Numbers& numbers, kernels::cpu::Format format, std::int64_t out,
-                       std::int64_t in, bool aligned) {
-  DeviceWeight weight;
-  format.inputs = {};
-  format.ordered = false;
-  weight.host = kernels::cpu::make_weight(numbers, format, out, in);
-  const std::span<const std::byte> bytes(weight.host.bytes);
-  weight.bytes = DeviceArray<std::byte>(aligned ? bytes.subspan(1) : bytes);
-  weight.view = weight.host.view;
-  weight.view.data = weight.bytes.data() + (aligned ? 0 : 1);
-  if (weight.view.scales != nullptr) {
-    weight.scales = DeviceArray<std::byte>(
-        weight.view.scales == weight.host.scales.data()
-            ? std::as_bytes(std::span<const float>(weight.host.scales))
-            : std::span<const std::byte>(weight.host.scale_bytes).subspan(1));
-    weight.view.scales = weight.scales.data();
-  }
-  if (weight.view.zero_points != nullptr) {
-    weight.zero_points = DeviceArray<std::uint8_t>(weight.host.zero_points);
-    weight.view.zero_points = weight.zero_points.data();
-  }
-  return weight;
-}
-DeviceWeight on_device(Numbers& numbers, WeightKind kind, std::int64_t out, std::int64_t in) {
-  return on_device(numbers, {.kind = kind}, out, in, true);
-}
 
 struct Sizes {
   std::int64_t rows;

@@ -230,6 +230,9 @@ inline constexpr std::array dense_thresholds = {
                    .code_bits = 4,
                    .max_rows = 64,
                    .max_products = gemv_streamed_max_products},
+    DenseThreshold{.kernel = &coded_kernel,
+                   .record = "2026-11-27-codes-times-codes.md",
+                   .max_products = coded_max_products},
     DenseThreshold{
         .kernel = &decoded_kernel, .record = codes_record, .max_products = decoded_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,

@@ -20,6 +20,7 @@
 // - add norm linear: a router whose logits an adapter changes
 // - experts add norm, adapt add norm: the op before a sum, with that sum
 // - add norm
+// - arrange_inputs linear+: maps whose inputs are rounded, which may be multiplied as codes
 // - adapt adapt+, linear linear+: maps of one x
 // - product_per_head round, adapt_per_head round
 //
@@ -356,15 +357,41 @@ bool fits_linears(Ops ops, const Frame&) {
          });
 }
 
-void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+void multiply(Ops linears, const Frame& frame, const kernels::Ahead& ahead,
+              const kernels::ArrangeInputs* inputs) {
   std::array<ops::Product, ops::max_products> products;
   std::size_t count = 0;
-  for (const LiveOp& each : ops) {
+  for (const LiveOp& each : linears) {
     const auto& op = params<LinearOp>(each);
     products[count++] = {&op.linear.weight, frame.at(op.y)};
   }
-  ops::linears(frame.context, frame.at(params<LinearOp>(ops[0]).x),
-               std::span(products).first(count), ahead);
+  ops::linears(frame.context, frame.at(params<LinearOp>(linears[0]).x),
+               std::span(products).first(count), ahead, inputs);
+}
+
+void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  multiply(ops, frame, ahead, nullptr);
+}
+
+// Products of inputs that are rounded for them alone. What stands in their place afterwards may be
+// codes.
+
+bool keeps_results(const OpList& list, Ops ops, ValueId value) {
+  return !list.overlap(value, params<ArrangeInputsOp>(ops[0]).out);
+}
+
+bool fits_rounded_linears(Ops ops, const Frame& frame) {
+  using Scales = kernels::InputRounding::Scales;
+  const auto& inputs = params<ArrangeInputsOp>(ops[0]);
+  return inputs.taken.rounding.scales != Scales::none && !frame.context.exact &&
+         params<LinearOp>(ops[1]).x == inputs.out && fits_linears(ops.subspan(1), frame);
+}
+
+void run_rounded_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  const auto& arrange = params<ArrangeInputsOp>(ops[0]);
+  const kernels::ArrangeInputs inputs = ops::arrange_inputs_call(
+      frame.context, frame.at(arrange.x), arrange.taken, frame.at(arrange.out));
+  multiply(ops.subspan(1), frame, ahead, &inputs);
 }
 
 // Per-head products with rounded results.
@@ -429,6 +456,11 @@ constexpr std::array fusions{
             keeps_queries},
            fits_heads,
            run_heads},
+    Fusion{{"rounded_linears",
+            {one(OpKind::arrange_inputs), some(bit(OpKind::linear), 1, max_maps)},
+            keeps_results},
+           fits_rounded_linears,
+           run_rounded_linears},
     Fusion{{"add_norm_logits", {one(OpKind::add), one(OpKind::norm), one(OpKind::linear)}, nullptr},
            fits_add_norm_logits,
            run_add_norm_logits},

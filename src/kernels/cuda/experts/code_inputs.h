@@ -7,8 +7,7 @@
 
 namespace motley::kernels::cuda {
 
-// Codes of rows in the order of places. They stand as the threads of an MMA hold the codes of
-// packed weights: of 16 inputs, bytes 4 c to 4 c + 3 are inputs 2 c, 2 c + 8, 2 c + 1 and 2 c + 9.
+// Codes of rows in the order of places, as packed experts have theirs (input_codes.cuh).
 struct CodeExpertInputs {
   std::int64_t pairs = 0;
   int experts_per_token = 1;

@@ -57,6 +57,17 @@ Linear product_of(const DenseQuestion& question, WeightView weight, std::int64_t
           .batch_invariant = question.batch_invariant};
 }
 
+ArrangeInputs inputs_of(const Linear& product) {
+  return {.rows = product.rows,
+          .width = product.w.in,
+          .x = product.x,
+          .x_type = product.x_type,
+          .x_stride = product.x_stride,
+          .rounding = product.w.inputs,
+          .out = const_cast<void*>(product.x),
+          .out_stride = product.x_stride};
+}
+
 // The same kind of weight at sizes that suit every kernel for it.
 WeightView convenient(WeightView weight) {
   weight.out = weight.in = 2048;
@@ -164,7 +175,11 @@ std::optional<DenseSelection> describe_dense(const DenseQuestion& question) {
     std::vector<Linear> products;
     for (const WeightView& weight : question.products)
       products.push_back(product_of(question, weight, rows));
-    const DenseProblem problem{.products = products, .library = &library};
+    const ArrangeInputs inputs = inputs_of(products[0]);
+    const DenseProblem problem{
+        .products = products,
+        .library = &library,
+        .inputs = inputs.rounding.scales == InputRounding::Scales::none ? nullptr : &inputs};
     const DenseChoice choice = select_dense(problem, table);
     MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, table).message());
     (rows == DenseSelection::few_rows ? selection.few : selection.many) = choice.kernel->info.name;

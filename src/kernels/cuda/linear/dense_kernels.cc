@@ -251,6 +251,60 @@ constexpr DenseCondition all_outputs = {
       return cat("decodes panels of at least 64 rows of a weight, not of ", l.heads,
                  " heads or of rows of ", l.w.in);
     }};
+// Conditions of codes times codes.
+
+bool codes_fit(const ArrangeInputs& inputs) {
+  return inputs.x_type == DType::bf16 && inputs.out_stride == inputs.width &&
+         inputs.x_stride % 8 == 0 && begins_at(inputs.x, 16) && begins_at(inputs.out, 16);
+}
+bool has_codes_of_weights(const InputRounding& rounding, WeightKind kind) {
+  using Scales = InputRounding::Scales;
+  if (rounding.scales == Scales::row_block && rounding.columns != coded_tile.k) return false;
+  return rounding.type == DType::i8 ? kind == WeightKind::i8 && rounding.zero == 0
+                                    : kind == WeightKind::f8_e4m3;
+}
+constexpr DenseCondition coded_inputs = {
+    [](const DenseProblem& p, const Linear& l) {
+      return p.inputs != nullptr && p.inputs->order == nullptr && codes_fit(*p.inputs) &&
+             p.inputs->rounding == l.w.inputs && has_codes_of_weights(l.w.inputs, l.w.kind);
+    },
+    [](const DenseProblem&, const Linear& l) {
+      return cat(
+          "computes products whose inputs, in bf16, are rounded to the type of the weights' "
+          "codes (fp8, or int8 without a zero point), by tensor, by row or by ",
+          coded_tile.k, " inputs, not ",
+          l.w.inputs.scales == InputRounding::Scales::none ? "products of inputs as they are"
+                                                           : "these");
+    }};
+bool has_coded_scales(const WeightView& w) {
+  if (w.zero_points != nullptr) return false;
+  return w.scales == nullptr || w.block_columns >= w.in ||
+         (w.block_columns == coded_tile.k && w.block_rows % coded_tile.outputs == 0);
+}
+constexpr DenseCondition coded_scales = {
+    [](const DenseProblem&, const Linear& l) { return has_coded_scales(l.w); },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads scales of whole rows or of blocks of ", coded_tile.outputs, " x ",
+                 coded_tile.k, ", and no zero points, not scales of ", l.w.block_rows, " x ",
+                 l.w.block_columns);
+    }};
+constexpr DenseCondition whole_weight = {
+    [](const DenseProblem&, const Linear& l) {
+      return l.heads == 1 && l.w_first == 0 && l.out == l.w.out;
+    },
+    [](const DenseProblem&, const Linear&) {
+      return std::string("multiplies with whole weights, not with heads or parts of them");
+    }};
+constexpr DenseCondition coded_results = {
+    [](const DenseProblem&, const Linear& l) { return begins_at(l.y, 8) && l.y_stride % 2 == 0; },
+    results_in_pairs.refusal};
+// Codes and scales take no more than the bf16 numbers do.
+constexpr DenseCondition enough_inputs = {
+    [](const DenseProblem&, const Linear& l) { return l.w.in >= coded_tile.k; },
+    [](const DenseProblem&, const Linear& l) {
+      return cat("reads at least ", coded_tile.k, " inputs, not ", l.w.in);
+    }};
+
 // The products up to this one, as one.
 Linear together_up_to(const DenseProblem& p, const Linear& l) {
   const auto count = static_cast<std::size_t>(&l - p.products.data()) + 1;
@@ -285,6 +339,10 @@ constexpr std::array decoded_conditions = {
 constexpr std::array decoded_batch_invariant_conditions = {
     code_weights, bf16_rows,   not_exact, not_transposed,
     inputs_in<8>, all_outputs, one_order, has_algorithm_for_panels};
+constexpr std::array coded_conditions = {coded_inputs,   bf16_rows,           not_exact,
+                                         not_transposed, any_order,           whole_weight,
+                                         coded_scales,   inputs_in<16>,       enough_inputs,
+                                         coded_results,  weights_at_16_bytes, like_the_first};
 // The last condition may search for an algorithm.
 constexpr std::array cublaslt_conditions = {not_exact, rows_type_of_weights, any_order,
                                             has_algorithm};
@@ -293,6 +351,9 @@ constexpr std::array cublaslt_batch_invariant_conditions = {not_exact, rows_type
 
 void run_library(const DenseProblem& p, const Ahead&, StreamHandle stream) {
   p.library->multiply(p.products[0], p.transposed, stream);
+}
+void run_coded(const DenseProblem& p, const Ahead&, StreamHandle stream) {
+  linear_coded(p.products, *p.inputs, stream);
 }
 void run_decoded(const DenseProblem& p, const Ahead&, StreamHandle stream) {
   linear_decoded(p.products, *p.library, stream);
@@ -377,6 +438,18 @@ constinit const DenseKernel cublaslt_batch_invariant_kernel = {
     .conditions = cublaslt_batch_invariant_conditions,
     .run = run_library};
 
+constinit const DenseKernel coded_kernel = {
+    .info = {.name = "coded",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = {"coded: k ascending, scales on sums of 128"},
+             .tile = coded_tile},
+    .max_products = coded_max_products,
+    .batch_invariant = true,
+    .codes_inputs = true,
+    .conditions = coded_conditions,
+    .prepare = prepare_coded,
+    .run = run_coded};
+
 constinit const DenseKernel decoded_kernel = {
     .info = {.name = "decoded", .arithmetic = {"cublaslt over panels: by rows and shape"}},
     .max_products = decoded_max_products,
@@ -422,6 +495,7 @@ std::span<const DenseKernel* const> all_dense_kernels() {
                                          &per_head_kernel,
                                          &cublaslt_kernel,
                                          &cublaslt_batch_invariant_kernel,
+                                         &coded_kernel,
                                          &decoded_kernel,
                                          &decoded_batch_invariant_kernel,
                                          &exact_kernel};

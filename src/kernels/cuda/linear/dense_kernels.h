@@ -19,6 +19,8 @@ struct DenseProblem {
   MatmulLibrary* library = nullptr;
   bool transposed = false;                  // x W
   const LinearPerHead* per_head = nullptr;  // set if the one product is one of linear_per_head
+  // Set if x of the products is still to be written, by this: a kernel may write codes there.
+  const ArrangeInputs* inputs = nullptr;
 };
 
 // A condition on a product of a problem, and the reason if it fails. Selection only calls `holds`;
@@ -35,6 +37,8 @@ struct DenseKernel {
   bool batch_invariant = false;
   // The kernel writes LinearPerHead::rounded itself.
   bool rounds = false;
+  // It takes DenseProblem::inputs, and does not read x; others read x.
+  bool codes_inputs = false;
   // Conditions on every product of a launch, checked in this order.
   std::span<const DenseCondition> conditions;
   // Sets the kernel's attributes on the current device, at load; null: it has none.
@@ -55,6 +59,7 @@ extern const DenseKernel gemv_streamed_codes_kernel;
 extern const DenseKernel per_head_kernel;
 extern const DenseKernel cublaslt_kernel;
 extern const DenseKernel cublaslt_batch_invariant_kernel;
+extern const DenseKernel coded_kernel;
 extern const DenseKernel decoded_kernel;
 extern const DenseKernel decoded_batch_invariant_kernel;
 extern const DenseKernel exact_kernel;

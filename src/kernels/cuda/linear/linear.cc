@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/number_types.h"
+#include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/linear/dense_select.h"
 #include "kernels/cuda/linear/joined.h"
@@ -23,6 +24,16 @@ DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHan
   const bool all = choice.products == problem.products.size();
   choice.kernel->run(first, all ? ahead : Ahead{}, stream);
   return choice;
+}
+
+// Whether one kernel takes all of the products with the codes of their inputs.
+bool run_coded(const DenseProblem& problem, StreamHandle stream) {
+  const DenseChoice choice = select_dense(problem, device_of(stream).thresholds().dense());
+  if (choice.kernel == nullptr || !choice.kernel->codes_inputs ||
+      choice.products != problem.products.size())
+    return false;
+  choice.kernel->run(problem, {}, stream);
+  return true;
 }
 
 MatmulLibrary* library_of(StreamHandle stream) { return &device_of(stream).matmuls(); }
@@ -82,6 +93,11 @@ void linear(const Linear& p, StreamHandle stream) {
 
 void linears(const Linears& p, StreamHandle stream) {
   const std::span all(p.all, static_cast<std::size_t>(p.count));
+  if (p.inputs != nullptr) {
+    if (run_coded({.products = all, .library = library_of(stream), .inputs = p.inputs}, stream))
+      return;
+    arrange_inputs(*p.inputs, stream);
+  }
   for (std::size_t begin = 0; begin < all.size(); begin += Joined::max_joined) {
     const std::size_t count = std::min(all.size() - begin, Joined::max_joined);
     const Ahead ahead = begin + count == all.size() ? p.ahead : Ahead{};

@@ -43,6 +43,21 @@ Linear decoded_part(const Linear& params, const void* panel, std::int64_t first)
 Linear decoded_together(std::span<const Linear> products);
 void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, StreamHandle stream);
 
+// Codes times codes of 8 bits, where the weights' file says that inputs are rounded to that type:
+// for many rows. The products of a launch share x. Codes and scales of the inputs come to where
+// their numbers would, at inputs.out.
+inline constexpr int coded_max_products = 4;
+inline constexpr Tile coded_tile{.outputs = 128, .rows = 128, .k = 128};
+struct RowCodes {
+  unsigned char* codes = nullptr;  // [rows, width]
+  float* scales = nullptr;         // [ceil(width / 128), pitch]
+  std::int64_t pitch = 0;
+};
+RowCodes row_codes_in(const ArrangeInputs& inputs);
+Result<void> prepare_coded();
+void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
+                  StreamHandle stream);
+
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
 // step. Prefetches `ahead` to L2.
 inline constexpr int gemv_bulk_max_products = 4;

@@ -68,6 +68,24 @@ Linear fp8_product(const Size& size, std::int64_t group = 128) {
   product.w.scales = memory;
   return product;
 }
+// In blocks, with inputs rounded by block.
+Linear coded_product(const Size& size) {
+  Linear product = fp8_product(size);
+  product.w.block_rows = 128;
+  product.w.inputs = {
+      .scales = InputRounding::Scales::row_block, .type = DType::f8_e4m3, .columns = 128};
+  return product;
+}
+ArrangeInputs inputs_of(const Linear& product) {
+  return {.rows = product.rows,
+          .width = product.w.in,
+          .x = memory,
+          .x_type = product.x_type,
+          .x_stride = product.w.in,
+          .rounding = product.w.inputs,
+          .out = results,
+          .out_stride = product.w.in};
+}
 Linear f32_product(const Size& size) {
   Linear product = bf16_product(size);
   product.x_type = DType::f32;
@@ -103,6 +121,7 @@ struct Case {
   std::size_t together = 1;
   bool library = true;  // has an algorithm
   bool transposed = false;
+  bool rounds = false;  // the problem has the inputs that are to be rounded
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -111,8 +130,11 @@ class DenseSelection : public testing::TestWithParam<Case> {};
 TEST_P(DenseSelection, FollowsTheTable) {
   const Case& c = GetParam();
   FakeLibrary library(c.library);
-  const DenseProblem problem{
-      .products = c.products, .library = &library, .transposed = c.transposed};
+  const ArrangeInputs inputs = inputs_of(c.products[0]);
+  const DenseProblem problem{.products = c.products,
+                             .library = &library,
+                             .transposed = c.transposed,
+                             .inputs = c.rounds ? &inputs : nullptr};
   const DenseChoice choice = select_dense(problem);
   ASSERT_NE(choice.kernel, nullptr);
   EXPECT_EQ(choice.kernel->info.name, c.chosen);
@@ -226,6 +248,21 @@ const std::vector<Case> together = {
      side_by_side({fp8_product({64, 4096, 2048}), fp8_product({64, 512, 2048}),
                    fp8_product({64, 512, 2048})}),
      "decoded", 3},
+    {"RoundedOf8Rows", {coded_product(rows(8, qkv))}, "gemv_bulk_codes", 1, true, false, true},
+    {"RoundedOf33Rows",
+     {coded_product(rows(33, qkv)), coded_product({33, 512, 2048})},
+     "coded",
+     2,
+     true,
+     false,
+     true},
+    {"InvariantRounded",
+     {invariant(coded_product(rows(200, qkv)))},
+     "gemv_streamed_codes",
+     1,
+     true,
+     false,
+     true},
     {"ApartInFp8", std::vector<Linear>(2, fp8_product({64, 512, 2048})), "decoded", 1},
     {"ThreeInInt4", std::vector<Linear>(3, int4_product({64, 5120, 2048})), "gemv_streamed_codes",
      3},
@@ -342,6 +379,24 @@ TEST(DenseKernels, RefuseWithAReason) {
       HasSubstr("at least 32, or of whole rows, and MXFP4 and NVFP4, not int4 with scales of 48"));
   EXPECT_THAT(reason(decoded_kernel, {plain}), HasSubstr("int8, fp8 and fp4 only, not of bf16"));
   EXPECT_THAT(reason(per_head_kernel, {plain}), HasSubstr("in bf16 too"));
+  EXPECT_THAT(reason(coded_kernel, {plain}), HasSubstr("not products of inputs as they are"));
+  const auto coded_reason = [&](const Linear& product) {
+    const ArrangeInputs inputs = inputs_of(product);
+    const Support support =
+        coded_kernel.supports({.products = {&product, 1}, .library = &library, .inputs = &inputs});
+    return support ? std::string("it can") : support.reason();
+  };
+  const Linear coded = coded_product({200, 512, 2048});
+  EXPECT_EQ(coded_reason(coded), "it can");
+  EXPECT_THAT(coded_reason(changed(coded, [](Linear& l) { l.w.block_rows = 64; })),
+              HasSubstr("not scales of 64 x 128"));
+  EXPECT_THAT(coded_reason(changed(coded, [](Linear& l) { l.w.inputs.columns = 64; })),
+              HasSubstr("or by 128 inputs, not these"));
+  EXPECT_THAT(coded_reason(changed(coded, [](Linear& l) { l.w.kind = WeightKind::i8; })),
+              HasSubstr("to the type of the weights' codes"));
+  EXPECT_THAT(coded_reason(coded_product({200, 512, 1000})), HasSubstr("that 16 divides"));
+  EXPECT_THAT(coded_reason(coded_product({200, 512, 64})), HasSubstr("at least 128 inputs"));
+  EXPECT_THAT(coded_reason(invariant(coded)), HasSubstr("not batch-invariant"));
   EXPECT_THAT(reason(cublaslt_kernel, {plain}), HasSubstr("no algorithm without workspace for 1"));
   EXPECT_THAT(reason(cublaslt_kernel, {invariant(plain)}), HasSubstr("not batch-invariant"));
   EXPECT_THAT(reason(cublaslt_batch_invariant_kernel, {plain}), HasSubstr("batch-invariant only"));
@@ -389,7 +444,11 @@ TEST(DenseThresholds, EveryRowIsReachedAndCitesARecord) {
   for (const std::vector<Case>* cases : {&few_rows, &other_products, &together}) {
     for (const Case& c : *cases) {
       FakeLibrary library(c.library);
-      visit({.products = c.products, .library = &library, .transposed = c.transposed});
+      const ArrangeInputs inputs = inputs_of(c.products[0]);
+      visit({.products = c.products,
+             .library = &library,
+             .transposed = c.transposed,
+             .inputs = c.rounds ? &inputs : nullptr});
     }
   }
   const LinearPerHead p = latent_product(1);

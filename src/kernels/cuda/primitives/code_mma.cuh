@@ -1,4 +1,4 @@
-// wgmma on codes of 8 bits, whose A operand is in registers.
+// wgmma on codes of 8 bits, whose A operand is in registers or in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace motley::kernels::cuda {
 
 // D[64, N] (+)= A[64, 32] B[N, 32]^T: FP8 (e4m3) with sums in float32, or INT8 with exact sums.
 // Accumulators lie as those of Mma. A: register j of 4 holds k = 4 (t % 4) + 16 (j / 2) to k + 3 of
-// row 16 (t / 32) + t % 32 / 4 + 8 (j % 2). B is K-major with the 128-byte swizzle.
+// row 16 (t / 32) + t % 32 / 4 + 8 (j % 2). B is K-major with the 128-byte swizzle;
+// so is an A in shared memory.
 template <DType codes, int N>
 struct CodeMma;
 
@@ -34,6 +35,13 @@ struct CodeMma;
                    "{%" #O0 ",%" #O1 ",%" #O2 ",%" #O3 "}, y, p" SCALES ";}"                                           \
                    : LIST(CONSTRAINT, 0)                                                                               \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(high_word) : "memory");  \
+    }                                                                                                                  \
+    template <uint32_t high_word>                                                                                      \
+    static __device__ inline void ss(SUM (&d)[N / 2], uint32_t a, uint32_t b, int accumulate) {                        \
+      asm volatile("{.reg .pred p; .reg .b64 x, y; setp.ne.b32 p, %" #O2 ", 0; mov.b64 x, {%" #O0 ", %" #O3 "}; "      \
+                   "mov.b64 y, {%" #O1 ", %" #O3 "}; wgmma.mma_async.sync.aligned.m64n" #N "k32." TYPES " {" NAMES     \
+                   "}, x, y, p" SCALES ";}"                                                                            \
+                   : LIST(CONSTRAINT, 0) : "r"(a), "r"(b), "r"(accumulate), "n"(high_word) : "memory");                \
     }                                                                                                                  \
   };
 #define DEFINE_BOTH(N, NAMES, LIST, O0, O1, O2, O3, O4, O5, O6)                                                        \

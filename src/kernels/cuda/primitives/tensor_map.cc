@@ -11,20 +11,22 @@ namespace {
 
 template <int dimensions>
 Result<CUtensorMap> encode_boxes(TensorMapEncoder encoder, const TensorBoxes<dimensions>& boxes) {
-  constexpr cuuint64_t number_bytes = 2;
+  const bool bf16 = boxes.element == BoxElement::bf16;
+  const cuuint64_t number_bytes = bf16 ? 2 : 1;
   cuuint64_t sizes[dimensions];
   cuuint64_t strides[dimensions - 1];
   cuuint32_t steps[dimensions];
   std::ranges::copy(boxes.sizes, sizes);
-  std::ranges::transform(boxes.strides, strides, [](std::int64_t stride) {
+  std::ranges::transform(boxes.strides, strides, [&](std::int64_t stride) {
     return static_cast<cuuint64_t>(stride) * number_bytes;
   });
   std::ranges::fill(steps, 1U);
   CUtensorMap map;
-  const CUresult status = encoder(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, dimensions, const_cast<void*>(boxes.data), sizes,
-      strides, boxes.box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      encoder(&map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+              dimensions, const_cast<void*>(boxes.data), sizes, strides, boxes.box.data(), steps,
+              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status == CUDA_SUCCESS) return map;
   return Error(ErrorCode::internal,
                cat("the driver refuses a tensor map of ", boxes.sizes[1], " x ", boxes.sizes[0],

@@ -15,7 +15,9 @@ namespace motley::kernels::cuda {
 using TensorMapEncoder = PFN_cuTensorMapEncodeTiled_v12000;
 Result<TensorMapEncoder> find_tensor_map_encoder();
 
-// A tensor of bf16, innermost dimension first, in boxes whose rows have the 128-byte swizzle.
+enum class BoxElement : std::uint8_t { bf16, byte };
+
+// A tensor, innermost dimension first, in boxes whose rows have the 128-byte swizzle.
 // Elements of a box outside of the tensor read as zero.
 template <int dimensions>
 struct TensorBoxes {
@@ -24,6 +26,7 @@ struct TensorBoxes {
   // of all dimensions except the innermost, in elements
   std::array<std::int64_t, dimensions - 1> strides{};
   std::array<std::uint32_t, dimensions> box{};
+  BoxElement element = BoxElement::bf16;
 };
 Result<CUtensorMap> encode(TensorMapEncoder encoder, const TensorBoxes<2>& boxes);
 Result<CUtensorMap> encode(TensorMapEncoder encoder, const TensorBoxes<4>& boxes);

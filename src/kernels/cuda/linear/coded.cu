@@ -1,0 +1,368 @@
+#include <array>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "kernels/cuda/elementary/input_codes.cuh"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/primitives/cluster.cuh"
+#include "kernels/cuda/primitives/code_mma.cuh"
+#include "kernels/cuda/primitives/launch.cuh"
+#include "kernels/cuda/primitives/pair_cluster.cuh"
+#include "kernels/cuda/primitives/pipeline.cuh"
+#include "kernels/cuda/primitives/weight_decode.cuh"
+
+// Products of many rows whose inputs are rounded to the type of the weights' codes: codes times
+// codes on the tensor core. Two blocks of a cluster have tiles of rows below each other and the
+// same outputs: each loads half of the weights for both. A warpgroup multiplies 64 rows; the tensor
+// core sums 128 inputs, and the sums are added in float32 times their scales.
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr int tile_rows = static_cast<int>(coded_tile.rows);
+constexpr int tile_outputs = static_cast<int>(coded_tile.outputs);
+constexpr int step_inputs = static_cast<int>(coded_tile.k);
+constexpr int blocks = 2;  // of a cluster
+constexpr int consumers = 2;
+constexpr int warpgroup_rows = tile_rows / consumers;
+constexpr int block_threads = 128 * (consumers + 1);
+constexpr int stages = 6;
+constexpr int row_bytes = tile_rows * step_inputs;
+constexpr int weight_bytes = tile_outputs * step_inputs;
+constexpr int stage_bytes = row_bytes + weight_bytes;
+constexpr int barriers_at = stages * stage_bytes;
+constexpr int shared_bytes = barriers_at + 2 * stages * 8 + 1024;  // stages begin at 1024 bytes
+// Pairs of row tiles that run beside each other, so that weights are read from L2.
+constexpr int pairs_together = 8;
+
+struct CodedProduct {
+  CUtensorMap codes{};
+  WeightView w{};
+  float* y = nullptr;
+  std::int64_t y_stride = 0;
+  int out = 0;
+  int first_tile = 0;  // of all products' outputs
+};
+struct CodedParams {
+  CUtensorMap rows_of_codes{};
+  CodedProduct products[coded_max_products]{};
+  const float* row_scales = nullptr;  // [steps, pitch]
+  int count = 0;
+  int pitch = 0;
+  int rows = 0;
+  int steps = 0;
+  int pairs = 0;         // of row tiles
+  int output_tiles = 0;  // of all products
+};
+
+struct TilePlace {
+  int pair;
+  int output_tile;
+};
+__device__ TilePlace place_of(const CodedParams& p, int tile) {
+  const int group = tile / (pairs_together * p.output_tiles);
+  const int within = tile - group * pairs_together * p.output_tiles;
+  const int pairs = min(pairs_together, p.pairs - group * pairs_together);
+  return {.pair = group * pairs_together + within % pairs, .output_tile = within / pairs};
+}
+__device__ const CodedProduct& product_of(const CodedParams& p, int output_tile) {
+  int number = 0;
+  for (int i = 1; i < p.count; ++i)
+    if (output_tile >= p.products[i].first_tile) number = i;
+  return p.products[number];
+}
+
+// The barriers of a slot: full (of both operands), and empty (an arrival of each consumer warp of
+// both blocks).
+struct Slots : PipelineState {
+  std::uint32_t base;
+
+  __device__ std::uint32_t rows() const { return base + slot * stage_bytes; }
+  __device__ std::uint32_t weights() const { return rows() + row_bytes; }
+  __device__ std::uint32_t full() const { return base + barriers_at + 8 * slot; }
+  __device__ std::uint32_t empty() const { return full() + 8 * stages; }
+  __device__ void next() { advance(stages); }
+};
+
+__device__ void load_tiles(const CodedParams& p, Slots at, int rank) {
+  for (int tile = static_cast<int>(blockIdx.x); tile < p.pairs * p.output_tiles;
+       tile += static_cast<int>(gridDim.x)) {
+    const TilePlace place = place_of(p, tile);
+    const CodedProduct& product = product_of(p, place.output_tile);
+    const int row = (place.pair * blocks + rank) * tile_rows;
+    constexpr int half = tile_outputs / blocks;
+    const int output = (place.output_tile - product.first_tile) * tile_outputs + rank * half;
+    for (int step = 0; step < p.steps; ++step, at.next()) {
+      wait_in_cluster(at.empty(), at.parity ^ 1);
+      bar_expect(at.full(), stage_bytes);
+      tma_2d(at.rows(), &p.rows_of_codes, step * step_inputs, row, at.full());
+      tma_2d_for_both(at.weights() + rank * half * step_inputs, &product.codes, step * step_inputs,
+                      output, at.full());
+    }
+  }
+}
+
+// A thread's part of a tile: accumulators lie as those of Mma.
+struct TilePart {
+  const CodedParams& p;
+  const CodedProduct& product;
+  int row;     // and the 8th after it
+  int output;  // the tile's first
+  int column;  // this thread's first, within the tile
+
+  __device__ float row_scale(int step, int below) const {
+    return __ldg(p.row_scales + static_cast<std::size_t>(step) * p.pitch +
+                 min(row + 8 * below, p.rows - 1));
+  }
+  // Of a tile whose outputs share their scales.
+  __device__ float block_scale(int step) const {
+    const WeightView& w = product.w;
+    return scale_at(w, output / w.block_rows * w.groups() + step) * w.scale_factor;
+  }
+  __device__ float output_scale(int at) const {
+    const WeightView& w = product.w;
+    if (w.scales == nullptr || w.block_columns < w.in) return 1;
+    return scale_at(w, min(at, product.out - 1) / w.block_rows) * w.scale_factor;
+  }
+  template <class Scaled>
+  __device__ void store(const Scaled& scaled) const {
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      if (row + 8 * below >= p.rows) break;
+      float* const y = product.y + (row + 8 * below) * product.y_stride;
+#pragma unroll
+      for (int i = 0; i < tile_outputs / 8; ++i) {
+        const int at = output + column + 8 * i;
+        const float2 two = scaled(i, below, at);
+        if (at + 1 < product.out)
+          *reinterpret_cast<float2*>(y + at) = two;
+        else if (at < product.out)
+          y[at] = two.x;
+      }
+    }
+  }
+};
+
+// `by_step`: scales differ from step to step, so each step's sums are multiplied by theirs; scales
+// of whole rows and outputs multiply at the end.
+template <DType type, bool by_step>
+__device__ void multiply_tile(const TilePart& tile, Slots& at, int warpgroup, int other) {
+  using Mma = CodeMma<type, tile_outputs>;
+  using Sum = std::conditional_t<type == DType::i8, int, float>;
+  constexpr int numbers = tile_outputs / 2;
+  // Integers are exact over all inputs.
+  constexpr bool sums_all = type == DType::i8 && !by_step;
+  const CodedParams& p = tile.p;
+  const bool blocks_of_weights = by_step && tile.product.w.scales != nullptr &&
+                                 tile.product.w.block_columns < tile.product.w.in;
+  Sum sums[numbers];
+  float total[sums_all ? 1 : numbers] = {};
+  float upper = by_step ? tile.row_scale(0, 0) : 1;
+  float lower = by_step ? tile.row_scale(0, 1) : 1;
+  float block = blocks_of_weights ? tile.block_scale(0) : 1;
+  for (int step = 0; step < p.steps; ++step) {
+    bar_wait(at.full(), at.parity);
+    const std::uint32_t a = descriptor_low(at.rows() + warpgroup * warpgroup_rows * step_inputs);
+    const std::uint32_t b = descriptor_low(at.weights());
+    mma_fence();
+#pragma unroll
+    for (int k = 0; k < step_inputs / 32; ++k)
+      Mma::template ss<swizzle_128>(sums, a + 2 * k, b + 2 * k, (sums_all && step > 0) || k > 0);
+    mma_commit();
+    const float upper_scale = upper * block;
+    const float lower_scale = lower * block;
+    if (by_step && step + 1 < p.steps) {
+      upper = tile.row_scale(step + 1, 0);
+      lower = tile.row_scale(step + 1, 1);
+      if (blocks_of_weights) block = tile.block_scale(step + 1);
+    }
+    mma_wait<0>();
+    if (threadIdx.x % 32 == 0) {
+      bar_arrive(at.empty());
+      arrive_in_cluster(address_in_rank(at.empty(), other));
+    }
+    at.next();
+    if constexpr (!sums_all) {
+#pragma unroll
+      for (int i = 0; i < numbers; ++i) {
+        const auto sum = static_cast<float>(sums[i]);
+        if constexpr (by_step)
+          total[i] = fmaf(sum, i % 4 < 2 ? upper_scale : lower_scale, total[i]);
+        else
+          total[i] += sum;
+      }
+    }
+  }
+  const float scales[2] = {by_step ? 1 : tile.row_scale(0, 0), by_step ? 1 : tile.row_scale(0, 1)};
+  tile.store([&](int i, int below, int output) {
+    const auto number = [&](int j) {
+      if constexpr (sums_all)
+        return static_cast<float>(sums[4 * i + 2 * below + j]);
+      else
+        return total[4 * i + 2 * below + j];
+    };
+    return float2{number(0) * (scales[below] * tile.output_scale(output)),
+                  number(1) * (scales[below] * tile.output_scale(output + 1))};
+  });
+}
+
+template <DType type, bool by_step>
+__global__ void __launch_bounds__(block_threads, 1)
+    multiply_coded(const __grid_constant__ CodedParams p) {
+  extern __shared__ unsigned char shared[];
+  launch_dependents();
+  Slots at{{}, (smem_addr(shared) + 1023) / 1024 * 1024};
+  const int rank = static_cast<int>(blockIdx.y);
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < stages; ++i) {
+      bar_init(at.base + barriers_at + 8 * i, 1);
+      bar_init(at.base + barriers_at + 8 * (stages + i), 4 * consumers * blocks);
+    }
+    fence_bar_init();
+  }
+  __syncthreads();
+  cluster_sync();
+  wait_for_previous_grid();
+  if (warpgroup == consumers) {
+    shrink_registers<40>();
+    if (threadIdx.x % 128 == 0) load_tiles(p, at, rank);
+  } else {
+    grow_registers<232>();
+    const int lane = static_cast<int>(threadIdx.x) % 128;
+    for (int tile = static_cast<int>(blockIdx.x); tile < p.pairs * p.output_tiles;
+         tile += static_cast<int>(gridDim.x)) {
+      const TilePlace place = place_of(p, tile);
+      const CodedProduct& product = product_of(p, place.output_tile);
+      const TilePart part{.p = p,
+                          .product = product,
+                          .row = (place.pair * blocks + rank) * tile_rows +
+                                 warpgroup * warpgroup_rows + 16 * (lane / 32) + lane % 32 / 4,
+                          .output = (place.output_tile - product.first_tile) * tile_outputs,
+                          .column = 2 * (lane % 4)};
+      multiply_tile<type, by_step>(part, at, warpgroup, rank ^ 1);
+    }
+  }
+  // The other block may still arrive here.
+  cluster_sync();
+}
+
+// A warp has a row.
+template <DType type>
+__global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs p, RowCodes to) {
+  using Scales = InputRounding::Scales;
+  using namespace input_codes;
+  launch_dependents();
+  wait_for_previous_grid();
+  const std::int64_t row = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const Bf16* const x = static_cast<const Bf16*>(p.x) + row * p.x_stride;
+  const int pieces = static_cast<int>(p.width) / piece;
+  const bool by_row = p.rounding.scales == Scales::row;
+  RowTraits traits{};
+  if (by_row || type == DType::i8) traits = traits_of<32>(x, pieces, lane);
+  float scale = by_row ? input_scale(p.rounding, traits.largest) : p.rounding.scale;
+  for (int first = 0; first < pieces; first += 32) {
+    const int at = first + lane;
+    const bool mine = at < pieces;
+    Piece inputs{};
+    if (mine) inputs = Piece::load(x + at * piece);
+    if (p.rounding.scales == Scales::row_block)
+      scale = input_scale(p.rounding, largest_of_block(inputs.largest()));
+    if (!mine) continue;
+    *reinterpret_cast<uint4*>(to.codes + row * p.width + at * piece) =
+        codes_of<type, CodeOrder::inputs>(inputs, scale);
+    if (at % block_pieces == 0)
+      to.scales[std::int64_t{at / block_pieces} * to.pitch + row] =
+          traits.has_nan && type == DType::i8 ? NAN : scale;
+  }
+}
+
+bool by_step(const Linear& product, const InputRounding& rounding) {
+  return rounding.scales == InputRounding::Scales::row_block ||
+         (product.w.scales != nullptr && product.w.block_columns < product.w.in);
+}
+
+Result<CUtensorMap> map_of(StreamHandle stream, const void* codes, std::int64_t rows,
+                           std::int64_t width, int box_rows) {
+  return encode(device_of(stream).encode_tensor_map(),
+                TensorBoxes<2>{.data = codes,
+                               .sizes = {width, rows},
+                               .strides = {width},
+                               .box = {step_inputs, static_cast<std::uint32_t>(box_rows)},
+                               .element = BoxElement::byte});
+}
+
+Result<void> launch_coded(std::span<const Linear> products, const InputRounding& rounding,
+                          const RowCodes& inputs, StreamHandle stream) {
+  const Linear& first = products[0];
+  CodedParams p{.row_scales = inputs.scales,
+                .count = static_cast<int>(products.size()),
+                .pitch = static_cast<int>(inputs.pitch),
+                .rows = static_cast<int>(first.rows),
+                .steps = static_cast<int>((first.w.in + step_inputs - 1) / step_inputs)};
+  MOTLEY_TRY(p.rows_of_codes, map_of(stream, inputs.codes, first.rows, first.w.in, tile_rows));
+  p.pairs = (p.rows + blocks * tile_rows - 1) / (blocks * tile_rows);
+  bool scaled_by_step = false;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Linear& product = products[i];
+    CodedProduct& to = p.products[i];
+    to = {.w = product.w,
+          .y = product.y,
+          .y_stride = product.y_stride,
+          .out = static_cast<int>(product.out),
+          .first_tile = p.output_tiles};
+    MOTLEY_TRY(to.codes,
+               map_of(stream, product.w.data, product.out, product.w.in, tile_outputs / blocks));
+    p.output_tiles += static_cast<int>((product.out + tile_outputs - 1) / tile_outputs);
+    scaled_by_step = scaled_by_step || by_step(product, rounding);
+  }
+  const int clusters =
+      std::min(device_of(stream).multiprocessors() / blocks, p.pairs * p.output_tiles);
+  const LaunchShape shape{.grid = static_cast<unsigned>(clusters),
+                          .grid_y = blocks,
+                          .threads = block_threads,
+                          .shared_bytes = shared_bytes,
+                          .cluster_y = blocks};
+  const auto of_type = [&](auto type) {
+    if (scaled_by_step)
+      return try_launch("coded", multiply_coded<type.value, true>, shape, stream, p);
+    return try_launch("coded", multiply_coded<type.value, false>, shape, stream, p);
+  };
+  if (rounding.type == DType::i8) return of_type(std::integral_constant<DType, DType::i8>());
+  return of_type(std::integral_constant<DType, DType::f8_e4m3>());
+}
+
+}  // namespace
+
+RowCodes row_codes_in(const ArrangeInputs& inputs) {
+  auto* const codes = static_cast<unsigned char*>(inputs.out);
+  return {.codes = codes,
+          .scales = reinterpret_cast<float*>(codes + inputs.rows * inputs.width),
+          .pitch = inputs.rows};
+}
+
+void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
+                  StreamHandle stream) {
+  if (inputs.rows <= 0 || products.empty()) return;
+  const RowCodes coded = row_codes_in(inputs);
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>((inputs.rows + input_codes::warps - 1) / input_codes::warps),
+      .threads = input_codes::threads};
+  if (inputs.rounding.type == DType::i8)
+    launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, coded);
+  else
+    launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, coded);
+  device_of(stream).keep(launch_coded(products, inputs.rounding, coded, stream));
+}
+
+Result<void> prepare_coded() {
+  MOTLEY_TRY_VOID(allow_shared_memory("coded", multiply_coded<DType::f8_e4m3, true>, shared_bytes));
+  MOTLEY_TRY_VOID(
+      allow_shared_memory("coded", multiply_coded<DType::f8_e4m3, false>, shared_bytes));
+  MOTLEY_TRY_VOID(allow_shared_memory("coded", multiply_coded<DType::i8, true>, shared_bytes));
+  return allow_shared_memory("coded", multiply_coded<DType::i8, false>, shared_bytes);
+}
+
+}  // namespace motley::kernels::cuda
