@@ -10,6 +10,7 @@
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/pair_cluster.cuh"
 #include "kernels/cuda/primitives/pipeline.cuh"
+#include "kernels/cuda/primitives/placed_number.cuh"
 #include "kernels/cuda/primitives/weight_decode.cuh"
 
 // Products of many rows whose inputs are rounded to the type of the weights' codes: codes times
@@ -31,9 +32,17 @@ constexpr int row_bytes = tile_rows * step_inputs;
 constexpr int weight_bytes = tile_outputs * step_inputs;
 constexpr int stage_bytes = row_bytes + weight_bytes;
 constexpr int barriers_at = stages * stage_bytes;
-constexpr int shared_bytes = barriers_at + 2 * stages * 8 + 1024;  // stages begin at 1024 bytes
+constexpr int output_scales_at = barriers_at + 2 * stages * 8;  // of each warpgroup's tile
+constexpr int shared_bytes =
+    output_scales_at + consumers * tile_outputs * 4 + 1024;  // stages begin at 1024 bytes
 // Pairs of row tiles that run beside each other, so that weights are read from L2.
 constexpr int pairs_together = 8;
+
+// Whether the outputs of a tile share a scale at each step; otherwise scales are of whole rows.
+__host__ __device__ bool has_blocks(const WeightView& w) {
+  const bool of_rows = w.block_columns >= w.in && (w.block_rows == 1 || w.block_rows >= w.out);
+  return w.scales != nullptr && !of_rows;
+}
 
 struct CodedProduct {
   CUtensorMap codes{};
@@ -54,6 +63,14 @@ struct CodedParams {
   int pairs = 0;         // of row tiles
   int output_tiles = 0;  // of all products
 };
+
+// Synchronises the threads of a warpgroup.
+__device__ void consumer_barrier(int warpgroup) {
+  if (warpgroup == 0)
+    named_barrier(1, 128);
+  else
+    named_barrier(2, 128);
+}
 
 struct TilePlace {
   int pair;
@@ -93,7 +110,7 @@ __device__ void load_tiles(const CodedParams& p, Slots at, int rank) {
     constexpr int half = tile_outputs / blocks;
     const int output = (place.output_tile - product.first_tile) * tile_outputs + rank * half;
     for (int step = 0; step < p.steps; ++step, at.next()) {
-      wait_in_cluster(at.empty(), at.parity ^ 1);
+      bar_wait(at.empty(), at.parity ^ 1);
       bar_expect(at.full(), stage_bytes);
       tma_2d(at.rows(), &p.rows_of_codes, step * step_inputs, row, at.full());
       tma_2d_for_both(at.weights() + rank * half * step_inputs, &product.codes, step * step_inputs,
@@ -108,39 +125,100 @@ struct TilePart {
   const CodedProduct& product;
   int row;     // and the 8th after it
   int output;  // the tile's first
-  int column;  // this thread's first, within the tile
+  int thread;  // of the warpgroup
+  float* output_scales;
 
-  __device__ float row_scale(int step, int below) const {
-    return __ldg(p.row_scales + static_cast<std::size_t>(step) * p.pitch +
-                 min(row + 8 * below, p.rows - 1));
+  __device__ bool scaled_by_blocks() const { return has_blocks(product.w); }
+  __device__ bool scaled_by_outputs() const {
+    return product.w.scales != nullptr && !scaled_by_blocks();
   }
-  // Of a tile whose outputs share their scales.
-  __device__ float block_scale(int step) const {
+  // Threads share out what the tile's outputs are multiplied by at the end.
+  __device__ void keep_output_scales(int warpgroup) const {
     const WeightView& w = product.w;
-    return scale_at(w, output / w.block_rows * w.groups() + step) * w.scale_factor;
+    const int at = min(output + thread, product.out - 1);
+    const float scale = scale_at(w, w.block_rows == 1 ? at : 0) * w.scale_factor;
+    consumer_barrier(warpgroup);  // the last tile's have been read
+    output_scales[thread] = scale;
   }
-  __device__ float output_scale(int at) const {
-    const WeightView& w = product.w;
-    if (w.scales == nullptr || w.block_columns < w.in) return 1;
-    return scale_at(w, min(at, product.out - 1) / w.block_rows) * w.scale_factor;
-  }
-  template <class Scaled>
-  __device__ void store(const Scaled& scaled) const {
+  template <class Numbers>
+  __device__ void store(const Numbers& numbers, bool scaled, const float (&row_scales)[2]) const {
+    const int column = 2 * (thread % 4);
 #pragma unroll
-    for (int below = 0; below < 2; ++below) {
-      if (row + 8 * below >= p.rows) break;
-      float* const y = product.y + (row + 8 * below) * product.y_stride;
+    for (int i = 0; i < tile_outputs / 8; ++i) {
+      const int at = output + column + 8 * i;
+      const float2 scales =
+          scaled ? *reinterpret_cast<const float2*>(output_scales + column + 8 * i) : float2{1, 1};
 #pragma unroll
-      for (int i = 0; i < tile_outputs / 8; ++i) {
-        const int at = output + column + 8 * i;
-        const float2 two = scaled(i, below, at);
+      for (int below = 0; below < 2; ++below) {
+        if (row + 8 * below >= p.rows) continue;
+        float* const y = product.y + (row + 8 * below) * product.y_stride + at;
+        const float2 two{numbers(4 * i + 2 * below) * (row_scales[below] * scales.x),
+                         numbers(4 * i + 2 * below + 1) * (row_scales[below] * scales.y)};
         if (at + 1 < product.out)
-          *reinterpret_cast<float2*>(y + at) = two;
+          *reinterpret_cast<float2*>(y) = two;
         else if (at < product.out)
-          y[at] = two.x;
+          *y = two.x;
       }
     }
   }
+};
+
+// The scales of a thread's two rows times those of its tile's weights, step by step. The four lanes
+// of a row load four steps' together, four steps ahead.
+class StepScales {
+ public:
+  __device__ explicit StepScales(const TilePart& tile)
+      : rows_(tile.p.row_scales),
+        pitch_(tile.p.pitch),
+        last_step_(tile.p.steps - 1),
+        upper_row_(min(tile.row, tile.p.rows - 1)),
+        lower_row_(min(tile.row + 8, tile.p.rows - 1)),
+        lane_(tile.thread % 32),
+        type_(tile.product.w.scale_type),
+        factor_(tile.product.w.scale_factor) {
+    if (tile.scaled_by_blocks()) {
+      const WeightView& w = tile.product.w;
+      bytes_ = scale_bytes(type_);
+      blocks_ = static_cast<const unsigned char*>(w.scales) +
+                tile.output / w.block_rows * w.groups() * bytes_;
+    }
+    load(0);
+  }
+  // Of the rows, upper and lower, at the next step.
+  __device__ float2 next(int step) {
+    if (step % 4 == 0) {
+      float block = 1;
+      if (blocks_ != nullptr) block = widen_scale(next_word_, next_shift_, type_) * factor_;
+      upper_ = next_upper_ * block;
+      lower_ = next_lower_ * block;
+      load(step + 4);
+    }
+    const int from = (lane_ & ~3) | (step & 3);
+    return {__shfl_sync(0xFFFFFFFF, upper_, from), __shfl_sync(0xFFFFFFFF, lower_, from)};
+  }
+
+ private:
+  __device__ void load(int first) {
+    const int step = min(first + lane_ % 4, last_step_);
+    const float* const scales = rows_ + static_cast<std::size_t>(step) * pitch_;
+    next_upper_ = __ldg(scales + upper_row_);
+    next_lower_ = __ldg(scales + lower_row_);
+    if (blocks_ == nullptr) return;
+    const PlacedNumber place(blocks_ + step * bytes_);
+    next_word_ = __ldg(reinterpret_cast<const std::uint32_t*>(place.word));
+    next_shift_ = place.shift;
+  }
+
+  const float* rows_;
+  int pitch_, last_step_, upper_row_, lower_row_, lane_;
+  DType type_;
+  float factor_;
+  const unsigned char* blocks_ = nullptr;
+  int bytes_ = 0;
+  float upper_ = 0, lower_ = 0;
+  float next_upper_ = 0, next_lower_ = 0;
+  std::uint32_t next_word_ = 0;
+  unsigned next_shift_ = 0;
 };
 
 // `by_step`: scales differ from step to step, so each step's sums are multiplied by theirs; scales
@@ -153,13 +231,11 @@ __device__ void multiply_tile(const TilePart& tile, Slots& at, int warpgroup, in
   // Integers are exact over all inputs.
   constexpr bool sums_all = type == DType::i8 && !by_step;
   const CodedParams& p = tile.p;
-  const bool blocks_of_weights = by_step && tile.product.w.scales != nullptr &&
-                                 tile.product.w.block_columns < tile.product.w.in;
+  const bool scales_outputs = tile.scaled_by_outputs();
+  if (scales_outputs) tile.keep_output_scales(warpgroup);
   Sum sums[numbers];
   float total[sums_all ? 1 : numbers] = {};
-  float upper = by_step ? tile.row_scale(0, 0) : 1;
-  float lower = by_step ? tile.row_scale(0, 1) : 1;
-  float block = blocks_of_weights ? tile.block_scale(0) : 1;
+  StepScales scales(tile);
   for (int step = 0; step < p.steps; ++step) {
     bar_wait(at.full(), at.parity);
     const std::uint32_t a = descriptor_low(at.rows() + warpgroup * warpgroup_rows * step_inputs);
@@ -169,13 +245,7 @@ __device__ void multiply_tile(const TilePart& tile, Slots& at, int warpgroup, in
     for (int k = 0; k < step_inputs / 32; ++k)
       Mma::template ss<swizzle_128>(sums, a + 2 * k, b + 2 * k, (sums_all && step > 0) || k > 0);
     mma_commit();
-    const float upper_scale = upper * block;
-    const float lower_scale = lower * block;
-    if (by_step && step + 1 < p.steps) {
-      upper = tile.row_scale(step + 1, 0);
-      lower = tile.row_scale(step + 1, 1);
-      if (blocks_of_weights) block = tile.block_scale(step + 1);
-    }
+    const float2 scale = by_step ? scales.next(step) : float2{1, 1};
     mma_wait<0>();
     if (threadIdx.x % 32 == 0) {
       bar_arrive(at.empty());
@@ -187,23 +257,26 @@ __device__ void multiply_tile(const TilePart& tile, Slots& at, int warpgroup, in
       for (int i = 0; i < numbers; ++i) {
         const auto sum = static_cast<float>(sums[i]);
         if constexpr (by_step)
-          total[i] = fmaf(sum, i % 4 < 2 ? upper_scale : lower_scale, total[i]);
+          total[i] = fmaf(sum, i % 4 < 2 ? scale.x : scale.y, total[i]);
         else
           total[i] += sum;
       }
     }
   }
-  const float scales[2] = {by_step ? 1 : tile.row_scale(0, 0), by_step ? 1 : tile.row_scale(0, 1)};
-  tile.store([&](int i, int below, int output) {
-    const auto number = [&](int j) {
-      if constexpr (sums_all)
-        return static_cast<float>(sums[4 * i + 2 * below + j]);
-      else
-        return total[4 * i + 2 * below + j];
-    };
-    return float2{number(0) * (scales[below] * tile.output_scale(output)),
-                  number(1) * (scales[below] * tile.output_scale(output + 1))};
-  });
+  float row_scales[2] = {1, 1};
+  if constexpr (!by_step) {
+    const float2 scale = scales.next(0);
+    row_scales[0] = scale.x;
+    row_scales[1] = scale.y;
+  }
+  if (scales_outputs) consumer_barrier(warpgroup);
+  const auto number = [&](int i) {
+    if constexpr (sums_all)
+      return static_cast<float>(sums[i]);
+    else
+      return total[i];
+  };
+  tile.store(number, scales_outputs, row_scales);
 }
 
 template <DType type, bool by_step>
@@ -214,6 +287,8 @@ __global__ void __launch_bounds__(block_threads, 1)
   Slots at{{}, (smem_addr(shared) + 1023) / 1024 * 1024};
   const int rank = static_cast<int>(blockIdx.y);
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  auto* const output_scales =
+      reinterpret_cast<float*>(shared + (at.base - smem_addr(shared)) + output_scales_at);
   if (threadIdx.x == 0) {
     for (int i = 0; i < stages; ++i) {
       bar_init(at.base + barriers_at + 8 * i, 1);
@@ -239,7 +314,8 @@ __global__ void __launch_bounds__(block_threads, 1)
                           .row = (place.pair * blocks + rank) * tile_rows +
                                  warpgroup * warpgroup_rows + 16 * (lane / 32) + lane % 32 / 4,
                           .output = (place.output_tile - product.first_tile) * tile_outputs,
-                          .column = 2 * (lane % 4)};
+                          .thread = lane,
+                          .output_scales = output_scales + warpgroup * tile_outputs};
       multiply_tile<type, by_step>(part, at, warpgroup, rank ^ 1);
     }
   }
@@ -280,8 +356,7 @@ __global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs 
 }
 
 bool by_step(const Linear& product, const InputRounding& rounding) {
-  return rounding.scales == InputRounding::Scales::row_block ||
-         (product.w.scales != nullptr && product.w.block_columns < product.w.in);
+  return rounding.scales == InputRounding::Scales::row_block || has_blocks(product.w);
 }
 
 Result<CUtensorMap> map_of(StreamHandle stream, const void* codes, std::int64_t rows,

@@ -278,13 +278,14 @@ constexpr DenseCondition coded_inputs = {
     }};
 bool has_coded_scales(const WeightView& w) {
   if (w.zero_points != nullptr) return false;
-  return w.scales == nullptr || w.block_columns >= w.in ||
+  if (w.scales == nullptr) return true;
+  return (w.block_columns >= w.in && (w.block_rows == 1 || w.block_rows >= w.out)) ||
          (w.block_columns == coded_tile.k && w.block_rows % coded_tile.outputs == 0);
 }
 constexpr DenseCondition coded_scales = {
     [](const DenseProblem&, const Linear& l) { return has_coded_scales(l.w); },
     [](const DenseProblem&, const Linear& l) {
-      return cat("reads scales of whole rows or of blocks of ", coded_tile.outputs, " x ",
+      return cat("reads scales of rows, of all rows, or of blocks of ", coded_tile.outputs, " x ",
                  coded_tile.k, ", and no zero points, not scales of ", l.w.block_rows, " x ",
                  l.w.block_columns);
     }};

@@ -6,36 +6,9 @@
 
 #include "kernels/cuda/linear/gemv_streamed.cuh"
 #include "kernels/cuda/linear/gemv_streamed_codes.h"
+#include "kernels/cuda/primitives/placed_number.cuh"
 
 namespace motley::kernels::cuda::streamed {
-
-// A number of a weight's scales or zero points: the aligned word that holds it, and where.
-struct Placed {
-  const unsigned char* word;
-  unsigned shift;  // bits
-
-  __device__ explicit Placed(const unsigned char* number) {
-    const auto address = reinterpret_cast<std::uintptr_t>(number);
-    word = reinterpret_cast<const unsigned char*>(address & ~std::uintptr_t{3});
-    shift = static_cast<unsigned>(address & 3) * 8;
-  }
-};
-
-__device__ inline float widen_scale(std::uint32_t word, unsigned shift, DType type) {
-  const std::uint32_t bits = word >> shift;
-  switch (type) {
-    case DType::f16:
-      return f16{static_cast<std::uint16_t>(bits)}.to_float();
-    case DType::bf16:
-      return bf16{static_cast<std::uint16_t>(bits)}.to_float();
-    case DType::f8_e4m3:
-      return f8_e4m3{static_cast<std::uint8_t>(bits)}.to_float();
-    case DType::f8_e8m0:
-      return f8_e8m0{static_cast<std::uint8_t>(bits)}.to_float();
-    default:
-      return __uint_as_float(word);
-  }
-}
 
 // Where the numbers beside a row's codes stand: one for each group of inputs.
 struct BesideRow {
@@ -43,7 +16,9 @@ struct BesideRow {
   int bytes;                   // of a number
   int log_group;               // inputs of a number, as a power of two
 
-  __device__ Placed at(int input) const { return Placed(first + (input >> log_group) * bytes); }
+  __device__ PlacedNumber at(int input) const {
+    return PlacedNumber(first + (input >> log_group) * bytes);
+  }
 };
 
 // Tiles of 16 outputs x 8 rows. Per step a lane has `units` consecutive units of 8 codes of each of
@@ -140,7 +115,7 @@ struct CodesWarp {
   struct Row {
     const std::uint32_t* codes;
     std::uint32_t scale_word;
-    Placed scale_place;
+    PlacedNumber scale_place;
     __nv_bfloat162 zero;
 
     __device__ Row(const CodesWarp& warp, const unsigned char* half, const BesideRow& scales,
@@ -152,7 +127,7 @@ struct CodesWarp {
       if constexpr (zeros) {
         const std::uint32_t word =
             *reinterpret_cast<const std::uint32_t*>(half + scales_at + 128 + 4 * warp.lane);
-        const Placed place = zero_points.at(warp.multiplied);
+        const PlacedNumber place = zero_points.at(warp.multiplied);
         constexpr int middle = Format::kind == WeightKind::i8 ? 128 : 8;
         zero = __bfloat162bfloat162(
             __int2bfloat16_rn(static_cast<int>(word >> place.shift & 0xFF) - middle));

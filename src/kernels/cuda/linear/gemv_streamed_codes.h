@@ -10,20 +10,6 @@ namespace motley::kernels::cuda::streamed {
 
 struct Launch;
 
-// Bytes of a stored scale.
-constexpr MOTLEY_HOST_DEVICE int scale_bytes(DType type) {
-  switch (type) {
-    case DType::f16:
-    case DType::bf16:
-      return 2;
-    case DType::f8_e4m3:
-    case DType::f8_e8m0:
-      return 1;
-    default:
-      return 4;
-  }
-}
-
 Result<void> prepare_int4();
 Result<void> prepare_int8();
 Result<void> prepare_fp8();

@@ -22,19 +22,11 @@ __device__ inline void tma_2d_for_both(std::uint32_t dst, const CUtensorMap* map
       : "memory");
 }
 
-// Arrives at a barrier of another block, whose address is from address_in_rank() (cluster.cuh).
+// Arrives at a barrier of another block, whose address is from address_in_rank() (cluster.cuh). It
+// orders nothing but this thread's own reads: a release for the cluster would wait for all memory,
+// 2 us each time.
 __device__ inline void arrive_in_cluster(std::uint32_t bar) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar)
-               : "memory");
-}
-
-// Waits for arrivals of both blocks.
-__device__ inline void wait_in_cluster(std::uint32_t bar, std::uint32_t parity) {
-  asm volatile(
-      "{.reg .pred p; W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1; @p "
-      "bra D; bra W; D: }" ::"r"(bar),
-      "r"(parity)
-      : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 
 }  // namespace motley::kernels::cuda
