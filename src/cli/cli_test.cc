@@ -131,6 +131,7 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   const ComputeSettings plain = read({}).value();
   EXPECT_FALSE(plain.exact || plain.experts_backend || plain.factors || plain.batch_invariant);
   EXPECT_TRUE(plain.graphs && plain.fusion);
+  EXPECT_FALSE(plain.kv_codes);
   EXPECT_EQ(plain.ranks, 1);
   const ComputeSettings asked =
       read({"--compute", "bf16", "--batch-invariant", "--adapter-dtype=fp8", "--experts-backend",
@@ -141,6 +142,9 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(asked.factors, DType::f8_e4m3);
   EXPECT_EQ(asked.experts_backend, "reference");
   EXPECT_FALSE(asked.graphs || asked.fusion);
+  EXPECT_TRUE(read({"--kv-dtype", "fp8"}).value().kv_codes);
+  EXPECT_FALSE(read({"--kv-dtype", "auto"}).value().kv_codes);
+  EXPECT_EQ(read({"--kv-dtype", "int8"}).error().where(), "--kv-dtype");
   EXPECT_EQ(read({"--tp", "3"}).value().ranks, 3);
   EXPECT_EQ(read({"--tp", "0"}).error().where(), "--tp");
   EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");

@@ -217,12 +217,25 @@ struct LinearPerHead {
 // KV memory of keys or values. Position p of sequence s is at
 //   pages + table[s * table_stride + p / page_tokens] * page_stride
 //         + (p % page_tokens) * token_stride + head * head_stride.
+// Of codes (type f8_e4m3, strides in bytes) a number is code * 2^(exponent - 127) * fixed_scale
+// (kv_codes.h).
 struct Pages {
   void* data = nullptr;
   DType type = DType::f32;
   std::int64_t page_stride = 0;
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
+  // Codes only. A page has [kv heads, page_tokens] of them, page_stride apart as the codes are.
+  std::uint8_t* exponents = nullptr;
+  // As the checkpoint was calibrated; exponents are then 127. 0: it counts as 1, and each token's
+  // and head's exponent is chosen when it is stored.
+  float fixed_scale = 0;
+};
+// The last columns of heads whose other columns are stored as codes: they have pages of their own
+// in bf16, with the same table.
+struct PagedTail {
+  Pages pages{};
+  std::int64_t width = 0;  // 0: none
 };
 
 struct BlockTable {
@@ -251,7 +264,8 @@ struct GatherPaged {
   const std::int32_t* begin = nullptr;
   Sequences sequences{};
   BlockTable table{};
-  Pages pages{};  // of one head, in out's type
+  Pages pages{};  // of one head, in out's type; or codes, and out is bf16
+  PagedTail tail{};
   std::int64_t width = 0;
   void* out = nullptr;
   std::int64_t out_stride = 0;
@@ -278,7 +292,8 @@ struct Heads {
   const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no rotation
   std::int64_t pairs = 0;
   bool interleaved = false;
-  Pages pages{};        // without data: not stored
+  Pages pages{};  // without data: not stored
+  PagedTail tail{};
   void* out = nullptr;  // may be x; null: not written
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
@@ -323,6 +338,7 @@ struct PrepareLatent {
   Sequences sequences{};
   BlockTable table{};
   Pages pages{};  // of one head
+  PagedTail tail{};
 };
 
 // The widest head: attention keeps its sums in registers or on the stack.
@@ -354,7 +370,7 @@ struct AttentionShape {
 // them, including its own. Query head h reads kv head h / (heads / kv_heads). A sink is an
 // additional logit in the softmax that has no value. v may lie inside k (a latent that is both).
 // The last shared_width columns of keys may be shared by all kv heads, in pages of their own with
-// the same table.
+// the same table; they are bf16 where the others are codes.
 struct Attention {
   Sequences sequences{};
   BlockTable table{};

@@ -74,8 +74,10 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
 }
 
 CacheLayout cache_layout(const LatentAttention& block) {
-  return {
-      .heads = 1, .key_width = block.sizes.kv_rank + block.sizes.rope_dim, .values_in_keys = true};
+  return {.heads = 1,
+          .key_width = block.sizes.kv_rank + block.sizes.rope_dim,
+          .values_in_keys = true,
+          .key_tail = block.sizes.rope_dim};
 }
 
 namespace {
@@ -193,7 +195,8 @@ void Appended::absorbed(ValueId attended) {
 }
 
 void Appended::expanded(ValueId attended) {
-  const DType type = pass_.kv_type();
+  // What is expanded of codes is wider than they are.
+  const DType type = pass_.kv_type() == DType::f8_e4m3 ? DType::bf16 : pass_.kv_type();
   const ops::ExpandedWidths widths = expanded_widths(sizes_);
   const ValueId queries = heads("queries", ops::query_type(pass_.device(), widths), widths.keys);
   prepare(rows_.q, queries);

@@ -126,10 +126,15 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
                                  tensor::Device& device, const LoadOptions& options) {
   exact_ = options.exact;
   batch_invariant_ = options.batch_invariant;
+  kv_codes_ = options.kv_codes;
   fuses_ = options.fusion;
   device_ = &device;
   tuning_ = options.tuning;
   ranks_ = options.ranks;
+  if (kv_codes_ && device.id().kind != tensor::DeviceKind::cpu)
+    return Error(ErrorCode::not_implemented,
+                 "keys and values are stored in FP8 on a CPU only so far", "--kv-dtype",
+                 "use --kv-dtype auto, or --device cpu");
   if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
     return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
                  "use one rank, or --device cpu");
@@ -255,9 +260,16 @@ Result<void> Model::load_layers(WeightSource& source, const LoadOptions& options
     source.merge(std::move(own));
   });
   if (failure) return std::move(failure->second);
-  for (const Layer& layer : layers_)
-    cache_layouts_.push_back(
-        std::visit([](const auto& block) { return cache_layout(block); }, layer.attention));
+  for (const Layer& layer : layers_) {
+    CacheLayout layout =
+        std::visit([](const auto& block) { return cache_layout(block); }, layer.attention);
+    // Those of a checkpoint are of keys and values; latents are neither.
+    if (layer.kv_scales.stored && !layout.values_in_keys) {
+      layout.key_scale = layer.kv_scales.key;
+      layout.value_scale = layer.kv_scales.value;
+    }
+    cache_layouts_.push_back(layout);
+  }
   return {};
 }
 

@@ -40,6 +40,7 @@ struct LoadOptions {
   bool batch_invariant = false;  // ops::Context's
   std::optional<std::string> experts_backend;
   std::optional<DType> factors;  // of adapters; default: as activations
+  bool kv_codes = false;         // keys and values are stored as codes of 8 bits (f8_e4m3)
   bool copy_weights = false;     // files are read into memory, not mapped
   bool exact_inputs = false;     // activations stay unquantised, whatever the checkpoint says
   bool fusion = true;            // false: every op runs by itself
@@ -82,8 +83,8 @@ class Model {
   // Null: the built-in thresholds alone.
   const kernels::Tuning* tuning() const { return tuning_.get(); }
   DType activations() const { return exact_ ? DType::f32 : DType::bf16; }
-  // The type of keys and values in KV memory.
-  DType kv_type() const { return activations(); }
+  // The type of keys and values in KV memory: that of activations, or f8_e4m3.
+  DType kv_type() const { return kv_codes_ ? DType::f8_e4m3 : activations(); }
   // In order of layers.
   const std::vector<CacheLayout>& cache_layouts() const { return cache_layouts_; }
   const Linear& embedding() const { return embedding_; }  // [vocabulary, hidden]
@@ -155,6 +156,7 @@ class Model {
   std::vector<std::string> quantization_remarks_;
   bool exact_ = true;
   bool batch_invariant_ = false;
+  bool kv_codes_ = false;
   bool fuses_ = true;
   std::shared_ptr<const kernels::Tuning> tuning_;
   dist::Communicator* ranks_ = nullptr;

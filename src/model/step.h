@@ -18,12 +18,16 @@ struct CacheLayout {
   std::int64_t key_width = 0;
   std::int64_t value_width = 0;
   bool values_in_keys = false;
+  // The last columns of keys that stay bf16 where the others are stored as codes.
+  std::int64_t key_tail = 0;
+  // The checkpoint's scales of codes; 0: a power of two for each token and head.
+  float key_scale = 0;
+  float value_scale = 0;
 };
 
-// One layer's pages: [pages, page_tokens, heads, width].
 struct LayerPages {
-  tensor::Tensor keys;
-  tensor::Tensor values;
+  ops::KvPages keys;
+  ops::KvPages values;
 };
 
 // Adjacent sequences of a step, and the form of their latent attention.

@@ -9,15 +9,40 @@
 namespace motley::ops {
 namespace {
 
-template <class Tensor>
-kernels::Pages pages_of(const Tensor& pages) {
+// One struct serves writers and readers; kernels that only read do not write.
+kernels::Pages pages_of(const tensor::Tensor& pages) {
   check_activation(pages, 4);
-  // One struct serves writers and readers; kernels that only read do not write.
-  return {.data = const_cast<std::byte*>(pages.bytes()),
+  return {.data = pages.bytes(),
           .type = pages.dtype(),
           .page_stride = pages.stride(0),
           .token_stride = pages.stride(1),
           .head_stride = pages.stride(2)};
+}
+kernels::Pages pages_of(const KvPages& pages) {
+  const tensor::Tensor& codes = pages.numbers;
+  if (!pages.coded()) return pages_of(codes);
+  const tensor::Tensor& exponents = pages.exponents;
+  MOTLEY_CHECK(codes.shape().rank() == 4 && codes.stride(3) == 1, "contiguous columns");
+  MOTLEY_CHECK(exponents.shape().rank() == 3 && exponents.dim(0) == codes.dim(0) &&
+                   exponents.dim(1) == codes.dim(2) && exponents.dim(2) == codes.dim(1) &&
+                   exponents.stride(0) == codes.stride(0) && exponents.stride(1) == codes.dim(1) &&
+                   exponents.stride(2) == 1,
+               "exponents in the codes' pages, head by head");
+  return {.data = codes.bytes(),
+          .type = codes.dtype(),
+          .page_stride = codes.stride(0),
+          .token_stride = codes.stride(1),
+          .head_stride = codes.stride(2),
+          .exponents = exponents.data<std::uint8_t>(),
+          .fixed_scale = pages.fixed_scale};
+}
+
+kernels::PagedTail tail_of(const KvPages& pages) {
+  if (pages.tail_width() == 0) return {};
+  MOTLEY_CHECK(pages.coded() && pages.heads() == 1 && pages.tail.dim(2) == 1 &&
+                   pages.tail.dtype() == DType::bf16,
+               "a tail in bf16 behind the codes of one head");
+  return {.pages = pages_of(pages.tail), .width = pages.tail_width()};
 }
 
 kernels::Sequences sequences_of(const PagedRows& rows, const tensor::ConstTensor& x) {
@@ -54,12 +79,20 @@ kernels::BlockTable table_of(const PagedRows& rows, std::int64_t page_tokens) {
 
 }  // namespace
 
-void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
+KvPages values_in_keys(const KvPages& keys, std::int64_t width) {
+  KvPages values = keys;
+  values.tail = {};
+  values.numbers = keys.numbers.slice(3, 0, width);
+  return values;
+}
+
+void gather_kv(const Context& context, const PagedRows& rows, const KvPages& pages,
                const GatheredRows& gathered) {
   check_context(context);
   const tensor::Tensor& out = gathered.out;
-  MOTLEY_CHECK(out.shape().rank() == 2 && pages.dim(2) == 1 && out.dim(1) == pages.dim(3) &&
-                   out.dtype() == pages.dtype() && out.stride(1) == 1,
+  const DType type = pages.coded() ? DType::bf16 : pages.numbers.dtype();
+  MOTLEY_CHECK(out.shape().rank() == 2 && pages.heads() == 1 && out.dim(1) == pages.width() &&
+                   out.dtype() == type && out.stride(1) == 1,
                "rows of one head of the pages");
   MOTLEY_CHECK((gathered.labels == nullptr) == (gathered.out_labels == nullptr),
                "labels with a place to go to");
@@ -68,8 +101,9 @@ void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages
                                  .sequences = {.count = rows.sequences,
                                                .seq_begin = rows.seq_begin,
                                                .positions = rows.positions},
-                                 .table = table_of(rows, pages.dim(1)),
+                                 .table = table_of(rows, pages.page_tokens()),
                                  .pages = pages_of(pages),
+                                 .tail = tail_of(pages),
                                  .width = out.dim(1),
                                  .out = out.bytes(),
                                  .out_stride = out.stride(0),
@@ -94,19 +128,31 @@ DType query_type(const Context& context, const ExpandedWidths& widths) {
 }
 
 DType query_type(const Context& context, DType type, const PagedWidths& widths) {
+  const bool coded = type == DType::f8_e4m3;
+  // Latents' rotated columns stand behind the codes.
+  const std::int64_t tail = coded && widths.values_in_keys ? widths.keys - widths.values : 0;
   const auto pages = [&](std::int64_t width) -> kernels::Pages {
+    const std::int64_t token = widths.kv_heads * width;
     return {.type = type,
-            .page_stride = widths.page_tokens * widths.kv_heads * width,
-            .token_stride = widths.kv_heads * width,
+            .page_stride = widths.page_tokens * (token + (coded ? widths.kv_heads + 2 * tail : 0)),
+            .token_stride = token,
             .head_stride = width};
   };
+  const kernels::Pages keys = pages(widths.keys - tail);
   return context.kernels->attention_queries(
       {.table = {.pages = nullptr, .stride = 1, .page_tokens = widths.page_tokens},
-       .k = pages(widths.keys),
-       .v = pages(widths.values_in_keys ? widths.keys : widths.values),
+       .k = keys,
+       .v = widths.values_in_keys ? keys : pages(widths.values),
+       .shared_k = {.type = DType::bf16,
+                    .page_stride = keys.page_stride / 2,
+                    .token_stride = tail,
+                    .head_stride = tail},
+       .shared_width = tail,
        .kv_heads = widths.kv_heads,
        .key_width = widths.keys,
-       .value_width = widths.values});
+       .value_width = widths.values,
+       // Kernels that round queries read codes in float32 mode too, but must not.
+       .q_type = coded && !context.exact ? DType::bf16 : DType::f32});
 }
 
 namespace {
@@ -146,14 +192,18 @@ void attention(const Context& context, const PagedRows& rows, const tensor::Cons
                const PagedKeys& pages, const AttentionOptions& options, const tensor::Tensor& out) {
   const auto& [k, v] = pages;
   kernels::Attention call = call_of(context, rows, q, options, out);
-  call.table = table_of(rows, k.dim(1));
+  call.table = table_of(rows, k.page_tokens());
   call.k = pages_of(k);
   call.v = pages_of(v);
-  call.kv_heads = k.dim(2);
-  MOTLEY_CHECK(call.k.type == call.v.type, "keys and values of one type");
-  MOTLEY_CHECK(k.dim(1) == v.dim(1) && k.dim(2) == v.dim(2), "keys and values side by side");
-  MOTLEY_CHECK(q.dim(2) == k.dim(3) && out.dim(2) == v.dim(3), "heads of the pages' widths");
-  MOTLEY_CHECK(k.dim(2) > 0 && q.dim(1) % k.dim(2) == 0, "whole groups of query heads");
+  const auto [shared, shared_width] = tail_of(k);
+  call.shared_k = shared;
+  call.shared_width = shared_width;
+  call.kv_heads = k.heads();
+  MOTLEY_CHECK(call.k.type == call.v.type && v.tail_width() == 0, "keys and values of one type");
+  MOTLEY_CHECK(k.page_tokens() == v.page_tokens() && k.heads() == v.heads(),
+               "keys and values side by side");
+  MOTLEY_CHECK(q.dim(2) == k.width() && out.dim(2) == v.width(), "heads of the pages' widths");
+  MOTLEY_CHECK(k.heads() > 0 && q.dim(1) % k.heads() == 0, "whole groups of query heads");
   context.kernels->attention(call, context.stream);
 }
 
@@ -223,10 +273,12 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
       heads_[i].out_stride = out.stride(0);
       heads_[i].out_head_stride = out.stride(1);
     }
-    if (pages.bytes() == nullptr) continue;
-    MOTLEY_CHECK(x.dim(1) == pages.dim(2) && x.dim(2) == pages.dim(3), "heads of the pages' size");
+    if (!pages.stored()) continue;
+    MOTLEY_CHECK(x.dim(1) == pages.heads() && x.dim(2) == pages.width(),
+                 "heads of the pages' size");
     heads_[i].pages = pages_of(pages);
-    page_tokens = pages.dim(1);
+    heads_[i].tail = tail_of(pages);
+    page_tokens = pages.page_tokens();
   }
   const tensor::Tensor& first = all.front().x;
   params_ = {.rows = first.dim(0), .count = static_cast<std::int64_t>(all.size())};
@@ -245,7 +297,7 @@ void prepare_latent(const Context& context, const PagedRows& rows, const Prepare
   const std::int64_t dims = rope.cos_sin.dim(1);
   MOTLEY_CHECK(rope.cos_sin.is_contiguous() && rope.cos_sin.dim(0) == kv.dim(0),
                "a row of angles for each");
-  MOTLEY_CHECK(pages.dim(2) == 1 && pages.dim(3) == kv.dim(1) && dims < kv.dim(1),
+  MOTLEY_CHECK(pages.heads() == 1 && pages.width() == kv.dim(1) && dims < kv.dim(1),
                "one head of the pages' width");
   MOTLEY_CHECK(q.dim(0) == kv.dim(0) && out.dim(0) == q.dim(0) && out.dim(1) == q.dim(1) &&
                    dims <= out.dim(2) && out.dim(2) <= q.dim(2),
@@ -275,8 +327,9 @@ void prepare_latent(const Context& context, const PagedRows& rows, const Prepare
                                    .sequences = {.count = rows.sequences,
                                                  .seq_begin = rows.seq_begin,
                                                  .positions = rows.positions},
-                                   .table = table_of(rows, pages.dim(1)),
-                                   .pages = pages_of(pages)},
+                                   .table = table_of(rows, pages.page_tokens()),
+                                   .pages = pages_of(pages),
+                                   .tail = tail_of(pages)},
                                   context.stream);
 }
 

@@ -25,21 +25,42 @@ struct PagedRows {
   std::int64_t max_positions = 0;
 };
 
-// One layer's keys, or values: [pages, page_tokens, kv_heads, width], f32 or bf16, with any strides
-// except the last.
-using KvPages = tensor::Tensor;
-using ConstKvPages = tensor::ConstTensor;
+// One layer's keys, or values. Numbers are f32 or bf16, or codes (f8_e4m3), beside which the same
+// pages have an exponent for each token and head: code * 2^(exponent - 127) * fixed_scale is the
+// number.
+struct KvPages {
+  tensor::Tensor numbers;  // [pages, page_tokens, kv_heads, n], with any strides except the last
+  // Of codes only.
+  tensor::Tensor exponents;  // u8 [pages, kv_heads, page_tokens]
+  // bf16 [pages, page_tokens, 1, t]: the last columns of one head, which are no codes. Or nothing.
+  tensor::Tensor tail;
+  // The checkpoint's; 0: a power of two for each token and head, chosen when it is stored.
+  float fixed_scale = 0;
+
+  KvPages() = default;
+  KvPages(tensor::Tensor all) : numbers(all) {}  // without codes
+
+  bool stored() const { return numbers.bytes() != nullptr; }
+  bool coded() const { return numbers.dtype() == DType::f8_e4m3; }
+  std::int64_t page_tokens() const { return numbers.dim(1); }
+  std::int64_t heads() const { return numbers.dim(2); }
+  std::int64_t tail_width() const { return tail.bytes() == nullptr ? 0 : tail.dim(3); }
+  std::int64_t width() const { return numbers.dim(3) + tail_width(); }
+};
+// The first columns of keys that are values too (MLA's latent).
+KvPages values_in_keys(const KvPages& keys, std::int64_t width);
 
 // Gathers positions [0, end) of every sequence from pages of one head: sequence s has rows
-// [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type. `labels` are those of the
-// step's rows and `out_labels` receives those of the gathered rows; both null: not needed.
+// [begin[s], begin[s + 1]) of out [begin[S], width], of the pages' type, bf16 if they have codes.
+// `labels` are those of the step's rows and `out_labels` receives those of the gathered rows; both
+// null: not needed.
 struct GatheredRows {
   const std::int32_t* begin = nullptr;  // [S + 1]
   tensor::Tensor out;
   const std::int32_t* labels = nullptr;
   std::int32_t* out_labels = nullptr;
 };
-void gather_kv(const Context& context, const PagedRows& rows, const ConstKvPages& pages,
+void gather_kv(const Context& context, const PagedRows& rows, const KvPages& pages,
                const GatheredRows& gathered);
 
 // Prepares the heads of a projection for attention: each head is optionally normed, rotated, stored
@@ -103,7 +124,7 @@ struct AttentionOptions {
 };
 
 // The type to which attention() first rounds queries of float32, for KV memory laid out as in a
-// step. Queries may be produced in that type without loss.
+// step. Queries may be produced in that type without loss. Codes of latents have a tail.
 struct PagedWidths {
   std::int64_t page_tokens = 0;
   std::int64_t kv_heads = 0;
@@ -118,8 +139,8 @@ DType query_type(const Context& context, DType pages, const PagedWidths& widths)
 // and sums are float32, in the order of positions: a row's bits depend on its own sequence and
 // position only.
 struct PagedKeys {
-  const ConstKvPages& keys;
-  const ConstKvPages& values;
+  const KvPages& keys;
+  const KvPages& values;
 };
 void attention(const Context& context, const PagedRows& rows, const tensor::ConstTensor& q,
                const PagedKeys& pages, const AttentionOptions& options, const tensor::Tensor& out);

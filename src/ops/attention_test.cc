@@ -23,7 +23,7 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
   constexpr std::int64_t width = 3;
   std::vector<float> pages(24, NAN);
   const tensor::Tensor k = view(pages, {4, 2, 1, width});
-  const tensor::ConstTensor v = tensor::ConstTensor(k).slice(3, 0, 2);
+  const tensor::Tensor v = k.slice(3, 0, 2);
 
   std::vector<std::int32_t> table = {3, 0, 1, -1};  // sequence 1 needs only one page
   const std::vector<std::int32_t> seq_begin = {0, 3, 5};
@@ -73,6 +73,65 @@ TEST(OpsAttention, StoresAndReadsPagesThroughTheirTable) {
       for (std::size_t i = 0; i < 2; ++i)
         EXPECT_NEAR(out[(row * 2 + head) * 2 + i], sums[i] / total, 1e-6) << "row " << row;
     }
+  }
+}
+
+// A latent as codes with its last columns in bf16: what is gathered is what attention reads.
+TEST(OpsAttention, CodesHaveTheirExponentsAndTailInTheSamePages) {
+  const Context context{.kernels = &kernels::cpu_table()};
+  // 2 pages of [2 codes of 3, 2 tails of 2, 2 exponents].
+  std::vector<std::uint8_t> memory(2 * 16);
+  const tensor::Tensor bytes = view(memory, {2, 16});
+  const auto part = [&](DType type, std::int64_t begin, std::int64_t end) {
+    const std::int64_t each = bits(type) / 8;
+    return tensor::Tensor(bytes.bytes(), type, {2, 16 / each}).slice(1, begin / each, end / each);
+  };
+  KvPages keys = part(DType::f8_e4m3, 0, 6).split(1, 3).split(2, 3);
+  keys.tail = part(DType::bf16, 6, 14).split(1, 2).split(2, 2);
+  keys.exponents = part(DType::u8, 14, 16).split(1, 2);
+  EXPECT_EQ(keys.width(), 5);
+
+  std::vector<std::int32_t> table = {1, 0};
+  const std::vector<std::int32_t> seq_begin = {0, 3};
+  const std::vector<std::int32_t> positions = {0, 1, 2};
+  const PagedRows rows{.sequences = 1,
+                       .seq_begin = seq_begin.data(),
+                       .positions = positions.data(),
+                       .block_table = view(table, {1, 2})};
+  std::vector<float> x = {1, -0.5F, 448, 3, 1, 0, 0.25F, -1000, 2, 2, 100, 50, 25, 7, -8};
+  const PreparedHeads heads{.x = view(x, {3, 1, 5}), .pages = keys};
+  prepare_heads(context, {context, rows, {}, std::span(&heads, 1)});
+  std::vector<bf16> gathered(15);
+  gather_kv(context, rows, keys, {.begin = seq_begin.data(), .out = view(gathered, {3, 5})});
+  // -1000 needs a factor of 4, of which it is 250, between 240 and 256.
+  const std::vector<float> wanted = {1, -0.5F, 448, 3,  1,  0, 0.25F, -1024,
+                                     2, 2,     104, 48, 26, 7, -8};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    // The third row's factor is 1/4: 100 and 50 are 400 and 200, between codes 16 apart.
+    if (i >= 10 && i < 13) {
+      EXPECT_NEAR(gathered[i].to_float(), x[i], x[i] / 16);
+    } else {
+      EXPECT_EQ(gathered[i].to_float(), wanted[i]) << i;
+    }
+  }
+
+  std::vector<float> q = {0, 0, 0, 0, 0, 0.01F, 0.02F, -0.01F, 0.3F, 0.1F, 1, 0, 0, 0, 0};
+  std::vector<float> out(9, NAN);
+  attention(context, rows, view(q, {3, 1, 5}), {keys, values_in_keys(keys, 3)}, {.scale = 0.5F},
+            view(out, {3, 1, 3}));
+  for (std::size_t row = 0; row < 3; ++row) {
+    double total = 0;
+    double sums[3] = {};
+    for (std::size_t p = 0; p <= row; ++p) {
+      double dot = 0;
+      for (std::size_t i = 0; i < 5; ++i)
+        dot += double{q[row * 5 + i]} * double{gathered[p * 5 + i].to_float()};
+      const double weight = std::exp(0.5 * dot);
+      total += weight;
+      for (std::size_t i = 0; i < 3; ++i) sums[i] += weight * gathered[p * 5 + i].to_float();
+    }
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_NEAR(out[row * 3 + i], sums[i] / total, 1e-3) << "row " << row;
   }
 }
 

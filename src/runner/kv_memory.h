@@ -12,7 +12,9 @@
 namespace motley::runner {
 
 // Keys and values of all layers in pages of a fixed number of tokens. A page number denotes that
-// page in every layer; the model defines its contents.
+// page in every layer; the model defines its contents. Codes (f8_e4m3) have their exponents, and
+// the columns that stay bf16, in the same page behind them, so that whatever copies or shares a
+// page keeps its numbers.
 class KvMemory {
  public:
   static constexpr std::int64_t page_tokens = model::page_tokens;
@@ -29,6 +31,8 @@ class KvMemory {
   }
 
   std::span<const model::LayerPages> layers() const { return layers_; }
+  // All of it: u8 [pages, bytes of a page], of each layer's keys and values.
+  std::span<const tensor::Tensor> memory() const { return blocks_; }
   std::int64_t pages() const { return pages_; }
   std::int64_t free_pages() const { return static_cast<std::int64_t>(free_.size()); }
 
@@ -42,6 +46,7 @@ class KvMemory {
  private:
   tensor::Buffer memory_;
   std::vector<model::LayerPages> layers_;
+  std::vector<tensor::Tensor> blocks_;
   std::vector<std::int32_t> free_;  // free pages; the last is taken next
   std::int64_t pages_ = 0;
 };

@@ -102,8 +102,7 @@ TEST(GoldenEngine, AnAdapterThatOverflowsFailsAlone) {
   expect_overflow_ends_alone(golden);
 }
 
-TEST(GoldenEngine, APrefixHitChangesNoBit) {
-  GoldenModel golden("qwen3_moe", {});
+void expect_prefix_hit_changes_no_bit(GoldenModel& golden) {
   GoldenEngine world(golden, {});
   engine::Request request = greedy_requests(golden)[0];
   while (request.tokens.size() < 40)
@@ -118,8 +117,12 @@ TEST(GoldenEngine, APrefixHitChangesNoBit) {
   EXPECT_EQ(first->logprobs, second->logprobs);
 }
 
-TEST(GoldenEngine, ChoicesAreEqualAndPromptsAreScored) {
+TEST(GoldenEngine, APrefixHitChangesNoBit) {
   GoldenModel golden("qwen3_moe", {});
+  expect_prefix_hit_changes_no_bit(golden);
+}
+
+void expect_equal_choices_and_scored_prompts(GoldenModel& golden) {
   GoldenEngine world(golden, {.max_rows = 16, .max_sequences = 8});
   const std::vector<runner::ScoreLine> lines = golden.lines_of(cases_of(golden.golden())[0]);
   const runner::ScoreResult scored = golden.score({lines[0]}, {lora::Mix()})[0];
@@ -139,6 +142,37 @@ TEST(GoldenEngine, ChoicesAreEqualAndPromptsAreScored) {
   }
   expect_all_given_back(world);
 }
+
+TEST(GoldenEngine, ChoicesAreEqualAndPromptsAreScored) {
+  GoldenModel golden("qwen3_moe", {});
+  expect_equal_choices_and_scored_prompts(golden);
+}
+
+// Keys and values in FP8: pages that are found again, forked and pushed back keep their bits.
+class GoldenFp8Cache : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenFp8Cache, NothingBesideChangesABit) {
+  GoldenModel golden(GetParam(), {.kv_codes = true});
+  expect_same_bits_in_little_room(golden, 40);
+}
+
+TEST_P(GoldenFp8Cache, NothingBesideChangesABitOnTwoRanks) {
+  GoldenModel golden(GetParam(), {.threads = 1, .kv_codes = true, .ranks = 2});
+  expect_same_bits_in_little_room(golden, 20);
+}
+
+TEST_P(GoldenFp8Cache, APrefixHitChangesNoBit) {
+  GoldenModel golden(GetParam(), {.kv_codes = true});
+  expect_prefix_hit_changes_no_bit(golden);
+}
+
+TEST_P(GoldenFp8Cache, ChoicesAreEqualAndPromptsAreScored) {
+  GoldenModel golden(GetParam(), {.kv_codes = true});
+  expect_equal_choices_and_scored_prompts(golden);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenFp8Cache, testing::Values("qwen3_moe", "deepseek_v3"),
+                         [](const auto& model) { return model.param; });
 
 // Random lengths, cancels, loads and unloads, on memory that is too small.
 TEST(GoldenEngine, SoakGivesEveryRequestItsOwnAnswer) {

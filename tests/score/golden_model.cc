@@ -65,6 +65,7 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
       tensor::open_device(options.device, {.threads = options.threads}).value());
   model::LoadOptions load{.exact = options.exact,
                           .batch_invariant = options.batch_invariant,
+                          .kv_codes = options.kv_codes,
                           .exact_inputs = options.exact_inputs,
                           .fusion = options.fusion};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;

@@ -36,6 +36,7 @@ class GoldenModel {
     std::string experts_backend = {};   // "": the selected one
     std::filesystem::path folder = {};  // other weights than the golden's own
     tensor::DeviceChoice device = {.kind = tensor::DeviceChoice::Kind::cpu};
+    bool kv_codes = false;
     bool graphs = true;
     bool batch_invariant = false;
     bool fusion = true;

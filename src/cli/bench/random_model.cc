@@ -103,17 +103,18 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .batch_invariant = compute.batch_invariant,
                                                .experts_backend = compute.experts_backend,
                                                .factors = compute.factors,
+                                               .kv_codes = compute.kv_codes,
                                                .exact_inputs = compute.exact_inputs,
                                                .fusion = compute.fusion,
                                                .ranks = rank.ranks,
                                                .tuning = compute.tuning}));
   check_tuning_suits(*made.model, device);
-  made.description =
-      cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
-          settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ", format_bytes(bytes),
-          " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
-          compute.ranks == 1 ? "" : cat(compute.ranks, " ranks of "), device.description(), "; ",
-          made.model->describe_backends());
+  made.description = cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
+                         settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ",
+                         compute.kv_codes ? "keys and values in fp8, " : "", format_bytes(bytes),
+                         " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
+                         compute.ranks == 1 ? "" : cat(compute.ranks, " ranks of "),
+                         device.description(), "; ", made.model->describe_backends());
   return made;
 }
 

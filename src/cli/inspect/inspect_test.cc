@@ -247,8 +247,18 @@ TEST(InspectAdapter, IsNotCutOverRanks) {
 TEST(InspectModel, TellsOfScalesOfKeysAndValues) {
   const Outcome outcome = motley({"inspect", goldens + "/qwen3_moe_modelopt_fp8"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.output, ContainsRegex("kv scales: [0-9]+ layers, not used yet\n"));
+  EXPECT_THAT(outcome.output, ContainsRegex("kv scales: [0-9]+ layers, for --kv-dtype fp8\n"));
   EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe"}).output, Not(HasSubstr("kv scales")));
+}
+
+// 3 layers with 2 KV heads of 20 numbers; 3 layers of 20 latent numbers and 8 in bf16. An exponent
+// stands beside each head's codes.
+TEST(InspectModel, CountsKeysAndValuesInFp8) {
+  const auto fp8 = [](const std::string& model) {
+    return motley({"inspect", goldens + "/" + model, "--kv-dtype", "fp8"}).output;
+  };
+  EXPECT_THAT(fp8("qwen3_moe"), HasSubstr("cache bytes a token: 252"));
+  EXPECT_THAT(fp8("deepseek_v3"), HasSubstr("cache bytes a token: 111"));
 }
 
 TEST(InspectModel, JsonHasTheSameFacts) {

@@ -181,7 +181,7 @@ void add_weights(const model::Model& model, Findings& findings) {
       model.layers(), [](const auto& layer) { return layer.kv_scales.stored; });
   if (scaled > 0)
     findings.add("kv_scales", std::int64_t{scaled},
-                 cat(scaled, scaled == 1 ? " layer" : " layers", ", not used yet"));
+                 cat(scaled, scaled == 1 ? " layer" : " layers", ", for --kv-dtype fp8"));
   findings.add_bytes("weight_bytes", weights.bytes);
   findings.add_bytes("cache_bytes_a_token",
                      runner::KvMemory::page_bytes(model.cache_layouts(), model.kv_type()) /
@@ -302,6 +302,7 @@ Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
                model::Model::load(folder, *device,
                                   {.exact = !cpu_features().avx512_bf16,
                                    .experts_backend = {},
+                                   .kv_codes = settings.kv_codes,
                                    .exact_inputs = settings.exact_inputs,
                                    .ranks = &group.rank(rank),
                                    .progress = {}}));
@@ -323,14 +324,15 @@ Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
 
 }  // namespace
 
-Result<LoadedModel> load_to_inspect(const fs::path& folder) {
+Result<LoadedModel> load_to_inspect(const fs::path& folder, bool kv_codes) {
   LoadedModel loaded;
   MOTLEY_TRY(loaded.device,
              tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, {.threads = 1}));
-  MOTLEY_TRY(loaded.model,
-             model::Model::load(
-                 folder, *loaded.device,
-                 {.exact = !cpu_features().avx512_bf16, .experts_backend = {}, .progress = {}}));
+  MOTLEY_TRY(loaded.model, model::Model::load(folder, *loaded.device,
+                                              {.exact = !cpu_features().avx512_bf16,
+                                               .experts_backend = {},
+                                               .kv_codes = kv_codes,
+                                               .progress = {}}));
   return loaded;
 }
 
@@ -344,7 +346,7 @@ Result<Findings> inspect_model(const fs::path& folder, const json::Value& config
     return findings;
   }
   add_config(*parsed, findings);
-  const auto loaded = load_to_inspect(folder);
+  const auto loaded = load_to_inspect(folder, settings.kv_codes);
   if (!loaded.ok()) {
     // Lack of memory on this machine is no finding about the folder.
     if (loaded.error().code() == ErrorCode::out_of_memory) return loaded.error();

@@ -18,7 +18,7 @@ struct LoadedModel {
   std::unique_ptr<model::Model> model;  // destroyed before its device
 };
 
-Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder);
+Result<LoadedModel> load_to_inspect(const std::filesystem::path& folder, bool kv_codes = false);
 
 // `config` is the folder's config.json. The settings' tuning selects a GPU's kernels; with several
 // ranks the findings say what each would hold.

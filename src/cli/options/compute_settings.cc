@@ -32,6 +32,12 @@ Result<std::optional<DType>> parse_adapter_dtype(std::string_view text) {
   return wrong_option(cat("unknown type ", quote(text)), "--adapter-dtype", "use auto or fp8");
 }
 
+Result<bool> parse_kv_dtype(std::string_view text) {
+  if (text == "auto") return false;
+  if (text == "fp8") return true;
+  return wrong_option(cat("unknown type ", quote(text)), "--kv-dtype", "use auto or fp8");
+}
+
 Result<bool> parse_activations(std::string_view text) {
   if (text == "auto") return false;
   if (text == "exact") return true;
@@ -85,6 +91,7 @@ std::vector<OptionSpec> compute_option_specs() {
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
+          {"--kv-dtype", "T", "of keys and values: auto, or fp8: half of bf16's memory"},
           {"--experts-backend", "NAME", "auto, or the backend to take"},
           {"--tuning", "F", "thresholds of a GPU's kernels, as bench --tune measures them"},
           {"--no-graphs", "", "launches a GPU's steps one kernel at a time"},
@@ -105,6 +112,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
   }
   if (const std::string* const dtype = arguments.value("--adapter-dtype")) {
     MOTLEY_TRY(settings.factors, parse_adapter_dtype(*dtype));
+  }
+  if (const std::string* const dtype = arguments.value("--kv-dtype")) {
+    MOTLEY_TRY(settings.kv_codes, parse_kv_dtype(*dtype));
   }
   if (const std::string* const backend = arguments.value("--experts-backend")) {
     if (*backend != "auto") settings.experts_backend = *backend;
@@ -157,6 +167,7 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .batch_invariant = settings.batch_invariant,
                                    .experts_backend = settings.experts_backend,
                                    .factors = settings.factors,
+                                   .kv_codes = settings.kv_codes,
                                    .copy_weights = settings.copy_weights,
                                    .exact_inputs = settings.exact_inputs,
                                    .fusion = settings.fusion,

@@ -21,6 +21,7 @@ struct ComputeSettings {
   std::optional<bool> exact = {};  // float32 everywhere; nothing: chosen by device
   std::optional<std::string> experts_backend = {};
   std::optional<DType> factors = {};  // of adapters; nothing: as activations
+  bool kv_codes = false;              // keys and values are stored in FP8
   bool batch_invariant = false;
   bool graphs = true;
   bool fusion = true;

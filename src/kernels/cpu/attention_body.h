@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/lanes.h"
+#include "kernels/kv_codes.h"
 
 // Attention of one row's heads to its sequence, for the Isa of the including file. Positions come
 // in blocks that are cut at multiples of block_positions, whatever the window or the batch; each
@@ -25,10 +27,55 @@ struct State {
   float total[heads_a_task];
 };
 
+// A number of pages of codes.
+struct Code {
+  std::uint8_t bits;
+};
+// Columns that all kv heads share are bf16 where the others are codes.
+template <class KV>
+struct SharedType {
+  using Type = KV;
+};
+template <>
+struct SharedType<Code> {
+  using Type = std::uint16_t;
+};
+template <class KV>
+using Shared = typename SharedType<KV>::Type;
+
+// Numbers [at, at + 16) of a row of `size`, without their exponent; zeros behind its end.
+template <class Isa, class KV>
+[[gnu::always_inline]] inline typename Lanes<Isa>::Floats read(const KV* row, std::int64_t at,
+                                                               std::int64_t size) {
+  using L = Lanes<Isa>;
+  if constexpr (!std::is_same_v<KV, Code>) {
+    return L::read(row, at, size);
+  } else {
+    using Words = typename L::Words;
+    using Ints = typename L::Ints;
+    typedef std::uint8_t Bytes __attribute__((vector_size(16)));
+    Bytes bytes{};
+    if (at + L::count <= size) {
+      __builtin_memcpy(&bytes, row + at, sizeof bytes);
+    } else {
+      __builtin_memcpy(&bytes, row + at, std::size_t(size - at));
+    }
+    // Subnormal codes are small integers; the others get float32's exponent.
+    const Words code = __builtin_convertvector(bytes, Words);
+    const Words magnitude = code & 0x7FU;
+    const auto integer = __builtin_bit_cast(Ints, magnitude);
+    const auto small =
+        __builtin_bit_cast(Words, __builtin_convertvector(integer, typename L::Floats) * 0x1p-9F);
+    const Words value = magnitude < 8U ? small : (magnitude << 20) + (120U << 23);
+    return __builtin_bit_cast(typename L::Floats, value | ((code & 0x80U) << 24));
+  }
+}
+
 // The key or value of every position of a block.
 template <class T>
 struct BlockRows {
   const T* rows[block_positions];
+  float powers[block_positions];  // of codes
 };
 
 // Positions [first, end) of a sequence, within one block.
@@ -46,9 +93,13 @@ template <class T>
   const std::int32_t* pages_of = table.pages + sequence * table.stride;
   for (std::int64_t position = first; position < end; ++position) {
     const std::int64_t page = pages_of[position / table.page_tokens];
+    const std::int64_t token = position % table.page_tokens;
     block.rows[position - first] = static_cast<const T*>(pages.data) + page * pages.page_stride +
-                                   position % table.page_tokens * pages.token_stride +
-                                   kv_head * pages.head_stride;
+                                   token * pages.token_stride + kv_head * pages.head_stride;
+    if constexpr (std::is_same_v<T, Code>) {
+      block.powers[position - first] =
+          kv_power(pages.exponents[page * pages.page_stride + kv_head * table.page_tokens + token]);
+    }
   }
 }
 
@@ -56,20 +107,25 @@ template <class T>
 // with a vector of their own.
 template <class Isa, int heads, class KV>
 void score_block(const Attention& p, State<Isa>& state, std::int64_t head,
-                 const BlockRows<KV>& keys, const BlockRows<KV>& shared_keys, std::int64_t count) {
+                 const BlockRows<KV>& keys, const BlockRows<Shared<KV>>& shared_keys,
+                 std::int64_t count) {
   using L = Lanes<Isa>;
   using Floats = typename L::Floats;
+  const float factor = kv_factor(p.k.fixed_scale);
   for (std::int64_t j = 0; j < count; ++j) {
     Floats dots[heads];
     for (Floats& dot : dots) dot = Floats{};
     std::int64_t v = 0;
-    const auto add = [&](const KV* key, std::int64_t width) {
+    const auto add = [&]<class T>(const T* key, std::int64_t width) {
       for (std::int64_t i = 0; i < width; i += L::count, ++v) {
-        const Floats k = L::read(key, i, width);
+        const Floats k = read<Isa>(key, i, width);
         for (int h = 0; h < heads; ++h) dots[h] += state.query[head + h][v] * k;
       }
     };
     add(keys.rows[j], p.key_width - p.shared_width);
+    if constexpr (std::is_same_v<KV, Code>) {
+      for (Floats& dot : dots) dot *= keys.powers[j] * factor;
+    }
     if (p.shared_width > 0) add(shared_keys.rows[j], p.shared_width);
     for (int h = 0; h < heads; ++h) state.scores[head + h][j] = L::sum(dots[h]) * p.scale;
   }
@@ -81,11 +137,13 @@ void add_values(const Attention& p, State<Isa>& state, std::int64_t head,
                 const BlockRows<KV>& values, std::int64_t count) {
   using L = Lanes<Isa>;
   using Floats = typename L::Floats;
+  const float factor = kv_factor(p.v.fixed_scale);
   for (std::int64_t i = 0, v = 0; i < p.value_width; i += L::count, ++v) {
     Floats sums[heads];
     for (int h = 0; h < heads; ++h) sums[h] = state.sums[head + h][v];
     for (std::int64_t j = 0; j < count; ++j) {
-      const Floats value = L::read(values.rows[j], i, p.value_width);
+      Floats value = read<Isa>(values.rows[j], i, p.value_width);
+      if constexpr (std::is_same_v<KV, Code>) value *= values.powers[j] * factor;
       for (int h = 0; h < heads; ++h) sums[h] += value * state.scores[head + h][j];
     }
     for (int h = 0; h < heads; ++h) state.sums[head + h][v] = sums[h];
@@ -124,8 +182,8 @@ void attend(const Attention& p, State<Isa>& state, std::int64_t sequence, std::i
   const std::int64_t kv_head = head / (p.heads / p.kv_heads);
   const std::int64_t end = std::int64_t{p.sequences.positions[row]} + 1;
   const std::int64_t begin = p.window > 0 && end > p.window ? end - p.window : 0;
-  BlockRows<KV> rows;    // NOLINT(*-member-init): filled block by block
-  BlockRows<KV> shared;  // NOLINT(*-member-init)
+  BlockRows<KV> rows;            // NOLINT(*-member-init): filled block by block
+  BlockRows<Shared<KV>> shared;  // NOLINT(*-member-init)
   for (std::int64_t first = begin; first < end;) {
     const std::int64_t cut = (first / block_positions + 1) * block_positions;
     const std::int64_t stop = cut < end ? cut : end;
@@ -172,6 +230,8 @@ void attention(const Attention& p, std::int64_t sequence, std::int64_t row, std:
   }
   if (p.k.type == DType::f32) {
     attend<Isa, float>(p, state, sequence, row, head, heads);
+  } else if (p.k.type == DType::f8_e4m3) {
+    attend<Isa, Code>(p, state, sequence, row, head, heads);
   } else {
     attend<Isa, Half>(p, state, sequence, row, head, heads);
   }

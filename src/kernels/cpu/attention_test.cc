@@ -9,6 +9,7 @@
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/test_numbers.h"
 #include "kernels/elementary.h"
+#include "kernels/kv_codes.h"
 
 namespace motley::kernels::cpu {
 namespace {
@@ -24,9 +25,54 @@ struct Case {
   std::int64_t window = 0;
   bool sinks = false;
   bool values_in_keys = false;  // v is the first value_width numbers of k
+  // Of codes: the last columns of keys, in bf16; and the checkpoint's scales.
+  std::int64_t tail = 0;
+  float key_scale = 0;
+  float value_scale = 0;
   std::int64_t page_tokens = 5;
   std::vector<std::int64_t> lengths = {1, 70, 13, 130};
 };
+
+// Pages of codes, [heads, tokens, width] of them, then exponents, then a gap.
+class CodedPages {
+ public:
+  CodedPages(std::int64_t pages, std::int64_t heads, std::int64_t page_tokens, std::int64_t width)
+      : heads_(heads),
+        tokens_(page_tokens),
+        width_(width),
+        page_stride_(heads * page_tokens * (width + 1) + 5) {
+    // All bits set is NaN.
+    bytes_.assign(static_cast<std::size_t>(pages * page_stride_), 0xFF);
+  }
+
+  Pages pages(float scale) {
+    return {.data = bytes_.data(),
+            .type = DType::f8_e4m3,
+            .page_stride = page_stride_,
+            .token_stride = width_,
+            .head_stride = tokens_ * width_,
+            .exponents = bytes_.data() + heads_ * tokens_ * width_,
+            .fixed_scale = scale};
+  }
+
+ private:
+  std::int64_t heads_;
+  std::int64_t tokens_;
+  std::int64_t width_;
+  std::int64_t page_stride_;
+  std::vector<std::uint8_t> bytes_;
+};
+
+// The smallest power of two by which the numbers become no more than 448.
+double scale_of(const TestRows& rows, std::int64_t row, std::int64_t count) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::abs(double{rows.get(row, i)}));
+  double scale = 1;
+  while (largest > 448 * scale) scale *= 2;
+  while (largest <= 224 * scale && scale > 1e-30) scale /= 2;
+  return scale;
+}
 
 class World {
  public:
@@ -39,8 +85,14 @@ class World {
     for (std::int64_t i = 0; i < sequences * table_stride_; ++i)
       table_.push_back(static_cast<std::int32_t>(pages - 1 - i));
     const std::int64_t rows = pages * shape.page_tokens * shape.kv_heads;
-    k_.emplace(shape.kv_type, rows, shape.key_width);
-    v_.emplace(shape.kv_type, rows, shape.value_width);
+    if (coded()) {
+      coded_k_.emplace(pages, shape.kv_heads, shape.page_tokens, shape.key_width - shape.tail);
+      coded_v_.emplace(pages, shape.kv_heads, shape.page_tokens, shape.value_width);
+      tail_.emplace(DType::bf16, rows, shape.tail);
+    } else {
+      k_.emplace(shape.kv_type, rows, shape.key_width);
+      v_.emplace(shape.kv_type, rows, shape.value_width);
+    }
     for (const std::int64_t length : shape.lengths) {
       keys_.emplace_back(numbers_, shape.activations, length * shape.kv_heads, shape.key_width, -2,
                          2);
@@ -78,7 +130,11 @@ class World {
     const Sequences sequences{static_cast<std::int64_t>(pieces.size()), begins.data(),
                               positions.data()};
     const BlockTable block_table{pages.data(), table_stride_, shape_.page_tokens};
-    const auto store = [&](const TestRows& from, const Pages& to) {
+    const Pages key_pages = coded() ? coded_k_->pages(shape_.key_scale) : pages_of(*k_);
+    const Pages value_pages = coded() ? coded_v_->pages(shape_.value_scale) : pages_of(*v_);
+    const PagedTail tail =
+        shape_.tail == 0 ? PagedTail() : PagedTail{pages_of(*tail_), shape_.tail};
+    const auto store = [&](const TestRows& from, const Pages& to, const PagedTail& behind) {
       TestRows x = from;
       const Heads heads{.heads = shape_.kv_heads,
                         .width = x.width(),
@@ -86,17 +142,20 @@ class World {
                         .x_type = x.type(),
                         .x_stride = shape_.kv_heads * x.stride(),
                         .x_head_stride = x.stride(),
-                        .pages = to};
+                        .pages = to,
+                        .tail = behind};
       table.prepare_heads(
           {.rows = rows, .all = &heads, .count = 1, .sequences = sequences, .table = block_table},
           stream);
     };
-    store(k, pages_of(*k_));
-    if (!shape_.values_in_keys) store(v, pages_of(*v_));
+    store(k, key_pages, tail);
+    if (!shape_.values_in_keys) store(v, value_pages, {});
     table.attention({.sequences = sequences,
                      .table = block_table,
-                     .k = pages_of(*k_),
-                     .v = shape_.values_in_keys ? pages_of(*k_) : pages_of(*v_),
+                     .k = key_pages,
+                     .v = shape_.values_in_keys ? key_pages : value_pages,
+                     .shared_k = tail.pages,
+                     .shared_width = tail.width,
                      .heads = shape_.heads,
                      .kv_heads = shape_.kv_heads,
                      .key_width = shape_.key_width,
@@ -127,7 +186,7 @@ class World {
       double dot = 0;
       for (std::int64_t j = 0; j < shape_.key_width; ++j) {
         dot += queries_[sequence].at(position * shape_.heads + head, j) *
-               stored(keys_[sequence].get(p * shape_.kv_heads + kv_head, j));
+               stored(keys_[sequence], p * shape_.kv_heads + kv_head, j, shape_.key_scale);
       }
       scores.push_back(dot * static_cast<double>(0.3F));
     }
@@ -136,12 +195,13 @@ class World {
     double total = shape_.sinks ? std::exp(double(sinks_[std::size_t(head)]) - most) : 0;
     std::vector<double> sums(static_cast<std::size_t>(shape_.value_width), 0.0);
     const TestRows& from = shape_.values_in_keys ? keys_[sequence] : values_[sequence];
+    const float scale = shape_.values_in_keys ? shape_.key_scale : shape_.value_scale;
     for (std::int64_t p = first; p <= position; ++p) {
       const double weight = std::exp(scores[static_cast<std::size_t>(p - first)] - most);
       total += weight;
       for (std::int64_t i = 0; i < shape_.value_width; ++i) {
         sums[static_cast<std::size_t>(i)] +=
-            weight * stored(from.get(p * shape_.kv_heads + kv_head, i));
+            weight * stored(from, p * shape_.kv_heads + kv_head, i, scale);
       }
     }
     for (double& sum : sums) sum /= total;
@@ -149,8 +209,16 @@ class World {
   }
 
  private:
-  double stored(float value) const {
-    return static_cast<double>(shape_.kv_type == DType::f32 ? value : bf16::from(value).to_float());
+  bool coded() const { return shape_.kv_type == DType::f8_e4m3; }
+
+  // A number as its page has it.
+  double stored(const TestRows& rows, std::int64_t row, std::int64_t i, float fixed) const {
+    const float value = rows.get(row, i);
+    if (shape_.kv_type == DType::f32) return static_cast<double>(value);
+    const std::int64_t codes = rows.width() - (shape_.values_in_keys ? shape_.tail : 0);
+    if (!coded() || i >= codes) return static_cast<double>(bf16::from(value).to_float());
+    const double scale = fixed > 0 ? double{fixed} : scale_of(rows, row, codes);
+    return double{f8_e4m3::from(static_cast<float>(double{value} / scale)).to_float()} * scale;
   }
 
   // [pages, heads, tokens]: a layout of the test's own.
@@ -182,6 +250,9 @@ class World {
   std::vector<std::int32_t> table_;
   std::optional<TestRows> k_;
   std::optional<TestRows> v_;
+  std::optional<CodedPages> coded_k_;
+  std::optional<CodedPages> coded_v_;
+  std::optional<TestRows> tail_;
   std::vector<TestRows> keys_;
   std::vector<TestRows> values_;
   std::vector<TestRows> queries_;
@@ -190,7 +261,7 @@ class World {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const DType kv_type : {DType::f32, DType::bf16}) {
+  for (const DType kv_type : {DType::f32, DType::bf16, DType::f8_e4m3}) {
     for (const DType activations : {DType::f32, DType::bf16}) {
       all.push_back({.kv_type = kv_type, .activations = activations});
       all.push_back({.kv_type = kv_type,
@@ -208,6 +279,16 @@ std::vector<Case> cases() {
                  .value_width = 33,
                  .values_in_keys = true,
                  .page_tokens = 16});
+  // Latents in codes, and scales of a checkpoint, of which some saturate.
+  all.push_back({.kv_type = DType::f8_e4m3,
+                 .heads = 20,
+                 .kv_heads = 1,
+                 .key_width = 57,
+                 .value_width = 48,
+                 .values_in_keys = true,
+                 .tail = 9,
+                 .page_tokens = 16});
+  all.push_back({.kv_type = DType::f8_e4m3, .key_scale = 0.003F, .value_scale = 0.0025F});
   all.push_back({.heads = 8, .kv_heads = 1, .window = 64, .page_tokens = 64});
   all.push_back({.heads = 3, .kv_heads = 3, .sinks = true, .page_tokens = 1});
   return all;
@@ -286,6 +367,54 @@ TEST_P(PagedAttention, ARowsBitsDoNotDependOnBatchOrChunks) {
         }
       }
     }
+  }
+}
+
+TEST(KvCodes, ExponentsAreTheSmallestThatHoldTheLargestNumber) {
+  const auto exponent_of = [](float largest) { return kv_exponent(kv_largest(0, -largest)); };
+  for (const float largest : {1e-30F, 0.3F, 1.0F, 447.9F, 448.0F, 448.1F, 896.0F, 57344.0F}) {
+    const std::uint8_t exponent = exponent_of(largest);
+    EXPECT_LE(largest, 448.0 * double{kv_power(exponent)}) << largest;
+    EXPECT_GT(largest, 224.0 * double{kv_power(exponent)}) << largest;
+    EXPECT_EQ(kv_power(exponent) * kv_inverse_power(exponent), 1.0F);
+  }
+  EXPECT_EQ(exponent_of(0), min_kv_exponent);
+  EXPECT_EQ(exponent_of(1e-40F), min_kv_exponent);
+  EXPECT_EQ(exponent_of(3e38F), max_kv_exponent);
+  EXPECT_EQ(exponent_of(INFINITY), nan_kv_exponent);
+  EXPECT_EQ(exponent_of(NAN), nan_kv_exponent);
+  EXPECT_TRUE(std::isnan(kv_power(nan_kv_exponent)));
+}
+
+// A number that is not finite is not lost.
+TEST(KvCodes, StoredRowsKeepZerosAndNaN) {
+  constexpr std::int64_t width = 3;
+  CodedPages memory(1, 1, 4, width);
+  const Pages pages = memory.pages(0);
+  std::vector<float> x = {0, 0, 0, 1, -2, 0.5F, 1, NAN, 0, 1, 2, -INFINITY};
+  const std::vector<std::int32_t> begins = {0, 4};
+  const std::vector<std::int32_t> positions = {0, 1, 2, 3};
+  const std::int32_t page = 0;
+  const Heads heads{.heads = 1,
+                    .width = width,
+                    .x = x.data(),
+                    .x_stride = width,
+                    .x_head_stride = width,
+                    .pages = pages};
+  cpu_table().prepare_heads({.rows = 4,
+                             .all = &heads,
+                             .count = 1,
+                             .sequences = {1, begins.data(), positions.data()},
+                             .table = {&page, 1, 4}},
+                            {});
+  const auto* const codes = static_cast<const f8_e4m3*>(pages.data);
+  const auto stored = [&](int i) {
+    return codes[i].to_float() * kv_power(pages.exponents[i / width]);
+  };
+  for (int i = 0; i < 2 * width; ++i) EXPECT_EQ(stored(i), x[static_cast<std::size_t>(i)]);
+  for (int i = 2 * width; i < 4 * width; ++i) {
+    EXPECT_FALSE(std::isnan(codes[i].to_float()));
+    EXPECT_TRUE(std::isnan(stored(i)));
   }
 }
 

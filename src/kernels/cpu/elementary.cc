@@ -14,6 +14,7 @@
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/sampling.h"
+#include "kernels/kv_codes.h"
 
 // The table: who does which rows. The loops themselves stand in elementary_body.h.
 namespace motley::kernels::cpu {
@@ -267,41 +268,98 @@ struct StorePaged {
   Sequences sequences{};
   BlockTable table{};
   Pages pages{};
+  PagedTail tail{};
   std::int64_t heads = 0;
-  std::int64_t width = 0;
+  std::int64_t width = 0;  // the tail's included
   const void* x = nullptr;
   DType x_type = DType::f32;
   std::int64_t x_stride = 0;
   std::int64_t x_head_stride = 0;
 };
 
+// Where a token of a head stands.
+struct Place {
+  std::int64_t page = 0;
+  std::int64_t token = 0;
+  std::int64_t head = 0;
+
+  std::int64_t in(const Pages& pages) const {
+    return page * pages.page_stride + token * pages.token_stride + head * pages.head_stride;
+  }
+};
+
+// Numbers of a row of activations.
+struct RowNumbers {
+  const void* x = nullptr;
+  DType type = DType::f32;
+  std::int64_t at = 0;
+  std::int64_t count = 0;
+
+  float operator[](std::int64_t i) const { return read_number(x, type, at + i); }
+};
+
+void store_codes(const RowNumbers& x, const Pages& pages, const Place& place,
+                 std::int64_t page_tokens) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < x.count; ++i) largest = kv_largest(largest, x[i]);
+  const bool fixed = pages.fixed_scale > 0;
+  const std::uint8_t exponent = fixed ? kv_exponent_of_fixed(largest) : kv_exponent(largest);
+  pages.exponents[place.page * pages.page_stride + place.head * page_tokens + place.token] =
+      exponent;
+  auto* const to = static_cast<std::uint8_t*>(pages.data) + place.in(pages);
+  const float inverse = kv_inverse_power(exponent);
+  for (std::int64_t i = 0; i < x.count; ++i)
+    to[i] = kv_code(fixed ? x[i] / pages.fixed_scale : x[i] * inverse);
+}
+
+void store_numbers(const RowNumbers& x, const Pages& pages, const Place& place) {
+  const std::int64_t to = place.in(pages);
+  for (std::int64_t i = 0; i < x.count; ++i) {
+    if (pages.type == DType::f32) {
+      static_cast<float*>(pages.data)[to + i] = x[i];
+    } else {
+      static_cast<bf16*>(pages.data)[to + i] = bf16::from(x[i]);
+    }
+  }
+}
+
 void store_paged(const StorePaged& p, StreamHandle stream) {
   const Sequences& sequences = p.sequences;
   const std::int32_t* begins = sequences.seq_begin;
   const std::int64_t rows = begins[sequences.count] - begins[0];
+  const std::int64_t own = p.width - p.tail.width;
   for_ranges(stream, rows, p.heads * p.width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begins[0] + begin; row < begins[0] + end; ++row) {
       const std::int64_t sequence =
           std::upper_bound(begins, begins + sequences.count + 1, row) - begins - 1;
       const std::int64_t position = sequences.positions[row];
-      const std::int64_t page =
-          p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
-      for (std::int64_t head = 0; head < p.heads; ++head) {
-        const std::int64_t to = page * p.pages.page_stride +
-                                position % p.table.page_tokens * p.pages.token_stride +
-                                head * p.pages.head_stride;
-        const std::int64_t from = row * p.x_stride + head * p.x_head_stride;
-        for (std::int64_t i = 0; i < p.width; ++i) {
-          const float value = read_number(p.x, p.x_type, from + i);
-          if (p.pages.type == DType::f32) {
-            static_cast<float*>(p.pages.data)[to + i] = value;
-          } else {
-            static_cast<bf16*>(p.pages.data)[to + i] = bf16::from(value);
-          }
+      Place place{.page = p.table.pages[sequence * p.table.stride + position / p.table.page_tokens],
+                  .token = position % p.table.page_tokens};
+      for (place.head = 0; place.head < p.heads; ++place.head) {
+        const std::int64_t from = row * p.x_stride + place.head * p.x_head_stride;
+        const RowNumbers numbers{p.x, p.x_type, from, own};
+        if (p.pages.type == DType::f8_e4m3) {
+          store_codes(numbers, p.pages, place, p.table.page_tokens);
+        } else {
+          store_numbers(numbers, p.pages, place);
         }
+        if (p.tail.width > 0)
+          store_numbers({p.x, p.x_type, from + own, p.tail.width}, p.tail.pages, place);
       }
     }
   });
+}
+
+// One row of codes and their tail, as bf16.
+void gather_codes(const GatherPaged& p, const Place& place, bf16* out) {
+  const std::int64_t own = p.width - p.tail.width;
+  const auto* const codes = static_cast<const f8_e4m3*>(p.pages.data) + place.in(p.pages);
+  const std::uint8_t exponent = p.pages.exponents[place.page * p.pages.page_stride + place.token];
+  const float factor = kv_power(exponent) * kv_factor(p.pages.fixed_scale);
+  for (std::int64_t i = 0; i < own; ++i) out[i] = bf16::from(codes[i].to_float() * factor);
+  if (p.tail.width == 0) return;
+  std::memcpy(out + own, static_cast<const bf16*>(p.tail.pages.data) + place.in(p.tail.pages),
+              static_cast<std::size_t>(p.tail.width) * sizeof(bf16));
 }
 
 void gather_paged(const GatherPaged& p, StreamHandle stream) {
@@ -311,14 +369,19 @@ void gather_paged(const GatherPaged& p, StreamHandle stream) {
       const std::int64_t sequence =
           std::upper_bound(p.begin, p.begin + p.sequences.count + 1, row) - p.begin - 1;
       const std::int64_t position = row - p.begin[sequence];
-      const std::int64_t page =
-          p.table.pages[sequence * p.table.stride + position / p.table.page_tokens];
-      const std::int64_t from =
-          page * p.pages.page_stride + position % p.table.page_tokens * p.pages.token_stride;
-      std::memcpy(
-          static_cast<std::byte*>(p.out) + static_cast<std::size_t>(row * p.out_stride) * number,
-          static_cast<const std::byte*>(p.pages.data) + static_cast<std::size_t>(from) * number,
-          static_cast<std::size_t>(p.width) * number);
+      const Place place{
+          .page = p.table.pages[sequence * p.table.stride + position / p.table.page_tokens],
+          .token = position % p.table.page_tokens};
+      std::byte* const out =
+          static_cast<std::byte*>(p.out) + static_cast<std::size_t>(row * p.out_stride) * number;
+      if (p.pages.type == DType::f8_e4m3) {
+        gather_codes(p, place, reinterpret_cast<bf16*>(out));
+      } else {
+        std::memcpy(out,
+                    static_cast<const std::byte*>(p.pages.data) +
+                        static_cast<std::size_t>(place.in(p.pages)) * number,
+                    static_cast<std::size_t>(p.width) * number);
+      }
       if (p.labels != nullptr) p.out_labels[row] = p.labels[p.sequences.seq_begin[sequence]];
     }
   });
@@ -364,6 +427,7 @@ void prepare_latent(const PrepareLatent& p, StreamHandle stream) {
   store_paged({.sequences = p.sequences,
                .table = p.table,
                .pages = p.pages,
+               .tail = p.tail,
                .heads = 1,
                .width = p.latent + 2 * p.pairs,
                .x = p.kv,
@@ -424,6 +488,7 @@ void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
       store_paged({.sequences = p.sequences,
                    .table = p.table,
                    .pages = heads.pages,
+                   .tail = heads.tail,
                    .heads = heads.heads,
                    .width = heads.width,
                    .x = heads.x,

@@ -113,8 +113,8 @@ void run(const RoundOp& op, const Frame& frame) {
 
 void run(const AttendOp& op, const Frame& frame) {
   const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
-  const Tensor values =
-      op.values_in_keys > 0 ? pages.keys.slice(3, 0, op.values_in_keys) : pages.values;
+  const ops::KvPages values =
+      op.values_in_keys > 0 ? ops::values_in_keys(pages.keys, op.values_in_keys) : pages.values;
   ops::attention(frame.context, frame.rows(), frame.whole(op.queries), {pages.keys, values},
                  {.scale = op.scale,
                   .window = op.window,
@@ -237,7 +237,7 @@ void run_as(const ops::Op& op, const Frame& frame) {
 
 }  // namespace
 
-tensor::Tensor pages_of(const StoreOp& op, const Frame& frame) {
+ops::KvPages pages_of(const StoreOp& op, const Frame& frame) {
   const LayerPages& pages = frame.batch.pages[static_cast<std::size_t>(op.layer)];
   return op.half == PageHalf::keys ? pages.keys : pages.values;
 }

@@ -9,7 +9,7 @@ namespace motley::model {
 class WeightSource;
 
 // What a layer's keys and values are divided by before they are stored in 8 bits, as the checkpoint
-// was calibrated. KV memory has the type of activations so far, so that nothing divides by them.
+// was calibrated. They are for codes of 8 bits alone.
 struct KvScales {
   float key = 1;
   float value = 1;

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "quant/upload.h"
+#include "runner/kv_memory.h"
 
 namespace motley::cli {
 namespace {
@@ -71,9 +72,9 @@ StepCost attention_cost(const AttentionSize& size, const model::CacheLayout& cac
     seen +=
         static_cast<double>(size.window > 0 ? std::min(position + 1, size.window) : position + 1);
   const auto sequences = static_cast<double>(shape.sequences);
-  const std::int64_t widths =
-      cache.heads * (cache.key_width + (cache.values_in_keys ? 0 : cache.value_width));
-  return {.bytes = sequences * static_cast<double>(read * widths) * bits(dtype) / 8,
+  const std::int64_t token_bytes =
+      runner::KvMemory::page_bytes(std::span(&cache, 1), dtype) / runner::KvMemory::page_tokens;
+  return {.bytes = sequences * static_cast<double>(read * token_bytes),
           .operations = 2 * sequences * seen *
                         static_cast<double>(size.heads * (size.key_width + size.value_width))};
 }

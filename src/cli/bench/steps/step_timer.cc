@@ -31,6 +31,13 @@ std::vector<std::byte> random_block() {
   return block;
 }
 
+// Codes from 1 to 1.875, whose bytes are small numbers as exponents and as bf16 too.
+std::vector<std::byte> block_of_codes() {
+  std::vector<std::byte> block(fill_bytes);
+  for (std::size_t i = 0; i < fill_bytes; ++i) block[i] = static_cast<std::byte>(0x38 + i * i % 8);
+  return block;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
@@ -73,21 +80,18 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
 }
 
 Result<void> StepTimer::fill_pages() {
-  const std::vector<std::byte> block =
-      model_->exact() ? random_block<float>() : random_block<bf16>();
+  const std::vector<std::byte> block = model_->kv_type() == DType::f8_e4m3 ? block_of_codes()
+                                       : model_->exact()                   ? random_block<float>()
+                                                                           : random_block<bf16>();
   tensor::Stream& stream = runner_->stream();
   // The first copy is the source of the others, because the device copies faster than the host.
   const std::byte* from = block.data();
-  for (const model::LayerPages& layer : runner_->kv().layers()) {
-    for (const tensor::Tensor& pages : {layer.keys, layer.values}) {
-      // Values may be part of the keys.
-      if (pages.bytes() == nullptr || !pages.is_contiguous()) continue;
-      const auto bytes = static_cast<std::size_t>(pages.byte_count());
-      for (std::size_t at = 0; at < bytes; at += block.size()) {
-        std::byte* const to = pages.bytes() + at;
-        MOTLEY_TRY_VOID(stream.copy(to, from, std::min(block.size(), bytes - at)));
-        if (from == block.data() && bytes >= block.size()) from = to;
-      }
+  for (const tensor::Tensor& pages : runner_->kv().memory()) {
+    const auto bytes = static_cast<std::size_t>(pages.byte_count());
+    for (std::size_t at = 0; at < bytes; at += block.size()) {
+      std::byte* const to = pages.bytes() + at;
+      MOTLEY_TRY_VOID(stream.copy(to, from, std::min(block.size(), bytes - at)));
+      if (from == block.data() && bytes >= block.size()) from = to;
     }
   }
   return stream.synchronize();
