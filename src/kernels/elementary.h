@@ -507,7 +507,7 @@ struct ElementaryTable {
   void (*prepare_latent)(const PrepareLatent&, StreamHandle) = nullptr;
   void (*attention)(const Attention&, StreamHandle) = nullptr;
   // The type to which attention rounds queries of float32 first; callers may produce that type
-  // directly. Only pages, table and widths of the params are read.
+  // directly. Only pages, table, widths and q_type are read.
   DType (*attention_queries)(const Attention&) = nullptr;
   AttentionScratchSize (*attention_scratch)(const AttentionShape&, StreamHandle) = nullptr;
   void (*combine)(const Combine&, StreamHandle) = nullptr;

@@ -131,10 +131,6 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   device_ = &device;
   tuning_ = options.tuning;
   ranks_ = options.ranks;
-  if (kv_codes_ && device.id().kind != tensor::DeviceKind::cpu)
-    return Error(ErrorCode::not_implemented,
-                 "keys and values are stored in FP8 on a CPU only so far", "--kv-dtype",
-                 "use --kv-dtype auto, or --device cpu");
   if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
     return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
                  "use one rank, or --device cpu");

@@ -235,6 +235,8 @@ TEST_P(GpuAttentionKernels, OfOneArithmeticGiveTheSameBits) {
   int ran = 0;
   for (const kernels::cuda::AttentionThreshold& row : kernels::cuda::attention_thresholds) {
     const kernels::cuda::AttentionKernel& kernel = *row.kernel;
+    // Those of codes read other pages: kv_codes_test.cc.
+    if (kernel.supports == kernels::cuda::supports_codes) continue;
     if (kernel.info.arithmetic != arithmetic || kernel.key_width != of.key_width ||
         of.rows * (of.heads / of.kv_heads) > row.max_packed)
       continue;

@@ -7,6 +7,7 @@
 
 #include "base/system/thread_pool.h"
 #include "gpu/device_kernels.h"
+#include "kernels/kv_codes.h"
 
 namespace motley::gpu_tests {
 namespace {
@@ -146,14 +147,13 @@ AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) :
   values_ = random_numbers(random, positions * shape.kv_heads * shape.value_width, 1);
   sinks_ = random_numbers(random, shape.heads, 3);
   device_sinks_ = DeviceArray<float>(sinks_);
-  const std::int64_t tokens = pages_ * shape.page_tokens * shape.kv_heads;
-  const std::int64_t bytes = bytes_of(shape.kv_type);
-  device_keys_ = DeviceArray<std::byte>(
-      static_cast<std::size_t>(tokens * (shape.key_width - shape.shared_width) * bytes));
-  device_shared_keys_ = DeviceArray<std::byte>(
-      static_cast<std::size_t>(tokens / shape.kv_heads * shape.shared_width * bytes));
-  device_values_ =
-      DeviceArray<std::byte>(static_cast<std::size_t>(tokens * shape.value_width * bytes));
+  if (shape.code_numbers) round_to_codes();
+  const auto memory_of = [&](const Stored& stored) {
+    return DeviceArray<std::byte>(static_cast<std::size_t>(pages_ * page_bytes(stored)));
+  };
+  device_keys_ = memory_of(stored_keys());
+  device_shared_keys_ = memory_of(stored_shared_keys());
+  device_values_ = memory_of(stored_values());
   const auto size = device_table().attention_scratch({.sequences = std::ssize(shape.lengths),
                                                       .heads = shape.heads,
                                                       .kv_heads = shape.kv_heads,
@@ -165,30 +165,83 @@ AttentionWorld::AttentionWorld(const AttentionCase& shape, std::uint64_t seed) :
   fill_pages();
 }
 
+AttentionWorld::Stored AttentionWorld::stored_keys() const {
+  return {device_keys_.data(), shape_.kv_heads, shape_.key_width - shape_.shared_width,
+          coded() ? tail_width() : 0, shape_.key_scale};
+}
+AttentionWorld::Stored AttentionWorld::stored_shared_keys() const {
+  return {device_shared_keys_.data(), 1, shape_.shared_width, 0, 0};
+}
+AttentionWorld::Stored AttentionWorld::stored_values() const {
+  return {device_values_.data(), shape_.kv_heads, shape_.value_width, 0, shape_.value_scale};
+}
+
+std::int64_t AttentionWorld::page_bytes(const Stored& stored) const {
+  const auto& [data, heads, width, tail, scale] = stored;
+  if (!coded()) return shape_.page_tokens * heads * width * bytes_of(shape_.kv_type);
+  return shape_.page_tokens * heads * (width - tail + 2 * tail + 1);
+}
+
+kernels::Pages AttentionWorld::pages_of(const Stored& stored) const {
+  const auto& [data, heads, width, tail, scale] = stored;
+  const std::int64_t columns = width - tail;
+  kernels::Pages pages{.data = data,
+                       .type = shape_.kv_type,
+                       .page_stride = shape_.page_tokens * heads * width,
+                       .token_stride = heads * columns,
+                       .head_stride = columns};
+  if (!coded()) return pages;
+  pages.page_stride = page_bytes(stored);
+  pages.exponents =
+      reinterpret_cast<std::uint8_t*>(data) + page_bytes(stored) - shape_.page_tokens * heads;
+  pages.fixed_scale = scale;
+  return pages;
+}
+
+kernels::PagedTail AttentionWorld::tail_of(const Stored& stored) const {
+  if (stored.tail == 0) return {};
+  return {.pages = {.data = stored.data + shape_.page_tokens * (stored.width - stored.tail),
+                    .type = DType::bf16,
+                    .page_stride = page_bytes(stored) / 2,
+                    .token_stride = stored.tail,
+                    .head_stride = stored.tail},
+          .width = stored.tail};
+}
+
+// As the CPU stores each token of a head.
+void AttentionWorld::round_to_codes() {
+  const auto round = [](std::vector<float>& all, std::int64_t width, std::int64_t count,
+                        float fixed) {
+    for (auto head = all.begin(); head != all.end(); head += width) {
+      std::uint32_t largest = 0;
+      for (auto at = head; at < head + count; ++at) largest = kernels::kv_largest(largest, *at);
+      const float scale = fixed > 0 ? fixed : kernels::kv_power(kernels::kv_exponent(largest));
+      for (auto at = head; at < head + count; ++at)
+        *at = f8_e4m3{kernels::kv_code(*at / scale)}.to_float() * scale;
+    }
+  };
+  round(keys_, shape_.key_width, shape_.key_width - tail_width(), shape_.key_scale);
+  round(values_, shape_.value_width, shape_.value_width, shape_.value_scale);
+}
+
 void AttentionWorld::fill_pages() {
   const Rows rows(whole());
   const DeviceArray<std::int32_t> begins(rows.begins);
   const DeviceArray<std::int32_t> positions(rows.positions);
   const DeviceArray<std::int32_t> table(table_);
-  // Columns [first, first + width) of each head's `x_width`.
-  struct Columns {
-    std::int64_t heads, x_width, first, width;
-  };
-  const auto store = [&](const std::vector<float>& from, DeviceArray<std::byte>& to,
-                         const Columns& columns) {
-    const auto& [heads, x_width, first, width] = columns;
-    const DeviceArray<std::byte> x = to_device(from, shape_.q_type);
-    const kernels::Heads stored{.heads = heads,
-                                .width = width,
-                                .x = x.data() + first * bytes_of(shape_.q_type),
-                                .x_type = shape_.q_type,
+  const DType x_type = coded() ? DType::f32 : shape_.q_type;
+  // Stores columns from `first` on of each head's `x_width`.
+  const auto store = [&](const std::vector<float>& from, const Stored& to, std::int64_t x_width,
+                         std::int64_t first) {
+    const DeviceArray<std::byte> x = to_device(from, x_type);
+    const kernels::Heads stored{.heads = to.heads,
+                                .width = to.width,
+                                .x = x.data() + first * bytes_of(x_type),
+                                .x_type = x_type,
                                 .x_stride = shape_.kv_heads * x_width,
                                 .x_head_stride = x_width,
-                                .pages = {.data = to.data(),
-                                          .type = shape_.kv_type,
-                                          .page_stride = shape_.page_tokens * heads * width,
-                                          .token_stride = heads * width,
-                                          .head_stride = width}};
+                                .pages = pages_of(to),
+                                .tail = tail_of(to)};
     device_table().prepare_heads({.rows = std::ssize(rows.positions),
                                   .all = &stored,
                                   .count = 1,
@@ -199,12 +252,10 @@ void AttentionWorld::fill_pages() {
                                  default_stream());
     finish();
   };
-  const std::int64_t own = shape_.key_width - shape_.shared_width;
-  store(keys_, device_keys_, {shape_.kv_heads, shape_.key_width, 0, own});
+  store(keys_, stored_keys(), shape_.key_width, 0);
   if (shape_.shared_width > 0)
-    store(keys_, device_shared_keys_, {1, shape_.key_width, own, shape_.shared_width});
-  if (!shape_.values_in_keys)
-    store(values_, device_values_, {shape_.kv_heads, shape_.value_width, 0, shape_.value_width});
+    store(keys_, stored_shared_keys(), shape_.key_width, shape_.key_width - shape_.shared_width);
+  if (!shape_.values_in_keys) store(values_, stored_values(), shape_.value_width, 0);
 }
 
 std::vector<AttentionPiece> AttentionWorld::whole() const {
@@ -242,16 +293,8 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
   const DeviceArray<std::byte> out(
       static_cast<std::size_t>((count + how.more_rows) * out_stride * bytes_of(shape_.out_type)));
   partials_.poison();
-  const auto pages_of = [&](const DeviceArray<std::byte>& data, std::int64_t heads,
-                            std::int64_t width) {
-    return kernels::Pages{.data = data.data(),
-                          .type = shape_.kv_type,
-                          .page_stride = shape_.page_tokens * heads * width,
-                          .token_stride = heads * width,
-                          .head_stride = width};
-  };
-  const kernels::Pages keys =
-      pages_of(device_keys_, shape_.kv_heads, shape_.key_width - shape_.shared_width);
+  const kernels::Pages keys = pages_of(stored_keys());
+  const kernels::PagedTail tail = tail_of(stored_keys());
   const auto skipped = static_cast<std::int64_t>(how.skipped);
   const std::int64_t first_row = rows.begins[how.skipped];
   kernels::Attention params{
@@ -263,11 +306,9 @@ std::vector<float> AttentionWorld::run(const std::vector<AttentionPiece>& pieces
                     .least_rows = rows.least},
       .table = {table.data() + skipped * table_stride_, table_stride_, shape_.page_tokens},
       .k = keys,
-      .v = shape_.values_in_keys ? keys
-                                 : pages_of(device_values_, shape_.kv_heads, shape_.value_width),
-      .shared_k = shape_.shared_width > 0 ? pages_of(device_shared_keys_, 1, shape_.shared_width)
-                                          : kernels::Pages{},
-      .shared_width = shape_.shared_width,
+      .v = shape_.values_in_keys ? keys : pages_of(stored_values()),
+      .shared_k = shape_.shared_width > 0 ? pages_of(stored_shared_keys()) : tail.pages,
+      .shared_width = shape_.shared_width + tail.width,
       .heads = shape_.heads,
       .kv_heads = shape_.kv_heads,
       .key_width = shape_.key_width,
@@ -314,7 +355,7 @@ std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& p
   std::vector<std::int32_t> table;
   for (const AttentionPiece& piece : pieces)
     table.push_back(static_cast<std::int32_t>(piece.sequence));
-  const auto pages_of = [&](std::vector<float>& data, std::int64_t width) {
+  const auto host_pages = [&](std::vector<float>& data, std::int64_t width) {
     return kernels::Pages{.data = data.data(),
                           .page_stride = longest * shape_.kv_heads * width,
                           .token_stride = shape_.kv_heads * width,
@@ -323,14 +364,14 @@ std::vector<float> AttentionWorld::expected(const std::vector<AttentionPiece>& p
   const std::vector<float> q = gather(queries_, first_, pieces, shape_.heads * shape_.key_width, 0);
   std::vector<float> out(rows.positions.size() *
                          static_cast<std::size_t>(shape_.heads * shape_.value_width));
-  const kernels::Pages k = pages_of(keys, shape_.key_width);
+  const kernels::Pages k = host_pages(keys, shape_.key_width);
   kernels::cpu_table().attention(
       {.sequences = {.count = std::ssize(pieces),
                      .seq_begin = rows.begins.data(),
                      .positions = rows.positions.data()},
        .table = {table.data(), 1, longest},
        .k = k,
-       .v = shape_.values_in_keys ? k : pages_of(values, shape_.value_width),
+       .v = shape_.values_in_keys ? k : host_pages(values, shape_.value_width),
        .heads = shape_.heads,
        .kv_heads = shape_.kv_heads,
        .key_width = shape_.key_width,

@@ -22,6 +22,11 @@ struct AttentionCase {
   std::int64_t window = 0;
   bool sinks = false;
   bool values_in_keys = false;
+  // Keys and values are numbers that codes hold, whatever type their pages have: in f8_e4m3 nothing
+  // more is rounded. Of latents the columns behind the values are bf16's.
+  bool code_numbers = false;
+  float key_scale = 0;  // fixed ones, of codes
+  float value_scale = 0;
   std::int64_t shared_width = 0;  // last columns of keys that all kv heads have in common
   std::int64_t page_tokens = 16;
   std::vector<std::int64_t> lengths = {1, 70, 300};
@@ -58,6 +63,26 @@ class AttentionWorld {
   std::vector<AttentionPiece> last() const;   // the last one of each
 
  private:
+  // Keys or values in memory of the device, as the runner lays pages out.
+  struct Stored {
+    std::byte* data;
+    std::int64_t heads;
+    std::int64_t width;  // with the tail
+    std::int64_t tail;
+    float scale;
+  };
+  Stored stored_keys() const;
+  Stored stored_shared_keys() const;
+  Stored stored_values() const;
+  std::int64_t page_bytes(const Stored& stored) const;
+  kernels::Pages pages_of(const Stored& stored) const;
+  kernels::PagedTail tail_of(const Stored& stored) const;
+  bool coded() const { return shape_.kv_type == DType::f8_e4m3; }
+  // Of a latent kept as codes: what is no value.
+  std::int64_t tail_width() const {
+    return shape_.values_in_keys ? shape_.key_width - shape_.value_width : 0;
+  }
+  void round_to_codes();
   void fill_pages();
 
   AttentionCase shape_;

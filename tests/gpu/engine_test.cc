@@ -45,6 +45,23 @@ TEST_P(GpuEngine, NothingBesideChangesABitInTheBatchInvariantMode) {
   }
 }
 
+// The same with keys and values in FP8.
+class GpuEngineFp8Cache : public testing::TestWithParam<std::string> {};
+TEST_P(GpuEngineFp8Cache, NothingBesideChangesABitInTheBatchInvariantMode) {
+  for (const bool exact : {true, false}) {
+    SCOPED_TRACE(exact ? "float32" : "bf16");
+    GoldenModel::Options options = on_gpu(exact, true);
+    options.kv_codes = true;
+    GoldenModel golden(GetParam(), options);
+    expect_same_bits_beside_others(
+        golden,
+        {.room = {.max_rows = 7, .max_sequences = 6, .pages = 8}, .requests = 8, .max_tokens = 30});
+    expect_overflow_ends_alone(golden);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, GpuEngineFp8Cache, testing::Values("qwen3_moe"),
+                         [](const auto& model) { return model.param; });
+
 // Keys and values that are not finite lie in pages that others get.
 TEST(GpuEngineOverflow, AnAdapterThatOverflowsFailsAlone) {
   for (const bool exact : {true, false}) {

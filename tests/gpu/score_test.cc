@@ -174,12 +174,13 @@ TEST_P(GpuScore, ContinuesGreedilyInOneMixedBatchThroughGraphs) {
   }
 }
 
-// Graphs that were captured for fewer rows, other adapters and other pages say what eager steps
-// say, bit for bit.
-TEST_P(GpuScore, GraphsEqualEagerSteps) {
+void expect_graphs_equal_eager_steps(const std::string& model, bool kv_codes) {
   for (const bool exact : {true, false}) {
-    GoldenModel by_graph(GetParam(), on_gpu(exact));
-    GoldenModel eager(GetParam(), on_gpu(exact, false));
+    GoldenModel::Options options = on_gpu(exact);
+    options.kv_codes = kv_codes;
+    GoldenModel by_graph(model, options);
+    options.graphs = false;
+    GoldenModel eager(model, options);
     std::vector<Decoding> left = decodings(by_graph);
     std::vector<Decoding> right = decodings(eager);
     // Prompts one at a time, then batches that grow, so that pages and sizes differ.
@@ -192,11 +193,15 @@ TEST_P(GpuScore, GraphsEqualEagerSteps) {
       const std::size_t first = (round * 2) % (left.size() - count + 1);
       const auto a = step(by_graph, std::span(left).subspan(first, count));
       const auto b = step(eager, std::span(right).subspan(first, count));
-      ASSERT_EQ(a, b) << GetParam() << ", exact " << exact << ", round " << round;
+      ASSERT_EQ(a, b) << model << ", exact " << exact << ", round " << round;
     }
     EXPECT_EQ(eager.runner().graph_launches(), 0U);
   }
 }
+
+// Graphs that were captured for fewer rows, other adapters and other pages say what eager steps
+// say, bit for bit.
+TEST_P(GpuScore, GraphsEqualEagerSteps) { expect_graphs_equal_eager_steps(GetParam(), false); }
 
 // Base rows have the same bits beside rows with adapters as without them.
 TEST_P(GpuScore, BaseRowsDoNotSeeAdaptersBesideThem) {
@@ -215,16 +220,15 @@ TEST_P(GpuScore, BaseRowsDoNotSeeAdaptersBesideThem) {
   }
 }
 
-// In the batch-invariant mode neither the size of steps, nor the pieces of a prompt, nor other rows
-// change a bit.
-TEST_P(GpuScore, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
+void expect_same_bits_in_batch_invariant_steps(const std::string& model, bool kv_codes) {
   for (const bool exact : {true, false}) {
     std::vector<std::vector<runner::ScoreResult>> by_step;
     for (const std::int64_t rows : {1, 7, 512}) {
       GoldenModel::Options options = on_gpu(exact);
       options.max_rows = rows;
       options.batch_invariant = true;
-      GoldenModel golden(GetParam(), options);
+      options.kv_codes = kv_codes;
+      GoldenModel golden(model, options);
       std::vector<runner::ScoreLine> lines;
       std::vector<lora::Mix> mixes;
       for (const json::Value& each : cases_of(golden.golden())) {
@@ -237,9 +241,47 @@ TEST_P(GpuScore, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
     for (std::size_t run = 1; run < by_step.size(); ++run) {
       for (std::size_t i = 0; i < by_step[0].size(); ++i)
         EXPECT_EQ(by_step[run][i].token_logprobs, by_step[0][i].token_logprobs)
-            << GetParam() << ", exact " << exact << ", run " << run << ", line " << i;
+            << model << ", exact " << exact << ", run " << run << ", line " << i;
     }
   }
+}
+
+// In the batch-invariant mode neither the size of steps, nor the pieces of a prompt, nor other rows
+// change a bit.
+TEST_P(GpuScore, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
+  expect_same_bits_in_batch_invariant_steps(GetParam(), false);
+}
+
+// Keys and values in FP8. The bounds are the CPU's (golden_score_test.cc), and with what bf16 may
+// cost beside them.
+class GpuScoreFp8Cache : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, GpuScoreFp8Cache, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(GpuScoreFp8Cache, StaysCloseToTheReferenceWhereRoutersAreDecided) {
+  for (const bool exact : {true, false}) {
+    GoldenModel::Options options = on_gpu(exact);
+    options.kv_codes = true;
+    GoldenModel golden(GetParam(), options);
+    Distance all;
+    for (const runner::ScoreLine& line : golden.read_lines("decided.jsonl"))
+      all.add({line}, golden.score({line}, {golden.mix(line.adapters)}));
+    EXPECT_LE(all.mean(), exact ? 0.12 : 0.14) << GetParam() << ", exact " << exact;
+  }
+}
+
+class GpuScoreFp8CacheBits : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, GpuScoreFp8CacheBits,
+                         testing::Values("qwen3_moe", "deepseek_v3", "gpt_oss",
+                                         "qwen3_moe_modelopt_fp8"),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(GpuScoreFp8CacheBits, GraphsEqualEagerSteps) {
+  expect_graphs_equal_eager_steps(GetParam(), true);
+}
+
+TEST_P(GpuScoreFp8CacheBits, BatchInvariantStepsOfAnySizeGiveTheSameBits) {
+  expect_same_bits_in_batch_invariant_steps(GetParam(), true);
 }
 
 TEST(GpuMixes, BeyondTheRoomAreRefusedByTheirLineBeforeAnyWork) {

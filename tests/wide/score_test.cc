@@ -277,7 +277,6 @@ TEST_P(WideScore, StaysCloseWithFp8Pages) {
 // Codes of keys and values have 4 bits where bf16 has 8. That costs 2 to 3 times all of Hugging
 // Face's rounding to bf16; keys or values with a wrong exponent cost 20 times as much.
 TEST_P(WideScore, StaysCloseWithFp8Cache) {
-  if (device_choice.kind == tensor::DeviceChoice::Kind::cuda) GTEST_SKIP() << "on a CPU so far";
   const WideGolden golden(GetParam());
   const Answers found = answers(golden, {.exact = false, .kv_codes = true});
   print(golden, "fp8_cache", found);

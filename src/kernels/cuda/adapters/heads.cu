@@ -161,9 +161,8 @@ __device__ void find_places(const ExpandHeads& p, const Heads& heads, const Grou
   for (int i = 0; i < many_group_rows / warps; ++i) {
     const int row = warp + i * warps;
     if (row >= group.rows) continue;
-    const std::int64_t place =
-        place_in_pages(p.sequences, p.table, heads.pages, memory.group.rows[row]);
-    if (threadIdx.x % 32 == 0) memory.places[row] = place;
+    const PagePlace place = place_in_pages(p.sequences, p.table, memory.group.rows[row]);
+    if (threadIdx.x % 32 == 0) memory.places[row] = place.stored() ? place.in(heads.pages) : -1;
   }
 }
 
@@ -324,6 +323,7 @@ Support supports_heads(const DeltaProblem& problem) {
     const Heads& part = heads.all[i];
     if (part.x_type != DType::f32 || part.width != width || !lanes_hold(part))
       return Support::no("it takes heads of float32, all of one width, that lanes hold");
+    if (part.pages.type == DType::f8_e4m3) return Support::no("it stores no codes");
     const int index = linear_of(call, part);
     if (index < 0) continue;
     if (!maps_in_place(call.linears[index], part))

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention/shape.cuh"
 #include "kernels/cuda/primitives/occupancy.cuh"
 #include "kernels/cuda/thresholds.h"
+#include "kernels/kv_codes.h"
 
 namespace motley::kernels::cuda {
 namespace tiles {
@@ -66,6 +67,10 @@ TileParams params_of(const Attention& p) {
           .page_tokens = static_cast<int>(p.table.page_tokens),
           .keys = view_of(p.k),
           .values = view_of(p.v),
+          .key_exponents = p.k.exponents,
+          .value_exponents = p.v.exponents,
+          .tail = view_of(p.shared_k),
+          .value_factor = kv_factor(p.v.fixed_scale),
           .seq_begin = p.sequences.seq_begin,
           .positions = p.sequences.positions,
           .table = p.table.pages,
@@ -77,7 +82,8 @@ TileParams params_of(const Attention& p) {
           .kv_heads = static_cast<int>(p.kv_heads),
           .group = group,
           .group_inverse = static_cast<std::uint32_t>((std::uint64_t{1} << 32) / group + 1),
-          .scale = static_cast<float>(static_cast<double>(p.scale) * log2_e),
+          .scale = static_cast<float>(static_cast<double>(p.scale) *
+                                      static_cast<double>(kv_factor(p.k.fixed_scale)) * log2_e),
           .window = static_cast<int>(p.window),
           .sinks = p.sinks,
           .q = p.q,

@@ -33,6 +33,7 @@ struct AttentionKernel {
 Support supports_plain(const AttentionKernel& kernel, const Attention& problem);
 Support supports_few(const AttentionKernel& kernel, const Attention& problem);
 Support supports_many(const AttentionKernel& kernel, const Attention& problem);
+Support supports_codes(const AttentionKernel& kernel, const Attention& problem);
 void run_plain(const AttentionKernel& kernel, const Attention& problem, const PackedRows& rows,
                StreamHandle stream);
 void run_tiles(const AttentionKernel& kernel, const Attention& problem, const PackedRows& rows,
@@ -82,6 +83,31 @@ inline constexpr AttentionKernel many_attention{
     .supports = supports_many,
     .run = run_tiles,
     .instance = tiles::many_instance<key_columns, value_columns, in_units>};
+
+// Over pages of codes; sums and roundings are those over pages of bf16.
+template <int key_columns, int value_columns, int rows>
+inline constexpr AttentionKernel few_codes_attention{
+    .info = {.name = rows == 8 ? "few_codes_8" : "few_codes_16",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
+             .tile = {.outputs = value_columns, .rows = rows, .k = 64}},
+    .key_width = key_columns,
+    .value_width = value_columns,
+    .supports = supports_codes,
+    .run = run_tiles,
+    .instance = tiles::few_codes_instance<key_columns, value_columns, rows>};
+
+template <int key_columns, int value_columns>
+inline constexpr AttentionKernel many_codes_attention{
+    .info = {.name = "many_codes",
+             .architecture = Architecture::sm_90a,
+             .arithmetic = key_columns == 576 ? attention_of_latents : attention_in_units,
+             .tile = {.outputs = value_columns, .rows = key_columns == 576 ? 64 : 128, .k = 64}},
+    .key_width = key_columns,
+    .value_width = value_columns,
+    .supports = supports_codes,
+    .run = run_tiles,
+    .instance = tiles::many_codes_instance<key_columns, value_columns>};
 
 struct AttentionLaunch {
   const AttentionKernel* kernel = nullptr;

@@ -135,7 +135,7 @@ __device__ inline void store_tile(const TileParams& p, const Sums<S>& sums, cons
                                   int column) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float factor = 1.0F / sums.seen[r].total;
+    const float factor = final_factor<S>(p, sums.seen[r].total);
     const auto value = [&](int block, int i) {
       return __fmul_rn(sums.own[4 * block + 2 * r + i], factor);
     };

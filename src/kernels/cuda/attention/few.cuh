@@ -351,7 +351,7 @@ struct AttendFew {
       const int token = token_of(p, packed);
       const std::int64_t at =
           (item.first_row + token) * p.out_stride + head_of(packed, token) * p.out_head_stride;
-      const float inverse = 1.0F / all_seen[c].total;
+      const float inverse = final_factor<S>(p, all_seen[c].total);
 #pragma unroll
       for (int h = 0; h < halves; ++h) {
 #pragma unroll

@@ -21,6 +21,12 @@ Instance few_instance();
 template <int key_width, int value_width, bool in_units>
 Instance many_instance();
 
+// The same over pages of codes (codes.cuh). Those of many rows work in units where few rows do.
+template <int key_width, int value_width, int rows>
+Instance few_codes_instance();
+template <int key_width, int value_width>
+Instance many_codes_instance();
+
 // The compiled instances; others do not link.
 extern template Instance few_instance<64, 64, 8>();
 extern template Instance few_instance<64, 64, 16>();
@@ -39,5 +45,13 @@ extern template Instance many_instance<192, 128, false>();
 extern template Instance many_instance<192, 128, true>();
 extern template Instance few_instance<576, 512, 16>();
 extern template Instance many_instance<576, 512, false>();
+extern template Instance few_codes_instance<64, 64, 8>();
+extern template Instance few_codes_instance<64, 64, 16>();
+extern template Instance many_codes_instance<64, 64>();
+extern template Instance few_codes_instance<128, 128, 8>();
+extern template Instance few_codes_instance<128, 128, 16>();
+extern template Instance many_codes_instance<128, 128>();
+extern template Instance few_codes_instance<576, 512, 16>();
+extern template Instance many_codes_instance<576, 512>();
 
 }  // namespace motley::kernels::cuda::tiles

@@ -143,7 +143,7 @@ __device__ inline void join_units(const TileParams& p, const Item& item, int sha
 #pragma unroll
     for (int w = 0; w < wide; ++w) {
       if (first + w * S::consumers >= count) continue;
-      const float factor = 1.0F / seen[w].total;
+      const float factor = final_factor<S>(p, seen[w].total);
       const int out_row = item.first_row + token[w];
       store_two(p, out_row, head[w], column[w], __fmul_rn(sum[w][0], factor),
                 __fmul_rn(sum[w][1], factor));

@@ -1,6 +1,7 @@
 // The kernels, and the roles of their warps.
 #pragma once
 
+#include "kernels/cuda/attention/codes.cuh"
 #include "kernels/cuda/attention/consume.cuh"
 #include "kernels/cuda/attention/few.cuh"
 #include "kernels/cuda/attention/instances.h"
@@ -76,6 +77,30 @@ __device__ inline void consume(const TileParams& p, TileScheduler scheduler, std
   }
 }
 
+// Warp 0 loads keys, warp 1 values. Of latents warp 0 loads all, or of codes each a half.
+template <class S>
+__device__ inline void produce(const TileParams& p, TileScheduler items, Rings<S>& ring, int role,
+                               std::uint32_t behind_ring) {
+  if constexpr (!S::coded) fence_async_all();  // bulk copies read what earlier grids wrote
+  const bool keys = role == 0 || S::latent;
+  if (role > 0 && S::latent && !S::coded) return;
+  for (Item item; items.take(item);) {
+    if (keys) {
+      if constexpr (S::coded) {
+        produce_codes<S, true>(p, item, ring.keys, S::latent ? role : 0, behind_ring);
+      } else {
+        produce_boxes<S, true>(p, item, ring.keys);
+      }
+    } else if constexpr (!S::latent) {
+      if constexpr (S::coded) {
+        produce_codes<S, false>(p, item, ring.values, 0, behind_ring + S::stage_bytes);
+      } else {
+        produce_boxes<S, false>(p, item, ring.values);
+      }
+    }
+  }
+}
+
 template <class S>
 __global__ void __launch_bounds__(S::threads, 1)
     attend_tiles(const __grid_constant__ TileParams p) {
@@ -103,13 +128,10 @@ __global__ void __launch_bounds__(S::threads, 1)
   if (role == 3) return schedule_tiles<S>(p, shared.schedule, items);
   TileScheduler own = items;
   Rings<S> ring(data + S::query_buffers * S::query_bytes, bars);
-  fence_async_all();  // bulk copies read what earlier grids wrote
-  if (role == 0) {
-    for (Item item; own.take(item);) produce_boxes<S, true>(p, item, ring.keys);
-  } else if constexpr (!S::latent) {
-    if (role == 1) {
-      for (Item item; own.take(item);) produce_boxes<S, false>(p, item, ring.values);
-    } else {
+  if (role < 2)
+    return produce<S>(p, own, ring, role, data + S::query_buffers * S::query_bytes + S::ring_bytes);
+  if constexpr (!S::latent) {
+    if (role == 2) {
       QueryRing<S> queries{data, bars + Rings<S>::bar_count * 8};
       for (Item item; own.take(item);) produce_queries<S>(p, item, queries);
     }
@@ -180,7 +202,13 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
   Landing landing;
   for (int index = first; index < shared.schedule.items; index += static_cast<int>(gridDim.x)) {
     const Item item = find_item<S>(p, shared.schedule, index);
-    if (role < S::copy_warps_each) {
+    if constexpr (S::coded) {
+      if (role < S::copy_warps_each) {
+        produce_codes<S, true>(p, item, ring.keys, role);
+      } else if constexpr (!S::latent) {
+        produce_codes<S, false>(p, item, ring.values, role - S::copy_warps_each);
+      }
+    } else if (role < S::copy_warps_each) {
       produce_blocks<S, true>(p, item, ring.keys, landing, role);
     } else if constexpr (!S::latent) {
       produce_blocks<S, false>(p, item, ring.values, landing, role - S::copy_warps_each);
@@ -210,6 +238,18 @@ Instance few_instance() {
 template <int key_width, int value_width, bool in_units>
 Instance many_instance() {
   using S = Shape<key_width, value_width, in_units>;
+  return instance_of<S>(attend_tiles<S>, false);
+}
+
+template <int key_width, int value_width, int rows>
+Instance few_codes_instance() {
+  using S = FewCodes<key_width, value_width, rows>;
+  return instance_of<S>(attend_few<S>, S::latent);
+}
+
+template <int key_width, int value_width>
+Instance many_codes_instance() {
+  using S = ManyCodes<key_width, value_width>;
   return instance_of<S>(attend_tiles<S>, false);
 }
 

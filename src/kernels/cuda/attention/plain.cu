@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/find_sequence.cuh"
 #include "kernels/cuda/primitives/launch.cuh"
 #include "kernels/cuda/primitives/warp.cuh"
+#include "kernels/kv_codes.h"
 
 // Attention by its definition: one block per row and head, blocks of 64 positions with an online
 // softmax, float32 throughout.
@@ -15,16 +16,27 @@ constexpr int plain_warps = plain_threads / 32;
 constexpr int block_positions = 64;
 constexpr int columns_each = max_head_width / plain_threads;
 
-__device__ float read(const void* data, bool f32, std::int64_t at) {
-  return f32 ? static_cast<const float*>(data)[at]
-             : __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+__device__ float read(const void* data, DType type, std::int64_t at) {
+  if (type == DType::f32) return static_cast<const float*>(data)[at];
+  if (type == DType::f8_e4m3) return static_cast<const f8_e4m3*>(data)[at].to_float();
+  return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
 }
 
-__device__ std::int64_t place(const BlockTable& table, const Pages& pages, int sequence,
-                              std::int64_t position, std::int64_t kv_head) {
+// A position's numbers, and their factor.
+struct Place {
+  std::int64_t at;
+  float factor;
+};
+__device__ Place place(const BlockTable& table, const Pages& pages, int sequence,
+                       std::int64_t position, std::int64_t kv_head) {
   const std::int64_t page = table.pages[sequence * table.stride + position / table.page_tokens];
-  return page * pages.page_stride + position % table.page_tokens * pages.token_stride +
-         kv_head * pages.head_stride;
+  const std::int64_t token = position % table.page_tokens;
+  const std::int64_t at =
+      page * pages.page_stride + token * pages.token_stride + kv_head * pages.head_stride;
+  if (pages.type != DType::f8_e4m3) return {at, 1.0F};
+  return {at, kv_power(
+                  pages.exponents[page * pages.page_stride + kv_head * table.page_tokens + token]) *
+                  kv_factor(pages.fixed_scale)};
 }
 
 struct PlainShared {
@@ -70,10 +82,9 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
   const std::int64_t begin = p.window > 0 && end > p.window ? end - p.window : 0;
   const int t = static_cast<int>(threadIdx.x);
   const int lane = t % 32;
-  const bool kv_f32 = p.k.type == DType::f32;
 
   for (int i = t; i < p.key_width; i += plain_threads)
-    s.query[i] = read(p.q, p.q_type == DType::f32,
+    s.query[i] = read(p.q, p.q_type,
                       row * p.q_stride + static_cast<std::int64_t>(head) * p.q_head_stride + i);
   if (t == 0) {
     s.largest = p.sinks != nullptr ? p.sinks[head] : -INFINITY;
@@ -86,15 +97,16 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
     const int positions = static_cast<int>(stop - first);
     __syncthreads();
     for (int j = t / 32; j < positions; j += plain_warps) {
-      const std::int64_t key = place(p.table, p.k, sequence, first + j, kv_head);
+      const Place key = place(p.table, p.k, sequence, first + j, kv_head);
       const std::int64_t own = p.key_width - p.shared_width;
       float dot = 0;
       for (int i = lane; i < own; i += 32)
-        dot = fmaf(s.query[i], read(p.k.data, kv_f32, key + i), dot);
+        dot = fmaf(s.query[i], read(p.k.data, p.k.type, key.at + i), dot);
+      dot *= key.factor;
       if (p.shared_width > 0) {
-        const std::int64_t shared = place(p.table, p.shared_k, sequence, first + j, 0);
+        const Place shared = place(p.table, p.shared_k, sequence, first + j, 0);
         for (int i = lane; i < p.shared_width; i += 32)
-          dot = fmaf(s.query[own + i], read(p.shared_k.data, kv_f32, shared + i), dot);
+          dot = fmaf(s.query[own + i], read(p.shared_k.data, p.shared_k.type, shared.at + i), dot);
       }
       dot = warp_sum(dot);
       if (lane == 0) s.scores[j] = dot * p.scale;
@@ -105,12 +117,13 @@ __global__ void __launch_bounds__(plain_threads) attend_plain(Attention p) {
 #pragma unroll
     for (int c = 0; c < columns_each; ++c) sums[c] *= s.factor;
     for (int j = 0; j < positions; ++j) {
-      const std::int64_t value = place(p.table, p.v, sequence, first + j, kv_head);
+      const Place value = place(p.table, p.v, sequence, first + j, kv_head);
+      const float weight = s.scores[j] * value.factor;
 #pragma unroll
       for (int c = 0; c < columns_each; ++c) {
         const int i = t + c * plain_threads;
         if (i < p.value_width)
-          sums[c] = fmaf(s.scores[j], read(p.v.data, kv_f32, value + i), sums[c]);
+          sums[c] = fmaf(weight, read(p.v.data, p.v.type, value.at + i), sums[c]);
       }
     }
     first = stop;

@@ -13,9 +13,7 @@ namespace {
 
 constexpr std::int64_t latent_width = 576;
 
-bool fits_16_bytes(std::int64_t stride, DType type) {
-  return stride * (type == DType::f32 ? 4 : 2) % 16 == 0;
-}
+bool fits_16_bytes(std::int64_t stride, DType type) { return stride * bits(type) / 8 % 16 == 0; }
 bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
 bool copies(const Pages& pages) {
   return aligned(pages.data) && fits_16_bytes(pages.page_stride, pages.type) &&
@@ -34,11 +32,12 @@ bool takes_widths(const AttentionKernel& kernel, const Attention& p) {
 }
 
 // What all tensor-core kernels require.
-Support takes_tiles(const AttentionKernel& kernel, const Attention& p) {
+Support takes_tiles(const AttentionKernel& kernel, const Attention& p, DType pages) {
   if (!takes_widths(kernel, p))
     return Support::no("it takes keys of {} and values of {}", kernel.key_width,
                        kernel.value_width);
-  if (p.k.type != DType::bf16) return Support::no("it reads pages of bf16");
+  if (p.k.type != pages)
+    return Support::no(pages == DType::bf16 ? "it reads pages of bf16" : "it reads pages of codes");
   const std::int64_t page = p.table.page_tokens;
   if (page < 16 || (p.table.stride != 1 && !std::has_single_bit(static_cast<std::uint64_t>(page))))
     return Support::no("it takes pages of 16, 32, 64 ... tokens, or one page a sequence");
@@ -76,7 +75,7 @@ Support supports_plain(const AttentionKernel&, const Attention& p) {
 Support supports_few(const AttentionKernel& kernel, const Attention& p) {
   if (p.shared_width > 0)
     return Support::no("it takes no columns of keys that heads have in common");
-  return takes_tiles(kernel, p);
+  return takes_tiles(kernel, p, DType::bf16);
 }
 
 Support supports_many(const AttentionKernel& kernel, const Attention& p) {
@@ -87,7 +86,25 @@ Support supports_many(const AttentionKernel& kernel, const Attention& p) {
       return Support::no(
           "it takes common columns of keys in 64s, in pages of bf16 that begin on 16 bytes");
   }
-  return takes_tiles(kernel, p);
+  return takes_tiles(kernel, p, DType::bf16);
+}
+
+Support supports_codes(const AttentionKernel& kernel, const Attention& p) {
+  if (Support support = takes_tiles(kernel, p, DType::f8_e4m3); !support) return support;
+  if (p.q_type != DType::bf16) return Support::no("it takes queries in bf16");
+  if (!std::has_single_bit(static_cast<std::uint64_t>(p.table.page_tokens)))
+    return Support::no("it takes pages of 16, 32, 64 ... tokens");
+  if (kernel.key_width != latent_width) {
+    if (p.shared_width > 0)
+      return Support::no("it takes no columns of keys that heads have in common");
+    return Support::yes();
+  }
+  if (p.kv_heads != 1 || p.shared_width != kernel.key_width - kernel.value_width ||
+      p.shared_k.type != DType::bf16 || !copies(p.shared_k))
+    return Support::no("it takes codes of {} and {} columns behind them in bf16",
+                       kernel.value_width, kernel.key_width - kernel.value_width);
+  if (p.k.fixed_scale > 0) return Support::no("it takes latents with exponents of their own");
+  return Support::yes();
 }
 
 AttentionLaunches select_attention(const Attention& p) {

@@ -29,9 +29,38 @@ struct Case {
   std::int64_t least = 1;
   bool batch_invariant = false;
   std::int64_t shared_width = 0;
+  bool codes = false;
 };
 
+// As the runner lays out pages of codes.
+Attention of_codes(const Case& shape, Attention problem) {
+  const bool latent = shape.key_width == 576;
+  const std::int64_t tail = latent ? 64 : 0;
+  const auto pages = [&](std::int64_t width) -> Pages {
+    return {.data = memory,
+            .type = DType::f8_e4m3,
+            .page_stride = 16 * (width + 2 * tail + 1),
+            .token_stride = width,
+            .head_stride = width};
+  };
+  problem.k = pages(shape.key_width - tail);
+  problem.v = latent ? problem.k : pages(shape.value_width);
+  problem.shared_k = {.data = memory,
+                      .type = DType::bf16,
+                      .page_stride = problem.k.page_stride / 2,
+                      .token_stride = tail,
+                      .head_stride = tail};
+  problem.shared_width = tail;
+  problem.q_type = DType::bf16;
+  return problem;
+}
+
 Attention attention_of(const Case& shape) {
+  if (shape.codes) {
+    Case other = shape;
+    other.codes = false;
+    return of_codes(shape, attention_of(other));
+  }
   const auto pages = [](std::int64_t width) -> Pages {
     return {.data = memory,
             .type = DType::bf16,
@@ -96,6 +125,15 @@ TEST(SelectAttention, ChoosesByPackedRows) {
       {{.key_width = 576, .value_width = 512, .group = 16, .most = 2, .batch_invariant = true},
        "many 17.., few_16 1..16"},
       {{.key_width = 576, .value_width = 512, .shared_width = 64}, "plain 1.."},
+      {{.group = 8, .codes = true}, "few_codes_8 1..8"},
+      {{.group = 16, .codes = true}, "few_codes_16 1..16"},
+      {{.group = 8, .most = 5, .codes = true}, "many_codes 17.., few_codes_16 1..16"},
+      {{.group = 8, .most = 5, .batch_invariant = true, .codes = true},
+       "many_codes 17.., few_codes_16 1..16"},
+      {{.key_width = 64, .value_width = 64, .group = 8, .codes = true}, "few_codes_8 1..8"},
+      {{.key_width = 576, .value_width = 512, .group = 16, .codes = true}, "few_codes_16 1..16"},
+      {{.key_width = 576, .value_width = 512, .group = 17, .codes = true}, "many_codes 17.."},
+      {{.key_width = 192, .codes = true}, "plain 1.."},
       {{.key_width = 96, .value_width = 96}, "plain 1.."},
       {{.key_width = 128, .value_width = 64}, "plain 1.."},
       {{.key_width = 2048, .value_width = 2048}, ""},
@@ -130,6 +168,19 @@ TEST(SelectAttention, OtherPagesGoThePlainWay) {
   EXPECT_EQ(launches_of(one_page), "few_8 1..8");
 }
 
+// In float32 mode queries are float32, and nothing rounds them.
+TEST(SelectAttention, CodesWithQueriesInFloat32GoThePlainWay) {
+  Attention problem = attention_of({.group = 8, .codes = true});
+  EXPECT_EQ(attention_queries(problem), DType::bf16);
+  problem.q_type = DType::f32;
+  EXPECT_EQ(attention_queries(problem), DType::f32);
+  EXPECT_EQ(launches_of(problem), "plain 1..");
+  Attention latent = attention_of({.key_width = 576, .value_width = 512, .codes = true});
+  EXPECT_EQ(launches_of(latent), "few_codes_16 1..16");
+  latent.k.fixed_scale = 0.5F;
+  EXPECT_EQ(launches_of(latent), "plain 1..");
+}
+
 TEST(SelectAttention, EveryRowIsReachedAndCitesItsRecord) {
   std::vector<const AttentionKernel*> reached;
   for (const AttentionThreshold& row : attention_thresholds)
@@ -140,7 +191,8 @@ TEST(SelectAttention, EveryRowIsReachedAndCitesItsRecord) {
             attention_of({.key_width = width,
                           .value_width = std::max<std::int64_t>(row.kernel->value_width, 24),
                           .group = rows,
-                          .batch_invariant = batch_invariant});
+                          .batch_invariant = batch_invariant,
+                          .codes = row.kernel->supports == supports_codes});
         for (const AttentionLaunch& launch : select_attention(problem).span())
           reached.push_back(launch.kernel);
       }

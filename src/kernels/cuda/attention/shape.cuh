@@ -28,6 +28,7 @@ struct Shape {
   // A latent is key and value: the values are the first columns of the keys. Two warpgroups have
   // half of the value columns each, for the same 64 rows.
   static constexpr bool latent = key_columns > 256;
+  static constexpr bool coded = false;  // codes.cuh
   static constexpr int warpgroups = 2;
   static constexpr int rows = latent ? 64 : 128;
   static constexpr int blocks_per_sm = 1;
@@ -76,6 +77,7 @@ struct FewShape {
   static constexpr int key_width = key_columns;
   static constexpr int value_width = value_columns;
   static constexpr bool latent = key_columns > 256;
+  static constexpr bool coded = false;
   static constexpr bool folds = !latent;
   static constexpr int block = 64;
   // Units of a latent are not kept apart.
@@ -128,6 +130,11 @@ struct TileParams {
   int own_key_panels;
   int page_tokens;
   PageView keys, values;
+  // Of pages of codes only: strides of keys and values are in bytes, `tail` are the last columns of
+  // latents, and sums of values are multiplied by value_factor.
+  const std::uint8_t *key_exponents, *value_exponents;
+  PageView tail;
+  float value_factor;
   const std::int32_t* seq_begin;
   const std::int32_t* positions;
   const std::int32_t* table;
@@ -161,6 +168,13 @@ struct TileParams {
 __device__ inline int token_of(const TileParams& p, int packed) {
   return p.group == 1 ? packed
                       : static_cast<int>(__umulhi(static_cast<unsigned>(packed), p.group_inverse));
+}
+
+// What sums of values are multiplied by at the end.
+template <class S>
+__device__ inline float final_factor(const TileParams& p, float total) {
+  const float factor = 1.0F / total;
+  return S::coded ? __fmul_rn(factor, p.value_factor) : factor;
 }
 
 __device__ inline int unit_begin(int position) {

@@ -55,8 +55,9 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     weight = {load_vec4<true>(h.norm_weight, at, half),
               load_vec4<true>(h.norm_weight + half, at, half)};
   // Positions and tables were written before the step began.
-  const std::int64_t place =
-      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, row) : -1;
+  const PagePlace place =
+      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, row) : PagePlace{};
+  const bool coded = h.pages.type == DType::f8_e4m3;
   wait_for_previous_grid();
   const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Halves values[rounds]{};
@@ -84,12 +85,15 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
     }
     if (h.cos_sin != nullptr) rotate<X>(value, cos_sin);
     const int own = head + i * together;
+    if (coded)  // all lanes take part
+      write_codes(h.pages, p.table, place, own < heads ? own : -1, at, half, lanes, value);
     if (own >= heads) continue;
     if (h.out != nullptr)
       write_halves(h.out, h.out_type, row * h.out_stride + own * h.out_head_stride, at, half,
                    value);
-    if (place >= 0)
-      write_halves(h.pages.data, h.pages.type, place + own * h.pages.head_stride, at, half, value);
+    if (place.stored() && !coded)
+      write_halves(h.pages.data, h.pages.type, place.in(h.pages) + own * h.pages.head_stride, at,
+                   half, value);
   }
 }
 
@@ -128,6 +132,39 @@ __device__ float rotated(const Heads& h, const float* cosines, const float* head
   return second ? head[at] * c + head[other] * s : head[at] * c + -head[other] * s;
 }
 
+// Stores a head as codes, but for its tail. `value_of` gives a vec4 of it. A whole warp calls it.
+template <class ValueOf>
+__device__ void store_coded(const Heads& h, const BlockTable& table, const PagePlace& place,
+                            std::int64_t head, const ValueOf& value_of) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto width = static_cast<int>(h.width);
+  const int own = width - static_cast<int>(h.tail.width);
+  std::uint32_t largest = 0;
+  for (int at = 4 * lane; at < own; at += 128) {
+    const Vec4 value = value_of(at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (at + i < own) largest = kv_largest(largest, value.at[i]);
+  }
+  largest = __reduce_max_sync(0xFFFFFFFFU, largest);
+  const CodeScale scale(h.pages, largest);
+  auto* const codes =
+      static_cast<std::uint8_t*>(h.pages.data) + place.in(h.pages) + head * h.pages.head_stride;
+  auto* const tail = static_cast<bf16*>(h.tail.pages.data) + place.in(h.tail.pages) - own;
+  for (int at = 4 * lane; at < width; at += 128) {
+    const Vec4 value = value_of(at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (at + i < own) {
+        codes[at + i] = scale.code(value.at[i]);
+      } else if (at + i < width) {
+        tail[at + i] = narrow<bf16>(value.at[i]);
+      }
+    }
+  }
+  if (lane == 0) *place.exponent(h.pages, table, head) = scale.exponent;
+}
+
 // `shared` holds a head in float32, rounded to X after each operation.
 template <class X, bool whole>
 __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::int64_t head,
@@ -152,24 +189,29 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
     }
   }
   __syncwarp();
-  const std::int64_t place =
-      h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, h.pages, static_cast<int>(row))
-                              : -1;
-  for (int at = 4 * lane; at < width; at += 128) {
+  const PagePlace place = h.pages.data != nullptr
+                              ? place_in_pages(p.sequences, p.table, static_cast<int>(row))
+                              : PagePlace{};
+  const bool coded = h.pages.type == DType::f8_e4m3;
+  const auto value_of = [&](int at) {
     Vec4 value = load_vec4<true>(shared, at, width);
-    if (h.cos_sin != nullptr) {
-      const float* const cosines = h.cos_sin + row * 2 * h.pairs;
+    if (h.cos_sin == nullptr) return value;
+    const float* const cosines = h.cos_sin + row * 2 * h.pairs;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (at + i < width) value.at[i] = widen(narrow<X>(rotated(h, cosines, shared, at + i)));
-      }
+    for (int i = 0; i < 4; ++i) {
+      if (at + i < width) value.at[i] = widen(narrow<X>(rotated(h, cosines, shared, at + i)));
     }
+    return value;
+  };
+  if (coded && place.stored()) store_coded(h, p.table, place, head, value_of);
+  for (int at = 4 * lane; at < width; at += 128) {
+    const Vec4 value = value_of(at);
     if (h.out != nullptr)
       write_as<whole>(h.out, h.out_type, row * h.out_stride + head * h.out_head_stride, at, width,
                       value);
-    if (place >= 0)
-      write_as<whole>(h.pages.data, h.pages.type, place + head * h.pages.head_stride, at, width,
-                      value);
+    if (place.stored() && !coded)
+      write_as<whole>(h.pages.data, h.pages.type, place.in(h.pages) + head * h.pages.head_stride,
+                      at, width, value);
   }
 }
 
@@ -246,7 +288,7 @@ bool lanes_hold(const Heads& h) {
   const bool rotates = h.cos_sin == nullptr || (2 * h.pairs == h.width && !h.interleaved &&
                                                 vec4_aligned(h.cos_sin, DType::f32, 0));
   const bool powers = h.width >= 8 && (h.width & (h.width - 1)) == 0;
-  return heads_take_vec4(h) && h.width <= held_width && powers && rotates;
+  return heads_take_vec4(h) && h.width <= held_width && powers && rotates && h.tail.width == 0;
 }
 
 void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
