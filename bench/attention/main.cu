@@ -1,5 +1,5 @@
 // Times paged attention on one GPU; README.md says what it prints.
-//   bench_attention [few|many [NUMBER]]
+//   bench_attention [few|many|fp8 [NUMBER]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +43,25 @@ class Memory {
   void* data_ = nullptr;
 };
 
+// Codes of numbers below 2, exponents near 127 and bf16 of small numbers alike.
+__global__ void fill_codes(std::uint8_t* out, std::size_t count, unsigned seed) {
+  const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
+  for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
+       i += stride) {
+    unsigned x = static_cast<unsigned>(i) * 0x9E3779B1U ^ seed;
+    x ^= x >> 15;
+    x *= 0x846CA68BU;
+    out[i] = static_cast<std::uint8_t>(0x30 + (x >> 24) % 16);
+  }
+}
+
+Memory random_codes(std::int64_t count, unsigned seed) {
+  Memory memory(static_cast<std::size_t>(count));
+  fill_codes<<<1056, 256>>>(memory.data<std::uint8_t>(), static_cast<std::size_t>(count), seed);
+  CHECK_CUDA(cudaDeviceSynchronize());
+  return memory;
+}
+
 __global__ void fill(__nv_bfloat16* out, std::size_t count, unsigned seed) {
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   for (std::size_t i = blockIdx.x * static_cast<std::size_t>(blockDim.x) + threadIdx.x; i < count;
@@ -84,15 +103,24 @@ struct Load {
   std::int64_t length;  // positions, the rows' own included
 };
 
+// The bytes of a token in one head's pages.
+std::int64_t token_bytes(std::int64_t width, std::int64_t tail, bool codes) {
+  return codes ? width - tail + 2 * tail + 1 : 2 * width;
+}
+std::int64_t tail_of(const Model& model) {
+  return model.latent ? model.key_width - model.value_width : 0;
+}
+
 struct Cost {
   double bytes = 0;
   double flops = 0;
 };
 
-Cost cost_of(const Model& model, const Load& load) {
+Cost cost_of(const Model& model, const Load& load, bool codes) {
   Cost cost;
-  const double widths =
-      static_cast<double>(model.key_width + (model.latent ? 0 : model.value_width));
+  const auto kept =
+      static_cast<double>(token_bytes(model.key_width, tail_of(model), codes) +
+                          (model.latent ? 0 : token_bytes(model.value_width, 0, codes)));
   double read = static_cast<double>(load.length);
   if (model.window > 0) read = std::min(read, static_cast<double>(model.window + load.rows - 1));
   double seen = 0;  // positions, summed over rows
@@ -102,7 +130,7 @@ Cost cost_of(const Model& model, const Load& load) {
   }
   const auto sequences = static_cast<double>(load.sequences);
   const auto heads = static_cast<double>(model.heads);
-  cost.bytes = sequences * (read * static_cast<double>(model.kv_heads) * widths * 2 +
+  cost.bytes = sequences * (read * static_cast<double>(model.kv_heads) * kept +
                             static_cast<double>(load.rows) * heads *
                                 static_cast<double>(4 * model.key_width + 2 * model.value_width));
   cost.flops =
@@ -118,19 +146,27 @@ double median_us(const std::vector<Attention>& layers) {
 
 int only = -1;  // the number of the load to time; -1: all
 
-void print_line(const Model& model, const Load& load, bool batch_invariant, double us) {
-  const Cost cost = cost_of(model, load);
+struct How {
+  bool batch_invariant = false;
+  bool codes = false;
+};
+
+void print_line(const Model& model, const Load& load, const How& how, double us) {
+  const Cost cost = cost_of(model, load, how.codes);
   const double floor = std::max(cost.bytes / bytes_per_us, cost.flops / flop_per_us);
   std::printf(
       "%-20s %4lld x %5lld rows, %6lld positions %-9s %9.1f us  floor %8.1f  x %5.2f  %5.2f TB/s "
       "%6.1f TFLOP/s\n",
       model.name, static_cast<long long>(load.sequences), static_cast<long long>(load.rows),
-      static_cast<long long>(load.length), batch_invariant ? "batch-invariant" : "", us, floor,
-      us / floor, cost.bytes / us / 1e6, cost.flops / us / 1e6);
+      static_cast<long long>(load.length),
+      how.codes             ? "fp8"
+      : how.batch_invariant ? "batch-invariant"
+                            : "",
+      us, floor, us / floor, cost.bytes / us / 1e6, cost.flops / us / 1e6);
   std::fflush(stdout);
 }
 
-void time_load(const Model& model, const Load& load, bool batch_invariant) {
+void time_load(const Model& model, const Load& load, const How& how) {
   static int number = 0;
   if (const int own = number++; only >= 0 && own != only) return;
   const std::int64_t table_stride = (load.length + page_tokens - 1) / page_tokens;
@@ -162,12 +198,27 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
 
   const std::int64_t tokens = pages * page_tokens * model.kv_heads;
   const std::int64_t layer_bytes =
-      tokens * 2 * (model.key_width + (model.latent ? 0 : model.value_width));
+      tokens * (token_bytes(model.key_width, tail_of(model), how.codes) +
+                (model.latent ? 0 : token_bytes(model.value_width, 0, how.codes)));
   const auto count = std::clamp<std::int64_t>((std::int64_t{400} << 20) / layer_bytes, 3, 40);
   std::vector<Memory> kept;
   std::vector<Attention> layers;
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto pages_of = [&](std::int64_t width) {
+    // Codes, their tail, and exponents.
+    const auto codes_of = [&](std::int64_t width, std::int64_t tail) {
+      const std::int64_t bytes =
+          page_tokens * model.kv_heads * token_bytes(width, tail, true);  // of a page
+      kept.push_back(random_codes(pages * bytes, static_cast<unsigned>(kept.size())));
+      auto* const data = kept.back().data<std::uint8_t>();
+      return Pages{.data = data,
+                   .type = DType::f8_e4m3,
+                   .page_stride = bytes,
+                   .token_stride = model.kv_heads * (width - tail),
+                   .head_stride = width - tail,
+                   .exponents = data + bytes - page_tokens * model.kv_heads};
+    };
+    const auto pages_of = [&](std::int64_t width, std::int64_t tail) {
+      if (how.codes) return codes_of(width, tail);
       kept.push_back(random_bf16(tokens * width, static_cast<unsigned>(kept.size())));
       return Pages{.data = kept.back().data(),
                    .type = DType::bf16,
@@ -175,7 +226,14 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                    .token_stride = model.kv_heads * width,
                    .head_stride = width};
     };
-    const Pages keys = pages_of(model.key_width);
+    const std::int64_t tail = how.codes ? tail_of(model) : 0;
+    const Pages keys = pages_of(model.key_width, tail);
+    const Pages behind{
+        .data = static_cast<std::uint8_t*>(keys.data) + page_tokens * (model.key_width - tail),
+        .type = DType::bf16,
+        .page_stride = keys.page_stride / 2,
+        .token_stride = tail,
+        .head_stride = tail};
     layers.push_back({.sequences = {.count = load.sequences,
                                     .seq_begin = device_begins.data<std::int32_t>(),
                                     .positions = device_positions.data<std::int32_t>(),
@@ -184,7 +242,9 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                                     .least_rows = load.rows},
                       .table = {table.data<std::int32_t>(), table_stride, page_tokens},
                       .k = keys,
-                      .v = model.latent ? keys : pages_of(model.value_width),
+                      .v = model.latent ? keys : pages_of(model.value_width, 0),
+                      .shared_k = tail > 0 ? behind : Pages{},
+                      .shared_width = tail,
                       .heads = model.heads,
                       .kv_heads = model.kv_heads,
                       .key_width = model.key_width,
@@ -201,36 +261,55 @@ void time_load(const Model& model, const Load& load, bool batch_invariant) {
                       .out_head_stride = model.value_width,
                       .scratch = {partials.data<float>(), size.partials,
                                   counters.data<std::int32_t>(), size.counters},
-                      .batch_invariant = batch_invariant});
+                      .batch_invariant = how.batch_invariant});
   }
-  print_line(model, load, batch_invariant, median_us(layers));
+  print_line(model, load, how, median_us(layers));
 }
 
 void time_few() {
-  for (const std::int64_t batch : {1, 8, 32, 64, 128, 256})
-    time_load(qwen, {batch, 1, 1088}, false);
-  time_load(qwen, {1, 1, 32768}, false);
-  time_load(qwen, {8, 1, 16384}, false);
+  for (const std::int64_t batch : {1, 8, 32, 64, 128, 256}) time_load(qwen, {batch, 1, 1088}, {});
+  time_load(qwen, {1, 1, 32768}, {});
+  time_load(qwen, {8, 1, 16384}, {});
   for (const std::int64_t batch : {1, 64}) {
-    time_load(mixtral, {batch, 1, 1088}, false);
-    time_load(gpt_oss, {batch, 1, 1088}, false);
-    time_load(gpt_oss_window, {batch, 1, 1088}, false);
-    time_load(lite, {batch, 1, 1088}, false);
-    time_load(deepseek, {batch, 1, 1088}, false);
+    time_load(mixtral, {batch, 1, 1088}, {});
+    time_load(gpt_oss, {batch, 1, 1088}, {});
+    time_load(gpt_oss_window, {batch, 1, 1088}, {});
+    time_load(lite, {batch, 1, 1088}, {});
+    time_load(deepseek, {batch, 1, 1088}, {});
   }
-  time_load(lite, {64, 1, 1088}, true);
+  time_load(lite, {64, 1, 1088}, {.batch_invariant = true});
 }
 
 void time_many() {
-  for (const bool batch_invariant : {false, true}) {
-    time_load(qwen, {8, 1024, 1024}, batch_invariant);
-    time_load(qwen, {1, 8192, 8192}, batch_invariant);
-    time_load(qwen, {1, 512, 8192}, batch_invariant);
-    time_load(gpt_oss, {8, 1024, 1024}, batch_invariant);
-    time_load(gpt_oss_window, {8, 1024, 1024}, batch_invariant);
-    time_load(lite_plain, {4, 2048, 2048}, batch_invariant);
+  for (const How how : {How{}, How{.batch_invariant = true}}) {
+    time_load(qwen, {8, 1024, 1024}, how);
+    time_load(qwen, {1, 8192, 8192}, how);
+    time_load(qwen, {1, 512, 8192}, how);
+    time_load(gpt_oss, {8, 1024, 1024}, how);
+    time_load(gpt_oss_window, {8, 1024, 1024}, how);
+    time_load(lite_plain, {4, 2048, 2048}, how);
   }
-  time_load(lite, {4, 2048, 2048}, false);
+  time_load(lite, {4, 2048, 2048}, {});
+}
+
+// Keys and values in bf16, and the same as codes.
+void time_codes() {
+  const auto both = [](const Model& model, const Load& load) {
+    time_load(model, load, {});
+    time_load(model, load, {.codes = true});
+  };
+  both(qwen, {32, 1, 32768});
+  for (const std::int64_t batch : {1, 8, 64}) both(qwen, {batch, 1, 1088});
+  both(qwen, {1, 1, 32768});
+  both(mixtral, {32, 1, 8192});
+  both(gpt_oss, {32, 1, 8192});
+  both(gpt_oss_window, {64, 1, 1088});
+  both(lite, {32, 1, 32768});
+  both(deepseek, {32, 1, 8192});
+  both(qwen, {8, 1024, 1024});
+  both(qwen, {1, 512, 8192});
+  both(gpt_oss, {8, 1024, 1024});
+  both(lite, {4, 2048, 2048});
 }
 
 }  // namespace
@@ -240,5 +319,6 @@ int main(int count, char** words) {
   if (count > 2) only = std::atoi(words[2]);
   if (which.empty() || which == "few") time_few();
   if (which.empty() || which == "many") time_many();
+  if (which.empty() || which == "fp8") time_codes();
   return 0;
 }
