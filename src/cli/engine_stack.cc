@@ -231,7 +231,9 @@ Result<void> EngineStack::warm_up(const tensor::MemoryInfo& before, std::uint64_
              {"adapter_pages", pool_->usage().pages},
              {"adapter_bytes", pool_bytes()},
              {"adapter_host_bytes", host_pool_ == nullptr ? 0 : bytes_of(*host_pool_)},
-             {"kv_dtype", model_->kv_type() == DType::f8_e4m3 ? "fp8" : "auto"},
+             {"kv_dtype", model_->kv_type() == DType::f8_e4m3 ? "fp8"
+                          : model_->exact()                   ? "f32"
+                                                              : "bf16"},
              {"kv_pages", pages},
              {"kv_bytes", kv},
              {"kv_tokens", pages * runner::KvMemory::page_tokens},

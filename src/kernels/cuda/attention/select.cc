@@ -94,6 +94,8 @@ Support supports_codes(const AttentionKernel& kernel, const Attention& p) {
   if (p.q_type != DType::bf16) return Support::no("it takes queries in bf16");
   if (!std::has_single_bit(static_cast<std::uint64_t>(p.table.page_tokens)))
     return Support::no("it takes pages of 16, 32, 64 ... tokens");
+  if (!aligned(p.k.exponents) || !aligned(p.v.exponents))
+    return Support::no("it copies exponents that begin on 16 bytes");
   if (kernel.key_width != latent_width) {
     if (p.shared_width > 0)
       return Support::no("it takes no columns of keys that heads have in common");
