@@ -4,7 +4,7 @@
 
 namespace motley::dist {
 
-RankThreads::RankThreads(ThreadRanks& group) : group_(group) {
+RankThreads::RankThreads(RankGroup& group) : group_(group) {
   for (int rank = 1; rank < group.ranks(); ++rank)
     threads_.emplace_back([this, rank] { serve(rank); });
 }

@@ -8,7 +8,7 @@
 
 #include "base/function_ref.h"
 #include "base/result.h"
-#include "dist/thread_ranks.h"
+#include "dist/communicator.h"
 
 namespace motley::dist {
 
@@ -16,7 +16,7 @@ namespace motley::dist {
 class RankThreads {
  public:
   // The group must outlive it.
-  explicit RankThreads(ThreadRanks& group);
+  explicit RankThreads(RankGroup& group);
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
   ~RankThreads();
@@ -30,7 +30,7 @@ class RankThreads {
   void serve(int rank);
   Result<void> run_own(int rank);
 
-  ThreadRanks& group_;
+  RankGroup& group_;
   std::mutex lock_;
   std::condition_variable changed_;
   std::uint64_t calls_ = 0;

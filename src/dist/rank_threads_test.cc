@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "dist/thread_ranks.h"
 
 namespace motley::dist {
 namespace {
@@ -24,7 +25,7 @@ TEST(RankThreads, EveryRankWorksOnceOnItsOwnThread) {
                     .run([&](int rank) -> Result<void> {
                       ids[static_cast<std::size_t>(rank)] = std::this_thread::get_id();
                       sum += 1 << (4 * rank);
-                      return group.rank(rank).barrier();
+                      return group.rank(rank).barrier({});
                     })
                     .ok());
     EXPECT_EQ(sum, 0x1111);
@@ -38,9 +39,9 @@ TEST(RankThreads, AnErrorOfARankInTheMiddleOfTheWorkEndsItForAll) {
     ThreadRanks group({.ranks = 4});
     RankThreads threads(group);
     const auto work = [&](int rank) -> Result<void> {
-      MOTLEY_TRY_VOID(group.rank(rank).barrier());
+      MOTLEY_TRY_VOID(group.rank(rank).barrier({}));
       if (rank == faulty) return Error(ErrorCode::io, "the device is gone");
-      for (;;) MOTLEY_TRY_VOID(group.rank(rank).barrier());
+      for (;;) MOTLEY_TRY_VOID(group.rank(rank).barrier({}));
     };
     const auto result = threads.run(work);
     ASSERT_FALSE(result.ok());
@@ -58,7 +59,7 @@ TEST(RankThreads, MemoryThatRunsOutIsAnError) {
   RankThreads threads(group);
   const auto result = threads.run([&](int rank) -> Result<void> {
     if (rank == 1) throw std::bad_alloc();
-    return group.rank(rank).barrier();
+    return group.rank(rank).barrier({});
   });
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code(), ErrorCode::out_of_memory);

@@ -30,7 +30,7 @@ class ThreadRanks::Member final : public Communicator {
   int rank() const override { return rank_; }
   int ranks() const override { return group_.ranks(); }
 
-  Result<void> all_reduce(std::span<float> numbers, Part part) override {
+  Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing&) override {
     MOTLEY_TRY_VOID(status());
     const auto count = static_cast<std::int64_t>(numbers.size());
     publish(numbers, part == Part::own);
@@ -54,7 +54,8 @@ class ThreadRanks::Member final : public Communicator {
     return finish();
   }
 
-  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own) override {
+  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
+                              StreamHandle) override {
     MOTLEY_TRY_VOID(status());
     const auto count = static_cast<std::int64_t>(numbers.size());
     const Range range = deal(count, ranks(), rank_);
@@ -83,7 +84,7 @@ class ThreadRanks::Member final : public Communicator {
     return finish();
   }
 
-  Result<void> broadcast(std::span<std::byte> bytes, int root) override {
+  Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle) override {
     MOTLEY_TRY_VOID(status());
     if (rank_ == root) {
       staging().resize((bytes.size() + sizeof(float) - 1) / sizeof(float));
@@ -95,7 +96,7 @@ class ThreadRanks::Member final : public Communicator {
     return finish();
   }
 
-  Result<void> barrier() override {
+  Result<void> barrier(StreamHandle) override {
     MOTLEY_TRY_VOID(group_.meet(rank_, {"a barrier", 0}));
     return finish();
   }

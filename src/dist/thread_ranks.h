@@ -21,7 +21,7 @@ namespace motley::dist {
 // there: a rank that gives up may free its own memory while others still read. There are two
 // buffers for each rank, used in turn: a buffer is written again only after a later call has shown
 // that all ranks have read it.
-class ThreadRanks {
+class ThreadRanks final : public RankGroup {
  public:
   struct Options {
     int ranks = 1;
@@ -30,14 +30,10 @@ class ThreadRanks {
   };
 
   explicit ThreadRanks(const Options& options);
-  ThreadRanks(const ThreadRanks&) = delete;
-  ThreadRanks& operator=(const ThreadRanks&) = delete;
-  // No thread may be in a call.
-  ~ThreadRanks();
+  ~ThreadRanks() override;
 
-  int ranks() const { return options_.ranks; }
-  // To be used by one thread at a time.
-  Communicator& rank(int rank);
+  int ranks() const override { return options_.ranks; }
+  Communicator& rank(int rank) override;
 
  private:
   class Member;

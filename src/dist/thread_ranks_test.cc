@@ -54,7 +54,7 @@ TEST_P(Ranks, SumsAreAddedInOrderOfRanks) {
     const std::vector<float> expected = sum_in_order(GetParam(), count);
     on_ranks(group_, [&](Communicator& own) {
       std::vector<float> numbers = numbers_of(own.rank(), count);
-      ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own).ok());
+      ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own, {}).ok());
       EXPECT_EQ(numbers, expected);
     });
   }
@@ -67,7 +67,8 @@ TEST_P(Ranks, ARankWithoutAPartAddsNothing) {
       // What stands there is not read.
       std::vector<float> numbers(count, last ? NAN : 1.0F);
       ASSERT_TRUE(
-          own.all_reduce(numbers, last ? Communicator::Part::none : Communicator::Part::own).ok());
+          own.all_reduce(numbers, last ? Communicator::Part::none : Communicator::Part::own, {})
+              .ok());
       EXPECT_EQ(numbers, std::vector<float>(count, static_cast<float>(own.ranks() - 1)));
     });
   }
@@ -79,7 +80,7 @@ TEST_P(Ranks, ScatteredSumsAreParts) {
     on_ranks(group_, [&](Communicator& own) {
       const Range range = deal(static_cast<std::int64_t>(count), own.ranks(), own.rank());
       std::vector<float> sums(static_cast<std::size_t>(range.size()));
-      ASSERT_TRUE(own.reduce_scatter(numbers_of(own.rank(), count), sums).ok());
+      ASSERT_TRUE(own.reduce_scatter(numbers_of(own.rank(), count), sums, {}).ok());
       EXPECT_EQ(sums,
                 std::vector<float>(expected.begin() + range.begin, expected.begin() + range.end));
     });
@@ -100,6 +101,7 @@ TEST_P(Ranks, GathersUnevenColumns) {
       ASSERT_TRUE(own.all_gather({.rows = rows,
                                   .own = part.data(),
                                   .own_stride = columns.size(),
+                                  .width = width,
                                   .columns = columns,
                                   .out = takes ? all.data() : nullptr,
                                   .out_stride = width})
@@ -114,10 +116,10 @@ TEST_P(Ranks, BroadcastsFromAnyRoot) {
   on_ranks(group_, [&](Communicator& own) {
     for (int root = 0; root < own.ranks(); ++root) {
       std::string text = own.rank() == root ? cat("from ", root) : std::string(6, '-');
-      ASSERT_TRUE(own.broadcast(std::as_writable_bytes(std::span(text)), root).ok());
+      ASSERT_TRUE(own.broadcast(std::as_writable_bytes(std::span(text)), root, {}).ok());
       EXPECT_EQ(text, cat("from ", root));
     }
-    EXPECT_TRUE(own.barrier().ok());
+    EXPECT_TRUE(own.barrier({}).ok());
   });
 }
 
@@ -125,7 +127,7 @@ TEST_P(Ranks, ManyCallsInARowStayApart) {
   on_ranks(group_, [&](Communicator& own) {
     for (int call = 0; call < 300; ++call) {
       std::vector<float> numbers(static_cast<std::size_t>(call % 7 + 1), static_cast<float>(call));
-      ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own).ok());
+      ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own, {}).ok());
       ASSERT_EQ(numbers.back(), static_cast<float>(call * own.ranks()));
     }
   });
@@ -135,17 +137,17 @@ TEST_P(Ranks, ARankThatFailsEndsTheCallsOfAllOthers) {
   const int faulty = GetParam() - 1;
   on_ranks(group_, [&](Communicator& own) {
     std::vector<float> numbers(10, 1.0F);
-    ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own).ok());
+    ASSERT_TRUE(own.all_reduce(numbers, Communicator::Part::own, {}).ok());
     if (own.rank() == faulty) {
       own.fail(Error(ErrorCode::io, "the disk is gone"));
     } else {
-      const auto result = own.all_reduce(numbers, Communicator::Part::own);
+      const auto result = own.all_reduce(numbers, Communicator::Part::own, {});
       ASSERT_FALSE(result.ok());
       EXPECT_EQ(result.error().message(), cat("the disk is gone (rank ", faulty, ")"));
       EXPECT_EQ(result.error().code(), ErrorCode::io);
     }
     // It stays so, for this rank too.
-    EXPECT_FALSE(own.barrier().ok());
+    EXPECT_FALSE(own.barrier({}).ok());
     EXPECT_FALSE(own.status().ok());
   });
 }
@@ -155,19 +157,19 @@ TEST(ThreadRanks, ARankThatNeverComesIsNamed) {
   on_ranks(group, [&](Communicator& own) {
     if (own.rank() == 2) return;
     std::vector<float> numbers(10, 1.0F);
-    const auto result = own.all_reduce(numbers, Communicator::Part::own);
+    const auto result = own.all_reduce(numbers, Communicator::Part::own, {});
     ASSERT_FALSE(result.ok());
     EXPECT_THAT(result.error().message(), HasSubstr("rank 2 did not come to a sum over ranks"));
   });
   // Too late.
-  EXPECT_FALSE(group.rank(2).barrier().ok());
+  EXPECT_FALSE(group.rank(2).barrier({}).ok());
 }
 
 TEST(ThreadRanks, RanksThatDoDifferentThingsAreTold) {
   ThreadRanks group({.ranks = 2});
   on_ranks(group, [&](Communicator& own) {
     std::vector<float> numbers(own.rank() == 0 ? 4 : 5, 1.0F);
-    const auto result = own.all_reduce(numbers, Communicator::Part::own);
+    const auto result = own.all_reduce(numbers, Communicator::Part::own, {});
     ASSERT_FALSE(result.ok());
     EXPECT_THAT(result.error().message(), HasSubstr("a sum over ranks (4) and rank 1 at"));
   });

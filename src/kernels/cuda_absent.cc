@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/collectives.h"
 #include "kernels/elementary.h"
 #include "kernels/read_memory.h"
 #include "kernels/tuning/candidates.h"
@@ -32,6 +33,21 @@ void cuda::run_dense(std::string_view, std::span<const Linear>, StreamHandle) {
   MOTLEY_CHECK(false, "a build with CUDA");
 }
 std::optional<cuda::DenseSelection> cuda::describe_dense(const DenseQuestion&) { return {}; }
+
+Result<std::unique_ptr<cuda::PeerMemory>> cuda::PeerMemory::create(const Options&) {
+  return Error(ErrorCode::unavailable, "this build has no CUDA", "--device cuda",
+               "build again with nvcc on PATH, or use --device cpu");
+}
+// Without such memory nothing calls these.
+void cuda::sum_over_peers(const Peers&, const PeerSum&, StreamHandle) {}
+bool cuda::sum_and_norm_fits(const PeerSumAndNorm&) { return false; }
+void cuda::sum_and_norm_over_peers(const Peers&, const PeerSumAndNorm&, StreamHandle) {}
+void cuda::scattered_sum_over_peers(const Peers&, const PeerScatteredSum&, StreamHandle) {}
+void cuda::gather_over_peers(const Peers&, const PeerGather&, StreamHandle) {}
+void cuda::row_squares(const RowSquares&, StreamHandle) {}
+void cuda::scale_by_norm(const ScaleByNorm&, StreamHandle) {}
+void cuda::shift_ids(const std::int32_t*, std::int32_t, std::int64_t, std::int32_t*, StreamHandle) {
+}
 
 void cuda::read_memory(const ReadMemory&, StreamHandle) {
   MOTLEY_CHECK(false, "a build with CUDA");

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <span>
 
+#include "kernels/collectives.h"
 #include "ops/check.h"
 #include "ops/embed.h"
 #include "tensor/arena.h"
@@ -20,12 +21,50 @@ std::span<float> numbers_of(const tensor::Tensor& x) {
   return {x.data<float>(), static_cast<std::size_t>(x.elements())};
 }
 
+DType crossing(const Context& context) { return context.exact ? DType::f32 : DType::bf16; }
+
+bool on_gpu(const tensor::ConstTensor& x) { return x.device().kind == tensor::DeviceKind::cuda; }
+
+void sum_of_squares_on_cpu(const tensor::Tensor& x, float* sums) {
+  for (std::int64_t row = 0; row < x.dim(0); ++row) {
+    const float* const numbers = x.data<float>() + row * x.stride(0);
+    float sum = 0;
+    for (std::int64_t i = 0; i < x.dim(1); ++i) sum += numbers[i] * numbers[i];
+    sums[row] = sum;
+  }
+}
+
+void scale_on_cpu(const tensor::ConstTensor& weight, const CutNorm& norm, const float* sums,
+                  const tensor::Tensor& x) {
+  for (std::int64_t row = 0; row < x.dim(0); ++row) {
+    float* const numbers = x.data<float>() + row * x.stride(0);
+    const float mean = sums[row] / static_cast<float>(norm.whole_width);
+    const float factor = 1.0F / std::sqrt(mean + norm.options.eps);
+    for (std::int64_t i = 0; i < x.dim(1); ++i) numbers[i] *= factor * weight.data<float>()[i];
+  }
+}
+
 }  // namespace
 
 void sum_over_ranks(const Context& context, const tensor::Tensor& x,
                     dist::Communicator::Part part) {
   // The group keeps its error.
-  static_cast<void>(ranks_of(context).all_reduce(numbers_of(x), part).ok());
+  static_cast<void>(
+      ranks_of(context)
+          .all_reduce(numbers_of(x), part, {.stream = context.stream, .type = crossing(context)})
+          .ok());
+}
+
+bool fits_sum_and_norm(const Context& context, const kernels::AddAndNorm& rows) {
+  return ranks_of(context).fits_norm(rows, crossing(context));
+}
+
+void sum_and_norm_over_ranks(const Context& context, const kernels::AddAndNorm& rows,
+                             dist::Communicator::Part part) {
+  static_cast<void>(
+      ranks_of(context)
+          .sum_and_norm(rows, part, {.stream = context.stream, .type = crossing(context)})
+          .ok());
 }
 
 void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weight,
@@ -39,18 +78,25 @@ void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weig
   const std::size_t mark = scratch.mark();
   const tensor::Tensor squares = scratch.allocate(DType::f32, {rows}).value();
   auto* const sums = squares.data<float>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const float* const numbers = x.data<float>() + row * x.stride(0);
-    float sum = 0;
-    for (std::int64_t i = 0; i < width; ++i) sum += numbers[i] * numbers[i];
-    sums[row] = sum;
+  const kernels::RowSquares own{
+      .rows = rows, .width = width, .x = x.data<float>(), .x_stride = x.stride(0), .sums = sums};
+  if (on_gpu(x)) {
+    kernels::cuda::row_squares(own, context.stream);
+  } else {
+    sum_of_squares_on_cpu(x, sums);
   }
-  sum_over_ranks(context, squares, norm.part);
-  for (std::int64_t row = 0; row < rows; ++row) {
-    float* const numbers = x.data<float>() + row * x.stride(0);
-    const float mean = sums[row] / static_cast<float>(norm.whole_width);
-    const float factor = 1.0F / std::sqrt(mean + norm.options.eps);
-    for (std::int64_t i = 0; i < width; ++i) numbers[i] *= factor * weight.data<float>()[i];
+  static_cast<void>(ranks_of(context)
+                        .all_reduce(numbers_of(squares), norm.part, {.stream = context.stream})
+                        .ok());
+  if (on_gpu(x)) {
+    kernels::cuda::scale_by_norm({.squares = own,
+                                  .whole_width = norm.whole_width,
+                                  .eps = norm.options.eps,
+                                  .weight = weight.data<float>(),
+                                  .x = x.data<float>()},
+                                 context.stream);
+  } else {
+    scale_on_cpu(weight, norm, sums, x);
   }
   scratch.rewind(mark);
 }
@@ -65,9 +111,11 @@ void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dis
                         .all_gather({.rows = x.dim(0),
                                      .own = x.data<float>(),
                                      .own_stride = x.stride(0),
+                                     .width = out.dim(1),
                                      .columns = columns,
                                      .out = ranks.rank() == 0 ? out.data<float>() : nullptr,
-                                     .out_stride = out.stride(0)})
+                                     .out_stride = out.stride(0),
+                                     .stream = context.stream})
                         .ok());
 }
 
@@ -77,8 +125,13 @@ void embed_part(const Context& context, const tensor::ConstTensor& table, std::i
   const std::size_t mark = scratch.mark();
   const tensor::Tensor own = scratch.allocate(DType::i32, {out.dim(0)}).value();
   // Ids outside the table give zeros.
-  for (std::int64_t row = 0; row < out.dim(0); ++row)
-    own.data<std::int32_t>()[row] = static_cast<std::int32_t>(ids[row] - first);
+  if (on_gpu(out)) {
+    kernels::cuda::shift_ids(ids, static_cast<std::int32_t>(first), out.dim(0),
+                             own.data<std::int32_t>(), context.stream);
+  } else {
+    for (std::int64_t row = 0; row < out.dim(0); ++row)
+      own.data<std::int32_t>()[row] = static_cast<std::int32_t>(ids[row] - first);
+  }
   embed(context, table, own.data<std::int32_t>(), out);
   scratch.rewind(mark);
 }

@@ -7,12 +7,19 @@
 #include "ops/norm.h"
 #include "tensor/tensor.h"
 
-// What ranks compute together, each from its part. Needs Context::ranks; today on the CPU. An error
-// is the group's (Communicator::status): results are then undefined, and the step asks for it.
+// What ranks compute together, each from its part. Needs Context::ranks. An error is the group's
+// (Communicator::status): results are then undefined, and the step asks for it.
 namespace motley::ops {
 
-// Replaces x, contiguous rows in f32, by its sum over ranks.
+// Replaces x, contiguous rows in f32, by its sum over ranks. Between GPUs parts cross in bf16,
+// unless products are exact.
 void sum_over_ranks(const Context& context, const tensor::Tensor& x, dist::Communicator::Part part);
+
+// The same sum of rows.add.b, which is then undefined, and kernels.add_and_norm of the rows, in one
+// launch. For rows that fit.
+bool fits_sum_and_norm(const Context& context, const kernels::AddAndNorm& rows);
+void sum_and_norm_over_ranks(const Context& context, const kernels::AddAndNorm& rows,
+                             dist::Communicator::Part part);
 
 // Norms rows of which every rank has some columns: x and weight are this rank's, in f32, in place.
 struct CutNorm {

@@ -14,22 +14,35 @@ class FailingRank final : public dist::Communicator {
 
   int rank() const override { return ranks_.rank(); }
   int ranks() const override { return ranks_.ranks(); }
-  Result<void> all_reduce(std::span<float> numbers, Part part) override {
-    if (sums_-- == 0) fail(Error(ErrorCode::io, "the device is gone"));
-    return ranks_.all_reduce(numbers, part);
+  Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
+    fail_in_time();
+    return ranks_.all_reduce(numbers, part, crossing);
   }
-  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own) override {
-    return ranks_.reduce_scatter(numbers, own);
+  bool fits_norm(const kernels::AddAndNorm& rows, DType type) const override {
+    return ranks_.fits_norm(rows, type);
+  }
+  Result<void> sum_and_norm(const kernels::AddAndNorm& rows, Part part,
+                            const Crossing& crossing) override {
+    fail_in_time();
+    return ranks_.sum_and_norm(rows, part, crossing);
+  }
+  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
+                              StreamHandle stream) override {
+    return ranks_.reduce_scatter(numbers, own, stream);
   }
   Result<void> all_gather(const Columns& columns) override { return ranks_.all_gather(columns); }
-  Result<void> broadcast(std::span<std::byte> bytes, int root) override {
-    return ranks_.broadcast(bytes, root);
+  Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
+    return ranks_.broadcast(bytes, root, stream);
   }
-  Result<void> barrier() override { return ranks_.barrier(); }
+  Result<void> barrier(StreamHandle stream) override { return ranks_.barrier(stream); }
   void fail(const Error& error) override { ranks_.fail(error); }
   Result<void> status() const override { return ranks_.status(); }
 
  private:
+  void fail_in_time() {
+    if (sums_-- == 0) fail(Error(ErrorCode::io, "the device is gone"));
+  }
+
   dist::Communicator& ranks_;
   int sums_;
 };

@@ -1,0 +1,144 @@
+#include "dist/peer_ranks.h"
+
+#include <utility>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "base/units.h"
+
+namespace motley::dist {
+
+namespace cuda = kernels::cuda;
+
+class PeerRanks::Member final : public Communicator {
+ public:
+  Member(PeerRanks& group, const kernels::Peers& peers) : group_(group), peers_(peers) {}
+
+  int rank() const override { return peers_.rank; }
+  int ranks() const override { return peers_.ranks; }
+
+  Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
+    MOTLEY_TRY_VOID(status());
+    cuda::sum_over_peers(peers_,
+                         {.x = numbers.data(),
+                          .count = static_cast<std::int64_t>(numbers.size()),
+                          .has_part = part == Part::own,
+                          .crosses = crossing.type},
+                         crossing.stream);
+    return {};
+  }
+
+  bool fits_norm(const kernels::AddAndNorm& rows, DType type) const override {
+    return cuda::sum_and_norm_fits({.rows = rows, .crosses = type});
+  }
+
+  Result<void> sum_and_norm(const kernels::AddAndNorm& rows, Part part,
+                            const Crossing& crossing) override {
+    MOTLEY_TRY_VOID(status());
+    cuda::sum_and_norm_over_peers(
+        peers_, {.rows = rows, .has_part = part == Part::own, .crosses = crossing.type},
+        crossing.stream);
+    return {};
+  }
+
+  Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
+                              StreamHandle stream) override {
+    MOTLEY_TRY_VOID(status());
+    kernels::PeerScatteredSum sum{.x = numbers.data(), .out = own.data()};
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    for (int each = 0; each < ranks(); ++each) sum.begin[each + 1] = deal(count, ranks(), each).end;
+    MOTLEY_CHECK(static_cast<std::int64_t>(own.size()) == deal(count, ranks(), rank()).size(),
+                 "a rank's part of the sum");
+    cuda::scattered_sum_over_peers(peers_, sum, stream);
+    return {};
+  }
+
+  Result<void> all_gather(const Columns& columns) override {
+    MOTLEY_TRY_VOID(status());
+    constexpr auto bytes = static_cast<std::int64_t>(sizeof(float));
+    kernels::PeerGather gather{.rows = columns.rows,
+                               .own = columns.own,
+                               .own_stride = columns.own_stride * bytes,
+                               .out = columns.out,
+                               .out_stride = columns.out_stride * bytes};
+    for (int each = 0; each < ranks(); ++each)
+      gather.begin[each + 1] = deal(columns.width, ranks(), each).end * bytes;
+    MOTLEY_CHECK(columns.columns == deal(columns.width, ranks(), rank()), "columns that are dealt");
+    cuda::gather_over_peers(peers_, gather, columns.stream);
+    return {};
+  }
+
+  // The root's bytes are all columns of one row.
+  Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
+    MOTLEY_TRY_VOID(status());
+    const auto count = static_cast<std::int64_t>(bytes.size());
+    for (std::int64_t begin = 0; begin < count; begin += broadcast_at_once) {
+      std::byte* const data = bytes.data() + begin;
+      kernels::PeerGather gather{.rows = 1, .own = data, .out = rank() == root ? nullptr : data};
+      for (int each = root; each < ranks(); ++each)
+        gather.begin[each + 1] = std::min(count - begin, broadcast_at_once);
+      cuda::gather_over_peers(peers_, gather, stream);
+    }
+    return {};
+  }
+
+  Result<void> barrier(StreamHandle stream) override {
+    MOTLEY_TRY_VOID(status());
+    cuda::gather_over_peers(peers_, {}, stream);
+    return {};
+  }
+
+  void fail(const Error& error) override {
+    Error named = error;
+    group_.fail(std::move(named).within(cat("rank ", rank())));
+  }
+
+  Result<void> status() const override { return group_.status(); }
+
+ private:
+  static constexpr std::int64_t broadcast_at_once = std::int64_t{16} << 20;
+
+  PeerRanks& group_;
+  kernels::Peers peers_;
+};
+
+Result<std::unique_ptr<PeerRanks>> PeerRanks::create(const Options& options) {
+  MOTLEY_TRY(std::unique_ptr<cuda::PeerMemory> memory,
+             cuda::PeerMemory::create({.gpus = options.gpus, .max_wait = options.max_wait}));
+  return std::unique_ptr<PeerRanks>(new PeerRanks(options, std::move(memory)));
+}
+
+PeerRanks::PeerRanks(const Options& options, std::unique_ptr<cuda::PeerMemory> memory)
+    : options_(options), memory_(std::move(memory)) {
+  for (int rank = 0; rank < static_cast<int>(options_.gpus.size()); ++rank)
+    members_.push_back(std::make_unique<Member>(*this, memory_->view(rank)));
+}
+
+PeerRanks::~PeerRanks() = default;
+
+Communicator& PeerRanks::rank(int rank) { return *members_[static_cast<std::size_t>(rank)]; }
+
+void PeerRanks::fail(Error error) {
+  const std::lock_guard held(lock_);
+  if (!failure_) failure_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  memory_->end();
+}
+
+Result<void> PeerRanks::status() {
+  if (!failed_.load(std::memory_order_acquire)) {
+    bool lost_any = false;
+    for (int rank = 0; rank < ranks() && !lost_any; ++rank) {
+      const auto lost = memory_->lost(rank);
+      if (!lost) continue;
+      fail(Error(ErrorCode::internal, cat("rank ", lost->rank, " did not come to ", lost->call,
+                                          " within ", format_seconds(seconds(options_.max_wait)))));
+      lost_any = true;
+    }
+    if (!lost_any) return {};
+  }
+  const std::lock_guard held(lock_);
+  return *failure_;
+}
+
+}  // namespace motley::dist

@@ -1,0 +1,131 @@
+// The memory through which ranks on GPUs meet.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <cuda_runtime_api.h>
+
+#include "base/cat.h"
+#include "base/check.h"
+#include "kernels/collectives.h"
+#include "kernels/cuda/collectives/peer_layout.h"
+#include "kernels/cuda/collectives/prepare.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+Result<void> done(cudaError_t status, std::string_view action, int gpu) {
+  if (status == cudaSuccess) return {};
+  cudaGetLastError();
+  return Error(ErrorCode::internal,
+               cat("the GPU failed to ", action, ": ", cudaGetErrorString(status)),
+               cat("cuda:", gpu), "restart; if it happens again, check the GPU with nvidia-smi");
+}
+
+Result<void> make_addressable(int from, int to) {
+  int can = 0;
+  MOTLEY_TRY_VOID(done(cudaDeviceCanAccessPeer(&can, from, to), "tell its peers", from));
+  if (can == 0)
+    return Error(ErrorCode::unsupported, cat("GPU ", from, " can't address the memory of GPU ", to),
+                 "--devices", "name GPUs that are connected (nvidia-smi topo -m), or use --tp 1");
+  MOTLEY_TRY_VOID(done(cudaSetDevice(from), "become current", from));
+  const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();
+    return {};
+  }
+  return done(status, "address a peer's memory", from);
+}
+
+// Words of the host's memory, which the GPUs address: of each rank what it has lost, and behind
+// them whether the group has ended.
+constexpr std::size_t words_apart = 16;
+
+class PeerMemoryOnGpus final : public PeerMemory {
+ public:
+  explicit PeerMemoryOnGpus(const Options& options) : options_(options) {}
+  ~PeerMemoryOnGpus() override {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (memory_[static_cast<std::size_t>(rank)] == nullptr) continue;
+      cudaSetDevice(gpu(rank));
+      cudaFree(memory_[static_cast<std::size_t>(rank)]);
+    }
+    if (words_ != nullptr) cudaFreeHost(words_);
+    cudaGetLastError();
+  }
+
+  Result<void> take() {
+    for (int from = 0; from < ranks(); ++from)
+      for (int to = 0; to < ranks(); ++to)
+        if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));
+    const auto bytes = static_cast<std::size_t>(PeerLayout::bytes(ranks()));
+    for (int rank = 0; rank < ranks(); ++rank) {
+      void* data = nullptr;
+      MOTLEY_TRY_VOID(done(cudaSetDevice(gpu(rank)), "become current", gpu(rank)));
+      MOTLEY_TRY_VOID(done(cudaMalloc(&data, bytes), "take memory for sums over ranks", gpu(rank)));
+      memory_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(data);
+      MOTLEY_TRY_VOID(done(cudaMemset(data, 0, bytes), "fill memory", gpu(rank)));
+      MOTLEY_TRY_VOID(done(cudaDeviceSynchronize(), "finish its work", gpu(rank)));
+      MOTLEY_TRY_VOID(prepare_peer_sums());
+      MOTLEY_TRY_VOID(prepare_peer_norms());
+      MOTLEY_TRY_VOID(prepare_peer_gather());
+    }
+    const std::size_t words = (static_cast<std::size_t>(ranks()) + 1) * words_apart;
+    void* host = nullptr;
+    MOTLEY_TRY_VOID(done(cudaHostAlloc(&host, words * sizeof(std::uint32_t),
+                                       cudaHostAllocPortable | cudaHostAllocMapped),
+                         "pin the host's memory", gpu(0)));
+    words_ = static_cast<std::uint32_t*>(host);
+    std::fill_n(words_, words, 0U);
+    return {};
+  }
+
+  Peers view(int rank) const override {
+    Peers peers{.rank = rank,
+                .ranks = ranks(),
+                .report = word(rank),
+                .ended = word(ranks()),
+                .max_wait_ns = static_cast<std::uint64_t>(options_.max_wait.count())};
+    std::ranges::copy(memory_, peers.memory);
+    const std::set<int> different(options_.gpus.begin(), options_.gpus.end());
+    peers.share_gpu = different.size() < options_.gpus.size();
+    return peers;
+  }
+
+  void end() override { *const_cast<volatile std::uint32_t*>(word(ranks())) = 1; }
+
+  std::optional<Lost> lost(int rank) const override {
+    constexpr auto calls = std::to_array<std::string_view>(
+        {"a sum over ranks", "a scattered sum over ranks", "a gathering of rows"});
+    const std::uint32_t report = *const_cast<const volatile std::uint32_t*>(word(rank));
+    if (report == 0) return std::nullopt;
+    return Lost{.rank = static_cast<int>(report & 0xFFU) - 1,
+                .call = calls[std::min<std::size_t>(report >> 8, calls.size() - 1)]};
+  }
+
+ private:
+  int ranks() const { return static_cast<int>(options_.gpus.size()); }
+  int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
+  std::uint32_t* word(int number) const {
+    return words_ + static_cast<std::size_t>(number) * words_apart;
+  }
+
+  Options options_;
+  std::array<std::byte*, max_peers> memory_{};
+  std::uint32_t* words_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PeerMemory>> PeerMemory::create(const Options& options) {
+  MOTLEY_CHECK(!options.gpus.empty(), "at least one rank");
+  if (options.gpus.size() > static_cast<std::size_t>(max_peers))
+    return Error(ErrorCode::unsupported,
+                 cat(options.gpus.size(), " GPUs compute together; ", max_peers, " can"), "--tp",
+                 cat("use at most ", max_peers));
+  auto memory = std::make_unique<PeerMemoryOnGpus>(options);
+  MOTLEY_TRY_VOID(memory->take());
+  return std::unique_ptr<PeerMemory>(std::move(memory));
+}
+
+}  // namespace motley::kernels::cuda
