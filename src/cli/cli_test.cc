@@ -147,6 +147,16 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--kv-dtype", "int8"}).error().where(), "--kv-dtype");
   EXPECT_EQ(read({"--tp", "3"}).value().ranks, 3);
   EXPECT_EQ(read({"--tp", "0"}).error().where(), "--tp");
+  const ComputeSettings two = read({"--devices", "1,0"}).value();
+  EXPECT_EQ(two.ranks, 2);
+  EXPECT_THAT(two.gpus, testing::ElementsAre(1, 0));
+  EXPECT_EQ(two.device.index, 1);
+  EXPECT_EQ(two.device.kind, tensor::DeviceChoice::Kind::cuda);
+  EXPECT_TRUE(read({"--devices", "0,1", "--tp", "2", "--device", "cuda"}).ok());
+  EXPECT_EQ(read({"--devices", "0,1", "--tp", "3"}).error().where(), "--devices");
+  EXPECT_EQ(read({"--devices", "0,0"}).error().where(), "--devices");
+  EXPECT_EQ(read({"--devices", "0,1", "--device", "cpu"}).error().where(), "--devices");
+  EXPECT_EQ(read({"--tp", "2", "--device", "cuda:1"}).error().where(), "--device");
   EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");
   EXPECT_EQ(read({"--compute", "f16"}).error().where(), "--compute");
 }

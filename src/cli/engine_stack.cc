@@ -110,9 +110,10 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
 
 // Rank 0's model, then those of the other ranks.
 Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
-  if (settings.compute.ranks > 1)
-    others_ = std::make_unique<runner::OtherRanks>(runner::OtherRanks::Options{
-        .ranks = settings.compute.ranks, .threads = threads_of_rank(settings.compute.ranks)});
+  MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_));
+  if (others_ != nullptr && others_->on_gpus() && settings.adapter_host_memory)
+    return Error(ErrorCode::not_implemented, "several GPUs keep no adapters on the host so far",
+                 "--adapter-host-memory", "leave it out, or use --tp 1");
   ModelRank rank;
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(model_, source.model(*device_, settings, rank));
@@ -130,21 +131,22 @@ Result<void> EngineStack::load_models(ModelSettings& settings, const Source& sou
 }
 
 // First adapter memory, then working memory of steps; keys and values get a part of the rest. Of
-// several ranks on a CPU each gets a part of what one would get.
+// several ranks on a CPU each gets a part of what one would get; a GPU is one rank's.
 Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  lora::Pool::Options pool{
-      .bytes = settings.adapter_memory.value_or(
-          std::max(available / 8 / static_cast<std::uint64_t>(ranks()), least_adapter_memory)),
-      .dtype = settings.compute.factors.value_or(model_->activations()),
-      .experts = model_->factor_layout(),
-      .directory = on_gpu};
+  const auto ranks_of_memory = static_cast<std::uint64_t>(on_gpu ? 1 : ranks());
+  lora::Pool::Options pool{.bytes = settings.adapter_memory.value_or(
+                               std::max(available / 8 / ranks_of_memory, least_adapter_memory)),
+                           .dtype = settings.compute.factors.value_or(model_->activations()),
+                           .experts = model_->factor_layout(),
+                           .directory = on_gpu};
   if (others_ != nullptr) {
     MOTLEY_TRY(pool.other_ranks, others_->make_pools(pool));
     pool.shards = model_->base_view().shards();
   }
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));
   if (!on_gpu) return {};
+  if (others_ != nullptr) return {};
   // Adapters evicted from the device are kept on the host.
   if (settings.adapter_host_memory) {
     pool.bytes = *settings.adapter_host_memory;
@@ -200,6 +202,8 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   if (others_ != nullptr) {
     MOTLEY_TRY_VOID(others_->make_runners(options));
     options.others = others_.get();
+    // A page has the same number on every rank.
+    options.pages = std::min(options.pages, others_->pages());
   }
   MOTLEY_TRY(runner_, runner::Runner::create(*model_, *device_, options));
   return {};

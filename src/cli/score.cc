@@ -180,13 +180,6 @@ Result<runner::Runner::Options> runner_options(const model::Model& model, tensor
                                  .mix_rank = mix_rank};
 }
 
-// Null: there is one rank.
-std::unique_ptr<runner::OtherRanks> make_others(const Settings& settings) {
-  if (settings.compute.ranks == 1) return nullptr;
-  return std::make_unique<runner::OtherRanks>(runner::OtherRanks::Options{
-      .ranks = settings.compute.ranks, .threads = threads_of_rank(settings.compute.ranks)});
-}
-
 Result<std::unique_ptr<model::Model>> load_models(const Settings& settings, tensor::Device& device,
                                                   runner::OtherRanks* others) {
   ModelRank rank;
@@ -208,7 +201,8 @@ Result<void> run_score(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const model::Config config, model::read_config(settings.model));
   MOTLEY_TRY(const std::vector<runner::ScoreLine> lines, read_lines(settings, config.vocabulary));
 
-  const std::unique_ptr<runner::OtherRanks> others = make_others(settings);
+  MOTLEY_TRY(const std::unique_ptr<runner::OtherRanks> others,
+             make_other_ranks(settings.compute, *device));
   MOTLEY_TRY(const std::unique_ptr<model::Model> model,
              load_models(settings, *device, others.get()));
   MOTLEY_TRY(const Adapters adapters, load_adapters(settings, *model, *device, others.get()));

@@ -1,10 +1,13 @@
 #include "dist/rank_threads.h"
 
+#include <chrono>
+#include <utility>
+
 #include "base/system/out_of_memory.h"
 
 namespace motley::dist {
 
-RankThreads::RankThreads(RankGroup& group) : group_(group) {
+RankThreads::RankThreads(RankGroup& group, Watch watch) : group_(group), watch_(std::move(watch)) {
   for (int rank = 1; rank < group.ranks(); ++rank)
     threads_.emplace_back([this, rank] { serve(rank); });
 }
@@ -19,23 +22,43 @@ RankThreads::~RankThreads() {
 }
 
 // An error, or an exception, ends the group.
-Result<void> RankThreads::run_own(int rank) {
+Result<void> RankThreads::run_own(int rank, FunctionRef<Result<void>(int rank)> work) {
   Communicator& own = group_.rank(rank);
-  Result<void> done = within_memory([&] { return (*work_)(rank); });
+  Result<void> done = within_memory([&] { return work(rank); });
   if (!done.ok()) own.fail(done.error());
   return done;
 }
 
+bool RankThreads::look_again(int rank) {
+  bool done = false;
+  Result<void> looked = within_memory([&]() -> Result<void> {
+    MOTLEY_TRY(done, watch_(rank));
+    return {};
+  });
+  if (!looked.ok()) group_.rank(rank).fail(looked.error());
+  return looked.ok() && !done;
+}
+
 void RankThreads::serve(int rank) {
+  constexpr std::chrono::milliseconds between_looks(2);
   std::uint64_t served = 0;
+  bool looks = false;
   std::unique_lock held(lock_);
   for (;;) {
-    changed_.wait(held, [&] { return stopping_ || calls_ != served; });
+    const auto is_called = [&] { return stopping_ || calls_ != served; };
+    if (looks && !changed_.wait_for(held, between_looks, is_called)) {
+      held.unlock();
+      looks = look_again(rank);
+      held.lock();
+      continue;
+    }
+    changed_.wait(held, is_called);
     if (stopping_) return;
     served = calls_;
     held.unlock();
     // The group keeps the error.
-    static_cast<void>(run_own(rank).ok());
+    static_cast<void>(run_own(rank, *work_).ok());
+    looks = static_cast<bool>(watch_);
     held.lock();
     if (--unfinished_ == 0) changed_.notify_all();
   }
@@ -50,7 +73,7 @@ Result<void> RankThreads::run(FunctionRef<Result<void>(int rank)> work) {
     ++calls_;
   }
   changed_.notify_all();
-  Result<void> own = run_own(0);
+  Result<void> own = run_own(0, work);
   {
     std::unique_lock held(lock_);
     changed_.wait(held, [&] { return unfinished_ == 0; });

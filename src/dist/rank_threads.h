@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,8 +16,11 @@ namespace motley::dist {
 // A thread for every rank but the first, whose thread is the caller's.
 class RankThreads {
  public:
+  // What a rank looks at on its own thread behind its work, every few milliseconds until it is true
+  // or the next call begins: whether its GPU is done. An error ends the group. Empty: nothing.
+  using Watch = std::function<Result<bool>(int rank)>;
   // The group must outlive it.
-  explicit RankThreads(RankGroup& group);
+  explicit RankThreads(RankGroup& group, Watch watch = {});
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
   ~RankThreads();
@@ -28,9 +32,12 @@ class RankThreads {
 
  private:
   void serve(int rank);
-  Result<void> run_own(int rank);
+  Result<void> run_own(int rank, FunctionRef<Result<void>(int rank)> work);
+  // False: it needs no further look.
+  bool look_again(int rank);
 
   RankGroup& group_;
+  Watch watch_;
   std::mutex lock_;
   std::condition_variable changed_;
   std::uint64_t calls_ = 0;

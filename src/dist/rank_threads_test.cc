@@ -1,7 +1,10 @@
 #include "dist/rank_threads.h"
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -52,6 +55,36 @@ TEST(RankThreads, AnErrorOfARankInTheMiddleOfTheWorkEndsItForAll) {
     // Nothing is computed any more.
     EXPECT_FALSE(threads.run([](int) { return Result<void>(); }).ok());
   }
+}
+
+TEST(RankThreads, RanksAreWatchedBetweenCallsUntilTheyAreDone) {
+  ThreadRanks group({.ranks = 3});
+  std::array<std::atomic<int>, 3> looks{};
+  RankThreads threads(group, [&](int rank) -> Result<bool> {
+    return ++looks[static_cast<std::size_t>(rank)] == 3;
+  });
+  const auto nothing = [](int) { return Result<void>(); };
+  ASSERT_TRUE(threads.run(nothing).ok());
+  while (looks[1] + looks[2] < 6) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(looks[0], 0);
+  EXPECT_EQ(looks[1], 3);
+  EXPECT_EQ(looks[2], 3);
+  // A call does not wait for one that is not done.
+  ASSERT_TRUE(threads.run(nothing).ok());
+  ASSERT_TRUE(threads.run(nothing).ok());
+}
+
+TEST(RankThreads, AnErrorBetweenCallsEndsTheGroup) {
+  ThreadRanks group({.ranks = 2});
+  RankThreads threads(group,
+                      [](int) -> Result<bool> { return Error(ErrorCode::io, "the GPU is gone"); });
+  const auto nothing = [](int) { return Result<void>(); };
+  ASSERT_TRUE(threads.run(nothing).ok());
+  while (group.rank(0).status().ok()) std::this_thread::yield();
+  const auto next = threads.run(nothing);
+  ASSERT_FALSE(next.ok());
+  EXPECT_EQ(next.error().message(), "the GPU is gone (rank 1)");
 }
 
 TEST(RankThreads, MemoryThatRunsOutIsAnError) {

@@ -106,7 +106,7 @@ Result<void> RunnerExecutor::step(std::span<const runner::Chunk> chunks,
     const TimePoint queued = clock_.now();
     const Result<bool> captured = capture_meanwhile();
     // The results of draws are valid after this, even if the capture failed.
-    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    MOTLEY_TRY_VOID(runner_->synchronize());
     if (!captured.ok()) return captured.error();
     // A capture waits for a step of single tokens that shows that there is time for it.
     const bool decodes = std::ranges::all_of(

@@ -88,8 +88,8 @@ void norm_full_width(const GroupedAttention& block, ValueId q, ValueId k, Builde
 // On a rank without heads: the sums over ranks that the others compute.
 ValueId append_without_heads(const GroupedAttention& block, Builder& pass) {
   if (block.qk_norm == QkNorm::full_width) {
-    pass.sum_of_others("no_q", 1);
-    pass.sum_of_others("no_k", 1);
+    pass.sum_of_others("no_q", 1, true);
+    pass.sum_of_others("no_k", 1, true);
   }
   return pass.sum_of_others("attention", block.o.size.out);
 }

@@ -131,10 +131,9 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   device_ = &device;
   tuning_ = options.tuning;
   ranks_ = options.ranks;
-  if (ranks_ != nullptr && device.id().kind != tensor::DeviceKind::cpu)
-    return Error(ErrorCode::not_implemented, "several ranks compute on the CPU only so far", "--tp",
-                 "use one rank, or --device cpu");
-  Ranks ranks{.quantised = random_ != nullptr || quantization.method() != "none"};
+  // A GPU's kernels, too, like widths that are multiples of something.
+  const bool on_gpu = device.id().kind != tensor::DeviceKind::cpu;
+  Ranks ranks{.in_pieces = on_gpu || random_ != nullptr || quantization.method() != "none"};
   if (ranks_ != nullptr) {
     ranks.count = ranks_->ranks();
     ranks.rank = ranks_->rank();

@@ -45,7 +45,7 @@ struct LoadOptions {
   bool exact_inputs = false;     // activations stay unquantised, whatever the checkpoint says
   bool fusion = true;            // false: every op runs by itself
   // The ranks that compute the model together, as this one sees them; it holds its shard only.
-  // Null: one rank has it all. Must outlive the model. On the CPU only.
+  // Null: one rank has it all. Must outlive the model.
   dist::Communicator* ranks = nullptr;
   // The open files of another rank's model, to be shared; null: they are opened.
   std::shared_ptr<const tensor::Checkpoint> checkpoint = {};

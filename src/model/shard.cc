@@ -38,7 +38,7 @@ std::string range_of(std::string_view name, const dist::Range& range, std::int64
 }  // namespace
 
 Result<Shard> shard_of(const Config& config, const Ranks& of) {
-  const auto& [ranks, rank, quantised] = of;
+  const auto& [ranks, rank, in_pieces] = of;
   for (const auto& [name, width] : widths_of(config)) {
     if (ranks > width)
       return Error(ErrorCode::invalid_argument,
@@ -47,7 +47,7 @@ Result<Shard> shard_of(const Config& config, const Ranks& of) {
   }
   const auto deal = [&](std::int64_t count) { return dist::deal(count, ranks, rank); };
   const auto deal_width = [&](std::int64_t width) {
-    const std::int64_t piece = quantised ? piece_of(width, ranks) : 1;
+    const std::int64_t piece = in_pieces ? piece_of(width, ranks) : 1;
     return dist::deal(width / piece, ranks, rank).times(piece);
   };
   Shard shard{.rank = rank,

@@ -28,11 +28,11 @@ struct Shard {
 struct Ranks {
   int count = 1;
   int rank = 0;
-  bool quantised = false;  // some weights of the model are
+  bool in_pieces = false;  // intermediate sizes are cut in pieces of several numbers
 };
-// Refuses more ranks than the model can be cut into. Intermediate sizes of quantised weights are
-// dealt in pieces of up to 32 columns, so that most formats' groups and blocks stay whole or are
-// cut into equal ones.
+// Refuses more ranks than the model can be cut into. Pieces have up to 32 columns, so
+// that most formats' groups and blocks stay whole or are cut into equal ones, and a GPU's kernels
+// find the widths that they like.
 Result<Shard> shard_of(const Config& config, const Ranks& ranks);
 
 // A rank's part of a matrix [out, in]. Nothing: all of them.

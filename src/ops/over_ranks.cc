@@ -21,7 +21,9 @@ std::span<float> numbers_of(const tensor::Tensor& x) {
   return {x.data<float>(), static_cast<std::size_t>(x.elements())};
 }
 
-DType crossing(const Context& context) { return context.exact ? DType::f32 : DType::bf16; }
+DType crossing(const Context& context, bool exact = false) {
+  return exact || context.exact ? DType::f32 : DType::bf16;
+}
 
 bool on_gpu(const tensor::ConstTensor& x) { return x.device().kind == tensor::DeviceKind::cuda; }
 
@@ -46,12 +48,12 @@ void scale_on_cpu(const tensor::ConstTensor& weight, const CutNorm& norm, const 
 
 }  // namespace
 
-void sum_over_ranks(const Context& context, const tensor::Tensor& x,
-                    dist::Communicator::Part part) {
+void sum_over_ranks(const Context& context, const tensor::Tensor& x, const SumOverRanks& sum) {
   // The group keeps its error.
   static_cast<void>(
       ranks_of(context)
-          .all_reduce(numbers_of(x), part, {.stream = context.stream, .type = crossing(context)})
+          .all_reduce(numbers_of(x), sum.part,
+                      {.stream = context.stream, .type = crossing(context, sum.exact)})
           .ok());
 }
 
@@ -85,9 +87,7 @@ void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weig
   } else {
     sum_of_squares_on_cpu(x, sums);
   }
-  static_cast<void>(ranks_of(context)
-                        .all_reduce(numbers_of(squares), norm.part, {.stream = context.stream})
-                        .ok());
+  sum_over_ranks(context, squares, {.part = norm.part, .exact = true});
   if (on_gpu(x)) {
     kernels::cuda::scale_by_norm({.squares = own,
                                   .whole_width = norm.whole_width,

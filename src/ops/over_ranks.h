@@ -12,8 +12,12 @@
 namespace motley::ops {
 
 // Replaces x, contiguous rows in f32, by its sum over ranks. Between GPUs parts cross in bf16,
-// unless products are exact.
-void sum_over_ranks(const Context& context, const tensor::Tensor& x, dist::Communicator::Part part);
+// unless products are exact or the sum is to be.
+struct SumOverRanks {
+  dist::Communicator::Part part = dist::Communicator::Part::own;
+  bool exact = false;  // as all ranks have it
+};
+void sum_over_ranks(const Context& context, const tensor::Tensor& x, const SumOverRanks& sum);
 
 // The same sum of rows.add.b, which is then undefined, and kernels.add_and_norm of the rows, in one
 // launch. For rows that fit.

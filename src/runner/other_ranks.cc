@@ -1,20 +1,49 @@
 #include "runner/other_ranks.h"
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
 #include "base/cat.h"
+#include "base/check.h"
+#include "dist/peer_ranks.h"
+#include "dist/thread_ranks.h"
 
 namespace motley::runner {
 
-OtherRanks::OtherRanks(const Options& options)
-    : threads_(options.threads),
-      group_({.ranks = options.ranks, .max_wait = options.max_wait}),
+Result<std::unique_ptr<OtherRanks>> OtherRanks::create(const Options& options) {
+  std::unique_ptr<dist::RankGroup> group;
+  if (options.gpus.empty()) {
+    group = std::make_unique<dist::ThreadRanks>(
+        dist::ThreadRanks::Options{.ranks = options.ranks, .max_wait = options.max_wait});
+  } else {
+    MOTLEY_CHECK(std::ssize(options.gpus) == options.ranks, "a GPU for each rank");
+    MOTLEY_TRY(group,
+               dist::PeerRanks::create({.gpus = options.gpus, .max_wait = options.max_wait}));
+  }
+  return std::unique_ptr<OtherRanks>(new OtherRanks(options, std::move(group)));
+}
+
+// On GPUs the other ranks' threads look after their steps, so that an error of a GPU ends the group
+// while rank 0 waits for it.
+OtherRanks::OtherRanks(const Options& options, std::unique_ptr<dist::RankGroup> group)
+    : options_(options),
+      group_(std::move(group)),
       parts_(static_cast<std::size_t>(options.ranks - 1)),
-      rank_threads_(group_) {}
+      rank_threads_(
+          *group_, options.gpus.empty() ? dist::RankThreads::Watch() : [this](int rank) {
+            return runner(rank).step_is_done();
+          }) {}
 
 Result<void> OtherRanks::load_models(LoadModel load) {
   for (int rank = 1; rank < ranks(); ++rank) {
     Parts& parts = parts_[static_cast<std::size_t>(rank - 1)];
-    MOTLEY_TRY(std::unique_ptr<tensor::Device> device,
-               tensor::open_device({.kind = tensor::DeviceChoice::Kind::cpu}, cpu()));
+    tensor::DeviceChoice choice{.kind = tensor::DeviceChoice::Kind::cpu};
+    if (on_gpus())
+      choice = {.kind = tensor::DeviceChoice::Kind::cuda,
+                .index = options_.gpus[static_cast<std::size_t>(rank)]};
+    MOTLEY_TRY(std::unique_ptr<tensor::Device> device, tensor::open_device(choice, cpu()));
     parts.device = std::make_unique<tensor::MeteredDevice>(std::move(device));
     auto model = load(*parts.device, communicator(rank));
     if (!model.ok()) return std::move(model).error().within(cat("rank ", rank));
@@ -27,6 +56,7 @@ Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options opti
   std::vector<lora::Pool*> pools;
   options.other_ranks.clear();
   for (Parts& parts : parts_) {
+    parts.runner.reset();  // it uses the last pool
     options.shards = parts.model->base_view().shards();
     MOTLEY_TRY(parts.pool, lora::Pool::create(*parts.device, options));
     pools.push_back(parts.pool.get());
@@ -37,10 +67,17 @@ Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options opti
 Result<void> OtherRanks::make_runners(Runner::Options options) {
   options.others = nullptr;
   for (Parts& parts : parts_) {
+    parts.runner.reset();  // its memory first
     options.adapters = parts.pool.get();
     MOTLEY_TRY(parts.runner, Runner::create(*parts.model, *parts.device, options));
   }
   return {};
+}
+
+std::int64_t OtherRanks::pages() const {
+  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+  for (const Parts& parts : parts_) fewest = std::min(fewest, parts.runner->options().pages);
+  return fewest;
 }
 
 Result<void> OtherRanks::run(Runner& first,

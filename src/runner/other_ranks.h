@@ -6,8 +6,8 @@
 #include "base/function_ref.h"
 #include "base/result.h"
 #include "base/system/clock.h"
+#include "dist/communicator.h"
 #include "dist/rank_threads.h"
-#include "dist/thread_ranks.h"
 #include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
@@ -23,15 +23,18 @@ class OtherRanks {
   struct Options {
     int ranks = 2;                                 // rank 0 included
     int threads = 1;                               // of each rank
-    Duration max_wait = std::chrono::seconds(60);  // ThreadRanks'
+    Duration max_wait = std::chrono::seconds(60);  // the group's
+    // Of each rank, the first included; empty: ranks are on the CPU.
+    std::vector<int> gpus = {};
   };
-  explicit OtherRanks(const Options& options);
+  static Result<std::unique_ptr<OtherRanks>> create(const Options& options);
 
-  int ranks() const { return group_.ranks(); }
+  int ranks() const { return group_->ranks(); }
+  bool on_gpus() const { return !options_.gpus.empty(); }
   // For the model of that rank (model::LoadOptions::ranks).
-  dist::Communicator& communicator(int rank) { return group_.rank(rank); }
+  dist::Communicator& communicator(int rank) { return group_->rank(rank); }
   // For the device of any rank.
-  tensor::CpuOptions cpu() const { return {.threads = threads_}; }
+  tensor::CpuOptions cpu() const { return {.threads = options_.threads}; }
 
   // These make the others' parts, in this order, each before its counterpart of rank 0 if that
   // names them (lora::Pool::Options::other_ranks, Runner::Options::others).
@@ -40,14 +43,19 @@ class OtherRanks {
   Result<void> load_models(LoadModel load);
   // With the shards of each rank, and otherwise the options.
   Result<std::vector<lora::Pool*>> make_pools(lora::Pool::Options options);
-  // Each with its rank's pool, if there are pools.
+  // Each with its rank's pool, if there are pools. On GPUs each may have fewer pages than the
+  // options; rank 0's has at most pages().
   Result<void> make_runners(Runner::Options options);
+  // The fewest that a runner has.
+  std::int64_t pages() const;
 
   // Calls work with every rank's runner, each on its own thread; see RankThreads::run().
   Result<void> run(Runner& first, FunctionRef<Result<void>(Runner& runner, int rank)> work);
   // From rank 1 on.
   const model::Model& model(int rank) const { return *at(rank).model; }
   Runner& runner(int rank) { return *parts_[static_cast<std::size_t>(rank - 1)].runner; }
+  // Null: the last ones are gone, and new ones are not made yet.
+  Runner* runner_if_made(int rank) const { return at(rank).runner.get(); }
   // What the other ranks have allocated.
   std::uint64_t bytes() const;
 
@@ -61,8 +69,10 @@ class OtherRanks {
   };
   const Parts& at(int rank) const { return parts_[static_cast<std::size_t>(rank - 1)]; }
 
-  int threads_;
-  dist::ThreadRanks group_;
+  OtherRanks(const Options& options, std::unique_ptr<dist::RankGroup> group);
+
+  Options options_;
+  std::unique_ptr<dist::RankGroup> group_;
   std::vector<Parts> parts_;  // of ranks 1 and on
   dist::RankThreads rank_threads_;
 };

@@ -64,6 +64,9 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
   std::unique_ptr<Runner> runner(new Runner(model, device, options, std::move(layout),
                                             std::move(workspace), std::move(memory)));
   MOTLEY_TRY(runner->stream_, device.create_stream());
+  if (runner->on_gpu() && model.ranks() != nullptr) {
+    MOTLEY_TRY(runner->passed_, device.create_event());
+  }
   if (options.keep_choices && config.has_experts()) {
     const tensor::Shape shape{config.layers, options.max_rows, config.moe.router.top_k};
     MOTLEY_TRY(runner->choices_memory_,
@@ -96,7 +99,9 @@ Result<void> Runner::make_pages() {
   const std::vector<model::CacheLayout>& layouts = model_->cache_layouts();
   if (options_.spare) {
     MOTLEY_TRY(const tensor::MemoryInfo memory, device_->memory());
-    const auto page = static_cast<std::uint64_t>(KvMemory::page_bytes(layouts, model_->kv_type()));
+    // A rank without heads keeps nothing.
+    const auto page = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(KvMemory::page_bytes(layouts, model_->kv_type()), 1));
     const std::uint64_t left = memory.available - std::min(memory.available, *options_.spare);
     options_.pages = std::min(options_.pages, static_cast<std::int64_t>(left / page));
     if (options_.pages < 1)
@@ -112,6 +117,34 @@ Result<void> Runner::make_pages() {
 Runner::~Runner() {
   // An error is final for the device; the next call on it reports it.
   if (stream_ != nullptr) static_cast<void>(stream_->synchronize().ok());
+  // Adapters of the last step are pinned in rank 0's pool, which may go before the other ranks.
+  static_cast<void>(for_others([](Runner& other) -> Result<void> {
+                      if (other.table_ != nullptr) other.table_->release();
+                      return {};
+                    }).ok());
+}
+
+Result<void> Runner::for_others(FunctionRef<Result<void>(Runner& runner)> work) const {
+  if (options_.others == nullptr) return {};
+  for (int rank = 1; rank < options_.others->ranks(); ++rank) {
+    Runner* const other = options_.others->runner_if_made(rank);
+    if (other != nullptr) MOTLEY_TRY_VOID(work(*other));
+  }
+  return {};
+}
+
+Result<void> Runner::let_go() {
+  MOTLEY_TRY_VOID(for_others([](Runner& other) { return other.let_go(); }));
+  return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
+}
+
+Result<void> Runner::synchronize() {
+  MOTLEY_TRY_VOID(stream_->synchronize());
+  return ranks_status();
+}
+
+Result<bool> Runner::step_is_done() const {
+  return passed_ == nullptr ? Result<bool>(true) : passed_->reached();
 }
 
 Result<void> Runner::takes(const lora::Mix& mix) const {
@@ -146,8 +179,8 @@ Result<Runner::LaidOut> Runner::lay_out(std::span<const Chunk> chunks) {
 }
 
 Result<void> Runner::copy_page(std::int32_t from, std::int32_t to) {
-  for (int rank = 1; options_.others != nullptr && rank < options_.others->ranks(); ++rank)
-    MOTLEY_TRY_VOID(options_.others->runner(rank).copy_page(from, to));
+  MOTLEY_TRY_VOID(for_others([&](Runner& other) { return other.copy_page(from, to); }));
+  // The last, which also makes its GPU this thread's again.
   return kv_.copy_page(from, to, *stream_);
 }
 
@@ -179,6 +212,7 @@ Result<void> Runner::step_on_rank(std::span<const Chunk> chunks, LogitsSink sink
   auto queued = launch_step();
   // Between steps the runner pins nothing.
   layout_.clear();
+  if (passed_ != nullptr && queued.ok()) queued = stream_->record(*passed_);
   if (queued.ok()) queued = ranks_status();
   if (!queued.ok() || !on_gpu()) return queued;
   MOTLEY_TRY_VOID(kernels::cuda_launches(model_->kernels()));
@@ -192,6 +226,11 @@ std::int64_t Runner::max_padded_rows() const {
 }
 
 Result<void> Runner::warm_up() {
+  if (options_.others == nullptr) return warm_up_rank();
+  return options_.others->run(*this, [](Runner& runner, int) { return runner.warm_up_rank(); });
+}
+
+Result<void> Runner::warm_up_rank() {
   if (!options_.graphs) return {};
   for (std::int64_t rows = 1; graph_rows(rows) <= max_padded_rows(); rows = graph_rows(rows) + 1) {
     // First without capture, which also initialises libraries.
@@ -210,10 +249,14 @@ Result<void> Runner::warm_up() {
     for (const GraphKey& key : adapted_keys()) MOTLEY_TRY_VOID(capture(key, all_sites_));
   }
   layout_.clear();
-  return stream_->synchronize();
+  return synchronize();
 }
 
 void Runner::foresee(const lora::SiteSet& sites) {
+  static_cast<void>(for_others([&](Runner& other) -> Result<void> {
+                      other.foresee(sites);
+                      return {};
+                    }).ok());
   if (table_ != nullptr) table_->foresee(sites);
 }
 
@@ -254,6 +297,15 @@ std::optional<Runner::GraphKey> Runner::missing_graph() const {
 }
 
 Result<bool> Runner::capture_ahead() {
+  MOTLEY_TRY_VOID(for_others([](Runner& other) -> Result<void> {
+    MOTLEY_TRY(const bool captured, other.capture_ahead_on_rank());
+    static_cast<void>(captured);
+    return {};
+  }));
+  return capture_ahead_on_rank();
+}
+
+Result<bool> Runner::capture_ahead_on_rank() {
   if (!options_.graphs) return false;
   const std::optional<GraphKey> key = missing_graph();
   if (key) {

@@ -88,6 +88,11 @@ class Runner {
   // it is final.
   Result<void> step(std::span<const Chunk> chunks, LogitsSink sink);
 
+  // Waits for the queued steps. An error is final.
+  Result<void> synchronize();
+  // Of several ranks on GPUs: whether the last step is done. Does not wait.
+  Result<bool> step_is_done() const;
+
   // What a step launches, in order. On a GPU the step is captured and does not run.
   struct Trace {
     std::vector<model::TracedLaunch> launches;
@@ -114,9 +119,7 @@ class Runner {
   Result<void> copy_page(std::int32_t from, std::int32_t to);
 
   // Call when no step follows for now: adapters of the last one can then be unloaded.
-  Result<void> let_go() {
-    return table_ == nullptr ? Result<void>() : table_->upload(lora::Batch(), *stream_);
-  }
+  Result<void> let_go();
 
   // [layers, max_rows, top_k] in i32, in device memory: the experts that the rows of the last step
   // chose. Valid after its work. Only with keep_choices, and only for layers with experts.
@@ -146,6 +149,11 @@ class Runner {
 
   // This rank's part of a step; only rank 0 has logits for its sink.
   Result<void> step_on_rank(std::span<const Chunk> chunks, LogitsSink sink);
+  // Warms up this rank, beside the others.
+  Result<void> warm_up_rank();
+  Result<bool> capture_ahead_on_rank();
+  // Calls work with the other ranks' runners, if there are any, on this thread.
+  Result<void> for_others(FunctionRef<Result<void>(Runner& runner)> work) const;
   // The error of the ranks, if there are several and one has failed.
   Result<void> ranks_status() const;
   // The layout of a step.
@@ -192,6 +200,7 @@ class Runner {
   std::optional<moe::DeltaLimits> mix_limits_;
   KvMemory kv_;
   std::unique_ptr<tensor::Stream> stream_;
+  std::unique_ptr<tensor::Event> passed_;   // the last step's; null: one rank, or the CPU
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU
   StepLayout layout_;
   model::Model::Workspace workspace_;

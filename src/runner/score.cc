@@ -142,7 +142,7 @@ class Scorer {
       ops::log_probabilities(context, logits, on_device.top_ids, on_device.top_logprobs);
     }
     MOTLEY_TRY_VOID(stream.copy(host_.data(), device_.data(), host_.size()));
-    MOTLEY_TRY_VOID(stream.synchronize());
+    MOTLEY_TRY_VOID(runner_->synchronize());
 
     const auto top = static_cast<std::size_t>(options_.top);
     for (std::size_t i = 0; i < rows.size(); ++i) {

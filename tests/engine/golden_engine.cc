@@ -27,7 +27,7 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
   }
   pool_ = lora::Pool::create(golden.device(), pool).value();
   steps.adapters = pool_.get();
-  if (on_gpu) {
+  if (on_gpu && golden.others() == nullptr) {
     pool.directory = false;
     host_pool_ = lora::Pool::create(golden.device().pinned_memory(), pool).value();
   }

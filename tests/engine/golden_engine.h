@@ -114,7 +114,7 @@ class GoldenEngine {
   score_tests::GoldenModel* golden_;
   SteadyClock clock_;
   std::unique_ptr<lora::Pool> pool_;
-  std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
+  std::unique_ptr<lora::Pool> host_pool_;  // behind one GPU's
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;
   std::unique_ptr<engine::RunnerExecutor> executor_;

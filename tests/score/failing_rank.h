@@ -1,21 +1,25 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "dist/communicator.h"
 
 namespace motley::score_tests {
 
-// A rank whose device fails in the middle of a step: at that sum over ranks.
+// A rank whose device fails in the middle of a step, at that sum over ranks; or which then takes
+// part in no sum any more, and does not say so.
 class FailingRank final : public dist::Communicator {
  public:
-  FailingRank(dist::Communicator& ranks, int sums) : ranks_(ranks), sums_(sums) {}
+  enum class Fault : std::uint8_t { fails, stays_away };
+  FailingRank(dist::Communicator& ranks, int sums, Fault fault = Fault::fails)
+      : ranks_(ranks), sums_(sums), fault_(fault) {}
 
   int rank() const override { return ranks_.rank(); }
   int ranks() const override { return ranks_.ranks(); }
   Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
-    fail_in_time();
+    if (is_away()) return {};
     return ranks_.all_reduce(numbers, part, crossing);
   }
   bool fits_norm(const kernels::AddAndNorm& rows, DType type) const override {
@@ -23,7 +27,7 @@ class FailingRank final : public dist::Communicator {
   }
   Result<void> sum_and_norm(const kernels::AddAndNorm& rows, Part part,
                             const Crossing& crossing) override {
-    fail_in_time();
+    if (is_away()) return {};
     return ranks_.sum_and_norm(rows, part, crossing);
   }
   Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
@@ -39,12 +43,15 @@ class FailingRank final : public dist::Communicator {
   Result<void> status() const override { return ranks_.status(); }
 
  private:
-  void fail_in_time() {
-    if (sums_-- == 0) fail(Error(ErrorCode::io, "the device is gone"));
+  bool is_away() {
+    const bool faulty = sums_ <= 0;
+    if (sums_-- == 0 && fault_ == Fault::fails) fail(Error(ErrorCode::io, "the device is gone"));
+    return faulty && fault_ == Fault::stays_away;
   }
 
   dist::Communicator& ranks_;
   int sums_;
+  Fault fault_;
 };
 
 }  // namespace motley::score_tests

@@ -74,8 +74,11 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
   };
   const fs::path& files = options.folder.empty() ? folder_ : options.folder;
   if (options.ranks > 1) {
-    others_ = std::make_unique<runner::OtherRanks>(
-        runner::OtherRanks::Options{.ranks = options.ranks, .threads = options.threads});
+    others_ = runner::OtherRanks::create({.ranks = options.ranks,
+                                          .threads = options.threads,
+                                          .max_wait = options.max_wait,
+                                          .gpus = options.gpus})
+                  .value();
     load.ranks = wrapped(others_->communicator(0));
   }
   model_ = model::Model::load(files, *device_, load).value();

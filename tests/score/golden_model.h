@@ -41,8 +41,11 @@ class GoldenModel {
     bool batch_invariant = false;
     bool fusion = true;
     int adapter_rank = 64;
-    // With more than one, ranks are threads, each with as many as `threads`.
+    // With more than one, ranks are threads, each with as many as `threads`; with GPUs, each has
+    // one of them, the first the device's.
     int ranks = 1;
+    std::vector<int> gpus = {};
+    Duration max_wait = std::chrono::seconds(60);
     // What a rank's model sees instead of its group; empty: the group.
     std::function<dist::Communicator*(dist::Communicator&)> wrap = {};
   };

@@ -17,6 +17,7 @@ namespace motley::cli {
 namespace {
 
 constexpr std::int64_t max_ranks = 64;
+constexpr std::int64_t max_gpu = 1023;
 
 Result<std::optional<bool>> parse_compute(std::string_view text) {
   if (text == "f32") return std::optional(true);
@@ -53,6 +54,41 @@ Result<std::shared_ptr<const kernels::Tuning>> read_tuning(const std::string& pa
   return std::make_shared<const kernels::Tuning>(std::move(tuning));
 }
 
+Result<std::vector<int>> parse_devices(std::string_view text) {
+  std::vector<int> gpus;
+  MOTLEY_TRY(const std::vector<std::int64_t> numbers, parse_numbers(text, "--devices", 0, max_gpu));
+  for (const std::int64_t number : numbers) {
+    const int gpu = static_cast<int>(number);
+    if (std::ranges::find(gpus, gpu) != gpus.end())
+      return wrong_option(cat("GPU ", gpu, " stands there twice"), "--devices",
+                          "name each GPU once: a rank takes one");
+    gpus.push_back(gpu);
+  }
+  return gpus;
+}
+
+// Of several ranks each has a device.
+Result<void> check_devices(const Arguments& arguments, const ComputeSettings& settings) {
+  using Kind = tensor::DeviceChoice::Kind;
+  const std::string* const device = arguments.value("--device");
+  if (settings.gpus.empty()) {
+    const bool numbered = settings.device.kind == Kind::cuda && *device != "cuda";
+    if (settings.ranks > 1 && numbered)
+      return wrong_option(cat(settings.ranks, " ranks take a GPU each, not ", *device), "--device",
+                          "name them with --devices, as in --devices 0,1");
+    return {};
+  }
+  if (device != nullptr && *device != "cuda")
+    return wrong_option(cat("names GPUs, beside --device ", *device), "--devices",
+                        "leave one of them out");
+  if (settings.ranks != static_cast<int>(settings.gpus.size()))
+    return wrong_option(cat("names ", settings.gpus.size(), " GPUs for ", settings.ranks, " ranks"),
+                        "--devices", "name one for each rank of --tp");
+  return {};
+}
+
+int threads_of_rank(int ranks) { return std::max(1, usable_cpus() / ranks); }
+
 }  // namespace
 
 std::string tuning_name(const kernels::Tuning* tuning) {
@@ -78,7 +114,18 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
   log::warning("tuning.other", {{"file", tuning.file}, {"reason", join(reasons, "; ")}});
 }
 
-int threads_of_rank(int ranks) { return std::max(1, usable_cpus() / ranks); }
+Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
+                                                             const tensor::Device& first) {
+  if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
+  runner::OtherRanks::Options options{.ranks = settings.ranks,
+                                      .threads = threads_of_rank(settings.ranks)};
+  if (first.id().kind != tensor::DeviceKind::cpu) {
+    options.gpus = settings.gpus;
+    for (int rank = static_cast<int>(options.gpus.size()); rank < settings.ranks; ++rank)
+      options.gpus.push_back(rank);
+  }
+  return runner::OtherRanks::create(options);
+}
 
 bool likes_float32(const tensor::Device& device) {
   return device.id().kind == tensor::DeviceKind::cpu && !cpu_features().avx512_bf16;
@@ -87,7 +134,8 @@ bool likes_float32(const tensor::Device& device) {
 std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
-          {"--tp", "N", "ranks that compute the model together: threads on a CPU, so far (1)"},
+          {"--tp", "N", "ranks that compute the model together: GPUs, or threads on a CPU (1)"},
+          {"--devices", "LIST", "GPUs, one for each rank, as in 0,1; --tp may be left out"},
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
@@ -126,6 +174,13 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     MOTLEY_TRY(const std::int64_t number, parse_number(*ranks, "--tp", 1, max_ranks));
     settings.ranks = static_cast<int>(number);
   }
+  if (const std::string* const devices = arguments.value("--devices")) {
+    MOTLEY_TRY(settings.gpus, parse_devices(*devices));
+    if (!arguments.has("--tp")) settings.ranks = static_cast<int>(settings.gpus.size());
+  }
+  MOTLEY_TRY_VOID(check_devices(arguments, settings));
+  if (!settings.gpus.empty())
+    settings.device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = settings.gpus.front()};
   settings.batch_invariant = arguments.has("--batch-invariant");
   settings.graphs = !arguments.has("--no-graphs");
   settings.fusion = !arguments.has("--no-fusion");
@@ -135,12 +190,7 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
 
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
   if (settings.ranks == 1) return tensor::open_device(settings.device, {.owns_machine = true});
-  MOTLEY_TRY(std::unique_ptr<tensor::Device> device,
-             tensor::open_device(settings.device, {.threads = threads_of_rank(settings.ranks)}));
-  if (device->id().kind != tensor::DeviceKind::cpu)
-    return Error(ErrorCode::not_implemented, "several ranks compute on a CPU only so far", "--tp",
-                 "use --tp 1, or --device cpu");
-  return device;
+  return tensor::open_device(settings.device, {.threads = threads_of_rank(settings.ranks)});
 }
 
 Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work) {

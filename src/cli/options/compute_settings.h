@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cli/options/arguments.h"
 #include "model/model.h"
+#include "runner/other_ranks.h"
 #include "tensor/device/device.h"
 
 namespace motley::cli {
@@ -25,9 +26,10 @@ struct ComputeSettings {
   bool batch_invariant = false;
   bool graphs = true;
   bool fusion = true;
-  bool exact_inputs = false;  // activations stay unquantised
-  bool copy_weights = false;  // files are read into memory, not mapped
-  int ranks = 1;              // --tp: that compute the model together
+  bool exact_inputs = false;   // activations stay unquantised
+  bool copy_weights = false;   // files are read into memory, not mapped
+  int ranks = 1;               // --tp: that compute the model together
+  std::vector<int> gpus = {};  // --devices: of each rank; empty: the first ones, or the CPU
   // Thresholds of a GPU's kernels; null: the built-in ones alone.
   std::shared_ptr<const kernels::Tuning> tuning = {};
 };
@@ -46,8 +48,10 @@ std::string tuning_name(const kernels::Tuning* tuning);
 // Warns in one line if the tuning is for another card or for other shapes than the model's.
 void check_tuning_suits(const model::Model& model, const tensor::Device& device);
 
-// The threads of each rank of several: an equal share of the processors.
-int threads_of_rank(int ranks);
+// The other ranks of an engine whose first has this device, from open_device(); null: there are
+// none. On a CPU each rank has an equal share of the processors.
+Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
+                                                             const tensor::Device& first);
 
 // The choice of --compute auto: on a CPU without bf16 products float32 is no slower.
 bool likes_float32(const tensor::Device& device);

@@ -80,13 +80,16 @@ Result<std::unique_ptr<StepTable>> StepTable::create(tensor::Device& device, Poo
   return table;
 }
 
-StepTable::~StepTable() {
+StepTable::~StepTable() { release(); }
+
+void StepTable::release() {
   // Pages of the adapters are only rewritten behind their readers; an error is final for the
   // device.
   if (stream_ != nullptr) {
     static_cast<void>(pool_.mark_readers(*stream_).ok());
     static_cast<void>(stream_->synchronize().ok());
   }
+  mixes_.clear();
 }
 
 Result<void> StepTable::upload(const Batch& batch, tensor::Stream& stream) {

@@ -69,6 +69,10 @@ class StepTable {
   // captures.
   Result<void> upload(const Batch& batch, tensor::Stream& stream);
 
+  // Waits for the work that reads the table and releases the adapters of its batch, whatever has
+  // failed. No reader may follow but behind another upload.
+  void release();
+
   // In device memory:
   const std::int32_t* labels() const;         // [rows], plan::no_label: the base
   const std::int32_t* term_begin() const;     // [labels + 1]

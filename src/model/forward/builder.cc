@@ -145,9 +145,10 @@ ValueId Builder::sum_over_ranks(ValueId x) {
   return x;
 }
 
-ValueId Builder::sum_of_others(std::string_view name, std::int64_t width) {
+ValueId Builder::sum_of_others(std::string_view name, std::int64_t width, bool exact) {
   const ValueId x = value(name, DType::f32, width);
-  list_.append({.writes = {x}}, SumOverRanksOp{dist::Communicator::Part::none, x});
+  list_.append({.writes = {x}},
+               SumOverRanksOp{{.part = dist::Communicator::Part::none, .exact = exact}, x});
   return x;
 }
 

@@ -58,7 +58,7 @@ class Builder {
   // What stands in x becomes its sum over ranks; nothing to do on one rank. Returns x.
   ValueId sum_over_ranks(ValueId x);
   // Takes part in a sum over ranks of values of this width, of which this rank has no part.
-  ValueId sum_of_others(std::string_view name, std::int64_t width);
+  ValueId sum_of_others(std::string_view name, std::int64_t width, bool exact = false);
   // In place; of rows whose columns are cut over ranks.
   void norm_over_ranks(const Norm& norm, std::int64_t whole_width, bool counts, ValueId x);
   ValueId gather_over_ranks(ValueId x, dist::Range columns, std::int64_t width);

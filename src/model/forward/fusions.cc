@@ -9,15 +9,18 @@
 #include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/over_ranks.h"
 
 // The patterns of fused ops, longest first:
 //
-// - add norm linear bias? route: a router with everything before it
+// - sum? add norm linear bias? route: a router with everything before it; of several ranks, their
+// sum
 // - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
 // - norm* rotate+ store+ round?: preparation of heads without deltas
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
-// - add norm linear: a router whose logits an adapter changes
+// - sum? add norm linear: a router whose logits an adapter changes
+// - sum add norm: of several ranks, where one launch can
 // - experts add norm, adapt add norm: the op before a sum, with that sum
 // - add norm
 // - arrange_inputs linear+: maps whose inputs are rounded, which may be multiplied as codes
@@ -107,6 +110,48 @@ void run_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead&) {
   with_router_input(ops, frame, [&](const moe::RouterInput& input) {
     moe::norm_and_logits(input, *params<LinearOp>(ops[2]).router, frame.context);
   });
+}
+
+// The same behind the sum over ranks of its second addend, which is a launch of its own. It stands
+// here so that the router is not taken apart for the sum's sake.
+
+Ops behind_sum(Ops ops) { return ops.subspan(1); }
+
+bool fits_sum_add_norm_router(Ops ops, const Frame& frame) {
+  return fits_add_norm_router(behind_sum(ops), frame);
+}
+
+bool fits_sum_add_norm_logits(Ops ops, const Frame& frame) {
+  return fits_add_norm_logits(behind_sum(ops), frame);
+}
+
+bool sum_keeps_all_but_logits(const OpList& list, Ops ops, ValueId value) {
+  return keeps_all_but_logits(list, behind_sum(ops), value);
+}
+
+void run_sum_add_norm_route(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  run_op(ops[0], frame);
+  run_add_norm_route(behind_sum(ops), frame, ahead);
+}
+
+void run_sum_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  run_op(ops[0], frame);
+  run_add_norm_logits(behind_sum(ops), frame, ahead);
+}
+
+// A sum over ranks that is the second addend of a sum with its norm.
+
+bool fits_sum_add_norm(Ops ops, const Frame& frame) {
+  const auto& sum = params<SumOverRanksOp>(ops[0]);
+  const auto& add = params<AddOp>(ops[1]);
+  return is_normed_sum(ops[1], ops[2]) && add.b == sum.x && !sum.sum.exact &&
+         ops::fits_sum_and_norm(frame.context, sum_call(add, params<NormOp>(ops[2]), frame));
+}
+
+void run_sum_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  ops::sum_and_norm_over_ranks(frame.context,
+                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
+                               params<SumOverRanksOp>(ops[0]).sum.part);
 }
 
 // Experts whose result is the second addend of a sum.
@@ -431,6 +476,12 @@ constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
 constexpr int max_maps = static_cast<int>(ops::max_products);
 
 constexpr std::array fusions{
+    Fusion{{"sum_add_norm_route",
+            {one(OpKind::sum_over_ranks), one(OpKind::add), one(OpKind::norm), one(OpKind::linear),
+             optional(OpKind::bias), one(OpKind::route)},
+            sum_keeps_all_but_logits},
+           fits_sum_add_norm_router,
+           run_sum_add_norm_route},
     Fusion{{"add_norm_route",
             {one(OpKind::add), one(OpKind::norm), one(OpKind::linear), optional(OpKind::bias),
              one(OpKind::route)},
@@ -461,6 +512,11 @@ constexpr std::array fusions{
             keeps_results},
            fits_rounded_linears,
            run_rounded_linears},
+    Fusion{{"sum_add_norm_logits",
+            {one(OpKind::sum_over_ranks), one(OpKind::add), one(OpKind::norm), one(OpKind::linear)},
+            nullptr},
+           fits_sum_add_norm_logits,
+           run_sum_add_norm_logits},
     Fusion{{"add_norm_logits", {one(OpKind::add), one(OpKind::norm), one(OpKind::linear)}, nullptr},
            fits_add_norm_logits,
            run_add_norm_logits},
@@ -480,6 +536,11 @@ constexpr std::array fusions{
             keeps_all_but_first},
            fits_adapt_add_norm,
            run_adapt_add_norm},
+    Fusion{{"sum_add_norm",
+            {one(OpKind::sum_over_ranks), one(OpKind::add), one(OpKind::norm)},
+            keeps_all_but_first},
+           fits_sum_add_norm,
+           run_sum_add_norm},
     Fusion{
         {"add_norm", {one(OpKind::add), one(OpKind::norm)}, nullptr}, fits_add_norm, run_add_norm},
     Fusion{{"adapts", {some(adapt_or_bias, 2, max_maps)}, nullptr}, fits_adapts, run_adapts},

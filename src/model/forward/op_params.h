@@ -11,6 +11,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/list/op_list.h"
+#include "ops/over_ranks.h"
 
 // The parameters of each kind of op. Values are in the list; weights are the model's, which must
 // outlive it.
@@ -182,7 +183,7 @@ struct AddScaledOp {
 // x = its sum over ranks. A rank without a part only takes part.
 struct SumOverRanksOp {
   static constexpr OpKind kind = OpKind::sum_over_ranks;
-  dist::Communicator::Part part = dist::Communicator::Part::own;
+  ops::SumOverRanks sum{};
   ValueId x = ops::no_value;
 };
 // Norms rows whose columns are cut over ranks, in place.

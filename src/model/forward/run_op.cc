@@ -210,7 +210,7 @@ void run(const AddScaledOp& op, const Frame& frame) {
 }
 
 void run(const SumOverRanksOp& op, const Frame& frame) {
-  ops::sum_over_ranks(frame.context, frame.at(op.x), op.part);
+  ops::sum_over_ranks(frame.context, frame.at(op.x), op.sum);
 }
 
 void run(const NormOverRanksOp& op, const Frame& frame) {

@@ -282,7 +282,7 @@ Result<std::unique_ptr<EngineStack>> make_random_stack(const RandomLoad& load,
                     lora::random_adapter(made.model->base_view(), load.model.adapter(i)), pages));
     stack.adapter_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
                            static_cast<std::uint64_t>(std::max<std::int64_t>(in_memory, 1));
-    if (!stack.adapter_host_memory)
+    if (!stack.adapter_host_memory && rank.ranks == nullptr)
       stack.adapter_host_memory = std::max<std::uint64_t>(most, 1) * pages.page_bytes *
                                   std::max<std::size_t>(load.adapters, 1);
     return std::move(made.model);

@@ -66,7 +66,6 @@ Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings{.json = arguments.has("--json")};
   MOTLEY_TRY(settings.model, read_random_model_settings(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
-  MOTLEY_TRY_VOID(require_one_rank(settings.compute, "timing of steps"));
   if (const std::string* const text = arguments.value("--context")) {
     MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
   }
@@ -106,6 +105,7 @@ class Bench {
     double expected = 0;              // their expected number with uniform routing
     double even = 1;                  // the ratio of the two
     bool uneven = false;              // by more than chance
+    std::optional<double> sums = {};  // seconds of the sums over ranks, by themselves
     std::optional<double> peer_ms = {};
 
     std::string_view phase() const { return shape.tokens == 1 ? "decode" : "prefill"; }
@@ -132,6 +132,7 @@ class Bench {
   const Settings& settings_;
   Output output_;
   std::unique_ptr<tensor::Device> device_;
+  std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<RandomAdapters> adapters_;
   Ceilings ceilings_;
@@ -142,10 +143,21 @@ class Bench {
 
 Result<void> Bench::load() {
   MOTLEY_TRY(device_, open_device(settings_.compute));
-  MOTLEY_TRY(RandomModel made, make_random_model(settings_.model, settings_.compute, *device_));
+  MOTLEY_TRY(others_, make_other_ranks(settings_.compute, *device_));
+  ModelRank rank;
+  if (others_ != nullptr) rank.ranks = &others_->communicator(0);
+  MOTLEY_TRY(RandomModel made,
+             make_random_model(settings_.model, settings_.compute, *device_, rank));
   model_ = std::move(made.model);
   say(made.description);
-  return {};
+  if (others_ == nullptr) return {};
+  return others_->load_models(
+      [&](tensor::Device& device,
+          dist::Communicator& ranks) -> Result<std::unique_ptr<model::Model>> {
+        MOTLEY_TRY(RandomModel own,
+                   make_random_model(settings_.model, settings_.compute, device, {&ranks, {}}));
+        return std::move(own.model);
+      });
 }
 
 Result<void> Bench::make_adapters() {
@@ -153,13 +165,13 @@ Result<void> Bench::make_adapters() {
   if (most == 0) return {};
   const SteadyClock clock;
   const TimePoint start = clock.now();
-  MOTLEY_TRY(adapters_,
-             RandomAdapters::create(
-                 *model_, *device_,
-                 {.count = static_cast<int>(most),
-                  .ranks = settings_.model.ranks,
-                  .shared_outer = settings_.model.shared_outer,
-                  .factors = settings_.compute.factors.value_or(model_->activations())}));
+  MOTLEY_TRY(adapters_, RandomAdapters::create(
+                            *model_, *device_,
+                            {.count = static_cast<int>(most),
+                             .ranks = settings_.model.ranks,
+                             .shared_outer = settings_.model.shared_outer,
+                             .factors = settings_.compute.factors.value_or(model_->activations()),
+                             .others = others_.get()}));
   say(cat(most, " adapters of rank ", join(settings_.model.ranks),
           settings_.model.shared_outer ? ", outer factors shared" : "",
           settings_.compute.factors ? ", in fp8" : "", ": ", format_bytes(adapters_->bytes()),
@@ -173,8 +185,10 @@ Result<void> Bench::run() {
   MOTLEY_TRY_VOID(make_adapters());
   say(cat("ceilings: reads ", decimals(ceilings_.bytes_a_second / 1e9, 0), " GB/s, products ",
           decimals(ceilings_.operations_a_second / 1e12, 2), " TFLOP/s\n"));
-  say("phase    case      adapters      ms/step    tokens/s         GB    floor ms   over   kept  "
-      "experts  even  vLLM+sampling ms");
+  say(
+      cat("phase    case      adapters      ms/step    tokens/s         GB    floor ms   over   "
+          "kept  experts  even  vLLM+sampling ms",
+          others_ == nullptr ? "" : "   sums ms"));
   decode();
   prefill();
   if (failures_ > 0)
@@ -202,7 +216,8 @@ void Bench::decode() {
                                   .max_tokens = 1,
                                   .max_rows = most,
                                   .length = settings_.context,
-                                  .graphs = settings_.compute.graphs});
+                                  .graphs = settings_.compute.graphs,
+                                  .others = others_.get()});
   if (!timer.ok()) return fail("decode", timer.error());
   for (const std::int64_t batch : settings_.batches)
     run_sizes(**timer, {.sequences = batch, .tokens = 1, .length = settings_.context},
@@ -216,7 +231,8 @@ void Bench::prefill() {
                                    {.max_sequences = sequences,
                                     .max_tokens = tokens,
                                     .max_rows = sequences * tokens,
-                                    .graphs = settings_.compute.graphs});
+                                    .graphs = settings_.compute.graphs,
+                                    .others = others_.get()});
     if (!timer.ok()) {
       fail(cat("prefill ", sequences, "x", tokens), timer.error());
       continue;
@@ -238,7 +254,12 @@ void Bench::run_sizes(StepTimer& timer, StepShape shape, int steps) {
       continue;
     }
     if (count == 0) base = timed->seconds;
-    const Case done = judge(shape, *timed, base);
+    Case done = judge(shape, *timed, base);
+    if (others_ != nullptr) {
+      const auto sums = timer.time_sums(shape.rows());
+      if (!sums.ok()) return fail("sums over ranks", sums.error());
+      done.sums = *sums;
+    }
     if (done.uneven) ++uneven_;
     output_(settings_.json ? json_line(done) : table_row(done));
     // Rows are printed at once, whatever happens to the next.
@@ -269,7 +290,7 @@ Bench::Case Bench::judge(const StepShape& shape, const StepTimer::Timed& timed, 
                                                          moe_layers * config.moe.router.experts))
                             : 0;
   done.uneven = std::abs(done.even - 1) - chance > uneven;
-  const bool like_peers = settings_.model.ranks == std::vector<int>{16} &&
+  const bool like_peers = others_ == nullptr && settings_.model.ranks == std::vector<int>{16} &&
                           !settings_.model.shared_outer && !settings_.compute.factors &&
                           (shape.tokens > 1 || shape.length == 1024);
   if (like_peers)
@@ -301,7 +322,8 @@ std::string Bench::json_line(const Case& done) const {
              R"(, "experts_expected": )", done.expected, R"(, "by_graph": )", done.timed.by_graph,
              R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
              R"(, "operations_per_second": )", ceilings_.operations_a_second,
-             R"(, "vllm_seconds": )", known(peer_seconds), R"(, "vllm_samples": true)", "}\n");
+             R"(, "vllm_seconds": )", known(peer_seconds), R"(, "vllm_samples": true, "ranks": )",
+             settings_.compute.ranks, R"(, "sums_seconds": )", known(done.sums), "}\n");
 }
 
 std::string Bench::table_row(const Case& done) const {
@@ -319,6 +341,7 @@ std::string Bench::table_row(const Case& done) const {
              padded(done.kept ? cat(decimals(100 * *done.kept, 0), " %") : "-", 7),
              padded(decimals(done.experts, 1), 9), padded(decimals(done.even, 3), 6),
              padded(done.peer_ms ? decimals(*done.peer_ms, 2) : "-", 18),
+             done.sums ? padded(decimals(*done.sums * 1e3, 3), 10) : "",
              wants_graph && !done.timed.by_graph ? "  (no graph)" : "",
              done.uneven ? "  (uneven)" : "", "\n");
 }

@@ -7,6 +7,7 @@
 #include "cli/bench/steps/step_cost.h"
 #include "lora/apply/batch.h"
 #include "lora/pages/pool.h"
+#include "runner/other_ranks.h"
 
 namespace motley::cli {
 
@@ -19,6 +20,7 @@ class RandomAdapters {
     std::vector<int> ranks;  // adapter i has rank i modulo their number
     bool shared_outer = false;
     DType factors = DType::bf16;
+    runner::OtherRanks* others = nullptr;  // which get their shards; null: there are none
   };
 
   // Fails if they do not fit in the device's memory. Model and device must outlive it.
@@ -35,6 +37,10 @@ class RandomAdapters {
 
  private:
   RandomAdapters() = default;
+  Result<void> add(lora::Handle handle, int number);
+  static Result<std::unique_ptr<RandomAdapters>> create_on_ranks(const model::Model& model,
+                                                                 tensor::Device& device,
+                                                                 const Options& options);
 
   std::unique_ptr<lora::Pool> pool_;
   std::vector<lora::Mix> mixes_;  // one for each adapter

@@ -62,31 +62,41 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(const model::Model& model,
   const std::int64_t sequences =
       options.max_sequences <= 8 ? options.max_sequences : (options.max_sequences + 63) / 64 * 64;
   const int rank = adapters == nullptr ? 1 : adapters->largest_rank();
-  MOTLEY_TRY(std::unique_ptr<runner::Runner> steps,
-             runner::Runner::create(model, device,
-                                    {.max_rows = std::max(options.max_rows, sequences),
-                                     .max_sequences = sequences,
-                                     .max_tokens = longest,
-                                     .pages = pages,
-                                     .logit_rows = sequences,
-                                     .adapters = adapters == nullptr ? nullptr : &adapters->pool(),
-                                     .adapter_rank = rank,
-                                     .mix_rank = rank,
-                                     .keep_choices = true,
-                                     .graphs = options.graphs}));
-  std::unique_ptr<StepTimer> timer(new StepTimer(model, adapters, std::move(steps)));
+  runner::Runner::Options steps{.max_rows = std::max(options.max_rows, sequences),
+                                .max_sequences = sequences,
+                                .max_tokens = longest,
+                                .pages = pages,
+                                .logit_rows = sequences,
+                                .adapter_rank = rank,
+                                .mix_rank = rank,
+                                .keep_choices = true,
+                                .graphs = options.graphs};
+  if (options.others != nullptr) {
+    MOTLEY_TRY_VOID(options.others->make_runners(steps));
+    steps.others = options.others;
+  }
+  if (adapters != nullptr) steps.adapters = &adapters->pool();
+  MOTLEY_TRY(std::unique_ptr<runner::Runner> runner, runner::Runner::create(model, device, steps));
+  std::unique_ptr<StepTimer> timer(new StepTimer(model, adapters, std::move(runner)));
   MOTLEY_TRY_VOID(timer->fill_pages());
   return timer;
 }
 
 Result<void> StepTimer::fill_pages() {
+  runner::OtherRanks* const others = runner_->options().others;
+  for (int rank = 1; others != nullptr && rank < others->ranks(); ++rank)
+    MOTLEY_TRY_VOID(fill_pages_of(others->runner(rank)));
+  return fill_pages_of(*runner_);
+}
+
+Result<void> StepTimer::fill_pages_of(runner::Runner& runner) {
   const std::vector<std::byte> block = model_->kv_type() == DType::f8_e4m3 ? block_of_codes()
                                        : model_->exact()                   ? random_block<float>()
                                                                            : random_block<bf16>();
-  tensor::Stream& stream = runner_->stream();
+  tensor::Stream& stream = runner.stream();
   // The first copy is the source of the others, because the device copies faster than the host.
   const std::byte* from = block.data();
-  for (const tensor::Tensor& pages : runner_->kv().memory()) {
+  for (const tensor::Tensor& pages : runner.kv().memory()) {
     const auto bytes = static_cast<std::size_t>(pages.byte_count());
     for (std::size_t at = 0; at < bytes; at += block.size()) {
       std::byte* const to = pages.bytes() + at;
@@ -165,10 +175,10 @@ Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int 
   const SteadyClock clock;
   std::vector<double> times;
   for (int round = 0; round < rounds; ++round) {
-    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    MOTLEY_TRY_VOID(runner_->synchronize());
     const TimePoint start = clock.now();
     for (int i = 0; i < steps_a_round; ++i) MOTLEY_TRY_VOID(step(shape, sequences));
-    MOTLEY_TRY_VOID(runner_->stream().synchronize());
+    MOTLEY_TRY_VOID(runner_->synchronize());
     times.push_back(seconds(clock.now() - start) / steps_a_round);
   }
   std::ranges::sort(times);
@@ -182,8 +192,59 @@ Result<StepTimer::Timed> StepTimer::run(const StepShape& shape, int rounds, int 
     MOTLEY_TRY_VOID(count_touched(shape, timed.touched));
   }
   MOTLEY_TRY_VOID(runner_->let_go());
-  MOTLEY_TRY_VOID(runner_->stream().synchronize());
+  MOTLEY_TRY_VOID(runner_->synchronize());
   return timed;
+}
+
+Result<double> StepTimer::time_sums(std::int64_t rows) {
+  constexpr int rounds = 11;
+  runner::OtherRanks& others = *runner_->options().others;
+  struct Rank {
+    tensor::Buffer memory;
+    std::unique_ptr<tensor::Graph> graph;  // null: a CPU's
+  };
+  std::vector<Rank> ranks(static_cast<std::size_t>(others.ranks()));
+  const auto sums =
+      std::ranges::count(model_->layer_ops().ops(), ops::OpKind::sum_over_ranks, &ops::Op::kind);
+  const auto numbers = static_cast<std::size_t>(rows * model_->config().hidden);
+  const auto sum_all = [&](runner::Runner& runner, int number) -> Result<void> {
+    auto* const data =
+        reinterpret_cast<float*>(ranks[static_cast<std::size_t>(number)].memory.data());
+    for (std::ptrdiff_t i = 0; i < sums; ++i)
+      MOTLEY_TRY_VOID(others.communicator(number).all_reduce(
+          {data, numbers}, dist::Communicator::Part::own,
+          {.stream = runner.context().stream, .type = model_->exact() ? DType::f32 : DType::bf16}));
+    return {};
+  };
+  const auto prepare = [&](runner::Runner& runner, int number) -> Result<void> {
+    Rank& rank = ranks[static_cast<std::size_t>(number)];
+    MOTLEY_TRY(rank.memory, runner.device().allocate(numbers * sizeof(float)));
+    MOTLEY_TRY_VOID(
+        runner.stream().fill(rank.memory.data(), std::byte{0}, numbers * sizeof(float)));
+    if (runner.device().id().kind == tensor::DeviceKind::cpu) return {};
+    MOTLEY_TRY(rank.graph, runner.stream().capture([&] { return sum_all(runner, number); }));
+    return runner.synchronize();
+  };
+  MOTLEY_TRY_VOID(others.run(*runner_, prepare));
+  const SteadyClock clock;
+  std::vector<double> times;
+  const auto time_once = [&](runner::Runner& runner, int number) -> Result<void> {
+    const Rank& rank = ranks[static_cast<std::size_t>(number)];
+    MOTLEY_TRY_VOID(others.communicator(number).barrier(runner.context().stream));
+    MOTLEY_TRY_VOID(runner.synchronize());
+    const TimePoint start = clock.now();
+    if (rank.graph == nullptr) {
+      MOTLEY_TRY_VOID(sum_all(runner, number));
+    } else {
+      MOTLEY_TRY_VOID(rank.graph->launch(runner.stream()));
+    }
+    MOTLEY_TRY_VOID(runner.synchronize());
+    if (number == 0) times.push_back(seconds(clock.now() - start));
+    return {};
+  };
+  for (int round = 0; round < rounds; ++round) MOTLEY_TRY_VOID(others.run(*runner_, time_once));
+  std::ranges::sort(times);
+  return times[times.size() / 2];
 }
 
 }  // namespace motley::cli

@@ -5,6 +5,7 @@
 
 #include "cli/bench/steps/random_adapters.h"
 #include "cli/bench/steps/step_cost.h"
+#include "runner/other_ranks.h"
 #include "runner/runner.h"
 
 namespace motley::cli {
@@ -19,6 +20,7 @@ class StepTimer {
     std::int64_t max_rows = 1;
     std::int64_t length = 0;  // at most, before a step
     bool graphs = true;
+    runner::OtherRanks* others = nullptr;
   };
   // Fails if it does not fit in the device's memory. Null adapters: none. All must outlive it.
   static Result<std::unique_ptr<StepTimer>> create(const model::Model& model,
@@ -34,6 +36,9 @@ class StepTimer {
   };
   // A round is this many steps, launched one after the other.
   Result<Timed> run(const StepShape& shape, int rounds, int steps_a_round);
+  // Seconds that the sums over ranks of a step of so many rows take by themselves, one after the
+  // other. For several ranks.
+  Result<double> time_sums(std::int64_t rows);
 
  private:
   StepTimer(const model::Model& model, RandomAdapters* adapters,
@@ -41,6 +46,7 @@ class StepTimer {
       : model_(&model), adapters_(adapters), runner_(std::move(runner)) {}
 
   Result<void> fill_pages();
+  Result<void> fill_pages_of(runner::Runner& runner);
   Result<void> step(const StepShape& shape, std::span<runner::PageList> sequences);
   // Adds what the last step's rows read.
   Result<void> count_touched(const StepShape& shape, Touched& touched);

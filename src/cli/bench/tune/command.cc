@@ -28,6 +28,7 @@ std::string today() {
 }
 
 Result<std::unique_ptr<tensor::Device>> open_gpu(const ComputeSettings& settings) {
+  MOTLEY_TRY_VOID(require_one_rank(settings, "--tune"));
   MOTLEY_TRY(std::unique_ptr<tensor::Device> device, open_device(settings));
   if (device->id().kind == tensor::DeviceKind::cpu)
     return Error(ErrorCode::invalid_argument,

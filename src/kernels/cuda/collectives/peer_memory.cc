@@ -55,6 +55,16 @@ class PeerMemoryOnGpus final : public PeerMemory {
   }
 
   Result<void> take() {
+    int count = 0;
+    MOTLEY_TRY_VOID(done(cudaGetDeviceCount(&count), "be counted", gpu(0)));
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (gpu(rank) >= count)
+        return Error(
+            ErrorCode::invalid_argument, cat("there is no GPU ", gpu(rank), " for rank ", rank),
+            "--devices",
+            cat(count == 1 ? "there is GPU 0 alone" : cat("the GPUs here are 0 to ", count - 1),
+                ": use fewer ranks, or --device cpu"));
+    }
     for (int from = 0; from < ranks(); ++from)
       for (int to = 0; to < ranks(); ++to)
         if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));

@@ -117,6 +117,9 @@ struct Slice {
   }
 };
 
+// Of one thread; reads of another GPU take microseconds.
+constexpr int reads_in_flight = 4;
+
 // A block has a slice of the numbers, in packs, and every rank adds up a part of each slice.
 template <class Wire, bool whole>
 __global__ void __launch_bounds__(peer_threads)
@@ -144,9 +147,20 @@ __global__ void __launch_bounds__(peer_threads)
     const int other = (peers.rank + k) % peers.ranks;
     const uint4* const sums = turn.staging(other);
     const Slice theirs = slice.cut(other, peers.ranks);
-#pragma unroll 4
-    for (std::int64_t i = theirs.begin + thread; i < theirs.end; i += peer_threads)
-      store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(load_shared(sums + i)));
+    for (std::int64_t first = theirs.begin + thread; first < theirs.end;
+         first += reads_in_flight * peer_threads) {
+      uint4 read[reads_in_flight];
+#pragma unroll
+      for (int i = 0; i < reads_in_flight; ++i) {
+        const std::int64_t at = first + i * peer_threads;
+        if (at < theirs.end) read[i] = load_shared(sums + at);
+      }
+#pragma unroll
+      for (int i = 0; i < reads_in_flight; ++i) {
+        const std::int64_t at = first + i * peer_threads;
+        if (at < theirs.end) store_pack<Wire, whole>(x, size * at, count, decoded<Wire>(read[i]));
+      }
+    }
   }
   turn.finish();
 }

@@ -1,0 +1,84 @@
+// The engine over whole models on two GPUs: what was recorded, by graphs, with adapters that come
+// and go.
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/golden_answers.h"
+#include "gpu/ranks_world.h"
+#include "score/sharded_scores.h"
+
+namespace motley::engine_tests {
+namespace {
+
+using score_tests::GoldenModel;
+
+class EngineOnGpus : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (gpu_tests::gpus_of_ranks(2).back() != 1) GTEST_SKIP() << "needs two GPUs";
+  }
+  static GoldenModel::Options on_gpus(bool exact, bool graphs = true) {
+    return {.exact = exact,
+            .pages = 512,
+            .device = {.kind = tensor::DeviceChoice::Kind::cuda},
+            .graphs = graphs,
+            .ranks = 2,
+            .gpus = {0, 1}};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Models, EngineOnGpus, testing::ValuesIn(score_tests::plain_models()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(EngineOnGpus, AllAdaptersInOneBatchAreAsRecorded) {
+  constexpr double tolerance = 1e-3;  // as on one GPU
+  GoldenModel golden(GetParam(), on_gpus(true));
+  GoldenEngine world(golden, {});
+  world.load_adapters();
+  expect_recorded_answers(world, golden, tolerance);
+  EXPECT_GT(world.runner().graph_launches(), 0U);
+  for (int rank = 1; rank < golden.others()->ranks(); ++rank)
+    EXPECT_EQ(golden.others()->runner(rank).graph_launches(), world.runner().graph_launches());
+  expect_all_given_back(world);
+}
+
+TEST_P(EngineOnGpus, AdaptersComeAndGo) {
+  GoldenModel golden(GetParam(), on_gpus(false));
+  GoldenEngine world(golden, {});
+  for (int round = 0; round < 3; ++round) {
+    world.load_adapters();
+    const auto requests = greedy_requests(golden);
+    for (const auto& answer : answers_of(world, requests)) EXPECT_FALSE(answer->error.has_value());
+    std::set<std::string> names;
+    for (const engine::Request& request : requests)
+      for (const engine::ScaledAdapter& adapter : request.adapters) names.insert(adapter.name);
+    for (const std::string& name : names) EXPECT_TRUE(world.unload(name).ok()) << name;
+  }
+  expect_all_given_back(world);
+}
+
+// Warmed up, with every size captured: the same tokens again and again.
+TEST_P(EngineOnGpus, WarmStepsRepeatBitForBit) {
+  GoldenModel golden(GetParam(), on_gpus(false));
+  GoldenEngine world(golden, {.prefix_cache = false});
+  world.runner().warm_up().value();
+  world.load_adapters();
+  const auto requests = greedy_requests(golden);
+  std::vector<std::vector<float>> first;
+  for (int round = 0; round < 3; ++round) {
+    // One by one: steps of one size.
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const auto answer = world.submit(requests[i]);
+      answer->wait();
+      ASSERT_FALSE(answer->error.has_value());
+      if (round == 0) first.push_back(answer->logprobs[0]);
+      EXPECT_EQ(answer->logprobs[0], first[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace motley::engine_tests

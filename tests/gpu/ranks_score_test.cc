@@ -1,0 +1,172 @@
+// Whole models on several GPUs against one, over the goldens: every family, format and adapter.
+// Where there are fewer GPUs ranks share them, in float32.
+
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/cat.h"
+#include "dist/thread_ranks.h"
+#include "gpu/ranks_world.h"
+#include "score/failing_rank.h"
+#include "score/golden_model.h"
+#include "score/sharded_scores.h"
+#include "tensor/device/cpu_device.h"
+
+namespace motley::gpu_tests {
+namespace {
+
+using namespace score_tests;
+using testing::HasSubstr;
+
+GoldenModel::Options on_gpus(int ranks, bool exact = true) {
+  const std::vector<int> gpus = gpus_of_ranks(ranks);
+  return {
+      .exact = exact,
+      .device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = gpus.front()},
+      .ranks = ranks,
+      .gpus = ranks > 1 ? gpus : std::vector<int>(),
+      .max_wait = std::chrono::seconds(20),
+  };
+}
+
+// Kernels in bf16 take a GPU as their own, and so must not share one with ranks that wait.
+bool has_gpu_for_each(int ranks) {
+  const std::vector<int> gpus = gpus_of_ranks(ranks);
+  return gpus.back() == ranks - 1;
+}
+
+// Why files can't be cut over so many ranks, on any device; empty if they can.
+std::string why_refused(const std::string& model, int count) {
+  dist::ThreadRanks ranks({.ranks = count});
+  tensor::CpuDevice device({.threads = 1});
+  for (int rank = 0; rank < count; ++rank) {
+    const auto loaded = model::Model::load(goldens_folder() / model, device,
+                                           {.exact_inputs = true, .ranks = &ranks.rank(rank)});
+    if (!loaded.ok()) return loaded.error().message();
+  }
+  return "";
+}
+
+class RanksOnGpus : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Goldens, RanksOnGpus, testing::ValuesIn(plain_models()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(RanksOnGpus, EveryCaseIsAsOnOneGpu) {
+  GoldenModel one(GetParam(), on_gpus(1));
+  const std::vector<Scored> wanted = score_all(one);
+  for (const int ranks : {2, 3, 4}) {
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    GoldenModel several(GetParam(), on_gpus(ranks));
+    expect_close(score_all(several), wanted, ranks);
+    expect_greedy_as_recorded(several);
+  }
+}
+
+TEST_P(RanksOnGpus, ARunRepeatsBitForBit) {
+  for (const bool exact : {true, false}) {
+    if (!exact && !has_gpu_for_each(2)) continue;
+    std::vector<std::vector<Scored>> runs;
+    for (int run = 0; run < 2; ++run) {
+      GoldenModel golden(GetParam(), on_gpus(2, exact));
+      runs.push_back(score_all(golden));
+    }
+    for (std::size_t c = 0; c < runs[0].size(); ++c)
+      for (std::size_t i = 0; i < runs[0][c].results.size(); ++i) {
+        EXPECT_EQ(runs[1][c].results[i].token_logprobs, runs[0][c].results[i].token_logprobs)
+            << runs[0][c].name << (exact ? "" : " in bf16");
+      }
+  }
+}
+
+// The patterns of sums over ranks launch what their ops do.
+TEST_P(RanksOnGpus, FusedSumsHaveTheBitsOfTheirOps) {
+  GoldenModel::Options options = on_gpus(2);
+  GoldenModel fused(GetParam(), options);
+  options.fusion = false;
+  GoldenModel plain(GetParam(), options);
+  expect_close(score_all(fused), score_all(plain), 2);
+}
+
+// On several GPUs parts and sums are rounded to bf16 once more each, which about doubles the
+// roundings of a layer's two sums; the bound of one rounding fewer is 5e-3, as on a CPU.
+TEST_P(RanksOnGpus, IsCloseToOneGpuInBf16) {
+  if (!has_gpu_for_each(2)) GTEST_SKIP() << "needs two GPUs";
+  GoldenModel one(GetParam(), on_gpus(1, false));
+  GoldenModel several(GetParam(), on_gpus(2, false));
+  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 1e-2);
+}
+
+class RanksOnGpusFormats : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Goldens, RanksOnGpusFormats, testing::ValuesIn(quantised_models()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(RanksOnGpusFormats, EveryCaseIsAsOnOneGpu) {
+  GoldenModel one(GetParam(), on_gpus(1));
+  const std::vector<Scored> wanted = score_all(one);
+  for (const int ranks : {2, 3}) {
+    if (!why_refused(GetParam(), ranks).empty()) continue;
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    GoldenModel several(GetParam(), on_gpus(ranks));
+    expect_close(score_all(several), wanted, ranks);
+  }
+}
+
+TEST_P(RanksOnGpusFormats, IsCloseToOneGpuInBf16) {
+  if (!has_gpu_for_each(2)) GTEST_SKIP() << "needs two GPUs";
+  if (!why_refused(GetParam(), 2).empty()) GTEST_SKIP() << "can't be cut";
+  GoldenModel one(GetParam(), on_gpus(1, false));
+  GoldenModel several(GetParam(), on_gpus(2, false));
+  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 1e-2);
+}
+
+class FaultsOnGpus : public testing::Test {
+ protected:
+  // The error of a step in whose middle a rank of three has a fault.
+  std::string error_of(int faulty, FailingRank::Fault fault, Duration max_wait) {
+    std::vector<std::unique_ptr<FailingRank>> made;
+    GoldenModel::Options options = on_gpus(3);
+    options.max_wait = max_wait;
+    options.wrap = [&](dist::Communicator& ranks) {
+      const int sums = ranks.rank() == faulty ? 3 : std::numeric_limits<int>::max();
+      made.push_back(std::make_unique<FailingRank>(ranks, sums, fault));
+      return made.back().get();
+    };
+    GoldenModel golden("qwen3_moe", options);
+    const auto lines = golden.lines_of(cases_of(golden.golden()).front());
+    const std::vector<lora::Mix> mixes(lines.size());
+    const auto begin = std::chrono::steady_clock::now();
+    std::string message;
+    for (int step = 0; step < 2; ++step) {
+      const auto result = runner::score(golden.runner(), lines, mixes, {});
+      if (result.ok()) {
+        ADD_FAILURE() << "the step has no error";
+        continue;
+      }
+      if (step == 0) message = result.error().message();
+      EXPECT_EQ(result.error().message(), message);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    return message;
+  }
+};
+
+TEST_F(FaultsOnGpus, ARankThatFailsInAStepEndsItWithItsLine) {
+  for (const int faulty : {0, 2})
+    EXPECT_EQ(error_of(faulty, FailingRank::Fault::fails, std::chrono::seconds(60)),
+              cat("the device is gone (rank ", faulty, ")"));
+}
+
+TEST_F(FaultsOnGpus, ARankThatStaysAwayInAStepIsNamed) {
+  for (const int faulty : {0, 2})
+    EXPECT_THAT(error_of(faulty, FailingRank::Fault::stays_away, std::chrono::seconds(1)),
+                HasSubstr(cat("rank ", faulty, " did not come to")));
+}
+
+}  // namespace
+}  // namespace motley::gpu_tests
