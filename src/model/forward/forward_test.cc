@@ -2,6 +2,7 @@
 
 #include "model/forward/forward.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
@@ -10,6 +11,8 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -135,6 +138,83 @@ TEST_F(ForwardLists, ASumAndItsNormRunTogether) {
     pass.list().set_external(pass.norm(norm, sum), 2);
   });
   EXPECT_THAT(launches, Contains("add_norm"));
+}
+
+// Two ranks, of which the other has the same part.
+class TwinRanks final : public dist::Communicator {
+ public:
+  TwinRanks(const ops::Context& context, bool joins) : context_(context), joins_(joins) {}
+
+  int rank() const override { return 0; }
+  int ranks() const override { return 2; }
+  Result<void> all_reduce(std::span<float> numbers, Part, const Crossing&) override {
+    for (float& number : numbers) number *= 2;
+    return {};
+  }
+  bool fits_norm(const kernels::AddAndNorm&, DType) const override { return joins_; }
+  Result<void> sum_and_norm(const kernels::AddAndNorm& call, Part, const Crossing&) override {
+    std::vector<float> sums(static_cast<std::size_t>(call.add.rows * call.add.width));
+    const auto* const part = static_cast<const float*>(call.add.b);
+    std::ranges::transform(std::span(part, sums.size()), sums.begin(),
+                           [](float number) { return number * 2; });
+    kernels::AddAndNorm own = call;
+    own.add.b = sums.data();
+    context_.kernels->add_and_norm(own, context_.stream);
+    return {};
+  }
+  Result<void> reduce_scatter(std::span<const float>, std::span<float>, StreamHandle) override {
+    return {};
+  }
+  Result<void> all_gather(const Columns&) override { return {}; }
+  Result<void> broadcast(std::span<std::byte>, int, StreamHandle) override { return {}; }
+  Result<void> barrier(StreamHandle) override { return {}; }
+  void fail(const Error&) override {}
+  Result<void> status() const override { return {}; }
+
+ private:
+  ops::Context context_;
+  bool joins_;
+};
+
+TEST_F(ForwardLists, ASumOverRanksRunsWithTheNormThatFollowsWhereItFits) {
+  for (const bool joins : {true, false}) {
+    TwinRanks ranks(world.context, joins);
+    world.context.ranks = &ranks;
+    const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+      const ValueId sum = pass.add(x, pass.sum_over_ranks(pass.linear(first, x, "y")));
+      pass.list().set_external(sum, 1);
+      pass.list().set_external(pass.norm(norm, sum), 2);
+    });
+    EXPECT_THAT(launches, joins
+                              ? testing::Matcher<std::vector<std::string>>(Contains("sum_add_norm"))
+                              : Not(Contains("sum_add_norm")));
+    EXPECT_EQ(std::ranges::count(launches, "add_norm"), joins ? 0 : 1);
+  }
+}
+
+TEST_F(ForwardLists, ASumOverRanksWithASecondReaderSurvives) {
+  TwinRanks ranks(world.context, true);
+  world.context.ranks = &ranks;
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId y = pass.sum_over_ranks(pass.linear(first, x, "y"));
+    const ValueId sum = pass.add(x, y);
+    pass.list().set_external(pass.norm(norm, sum), 1);
+    pass.list().set_external(pass.norm(norm, y), 2);
+  });
+  EXPECT_THAT(launches, Not(Contains("sum_add_norm")));
+}
+
+// Base rows have the same logits, whatever else a router's launch does.
+TEST_F(ForwardLists, ASumOverRanksDoesNotTakeARouterApart) {
+  TwinRanks ranks(world.context, true);
+  world.context.ranks = &ranks;
+  const moe::RouterSpec spec{.experts = static_cast<int>(width), .top_k = 2};
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId sum = pass.add(x, pass.sum_over_ranks(pass.linear(first, x, "y")));
+    pass.list().set_external(sum, 1);
+    pass.list().set_external(pass.logits(second, spec, pass.norm(norm, sum)), 2);
+  });
+  EXPECT_THAT(launches, Contains("sum_add_norm_logits"));
 }
 
 TEST_F(ForwardLists, AnOpPutBetweenThemKeepsThemApart) {
