@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/system/clock.h"
 #include "base/system/out_of_memory.h"
 
 namespace motley::dist {
@@ -40,16 +41,28 @@ bool RankThreads::look_again(int rank) {
 }
 
 void RankThreads::serve(int rank) {
-  constexpr std::chrono::milliseconds between_looks(2);
+  // Steps of GPUs follow each other closely, and to wake a thread from deep sleep takes as long as
+  // several sums.
+  constexpr std::chrono::microseconds between_looks(100);
+  constexpr std::chrono::microseconds spin(200);
   std::uint64_t served = 0;
   bool looks = false;
   std::unique_lock held(lock_);
+  const auto is_called = [&] { return stopping_ || calls_ != served; };
+  const auto spin_until_called = [&] {
+    const TimePoint begin = SteadyClock().now();
+    while (!is_called() && SteadyClock().now() - begin < spin) {
+      held.unlock();
+      std::this_thread::yield();
+      held.lock();
+    }
+  };
   for (;;) {
-    const auto is_called = [&] { return stopping_ || calls_ != served; };
     if (looks && !changed_.wait_for(held, between_looks, is_called)) {
       held.unlock();
       looks = look_again(rank);
       held.lock();
+      if (!looks) spin_until_called();
       continue;
     }
     changed_.wait(held, is_called);

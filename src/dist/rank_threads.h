@@ -16,7 +16,7 @@ namespace motley::dist {
 // A thread for every rank but the first, whose thread is the caller's.
 class RankThreads {
  public:
-  // What a rank looks at on its own thread behind its work, every few milliseconds until it is true
+  // What a rank looks at on its own thread behind its work, again and again until it is true
   // or the next call begins: whether its GPU is done. An error ends the group. Empty: nothing.
   using Watch = std::function<Result<bool>(int rank)>;
   // The group must outlive it.

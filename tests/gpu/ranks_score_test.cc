@@ -166,8 +166,9 @@ TEST_F(FaultsOnGpus, ARankThatFailsInAStepEndsItWithItsLine) {
               cat("the device is gone (rank ", faulty, ")"));
 }
 
+// Rank 0 would have numbers to read.
 TEST_F(FaultsOnGpus, ARankThatStaysAwayInAStepIsNamed) {
-  for (const int faulty : {0, 2})
+  for (const int faulty : {1, 2})
     EXPECT_THAT(error_of(faulty, FailingRank::Fault::stays_away, std::chrono::seconds(1)),
                 HasSubstr(cat("rank ", faulty, " did not come to")));
 }
