@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -16,8 +17,11 @@
 
 namespace motley::gpu_tests {
 
-// The GPUs of so many ranks: one each if there are as many, else they share.
+// The GPUs of so many ranks: one each if there are as many, else they share. To be called before
+// anything else asks for a GPU: where ranks share one, the driver must not load a kernel while
+// another rank's waits for it.
 inline std::vector<int> gpus_of_ranks(int ranks) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   int count = 1;
   cudaGetDeviceCount(&count);
   std::vector<int> gpus;
