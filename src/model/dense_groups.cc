@@ -43,9 +43,12 @@ kernels::WeightView view_on_gpu(const Linear& linear, bool exact) {
   const quant::Weight& weight = linear.host_weight();
   // As WeightSource::resident() places it.
   const bool decoded =
-      !exact && weight.format().scales != quant::Format::Scales::none && weight.in() % 8 != 0;
-  if (!decoded) return weight.view();
-  return {.kind = kernels::WeightKind::bf16, .out = weight.out(), .in = weight.in()};
+      !exact && weight.format().scales != quant::Format::Scales::none && linear.in() % 8 != 0;
+  kernels::WeightView view = weight.view();
+  if (decoded) view = {.kind = kernels::WeightKind::bf16};
+  view.out = linear.out();
+  view.in = linear.in();
+  return view;
 }
 
 struct NamedViews {

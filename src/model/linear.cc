@@ -54,17 +54,18 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
   }
   std::byte* to = memory.data();
   for (const auto& [linear, spec] : maps) {
-    linear->stored = std::move(linear->weight);
+    quant::Weight own = std::move(linear->weight);
     if (together) {
-      const std::size_t own = linear->stored.data_bytes();
-      MOTLEY_TRY_VOID(uploader->copy(to, linear->stored.view().data, own));
-      linear->weight =
-          quant::Weight({.format = linear->stored.format(), .size = spec.size, .data = to});
-      to += own;
+      MOTLEY_TRY_VOID(uploader->copy(to, own.view().data, own.data_bytes()));
+      linear->weight = quant::Weight(
+          {.format = own.format(), .size = {.out = own.out(), .in = own.in()}, .data = to});
+      to += own.data_bytes();
     } else {
-      MOTLEY_TRY(linear->weight, spec.float32_rows ? source.resident_for_float32(linear->stored)
-                                                   : source.resident(linear->stored));
+      MOTLEY_TRY(linear->weight,
+                 spec.float32_rows ? source.resident_for_float32(own) : source.resident(own));
     }
+    // Of a part the whole is kept instead.
+    if (linear->stored.view().data == nullptr) linear->stored = std::move(own);
   }
   return memory;
 }
