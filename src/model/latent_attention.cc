@@ -62,7 +62,9 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
                            .cut = kv_b_part}));
   // On a CPU one weight serves rows of every type.
   if (source.memory().uploader != nullptr && !source.memory().exact) {
-    MOTLEY_TRY(block.kv_b_rounded, source.resident(block.kv_b.stored));
+    const Linear& kv_b = block.kv_b;
+    MOTLEY_TRY(const PartOfWeight own, source.matrix(kv_b.module, kv_b.size, kv_b.cut));
+    MOTLEY_TRY(block.kv_b_rounded, source.resident(own.own));
   }
   MOTLEY_TRY(block.o, load_linear(source, spec(Projection::o, "o_proj",
                                                {config.hidden, heads * sizes.value_dim}, o_part)));

@@ -64,8 +64,8 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
       MOTLEY_TRY(linear->weight,
                  spec.float32_rows ? source.resident_for_float32(own) : source.resident(own));
     }
-    // Of a part the whole is kept instead.
-    if (linear->stored.view().data == nullptr) linear->stored = std::move(own);
+    // Of a part the whole is kept instead, where there is one.
+    if (linear->cut.empty()) linear->stored = std::move(own);
   }
   return memory;
 }

@@ -21,7 +21,8 @@ struct Linear {
   Cut cut = {};               // the part that this rank has
   quant::Weight weight = {};  // in the memory of the device's products
   Vector bias = {};           // [out], or empty; of a part of a sum only on rank 0
-  // The checkpoint's whole one, in host memory, if `weight` is elsewhere or a part.
+  // The checkpoint's whole one, in host memory, if `weight` is elsewhere or a part; empty if parts
+  // are read from the file again.
   quant::Weight stored = {};
 
   std::int64_t in() const { return weight.in(); }
