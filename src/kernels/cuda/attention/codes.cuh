@@ -32,7 +32,7 @@ struct ManyCodes : Shape<key_columns, value_columns, key_columns <= 256> {
   static constexpr int block_arrivals = 32 * copy_warps_each;
   static constexpr int items_taken = Base::consumers / 32 + (Base::latent ? 2 : 3);
   static constexpr int consumer_registers = Base::latent ? 216 : 224;
-  static constexpr int producer_registers = Base::latent ? 72 : 64;
+  static constexpr int producer_registers = Base::latent ? 72 : 56;
   // Latents leave no shared memory, and consumers of latents leave registers.
   static constexpr bool staged = !Base::latent;
   static constexpr int unit_rows = Base::latent ? 4 : 16;
@@ -46,6 +46,11 @@ struct ManyCodes : Shape<key_columns, value_columns, key_columns <= 256> {
   static constexpr int shared_bytes =
       1024 + Base::query_buffers * Base::query_bytes + ring_bytes + 2 * stage_bytes;
   static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
+  // A block has what it was launched with: threads that ask for more wait for ever.
+  static constexpr int launch_registers = 65536 / Base::threads / 8 * 8 * Base::threads;
+  static_assert(consumer_registers * Base::consumers +
+                    producer_registers * (Base::threads - Base::consumers) <=
+                launch_registers);
 };
 
 // Two codes as bf16, scaled. The codes are the high bytes of both halves. Their exponents and
