@@ -121,9 +121,9 @@ Result<void> run(const fs::path& folder, const Shape& shape, ExpertFormat format
                                      .adapter_rank = rank,
                                      .mix_rank = rank}));
   // What stands in the pages does not change what reading them costs; zeros are numbers.
-  for (const tensor::Tensor& pages : runner->kv().memory()) {
-    MOTLEY_TRY_VOID(runner->stream().fill(pages.bytes(), std::byte{0},
-                                          static_cast<std::size_t>(pages.byte_count())));
+  for (const tensor::Tensor& memory : runner->kv().memory()) {
+    MOTLEY_TRY_VOID(runner->stream().fill(memory.bytes(), std::byte{0},
+                                          static_cast<std::size_t>(memory.byte_count())));
   }
   std::printf("%6s %9s %9s %9s %7s %7s\n", "batch", "adapters", "us/layer", "floor", "over",
               "kept");
