@@ -366,6 +366,7 @@ TEST(GpuKvCodes, FixedScalesAgreeWithTheCpu) {
 TEST(GpuKvCodes, AttentionHasTheBitsOfPagesInBf16) {
   std::uint64_t seed = 161;
   for (const AttentionCase& shape : coded_cases()) {
+    if (shape.values_in_keys) continue;  // latents of codes go the plain way
     SCOPED_TRACE(name(shape));
     AttentionCase wide = shape;
     wide.kv_type = DType::bf16;

@@ -326,8 +326,6 @@ inline constexpr AttentionThreshold attention_thresholds[] = {
     {.kernel = &few_codes_attention<128, 128, 8>, .record = attention_record, .max_packed = 8},
     {.kernel = &few_codes_attention<128, 128, 16>, .record = attention_record, .max_packed = 16},
     {.kernel = &many_codes_attention<128, 128>, .record = attention_record},
-    {.kernel = &few_codes_attention<576, 512, 16>, .record = attention_record, .max_packed = 16},
-    {.kernel = &many_codes_attention<576, 512>, .record = attention_record},
     {.kernel = &plain_attention, .record = attention_record},
 };
 

@@ -1,8 +1,0 @@
-#include "kernels/cuda/attention/kernel.cuh"
-
-namespace motley::kernels::cuda::tiles {
-
-template Instance few_codes_instance<576, 512, 16>();
-template Instance many_codes_instance<576, 512>();
-
-}  // namespace motley::kernels::cuda::tiles
