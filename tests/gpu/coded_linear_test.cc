@@ -116,7 +116,8 @@ struct Call {
 // Integers are exact until they are scaled. The tensor core cuts the terms of a sum of FP8 13 bits
 // behind the largest, which is no larger than all of them together; cuts of 32 terms average out.
 double tolerance(const Format& format, std::int64_t in) {
-  return format.kind == WeightKind::i8 ? static_cast<double>(in / 128 + 4) * 0x1p-24 : 0x1p-11;
+  const std::int64_t sums = in / 128 + 4;
+  return format.kind == WeightKind::i8 ? static_cast<double>(sums) * 0x1p-24 : 0x1p-11;
 }
 
 void expect_products(const TwinRows& x, const DeviceWeight& w, const Format& format,

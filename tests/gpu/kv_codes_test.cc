@@ -39,8 +39,8 @@ struct Steps {
 };
 
 struct Layout {
-  std::int64_t heads;
-  std::int64_t width;  // the tail's included
+  std::int64_t heads = 0;
+  std::int64_t width = 0;  // the tail's included
   std::int64_t tail = 0;
   float scale = 0;
 
