@@ -19,8 +19,12 @@
 
 namespace {
 
-using namespace motley;
+namespace dist = motley::dist;
+namespace kernels = motley::kernels;
+namespace tensor = motley::tensor;
 using dist::Communicator;
+using motley::DType;
+using motley::Result;
 
 template <class T>
 T taken(Result<T> result) {

@@ -23,7 +23,6 @@ namespace {
 using kernels::Linear;
 using kernels::WeightKind;
 using kernels::cpu::Numbers;
-using kernels::cpu::TestWeight;
 
 struct Sizes {
   std::int64_t rows;
