@@ -1,8 +1,9 @@
 #include "dist/peer_ranks.h"
 
+#include <bit>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <random>
 #include <span>
 #include <string>
@@ -57,7 +58,7 @@ testing::AssertionResult same(const std::vector<float>& got, const std::vector<f
   if (got.size() != expected.size())
     return testing::AssertionFailure() << got.size() << " numbers, not " << expected.size();
   for (std::size_t i = 0; i < got.size(); ++i)
-    if (std::memcmp(&got[i], &expected[i], sizeof(float)) != 0)
+    if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(expected[i]))
       return testing::AssertionFailure()
              << got[i] << " at " << i << " of " << got.size() << ", not " << expected[i];
   return testing::AssertionSuccess();

@@ -21,7 +21,7 @@
 namespace motley::gpu_tests {
 namespace {
 
-using namespace score_tests;
+using namespace score_tests;  // NOLINT(google-build-using-namespace): the tests' model and cases
 using testing::HasSubstr;
 
 GoldenModel::Options on_gpus(int ranks, bool exact = true) {
