@@ -18,14 +18,14 @@ class PeerRanks::Member final : public Communicator {
   int ranks() const override { return peers_.ranks; }
 
   Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
-    MOTLEY_TRY_VOID(status());
-    cuda::sum_over_peers(peers_,
-                         {.x = numbers.data(),
-                          .count = static_cast<std::int64_t>(numbers.size()),
-                          .has_part = part == Part::own,
-                          .crosses = crossing.type},
-                         crossing.stream);
-    return {};
+    return launch_together(crossing.stream, sum, [&] {
+      cuda::sum_over_peers(peers_,
+                           {.x = numbers.data(),
+                            .count = static_cast<std::int64_t>(numbers.size()),
+                            .has_part = part == Part::own,
+                            .crosses = crossing.type},
+                           crossing.stream);
+    });
   }
 
   bool fits_norm(const kernels::AddAndNorm& rows, DType type) const override {
@@ -34,27 +34,26 @@ class PeerRanks::Member final : public Communicator {
 
   Result<void> sum_and_norm(const kernels::AddAndNorm& rows, Part part,
                             const Crossing& crossing) override {
-    MOTLEY_TRY_VOID(status());
-    cuda::sum_and_norm_over_peers(
-        peers_, {.rows = rows, .has_part = part == Part::own, .crosses = crossing.type},
-        crossing.stream);
-    return {};
+    return launch_together(crossing.stream, sum, [&] {
+      cuda::sum_and_norm_over_peers(
+          peers_, {.rows = rows, .has_part = part == Part::own, .crosses = crossing.type},
+          crossing.stream);
+    });
   }
 
   Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
                               StreamHandle stream) override {
-    MOTLEY_TRY_VOID(status());
-    kernels::PeerScatteredSum sum{.x = numbers.data(), .out = own.data()};
+    kernels::PeerScatteredSum scattered{.x = numbers.data(), .out = own.data()};
     const auto count = static_cast<std::int64_t>(numbers.size());
-    for (int each = 0; each < ranks(); ++each) sum.begin[each + 1] = deal(count, ranks(), each).end;
+    for (int each = 0; each < ranks(); ++each)
+      scattered.begin[each + 1] = deal(count, ranks(), each).end;
     MOTLEY_CHECK(static_cast<std::int64_t>(own.size()) == deal(count, ranks(), rank()).size(),
                  "a rank's part of the sum");
-    cuda::scattered_sum_over_peers(peers_, sum, stream);
-    return {};
+    return launch_together(stream, "a scattered sum over ranks",
+                           [&] { cuda::scattered_sum_over_peers(peers_, scattered, stream); });
   }
 
   Result<void> all_gather(const Columns& columns) override {
-    MOTLEY_TRY_VOID(status());
     constexpr auto bytes = static_cast<std::int64_t>(sizeof(float));
     kernels::PeerGather gather{.rows = columns.rows,
                                .own = columns.own,
@@ -64,28 +63,27 @@ class PeerRanks::Member final : public Communicator {
     for (int each = 0; each < ranks(); ++each)
       gather.begin[each + 1] = deal(columns.width, ranks(), each).end * bytes;
     MOTLEY_CHECK(columns.columns == deal(columns.width, ranks(), rank()), "columns that are dealt");
-    cuda::gather_over_peers(peers_, gather, columns.stream);
-    return {};
+    return launch_together(columns.stream, "a gathering of rows",
+                           [&] { cuda::gather_over_peers(peers_, gather, columns.stream); });
   }
 
   // The root's bytes are all columns of one row.
   Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
-    MOTLEY_TRY_VOID(status());
     const auto count = static_cast<std::int64_t>(bytes.size());
-    for (std::int64_t begin = 0; begin < count; begin += broadcast_at_once) {
-      std::byte* const data = bytes.data() + begin;
-      kernels::PeerGather gather{.rows = 1, .own = data, .out = rank() == root ? nullptr : data};
-      for (int each = root; each < ranks(); ++each)
-        gather.begin[each + 1] = std::min(count - begin, broadcast_at_once);
-      cuda::gather_over_peers(peers_, gather, stream);
-    }
-    return {};
+    return launch_together(stream, "a broadcast", [&] {
+      for (std::int64_t begin = 0; begin < count; begin += broadcast_at_once) {
+        std::byte* const data = bytes.data() + begin;
+        kernels::PeerGather gather{.rows = 1, .own = data, .out = rank() == root ? nullptr : data};
+        for (int each = root; each < ranks(); ++each)
+          gather.begin[each + 1] = std::min(count - begin, broadcast_at_once);
+        cuda::gather_over_peers(peers_, gather, stream);
+      }
+    });
   }
 
   Result<void> barrier(StreamHandle stream) override {
-    MOTLEY_TRY_VOID(status());
-    cuda::gather_over_peers(peers_, {}, stream);
-    return {};
+    return launch_together(stream, "a barrier",
+                           [&] { cuda::gather_over_peers(peers_, {}, stream); });
   }
 
   void fail(const Error& error) override {
@@ -97,6 +95,19 @@ class PeerRanks::Member final : public Communicator {
 
  private:
   static constexpr std::int64_t broadcast_at_once = std::int64_t{16} << 20;
+  static constexpr std::string_view sum = "a sum over ranks";
+
+  template <class Launch>
+  Result<void> launch_together(StreamHandle stream, std::string_view call, const Launch& launch) {
+    MOTLEY_TRY_VOID(status());
+    if (cuda::is_recorded(stream)) {
+      launch();
+      return {};
+    }
+    MOTLEY_TRY_VOID(group_.meet(rank(), call));
+    launch();
+    return group_.meet(rank(), call);
+  }
 
   PeerRanks& group_;
   kernels::Peers peers_;
@@ -109,7 +120,9 @@ Result<std::unique_ptr<PeerRanks>> PeerRanks::create(const Options& options) {
 }
 
 PeerRanks::PeerRanks(const Options& options, std::unique_ptr<cuda::PeerMemory> memory)
-    : options_(options), memory_(std::move(memory)) {
+    : options_(options),
+      memory_(std::move(memory)),
+      meetings_(static_cast<int>(options.gpus.size())) {
   for (int rank = 0; rank < static_cast<int>(options_.gpus.size()); ++rank)
     members_.push_back(std::make_unique<Member>(*this, memory_->view(rank)));
 }
@@ -117,6 +130,22 @@ PeerRanks::PeerRanks(const Options& options, std::unique_ptr<cuda::PeerMemory> m
 PeerRanks::~PeerRanks() = default;
 
 Communicator& PeerRanks::rank(int rank) { return *members_[static_cast<std::size_t>(rank)]; }
+
+Error PeerRanks::missed(int rank, std::string_view call) const {
+  return Error(ErrorCode::internal, cat("rank ", rank, " did not come to ", call, " within ",
+                                        format_seconds(seconds(options_.max_wait))));
+}
+
+Result<void> PeerRanks::meet(int rank, std::string_view call) {
+  const SteadyClock clock;
+  const TimePoint begin = clock.now();
+  const auto goes_on = [&] { return status().ok() && clock.now() - begin < options_.max_wait; };
+  const int missing = meetings_.come(rank, goes_on);
+  if (missing < 0) return {};
+  MOTLEY_TRY_VOID(status());
+  fail(missed(missing, call));
+  return status();
+}
 
 void PeerRanks::fail(Error error) {
   const std::lock_guard held(lock_);
@@ -131,8 +160,7 @@ Result<void> PeerRanks::status() {
     for (int rank = 0; rank < ranks() && !lost_any; ++rank) {
       const auto lost = memory_->lost(rank);
       if (!lost) continue;
-      fail(Error(ErrorCode::internal, cat("rank ", lost->rank, " did not come to ", lost->call,
-                                          " within ", format_seconds(seconds(options_.max_wait)))));
+      fail(missed(lost->rank, lost->call));
       lost_any = true;
     }
     if (!lost_any) return {};

@@ -98,6 +98,9 @@ void scattered_sum_over_peers(const Peers& peers, const PeerScatteredSum& p, Str
 // Without rows: a barrier between the streams.
 void gather_over_peers(const Peers& peers, const PeerGather& p, StreamHandle stream);
 
+// Whether what is launched on the stream is recorded in a graph instead.
+bool is_recorded(StreamHandle stream);
+
 // Of one rank alone.
 void row_squares(const RowSquares& p, StreamHandle stream);
 void scale_by_norm(const ScaleByNorm& p, StreamHandle stream);

@@ -44,6 +44,7 @@ bool cuda::sum_and_norm_fits(const PeerSumAndNorm&) { return false; }
 void cuda::sum_and_norm_over_peers(const Peers&, const PeerSumAndNorm&, StreamHandle) {}
 void cuda::scattered_sum_over_peers(const Peers&, const PeerScatteredSum&, StreamHandle) {}
 void cuda::gather_over_peers(const Peers&, const PeerGather&, StreamHandle) {}
+bool cuda::is_recorded(StreamHandle) { return false; }
 void cuda::row_squares(const RowSquares&, StreamHandle) {}
 void cuda::scale_by_norm(const ScaleByNorm&, StreamHandle) {}
 void cuda::shift_ids(const std::int32_t*, std::int32_t, std::int64_t, std::int32_t*, StreamHandle) {

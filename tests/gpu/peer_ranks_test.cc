@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -379,18 +380,35 @@ TEST_P(PeerRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
-TEST(PeerRanksFaults, ARankThatNeverComesIsNamed) {
+// Threads miss it where calls are launched, GPUs where a graph has recorded them.
+class PeerRanksFaults : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Recorded, PeerRanksFaults, testing::Bool());
+
+TEST_P(PeerRanksFaults, ARankThatNeverComesIsNamed) {
+  const bool recorded = GetParam();
   for (const std::size_t count : {10, 500000}) {
     RanksWorld world(3, std::chrono::milliseconds(300));
     const auto arrays = world.arrays([&](int) { return std::vector<float>(count, 1.0F); });
+    std::vector<std::unique_ptr<tensor::Graph>> graphs(3);
     const auto begin = std::chrono::steady_clock::now();
     world.run([&](Communicator& own, RanksWorld::Rank& rank) {
       if (own.rank() == 2) return;
+      const auto number = static_cast<std::size_t>(own.rank());
       // Of many calls only the first waits.
-      for (int call = 0; call < 100; ++call)
-        static_cast<void>(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]),
-                                         Part::own, {.stream = rank.handle()})
-                              .ok());
+      const auto sums = [&]() -> Result<void> {
+        for (int call = 0; call < 100; ++call)
+          MOTLEY_TRY_VOID(
+              own.all_reduce(span_of(arrays[number]), Part::own, {.stream = rank.handle()}));
+        return {};
+      };
+      if (!recorded) {
+        EXPECT_FALSE(sums().ok());
+        return;
+      }
+      auto graph = rank.stream->capture(sums);
+      ASSERT_TRUE(graph.ok());
+      graphs[number] = *std::move(graph);
+      ASSERT_TRUE(graphs[number]->launch(*rank.stream).ok());
     });
     for (int rank = 0; rank < 3; ++rank) {
       const auto status = world.communicator(rank).status();
@@ -402,7 +420,7 @@ TEST(PeerRanksFaults, ARankThatNeverComesIsNamed) {
   }
 }
 
-TEST(PeerRanksFaults, MoreRanksThanAGroupTakesAreRefused) {
+TEST(PeerRanks, MoreRanksThanAGroupTakesAreRefused) {
   const auto group = dist::PeerRanks::create({.gpus = std::vector<int>(9, 0)});
   ASSERT_FALSE(group.ok());
   EXPECT_THAT(group.error().message(), HasSubstr("9 GPUs"));

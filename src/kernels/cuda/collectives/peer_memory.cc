@@ -127,6 +127,13 @@ class PeerMemoryOnGpus final : public PeerMemory {
 
 }  // namespace
 
+bool is_recorded(StreamHandle stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const bool known =
+      cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native), &status) == cudaSuccess;
+  return known && status != cudaStreamCaptureStatusNone;
+}
+
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(const Options& options) {
   MOTLEY_CHECK(!options.gpus.empty(), "at least one rank");
   if (options.gpus.size() > static_cast<std::size_t>(max_peers))
