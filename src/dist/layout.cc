@@ -35,4 +35,12 @@ HeadShard deal_heads(std::int64_t heads, std::int64_t kv_heads, int ranks, int r
   MOTLEY_CHECK(false, "every rank holds some KV head");
 }
 
+ExpertShard deal_experts(std::int64_t experts, int groups, int ranks, int rank) {
+  MOTLEY_CHECK(groups > 0 && ranks % groups == 0, "groups of equally many ranks");
+  const int ranks_of_group = ranks / groups;
+  return {.experts = deal(experts, groups, rank / ranks_of_group),
+          .ranks = ranks_of_group,
+          .rank = rank % ranks_of_group};
+}
+
 }  // namespace motley::dist

@@ -12,6 +12,7 @@ struct Range {
 
   std::int64_t size() const { return end - begin; }
   bool empty() const { return begin == end; }
+  bool contains(std::int64_t number) const { return begin <= number && number < end; }
   // Of things that have `each` numbers.
   Range times(std::int64_t each) const { return {begin * each, end * each}; }
 
@@ -37,5 +38,19 @@ struct HeadShard {
 // head is held by several ranks, which share its heads. So on a rank every KV head is read by
 // equally many heads. `heads` is a multiple of `kv_heads`.
 HeadShard deal_heads(std::int64_t heads, std::int64_t kv_heads, int ranks, int rank);
+
+// A rank's experts, where ranks stand in groups of equal size: each expert is on all ranks of one
+// group, which cut it.
+struct ExpertShard {
+  Range experts;  // of the group
+  int ranks = 1;  // of the group
+  int rank = 0;   // in the group
+
+  friend bool operator==(const ExpertShard&, const ExpertShard&) = default;
+};
+
+// Experts are dealt over the groups, in order of ranks; ranks of a group are neighbours. `ranks` is
+// a multiple of `groups`. One group: every rank has a part of every expert.
+ExpertShard deal_experts(std::int64_t experts, int groups, int ranks, int rank);
 
 }  // namespace motley::dist

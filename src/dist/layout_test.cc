@@ -1,7 +1,9 @@
 #include "dist/layout.h"
 
 #include <tuple>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace motley::dist {
@@ -55,6 +57,34 @@ TEST(Layout, MoreRanksThanHeadsLeaveSomeWithoutAny) {
   EXPECT_EQ(deal_heads(4, 2, 8, 1), (HeadShard{{1, 2}, {0, 1}, false}));
   EXPECT_EQ(deal_heads(4, 2, 8, 2), (HeadShard{{}, {}, false}));
   EXPECT_EQ(deal_heads(4, 2, 8, 4), (HeadShard{{2, 3}, {1, 2}, true}));
+}
+
+TEST(Layout, GroupsOfRanksHoldWholeExperts) {
+  EXPECT_EQ(deal_experts(5, 2, 4, 0), (ExpertShard{{0, 3}, 2, 0}));
+  EXPECT_EQ(deal_experts(5, 2, 4, 1), (ExpertShard{{0, 3}, 2, 1}));
+  EXPECT_EQ(deal_experts(5, 2, 4, 2), (ExpertShard{{3, 5}, 2, 0}));
+  EXPECT_EQ(deal_experts(5, 2, 4, 3), (ExpertShard{{3, 5}, 2, 1}));
+  EXPECT_EQ(deal_experts(5, 1, 2, 1), (ExpertShard{{0, 5}, 2, 1}));
+  EXPECT_EQ(deal_experts(5, 2, 2, 1), (ExpertShard{{3, 5}, 1, 0}));
+}
+
+TEST(Layout, EveryExpertIsOnAllRanksOfOneGroup) {
+  for (const std::int64_t experts : {5, 8, 12, 128}) {
+    for (const auto& [groups, ranks] :
+         {std::tuple(1, 1), std::tuple(1, 3), std::tuple(2, 2), std::tuple(2, 6), std::tuple(3, 3),
+          std::tuple(4, 8), std::tuple(5, 5)}) {
+      std::vector<int> holders(static_cast<std::size_t>(experts));
+      for (int rank = 0; rank < ranks; ++rank) {
+        const ExpertShard own = deal_experts(experts, groups, ranks, rank);
+        EXPECT_EQ(own.ranks, ranks / groups);
+        EXPECT_EQ(own.rank, rank % own.ranks);
+        EXPECT_FALSE(own.experts.empty());
+        for (std::int64_t e = own.experts.begin; e < own.experts.end; ++e)
+          ++holders[static_cast<std::size_t>(e)];
+      }
+      EXPECT_THAT(holders, testing::Each(ranks / groups)) << experts << " on " << groups;
+    }
+  }
 }
 
 }  // namespace

@@ -55,11 +55,20 @@ SiteShard whole(const SiteDelta& delta) {
   return {.site = delta.site, .out = {0, delta.out}, .in = {0, delta.in}};
 }
 
+// Of the experts that this rank has, or all.
+std::vector<Factors> factors_of(const SiteDelta& delta, const SiteShard& shard) {
+  if (!shard.experts) return delta.factors;
+  const auto [begin, end] = *shard.experts;
+  MOTLEY_CHECK(end <= std::ssize(delta.factors), "experts of the site");
+  return {delta.factors.begin() + begin, delta.factors.begin() + end};
+}
+
 SiteDelta part_of(const SiteDelta& delta, const SiteShard& shard, Parts& parts) {
   SiteDelta own = delta;
   const bool embeds = delta.site.projection == Projection::embed;
   own.out = shard.out.size();
   own.in = shard.in.size();
+  own.factors = factors_of(delta, shard);
   for (Factors& factors : own.factors) {
     if (!factors.present()) continue;
     // The embedding's A is [vocabulary, rank].

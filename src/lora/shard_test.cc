@@ -115,6 +115,77 @@ Adapter version(std::uint64_t number) {
   return adapter;
 }
 
+// Gates of four experts, 2 -> 3, of which the third has no factor and all share A.
+constexpr Site gate{0, Projection::expert_gate};
+Adapter of_experts() {
+  Adapter adapter;
+  adapter.version = {3, 4};
+  adapter.matrices = {counting(1, 2, 0), counting(3, 1, 10), counting(3, 1, 20),
+                      counting(3, 1, 30)};
+  SiteDelta delta;
+  delta.site = gate;
+  delta.in = 2;
+  delta.out = 3;
+  const auto factors = [](int b) { return Factors{.a = 0, .b = b, .rank = 1, .scale = 1}; };
+  delta.factors = {factors(1), factors(2), Factors(), factors(3)};
+  adapter.sites = {delta};
+  adapter.largest_rank = 1;
+  return adapter;
+}
+
+SiteShard of_gates(dist::Range experts, dist::Range out = {0, 3}) {
+  return {.site = gate, .out = out, .in = {0, 2}, .experts = experts};
+}
+
+TEST(Shard, ARankHasItsExpertsOnly) {
+  const Adapter first = shard_of(of_experts(), std::vector{of_gates({0, 2})});
+  const Adapter second = shard_of(of_experts(), std::vector{of_gates({2, 4})});
+  ASSERT_EQ(first.find(gate)->factors.size(), 2U);
+  EXPECT_THAT(values(first, first.find(gate)->factors[1].b), ElementsAre(20, 21, 22));
+  ASSERT_EQ(second.find(gate)->factors.size(), 2U);
+  EXPECT_FALSE(second.find(gate)->factors[0].present());
+  EXPECT_THAT(values(second, second.find(gate)->factors[1].b), ElementsAre(30, 31, 32));
+}
+
+TEST(Shard, AFactorThatExpertsShareIsOnceOnEveryRankThatReadsIt) {
+  const Adapter first = shard_of(of_experts(), std::vector{of_gates({0, 2})});
+  const Adapter second = shard_of(of_experts(), std::vector{of_gates({2, 4})});
+  EXPECT_EQ(first.matrices.size(), 3U);
+  EXPECT_EQ(first.find(gate)->factors[0].a, first.find(gate)->factors[1].a);
+  EXPECT_EQ(second.matrices.size(), 2U);
+  EXPECT_THAT(values(second, second.find(gate)->factors[1].a), ElementsAre(0, 1));
+}
+
+TEST(Shard, ExpertsOfAGroupAreCutAsWell) {
+  const Adapter own = shard_of(of_experts(), std::vector{of_gates({0, 2}, {1, 3})});
+  EXPECT_EQ(own.find(gate)->out, 2);
+  EXPECT_THAT(values(own, own.find(gate)->factors[1].b), ElementsAre(21, 22));
+}
+
+TEST(Shard, ARankWhoseExpertsAreNotAdaptedHasTheSiteWithoutFactors) {
+  const Adapter own = shard_of(of_experts(), std::vector{of_gates({2, 3})});
+  ASSERT_NE(own.find(gate), nullptr);
+  EXPECT_FALSE(own.find(gate)->factors[0].present());
+  EXPECT_TRUE(own.matrices.empty());
+}
+
+TEST(ShardedPool, AnAdapterIsThereOnRanksThatHaveNoPartOfIt) {
+  const std::vector<SiteShard> few{of_gates({0, 3})};
+  const std::vector<SiteShard> others{of_gates({2, 3})};
+  tensor::CpuDevice device{{.threads = 1}};
+  const auto second =
+      Pool::create(device, {.bytes = 1024, .page_bytes = 1024, .shards = others}).value();
+  const auto first =
+      Pool::create(
+          device, {.bytes = 1024, .page_bytes = 1024, .shards = few, .other_ranks = {second.get()}})
+          .value();
+  const Handle handle = first->load("a", of_experts()).value();
+  EXPECT_TRUE(handle->shard(1).site_set() == handle->site_set());
+  EXPECT_EQ(second->usage().free_pages, 1U);
+  EXPECT_EQ(second->usage().pinned_adapters, 1);
+  second->check_invariants();
+}
+
 TEST(ShardedPool, AnAdapterIsThereOnAllRanks) {
   Pools pools(4, 4);
   const Handle handle = pools.first->load("a", version(1)).value();

@@ -68,12 +68,13 @@ struct SiteSpec {
 };
 
 // A rank's part of a site, where several ranks compute the model: some of its outputs, or some of
-// its inputs; may be empty.
+// its inputs, may be empty; and some of its experts.
 struct SiteShard {
   Site site;
   dist::Range out;
   dist::Range in;
-  bool has_biases = true;  // false: another rank adds them
+  std::optional<dist::Range> experts = {};  // nothing: all, or it is no expert site
+  bool has_biases = true;                   // false: another rank adds them
 };
 
 // A family's own names of modules, as adapter files use them.
