@@ -73,6 +73,9 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
   }
   MOTLEY_TRY(moe::ExpertWeights experts, load_experts(source, config, module));
   block.experts = std::make_unique<moe::ExpertWeights>(std::move(experts));
+  const Shard& shard = source.memory().shard;
+  if (shard.deals_experts())
+    block.first_expert = static_cast<std::int32_t>(shard.experts.experts.begin);
   if (sizes.shared_intermediate > 0) {
     MOTLEY_TRY(
         block.shared,
@@ -113,10 +116,23 @@ ValueId append(const MoeBlock& block, ValueId x, Builder& pass) {
   const ValueId shared = block.shared ? append_part(*block.shared, x, pass) : ops::no_value;
   const ValueId gate =
       block.shared_gate ? pass.linear(*block.shared_gate, x, "shared_gate") : ops::no_value;
+  ValueId own_ids = ids;
+  if (block.first_expert) {
+    own_ids = pass.value("own_expert_ids", DType::i32, block.spec.top_k);
+    list.append({.reads = {ids}, .writes = {own_ids}},
+                LocalExpertsOp{layer, *block.first_expert, ids, own_ids});
+  }
   const ValueId out = pass.value("experts", DType::f32, block.router.in());
-  list.append(
-      {.reads = {x, ids, weights}, .writes = {out}},
-      ExpertsOp{*block.backend, block.problem, *block.prepared, layer, x, ids, weights, out});
+  list.append({.reads = {x, own_ids, weights}, .writes = {out}},
+              ExpertsOp{.backend = *block.backend,
+                        .problem = block.problem,
+                        .experts = *block.prepared,
+                        .layer = layer,
+                        .local_ids = block.first_expert.has_value(),
+                        .x = x,
+                        .ids = own_ids,
+                        .weights = weights,
+                        .out = out});
   if (block.shared_gate) {
     pass.add_scaled(shared, gate, out);
   } else if (block.shared) {

@@ -22,8 +22,10 @@ struct MoeBlock {
   Linear router;
   Vector correction_bias;
   moe::RouterSpec spec;
-  std::unique_ptr<moe::ExpertWeights> experts;  // as loaded
-  moe::Problem problem;                         // the problem for which a backend is selected
+  std::unique_ptr<moe::ExpertWeights> experts;  // as loaded; this rank's
+  // The router's number of the first of them, where other ranks have others.
+  std::optional<std::int32_t> first_expert;
+  moe::Problem problem;  // the problem for which a backend is selected
   const moe::Backend* backend = nullptr;
   std::unique_ptr<moe::PreparedExperts> prepared;  // in the backend's layout
   std::optional<DenseBlock> shared;

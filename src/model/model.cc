@@ -137,6 +137,7 @@ Result<void> Model::load_weights(const quant::Config& quantization, std::string_
   if (ranks_ != nullptr) {
     ranks.count = ranks_->ranks();
     ranks.rank = ranks_->rank();
+    ranks.expert_groups = options.expert_groups;
   }
   MOTLEY_TRY(shard_, shard_of(config_, ranks));
   MOTLEY_TRY(kernels_, kernels_of(device, tuning_.get()));

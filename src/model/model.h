@@ -47,6 +47,8 @@ struct LoadOptions {
   // The ranks that compute the model together, as this one sees them; it holds its shard only.
   // Null: one rank has it all. Must outlive the model.
   dist::Communicator* ranks = nullptr;
+  // The number of equal groups of ranks over which experts are dealt; 1: all ranks cut each.
+  int expert_groups = 1;
   // The open files of another rank's model, to be shared; null: they are opened.
   std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
   // Thresholds of a GPU's kernels in front of the built-in ones; null: none.

@@ -2,24 +2,48 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/cat.h"
+#include "base/check.h"
 
 namespace motley::model {
 namespace {
 
-// What is cut, and into how many numbers it could be.
-std::vector<std::pair<std::string_view, std::int64_t>> widths_of(const Config& config) {
+// What is cut, into how many numbers it could be, and over how many ranks it is.
+struct CutWidth {
+  std::string_view name;
+  std::int64_t width = 0;
+  int ranks = 1;
+};
+std::vector<CutWidth> widths_of(const Config& config, const Ranks& of) {
   const std::int64_t dense_layers = std::ranges::count(config.moe_layers, false);
-  std::vector<std::pair<std::string_view, std::int64_t>> widths{{"vocabulary", config.vocabulary}};
-  if (dense_layers > 0) widths.emplace_back("dense intermediate size", config.dense_intermediate);
+  std::vector<CutWidth> widths{{"vocabulary", config.vocabulary, of.count}};
+  if (dense_layers > 0)
+    widths.push_back({"dense intermediate size", config.dense_intermediate, of.count});
   if (config.has_experts())
-    widths.emplace_back("expert intermediate size", config.moe.intermediate);
+    widths.push_back(
+        {"expert intermediate size", config.moe.intermediate, of.count / of.expert_groups});
   if (config.has_experts() && config.moe.shared_intermediate > 0)
-    widths.emplace_back("shared expert's intermediate size", config.moe.shared_intermediate);
+    widths.push_back(
+        {"shared expert's intermediate size", config.moe.shared_intermediate, of.count});
   return widths;
+}
+
+Result<void> check_groups(const Config& config, const Ranks& of) {
+  const int groups = of.expert_groups;
+  if (groups == 1) return {};
+  if (!config.has_experts())
+    return Error(ErrorCode::invalid_argument,
+                 cat("the model has no experts to deal over ", groups, " groups of ranks"), "--ep",
+                 cat("leave it out; --tp ", of.count, " cuts the model over as many ranks"));
+  if (groups > config.moe.router.experts)
+    return Error(ErrorCode::invalid_argument,
+                 cat(groups, " groups of ranks are more than the model's ",
+                     config.moe.router.experts, " experts"),
+                 "--ep", cat("use at most ", config.moe.router.experts));
+  MOTLEY_CHECK(groups > 0 && of.count % groups == 0, "groups of equally many ranks");
+  return {};
 }
 
 // The largest piece of which there is one for each rank.
@@ -38,24 +62,28 @@ std::string range_of(std::string_view name, const dist::Range& range, std::int64
 }  // namespace
 
 Result<Shard> shard_of(const Config& config, const Ranks& of) {
-  const auto& [ranks, rank, in_pieces] = of;
-  for (const auto& [name, width] : widths_of(config)) {
-    if (ranks > width)
+  const auto& [ranks, rank, expert_groups, in_pieces] = of;
+  MOTLEY_TRY_VOID(check_groups(config, of));
+  for (const auto& [name, width, parts] : widths_of(config, of)) {
+    if (parts > width)
       return Error(ErrorCode::invalid_argument,
-                   cat(ranks, " ranks are more than the model's ", name, " of ", width), "--tp",
+                   cat(parts, " ranks are more than the model's ", name, " of ", width), "--tp",
                    "use fewer ranks");
   }
+  const dist::ExpertShard experts =
+      dist::deal_experts(config.moe.router.experts, expert_groups, ranks, rank);
   const auto deal = [&](std::int64_t count) { return dist::deal(count, ranks, rank); };
-  const auto deal_width = [&](std::int64_t width) {
-    const std::int64_t piece = in_pieces ? piece_of(width, ranks) : 1;
-    return dist::deal(width / piece, ranks, rank).times(piece);
+  const auto deal_width = [&](std::int64_t width, int parts, int part) {
+    const std::int64_t piece = in_pieces ? piece_of(width, parts) : 1;
+    return dist::deal(width / piece, parts, part).times(piece);
   };
   Shard shard{.rank = rank,
               .ranks = ranks,
               .heads = {},
-              .dense = deal_width(config.dense_intermediate),
-              .experts = deal_width(config.moe.intermediate),
-              .shared_expert = deal_width(config.moe.shared_intermediate),
+              .dense = deal_width(config.dense_intermediate, ranks, rank),
+              .experts = experts,
+              .expert_columns = deal_width(config.moe.intermediate, experts.ranks, experts.rank),
+              .shared_expert = deal_width(config.moe.shared_intermediate, ranks, rank),
               .vocabulary = deal(config.vocabulary)};
   const AttentionConfig& attention = config.attention;
   if (config.latent_attention) {
@@ -72,8 +100,10 @@ std::string describe(const Shard& shard, const Config& config) {
     parts.push_back(range_of("KV heads", shard.heads.kv_heads, config.attention.kv_heads));
   if (std::ranges::count(config.moe_layers, false) > 0)
     parts.push_back(range_of("dense columns", shard.dense, config.dense_intermediate));
-  if (config.has_experts())
-    parts.push_back(range_of("expert columns", shard.experts, config.moe.intermediate));
+  if (config.has_experts() && shard.deals_experts())
+    parts.push_back(range_of("experts", shard.experts.experts, config.moe.router.experts));
+  if (config.has_experts() && shard.cuts_experts())
+    parts.push_back(range_of("expert columns", shard.expert_columns, config.moe.intermediate));
   if (config.has_experts() && config.moe.shared_intermediate > 0)
     parts.push_back(
         range_of("shared expert columns", shard.shared_expert, config.moe.shared_intermediate));

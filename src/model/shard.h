@@ -15,22 +15,28 @@ namespace motley::model {
 struct Shard {
   int rank = 0;
   int ranks = 1;
-  dist::HeadShard heads;      // of latent attention the KV head is every rank's
-  dist::Range dense;          // of dense blocks' intermediate size
-  dist::Range experts;        // of routed experts' intermediate size
-  dist::Range shared_expert;  // of a shared expert's
-  dist::Range vocabulary;     // of the embedding and the head
+  dist::HeadShard heads;       // of latent attention the KV head is every rank's
+  dist::Range dense;           // of dense blocks' intermediate size
+  dist::ExpertShard experts;   // routed ones
+  dist::Range expert_columns;  // of their intermediate size
+  dist::Range shared_expert;   // of a shared expert's
+  dist::Range vocabulary;      // of the embedding and the head
 
   bool is_cut() const { return ranks > 1; }
   bool is_first() const { return rank == 0; }
+  // Whether this rank has parts of its routed experts. Else they are whole, but may be only some.
+  bool cuts_experts() const { return experts.ranks > 1; }
+  // Whether other ranks have other experts.
+  bool deals_experts() const { return experts.ranks < ranks; }
 };
 
 struct Ranks {
   int count = 1;
   int rank = 0;
+  int expert_groups = 1;   // of ranks, over which experts are dealt; divides their number
   bool in_pieces = false;  // intermediate sizes are cut in pieces of several numbers
 };
-// Refuses more ranks than the model can be cut into. Pieces have up to 32 columns, so
+// Refuses more ranks or groups than the model can be cut into. Pieces have up to 32 columns, so
 // that most formats' groups and blocks stay whole or are cut into equal ones, and a GPU's kernels
 // find the widths that they like.
 Result<Shard> shard_of(const Config& config, const Ranks& ranks);

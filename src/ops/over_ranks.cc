@@ -119,19 +119,26 @@ void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dis
                         .ok());
 }
 
+void shift_ids(const Context& context, const tensor::ConstTensor& ids, std::int32_t first,
+               const tensor::Tensor& out) {
+  MOTLEY_CHECK(ids.dtype() == DType::i32 && out.dtype() == DType::i32 &&
+                   ids.shape() == out.shape() && ids.is_contiguous() && out.is_contiguous(),
+               "contiguous ids in i32");
+  const auto* const from = ids.data<std::int32_t>();
+  auto* const to = out.data<std::int32_t>();
+  if (on_gpu(out)) return kernels::cuda::shift_ids(from, first, out.elements(), to, context.stream);
+  for (std::int64_t i = 0; i < out.elements(); ++i) to[i] = from[i] - first;
+}
+
 void embed_part(const Context& context, const tensor::ConstTensor& table, std::int64_t first,
                 const std::int32_t* ids, const tensor::Tensor& out) {
   tensor::Arena& scratch = *context.scratch;
   const std::size_t mark = scratch.mark();
   const tensor::Tensor own = scratch.allocate(DType::i32, {out.dim(0)}).value();
   // Ids outside the table give zeros.
-  if (on_gpu(out)) {
-    kernels::cuda::shift_ids(ids, static_cast<std::int32_t>(first), out.dim(0),
-                             own.data<std::int32_t>(), context.stream);
-  } else {
-    for (std::int64_t row = 0; row < out.dim(0); ++row)
-      own.data<std::int32_t>()[row] = static_cast<std::int32_t>(ids[row] - first);
-  }
+  shift_ids(context,
+            {reinterpret_cast<const std::byte*>(ids), DType::i32, own.shape(), own.device()},
+            static_cast<std::int32_t>(first), own);
   embed(context, table, own.data<std::int32_t>(), out);
   scratch.rewind(mark);
 }

@@ -40,6 +40,11 @@ void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weig
 void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dist::Range columns,
                        const tensor::Tensor& out);
 
+// out = ids - first, both contiguous in i32: as a rank numbers things of which it has those from
+// `first` on.
+void shift_ids(const Context& context, const tensor::ConstTensor& ids, std::int32_t first,
+               const tensor::Tensor& out);
+
 // Rows of a table of which this rank has those from `first` on; zeros for ids that it does not
 // have.
 void embed_part(const Context& context, const tensor::ConstTensor& table, std::int64_t first,

@@ -42,13 +42,20 @@ bool has_gpu_for_each(int ranks) {
   return gpus.back() == ranks - 1;
 }
 
+GoldenModel::Options on_gpus(const Layout& layout) {
+  GoldenModel::Options options = on_gpus(layout.ranks);
+  options.expert_groups = layout.groups;
+  return options;
+}
+
 // Why files can't be cut over so many ranks, on any device; empty if they can.
-std::string why_refused(const std::string& model, int count) {
-  dist::ThreadRanks ranks({.ranks = count});
+std::string why_refused(const std::string& model, const Layout& layout) {
+  dist::ThreadRanks ranks({.ranks = layout.ranks});
   tensor::CpuDevice device({.threads = 1});
-  for (int rank = 0; rank < count; ++rank) {
-    const auto loaded = model::Model::load(goldens_folder() / model, device,
-                                           {.exact_inputs = true, .ranks = &ranks.rank(rank)});
+  for (int rank = 0; rank < layout.ranks; ++rank) {
+    const auto loaded = model::Model::load(
+        goldens_folder() / model, device,
+        {.exact_inputs = true, .ranks = &ranks.rank(rank), .expert_groups = layout.groups});
     if (!loaded.ok()) return loaded.error().message();
   }
   return "";
@@ -61,10 +68,10 @@ INSTANTIATE_TEST_SUITE_P(Goldens, RanksOnGpus, testing::ValuesIn(plain_models())
 TEST_P(RanksOnGpus, EveryCaseIsAsOnOneGpu) {
   GoldenModel one(GetParam(), on_gpus(1));
   const std::vector<Scored> wanted = score_all(one);
-  for (const int ranks : {2, 3, 4}) {
-    SCOPED_TRACE(cat(ranks, " ranks"));
-    GoldenModel several(GetParam(), on_gpus(ranks));
-    expect_close(score_all(several), wanted, ranks);
+  for (const Layout& layout : layouts_of(one, {{2}, {3}, {4}})) {
+    SCOPED_TRACE(cat(layout.ranks, " ranks"));
+    GoldenModel several(GetParam(), on_gpus(layout));
+    expect_close(score_all(several), wanted, layout);
     expect_greedy_as_recorded(several);
   }
 }
@@ -91,7 +98,7 @@ TEST_P(RanksOnGpus, FusedSumsHaveTheBitsOfTheirOps) {
   GoldenModel fused(GetParam(), options);
   options.fusion = false;
   GoldenModel plain(GetParam(), options);
-  expect_close(score_all(fused), score_all(plain), 2);
+  expect_close(score_all(fused), score_all(plain), {2});
 }
 
 // On several GPUs parts and sums are rounded to bf16 once more each, which about doubles the
@@ -110,16 +117,16 @@ INSTANTIATE_TEST_SUITE_P(Goldens, RanksOnGpusFormats, testing::ValuesIn(quantise
 TEST_P(RanksOnGpusFormats, EveryCaseIsAsOnOneGpu) {
   GoldenModel one(GetParam(), on_gpus(1));
   const std::vector<Scored> wanted = score_all(one);
-  for (const int ranks : {2, 3}) {
-    if (!why_refused(GetParam(), ranks).empty()) continue;
-    SCOPED_TRACE(cat(ranks, " ranks"));
-    GoldenModel several(GetParam(), on_gpus(ranks));
-    expect_close(score_all(several), wanted, ranks);
+  for (const Layout& layout : layouts_of(one, {{2}, {3}})) {
+    if (!why_refused(GetParam(), layout).empty()) continue;
+    SCOPED_TRACE(cat(layout.ranks, " ranks"));
+    GoldenModel several(GetParam(), on_gpus(layout));
+    expect_close(score_all(several), wanted, layout);
   }
 }
 
 TEST_P(RanksOnGpusFormats, IsCloseToOneGpuInBf16) {
-  if (const std::string reason = why_refused(GetParam(), 2); !reason.empty()) {
+  if (const std::string reason = why_refused(GetParam(), {2}); !reason.empty()) {
     EXPECT_THAT(reason, HasSubstr("can't be cut over ranks"));
     return;
   }

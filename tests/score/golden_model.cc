@@ -67,7 +67,8 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                           .batch_invariant = options.batch_invariant,
                           .kv_codes = options.kv_codes,
                           .exact_inputs = options.exact_inputs,
-                          .fusion = options.fusion};
+                          .fusion = options.fusion,
+                          .expert_groups = options.expert_groups};
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   const auto wrapped = [&](dist::Communicator& ranks) {
     return options.wrap ? options.wrap(ranks) : &ranks;

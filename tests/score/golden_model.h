@@ -44,6 +44,7 @@ class GoldenModel {
     // With more than one, ranks are threads, each with as many as `threads`; with GPUs, each has
     // one of them, the first the device's.
     int ranks = 1;
+    int expert_groups = 1;  // of ranks, over which experts are dealt
     std::vector<int> gpus = {};
     Duration max_wait = std::chrono::seconds(60);
     // What a rank's model sees instead of its group; empty: the group.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,11 +26,26 @@ inline const std::vector<std::string>& plain_models() {
   return names;
 }
 
+// Ranks, and the groups of them over which experts are dealt.
+struct Layout {
+  int ranks = 1;
+  int groups = 1;
+};
+// The goldens have 5 or 12 experts, so some groups have more than others.
+inline constexpr std::array<Layout, 4> groups_of_experts{{{2, 2}, {3, 3}, {4, 2}, {4, 4}}};
+
 inline std::vector<std::string> quantised_models() {
   std::vector<std::string> names;
   for (const std::string& name : golden_models())
     if (std::ranges::find(plain_models(), name) == plain_models().end()) names.push_back(name);
   return names;
+}
+
+// Those of all models, and those of models with experts.
+inline std::vector<Layout> layouts_of(const GoldenModel& model, std::vector<Layout> of_all) {
+  if (model.model().config().has_experts())
+    of_all.insert(of_all.end(), groups_of_experts.begin(), groups_of_experts.end());
+  return of_all;
 }
 
 struct Scored {
@@ -48,7 +64,7 @@ inline std::vector<Scored> score_all(GoldenModel& golden) {
 }
 
 inline void expect_close(const std::vector<Scored>& got, const std::vector<Scored>& wanted,
-                         int ranks) {
+                         const Layout& layout) {
   ASSERT_EQ(got.size(), wanted.size());
   for (std::size_t c = 0; c < got.size(); ++c) {
     for (std::size_t i = 0; i < got[c].results.size(); ++i) {
@@ -56,7 +72,8 @@ inline void expect_close(const std::vector<Scored>& got, const std::vector<Score
       const runner::ScoreResult& one = wanted[c].results[i];
       for (std::size_t t = 1; t < own.token_logprobs.size(); ++t)
         ASSERT_NEAR(own.token_logprobs[t], one.token_logprobs[t], tolerance)
-            << got[c].name << ", line " << i << ", token " << t << ", " << ranks << " ranks";
+            << got[c].name << ", line " << i << ", token " << t << ", " << layout.ranks
+            << " ranks, " << layout.groups << " groups";
       for (std::size_t t = 0; t < own.top_logprobs.size(); ++t)
         ASSERT_NEAR(own.top_logprobs[t], one.top_logprobs[t], tolerance) << got[c].name;
     }

@@ -11,6 +11,7 @@
 
 #include "base/cat.h"
 #include "dist/thread_ranks.h"
+#include "lora/files/random_adapter.h"
 #include "score/failing_rank.h"
 #include "score/golden_model.h"
 #include "score/sharded_scores.h"
@@ -19,12 +20,13 @@ namespace motley::score_tests {
 namespace {
 
 // Why a model can't be cut over so many ranks; empty if it can.
-std::string why_refused(const std::string& model, int count) {
-  dist::ThreadRanks ranks({.ranks = count});
+std::string why_refused(const std::string& model, const Layout& layout) {
+  dist::ThreadRanks ranks({.ranks = layout.ranks});
   tensor::CpuDevice device({.threads = 1});
-  for (int rank = 0; rank < count; ++rank) {
-    const auto loaded = model::Model::load(goldens_folder() / model, device,
-                                           {.exact_inputs = true, .ranks = &ranks.rank(rank)});
+  for (int rank = 0; rank < layout.ranks; ++rank) {
+    const auto loaded = model::Model::load(
+        goldens_folder() / model, device,
+        {.exact_inputs = true, .ranks = &ranks.rank(rank), .expert_groups = layout.groups});
     if (!loaded.ok()) return loaded.error().message();
   }
   return "";
@@ -37,9 +39,10 @@ INSTANTIATE_TEST_SUITE_P(Goldens, Sharded, testing::ValuesIn(plain_models()),
 TEST_P(Sharded, EveryCaseIsAsOnOneRank) {
   GoldenModel one(GetParam(), {.threads = 1});
   const std::vector<Scored> wanted = score_all(one);
-  for (const int ranks : {2, 3, 4, 8}) {
-    GoldenModel several(GetParam(), {.threads = 1, .ranks = ranks});
-    expect_close(score_all(several), wanted, ranks);
+  for (const Layout& layout : layouts_of(one, {{2}, {3}, {4}, {8}})) {
+    GoldenModel several(GetParam(),
+                        {.threads = 1, .ranks = layout.ranks, .expert_groups = layout.groups});
+    expect_close(score_all(several), wanted, layout);
     expect_greedy_as_recorded(several);
   }
 }
@@ -58,11 +61,28 @@ TEST_P(Sharded, ARunRepeatsBitForBitInStepsOfAnySize) {
       }
 }
 
+TEST(ShardedModel, ExpertsOnGroupsRepeatBitForBitInStepsOfAnySize) {
+  std::vector<std::vector<Scored>> runs;
+  for (const std::int64_t rows : {64, 7}) {
+    GoldenModel golden("qwen2_moe",
+                       {.threads = 1, .max_rows = rows, .ranks = 3, .expert_groups = 3});
+    runs.push_back(score_all(golden));
+  }
+  for (std::size_t c = 0; c < runs[0].size(); ++c)
+    for (std::size_t i = 0; i < runs[0][c].results.size(); ++i)
+      EXPECT_EQ(runs[1][c].results[i].token_logprobs, runs[0][c].results[i].token_logprobs)
+          << runs[0][c].name;
+}
+
 // Roundings to bf16 may fall otherwise where sums are added in another order.
 TEST_P(Sharded, IsCloseToOneRankInBf16) {
   GoldenModel one(GetParam(), {.exact = false, .threads = 1});
+  const std::vector<Scored> wanted = score_all(one);
   GoldenModel several(GetParam(), {.exact = false, .threads = 1, .ranks = 2});
-  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 5e-3);
+  EXPECT_LT(mean_difference(score_all(several), wanted), 5e-3);
+  if (!one.model().config().has_experts()) return;
+  GoldenModel dealt(GetParam(), {.exact = false, .threads = 1, .ranks = 2, .expert_groups = 2});
+  EXPECT_LT(mean_difference(score_all(dealt), wanted), 5e-3);
 }
 
 TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
@@ -83,6 +103,71 @@ TEST(ShardedModel, RanksHoldPartsOfTheWeights) {
   EXPECT_EQ(queries, config.attention.heads * config.attention.head_dim);
   EXPECT_EQ(tokens, config.vocabulary);
   EXPECT_EQ(experts, config.moe.intermediate * std::ranges::count(config.moe_layers, true));
+}
+
+TEST(ShardedModel, GroupsOfRanksHoldTheirExperts) {
+  GoldenModel golden("qwen3_moe", {.threads = 1, .ranks = 4, .expert_groups = 2});
+  const model::Config& config = golden.model().config();
+  std::vector<int> holders(static_cast<std::size_t>(config.moe.router.experts));
+  for (int rank = 0; rank < 4; ++rank) {
+    const model::Model& own = rank == 0 ? golden.model() : golden.others()->model(rank);
+    const model::Shard& shard = own.shard();
+    const auto& block = std::get<model::MoeBlock>(own.layers().front().ffn);
+    EXPECT_EQ(block.experts->experts, rank < 2 ? 3 : 2);
+    EXPECT_EQ(block.experts->down[0].in(), config.moe.intermediate / 2);
+    for (std::int64_t e = shard.experts.experts.begin; e < shard.experts.experts.end; ++e)
+      ++holders[static_cast<std::size_t>(e)];
+    EXPECT_EQ(std::get<model::GroupedAttention>(own.layers().front().attention).q.weight.out(),
+              config.attention.heads * config.attention.head_dim / 4);
+  }
+  EXPECT_THAT(holders, testing::Each(2));
+}
+
+std::uint64_t pages_in_use(const lora::Pool& pool) {
+  const lora::Pool::Usage usage = pool.usage();
+  return usage.pages - usage.free_pages;
+}
+
+TEST(ShardedModel, AnAdapterOfOneGroupsExpertsIsAsOnOneRank) {
+  GoldenModel one("qwen3_moe", {.threads = 1});
+  GoldenModel several("qwen3_moe", {.threads = 1, .ranks = 2, .expert_groups = 2});
+  const auto lines = one.lines_of(cases_of(one.golden()).front());
+  const auto score = [&](GoldenModel& golden) {
+    const lora::BaseView& base = golden.model().base_view();
+    lora::Adapter adapter = lora::random_adapter(base, {.rank = 4, .seed = 3});
+    std::erase_if(adapter.sites,
+                  [](const auto& delta) { return !lora::is_expert(delta.site.projection); });
+    for (lora::SiteDelta& delta : adapter.sites)
+      for (std::size_t e = 0; e < delta.factors.size(); ++e)
+        if (e != 4) delta.factors[e] = {};
+    const lora::Handle handle = golden.pool().load("last", adapter).value();
+    if (golden.others() != nullptr) {
+      EXPECT_EQ(pages_in_use(golden.pool()), 0U);
+      EXPECT_GT(pages_in_use(*handle->shard(1).pool()), 0U);
+    }
+    const lora::Mix mix = lora::Mix::make(std::array{lora::Mix::Part{handle, 4.0F}}).value();
+    return std::vector<Scored>{{"adapted", golden.score(lines, std::vector(lines.size(), mix))},
+                               {"base", golden.score(lines, std::vector<lora::Mix>(lines.size()))}};
+  };
+  const std::vector<Scored> wanted = score(one);
+  EXPECT_GT(mean_difference({wanted[0]}, {wanted[1]}), 1e-3);
+  expect_close(score(several), wanted, {2, 2});
+}
+
+TEST(ShardedModel, GroupsThatTheModelCantHaveAreRefusedByName) {
+  const auto refusal = [](const char* model, const Layout& layout) {
+    dist::ThreadRanks ranks({.ranks = layout.ranks});
+    tensor::CpuDevice device({.threads = 1});
+    const auto refused =
+        model::Model::load(goldens_folder() / model, device,
+                           {.ranks = &ranks.rank(0), .expert_groups = layout.groups});
+    return refused.ok() ? std::string() : refused.error().message();
+  };
+  EXPECT_EQ(refusal("qwen3_moe", {6, 6}),
+            "6 groups of ranks are more than the model's 5 experts (--ep): use at most 5");
+  EXPECT_EQ(refusal("llama", {4, 2}),
+            "the model has no experts to deal over 2 groups of ranks (--ep): leave it out; --tp 4 "
+            "cuts the model over as many ranks");
 }
 
 TEST(ShardedModel, ARankThatFailsInAStepEndsItWithItsLine) {
@@ -114,14 +199,15 @@ TEST_P(ShardedFormat, EveryCaseIsAsOnOneRank) {
   GoldenModel one(GetParam(), {.threads = 1});
   const std::vector<Scored> wanted = score_all(one);
   int refused = 0;
-  for (const int ranks : {2, 3, 4}) {
-    if (const std::string reason = why_refused(GetParam(), ranks); !reason.empty()) {
+  for (const Layout& layout : layouts_of(one, {{2}, {3}, {4}})) {
+    if (const std::string reason = why_refused(GetParam(), layout); !reason.empty()) {
       EXPECT_THAT(reason, testing::HasSubstr("can't be cut over ranks"));
-      ++refused;
+      if (layout.groups == 1) ++refused;
       continue;
     }
-    GoldenModel several(GetParam(), {.threads = 1, .ranks = ranks});
-    expect_close(score_all(several), wanted, ranks);
+    GoldenModel several(GetParam(),
+                        {.threads = 1, .ranks = layout.ranks, .expert_groups = layout.groups});
+    expect_close(score_all(several), wanted, layout);
   }
   // Heads of 20 numbers are no whole blocks of 16 or 32, and activation order can't be cut so far.
   const std::set<std::string> never{"glm4_moe_mxfp4", "mixtral_gptq_desc_act",
@@ -162,10 +248,20 @@ TEST(ShardedModel, ActivationsRoundedByWholeRowsAreRefusedByName) {
 }
 
 TEST(ShardedModel, ActivationsWithTheFilesScalesAreCut) {
-  GoldenModel one("llama_fp8_static", {.exact_inputs = false, .threads = 1});
-  GoldenModel several("llama_fp8_static", {.exact_inputs = false, .threads = 1, .ranks = 2});
-  // A code may differ by one where its number is on the edge.
-  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 2e-3);
+  for (const char* const name : {"llama_fp8_static", "olmoe_w8a8_static"}) {
+    GoldenModel one(name, {.exact_inputs = false, .threads = 1});
+    const std::vector<Scored> wanted = score_all(one);
+    std::vector<Layout> layouts{{2}};
+    if (one.model().config().has_experts()) layouts.push_back({2, 2});
+    for (const Layout& layout : layouts) {
+      GoldenModel several(name, {.exact_inputs = false,
+                                 .threads = 1,
+                                 .ranks = layout.ranks,
+                                 .expert_groups = layout.groups});
+      // A code may differ by one where its number is on the edge.
+      EXPECT_LT(mean_difference(score_all(several), wanted), 2e-3) << name;
+    }
+  }
 }
 
 TEST(ShardedModel, MoreRanksThanColumnsAreRefused) {

@@ -162,12 +162,21 @@ struct RouteOp {
   std::int32_t layer = 0;
   ValueId logits = ops::no_value, ids = ops::no_value, weights = ops::no_value;
 };
+// own = ids as this rank numbers its experts, of which `first` is the first. Those of other ranks'
+// experts become numbers that no expert has.
+struct LocalExpertsOp {
+  static constexpr OpKind kind = OpKind::local_experts;
+  std::int32_t layer = 0;
+  std::int32_t first = 0;
+  ValueId ids = ops::no_value, own = ops::no_value;
+};
 struct ExpertsOp {
   static constexpr OpKind kind = OpKind::experts;
   const moe::Backend& backend;
   const moe::Problem& problem;
   const moe::PreparedExperts& experts;
   std::int32_t layer = 0;
+  bool local_ids = false;  // a LocalExpertsOp's, not the router's
   ValueId x = ops::no_value, ids = ops::no_value, weights = ops::no_value, out = ops::no_value;
 };
 struct ActivateOp {

@@ -27,6 +27,12 @@ std::int64_t expanded_at_once(std::int64_t out) {
   return std::max<std::int64_t>(accumulator_bytes / (out * std::int64_t{sizeof(float)}), 1);
 }
 
+// The tensor for the experts that rows choose: the caller's, if choices are kept, else the value's.
+Tensor expert_ids(std::int32_t layer, ValueId ids, const Frame& frame) {
+  const Tensor* const kept = frame.batch.choices;
+  return kept == nullptr ? frame.at(ids) : kept->select(layer).slice(0, 0, frame.batch.count);
+}
+
 std::size_t row_numbers_bytes(std::int64_t rows) {
   return static_cast<std::size_t>(rows) * sizeof(float) + tensor::Allocator::alignment;
 }
@@ -195,6 +201,10 @@ void run(const AttendExpandedOp& op, const Frame& frame) {
 
 void run(const RouteOp& op, const Frame& frame) { moe::route(routing(op, frame), frame.context); }
 
+void run(const LocalExpertsOp& op, const Frame& frame) {
+  ops::shift_ids(frame.context, expert_ids(op.layer, op.ids, frame), op.first, frame.at(op.own));
+}
+
 void run(const ExpertsOp& op, const Frame& frame) {
   const lora::ExpertDeltas deltas = deltas_of(op, frame);
   moe::run_experts(op.backend, expert_call(op, nullptr, deltas, frame));
@@ -222,12 +232,6 @@ void run(const NormOverRanksOp& op, const Frame& frame) {
 
 void run(const GatherOverRanksOp& op, const Frame& frame) {
   ops::gather_over_ranks(frame.context, frame.at(op.x), op.columns, frame.at(op.out));
-}
-
-// The tensor for the experts that rows choose: the caller's, if choices are kept, else the value's.
-Tensor expert_ids(std::int32_t layer, ValueId ids, const Frame& frame) {
-  const Tensor* const kept = frame.batch.choices;
-  return kept == nullptr ? frame.at(ids) : kept->select(layer).slice(0, 0, frame.batch.count);
 }
 
 template <class Params>
@@ -270,7 +274,7 @@ moe::ExpertCall expert_call(const ExpertsOp& op, const kernels::AfterExperts* ne
                             const lora::ExpertDeltas& deltas, const Frame& frame) {
   return {.experts = op.experts,
           .x = frame.at(op.x),
-          .ids = expert_ids(op.layer, op.ids, frame),
+          .ids = op.local_ids ? frame.at(op.ids) : expert_ids(op.layer, op.ids, frame),
           .routing_weights = frame.at(op.weights),
           .deltas = lora::touches_experts(frame.mixes, op.layer) ? &deltas : nullptr,
           .out = frame.at(op.out),
@@ -324,6 +328,8 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<AttendExpandedOp>(op, frame);
     case OpKind::route:
       return run_as<RouteOp>(op, frame);
+    case OpKind::local_experts:
+      return run_as<LocalExpertsOp>(op, frame);
     case OpKind::experts:
       return run_as<ExpertsOp>(op, frame);
     case OpKind::activate:

@@ -55,7 +55,11 @@ class ModelBaseView final : public lora::BaseView {
       return whole_rows(*read_again->second, begin, end, out);
     const auto at = weights_.find(site);
     MOTLEY_CHECK(at != weights_.end(), "rows of a site that the model has");
-    const quant::Weight& weight = at->second[static_cast<std::size_t>(expert)];
+    const std::int64_t first =
+        is_expert(site.projection) && shard_->is_cut() ? shard_->experts.experts.begin : 0;
+    const std::int64_t index = expert - first;
+    MOTLEY_CHECK(index >= 0 && index < std::ssize(at->second), "an expert that this rank has");
+    const quant::Weight& weight = at->second[static_cast<std::size_t>(index)];
     MOTLEY_CHECK(end <= weight.out(), "rows that this rank has");
     weight.decode(begin, end, out);
   }
@@ -97,12 +101,15 @@ class ModelBaseView final : public lora::BaseView {
 
   void add_expert_shards(std::int32_t layer) {
     const dist::Range hidden{0, config_->hidden};
+    const dist::Range& columns = shard_->expert_columns;
+    const dist::Range& experts = shard_->experts.experts;
     for (const lora::Projection each : {lora::Projection::expert_gate, lora::Projection::expert_up})
-      shards_.push_back({.site = {layer, each}, .out = shard_->experts, .in = hidden});
+      shards_.push_back({.site = {layer, each}, .out = columns, .in = hidden, .experts = experts});
     shards_.push_back({.site = {layer, lora::Projection::expert_down},
                        .out = hidden,
-                       .in = shard_->experts,
-                       .has_biases = shard_->is_first()});
+                       .in = columns,
+                       .experts = experts,
+                       .has_biases = shard_->experts.rank == 0});
   }
 
   template <class Add>
@@ -127,13 +134,16 @@ class ModelBaseView final : public lora::BaseView {
   void add_block(const MoeBlock& block, Add add) {
     add(block.router);
     const std::int32_t layer = block.router.site.layer;
+    // Whole and of all experts, also where a rank has parts or only some.
     const moe::ExpertWeights& experts = *block.experts;
     const auto add_experts = [&](lora::Projection projection, std::int64_t in, std::int64_t out,
                                  std::span<const quant::Weight> weights) {
-      add_weights({.site = {layer, projection}, .in = in, .out = out, .experts = experts.experts},
+      add_weights({.site = {layer, projection},
+                   .in = in,
+                   .out = out,
+                   .experts = config_->moe.router.experts},
                   weights);
     };
-    // Whole, also where a rank has parts of them.
     const std::int64_t width = config_->moe.intermediate;
     add_experts(lora::Projection::expert_gate, config_->hidden, width, experts.gate);
     add_experts(lora::Projection::expert_up, config_->hidden, width, experts.up);

@@ -16,13 +16,18 @@ struct ExpertCuts {
 
 ExpertCuts parts_of(const Shard& shard) {
   ExpertCuts cuts;
-  if (shard.is_cut()) cuts.gate_up.rows = cuts.down.columns = shard.experts;
+  if (shard.cuts_experts()) cuts.gate_up.rows = cuts.down.columns = shard.expert_columns;
   return cuts;
 }
 
 // The same for all of them at once; whole without a cut.
 dist::Range own_range(const Shard& shard, std::int64_t width) {
-  return shard.is_cut() ? shard.experts : dist::Range{0, width};
+  return shard.cuts_experts() ? shard.expert_columns : dist::Range{0, width};
+}
+
+// The experts that this rank has.
+dist::Range own_experts(const Shard& shard, const Config& config) {
+  return shard.is_cut() ? shard.experts.experts : dist::Range{0, config.moe.router.experts};
 }
 
 // The part of a quantised weight, or all of it.
@@ -42,9 +47,14 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
   const std::string_view up = own_names ? config.naming.expert_up : "up_proj";
   const std::string_view down = own_names ? config.naming.expert_down : "down_proj";
   const auto [rows, columns] = parts_of(source.memory().shard);
+  const dist::Range own = own_experts(source.memory().shard, config);
   moe::ExpertWeights experts;
-  for (int e = 0; e < config.moe.router.experts; ++e) {
+  for (std::int64_t e = 0; e < config.moe.router.experts; ++e) {
     const std::string expert = cat(module, ".experts.", e, ".");
+    if (!own.contains(e)) {
+      source.leave_to_others(expert);
+      continue;
+    }
     MOTLEY_TRY(PartOfWeight gate_part, source.matrix(cat(expert, gate), {width, hidden}, rows));
     MOTLEY_TRY(PartOfWeight up_part, source.matrix(cat(expert, up), {width, hidden}, rows));
     MOTLEY_TRY(PartOfWeight down_part, source.matrix(cat(expert, down), {hidden, width}, columns));
@@ -63,8 +73,9 @@ Result<moe::ExpertWeights> load_fused_codes(WeightSource& source, const Config& 
   const std::int64_t hidden = config.hidden;
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
+  const dist::Range held = own_experts(source.memory().shard, config);
   moe::ExpertWeights experts;
-  for (std::int64_t e = 0; e < count; ++e) {
+  for (std::int64_t e = held.begin; e < held.end; ++e) {
     const auto load = [&](std::string_view name, quant::TrueSize size, Rows rows) {
       const std::string own = cat(module, ".experts.", name);
       return part_of(source.matrix(own, size, {.experts = count, .expert = e, .rows = rows}),
@@ -92,8 +103,9 @@ Result<moe::ExpertWeights> load_fused(WeightSource& source, const Config& config
              source.tensor(cat(module, ".experts.down_proj"), {count, hidden, width}));
   const dist::Range own = own_range(source.memory().shard, width);
   const ExpertCuts cuts = parts_of(source.memory().shard);
+  const dist::Range held = own_experts(source.memory().shard, config);
   moe::ExpertWeights experts;
-  for (std::int64_t e = 0; e < count; ++e) {
+  for (std::int64_t e = held.begin; e < held.end; ++e) {
     const tensor::ConstTensor both = gate_up.select(e);
     experts.gate.push_back(quant::Weight::borrow(both.slice(0, own.begin, own.end)));
     experts.up.push_back(quant::Weight::borrow(both.slice(0, width + own.begin, width + own.end)));
@@ -115,8 +127,9 @@ Result<moe::ExpertWeights> load_transposed(WeightSource& source, const Config& c
   MOTLEY_TRY(const tensor::ConstTensor down,
              source.tensor(cat(module, ".experts.down_proj"), {count, width, hidden}));
   const dist::Range own = own_range(source.memory().shard, width);
+  const dist::Range held = own_experts(source.memory().shard, config);
   moe::ExpertWeights experts;
-  for (std::int64_t e = 0; e < count; ++e) {
+  for (std::int64_t e = held.begin; e < held.end; ++e) {
     tensor::Allocator& memory = source.memory().host;
     const tensor::ConstTensor both = gate_up.select(e);
     const auto own_rows = [&](std::int64_t first) {
@@ -177,6 +190,7 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
   const std::int64_t width = config.moe.intermediate;
   const std::int64_t count = config.moe.router.experts;
   const auto [rows_part, columns_part] = parts_of(source.memory().shard);
+  const dist::Range held = own_experts(source.memory().shard, config);
   if (hidden % 32 != 0 || width % 32 != 0)
     return Error(ErrorCode::bad_file,
                  cat("experts of ", hidden, " and ", width, " inputs are no whole blocks of 32"),
@@ -188,8 +202,9 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
     MOTLEY_TRY(both.codes,
                source.codes(experts + "_blocks", DType::u8, {count, rows, in / 32, 16}));
     MOTLEY_TRY(both.scales, source.codes(experts + "_scales", DType::u8, {count, rows, in / 32}));
-    const auto scales = static_cast<std::size_t>(both.scales.elements());
-    if (std::memchr(both.scales.bytes(), not_a_number, scales) != nullptr)
+    const tensor::ConstTensor scales = both.scales.slice(0, held.begin, held.end);
+    const auto bytes = static_cast<std::size_t>(scales.elements());
+    if (std::memchr(scales.bytes(), not_a_number, bytes) != nullptr)
       return Error(ErrorCode::bad_file, "a scale that is not finite",
                    cat("tensor ", quote(experts + "_scales")), "download the checkpoint again");
     return both;
@@ -197,7 +212,7 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
   MOTLEY_TRY(const Blocks gate_up, blocks("gate_up_proj", 2 * width, hidden));
   MOTLEY_TRY(const Blocks down, blocks("down_proj", hidden, width));
   moe::ExpertWeights experts;
-  for (std::int64_t e = 0; e < count; ++e) {
+  for (std::int64_t e = held.begin; e < held.end; ++e) {
     tensor::Allocator& memory = source.memory().host;
     const Blocks both{gate_up.codes.select(e), gate_up.scales.select(e)};
     const Blocks own{down.codes.select(e), down.scales.select(e)};
@@ -223,16 +238,19 @@ Result<void> load_biases(WeightSource& source, const Config& config, const std::
              source.numbers(cat(module, ".experts.gate_up_proj_bias"), {count, 2 * width}));
   const Shard& shard = source.memory().shard;
   const dist::Range own = own_range(shard, width);
-  for (std::int64_t e = 0; e < count; ++e) {
+  const dist::Range held = own_experts(shard, config);
+  for (std::int64_t e = held.begin; e < held.end; ++e) {
     for (std::int64_t i = e * width + own.begin; i < e * width + own.end; ++i) {
       experts.gate_bias.push_back(gate_up[static_cast<std::size_t>(2 * i)]);
       experts.up_bias.push_back(gate_up[static_cast<std::size_t>(2 * i + 1)]);
     }
   }
-  MOTLEY_TRY(std::vector<float> down_bias,
+  MOTLEY_TRY(const std::vector<float> down_bias,
              source.numbers(cat(module, ".experts.down_proj_bias"), {count, config.hidden}));
-  // Of a sum over ranks, once.
-  if (shard.is_first()) experts.down_bias = std::move(down_bias);
+  // Of a sum over ranks, once for each expert.
+  if (shard.experts.rank == 0)
+    experts.down_bias.assign(down_bias.begin() + held.times(config.hidden).begin,
+                             down_bias.begin() + held.times(config.hidden).end);
   return {};
 }
 
@@ -258,7 +276,7 @@ Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& conf
                                                    : load_per_expert(source, config, module);
   if (!loaded.ok()) return loaded;
   moe::ExpertWeights& experts = *loaded;
-  experts.experts = config.moe.router.experts;
+  experts.experts = static_cast<int>(own_experts(source.memory().shard, config).size());
   experts.hidden = config.hidden;
   experts.intermediate = own_range(source.memory().shard, config.moe.intermediate).size();
   experts.activation = config.moe.activation;

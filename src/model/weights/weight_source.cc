@@ -17,6 +17,16 @@ std::string file_of(const tensor::Checkpoint::Item& item) {
   return printable(item.file->path().string());
 }
 
+// Those whose names begin so.
+std::span<const tensor::Checkpoint::Item> items_of(const tensor::Checkpoint& checkpoint,
+                                                   std::string_view prefix) {
+  const auto start_of = [&](const tensor::Checkpoint::Item& item) {
+    return std::string_view(item.name()).substr(0, prefix.size());
+  };
+  const auto found = std::ranges::equal_range(checkpoint.items(), prefix, {}, start_of);
+  return {found.begin(), found.end()};
+}
+
 }  // namespace
 
 Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
@@ -43,12 +53,13 @@ Result<tensor::ConstTensor> WeightSource::tensor(std::string_view name,
 
 bool WeightSource::has_module(std::string_view module) const {
   if (random_ != nullptr) return true;
-  const std::string prefix = cat(module, ".");
-  const auto items = checkpoint_->items();
-  const auto at = std::ranges::lower_bound(
-      items, std::string_view(prefix), {},
-      [](const tensor::Checkpoint::Item& item) { return std::string_view(item.name()); });
-  return at != items.end() && at->name().starts_with(prefix);
+  return !items_of(*checkpoint_, cat(module, ".")).empty();
+}
+
+void WeightSource::leave_to_others(std::string_view prefix) {
+  if (random_ != nullptr) return;
+  for (const tensor::Checkpoint::Item& item : items_of(*checkpoint_, prefix))
+    taken_.emplace(item.name());
 }
 
 Result<std::vector<float>> WeightSource::numbers(std::string_view name,

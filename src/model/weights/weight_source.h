@@ -69,6 +69,8 @@ class WeightSource {
   // The same in the memory of the model's device; those of a range, if there is one.
   Result<Vector> vector(std::string_view name, std::int64_t length,
                         const std::optional<dist::Range>& range = {});
+  // Tensors whose names begin so are other ranks': they count as used, and are not read.
+  void leave_to_others(std::string_view prefix);
   // <module>.weight, unquantised or quantised, in host memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
 

@@ -26,6 +26,7 @@ std::string_view name(OpKind kind) {
                                                               "expand_latents",
                                                               "attend_expanded",
                                                               "route",
+                                                              "local_experts",
                                                               "experts",
                                                               "activate",
                                                               "add_scaled",

@@ -37,6 +37,7 @@ enum class OpKind : std::uint8_t {
   expand_latents,
   attend_expanded,
   route,
+  local_experts,
   experts,
   activate,
   add_scaled,
