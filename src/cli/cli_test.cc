@@ -147,6 +147,16 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--kv-dtype", "int8"}).error().where(), "--kv-dtype");
   EXPECT_EQ(read({"--tp", "3"}).value().ranks, 3);
   EXPECT_EQ(read({"--tp", "0"}).error().where(), "--tp");
+  EXPECT_EQ(read({"--tp", "3"}).value().expert_groups, 1);
+  EXPECT_EQ(read({"--tp", "4", "--ep", "2"}).value().ranks, 4);
+  EXPECT_EQ(read({"--tp", "4", "--ep", "2"}).value().expert_groups, 2);
+  EXPECT_EQ(read({"--ep", "3"}).value().ranks, 3);
+  EXPECT_EQ(read({"--ep", "2", "--devices", "0,1,2,3"}).value().ranks, 4);
+  EXPECT_EQ(read({"--tp", "3", "--ep", "2"}).error().message(),
+            "3 ranks do not make 2 equal groups (--ep): use a number that divides the ranks, or "
+            "--tp 2");
+  EXPECT_EQ(read({"--tp", "1", "--ep", "2"}).error().where(), "--ep");
+  EXPECT_EQ(read({"--ep", "0"}).error().where(), "--ep");
   const ComputeSettings two = read({"--devices", "1,0"}).value();
   EXPECT_EQ(two.ranks, 2);
   EXPECT_THAT(two.gpus, testing::ElementsAre(1, 0));

@@ -83,6 +83,19 @@ struct Adapters {
   std::vector<lora::Handle> handles;  // in the order of the options
 };
 
+// The pages of all adapters' parts on the rank that has the largest, but for rank 0.
+std::uint64_t most_pages(std::span<const lora::Adapter> adapters, const runner::OtherRanks& others,
+                         lora::Pool::Options options) {
+  std::uint64_t most = 0;
+  for (int rank = 1; rank < others.ranks(); ++rank) {
+    options.shards = others.model(rank).base_view().shards();
+    std::uint64_t pages = 0;
+    for (const lora::Adapter& adapter : adapters) pages += lora::Pool::pages_of(adapter, options);
+    most = std::max(most, pages);
+  }
+  return most;
+}
+
 Result<Adapters> load_adapters(const Settings& settings, const model::Model& model,
                                tensor::Device& device, runner::OtherRanks* others) {
   Adapters loaded;
@@ -100,11 +113,12 @@ Result<Adapters> load_adapters(const Settings& settings, const model::Model& mod
     pages += lora::Pool::pages_of(*adapter, options);
     adapters.push_back(*std::move(adapter));
   }
-  options.bytes = pages * options.page_bytes;
+  // A rank may have no part of any.
+  options.bytes = std::max<std::uint64_t>(pages, 1) * options.page_bytes;
   if (others != nullptr) {
-    // Other ranks' shards may take a few pages more.
     lora::Pool::Options theirs = options;
-    theirs.bytes *= 2;
+    theirs.bytes =
+        std::max<std::uint64_t>(most_pages(adapters, *others, options), 1) * options.page_bytes;
     MOTLEY_TRY(options.other_ranks, others->make_pools(theirs));
   }
   MOTLEY_TRY(loaded.pool, lora::Pool::create(device, options));

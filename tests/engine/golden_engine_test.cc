@@ -76,6 +76,11 @@ TEST_P(GoldenRanks, NothingBesideChangesABit) {
   expect_same_bits_in_little_room(golden, 20);
 }
 
+TEST_P(GoldenRanks, ExpertsOnGroupsOfRanksAnswerAsRecorded) {
+  GoldenModel golden(GetParam(), {.threads = 1, .ranks = 2, .expert_groups = 2});
+  expect_all_adapters_as_recorded(golden);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenRanks, testing::Values("qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
 

@@ -46,6 +46,13 @@ Result<std::vector<int>> parse_ranks(std::string_view text) {
   return ranks;
 }
 
+// "2 ranks of ", before the description of the first one's device.
+std::string ranks_of(const ComputeSettings& compute) {
+  if (compute.ranks == 1) return "";
+  if (compute.expert_groups == 1) return cat(compute.ranks, " ranks of ");
+  return cat(compute.ranks, " ranks (experts on ", compute.expert_groups, " groups) of ");
+}
+
 }  // namespace
 
 std::string_view RandomModelSettings::format() const {
@@ -107,14 +114,15 @@ Result<RandomModel> make_random_model(const RandomModelSettings& settings,
                                                .exact_inputs = compute.exact_inputs,
                                                .fusion = compute.fusion,
                                                .ranks = rank.ranks,
+                                               .expert_groups = compute.expert_groups,
                                                .tuning = compute.tuning}));
   check_tuning_suits(*made.model, device);
-  made.description = cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
-                         settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ",
-                         compute.kv_codes ? "keys and values in fp8, " : "", format_bytes(bytes),
-                         " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
-                         compute.ranks == 1 ? "" : cat(compute.ranks, " ranks of "),
-                         device.description(), "; ", made.model->describe_backends());
+  made.description =
+      cat(settings.shape, ", ", made.model->config().layers, " layers, experts in ",
+          settings.format(), ", ", exact ? "f32" : "bf16", " arithmetic, ",
+          compute.kv_codes ? "keys and values in fp8, " : "", format_bytes(bytes),
+          " of weights made in ", format_seconds(seconds(clock.now() - start)), "; ",
+          ranks_of(compute), device.description(), "; ", made.model->describe_backends());
   return made;
 }
 

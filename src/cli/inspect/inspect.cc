@@ -146,7 +146,8 @@ Result<Findings> find_out(const fs::path& path, const Contents& contents,
     return Error(ErrorCode::invalid_argument, "only an adapter has a base", "--model",
                  "leave it out, or name an adapter's folder");
   if (settings.ranks > 1 && contents.kind != "model")
-    return Error(ErrorCode::invalid_argument, "only a model is cut over ranks", "--tp",
+    return Error(ErrorCode::invalid_argument, "only a model is cut over ranks",
+                 settings.expert_groups > 1 ? "--ep" : "--tp",
                  "leave it out, or name a model's folder");
   if (contents.kind == "adapter") return inspect_adapter(path, contents.checkpoint, base);
   if (contents.kind == "model") return inspect_model(path, *contents.config, settings);
@@ -272,6 +273,7 @@ Command inspect_command() {
                .examples = {"motley inspect models/demo",
                             "motley inspect models/demo/adapters/jargon --model models/demo",
                             "motley inspect models/demo --tp 2",
+                            "motley inspect models/demo --tp 4 --ep 2",
                             "motley inspect models/demo --kernels", "motley inspect --supported"}},
       .run = inspect};
 }

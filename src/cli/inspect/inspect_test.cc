@@ -1,6 +1,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <sys/stat.h>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "base/system/temporary_folder.h"
 #include "cli/cli.h"
 #include "cli/run_motley.h"
+#include "dist/thread_ranks.h"
+#include "model/model.h"
+#include "tensor/device/cpu_device.h"
 #include "tensor/safetensors/checkpoint.h"
 
 namespace motley::cli {
@@ -229,6 +233,69 @@ TEST(InspectModel, TellsWhatEachRankWouldHold) {
                     Not(HasSubstr("rank 2: ")), Not(HasSubstr("refused"))));
 }
 
+// The rank_N of a report.
+json::Value ranks_of(const std::vector<std::string>& options) {
+  std::vector<std::string> call{"inspect", goldens + "/deepseek_v3", "--json"};
+  call.insert(call.end(), options.begin(), options.end());
+  const json::Value report = json::parse(motley(call).output, "report").value();
+  return *report.if_object()->find("facts");
+}
+std::int64_t bytes_of(const json::Value& facts, int rank) {
+  const json::Value* const fields = facts.if_object()->find(cat("rank_", rank));
+  return *fields->if_object()->find("weight_bytes")->if_integer();
+}
+
+// A model as that rank of four loads it.
+std::unique_ptr<model::Model> on_rank(int rank, int groups, tensor::Device& device) {
+  dist::ThreadRanks group({.ranks = 4});
+  return model::Model::load(goldens + "/deepseek_v3", device,
+                            {.ranks = &group.rank(rank), .expert_groups = groups})
+      .value();
+}
+std::int64_t expert_bytes(const model::Model& model) {
+  std::uint64_t bytes = 0;
+  for (const model::Layer& layer : model.layers()) {
+    const auto* const block = std::get_if<model::MoeBlock>(&layer.ffn);
+    if (block == nullptr) continue;
+    for (const auto* const all :
+         {&block->experts->gate, &block->experts->up, &block->experts->down})
+      for (const quant::Weight& weight : *all) bytes += weight.stored_bytes();
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+TEST(InspectModel, TellsWhatRanksHoldOfDealtExperts) {
+  const json::Value cut = ranks_of({"--tp", "4"});
+  const json::Value dealt = ranks_of({"--tp", "4", "--ep", "2"});
+  const json::Value whole = ranks_of({"--ep", "4"});
+  tensor::CpuDevice device({.threads = 1});
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto one_group = on_rank(rank, 1, device);
+    const auto two_groups = on_rank(rank, 2, device);
+    const auto four_groups = on_rank(rank, 4, device);
+    const json::Value* const fields = dealt.if_object()->find(cat("rank_", rank));
+    EXPECT_EQ(*fields->if_object()->find("holds")->if_string(),
+              model::describe(two_groups->shard(), two_groups->config()));
+    // Ranks hold the same of all but experts.
+    EXPECT_EQ(bytes_of(dealt, rank) - bytes_of(cut, rank),
+              expert_bytes(*two_groups) - expert_bytes(*one_group));
+    EXPECT_EQ(bytes_of(whole, rank) - bytes_of(cut, rank),
+              expert_bytes(*four_groups) - expert_bytes(*one_group));
+  }
+  EXPECT_THAT(motley({"inspect", goldens + "/deepseek_v3", "--ep", "4"}).output,
+              AllOf(HasSubstr("rank 3: no heads, "), HasSubstr(", experts 9-11 of 12, "),
+                    Not(HasSubstr(", expert columns "))));
+}
+
+TEST(InspectModel, SaysWhyExpertsCantBeDealt) {
+  EXPECT_THAT(motley({"inspect", goldens + "/qwen3_moe", "--tp", "6", "--ep", "6"}).output,
+              HasSubstr("would be refused: 6 groups of ranks are more than the model's 5 experts "
+                        "(--ep): use at most 5\n"));
+  EXPECT_THAT(motley({"inspect", goldens + "/llama", "--ep", "2"}).output,
+              HasSubstr("would be refused: the model has no experts to deal over 2 groups of "
+                        "ranks (--ep): leave it out; --tp 2 cuts"));
+}
+
 TEST(InspectModel, SaysWhyItCantBeCutOverRanks) {
   const std::vector<std::string> call{"inspect", goldens + "/qwen3_moe_w8a8", "--tp", "2"};
   EXPECT_THAT(motley(call).output,
@@ -242,6 +309,8 @@ TEST(InspectAdapter, IsNotCutOverRanks) {
   const Outcome outcome = motley({"inspect", golden_adapter("experts"), "--tp", "2"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.errors, HasSubstr("only a model is cut over ranks (--tp)"));
+  EXPECT_THAT(motley({"inspect", golden_adapter("experts"), "--ep", "2"}).errors,
+              HasSubstr("only a model is cut over ranks (--ep)"));
 }
 
 TEST(InspectModel, TellsOfScalesOfKeysAndValues) {

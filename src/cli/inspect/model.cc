@@ -305,6 +305,7 @@ Result<void> add_ranks(const fs::path& folder, const ComputeSettings& settings,
                                    .kv_codes = settings.kv_codes,
                                    .exact_inputs = settings.exact_inputs,
                                    .ranks = &group.rank(rank),
+                                   .expert_groups = settings.expert_groups,
                                    .progress = {}}));
     const std::int64_t bytes = weights_of(*model).bytes;
     const std::int64_t token =

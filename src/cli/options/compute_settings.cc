@@ -87,6 +87,17 @@ Result<void> check_devices(const Arguments& arguments, const ComputeSettings& se
   return {};
 }
 
+// Groups are equal.
+Result<void> check_expert_groups(const ComputeSettings& settings) {
+  const int groups = settings.expert_groups;
+  if (settings.ranks % groups == 0) return {};
+  const int fewer = settings.ranks / groups * groups;
+  return wrong_option(
+      cat(settings.ranks, settings.ranks == 1 ? " rank does" : " ranks do", " not make ", groups,
+          " equal groups"),
+      "--ep", cat("use a number that divides the ranks, or --tp ", fewer == 0 ? groups : fewer));
+}
+
 int threads_of_rank(int ranks) { return std::max(1, usable_cpus() / ranks); }
 
 }  // namespace
@@ -135,6 +146,7 @@ std::vector<OptionSpec> compute_option_specs() {
   return {{"--device", "D", "auto, cpu, cuda or cuda:N"},
           {"--compute", "C", "auto, f32 or bf16"},
           {"--tp", "N", "ranks that compute the model together: GPUs, or threads on a CPU (1)"},
+          {"--ep", "E", "groups of ranks that share the experts out; alone, it is --tp E too (1)"},
           {"--devices", "LIST", "GPUs, one for each rank, as in 0,1; --tp may be left out"},
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
@@ -174,11 +186,17 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     MOTLEY_TRY(const std::int64_t number, parse_number(*ranks, "--tp", 1, max_ranks));
     settings.ranks = static_cast<int>(number);
   }
+  if (const std::string* const groups = arguments.value("--ep")) {
+    MOTLEY_TRY(const std::int64_t number, parse_number(*groups, "--ep", 1, max_ranks));
+    settings.expert_groups = static_cast<int>(number);
+    if (!arguments.has("--tp")) settings.ranks = settings.expert_groups;
+  }
   if (const std::string* const devices = arguments.value("--devices")) {
     MOTLEY_TRY(settings.gpus, parse_devices(*devices));
     if (!arguments.has("--tp")) settings.ranks = static_cast<int>(settings.gpus.size());
   }
   MOTLEY_TRY_VOID(check_devices(arguments, settings));
+  MOTLEY_TRY_VOID(check_expert_groups(settings));
   if (!settings.gpus.empty())
     settings.device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = settings.gpus.front()};
   settings.batch_invariant = arguments.has("--batch-invariant");
@@ -195,8 +213,8 @@ Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& setti
 
 Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work) {
   if (settings.ranks == 1) return {};
-  return Error(ErrorCode::not_implemented, cat(work, " uses one rank so far"), "--tp",
-               "leave it out");
+  return Error(ErrorCode::not_implemented, cat(work, " uses one rank so far"),
+               settings.expert_groups > 1 ? "--ep" : "--tp", "leave it out");
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,
@@ -222,6 +240,7 @@ Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& fo
                                    .exact_inputs = settings.exact_inputs,
                                    .fusion = settings.fusion,
                                    .ranks = rank.ranks,
+                                   .expert_groups = settings.expert_groups,
                                    .checkpoint = rank.checkpoint,
                                    .tuning = settings.tuning,
                                    .progress = report});

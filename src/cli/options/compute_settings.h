@@ -29,6 +29,7 @@ struct ComputeSettings {
   bool exact_inputs = false;   // activations stay unquantised
   bool copy_weights = false;   // files are read into memory, not mapped
   int ranks = 1;               // --tp: that compute the model together
+  int expert_groups = 1;       // --ep: of ranks, over which experts are dealt
   std::vector<int> gpus = {};  // --devices: of each rank; empty: the first ones, or the CPU
   // Thresholds of a GPU's kernels; null: the built-in ones alone.
   std::shared_ptr<const kernels::Tuning> tuning = {};

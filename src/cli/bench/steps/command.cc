@@ -323,7 +323,8 @@ std::string Bench::json_line(const Case& done) const {
              R"(, "read_bytes_per_second": )", ceilings_.bytes_a_second,
              R"(, "operations_per_second": )", ceilings_.operations_a_second,
              R"(, "vllm_seconds": )", known(peer_seconds), R"(, "vllm_samples": true, "ranks": )",
-             settings_.compute.ranks, R"(, "sums_seconds": )", known(done.sums), "}\n");
+             settings_.compute.ranks, R"(, "expert_groups": )", settings_.compute.expert_groups,
+             R"(, "sums_seconds": )", known(done.sums), "}\n");
 }
 
 std::string Bench::table_row(const Case& done) const {

@@ -61,6 +61,19 @@ TEST(Bench, PrintsATable) {
     EXPECT_THAT(outcome.output, HasSubstr(text));
 }
 
+TEST(Bench, RanksMayShareOutTheExperts) {
+  const Outcome cut = bench({"--json", "--tp", "2"});
+  const Outcome dealt = bench({"--json", "--tp", "2", "--ep", "2"});
+  EXPECT_EQ(dealt.status, 0) << dealt.errors;
+  const std::vector<json::Value> cases = lines(dealt.output);
+  ASSERT_EQ(cases.size(), lines(cut.output).size());
+  EXPECT_EQ(number(cases[0], "expert_groups"), 2);
+  // A half of the experts, or a half of each.
+  EXPECT_NEAR(number(cases[0], "operations"), number(lines(cut.output)[0], "operations"),
+              1e-6 * number(cases[0], "operations"));
+  EXPECT_THAT(bench({"--ep", "2"}).output, HasSubstr("2 groups"));
+}
+
 TEST(Bench, EveryFormatHasSteps) {
   for (const auto& [name, experts] : model::RandomWeights::names) {
     const Outcome outcome = motley({"bench", "--shape", "tiny", "--layers", "1", "--device", "cpu",

@@ -122,9 +122,11 @@ StepCost step_cost(const model::Model& model, const StepShape& shape, const Touc
     if (block.shared) sum.add(*block.shared);
     if (block.shared_gate) sum.add(*block.shared_gate);
     expert_bytes = 0;
+    // Of several groups of ranks each has its share of the experts that rows choose.
+    const double share = static_cast<double>(block.experts->experts) / block.spec.experts;
     for (const auto* weights : {&block.experts->gate, &block.experts->up, &block.experts->down}) {
-      expert_bytes += bytes_of(weights->front());
-      sum.cost.operations += 2 * rows * block.spec.top_k * numbers_of(weights->front());
+      expert_bytes += share * bytes_of(weights->front());
+      sum.cost.operations += 2 * share * rows * block.spec.top_k * numbers_of(weights->front());
     }
     choices += block.spec.top_k;
   }
