@@ -169,6 +169,25 @@ TEST(Shard, ARankWhoseExpertsAreNotAdaptedHasTheSiteWithoutFactors) {
   EXPECT_TRUE(own.matrices.empty());
 }
 
+TEST(ShardedPool, DirectoriesNumberTheRanksExperts) {
+  const std::vector<SiteShard> shards{of_gates({2, 4})};
+  tensor::CpuDevice device{{.threads = 1}};
+  const auto pool = Pool::create(device, {.bytes = 1 << 16,
+                                          .page_bytes = 1 << 14,
+                                          .dtype = DType::bf16,
+                                          .experts = Layout::packed,
+                                          .directory = true,
+                                          .shards = shards})
+                        .value();
+  const Handle handle = pool->load("a", of_experts()).value();
+  const kernels::AdapterTerm& directory = handle->directory();
+  EXPECT_EQ(directory.experts, 2);
+  EXPECT_EQ(directory.expert_factors[0].a, nullptr);
+  EXPECT_EQ(directory.expert_factors[0].rank, 0);
+  EXPECT_NE(directory.expert_factors[1].a, nullptr);
+  EXPECT_GT(directory.expert_factors[1].rank, 0);
+}
+
 TEST(ShardedPool, AnAdapterIsThereOnRanksThatHaveNoPartOfIt) {
   const std::vector<SiteShard> few{of_gates({0, 3})};
   const std::vector<SiteShard> others{of_gates({2, 3})};

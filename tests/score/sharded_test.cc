@@ -39,7 +39,9 @@ INSTANTIATE_TEST_SUITE_P(Goldens, Sharded, testing::ValuesIn(plain_models()),
 TEST_P(Sharded, EveryCaseIsAsOnOneRank) {
   GoldenModel one(GetParam(), {.threads = 1});
   const std::vector<Scored> wanted = score_all(one);
-  for (const Layout& layout : layouts_of(one, {{2}, {3}, {4}, {8}})) {
+  std::vector<Layout> layouts = layouts_of(one, {{2}, {3}, {4}, {8}});
+  if (one.model().config().has_experts()) layouts.push_back({8, 4});
+  for (const Layout& layout : layouts) {
     GoldenModel several(GetParam(),
                         {.threads = 1, .ranks = layout.ranks, .expert_groups = layout.groups});
     expect_close(score_all(several), wanted, layout);
