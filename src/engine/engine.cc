@@ -16,6 +16,7 @@
 #include "base/system/out_of_memory.h"
 #include "base/system/watchdog.h"
 #include "engine/executor.h"
+#include "engine/replicas/replica.h"
 #include "engine/residency/adapter_store.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduling/admission.h"
@@ -36,13 +37,20 @@ struct CancelMessage {
 struct LoadMessage {
   AdapterSpec spec;
   bool replace = false;
+  bool hold = false;
+  Engine::Done done;
+};
+struct SettleMessage {
+  std::string name;
+  Replica::Hold hold = Replica::Hold::drop;
   Engine::Done done;
 };
 struct UnloadMessage {
   std::string name;
   Engine::Done done;
 };
-using Message = std::variant<CancelMessage, SubmitMessage, LoadMessage, UnloadMessage>;
+using Message =
+    std::variant<CancelMessage, SubmitMessage, LoadMessage, SettleMessage, UnloadMessage>;
 // A list, so that a message that has been allocated can be queued without failing.
 using Messages = std::list<Message>;
 
@@ -53,7 +61,7 @@ Error stopping_error() {
   return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
 }
 
-class ThreadedEngine final : public Engine {
+class ThreadedEngine final : public Replica {
  public:
   ThreadedEngine(const Collaborators& collaborators, const Options& options)
       : executor_(collaborators.executor),
@@ -87,7 +95,13 @@ class ThreadedEngine final : public Engine {
   void cancel(RequestId request, int choice) override { cancel_choices(request, choice); }
 
   void load_adapter(AdapterSpec spec, bool replace, Done done) override {
-    post_or_answer(LoadMessage{std::move(spec), replace, std::move(done)});
+    post_or_answer(LoadMessage{std::move(spec), replace, false, std::move(done)});
+  }
+  void hold_adapter(AdapterSpec spec, bool replace, Done done) override {
+    post_or_answer(LoadMessage{std::move(spec), replace, true, std::move(done)});
+  }
+  void settle_adapter(std::string name, Hold hold, Done done) override {
+    post_or_answer(SettleMessage{std::move(name), hold, std::move(done)});
   }
   void unload_adapter(std::string name, Done done) override {
     post_or_answer(UnloadMessage{std::move(name), std::move(done)});
@@ -103,6 +117,17 @@ class ThreadedEngine final : public Engine {
   Stats stats() const override {
     const std::lock_guard held(lock_);
     return stats_;
+  }
+  Standing standing(std::span<const ScaledAdapter> adapters) const override {
+    const std::lock_guard held(lock_);
+    Standing standing{.serves = !broken_ && !stopping_,
+                      .sequences = stats_.running + stats_.waiting +
+                                   static_cast<std::int64_t>(preparing_.size() + posted_submits_)};
+    for (const ScaledAdapter& each : adapters) {
+      const auto known = named_.find(each.name);
+      standing.ready_adapters.push_back(known != named_.end() && known->second.ready);
+    }
+    return standing;
   }
   std::int64_t max_sequence_tokens() const override { return bounds_.sequence_tokens; }
 
@@ -139,6 +164,7 @@ class ThreadedEngine final : public Engine {
   struct Named {
     int rank = 0;
     std::string exclusive;
+    bool ready = false;  // where steps read it, or on its way there
   };
 
   static RequestBounds bounds_of(const Executor::Limits& limits) {
@@ -430,7 +456,13 @@ class ThreadedEngine final : public Engine {
   void handle(LoadMessage& message) {
     const Result<Done> done = within_memory([&] { return announcing(message.done); });
     if (!done.ok()) return message.done(done.error());
+    if (message.hold) return scheduler_.residency().hold(message.spec, message.replace, *done);
     scheduler_.residency().load(message.spec, message.replace, *done);
+  }
+  void handle(SettleMessage& message) {
+    const Result<Done> done = within_memory([&] { return announcing(message.done); });
+    if (!done.ok()) return message.done(done.error());
+    scheduler_.residency().settle(message.name, message.hold == Replica::Hold::enter, *done);
   }
   void handle(UnloadMessage& message) {
     const Result<Done> done = within_memory([&] { return announcing(message.done); });
@@ -483,7 +515,9 @@ class ThreadedEngine final : public Engine {
     std::vector<AdapterInfo> infos = scheduler_.residency().describe();
     std::map<std::string, Named, std::less<>> named;
     for (const auto& [name, entry] : scheduler_.residency().entries()) {
-      if (!entry->draining) named.emplace(name, Named{entry->rank, entry->exclusive});
+      if (entry->draining) continue;
+      const bool ready = !entry->is<AdapterEntry::Absent>();
+      named.emplace(name, Named{entry->rank, entry->exclusive, ready});
     }
     const std::lock_guard held(lock_);
     std::swap(stats_.adapters, infos);
@@ -542,6 +576,11 @@ class ThreadedEngine final : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::create(const Collaborators& collaborators, const Options& options) {
+  return Replica::create(collaborators, options);
+}
+
+std::unique_ptr<Replica> Replica::create(const Collaborators& collaborators,
+                                         const Options& options) {
   MOTLEY_CHECK(collaborators.executor != nullptr && collaborators.samplers != nullptr &&
                    collaborators.adapters != nullptr && collaborators.clock != nullptr,
                "an engine with an executor, samplers, adapters and a clock");

@@ -102,6 +102,14 @@ class Engine {
   // and the process should exit.
   virtual Result<void> health() const = 0;
 
+  // One of several engines behind this one that has stopped, and why; the others go on.
+  struct LostReplica {
+    int replica = 0;
+    Error error;
+  };
+  // In order; empty for a single engine.
+  virtual std::vector<LostReplica> lost_replicas() const { return {}; }
+
  protected:
   Engine() = default;
 };

@@ -109,6 +109,10 @@ struct Stats {
   std::vector<AdapterInfo> adapters;           // in order of name
 
   GrammarStats grammars;
+
+  // Of several engines behind one, each by itself; the fields above are then the sums.
+  std::vector<Stats> replicas;
+  bool stopped = false;  // one of these, by an error of its device
 };
 
 }  // namespace motley::engine

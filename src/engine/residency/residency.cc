@@ -126,27 +126,52 @@ Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVers
 }
 
 bool Residency::is_being_read(std::string_view name) const {
-  return std::ranges::any_of(jobs_, [&](const auto& job) {
-    return job.second.task == Task::read && job.second.spec.name == name;
-  });
+  return held_.contains(name) || std::ranges::any_of(jobs_, [&](const auto& job) {
+           return job.second.task == Task::read && job.second.spec.name == name;
+         });
 }
 
 void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer) {
-  const Result<void> begun = within_memory([&] { return try_load(spec, replace, answer); });
+  const Result<void> begun = within_memory([&] {
+    return try_load({.task = Task::read, .spec = spec, .replace = replace, .answer = answer});
+  });
   if (!begun.ok()) answer_with(answer, begun.error());
 }
 
-Result<void> Residency::try_load(const AdapterSpec& spec, bool replace, const Answer& answer) {
+void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer) {
+  const Result<void> begun = within_memory([&] {
+    return try_load(
+        {.task = Task::read, .spec = spec, .replace = replace, .hold = true, .answer = answer});
+  });
+  if (!begun.ok()) answer_with(answer, begun.error());
+}
+
+void Residency::settle(std::string_view name, bool enters, const Answer& answer) {
+  const auto found = held_.find(name);
+  if (found == held_.end())
+    return answer_with(answer, Error(ErrorCode::internal, "an adapter that is not held"));
+  auto held = held_.extract(found);
+  if (!enters) {
+    return_to_old_content(held.key());
+    return answer({});
+  }
+  Result<void> entered =
+      within_memory([&] { return enter(std::move(held.mapped().spec), held.mapped().done); });
+  answer(std::move(entered));
+}
+
+Result<void> Residency::try_load(const Pending& pending) {
+  const AdapterSpec& spec = pending.spec;
   const std::string where = cat("adapter ", quote(spec.name));
   const bool under_way = is_being_read(spec.name);
   const auto known = entries_.find(spec.name);
   if (under_way || (known != entries_.end() && known->second->draining))
     return Error(ErrorCode::busy, under_way ? "it is being loaded" : "it is being unloaded", where,
                  "try again when that is done");
-  if (known != entries_.end() && !replace)
+  if (known != entries_.end() && !pending.replace)
     return Error(ErrorCode::invalid_argument, "it is loaded already", where,
                  "unload it first, or replace it in place");
-  MOTLEY_TRY_VOID(start({.task = Task::read, .spec = spec, .replace = replace, .answer = answer}));
+  MOTLEY_TRY_VOID(start(pending));
   return {};
 }
 
@@ -161,7 +186,8 @@ Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::D
                  where, "use a smaller one, or serve it on the CPU");
   const AdapterStore::Usage usage = store_->usage();
   const bool was_pinned = known != entries_.end() && known->second->spec.pinned;
-  const std::uint64_t kept = pinned_pages() - (was_pinned ? known->second->pages : 0);
+  const std::uint64_t kept =
+      pinned_pages() + held_pinned_pages() - (was_pinned ? known->second->pages : 0);
   if (adapters_fit(done.pages, kept, usage.pages)) return {};
   const std::string_view left = kept > 0 ? " that pinned adapters leave" : "";
   return Error(
@@ -171,16 +197,25 @@ Result<void> Residency::may_enter(const AdapterSpec& spec, const AdapterStore::D
       where, "give them more memory (--adapter-memory)");
 }
 
-Result<void> Residency::enter(const Pending& pending, AdapterStore::Done& done) {
-  AdapterSpec spec = pending.spec;
+void Residency::return_to_old_content(std::string_view name) {
+  AdapterEntry* const entry = find(name);
+  if (entry != nullptr && entry->claims > 0 && entry->is<Absent>() && entry->error() == nullptr)
+    place(*entry);
+}
+
+Result<void> Residency::take_read(const Pending& pending, AdapterStore::Done& done) {
   if (done.error) {
-    // Requests that waited for the new content get the old content, if it is there.
-    if (AdapterEntry* const entry = find(spec.name);
-        entry != nullptr && entry->claims > 0 && entry->is<Absent>() && entry->error() == nullptr)
-      place(*entry);
-    return std::move(*done.error).within(cat("adapter ", quote(spec.name)));
+    return_to_old_content(pending.spec.name);
+    return std::move(*done.error).within(cat("adapter ", quote(pending.spec.name)));
   }
-  MOTLEY_TRY_VOID(may_enter(spec, done));
+  MOTLEY_TRY_VOID(may_enter(pending.spec, done));
+  if (!pending.hold) return enter(pending.spec, done);
+  sites_.include(done.sites);
+  held_.emplace(pending.spec.name, Held{pending.spec, std::move(done)});
+  return {};
+}
+
+Result<void> Residency::enter(AdapterSpec spec, AdapterStore::Done& done) {
   // First what can fail.
   sites_.include(done.sites);
   auto known = entries_.find(spec.name);
@@ -224,6 +259,7 @@ void Residency::give_up(const Error& error) {
     if (job.answer) answer_with(std::exchange(job.answer, nullptr), error);
   }
   for (const auto& [name, answer] : std::exchange(unloading_, {})) answer_with(answer, error);
+  held_.clear();
 }
 
 void Residency::place(AdapterEntry& entry) {
@@ -302,7 +338,7 @@ bool Residency::collect() {
     jobs_.erase(found);
     switch (pending.task) {
       case Task::read: {
-        Result<void> entered = within_memory([&] { return enter(pending, *done); });
+        Result<void> entered = within_memory([&] { return take_read(pending, *done); });
         changed = changed || entered.ok();
         if (pending.answer) pending.answer(std::move(entered));
         break;
@@ -355,6 +391,14 @@ std::uint64_t Residency::pinned_pages() const {
   std::uint64_t pages = 0;
   for (const auto& [name, entry] : entries_) {
     if (entry->spec.pinned) pages += entry->pages;
+  }
+  return pages;
+}
+
+std::uint64_t Residency::held_pinned_pages() const {
+  std::uint64_t pages = 0;
+  for (const auto& [name, held] : held_) {
+    if (held.spec.pinned) pages += held.done.pages;
   }
   return pages;
 }

@@ -77,6 +77,10 @@ class Residency {
 
   using Answer = std::function<void(Result<void>)>;
   void load(const AdapterSpec& spec, bool replace, const Answer& answer);
+  // The same in two steps: answers when the adapter has been read and checked. No request can name
+  // it, or the content that replaces another, until settle() lets it enter; or it is dropped.
+  void hold(const AdapterSpec& spec, bool replace, const Answer& answer);
+  void settle(std::string_view name, bool enters, const Answer& answer);
   // Answers when no request names it any more.
   void unload(std::string_view name, const Answer& answer);
   // Answers all pending calls with this error.
@@ -117,19 +121,29 @@ class Residency {
     AdapterStore::Task task = AdapterStore::Task::read;
     AdapterSpec spec;
     bool replace = false;
+    bool hold = false;
     Answer answer;
+  };
+  // What was read for hold().
+  struct Held {
+    AdapterSpec spec;
+    AdapterStore::Done done;
   };
 
   // If memory runs out, nothing has begun.
   Result<std::uint64_t> start(const Pending& pending, lora::ContentVersion version = {});
-  Result<void> try_load(const AdapterSpec& spec, bool replace, const Answer& answer);
+  Result<void> try_load(const Pending& pending);
   Result<void> try_unload(std::string_view name, const Answer& answer);
   bool is_being_read(std::string_view name) const;
   // Places its bytes, or sets the error for its claims.
   void place(AdapterEntry& entry);
   // Whether an adapter that was read is accepted: its rank, and its pages beside pinned adapters.
   Result<void> may_enter(const AdapterSpec& spec, const AdapterStore::Done& done) const;
-  Result<void> enter(const Pending& pending, AdapterStore::Done& done);
+  // Takes the result of a read: lets the adapter enter, or holds it.
+  Result<void> take_read(const Pending& pending, AdapterStore::Done& done);
+  Result<void> enter(AdapterSpec spec, AdapterStore::Done& done);
+  // Requests that waited for new content get the old content, if it is there.
+  void return_to_old_content(std::string_view name);
   // Returns whether it became broken, or is readable again.
   bool take_placed(const std::string& name, AdapterStore::Done done);
   // The error for requests that wait for it; logged once.
@@ -139,14 +153,16 @@ class Residency {
   // Removes unloaded adapters that no request names any more; whether there were any.
   bool sweep();
   void see_room();
-  // Pages of pinned adapters.
+  // Pages of pinned adapters, without those that are held; and of these alone.
   std::uint64_t pinned_pages() const;
+  std::uint64_t held_pinned_pages() const;
   std::uint64_t pages_to_bring(std::span<AdapterEntry* const> adapters) const;
 
   AdapterStore* store_;
   int max_rank_;
   Entries entries_;
   std::map<std::uint64_t, Pending> jobs_;
+  std::map<std::string, Held, std::less<>> held_;
   std::map<std::string, Answer, std::less<>> unloading_;
   std::uint64_t next_job_ = 1;
   std::uint64_t turns_ = 0;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/request.h"
+
+namespace motley::engine {
+
+// An engine that can be one of several behind one front (ReplicatedEngine).
+class Replica : public Engine {
+ public:
+  static std::unique_ptr<Replica> create(const Collaborators& collaborators,
+                                         const Options& options);
+
+  // What placement asks of an engine for each request.
+  struct Standing {
+    bool serves = true;                     // false: it has stopped, or is stopping
+    std::int64_t sequences = 0;             // that run, wait, or are about to
+    std::vector<bool> ready_adapters = {};  // of those asked about: whether steps can read it
+  };
+  // From what the engine has published; waits for no step.
+  virtual Standing standing(std::span<const ScaledAdapter> adapters) const = 0;
+
+  // load_adapter() in two steps, so that several engines load an adapter all or none. Done when it
+  // has been read and checked; if that went well, it is held until settle_adapter() ends that.
+  virtual void hold_adapter(AdapterSpec spec, bool replace, Done done) = 0;
+  enum class Hold : std::uint8_t {
+    enter,  // requests can name it, or use its new content, from now on
+    drop,   // as if it had never been read
+  };
+  virtual void settle_adapter(std::string name, Hold hold, Done done) = 0;
+
+ protected:
+  Replica() = default;
+};
+
+}  // namespace motley::engine

@@ -1,0 +1,307 @@
+#include "engine/replicas/replicated_engine.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/cat.h"
+#include "base/system/out_of_memory.h"
+#include "engine/replicas/total_stats.h"
+
+namespace motley::engine {
+namespace {
+
+Error stopping_error() {
+  return {ErrorCode::unavailable, "the server is shutting down", {}, "ask another one"};
+}
+
+Error no_adapter(std::string_view name, std::string where) {
+  return {ErrorCode::not_found, cat("no adapter ", quote(name)), std::move(where),
+          "name one that is loaded"};
+}
+
+Error changing_error(std::string_view name, bool unloading) {
+  return {ErrorCode::busy, unloading ? "it is being unloaded" : "it is being loaded",
+          cat("adapter ", quote(name)), "try again when that is done"};
+}
+
+}  // namespace
+
+// A load or an unload on its way through the replicas.
+struct ReplicatedEngine::Change {
+  std::string name;
+  bool was_visible = false;
+  Done done;
+  // Those that it concerns, and by replica what they have answered to the last call.
+  std::vector<std::size_t> replicas;
+  std::vector<Result<void>> answers;
+  std::atomic<std::size_t> left{0};
+  Result<void> refusal;  // for which the adapter is given back
+};
+
+ReplicatedEngine::ReplicatedEngine(std::vector<Replica*> replicas)
+    : replicas_(std::move(replicas)), placement_({.replicas = replicas_.size()}) {
+  max_sequence_tokens_ = replicas_.front()->max_sequence_tokens();
+  for (const Replica* const each : replicas_)
+    max_sequence_tokens_ = std::min(max_sequence_tokens_, each->max_sequence_tokens());
+}
+
+// Behind it no replica calls back.
+ReplicatedEngine::~ReplicatedEngine() { shutdown(Drain::cancel); }
+
+RequestId ReplicatedEngine::id_of(RequestId request, std::size_t replica) const {
+  return request * replicas_.size() + replica;
+}
+Replica& ReplicatedEngine::replica_of(RequestId request) const {
+  return *replicas_[request % replicas_.size()];
+}
+RequestId ReplicatedEngine::own_id(RequestId request) const { return request / replicas_.size(); }
+
+Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<RequestSink> sink) {
+  return within_memory([&] { return try_submit(std::move(request), std::move(sink)); });
+}
+
+Result<void> ReplicatedEngine::check_names(const Request& request) const {
+  const std::lock_guard held(lock_);
+  for (const ScaledAdapter& each : request.adapters) {
+    const auto known = names_.find(each.name);
+    if (known == names_.end() || !known->second.visible) return no_adapter(each.name, "adapters");
+  }
+  return {};
+}
+
+// A replica whose queue is full, or that stops just then, passes the request on to the next.
+Result<RequestId> ReplicatedEngine::try_submit(Request request, std::shared_ptr<RequestSink> sink) {
+  if (stopping_) return stopping_error();
+  MOTLEY_TRY_VOID(health());
+  MOTLEY_TRY_VOID(check_names(request));
+  std::vector<Replica::Standing> standings;
+  for (const Replica* const each : replicas_) standings.push_back(each->standing(request.adapters));
+  std::vector<std::size_t> order;
+  const Placement::Keys keys = placement_.keys_of(request);
+  {
+    const std::lock_guard held(lock_);
+    order = placement_.order(keys, standings);
+  }
+  Result<RequestId> refused = stopping_error();
+  for (const std::size_t replica : order) {
+    Request own = replica == order.back() ? std::move(request) : request;
+    refused = replicas_[replica]->submit(std::move(own), sink);
+    if (refused.ok()) {
+      const std::lock_guard held(lock_);
+      // A request that runs is not refused for want of memory to remember it.
+      std::ignore = within_memory([&] { placement_.place(keys, replica); });
+      return id_of(*refused, replica);
+    }
+    const bool full = refused.error().code() == ErrorCode::busy;
+    if (!full && replicas_[replica]->standing({}).serves) return refused;
+  }
+  if (refused.error().code() == ErrorCode::busy) {
+    const std::lock_guard held(lock_);
+    ++refused_;
+  }
+  return refused;
+}
+
+void ReplicatedEngine::cancel(RequestId request) { replica_of(request).cancel(own_id(request)); }
+void ReplicatedEngine::cancel(RequestId request, int choice) {
+  replica_of(request).cancel(own_id(request), choice);
+}
+
+std::vector<std::size_t> ReplicatedEngine::serving() const {
+  std::vector<std::size_t> serving;
+  for (std::size_t i = 0; i < replicas_.size(); ++i)
+    if (replicas_[i]->health().ok()) serving.push_back(i);
+  return serving;
+}
+
+Result<std::shared_ptr<ReplicatedEngine::Change>> ReplicatedEngine::begin_load(
+    const AdapterSpec& spec, const Done& done) {
+  MOTLEY_TRY_VOID(health());
+  auto change = std::make_shared<Change>();
+  change->name = spec.name;
+  change->done = done;
+  change->replicas = serving();
+  change->answers.resize(replicas_.size());
+  const std::lock_guard held(lock_);
+  Name& name = names_[spec.name];
+  if (name.changing) return changing_error(spec.name, name.unloading);
+  name.changing = true;
+  change->was_visible = name.visible;
+  return change;
+}
+
+Result<std::shared_ptr<ReplicatedEngine::Change>> ReplicatedEngine::begin_unload(
+    const std::string& name, const Done& done) {
+  MOTLEY_TRY_VOID(health());
+  auto change = std::make_shared<Change>();
+  change->name = name;
+  change->done = done;
+  change->replicas = serving();
+  change->answers.resize(replicas_.size());
+  const std::lock_guard held(lock_);
+  const auto known = names_.find(name);
+  if (known == names_.end() || !known->second.visible) return no_adapter(name, {});
+  if (known->second.changing) return changing_error(name, false);
+  known->second = {.visible = false, .changing = true, .unloading = true};
+  return change;
+}
+
+void ReplicatedEngine::load_adapter(AdapterSpec spec, bool replace, Done done) {
+  const auto change = within_memory([&] { return begin_load(spec, done); });
+  if (!change.ok()) return done(change.error());
+  call_each(
+      *change,
+      [&](Replica& replica, const Done& each) { replica.hold_adapter(spec, replace, each); },
+      &ReplicatedEngine::settle);
+}
+
+void ReplicatedEngine::unload_adapter(std::string name, Done done) {
+  const auto change = within_memory([&] { return begin_unload(name, done); });
+  if (!change.ok()) return done(change.error());
+  call_each(
+      *change, [&](Replica& replica, const Done& each) { replica.unload_adapter(name, each); },
+      &ReplicatedEngine::end_unload);
+}
+
+void ReplicatedEngine::call_each(const std::shared_ptr<Change>& change, Call call, Step next) {
+  // The change may go on, with fewer replicas, when the last has been called.
+  const std::size_t count = change->replicas.size();
+  change->left = count;
+  if (count == 0) return (this->*next)(change);
+  for (std::size_t at = 0; at < count; ++at) {
+    const std::size_t replica = change->replicas[at];
+    std::optional<Done> answer;
+    const Result<void> made = within_memory([&] {
+      answer.emplace([this, change, replica, next](Result<void> result) {
+        answered(change, replica, std::move(result), next);
+      });
+      call(*replicas_[replica], *answer);
+    });
+    if (!made.ok()) answered(change, replica, made, next);
+  }
+}
+
+void ReplicatedEngine::answered(const std::shared_ptr<Change>& change, std::size_t replica,
+                                Result<void> result, Step next) {
+  change->answers[replica] = std::move(result);
+  if (--change->left == 0) (this->*next)(change);
+}
+
+Result<void> ReplicatedEngine::outcome_of(Change& change) const {
+  std::erase_if(change.replicas, [&](std::size_t i) { return !replicas_[i]->health().ok(); });
+  if (change.replicas.empty()) return health();
+  for (const std::size_t i : change.replicas) {
+    if (!change.answers[i].ok()) return std::move(change.answers[i]).error();
+  }
+  return {};
+}
+
+// All have read and checked the adapter, or some refuse it: then the others give it back.
+void ReplicatedEngine::settle(const std::shared_ptr<Change>& change) {
+  change->refusal = outcome_of(*change);
+  const bool enters = change->refusal.ok();
+  if (!enters)
+    std::erase_if(change->replicas, [&](std::size_t i) { return !change->answers[i].ok(); });
+  if (change->replicas.empty())
+    return end(*change, change->was_visible, std::move(change->refusal));
+  const Replica::Hold hold = enters ? Replica::Hold::enter : Replica::Hold::drop;
+  call_each(
+      change,
+      [&](Replica& replica, const Done& done) { replica.settle_adapter(change->name, hold, done); },
+      &ReplicatedEngine::end_load);
+}
+
+void ReplicatedEngine::end_load(const std::shared_ptr<Change>& change) {
+  if (!change->refusal.ok()) return end(*change, change->was_visible, std::move(change->refusal));
+  change->refusal = outcome_of(*change);
+  if (change->refusal.ok()) return end(*change, true, {});
+  if (change->replicas.empty()) return end(*change, false, std::move(change->refusal));
+  // One had no memory left to let it enter: it goes from all, so that replicas never differ.
+  {
+    const std::lock_guard held(lock_);
+    names_.find(change->name)->second.visible = false;
+  }
+  call_each(
+      change,
+      [&](Replica& replica, const Done& done) { replica.unload_adapter(change->name, done); },
+      &ReplicatedEngine::end_give_back);
+}
+
+void ReplicatedEngine::end_give_back(const std::shared_ptr<Change>& change) {
+  end(*change, false, std::move(change->refusal));
+}
+
+void ReplicatedEngine::end_unload(const std::shared_ptr<Change>& change) {
+  // What one does not have is unloaded there.
+  for (Result<void>& answer : change->answers)
+    if (!answer.ok() && answer.error().code() == ErrorCode::not_found) answer = {};
+  Result<void> outcome = outcome_of(*change);
+  // Where it failed it can be asked for again.
+  const bool visible = !outcome.ok();
+  end(*change, visible, std::move(outcome));
+}
+
+void ReplicatedEngine::end(Change& change, bool visible, Result<void> result) {
+  {
+    const std::lock_guard held(lock_);
+    const auto known = names_.find(change.name);
+    known->second = {.visible = visible};
+    if (!visible) names_.erase(known);
+  }
+  change.done(std::move(result));
+}
+
+std::vector<AdapterInfo> ReplicatedEngine::adapters() const {
+  std::vector<std::vector<AdapterInfo>> lists;
+  for (const std::size_t i : serving()) lists.push_back(replicas_[i]->adapters());
+  std::vector<const std::vector<AdapterInfo>*> each;
+  for (const auto& list : lists) each.push_back(&list);
+  std::vector<AdapterInfo> all = united_adapters(each);
+  const std::lock_guard held(lock_);
+  std::erase_if(all, [&](const AdapterInfo& info) {
+    const auto known = names_.find(info.name);
+    return known == names_.end() || !known->second.visible;
+  });
+  return all;
+}
+
+Stats ReplicatedEngine::stats() const {
+  std::vector<Stats> replicas;
+  for (const Replica* const each : replicas_) {
+    replicas.push_back(each->stats());
+    replicas.back().stopped = !each->health().ok();
+  }
+  Stats all = total_stats(std::move(replicas));
+  const std::lock_guard held(lock_);
+  all.refused_queue = refused_;
+  return all;
+}
+
+std::int64_t ReplicatedEngine::max_sequence_tokens() const { return max_sequence_tokens_; }
+
+void ReplicatedEngine::shutdown(Drain drain) {
+  stopping_ = true;
+  for (Replica* const each : replicas_) each->shutdown(drain);
+}
+
+Result<void> ReplicatedEngine::health() const {
+  Result<void> first;
+  for (const Replica* const each : replicas_) {
+    Result<void> health = each->health();
+    if (health.ok()) return {};
+    if (first.ok()) first = std::move(health);
+  }
+  return first;
+}
+
+std::vector<Engine::LostReplica> ReplicatedEngine::lost_replicas() const {
+  std::vector<LostReplica> lost;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    Result<void> health = replicas_[i]->health();
+    if (!health.ok()) lost.push_back({static_cast<int>(i), std::move(health).error()});
+  }
+  return lost;
+}
+
+}  // namespace motley::engine

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "engine/engine.h"
+#include "engine/replicas/placement.h"
+#include "engine/replicas/replica.h"
+
+namespace motley::engine {
+
+// Several engines of one model as one. Each request runs on one of them, as Placement chooses. An
+// adapter is loaded and unloaded in all that serve: a load reaches all of them or none. An engine
+// that stops fails its own requests; the others serve on, and get all requests that follow.
+//
+// It has no thread: calls run on the callers' threads, and the steps of a load on the engines'.
+class ReplicatedEngine final : public Engine {
+ public:
+  // They must outlive it.
+  explicit ReplicatedEngine(std::vector<Replica*> replicas);
+  ~ReplicatedEngine() override;
+
+  Result<RequestId> submit(Request request, std::shared_ptr<RequestSink> sink) override;
+  void cancel(RequestId request) override;
+  void cancel(RequestId request, int choice) override;
+  void load_adapter(AdapterSpec spec, bool replace, Done done) override;
+  void unload_adapter(std::string name, Done done) override;
+  std::vector<AdapterInfo> adapters() const override;
+  // The sums, and each replica's own.
+  Stats stats() const override;
+  std::int64_t max_sequence_tokens() const override;
+  void shutdown(Drain drain) override;
+  // An error once all have stopped.
+  Result<void> health() const override;
+  std::vector<LostReplica> lost_replicas() const override;
+
+ private:
+  struct Change;
+  using Step = void (ReplicatedEngine::*)(const std::shared_ptr<Change>& change);
+  using Call = FunctionRef<void(Replica& replica, const Done& done)>;
+
+  // A name that requests can use once it is visible: in all replicas. One change at a time.
+  struct Name {
+    bool visible = false;
+    bool changing = false;
+    bool unloading = false;  // which change it is
+  };
+
+  Result<RequestId> try_submit(Request request, std::shared_ptr<RequestSink> sink);
+  Result<void> check_names(const Request& request) const;
+  // A request's id says which replica has it.
+  RequestId id_of(RequestId request, std::size_t replica) const;
+  Replica& replica_of(RequestId request) const;
+  RequestId own_id(RequestId request) const;
+
+  // Begins a change of the name.
+  Result<std::shared_ptr<Change>> begin_load(const AdapterSpec& spec, const Done& done);
+  Result<std::shared_ptr<Change>> begin_unload(const std::string& name, const Done& done);
+  // Calls each replica that the change concerns; the step follows when all have answered.
+  void call_each(const std::shared_ptr<Change>& change, Call call, Step next);
+  void answered(const std::shared_ptr<Change>& change, std::size_t replica, Result<void> result,
+                Step next);
+  void settle(const std::shared_ptr<Change>& change);
+  void end_load(const std::shared_ptr<Change>& change);
+  void end_give_back(const std::shared_ptr<Change>& change);
+  void end_unload(const std::shared_ptr<Change>& change);
+  void end(Change& change, bool visible, Result<void> result);
+  // Drops from the change what is lost; takes the first error of the others.
+  Result<void> outcome_of(Change& change) const;
+  std::vector<std::size_t> serving() const;
+
+  std::vector<Replica*> replicas_;
+  std::int64_t max_sequence_tokens_ = 0;
+  std::atomic<bool> stopping_{false};
+
+  mutable std::mutex lock_;
+  Placement placement_;
+  std::map<std::string, Name, std::less<>> names_;
+  std::uint64_t refused_ = 0;  // because all queues were full
+};
+
+}  // namespace motley::engine
