@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -11,6 +13,8 @@
 
 namespace motley::server {
 namespace {
+
+using engine::Stats;
 
 constexpr std::size_t max_adapter_lines = 100;
 constexpr std::size_t max_listed_adapters = 256;  // in a label
@@ -35,23 +39,76 @@ class Page {
     family(name, "counter", help);
     sample({}, value);
   }
-  void histogram(std::string_view name, std::string_view help,
-                 const engine::DurationHistogram& durations) {
-    family(name, "histogram", help);
-    std::uint64_t below = 0;
-    for (std::size_t i = 0; i < durations.bounds.size(); ++i) {
-      below += durations.counts[i];
-      sample(cat("le=\"", durations.bounds[i], "\""), below, "_bucket");
-    }
-    sample("le=\"+Inf\"", durations.count, "_bucket");
-    sample({}, durations.sum, "_sum");
-    sample({}, durations.count, "_count");
-  }
   std::string take() && { return std::move(text_); }
 
  private:
   std::string text_;
   std::string_view name_;
+};
+
+// Writes what engines count: a sample for each, with its label where there are several.
+class EnginePage {
+ public:
+  EnginePage(Page& page, const engine::Stats& stats) : page_(page) {
+    for (std::size_t i = 0; i < stats.replicas.size(); ++i)
+      parts_.push_back({cat("replica=\"", i, "\""), &stats.replicas[i]});
+    if (parts_.empty()) parts_.push_back({"", &stats});
+  }
+
+  // `value` is a member of Stats, or a function of it.
+  void gauge(std::string_view name, std::string_view help, auto value) {
+    page_.family(name, "gauge", help);
+    samples({}, value);
+  }
+  void counter(std::string_view name, std::string_view help, auto value) {
+    page_.family(name, "counter", help);
+    samples({}, value);
+  }
+  void samples(std::string_view labels, auto value) {
+    for (const Part& part : parts_)
+      page_.sample(joined(part, labels), std::invoke(value, *part.stats));
+  }
+  void histogram(std::string_view name, std::string_view help,
+                 engine::DurationHistogram engine::Stats::* member) {
+    page_.family(name, "histogram", help);
+    for (const Part& part : parts_) {
+      const engine::DurationHistogram& durations = part.stats->*member;
+      std::uint64_t below = 0;
+      for (std::size_t i = 0; i < durations.bounds.size(); ++i) {
+        below += durations.counts[i];
+        page_.sample(joined(part, cat("le=\"", durations.bounds[i], "\"")), below, "_bucket");
+      }
+      page_.sample(joined(part, "le=\"+Inf\""), durations.count, "_bucket");
+      page_.sample(part.label, durations.sum, "_sum");
+      page_.sample(part.label, durations.count, "_count");
+    }
+  }
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    page_.family(name, type, help);
+  }
+  // `write` gets each engine's numbers, and writes samples with further labels.
+  void each(auto write) {
+    for (const Part& part : parts_) {
+      const auto sample = [&](std::string_view labels, auto value) {
+        page_.sample(joined(part, labels), value);
+      };
+      write(*part.stats, sample);
+    }
+  }
+
+ private:
+  struct Part {
+    std::string label;
+    const engine::Stats* stats;
+  };
+
+  static std::string joined(const Part& part, std::string_view labels) {
+    const bool both = !part.label.empty() && !labels.empty();
+    return cat(labels, both ? "," : "", part.label);
+  }
+
+  Page& page_;
+  std::vector<Part> parts_;
 };
 
 double share(std::int64_t part, std::int64_t whole) {
@@ -88,119 +145,135 @@ std::uint64_t adapters_that_fit(const engine::Stats& stats) {
   return std::max(ready, stats.adapter_pages * ready / pages);
 }
 
-void write_requests(Page& page, const engine::Stats& stats) {
-  page.gauge("motley_sequences_waiting", "Sequences that wait to run.", stats.waiting);
-  page.gauge("motley_sequences_waiting_for_adapters", "Of these, for an adapter to be ready.",
-             stats.waiting_for_adapters);
-  page.gauge("motley_sequences_running", "Sequences in the batch.", stats.running);
-  page.counter("motley_requests_total", "Requests accepted.", stats.requests);
-  page.counter("motley_requests_failed_total", "Requests that failed.", stats.failed);
-  page.family("motley_choices_total", "counter", "Choices that ended, by reason.");
-  page.sample("reason=\"stop\"", stats.finished_stop);
-  page.sample("reason=\"length\"", stats.finished_length);
-  page.sample("reason=\"cancelled\"", stats.finished_cancelled);
-  page.counter("motley_prompt_tokens_total", "Tokens of prompts computed.", stats.prompt_tokens);
-  page.counter("motley_generated_tokens_total", "Tokens generated.", stats.generated_tokens);
-  page.counter("motley_preemptions_total", "Sequences pushed back for want of pages.",
-               stats.preemptions);
-  page.counter("motley_steps_total", "Steps of the model.", stats.steps);
-  page.counter("motley_broken_invariants_total", "Invariants found broken: always 0.",
-               stats.broken_invariants);
-  page.histogram("motley_queue_seconds", "From accepted to running.", stats.queue_time);
-  page.histogram("motley_time_to_first_token_seconds", "From accepted to the first token.",
-                 stats.time_to_first_token);
-  page.histogram("motley_time_per_token_seconds", "Between the tokens of a choice.",
-                 stats.time_per_token);
-  page.histogram("motley_request_seconds", "From accepted to the end.", stats.request_time);
-  page.histogram("motley_step_seconds", "A step of the model.", stats.step_time);
+// Those that come first have a line of their own, the others one together.
+void write_largest(std::span<const engine::AdapterInfo* const> adapters,
+                   std::uint64_t engine::AdapterInfo::* count, auto sample) {
+  std::uint64_t others = 0;
+  for (std::size_t i = 0; i < adapters.size(); ++i) {
+    if (i < max_adapter_lines)
+      sample(cat("adapter=\"", adapters[i]->name, "\""), adapters[i]->*count);
+    else
+      others += adapters[i]->*count;
+  }
+  if (others > 0) sample("adapter=\"(others)\"", others);
 }
 
-void write_memory(Page& page, const engine::Stats& stats) {
-  page.gauge("motley_kv_pages", "Pages of keys and values.", stats.kv_pages);
-  page.gauge("motley_kv_pages_used", "Of these, used by running sequences.", stats.kv_pages_used);
+void write_requests(EnginePage& page) {
+  page.gauge("motley_sequences_waiting", "Sequences that wait to run.", &Stats::waiting);
+  page.gauge("motley_sequences_waiting_for_adapters", "Of these, for an adapter to be ready.",
+             &Stats::waiting_for_adapters);
+  page.gauge("motley_sequences_running", "Sequences in the batch.", &Stats::running);
+  page.counter("motley_requests_total", "Requests accepted.", &Stats::requests);
+  page.counter("motley_requests_failed_total", "Requests that failed.", &Stats::failed);
+  page.family("motley_choices_total", "counter", "Choices that ended, by reason.");
+  page.samples("reason=\"stop\"", &Stats::finished_stop);
+  page.samples("reason=\"length\"", &Stats::finished_length);
+  page.samples("reason=\"cancelled\"", &Stats::finished_cancelled);
+  page.counter("motley_prompt_tokens_total", "Tokens of prompts computed.", &Stats::prompt_tokens);
+  page.counter("motley_generated_tokens_total", "Tokens generated.", &Stats::generated_tokens);
+  page.counter("motley_preemptions_total", "Sequences pushed back for want of pages.",
+               &Stats::preemptions);
+  page.counter("motley_steps_total", "Steps of the model.", &Stats::steps);
+  page.counter("motley_broken_invariants_total", "Invariants found broken: always 0.",
+               &Stats::broken_invariants);
+  page.histogram("motley_queue_seconds", "From accepted to running.", &Stats::queue_time);
+  page.histogram("motley_time_to_first_token_seconds", "From accepted to the first token.",
+                 &Stats::time_to_first_token);
+  page.histogram("motley_time_per_token_seconds", "Between the tokens of a choice.",
+                 &Stats::time_per_token);
+  page.histogram("motley_request_seconds", "From accepted to the end.", &Stats::request_time);
+  page.histogram("motley_step_seconds", "A step of the model.", &Stats::step_time);
+}
+
+void write_memory(EnginePage& page) {
+  page.gauge("motley_kv_pages", "Pages of keys and values.", &Stats::kv_pages);
+  page.gauge("motley_kv_pages_used", "Of these, used by running sequences.", &Stats::kv_pages_used);
   page.gauge("motley_kv_pages_cached", "Of these, kept for prompts that begin alike.",
-             stats.kv_pages_cached);
+             &Stats::kv_pages_cached);
   page.counter("motley_prefix_lookup_tokens_total", "Tokens of prompts looked up in the cache.",
-               stats.prefix_lookup_tokens);
-  page.counter("motley_prefix_hit_tokens_total", "Of these, found.", stats.prefix_hit_tokens);
+               &Stats::prefix_lookup_tokens);
+  page.counter("motley_prefix_hit_tokens_total", "Of these, found.", &Stats::prefix_hit_tokens);
 }
 
 // By adapter, those with the most failures first; the base has no name.
-void write_non_finite(Page& page, const engine::Stats& stats) {
-  std::vector<const engine::AdapterInfo*> failing;
-  for (const engine::AdapterInfo& each : stats.adapters)
-    if (each.non_finite_logits > 0) failing.push_back(&each);
-  std::ranges::sort(failing, {}, [](const engine::AdapterInfo* each) {
-    return std::pair(-static_cast<std::int64_t>(each->non_finite_logits),
-                     std::string_view(each->name));
-  });
+void write_non_finite(EnginePage& page) {
   page.family("motley_non_finite_logits_total", "counter",
               "Requests that ended because logits were not finite, by adapter.");
-  page.sample("adapter=\"\"", stats.non_finite_logits);
-  std::uint64_t others = 0;
-  for (std::size_t i = 0; i < failing.size(); ++i) {
-    if (i < max_adapter_lines)
-      page.sample(cat("adapter=\"", failing[i]->name, "\""), failing[i]->non_finite_logits);
-    else
-      others += failing[i]->non_finite_logits;
-  }
-  if (others > 0) page.sample("adapter=\"(others)\"", others);
+  page.each([](const Stats& stats, auto sample) {
+    std::vector<const engine::AdapterInfo*> failing;
+    for (const engine::AdapterInfo& each : stats.adapters)
+      if (each.non_finite_logits > 0) failing.push_back(&each);
+    std::ranges::sort(failing, {}, [](const engine::AdapterInfo* each) {
+      return std::pair(-static_cast<std::int64_t>(each->non_finite_logits),
+                       std::string_view(each->name));
+    });
+    sample("adapter=\"\"", stats.non_finite_logits);
+    write_largest(failing, &engine::AdapterInfo::non_finite_logits, sample);
+  });
 }
 
-void write_adapters(Page& page, const engine::Stats& stats) {
-  page.gauge("motley_adapters", "Adapters that requests may name.", stats.adapters.size());
+void write_adapter_pages(EnginePage& page) {
+  page.family("motley_adapter_pages", "gauge", "Pages of the largest adapters that are ready.");
+  page.each([](const Stats& stats, auto sample) {
+    std::vector<const engine::AdapterInfo*> by_size;
+    for (const engine::AdapterInfo& each : stats.adapters)
+      if (each.pages > 0) by_size.push_back(&each);
+    std::ranges::sort(
+        by_size, [](const engine::AdapterInfo* one, const engine::AdapterInfo* other) {
+          return std::tie(other->pages, one->name) < std::tie(one->pages, other->name);
+        });
+    write_largest(by_size, &engine::AdapterInfo::pages, sample);
+  });
+}
+
+void write_adapters(EnginePage& page) {
+  page.gauge("motley_adapters", "Adapters that requests may name.",
+             [](const Stats& stats) { return stats.adapters.size(); });
   page.counter("motley_adapter_loads_total", "Adapters brought to where steps read them.",
-               stats.adapter_loads);
+               &Stats::adapter_loads);
   page.counter("motley_adapter_load_failures_total", "Loads that failed.",
-               stats.adapter_load_failures);
+               &Stats::adapter_load_failures);
   page.gauge("motley_adapters_broken",
              "Adapters whose files could not be read as they were when they were loaded.",
-             std::ranges::count_if(stats.adapters, &engine::AdapterInfo::broken));
-  write_non_finite(page, stats);
+             [](const Stats& stats) {
+               return std::ranges::count_if(stats.adapters, &engine::AdapterInfo::broken);
+             });
+  write_non_finite(page);
   page.counter("motley_adapter_evictions_total", "Idle adapters that made room.",
-               stats.adapter_evictions);
-  page.gauge("motley_adapter_memory_pages", "Pages for adapters.", stats.adapter_pages);
-  page.gauge("motley_adapter_memory_pages_free", "Of these, free.", stats.adapter_pages_free);
+               &Stats::adapter_evictions);
+  page.gauge("motley_adapter_memory_pages", "Pages for adapters.", &Stats::adapter_pages);
+  page.gauge("motley_adapter_memory_pages_free", "Of these, free.", &Stats::adapter_pages_free);
   page.gauge("motley_adapter_memory_pages_pinned", "Of these, of adapters that something uses.",
-             stats.adapter_pages_pinned);
-  page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", stats.adapter_page_bytes);
+             &Stats::adapter_pages_pinned);
+  page.gauge("motley_adapter_page_bytes", "Bytes of such a page.", &Stats::adapter_page_bytes);
   page.gauge("motley_adapter_host_memory_bytes",
              "Page-locked memory of the host for adapters, taken so far.",
-             stats.adapter_host_bytes);
+             &Stats::adapter_host_bytes);
   page.gauge("motley_adapter_host_memory_limit_bytes", "At most, behind a GPU.",
-             stats.adapter_host_limit_bytes);
+             &Stats::adapter_host_limit_bytes);
   page.histogram("motley_adapter_wait_seconds",
-                 "What requests waited for adapters that were not there.", stats.adapter_wait);
-
-  std::vector<const engine::AdapterInfo*> by_size;
-  for (const engine::AdapterInfo& each : stats.adapters)
-    if (each.pages > 0) by_size.push_back(&each);
-  std::ranges::sort(by_size, [](const engine::AdapterInfo* one, const engine::AdapterInfo* other) {
-    return std::tie(other->pages, one->name) < std::tie(one->pages, other->name);
-  });
-  page.family("motley_adapter_pages", "gauge", "Pages of the largest adapters that are ready.");
-  std::uint64_t others = 0;
-  for (std::size_t i = 0; i < by_size.size(); ++i) {
-    if (i < max_adapter_lines)
-      page.sample(cat("adapter=\"", by_size[i]->name, "\""), by_size[i]->pages);
-    else
-      others += by_size[i]->pages;
-  }
-  if (others > 0) page.sample("adapter=\"(others)\"", others);
+                 "What requests waited for adapters that were not there.", &Stats::adapter_wait);
+  write_adapter_pages(page);
 }
 
-void write_grammars(Page& page, const engine::GrammarStats& grammars) {
-  page.gauge("motley_grammars_queued", "Grammars that wait to be compiled.", grammars.queued);
-  page.gauge("motley_grammar_helpers", "Processes that each follow a grammar.", grammars.helpers);
-  page.counter("motley_grammars_compiled_total", "Grammars compiled.", grammars.compiled);
+void write_grammars(EnginePage& page) {
+  const auto of = [](auto member) {
+    return [member](const Stats& stats) { return stats.grammars.*member; };
+  };
+  using engine::GrammarStats;
+  page.gauge("motley_grammars_queued", "Grammars that wait to be compiled.",
+             of(&GrammarStats::queued));
+  page.gauge("motley_grammar_helpers", "Processes that each follow a grammar.",
+             of(&GrammarStats::helpers));
+  page.counter("motley_grammars_compiled_total", "Grammars compiled.", of(&GrammarStats::compiled));
   page.counter("motley_grammars_refused_total", "Grammars whose compilation ended in an error.",
-               grammars.refused);
+               of(&GrammarStats::refused));
   page.family("motley_grammar_helper_failures_total", "counter",
               "Helpers that were ended, and requests that failed by it.");
-  page.sample("reason=\"time\"", grammars.failed_time);
-  page.sample("reason=\"memory\"", grammars.failed_memory);
-  page.sample("reason=\"crash\"", grammars.failed_crash);
-  page.sample("reason=\"rejected\"", grammars.failed_rejected);
+  page.samples("reason=\"time\"", of(&GrammarStats::failed_time));
+  page.samples("reason=\"memory\"", of(&GrammarStats::failed_memory));
+  page.samples("reason=\"crash\"", of(&GrammarStats::failed_crash));
+  page.samples("reason=\"rejected\"", of(&GrammarStats::failed_rejected));
 }
 
 // Names and labels that gateways for several servers scrape.
@@ -245,10 +318,14 @@ std::map<std::pair<std::string, int>, std::uint64_t> HttpCounts::snapshot() cons
 std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now,
                          const RequestMemory& memory) {
   Page page;
-  write_requests(page, stats);
-  write_memory(page, stats);
-  write_adapters(page, stats);
-  write_grammars(page, stats.grammars);
+  EnginePage engines(page, stats);
+  if (!stats.replicas.empty())
+    engines.gauge("motley_replica_up", "Whether the replica serves; 0: its device has failed.",
+                  [](const Stats& replica) { return replica.stopped ? 0 : 1; });
+  write_requests(engines);
+  write_memory(engines);
+  write_adapters(engines);
+  write_grammars(engines);
   page.family("motley_http_requests_total", "counter", "Answers by route and status.");
   for (const auto& [key, count] : http.snapshot())
     page.sample(cat("route=\"", key.first, "\",status=\"", key.second, "\""), count);

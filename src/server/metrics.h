@@ -35,7 +35,8 @@ struct RequestMemory {
 };
 
 // The text of GET /metrics, in Prometheus' format. `now` is in seconds since the epoch. Only the
-// adapters with the most pages have lines of their own, however many there are.
+// adapters with the most pages have lines of their own, however many there are. What replicas count
+// has a line for each; what gateways read, and what the server counts, is of all together.
 std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, double now,
                          const RequestMemory& memory = {});
 // Further metrics of the process; the watchdog may be null.

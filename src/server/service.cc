@@ -60,6 +60,16 @@ bool is_about_name(ErrorCode code) {
   return code == ErrorCode::invalid_argument || code == ErrorCode::busy;
 }
 
+// Of a server that serves, perhaps without some of its replicas.
+std::string ready_body(const std::vector<engine::Engine::LostReplica>& lost) {
+  json::Object body{{"status", "ready"}};
+  json::Array replicas;
+  for (const engine::Engine::LostReplica& each : lost)
+    replicas.emplace_back(json::Object{{"replica", each.replica}, {"error", each.error.message()}});
+  if (!lost.empty()) body.add("lost_replicas", std::move(replicas));
+  return json::write(body);
+}
+
 // Counts a request while it is being answered.
 class InAnswer {
  public:
@@ -337,7 +347,7 @@ asio::awaitable<void> Service::health(Exchange& exchange) {
   exchange.log_quietly();
   const Result<void> health = check_health();
   if (health.ok())
-    co_await exchange.send(json_response("{\"status\":\"ready\"}"));
+    co_await exchange.send(json_response(ready_body(engine_.lost_replicas())));
   else
     co_await exchange.send(error_response(health.error()));
 }

@@ -1,7 +1,7 @@
 """Load of every kind on `motley serve`, with memory that is too small: each answer that is finished
 equals the one that its request gets alone, and nothing is left behind.
 
-soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--batch-invariant] [--attacks] [--sanitized] ...
+soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--dp D] [--batch-invariant] [--attacks] [--sanitized] ...
 """
 
 import argparse
@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -161,6 +162,7 @@ class Server:
             [options.motley, "serve", folder, "--port", "0", "--device", options.device,
              "--compute", options.compute, "--kv-memory", kv, "--adapter-memory", adapter_memory,
              "--allow-adapter-loading", "--adapter-root", f"{folder}/adapters",
+             *(["--dp", str(options.dp)] if options.dp > 1 else []),
              *(["--batch-invariant"] if options.batch_invariant else []),
              *(["--api-key-file", keys] if options.attacks else []),
              *(word for name in names for word in ("--adapter", name))],
@@ -181,8 +183,13 @@ class Server:
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer soak\r\nConnection: close\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
-                for line in text.split("\n") if line.startswith(("motley_", "vllm:"))}
+        values = {}
+        for line in text.split("\n"):
+            if line.startswith(("motley_", "vllm:")):
+                name, value = line.rsplit(" ", 1)
+                name = re.sub(r'\{replica="\d+"\}$', "", name)  # the sum over replicas
+                values[name] = values.get(name, 0) + float(value)
+        return values
 
     def resident(self) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -386,6 +393,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=48)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compute", default="f32")
+    parser.add_argument("--dp", type=int, default=1, help="replicas")
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--tolerance", type=float, default=0, help="of log-probabilities")
     parser.add_argument("--attacks", action="store_true", help="hostile requests beside and between")

@@ -70,6 +70,7 @@ struct TestServerOptions {
   std::int64_t max_sequence_tokens = 1000;
   bool strict_fields = false;
   bool request_templates = false;
+  engine::Engine* engine = nullptr;  // in place of the fake one
 };
 
 // Whether it comes true within half a minute.
@@ -90,7 +91,7 @@ class TestServer {
       : text_(make_model_text(folder_.path(), options.tokenizer, options.chat_template)),
         engine_(text_.tokenizer()) {
     service_ = std::make_unique<Service>(
-        text_, engine_,
+        text_, options.engine != nullptr ? *options.engine : engine_,
         Service::Options{.planner = {.base = "base",
                                      .vocabulary = text_.tokenizer().size(),
                                      .max_sequence_tokens = options.max_sequence_tokens,

@@ -4,6 +4,7 @@
 #include "base/cat.h"
 #include "base/log.h"
 #include "base/system/temporary_folder.h"
+#include "engine/replicas/total_stats.h"
 #include "server/api/api_error.h"
 #include "server/api/api_keys.h"
 #include "server/api/fields/fields.h"
@@ -207,6 +208,30 @@ TEST(Metrics, LinesOfAdaptersAreBounded) {
   EXPECT_THAT(page, HasSubstr("motley_adapter_pages{adapter=\"(others)\"} 200\n"));
   EXPECT_THAT(page, Not(HasSubstr("adapter=\"a299\"")));
   EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a0,a1\",waiting_lora_adapters=\"\"} 1.5\n"));
+}
+
+TEST(Metrics, ReplicasHaveALabel) {
+  engine::Stats one;
+  one.waiting = 3;
+  one.steps = 5;
+  one.adapters = {{.name = "a", .pages = 2, .running = 1}};
+  one.step_time.observe(std::chrono::milliseconds(3));
+  EXPECT_THAT(metrics_page(one, HttpCounts(), 1.5), Not(HasSubstr("replica")));
+  engine::Stats other = one;
+  other.waiting = 4;
+  other.stopped = true;
+  const engine::Stats all = engine::total_stats({one, other});
+  const std::string page = metrics_page(all, HttpCounts(), 1.5);
+  for (const char* const line :
+       {"motley_sequences_waiting{replica=\"0\"} 3", "motley_sequences_waiting{replica=\"1\"} 4",
+        "motley_steps_total{replica=\"1\"} 5", "motley_replica_up{replica=\"0\"} 1",
+        "motley_replica_up{replica=\"1\"} 0",
+        "motley_choices_total{reason=\"stop\",replica=\"1\"} 0",
+        "motley_step_seconds_bucket{le=\"0.005\",replica=\"0\"} 1",
+        "motley_step_seconds_count{replica=\"1\"} 1",
+        "motley_adapter_pages{adapter=\"a\",replica=\"1\"} 2", "vllm:num_requests_waiting 7"})
+    EXPECT_THAT(page, HasSubstr(cat("\n", line, "\n")));
+  EXPECT_THAT(page, HasSubstr("running_lora_adapters=\"a\""));
 }
 
 TEST(Metrics, NamesInALabelAreBounded) {
