@@ -140,6 +140,7 @@ void let_interrupts_through(bool through) {
 
 Result<void> run_chat(const Arguments& arguments, Output output) {
   MOTLEY_TRY(const ModelSettings settings, read_model_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings.compute, "chat"));
   const HeldSignals signals;
   MOTLEY_TRY(const text::ModelText text, text::ModelText::load(settings.model));
   MOTLEY_TRY(const std::unique_ptr<EngineStack> stack, EngineStack::load(settings, text));

@@ -122,6 +122,21 @@ TEST(Cli, WhatRunsAModelTakesTheSameOptionsOfComputing) {
   }
 }
 
+TEST(Cli, OneReplicaIsWhatOthersThanServeUse) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"chat", MOTLEY_DEMO_MODEL},
+        {"score", MOTLEY_DEMO_MODEL, "--input", "in", "--output", "out"},
+        {"inspect", MOTLEY_DEMO_MODEL},
+        {"bench", MOTLEY_DEMO_MODEL}}) {
+    std::vector<std::string> call = words;
+    call.insert(call.end(), {"--dp", "2"});
+    const Outcome outcome = motley(call);
+    EXPECT_EQ(outcome.status, 2) << words[0];
+    EXPECT_THAT(outcome.errors,
+                HasSubstr("uses one replica so far (--dp): leave it out, or use serve\n"));
+  }
+}
+
 TEST(ComputeSettings, SayWhatWasAskedFor) {
   const CommandSpec spec{
       .name = "example", .summary = "", .positionals = {}, .options = compute_option_specs()};
@@ -168,6 +183,22 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--devices", "0,1", "--device", "cpu"}).error().where(), "--devices");
   EXPECT_EQ(read({"--tp", "2", "--device", "cuda:1"}).error().where(), "--device");
   EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");
+  EXPECT_EQ(plain.replicas, 1);
+  const ComputeSettings replicas = read({"--dp", "2", "--devices", "4,1,3,0"}).value();
+  EXPECT_EQ(replicas.replicas, 2);
+  EXPECT_EQ(replicas.ranks, 2);
+  const ComputeSettings second = settings_of_replica(replicas, 1);
+  EXPECT_THAT(second.gpus, testing::ElementsAre(3, 0));
+  EXPECT_EQ(second.device.index, 3);
+  EXPECT_EQ(read({"--dp", "2", "--devices", "0,1"}).value().ranks, 1);
+  EXPECT_TRUE(read({"--dp", "2", "--device", "cpu"}).ok());
+  for (const char* wrong : {"0", "65", "two", ""})
+    EXPECT_EQ(read({"--dp", wrong}).error().where(), "--dp") << wrong;
+  EXPECT_EQ(read({"--dp", "8", "--tp", "9"}).error().where(), "--dp");
+  EXPECT_THAT(read({"--dp", "2", "--tp", "2", "--devices", "0,1"}).error().message(),
+              HasSubstr("names 2 GPUs for --dp 2, 2 ranks each (--devices): name one for each"));
+  EXPECT_EQ(read({"--dp", "2", "--devices", "0,1,2"}).error().where(), "--devices");
+  EXPECT_EQ(read({"--dp", "2", "--device", "cuda:1"}).error().where(), "--device");
   EXPECT_EQ(read({"--compute", "f16"}).error().where(), "--compute");
 }
 

@@ -46,6 +46,10 @@ std::uint64_t bytes_of(const lora::Pool& pool) {
   return usage.pages * usage.page_bytes;
 }
 
+std::uint64_t shares_of_host(const ComputeSettings& settings) {
+  return static_cast<std::uint64_t>(settings.ranks) * static_cast<std::uint64_t>(settings.replicas);
+}
+
 // Other processes may allocate and free memory meanwhile.
 std::uint64_t less(std::uint64_t bytes, std::uint64_t part) {
   return bytes - std::min(bytes, part);
@@ -62,13 +66,16 @@ std::uint64_t default_host_tier(std::uint64_t pool_bytes, std::uint64_t host_ava
 Result<std::unique_ptr<EngineStack>> EngineStack::load(const ModelSettings& settings,
                                                        const text::ModelText& text,
                                                        Watchdog* watchdog) {
-  return load(settings, {.model =
-                             [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
-                               return load_model(of.model, of.compute, device, rank);
-                             },
-                         .adapter = {},
-                         .text = &text,
-                         .watchdog = watchdog});
+  return load(settings, from_folder(text, watchdog));
+}
+
+EngineStack::Source EngineStack::from_folder(const text::ModelText& text, Watchdog* watchdog) {
+  return {
+      .model = [](tensor::Device& device, ModelSettings& of,
+                  const ModelRank& rank) { return load_model(of.model, of.compute, device, rank); },
+      .adapter = {},
+      .text = &text,
+      .watchdog = watchdog};
 }
 
 Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
@@ -98,12 +105,12 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
                                  .source = source.adapter,
                                  .watchdog = source.watchdog});
   stack->engine_ =
-      engine::Engine::create({.executor = stack->executor_.get(),
-                              .samplers = stack->samplers_.get(),
-                              .adapters = stack->store_.get(),
-                              .clock = &stack->clock_},
-                             {.max_queue = settings.max_queue, .watchdog = source.watchdog});
-  MOTLEY_TRY_VOID(stack->load_adapters(settings));
+      engine::Replica::create({.executor = stack->executor_.get(),
+                               .samplers = stack->samplers_.get(),
+                               .adapters = stack->store_.get(),
+                               .clock = &stack->clock_},
+                              {.max_queue = settings.max_queue, .watchdog = source.watchdog});
+  MOTLEY_TRY_VOID(cli::load_adapters(*stack->engine_, settings));
   if (!settings.adapters.empty()) parts.done("adapters");
   return stack;
 }
@@ -114,7 +121,7 @@ Result<void> EngineStack::load_models(ModelSettings& settings, const Source& sou
   if (others_ != nullptr && others_->on_gpus() && settings.adapter_host_memory)
     return Error(ErrorCode::not_implemented, "several GPUs keep no adapters on the host so far",
                  "--adapter-host-memory", "leave it out, or use --tp 1");
-  ModelRank rank;
+  ModelRank rank{.checkpoint = source.checkpoint};
   if (others_ != nullptr) rank.ranks = &others_->communicator(0);
   MOTLEY_TRY(model_, source.model(*device_, settings, rank));
   if (others_ == nullptr) return {};
@@ -131,10 +138,11 @@ Result<void> EngineStack::load_models(ModelSettings& settings, const Source& sou
 }
 
 // First adapter memory, then working memory of steps; keys and values get a part of the rest. Of
-// several ranks on a CPU each gets a part of what one would get; a GPU is one rank's.
+// several ranks on a CPU, of all replicas, each gets a part of what one would get; a GPU is one
+// rank's.
 Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_t available) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
-  const auto ranks_of_memory = static_cast<std::uint64_t>(on_gpu ? 1 : ranks());
+  const std::uint64_t ranks_of_memory = on_gpu ? 1 : shares_of_host(settings.compute);
   lora::Pool::Options pool{.bytes = settings.adapter_memory.value_or(
                                std::max(available / 8 / ranks_of_memory, least_adapter_memory)),
                            .dtype = settings.compute.factors.value_or(model_->activations()),
@@ -152,7 +160,8 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
     pool.bytes = *settings.adapter_host_memory;
   } else {
     MOTLEY_TRY(const MachineMemory host, machine_memory());
-    pool.bytes = default_host_tier(pool.bytes, host.available, pool.page_bytes);
+    const auto replicas = static_cast<std::uint64_t>(settings.compute.replicas);
+    pool.bytes = default_host_tier(pool.bytes, host.available / replicas, pool.page_bytes);
   }
   pool.directory = false;
   auto host_pool = lora::Pool::create(device_->pinned_memory(), pool);
@@ -165,8 +174,8 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
                                       const tensor::MemoryInfo& memory) {
   const bool on_gpu = device_->id().kind != tensor::DeviceKind::cpu;
   const std::int64_t longest = model_->config().max_positions;
-  const std::int64_t for_cpus =
-      std::max(min_sequences_on_cpus, max_sequences_per_cpu * usable_cpus());
+  const std::int64_t for_cpus = std::max(
+      min_sequences_on_cpus, max_sequences_per_cpu * usable_cpus() / settings.compute.replicas);
   const auto weights = model_->checkpoint() == nullptr
                            ? std::numeric_limits<std::int64_t>::max()
                            : static_cast<std::int64_t>(model_->checkpoint()->file_bytes());
@@ -184,7 +193,7 @@ Result<void> EngineStack::make_runner(const ModelSettings& settings,
   if (on_gpu) options.logit_rows = sequences;
   const auto page = static_cast<std::uint64_t>(
       runner::KvMemory::page_bytes(model_->cache_layouts(), model_->kv_type()));
-  const auto ranks_of_host = static_cast<std::uint64_t>(ranks());
+  const std::uint64_t ranks_of_host = shares_of_host(settings.compute);
   // A GPU is used by this process alone; host memory is shared.
   options.spare = memory.total / gpu_parts_spared;
   if (settings.kv_memory || !on_gpu) {
@@ -260,7 +269,7 @@ Result<void> EngineStack::make_executor(const text::ModelText* text) {
   return {};
 }
 
-Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
+Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings) {
   // They load concurrently; if several fail, the first is reported.
   std::vector<std::future<Result<void>>> answers;
   std::set<std::string_view> names;
@@ -275,7 +284,7 @@ Result<void> EngineStack::load_adapters(const ModelSettings& settings) {
     // Shared, because the engine may still hold it when the value has arrived.
     const auto answer = std::make_shared<std::promise<Result<void>>>();
     answers.push_back(answer->get_future());
-    engine_->load_adapter(
+    engine.load_adapter(
         {.name = each.name, .path = each.path, .pinned = each.pinned, .load = each.load}, false,
         [answer](Result<void> result) { answer->set_value(std::move(result)); });
   }

@@ -8,6 +8,7 @@
 #include "base/system/watchdog.h"
 #include "cli/options/model_settings.h"
 #include "engine/engine.h"
+#include "engine/replicas/replica.h"
 #include "engine/residency/pool_store.h"
 #include "engine/runner_executor.h"
 #include "engine/sampling/sampler_maker.h"
@@ -38,6 +39,8 @@ class EngineStack {
     std::function<Result<lora::Adapter>(const engine::AdapterSpec&, const lora::BaseView&)> adapter;
     const text::ModelText* text = nullptr;  // null: requests cannot use grammars
     Watchdog* watchdog = nullptr;           // must outlive the stack
+    // The open files of another replica's model, which this one reads too.
+    std::shared_ptr<const tensor::Checkpoint> checkpoint = {};
   };
 
   // Loads the model and the adapters; logs the backends and the memory.
@@ -45,15 +48,19 @@ class EngineStack {
                                                    const text::ModelText& text,
                                                    Watchdog* watchdog = nullptr);
   static Result<std::unique_ptr<EngineStack>> load(ModelSettings settings, const Source& source);
+  // The model of the settings' folder, adapters of theirs, and grammars. The text must outlive the
+  // stack.
+  static Source from_folder(const text::ModelText& text, Watchdog* watchdog);
 
-  engine::Engine& engine() { return *engine_; }
+  engine::Replica& engine() { return *engine_; }
+  const model::Model& model() const { return *model_; }
+  const tensor::Device& device() const { return *device_; }
   const model::Config& config() const { return model_->config(); }
 
  private:
   EngineStack() = default;
 
   Result<void> load_models(ModelSettings& settings, const Source& source);
-  int ranks() const { return others_ == nullptr ? 1 : others_->ranks(); }
   // `available`, `memory`: the device's memory without the weights.
   Result<void> make_pools(const ModelSettings& settings, std::uint64_t available);
   Result<void> make_runner(const ModelSettings& settings, const tensor::MemoryInfo& memory);
@@ -61,7 +68,6 @@ class EngineStack {
   Result<void> make_executor(const text::ModelText* text);
   // `before`: the device's memory when it was opened; `weights`: their bytes.
   Result<void> warm_up(const tensor::MemoryInfo& before, std::uint64_t weights);
-  Result<void> load_adapters(const ModelSettings& settings);
 
   // In order of use.
   SteadyClock clock_;
@@ -74,7 +80,10 @@ class EngineStack {
   std::unique_ptr<engine::SamplerMaker> samplers_;
   std::unique_ptr<engine::RunnerExecutor> executor_;
   std::unique_ptr<engine::PoolStore> store_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::Replica> engine_;
 };
+
+// Loads those of the settings into an engine, several at a time.
+Result<void> load_adapters(engine::Engine& engine, const ModelSettings& settings);
 
 }  // namespace motley::cli

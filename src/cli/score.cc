@@ -56,6 +56,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
     settings.adapters.push_back(std::move(adapter));
   }
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings.compute, "score"));
   if (const std::string* const top = arguments.value("--top")) {
     MOTLEY_TRY(const std::int64_t number, parse_number(*top, "--top", 0, max_top));
     settings.top = static_cast<int>(number);

@@ -17,8 +17,8 @@
 #include "base/system/watchdog.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/engine_stack.h"
 #include "cli/idle_memory.h"
+#include "cli/served_engines.h"
 #include "cli/signals.h"
 #include "cli/start_log.h"
 #include "server/api/api_error.h"
@@ -197,11 +197,24 @@ struct Serving {
   MemoryReserve& reserve;
 };
 
+// Logs each replica that has stopped, once.
+void report_lost(const engine::Engine& engine, std::size_t& reported) {
+  const auto lost = engine.lost_replicas();
+  if (lost.size() == reported) return;
+  for (const auto& each : lost)
+    log::error("serve.replica_lost", {{"replica", each.replica},
+                                      {"reason", each.error.message()},
+                                      {"advice", "the others serve on; start the server again"}});
+  reported = lost.size();
+}
+
 // Runs until a signal asks the server to end, or the engine has stopped. Running requests then
 // finish, unless they take too long or a second signal comes.
 Result<void> serve_until_ended(const Serving& serving) {
   IdleMemory idle;
+  std::size_t lost = 0;
   while (!serving.signals.wait(look_up)) {
+    report_lost(serving.engine, lost);
     MOTLEY_TRY_VOID(serving.engine.health());
     serving.reserve.restore();
     if (idle.is_time(serving.service.requests_begun(), serving.service.works(),
@@ -227,11 +240,12 @@ Result<void> serve_until_ended(const Serving& serving) {
 }
 
 // The door and the watches must outlive the service.
-server::Service::Options service_options(const Settings& settings, EngineStack& stack, Door& door,
-                                         const MappedFilesWatch& files, Watchdog* watchdog) {
+server::Service::Options service_options(const Settings& settings, ServedEngines& engines,
+                                         Door& door, const MappedFilesWatch& files,
+                                         Watchdog* watchdog) {
   return {.planner = {.base = settings.model.name,
-                      .vocabulary = stack.config().vocabulary,
-                      .max_sequence_tokens = stack.engine().max_sequence_tokens(),
+                      .vocabulary = engines.config().vocabulary,
+                      .max_sequence_tokens = engines.engine().max_sequence_tokens(),
                       .special_in_untrusted = settings.model.special_in_untrusted,
                       .strict_fields = settings.strict_fields,
                       .request_templates = settings.request_templates,
@@ -266,15 +280,15 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
   std::optional<Watchdog> watchdog;
   if (settings.watchdog.count() > 0) watchdog.emplace(settings.watchdog, &clock);
   Watchdog* const watching = watchdog ? &*watchdog : nullptr;
-  auto loaded = EngineStack::load(settings.model, text, watching);
+  auto loaded = ServedEngines::load(settings.model, text, watching);
   loading.reset();
   if (!loaded.ok()) {
     door->http().stop();
     return std::move(loaded).error();
   }
-  const std::unique_ptr<EngineStack> stack = *std::move(loaded);
-  server::Service service(text, stack->engine(),
-                          service_options(settings, *stack, *door, watch, watching));
+  const std::unique_ptr<ServedEngines> engines = *std::move(loaded);
+  server::Service service(text, engines->engine(),
+                          service_options(settings, *engines, *door, watch, watching));
   door->lead_to(service);
   if (settings.adapter_loading && !settings.adapter_root)
     log::warning("serve.adapters_from_anywhere",
@@ -285,13 +299,13 @@ Result<void> run_serve(const Arguments& arguments, Output output) {
                        host_of_url(settings.http.host), ":", door->http().port(), "\n"));
 
   const Result<void> ended = serve_until_ended({.signals = signals,
-                                                .engine = stack->engine(),
+                                                .engine = engines->engine(),
                                                 .service = service,
                                                 .http = door->http(),
                                                 .drain_timeout = settings.drain_timeout,
                                                 .reserve = reserve});
   // No handler may run when the service is destroyed, and no sink may exist when the door is.
-  stack->engine().shutdown(engine::Engine::Drain::cancel);
+  engines->engine().shutdown(engine::Engine::Drain::cancel);
   door->http().stop();
   return ended;
 }
@@ -329,6 +343,7 @@ Command serve_command() {
                .examples = {"motley serve models/demo --adapter cynic=models/demo/adapters/cynic",
                             "motley serve models/demo --allow-adapter-loading --adapter-root "
                             "models/demo/adapters --port 0",
+                            "motley serve models/demo --dp 2",
                             "motley serve models/demo --host 0.0.0.0 --api-key-file keys.txt"}},
       .run = run_serve};
 }

@@ -59,6 +59,7 @@ TEST(Metrics, AreFoundByTheirWholeNames) {
   EXPECT_EQ(metric(page, "steps"), 3.5);
   EXPECT_EQ(metric(page, "steps_total"), 12);
   EXPECT_EQ(metric(page, "total"), std::nullopt);
+  EXPECT_EQ(metric("\nsteps{replica=\"0\"} 3\nsteps{replica=\"1\"} 4\nstep 1\n", "steps"), 7);
   EXPECT_EQ(metric_label(page, "info", "running"), "a,b");
   EXPECT_EQ(metric_label(page, "info", "waiting"), "");
   EXPECT_EQ(metric_label(page, "steps", "running"), "");

@@ -21,8 +21,17 @@ std::optional<double> number(std::string_view text) {
 std::optional<double> metric(std::string_view page, std::string_view name) {
   const std::string begin = cat("\n", name, " ");
   const std::size_t at = page.find(begin);
-  if (at == std::string_view::npos) return std::nullopt;
-  return number(page.substr(at + begin.size()));
+  if (at != std::string_view::npos) return number(page.substr(at + begin.size()));
+  const std::string replica = cat("\n", name, "{replica=");
+  std::optional<double> sum;
+  for (std::size_t one = page.find(replica); one != page.npos; one = page.find(replica, one + 1)) {
+    const std::size_t value = page.find("} ", one);
+    if (value == page.npos) return std::nullopt;
+    const auto more = number(page.substr(value + 2));
+    if (!more) return std::nullopt;
+    sum = sum.value_or(0) + *more;
+  }
+  return sum;
 }
 
 std::string_view metric_label(std::string_view page, std::string_view name,

@@ -233,6 +233,7 @@ Result<void> inspect(const Arguments& arguments, Output output) {
   if (const std::string* const model = arguments.value("--model")) base = *model;
   MOTLEY_TRY(const Contents contents, read_contents(path));
   MOTLEY_TRY(const ComputeSettings settings, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings, "inspect"));
   if (arguments.has("--kernels")) {
     if (contents.kind != "model" || arguments.has("--json"))
       return Error(ErrorCode::invalid_argument, "shows a model's kernels, as text", "--kernels",

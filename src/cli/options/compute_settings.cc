@@ -73,6 +73,10 @@ Result<void> check_devices(const Arguments& arguments, const ComputeSettings& se
   const std::string* const device = arguments.value("--device");
   if (settings.gpus.empty()) {
     const bool numbered = settings.device.kind == Kind::cuda && *device != "cuda";
+    if (settings.replicas > 1 && numbered)
+      return wrong_option(cat("--dp ", settings.replicas, " takes a GPU for each rank of each ",
+                              "replica, not ", *device),
+                          "--device", "name them with --devices, as in --devices 0,1");
     if (settings.ranks > 1 && numbered)
       return wrong_option(cat(settings.ranks, " ranks take a GPU each, not ", *device), "--device",
                           "name them with --devices, as in --devices 0,1");
@@ -81,7 +85,13 @@ Result<void> check_devices(const Arguments& arguments, const ComputeSettings& se
   if (device != nullptr && *device != "cuda")
     return wrong_option(cat("names GPUs, beside --device ", *device), "--devices",
                         "leave one of them out");
-  if (settings.ranks != static_cast<int>(settings.gpus.size()))
+  if (settings.replicas > 1 &&
+      settings.ranks * settings.replicas != static_cast<int>(settings.gpus.size()))
+    return wrong_option(
+        cat("names ", settings.gpus.size(), " GPUs for --dp ", settings.replicas, ", ",
+            settings.ranks, settings.ranks == 1 ? " rank" : " ranks", " each"),
+        "--devices", "name one for each rank of each replica");
+  if (settings.replicas == 1 && settings.ranks != static_cast<int>(settings.gpus.size()))
     return wrong_option(cat("names ", settings.gpus.size(), " GPUs for ", settings.ranks, " ranks"),
                         "--devices", "name one for each rank of --tp");
   return {};
@@ -98,7 +108,21 @@ Result<void> check_expert_groups(const ComputeSettings& settings) {
       "--ep", cat("use a number that divides the ranks, or --tp ", fewer == 0 ? groups : fewer));
 }
 
-int threads_of_rank(int ranks) { return std::max(1, usable_cpus() / ranks); }
+// Ranks of all replicas have equal shares.
+int threads_of_rank(const ComputeSettings& settings) {
+  return std::max(1, usable_cpus() / (settings.ranks * settings.replicas));
+}
+
+Result<int> read_replicas(const Arguments& arguments, int ranks) {
+  const std::string* const text = arguments.value("--dp");
+  if (text == nullptr) return 1;
+  MOTLEY_TRY(const std::int64_t replicas, parse_number(*text, "--dp", 1, max_ranks));
+  if (replicas * ranks > max_ranks)
+    return wrong_option(
+        cat(replicas, " replicas of ", ranks, " ranks are more than ", max_ranks, " ranks"), "--dp",
+        "use fewer");
+  return static_cast<int>(replicas);
+}
 
 }  // namespace
 
@@ -129,7 +153,7 @@ Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettin
                                                              const tensor::Device& first) {
   if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
   runner::OtherRanks::Options options{.ranks = settings.ranks,
-                                      .threads = threads_of_rank(settings.ranks)};
+                                      .threads = threads_of_rank(settings)};
   if (first.id().kind != tensor::DeviceKind::cpu) {
     options.gpus = settings.gpus;
     for (int rank = static_cast<int>(options.gpus.size()); rank < settings.ranks; ++rank)
@@ -148,6 +172,7 @@ std::vector<OptionSpec> compute_option_specs() {
           {"--tp", "N", "ranks that compute the model together: GPUs, or threads on a CPU (1)"},
           {"--ep", "E", "groups of ranks that share the experts out; alone, it is --tp E too (1)"},
           {"--devices", "LIST", "GPUs, one for each rank, as in 0,1; --tp may be left out"},
+          {"--dp", "D", "of serve: engines behind one front, each of --tp ranks (1)"},
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
           {"--adapter-dtype", "T", "auto, or fp8: half of bf16's memory"},
@@ -191,9 +216,11 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     settings.expert_groups = static_cast<int>(number);
     if (!arguments.has("--tp")) settings.ranks = settings.expert_groups;
   }
+  MOTLEY_TRY(settings.replicas, read_replicas(arguments, settings.ranks));
   if (const std::string* const devices = arguments.value("--devices")) {
     MOTLEY_TRY(settings.gpus, parse_devices(*devices));
-    if (!arguments.has("--tp")) settings.ranks = static_cast<int>(settings.gpus.size());
+    if (!arguments.has("--tp"))
+      settings.ranks = std::max(1, static_cast<int>(settings.gpus.size()) / settings.replicas);
   }
   MOTLEY_TRY_VOID(check_devices(arguments, settings));
   MOTLEY_TRY_VOID(check_expert_groups(settings));
@@ -207,14 +234,29 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
 }
 
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
-  if (settings.ranks == 1) return tensor::open_device(settings.device, {.owns_machine = true});
-  return tensor::open_device(settings.device, {.threads = threads_of_rank(settings.ranks)});
+  if (settings.ranks * settings.replicas == 1)
+    return tensor::open_device(settings.device, {.owns_machine = true});
+  return tensor::open_device(settings.device, {.threads = threads_of_rank(settings)});
 }
 
 Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work) {
   if (settings.ranks == 1) return {};
   return Error(ErrorCode::not_implemented, cat(work, " uses one rank so far"),
                settings.expert_groups > 1 ? "--ep" : "--tp", "leave it out");
+}
+
+Result<void> require_one_replica(const ComputeSettings& settings, std::string_view work) {
+  if (settings.replicas == 1) return {};
+  return Error(ErrorCode::not_implemented, cat(work, " uses one replica so far"), "--dp",
+               "leave it out, or use serve");
+}
+
+ComputeSettings settings_of_replica(ComputeSettings settings, int replica) {
+  if (settings.gpus.empty()) return settings;
+  const auto first = settings.gpus.begin() + std::ptrdiff_t{settings.ranks} * replica;
+  settings.gpus = std::vector<int>(first, first + settings.ranks);
+  settings.device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = settings.gpus.front()};
+  return settings;
 }
 
 Result<std::unique_ptr<model::Model>> load_model(const std::filesystem::path& folder,

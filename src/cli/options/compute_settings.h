@@ -30,6 +30,7 @@ struct ComputeSettings {
   bool copy_weights = false;   // files are read into memory, not mapped
   int ranks = 1;               // --tp: that compute the model together
   int expert_groups = 1;       // --ep: of ranks, over which experts are dealt
+  int replicas = 1;            // --dp: engines, each of as many ranks
   std::vector<int> gpus = {};  // --devices: of each rank; empty: the first ones, or the CPU
   // Thresholds of a GPU's kernels; null: the built-in ones alone.
   std::shared_ptr<const kernels::Tuning> tuning = {};
@@ -59,6 +60,12 @@ bool likes_float32(const tensor::Device& device);
 
 // Refuses several ranks for work that one rank does.
 Result<void> require_one_rank(const ComputeSettings& settings, std::string_view work);
+
+// The same for commands that run one engine.
+Result<void> require_one_replica(const ComputeSettings& settings, std::string_view work);
+
+// The settings of one replica: its part of the GPUs.
+ComputeSettings settings_of_replica(ComputeSettings settings, int replica);
 
 // Of several ranks, which one a model is for.
 struct ModelRank {

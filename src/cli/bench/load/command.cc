@@ -218,6 +218,7 @@ Result<void> load_url(const Arguments& arguments, const Settings& settings, Outp
 Result<void> load_model_folder(const Arguments& arguments, const Settings& settings,
                                Output output) {
   MOTLEY_TRY(const ModelSettings model, read_model_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(model.compute, "bench"));
   const auto from_folder = [](tensor::Device& device, ModelSettings& of, const ModelRank& rank) {
     return load_model(of.model, of.compute, device, rank);
   };
@@ -243,6 +244,7 @@ struct RandomLoad {
 Result<RandomLoad> read_random_load(const Arguments& arguments) {
   RandomLoad load;
   MOTLEY_TRY(load.stack, read_model_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(load.stack.compute, "bench"));
   MOTLEY_TRY(load.model, read_random_model_settings(arguments));
   if (const std::string* const text = arguments.value("--adapters")) {
     MOTLEY_TRY(const std::int64_t count, parse_number(*text, "--adapters", 0, max_adapters));

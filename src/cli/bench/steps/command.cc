@@ -66,6 +66,7 @@ Result<Settings> read_settings(const Arguments& arguments) {
   Settings settings{.json = arguments.has("--json")};
   MOTLEY_TRY(settings.model, read_random_model_settings(arguments));
   MOTLEY_TRY(settings.compute, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings.compute, "bench"));
   if (const std::string* const text = arguments.value("--context")) {
     MOTLEY_TRY(settings.context, parse_number(*text, "--context", 1, 1 << 20));
   }

@@ -107,6 +107,7 @@ Result<void> run_bench_tune(const Arguments& arguments, Output output) {
   if (path == nullptr)
     return wrong_option("no file to write", "--output", "name one for the measured thresholds");
   MOTLEY_TRY(ComputeSettings settings, read_compute_settings(arguments));
+  MOTLEY_TRY_VOID(require_one_replica(settings, "tuning"));
   MOTLEY_TRY_VOID(require_one_rank(settings, "tuning"));
   if (settings.exact.value_or(false))
     return wrong_option("measures products of bf16", "--tune", "leave --compute f32 out");

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "base/system/watchdog.h"
+#include "cli/engine_stack.h"
+#include "cli/options/model_settings.h"
+#include "engine/engine.h"
+#include "engine/replicas/replicated_engine.h"
+#include "text/model_text.h"
+
+namespace motley::cli {
+
+// What `serve` runs: one engine, or the replicas of --dp behind one.
+class ServedEngines {
+ public:
+  // One after the other. On the CPU replicas read the same mapped files.
+  static Result<std::unique_ptr<ServedEngines>> load(const ModelSettings& settings,
+                                                     const text::ModelText& text,
+                                                     Watchdog* watchdog);
+
+  engine::Engine& engine();
+  const model::Config& config() const { return stacks_.front()->config(); }
+
+ private:
+  ServedEngines() = default;
+
+  std::vector<std::unique_ptr<EngineStack>> stacks_;
+  std::unique_ptr<engine::ReplicatedEngine> replicas_;  // null: one engine
+};
+
+}  // namespace motley::cli
