@@ -23,7 +23,7 @@ constexpr engine::Executor::Limits limits = {.rows = 64,
                                              .sequence_tokens = 1000,
                                              .pages = 512,
                                              .page_tokens = 4,
-                                             .vocabulary = 97};
+                                             .vocabulary = 1507};  // of the tokenizer
 
 // Fails from when a test says so, at the next step.
 class FaultyExecutor final : public engine::test::FakeExecutor {
