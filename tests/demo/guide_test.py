@@ -44,7 +44,9 @@ class Guide:
         self.address = ""
 
     def start(self, command: str) -> str:
-        """A server goes on; its first line is what it prints."""
+        """A server goes on until the next one; its first line is what it prints."""
+        if self.end() != 0:
+            return "(the server before it failed)"
         log = open(self.folder / "server.log", "w")
         self.server = subprocess.Popen(
             ["bash", "-c", f"exec {command} --device cpu --port 0"],
