@@ -149,7 +149,7 @@ class Connection:
 
 
 class Server:
-    def __init__(self, options, folder: Path, kv: str, adapter_memory: str):
+    def __init__(self, options, folder: Path, kv: str, adapter_memory: str, replicas: int = 1):
         names = [f"{name}={folder}/adapters/{name}" for name in ADAPTERS + ALONE_ONLY]
         names.append(f"{REPLACED}={folder}/adapters/{CONTENTS[0]}")
         # A model this small is slower on many processors.
@@ -162,7 +162,7 @@ class Server:
             [options.motley, "serve", folder, "--port", "0", "--device", options.device,
              "--compute", options.compute, "--kv-memory", kv, "--adapter-memory", adapter_memory,
              "--allow-adapter-loading", "--adapter-root", f"{folder}/adapters",
-             *(["--dp", str(options.dp)] if options.dp > 1 else []),
+             *(["--dp", str(replicas)] if replicas > 1 else []),
              *(["--batch-invariant"] if options.batch_invariant else []),
              *(["--api-key-file", keys] if options.attacks else []),
              *(word for name in names for word in ("--adapter", name))],
@@ -366,7 +366,7 @@ class Soak:
 
 
 async def answers_alone(options, folder: Path, bodies: list) -> list:
-    """Each request's answers, one after the other, with memory for everything; several where the
+    """Each request's answers from one engine, one after the other, with memory for everything; several where the
     content of its adapter changes."""
     server = Server(options, folder, "16M", "64M")
     connection, alone = Connection(server.port), [[] for _ in bodies]
@@ -408,7 +408,7 @@ def main() -> None:
         begin = time.monotonic()
         alone = asyncio.run(answers_alone(options, folder, bodies))
         middle = time.monotonic()
-        server = Server(options, folder, LEAST_KV, LEAST_ADAPTERS)
+        server = Server(options, folder, LEAST_KV, LEAST_ADAPTERS, options.dp)
         try:
             asyncio.run(Soak(options, server, bodies, alone).run())
             status = server.end()

@@ -58,7 +58,7 @@ Replica& ReplicatedEngine::replica_of(RequestId request) const {
 RequestId ReplicatedEngine::own_id(RequestId request) const { return request / replicas_.size(); }
 
 Result<RequestId> ReplicatedEngine::submit(Request request, std::shared_ptr<RequestSink> sink) {
-  return within_memory([&] { return try_submit(std::move(request), std::move(sink)); });
+  return within_memory([&] { return try_submit(request, sink); });
 }
 
 Result<void> ReplicatedEngine::check_names(const Request& request) const {
@@ -71,7 +71,8 @@ Result<void> ReplicatedEngine::check_names(const Request& request) const {
 }
 
 // A replica whose queue is full, or that stops just then, passes the request on to the next.
-Result<RequestId> ReplicatedEngine::try_submit(Request request, std::shared_ptr<RequestSink> sink) {
+Result<RequestId> ReplicatedEngine::try_submit(const Request& request,
+                                               const std::shared_ptr<RequestSink>& sink) {
   if (stopping_) return stopping_error();
   MOTLEY_TRY_VOID(health());
   MOTLEY_TRY_VOID(check_names(request));
@@ -85,8 +86,7 @@ Result<RequestId> ReplicatedEngine::try_submit(Request request, std::shared_ptr<
   }
   Result<RequestId> refused = stopping_error();
   for (const std::size_t replica : order) {
-    Request own = replica == order.back() ? std::move(request) : request;
-    refused = replicas_[replica]->submit(std::move(own), sink);
+    refused = replicas_[replica]->submit(request, sink);
     if (refused.ok()) {
       const std::lock_guard held(lock_);
       // A request that runs is not refused for want of memory to remember it.

@@ -53,7 +53,7 @@ class ReplicatedEngine final : public Engine {
     bool unloading = false;  // which change it is
   };
 
-  Result<RequestId> try_submit(Request request, std::shared_ptr<RequestSink> sink);
+  Result<RequestId> try_submit(const Request& request, const std::shared_ptr<RequestSink>& sink);
   Result<void> check_names(const Request& request) const;
   // A request's id says which replica has it.
   RequestId id_of(RequestId request, std::size_t replica) const;
