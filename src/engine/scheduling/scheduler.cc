@@ -223,7 +223,6 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     const Result<void> rests = executor_->let_go();
     has_run_ = false;
     if (rests.ok()) return Step::idle;
-    fail_all(rests.error());
     return rests.error();
   }
   has_run_ = true;
@@ -236,10 +235,7 @@ Result<Scheduler::Step> Scheduler::try_step(FunctionRef<void()> meanwhile) {
     return Step::idle;
   }
   if (done.ok() && !chunks_.empty()) done = compute(meanwhile);
-  if (!done.ok()) {
-    fail_all(done.error());
-    return std::move(done).error();
-  }
+  if (!done.ok()) return std::move(done).error();
   settle();
   ++stats_.steps;
   stats_.step_time.observe(clock_->now() - begin);

