@@ -245,6 +245,33 @@ TEST(ShardedPool, AnAdapterThatDoesNotFitOnOneRankIsOnNone) {
   pools.first->check_invariants();
 }
 
+// Rank 1 has three of four experts, and room for one expert's factors.
+TEST(ShardedPool, AnAdapterThatCanNeverFitOnARankEvictsNothing) {
+  const std::vector<SiteShard> few{of_gates({0, 1})};
+  const std::vector<SiteShard> many{of_gates({1, 4})};
+  constexpr std::uint64_t page = 64;
+  tensor::CpuDevice device{{.threads = 1}};
+  const auto second =
+      Pool::create(device, {.bytes = 4 * page, .page_bytes = page, .shards = many}).value();
+  const auto first =
+      Pool::create(
+          device,
+          {.bytes = 64 * page, .page_bytes = page, .shards = few, .other_ranks = {second.get()}})
+          .value();
+  Adapter small = of_experts();
+  small.version = {5, 6};
+  small.sites[0].factors[3] = {};
+  ASSERT_LE(Pool::pages_of(small, second->options()), 4U);
+  ASSERT_GT(Pool::pages_of(of_experts(), second->options()), 4U);
+  ASSERT_TRUE(first->load("small", small).ok());
+  const auto refused = first->load("large", of_experts());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message(), HasSubstr("rank 1"));
+  EXPECT_EQ(first->state("small"), State::ready);
+  first->check_invariants();
+  second->check_invariants();
+}
+
 TEST(ShardedPool, UnloadingGivesPagesBackOnAllRanks) {
   Pools pools(4, 4);
   ASSERT_TRUE(pools.first->load("a", version(1)).ok());

@@ -241,6 +241,19 @@ bool Pool::evict_one_locked() {
   return true;
 }
 
+bool Pool::can_free_locked(const Pool& other, std::size_t index, std::uint64_t pages) const {
+  const std::lock_guard held(other.lock_);
+  std::uint64_t idle = 0;
+  for (const auto& slot : slots_) {
+    if (slot->state != State::ready || slot->resident.pins_.load() != 0) continue;
+    const Resident* const part = slot->other_ranks[index].get();
+    const auto found = std::ranges::find_if(
+        other.slots_, [&](const auto& theirs) { return &theirs->resident == part; });
+    idle += (*found)->pages;
+  }
+  return pages <= other.free_pages_locked() + idle;
+}
+
 void Pool::free_locked(Slot* slot) {
   give_pages_back_locked(*slot);
   std::erase_if(slots_, [&](const auto& owned) { return owned.get() == slot; });
@@ -325,8 +338,9 @@ Result<std::vector<Handle>> Pool::load_others(std::string_view name, const Adapt
       const bool is_full = handle.error().code() == ErrorCode::out_of_memory;
       bool evicted = false;
       if (is_full && room == Room::evict) {
+        const std::uint64_t pages = pages_of(adapter, other->options());
         const std::lock_guard held(lock_);
-        evicted = evict_one_locked();
+        evicted = can_free_locked(*other, handles.size(), pages) && evict_one_locked();
       }
       if (!evicted) return std::move(handle).error().within(cat("rank ", handles.size() + 1));
     }

@@ -218,6 +218,9 @@ class Pool {
   Result<void> hold_back_locked(const Slot& slot);
   // Evicts the least recently used idle adapter; false if there is none.
   bool evict_one_locked();
+  // Whether the pool of another rank, by index in other_ranks, could have so many free pages if all
+  // idle adapters were evicted.
+  bool can_free_locked(const Pool& other, std::size_t index, std::uint64_t pages) const;
   void free_locked(Slot* slot);
   void poison_locked(std::byte* data, std::size_t bytes, std::uint64_t mark);
   Error no_room_locked(std::string_view name, std::uint64_t needed) const;
