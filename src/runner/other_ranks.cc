@@ -58,6 +58,8 @@ Result<std::vector<lora::Pool*>> OtherRanks::make_pools(lora::Pool::Options opti
   for (Parts& parts : parts_) {
     parts.runner.reset();  // it uses the last pool
     options.shards = parts.model->base_view().shards();
+    // Of uneven parts another backend may compute.
+    options.experts = parts.model->factor_layout();
     MOTLEY_TRY(parts.pool, lora::Pool::create(*parts.device, options));
     pools.push_back(parts.pool.get());
   }

@@ -101,13 +101,39 @@ TEST_P(RanksOnGpus, FusedSumsHaveTheBitsOfTheirOps) {
   expect_close(score_all(fused), score_all(plain), {2});
 }
 
-// On several GPUs parts and sums are rounded to bf16 once more each, which about doubles the
-// roundings of a layer's two sums; the bound of one rounding fewer is 5e-3, as on a CPU.
-TEST_P(RanksOnGpus, IsCloseToOneGpuInBf16) {
+// How far one GPU and two are from float32, in bf16.
+struct Errors {
+  double of_one = 0;
+  double of_two = 0;
+};
+Errors errors_in_bf16(const std::string& model) {
   const bool exact = !has_gpu_for_each(2);
-  GoldenModel one(GetParam(), on_gpus(1, exact));
-  GoldenModel several(GetParam(), on_gpus(2, exact));
-  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 1e-2);
+  GoldenModel reference(model, on_gpus(1));
+  GoldenModel one(model, on_gpus(1, exact));
+  GoldenModel two(model, on_gpus(2, exact));
+  const std::vector<Scored> wanted = score_all(reference);
+  return {.of_one = mean_difference(score_all(one), wanted),
+          .of_two = mean_difference(score_all(two), wanted)};
+}
+
+// Two GPUs round each part of a sum to bf16, and the sum: three roundings more for each of a
+// layer's two results, which have about as many behind them on one GPU. So the error grows by
+// sqrt(2) at most. A model alone has some 200 tokens, of which few have most of the error.
+constexpr double most_of_all = 1.41;
+constexpr double most_of_one_model = 2.5;
+
+TEST_P(RanksOnGpus, IsAboutAsCloseAsOneGpuInBf16) {
+  const Errors errors = errors_in_bf16(GetParam());
+  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + tolerance);
+}
+TEST(RanksOnGpusInBf16, AllModelsTogetherAreAsCloseAsOnOneGpu) {
+  Errors all;
+  for (const std::string& model : plain_models()) {
+    const Errors errors = errors_in_bf16(model);
+    all.of_one += errors.of_one;
+    all.of_two += errors.of_two;
+  }
+  EXPECT_LE(all.of_two, most_of_all * all.of_one + tolerance);
 }
 
 class RanksOnGpusFormats : public testing::TestWithParam<std::string> {};
@@ -125,15 +151,13 @@ TEST_P(RanksOnGpusFormats, EveryCaseIsAsOnOneGpu) {
   }
 }
 
-TEST_P(RanksOnGpusFormats, IsCloseToOneGpuInBf16) {
+TEST_P(RanksOnGpusFormats, IsAboutAsCloseAsOneGpuInBf16) {
   if (const std::string reason = why_refused(GetParam(), {2}); !reason.empty()) {
     EXPECT_THAT(reason, HasSubstr("can't be cut over ranks"));
     return;
   }
-  const bool exact = !has_gpu_for_each(2);
-  GoldenModel one(GetParam(), on_gpus(1, exact));
-  GoldenModel several(GetParam(), on_gpus(2, exact));
-  EXPECT_LT(mean_difference(score_all(several), score_all(one)), 1e-2);
+  const Errors errors = errors_in_bf16(GetParam());
+  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + tolerance);
 }
 
 class FaultsOnGpus : public testing::Test {

@@ -153,6 +153,7 @@ void run_plain(const AttentionKernel&, const Attention& a, const PackedRows&, St
 }
 
 AttentionScratchSize attention_scratch(const AttentionShape& shape, StreamHandle stream) {
+  if (shape.heads == 0) return {};
   // If ranges of positions are cut, there are about as many items as resident blocks, plus the
   // remainder of each sequence. A tile has at most 128 rows.
   const std::int64_t blocks = 2 * device_of(stream).multiprocessors();

@@ -9,18 +9,31 @@
 namespace motley::kernels::cuda::tiles {
 
 // `unit_rows` rows are loaded at a time, `units_ahead` units before they are widened. They wait in
-// registers; or, where warps have few, in shared memory (`staged`).
+// shared memory (`staged`), or, where latents leave none, in registers.
 template <int key_columns, int value_columns, int packed_rows>
 struct FewCodes : FewShape<key_columns, value_columns, packed_rows> {
   using Base = FewShape<key_columns, value_columns, packed_rows>;
   static constexpr bool coded = true;
-  static constexpr bool staged = false;
+  static constexpr int block_arrivals = Base::copy_warps_each;
+  static constexpr bool staged = !Base::latent;
   static constexpr int unit_rows = 16;
-  static constexpr int units_ahead = Base::latent ? 1 : key_columns == 64 ? 4 : 2;
-  // Rows in flight take the registers of a second block.
+  static constexpr int units_ahead = Base::latent ? 1 : key_columns == 64 ? 3 : 2;
   static constexpr int blocks_per_sm = 1;
   static constexpr int consumer_registers = 240;
   static constexpr int producer_registers = 128;
+  // Units take the place of blocks in the ring.
+  static constexpr int key_slots = Base::latent        ? Base::key_slots
+                                   : key_columns == 64 ? 8
+                                   : packed_rows <= 8  ? 5
+                                                       : 4;
+  static constexpr int value_slots = Base::latent ? 0 : key_slots;
+  static constexpr int ring_bytes = key_slots * Base::stage_bytes;
+  static_assert(key_slots >= Base::blocks_together);
+  // Of a warp: codes and exponents of its units.
+  static constexpr int unit_bytes = staged ? units_ahead * unit_rows * (key_columns + 1) : 0;
+  static constexpr int shared_bytes =
+      1024 + ring_bytes + Base::other_bytes + 2 * Base::copy_warps_each * unit_bytes;
+  static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
 };
 
 template <int key_columns, int value_columns>
@@ -29,7 +42,7 @@ struct ManyCodes : Shape<key_columns, value_columns, key_columns <= 256> {
   static constexpr bool coded = true;
   // Two warps load latents. Of keys and values each has one.
   static constexpr int copy_warps_each = Base::latent ? 2 : 1;
-  static constexpr int block_arrivals = 32 * copy_warps_each;
+  static constexpr int block_arrivals = copy_warps_each;
   static constexpr int items_taken = Base::consumers / 32 + (Base::latent ? 2 : 3);
   static constexpr int consumer_registers = Base::latent ? 216 : 224;
   static constexpr int producer_registers = Base::latent ? 72 : 56;
@@ -42,9 +55,9 @@ struct ManyCodes : Shape<key_columns, value_columns, key_columns <= 256> {
   static constexpr int ring_bytes =
       (key_slots * Base::key_panels + value_slots * Base::value_panels) * Base::panel_bytes;
   // Of a warp: codes and exponents of its units.
-  static constexpr int stage_bytes = staged ? units_ahead * unit_rows * (key_columns + 1) : 0;
+  static constexpr int unit_bytes = staged ? units_ahead * unit_rows * (key_columns + 1) : 0;
   static constexpr int shared_bytes =
-      1024 + Base::query_buffers * Base::query_bytes + ring_bytes + 2 * stage_bytes;
+      1024 + Base::query_buffers * Base::query_bytes + ring_bytes + 2 * unit_bytes;
   static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
   // A block has what it was launched with: threads that ask for more wait for ever.
   static constexpr int launch_registers = 65536 / Base::threads / 8 * 8 * Base::threads;
@@ -250,7 +263,8 @@ struct CodeUnits {
   __device__ void end(int unit, R& ring) const {
     if (unit % own != own - 1) return;
     fence_async_shared();
-    bar_arrive(ring.full());
+    __syncwarp();
+    if (Rows::lane() == 0) bar_arrive(ring.full());
     ring.next();
   }
 };

@@ -93,7 +93,7 @@ __device__ inline void produce(const TileParams& p, TileScheduler items, Rings<S
       }
     } else if constexpr (!S::latent) {
       if constexpr (S::coded) {
-        produce_codes<S, false>(p, item, ring.values, 0, behind_ring + S::stage_bytes);
+        produce_codes<S, false>(p, item, ring.values, 0, behind_ring + S::unit_bytes);
       } else {
         produce_boxes<S, false>(p, item, ring.values);
       }
@@ -203,10 +203,11 @@ __global__ void __launch_bounds__(S::threads, S::blocks_per_sm)
   for (int index = first; index < shared.schedule.items; index += static_cast<int>(gridDim.x)) {
     const Item item = find_item<S>(p, shared.schedule, index);
     if constexpr (S::coded) {
+      const std::uint32_t units = data + S::ring_bytes + S::other_bytes + role * S::unit_bytes;
       if (role < S::copy_warps_each) {
-        produce_codes<S, true>(p, item, ring.keys, role);
+        produce_codes<S, true>(p, item, ring.keys, role, units);
       } else if constexpr (!S::latent) {
-        produce_codes<S, false>(p, item, ring.values, role - S::copy_warps_each);
+        produce_codes<S, false>(p, item, ring.values, role - S::copy_warps_each, units);
       }
     } else if (role < S::copy_warps_each) {
       produce_blocks<S, true>(p, item, ring.keys, landing, role);

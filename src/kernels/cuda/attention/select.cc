@@ -151,7 +151,7 @@ DType attention_queries(const Attention& params) {
 }
 
 void attention(const Attention& params, StreamHandle stream) {
-  if (params.sequences.count == 0 || params.sequences.rows == 0) return;
+  if (params.sequences.count == 0 || params.sequences.rows == 0 || params.heads == 0) return;
   const AttentionLaunches launches = select_attention(params);
   for (const AttentionLaunch& launch : launches.span())
     launch.kernel->run(*launch.kernel, params, launch.rows, stream);
