@@ -31,6 +31,7 @@ struct Peers {
   std::uint32_t* report = nullptr;  // this rank's PeerMemory::Lost, in the host's memory
   std::uint32_t* ended = nullptr;   // not 0 once the group has failed; in the host's memory
   std::uint64_t max_wait_ns = 0;
+  int blocks = 1;          // of a launch at most: all ranks' blocks have room to wait
   bool share_gpu = false;  // ranks have one GPU: blocks that wait leave room for the others'
 };
 

@@ -17,7 +17,7 @@ __device__ Unit read_of_peer(const Unit* p) {
 // In units, which are what a thread moves at once. A rank's columns of all rows stand one after the
 // other in its staging memory; a block has a slice of each rank's.
 template <class Unit>
-__global__ void __launch_bounds__(peer_threads)
+__global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
     gather(const __grid_constant__ Peers peers, const __grid_constant__ PeerGather p) {
   begin_peer_call(peers);
   PeerTurn turn(peers, PeerCall::gather);
@@ -54,7 +54,8 @@ void launch_gather(const Peers& peers, const PeerGather& p, std::int64_t widest,
                    StreamHandle stream) {
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(Unit));
   launch("gather_over_peers", gather<Unit>,
-         {.grid = peer_blocks(p.rows * widest / bytes), .threads = peer_threads}, stream, peers, p);
+         {.grid = peer_blocks(peers, p.rows * widest / bytes), .threads = peer_threads}, stream,
+         peers, p);
 }
 
 // The widest unit that all columns and strides are multiples of. All ranks must take the same

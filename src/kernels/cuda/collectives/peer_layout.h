@@ -17,12 +17,14 @@ struct PeerState {
   std::uint32_t failed;    // not 0: no call waits any more
 };
 
-inline constexpr int max_peer_blocks = 64;
+inline constexpr int max_peer_blocks = 256;
+// Kernels that wait are compiled for as many blocks on a multiprocessor.
+inline constexpr int peer_blocks_per_sm = 2;
 inline constexpr int peer_threads = 512;
 inline constexpr int max_phases = 2;
 
-// A rank's memory: its state, flags that others raise, slots that others fill, and numbers that
-// others read.
+// A rank's memory: its state, flags that others raise, slots and parts that others fill, and
+// numbers that others read or fill.
 struct PeerLayout {
   static constexpr std::int64_t flags = 256;
   static constexpr std::int64_t slots =
@@ -34,7 +36,15 @@ struct PeerLayout {
   static constexpr MOTLEY_HOST_DEVICE std::int64_t staging(int ranks) {
     return slots + 2 * std::int64_t{ranks} * slot_bytes;
   }
-  static constexpr std::int64_t bytes(int ranks) { return staging(ranks) + 2 * staging_bytes; }
+  // As many bytes as are staged, and what rounding adds: two packs for each block and sender.
+  static constexpr std::int64_t part_bytes =
+      staging_bytes + std::int64_t{2} * 16 * max_peers * max_peer_blocks;
+  static constexpr MOTLEY_HOST_DEVICE std::int64_t parts(int ranks) {
+    return staging(ranks) + 2 * staging_bytes;
+  }
+  static constexpr MOTLEY_HOST_DEVICE std::int64_t bytes(int ranks) {
+    return parts(ranks) + 2 * part_bytes;
+  }
 };
 static_assert(PeerLayout::slots % 256 == 0);
 

@@ -68,6 +68,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
     for (int from = 0; from < ranks(); ++from)
       for (int to = 0; to < ranks(); ++to)
         if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));
+    MOTLEY_TRY_VOID(count_blocks());
     const auto bytes = static_cast<std::size_t>(PeerLayout::bytes(ranks()));
     for (int rank = 0; rank < ranks(); ++rank) {
       void* data = nullptr;
@@ -99,6 +100,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
     std::ranges::copy(memory_, peers.memory);
     const std::set<int> different(options_.gpus.begin(), options_.gpus.end());
     peers.share_gpu = different.size() < options_.gpus.size();
+    peers.blocks = blocks_;
     return peers;
   }
 
@@ -116,6 +118,19 @@ class PeerMemoryOnGpus final : public PeerMemory {
  private:
   int ranks() const { return static_cast<int>(options_.gpus.size()); }
   int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
+  // As many as the smallest GPU has room for, if ranks share it evenly.
+  Result<void> count_blocks() {
+    blocks_ = max_peer_blocks;
+    for (const int each : options_.gpus) {
+      int multiprocessors = 0;
+      MOTLEY_TRY_VOID(
+          done(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, each),
+               "count its multiprocessors", each));
+      const auto sharing = std::ranges::count(options_.gpus, each);
+      blocks_ = std::min(blocks_, multiprocessors * peer_blocks_per_sm / static_cast<int>(sharing));
+    }
+    return {};
+  }
   std::uint32_t* word(int number) const {
     return words_ + static_cast<std::size_t>(number) * words_apart;
   }
@@ -123,6 +138,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
   Options options_;
   std::array<std::byte*, max_peers> memory_{};
   std::uint32_t* words_ = nullptr;
+  int blocks_ = 1;
 };
 
 }  // namespace

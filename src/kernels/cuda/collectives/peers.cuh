@@ -71,6 +71,12 @@ class PeerTurn {
                                     std::int64_t{epoch_ % 2} * PeerLayout::staging_bytes);
   }
 
+  // Where a rank gets what others have of its part of a sum.
+  __device__ uint4* parts(int of) const {
+    return reinterpret_cast<uint4*>(peers_.memory[of] + PeerLayout::parts(peers_.ranks) +
+                                    std::int64_t{epoch_ % 2} * PeerLayout::part_bytes);
+  }
+
   // After a look at what a rank sends that has found nothing: whether to look again.
   __device__ bool goes_on(int rank) {
     if (lost_) return false;
@@ -230,9 +236,9 @@ Result<void> load_kernel(std::string_view name, void (*kernel)(Parameters...)) {
 }
 
 // Blocks for this many units of work, each a thread's.
-inline unsigned peer_blocks(std::int64_t units) {
+inline unsigned peer_blocks(const Peers& peers, std::int64_t units) {
   const std::int64_t blocks = (units + peer_threads - 1) / peer_threads;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, max_peer_blocks));
+  return static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, peers.blocks));
 }
 
 }  // namespace motley::kernels::cuda

@@ -1,6 +1,6 @@
 // Sums over ranks that address each other's memory. One-shot: each rank sends its numbers to all
-// others, which add them up. Two-shot: each rank reads a part of the others' numbers and adds it
-// up, then reads the other sums.
+// others, which add them up. Two-shot: each rank sends the others their parts of its numbers, and
+// sends them the sums of its own part.
 #include "base/check.h"
 #include "kernels/cuda/collectives/peers.cuh"
 #include "kernels/cuda/collectives/prepare.h"
@@ -14,7 +14,7 @@ __device__ Vec4 own_vec4(const float* x, std::int64_t at, std::int64_t count, bo
 }
 
 template <class Wire, bool whole>
-__global__ void __launch_bounds__(peer_threads)
+__global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
     one_shot(const __grid_constant__ Peers peers, float* x, std::int64_t count, bool has_part) {
   begin_peer_call(peers);
   PeerTurn turn(peers, PeerCall::sum);
@@ -117,50 +117,78 @@ struct Slice {
   }
 };
 
-// Of one thread; reads of another GPU take microseconds.
-constexpr int reads_in_flight = 4;
+// Calls move(i) for all i of a slice that are this thread's, four at a time: what they load is in
+// flight together.
+template <class Load, class Store>
+__device__ void move_slice(const Slice& slice, const Load& load, const Store& store) {
+  constexpr int together = 4;
+  const std::int64_t begin = slice.begin + threadIdx.x;
+  for (std::int64_t first = begin; first < slice.end; first += together * peer_threads) {
+    decltype(load(first)) loaded[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i)
+      if (first + i * peer_threads < slice.end) loaded[i] = load(first + i * peer_threads);
+#pragma unroll
+    for (int i = 0; i < together; ++i)
+      if (first + i * peer_threads < slice.end) store(first + i * peer_threads, loaded[i]);
+  }
+}
 
-// A block has a slice of the numbers, in packs, and every rank adds up a part of each slice.
+// A block has a slice of the numbers, in packs, and every rank adds up a part of each slice. What a
+// rank has of another's part, and sums, are written to the other's memory: nothing waits for a read
+// that crosses.
 template <class Wire, bool whole>
-__global__ void __launch_bounds__(peer_threads)
+__global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
     two_shot(const __grid_constant__ Peers peers, float* x, std::int64_t count, bool has_part) {
   begin_peer_call(peers);
   PeerTurn turn(peers, PeerCall::sum);
   constexpr std::int64_t size = Pack<Wire>::size;
-  const Slice slice = Slice{0, (count + size - 1) / size}.cut(blockIdx.x, gridDim.x);
-  const auto thread = static_cast<std::int64_t>(threadIdx.x);
-  uint4* const staged = turn.staging(peers.rank);
-  for (std::int64_t i = slice.begin + thread; i < slice.end; i += peer_threads) {
-    staged[i] =
-        coded(has_part ? load_pack<Wire, whole>(x, size * i, count) : nothing_packed<Wire>());
-  }
-  turn.meet(0);
-  // Sums take the place of this rank's own numbers, which only this rank reads.
-  const Slice own = slice.cut(peers.rank, peers.ranks);
-  for (std::int64_t i = own.begin + thread; i < own.end; i += peer_threads) {
-    const uint4 sum = coded(sum_of_staged<Wire>(peers, turn, i));
-    staged[i] = sum;
-    store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(sum));
-  }
-  turn.meet(1);
+  const std::int64_t packs = (count + size - 1) / size;
+  const Slice slice = Slice{0, packs}.cut(blockIdx.x, gridDim.x);
+  // Of a rank's part of a slice, with what rounding may add.
+  const std::int64_t room = packs / gridDim.x / peers.ranks + 2;
+  const auto parts = [&](int of, int from) {
+    return turn.parts(of) + (std::int64_t{from} * gridDim.x + blockIdx.x) * room;
+  };
+  const auto own_pack = [&](std::int64_t i) {
+    return coded(has_part ? load_pack<Wire, whole>(x, size * i, count) : nothing_packed<Wire>());
+  };
   for (int k = 1; k < peers.ranks; ++k) {
     const int other = (peers.rank + k) % peers.ranks;
-    const uint4* const sums = turn.staging(other);
     const Slice theirs = slice.cut(other, peers.ranks);
-    for (std::int64_t first = theirs.begin + thread; first < theirs.end;
-         first += reads_in_flight * peer_threads) {
-      uint4 read[reads_in_flight];
+    uint4* const to = parts(other, peers.rank) - theirs.begin;
+    move_slice(theirs, own_pack, [&](std::int64_t i, const uint4& pack) { to[i] = pack; });
+  }
+  turn.meet(0);
+  const Slice own = slice.cut(peers.rank, peers.ranks);
+  const auto sum_pack = [&](std::int64_t i) {
+    Pack<Wire> sum{};
+    for (int from = 0; from < peers.ranks; ++from) {
+      const Pack<Wire> part = decoded<Wire>(
+          from == peers.rank ? own_pack(i)
+                             : load_shared(parts(peers.rank, from) + (i - own.begin)));
 #pragma unroll
-      for (int i = 0; i < reads_in_flight; ++i) {
-        const std::int64_t at = first + i * peer_threads;
-        if (at < theirs.end) read[i] = load_shared(sums + at);
-      }
+      for (int j = 0; j < Pack<Wire>::size / 4; ++j)
 #pragma unroll
-      for (int i = 0; i < reads_in_flight; ++i) {
-        const std::int64_t at = first + i * peer_threads;
-        if (at < theirs.end) store_pack<Wire, whole>(x, size * at, count, decoded<Wire>(read[i]));
-      }
+        for (int n = 0; n < 4; ++n)
+          sum.vec4s[j].at[n] =
+              from == 0 ? part.vec4s[j].at[n] : sum.vec4s[j].at[n] + part.vec4s[j].at[n];
     }
+    return coded(sum);
+  };
+  move_slice(own, sum_pack, [&](std::int64_t i, const uint4& sum) {
+    for (int k = 1; k < peers.ranks; ++k) turn.staging((peers.rank + k) % peers.ranks)[i] = sum;
+    store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(sum));
+  });
+  turn.meet(1);
+  const uint4* const sums = turn.staging(peers.rank);
+  for (int k = 1; k < peers.ranks; ++k) {
+    move_slice(
+        slice.cut((peers.rank + k) % peers.ranks, peers.ranks),
+        [&](std::int64_t i) { return load_shared(sums + i); },
+        [&](std::int64_t i, const uint4& sum) {
+          store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(sum));
+        });
   }
   turn.finish();
 }
@@ -171,7 +199,7 @@ struct ScatteredPiece {
   std::int64_t each;  // packs
 };
 
-__global__ void __launch_bounds__(peer_threads)
+__global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
     scattered_sum(const __grid_constant__ Peers peers, const __grid_constant__ PeerScatteredSum p,
                   ScatteredPiece piece) {
   begin_peer_call(peers);
@@ -209,8 +237,8 @@ void launch_sum(const Peers& peers, const PeerSum& p, StreamHandle stream) {
   with_flag(whole, [&](auto flag) {
     if (p.count * bytes <= max_one_shot_bytes) {
       launch("sum_over_peers_one_shot", one_shot<Wire, flag.value>,
-             {.grid = peer_blocks((p.count + 3) / 4), .threads = peer_threads}, stream, peers, p.x,
-             p.count, p.has_part);
+             {.grid = peer_blocks(peers, (p.count + 3) / 4), .threads = peer_threads}, stream,
+             peers, p.x, p.count, p.has_part);
       return;
     }
     // More than there is staging memory for in pieces.
@@ -218,8 +246,8 @@ void launch_sum(const Peers& peers, const PeerSum& p, StreamHandle stream) {
     for (std::int64_t begin = 0; begin < p.count; begin += at_once) {
       const std::int64_t count = std::min(at_once, p.count - begin);
       launch("sum_over_peers_two_shot", two_shot<Wire, flag.value>,
-             {.grid = peer_blocks(count / Pack<Wire>::size), .threads = peer_threads}, stream,
-             peers, p.x + begin, count, p.has_part);
+             {.grid = peer_blocks(peers, count / Pack<Wire>::size), .threads = peer_threads},
+             stream, peers, p.x + begin, count, p.has_part);
     }
   });
 }
@@ -251,7 +279,7 @@ void scattered_sum_over_peers(const Peers& peers, const PeerScatteredSum& p, Str
   for (std::int64_t first = 0; first < longest; first += at_once * size) {
     const std::int64_t each = std::min(at_once, (longest - first + size - 1) / size);
     launch("scattered_sum_over_peers", scattered_sum,
-           {.grid = peer_blocks(each), .threads = peer_threads}, stream, peers, p,
+           {.grid = peer_blocks(peers, each), .threads = peer_threads}, stream, peers, p,
            ScatteredPiece{first, each});
   }
 }
