@@ -296,7 +296,15 @@ TEST_P(PeerRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
     std::int64_t width;
   };
   for (const DType crosses : {DType::f32, DType::bf16}) {
-    for (const auto [rows, width] : {Rows{1, 2048}, {7, 64}, {32, 2048}, {3, 5120}, {1, 12288}}) {
+    for (const auto [rows, width] : {Rows{1, 2048},
+                                     {7, 64},
+                                     {32, 2048},
+                                     {3, 5120},
+                                     {1, 12288},
+                                     {65, 2048},
+                                     {1000, 2048},
+                                     {2051, 192},
+                                     {9001, 2048}}) {
       const auto count = static_cast<std::size_t>(rows * width);
       const auto numbers = [&, width = width](int seed, bool weight) {
         return world_.arrays([&](int) {

@@ -1,8 +1,12 @@
 // Sums over ranks with the norm that follows, and norms of rows that are cut over ranks. Compiled
 // without fused multiply-add.
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+
 #include "base/check.h"
-#include "kernels/cuda/collectives/peers.cuh"
 #include "kernels/cuda/collectives/prepare.h"
+#include "kernels/cuda/collectives/two_shot.cuh"
 #include "kernels/cuda/elementary/norm.cuh"
 
 namespace motley::kernels::cuda {
@@ -44,6 +48,67 @@ __global__ void __launch_bounds__(max_norm_threads)
       [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
       [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
       [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+  turn.finish();
+}
+
+// Of the numbers as they cross. Others write them while this kernel runs.
+template <class Wire>
+__device__ Vec4 staged_vec4(const uint4* staged, std::int64_t number) {
+  if constexpr (sizeof(Wire) == 4) {
+    const uint4 value = load_shared(staged + number);
+    return {__uint_as_float(value.x), __uint_as_float(value.y), __uint_as_float(value.z),
+            __uint_as_float(value.w)};
+  } else {
+    const uint2 value = __ldcg(reinterpret_cast<const uint2*>(staged) + number);
+    return {low_of(value.x), high_of(value.x), low_of(value.y), high_of(value.y)};
+  }
+}
+
+// The same for rows whose sums take two steps. A block has whole rows.
+template <class Wire, class Out>
+__global__ void __launch_bounds__(max_norm_threads, peer_blocks_per_sm)
+    two_shot_and_norm(const __grid_constant__ Peers peers, const __grid_constant__ AddAndNorm p,
+                      bool has_part, NormTeam team) {
+  __shared__ float warp_sums[max_norm_threads / 32];
+  begin_peer_call(peers);
+  PeerTurn turn(peers, PeerCall::sum);
+  constexpr std::int64_t size = Pack<Wire>::size;
+  const std::int64_t width = p.add.width;
+  const std::int64_t packs_of_row = width / size;
+  const Slice rows = Slice{0, p.add.rows}.cut(blockIdx.x, gridDim.x);
+  const auto* const b = static_cast<const float*>(p.add.b);
+  uint4* const staged = turn.staging(peers.rank);
+  sum_parts<Wire>(
+      peers, turn, (p.add.rows + gridDim.x - 1) / gridDim.x * packs_of_row,
+      {rows.begin * packs_of_row, rows.end * packs_of_row},
+      [&](std::int64_t i) {
+        return coded(has_part ? load_pack<Wire, true>(b, size * i, p.add.rows * width)
+                              : nothing_packed<Wire>());
+      },
+      [&](std::int64_t i, const uint4& sum) { staged[i] = sum; });
+  const int thread = static_cast<int>(threadIdx.x) % team.threads;
+  const int place = static_cast<int>(threadIdx.x) / team.threads;
+  for (std::int64_t first = rows.begin; first < rows.end; first += team.parts) {
+    const std::int64_t row = first + place;
+    const std::int64_t own_width = row < rows.end ? width : 0;
+    const float* const a = static_cast<const float*>(p.add.a) + row * p.add.a_stride;
+    float* const x = static_cast<float*>(p.add.out) + row * p.add.out_stride;
+    Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
+    const NormShare<true> share(p.norm.weight, own_width, team, thread);
+    share.template run<Out>(
+        {width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
+        [&](std::int64_t at) {
+          const Vec4 right = staged_vec4<Wire>(staged, (row * width + at) / 4);
+          Vec4 sum = load_vec4<true>(a, at, width);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum.at[i] += right.at[i];
+          return sum;
+        },
+        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
+        [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
+        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+    __syncthreads();  // no warp still reads the sums of warps
+  }
   turn.finish();
 }
 
@@ -89,8 +154,27 @@ struct Shift {
 
 template <class Wire>
 Result<void> prepare() {
-  MOTLEY_TRY_VOID(load_kernel("sum_and_norm_over_peers", sum_and_norm<Wire, float>));
-  return load_kernel("sum_and_norm_over_peers", sum_and_norm<Wire, bf16>);
+  constexpr std::string_view name = "sum_and_norm_over_peers";
+  MOTLEY_TRY_VOID(load_kernel(name, sum_and_norm<Wire, float>));
+  MOTLEY_TRY_VOID(load_kernel(name, sum_and_norm<Wire, bf16>));
+  MOTLEY_TRY_VOID(load_kernel(name, two_shot_and_norm<Wire, float>));
+  return load_kernel(name, two_shot_and_norm<Wire, bf16>);
+}
+
+bool takes_one_shot(const PeerSumAndNorm& p) {
+  return p.rows.add.rows * p.rows.add.width * bytes_of(p.crosses) <= max_one_shot_bytes;
+}
+
+// Rows [begin, begin + count) of float32 rows.
+AddAndNorm rows_of(AddAndNorm p, std::int64_t begin, std::int64_t count) {
+  p.add.rows = p.norm.size.rows = count;
+  p.add.a = static_cast<const float*>(p.add.a) + begin * p.add.a_stride;
+  p.add.b = static_cast<const float*>(p.add.b) + begin * p.add.b_stride;
+  p.add.out = static_cast<float*>(p.add.out) + begin * p.add.out_stride;
+  p.norm.x = p.add.out;
+  p.norm.out = static_cast<std::byte*>(p.norm.out) +
+               begin * p.norm.out_stride * static_cast<std::int64_t>(bytes_of(p.norm.out_type));
+  return p;
 }
 
 }  // namespace
@@ -103,8 +187,9 @@ Result<void> prepare_peer_norms() {
 bool sum_and_norm_fits(const PeerSumAndNorm& p) {
   const Add& add = p.rows.add;
   const RmsNorm& norm = p.rows.norm;
-  const std::int64_t bytes = add.rows * add.width * bytes_of(p.crosses);
-  return bytes <= max_one_shot_bytes && add.width % 4 == 0 && add.a_type == DType::f32 &&
+  // What crosses in two steps is cut into packs, each of one row.
+  const bool packed = add.b_stride == add.width && add.width * bytes_of(p.crosses) % 16 == 0;
+  return (takes_one_shot(p) || packed) && add.width % 4 == 0 && add.a_type == DType::f32 &&
          add.b_type == DType::f32 && add.out_type == DType::f32 &&
          (norm.out_type == DType::bf16 || norm.out_type == DType::f32) &&
          vec4_aligned(add.a, DType::f32, add.a_stride) &&
@@ -115,16 +200,33 @@ bool sum_and_norm_fits(const PeerSumAndNorm& p) {
 }
 
 void sum_and_norm_over_peers(const Peers& peers, const PeerSumAndNorm& p, StreamHandle stream) {
-  MOTLEY_CHECK(sum_and_norm_fits(p), "a sum that fits one launch with its norm");
+  MOTLEY_CHECK(sum_and_norm_fits(p), "a sum that its norm is launched with");
   const Add& add = p.rows.add;
   if (add.rows <= 0 || add.width <= 0) return;
   const NormTeam team = norm_team(add.width);
-  const LaunchShape shape{.grid = static_cast<unsigned>((add.rows + team.parts - 1) / team.parts),
-                          .threads = static_cast<unsigned>(team.threads * team.parts)};
+  const auto threads = static_cast<unsigned>(team.threads * team.parts);
+  const auto shape_for = [&](std::int64_t rows, std::int64_t blocks) {
+    const std::int64_t all = (rows + team.parts - 1) / team.parts;
+    return LaunchShape{.grid = static_cast<unsigned>(std::min(all, blocks)), .threads = threads};
+  };
   with_type(p.crosses, [&](auto wire) {
     with_type(p.rows.norm.out_type, [&](auto out) {
-      launch("sum_and_norm_over_peers", sum_and_norm<decltype(wire), decltype(out)>, shape, stream,
-             peers, p.rows, p.has_part, team);
+      using Wire = decltype(wire);
+      using Out = decltype(out);
+      if (takes_one_shot(p)) {
+        launch("sum_and_norm_over_peers", sum_and_norm<Wire, Out>, shape_for(add.rows, add.rows),
+               stream, peers, p.rows, p.has_part, team);
+        return;
+      }
+      // Blocks have equally many rows, so that all parts fit.
+      const std::int64_t room =
+          PeerLayout::staging_bytes / (add.width * static_cast<std::int64_t>(sizeof(Wire)));
+      const std::int64_t at_once = room > peers.blocks ? room / peers.blocks * peers.blocks : room;
+      for (std::int64_t begin = 0; begin < add.rows; begin += at_once) {
+        const AddAndNorm piece = rows_of(p.rows, begin, std::min(at_once, add.rows - begin));
+        launch("sum_and_norm_over_peers", two_shot_and_norm<Wire, Out>,
+               shape_for(piece.add.rows, peers.blocks), stream, peers, piece, p.has_part, team);
+      }
     });
   });
 }

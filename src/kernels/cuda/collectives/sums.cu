@@ -2,8 +2,8 @@
 // others, which add them up. Two-shot: each rank sends the others their parts of its numbers, and
 // sends them the sums of its own part.
 #include "base/check.h"
-#include "kernels/cuda/collectives/peers.cuh"
 #include "kernels/cuda/collectives/prepare.h"
+#include "kernels/cuda/collectives/two_shot.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -30,61 +30,6 @@ __global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
   turn.finish();
 }
 
-// Numbers that cross in 16 bytes.
-template <class Wire>
-struct Pack {
-  static constexpr int size = 16 / static_cast<int>(sizeof(Wire));
-  Vec4 vec4s[size / 4];
-};
-
-template <class Wire, bool whole>
-__device__ Pack<Wire> load_pack(const float* x, std::int64_t at, std::int64_t count) {
-  Pack<Wire> pack{};
-#pragma unroll
-  for (int i = 0; i < Pack<Wire>::size / 4; ++i)
-    if (at + 4 * i < count) pack.vec4s[i] = load_vec4<whole>(x, at + 4 * i, count);
-  return pack;
-}
-template <class Wire, bool whole>
-__device__ void store_pack(float* x, std::int64_t at, std::int64_t count, const Pack<Wire>& pack) {
-#pragma unroll
-  for (int i = 0; i < Pack<Wire>::size / 4; ++i)
-    if (at + 4 * i < count) store_vec4<whole>(x, at + 4 * i, count, pack.vec4s[i]);
-}
-template <class Wire>
-__device__ Pack<Wire> nothing_packed() {
-  Pack<Wire> pack;
-#pragma unroll
-  for (Vec4& vec4 : pack.vec4s) vec4 = nothing();
-  return pack;
-}
-
-template <class Wire>
-__device__ uint4 coded(const Pack<Wire>& pack) {
-  if constexpr (sizeof(Wire) == 4) {
-    const float* const at = pack.vec4s[0].at;
-    return {bits_of(at[0]), bits_of(at[1]), bits_of(at[2]), bits_of(at[3])};
-  } else {
-    const auto pair = [](const Vec4& vec4, int first) {
-      return bits_of(narrow<Wire>(vec4.at[first]), narrow<Wire>(vec4.at[first + 1]));
-    };
-    return {pair(pack.vec4s[0], 0), pair(pack.vec4s[0], 2), pair(pack.vec4s[1], 0),
-            pair(pack.vec4s[1], 2)};
-  }
-}
-template <class Wire>
-__device__ Pack<Wire> decoded(const uint4& bits) {
-  Pack<Wire> pack;
-  if constexpr (sizeof(Wire) == 4) {
-    pack.vec4s[0] = {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
-                     __uint_as_float(bits.w)};
-  } else {
-    pack.vec4s[0] = {low_of(bits.x), high_of(bits.x), low_of(bits.y), high_of(bits.y)};
-    pack.vec4s[1] = {low_of(bits.z), high_of(bits.z), low_of(bits.w), high_of(bits.w)};
-  }
-  return pack;
-}
-
 // Adds up what all ranks have staged at a place, in order of ranks. All are read before any is
 // added: they cross at the same time.
 template <class Wire>
@@ -106,37 +51,7 @@ __device__ Pack<Wire> sum_of_staged(const Peers& peers, const PeerTurn& turn, st
   return sum;
 }
 
-// Part `part` of `parts` of [begin, end).
-struct Slice {
-  std::int64_t begin;
-  std::int64_t end;
-
-  __device__ Slice cut(std::int64_t part, std::int64_t parts) const {
-    const std::int64_t size = end - begin;
-    return {begin + size * part / parts, begin + size * (part + 1) / parts};
-  }
-};
-
-// Calls move(i) for all i of a slice that are this thread's, four at a time: what they load is in
-// flight together.
-template <class Load, class Store>
-__device__ void move_slice(const Slice& slice, const Load& load, const Store& store) {
-  constexpr int together = 4;
-  const std::int64_t begin = slice.begin + threadIdx.x;
-  for (std::int64_t first = begin; first < slice.end; first += together * peer_threads) {
-    decltype(load(first)) loaded[together];
-#pragma unroll
-    for (int i = 0; i < together; ++i)
-      if (first + i * peer_threads < slice.end) loaded[i] = load(first + i * peer_threads);
-#pragma unroll
-    for (int i = 0; i < together; ++i)
-      if (first + i * peer_threads < slice.end) store(first + i * peer_threads, loaded[i]);
-  }
-}
-
-// A block has a slice of the numbers, in packs, and every rank adds up a part of each slice. What a
-// rank has of another's part, and sums, are written to the other's memory: nothing waits for a read
-// that crosses.
+// A block has a slice of the numbers, in packs.
 template <class Wire, bool whole>
 __global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
     two_shot(const __grid_constant__ Peers peers, float* x, std::int64_t count, bool has_part) {
@@ -145,51 +60,21 @@ __global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
   constexpr std::int64_t size = Pack<Wire>::size;
   const std::int64_t packs = (count + size - 1) / size;
   const Slice slice = Slice{0, packs}.cut(blockIdx.x, gridDim.x);
-  // Of a rank's part of a slice, with what rounding may add.
-  const std::int64_t room = packs / gridDim.x / peers.ranks + 2;
-  const auto parts = [&](int of, int from) {
-    return turn.parts(of) + (std::int64_t{from} * gridDim.x + blockIdx.x) * room;
-  };
-  const auto own_pack = [&](std::int64_t i) {
-    return coded(has_part ? load_pack<Wire, whole>(x, size * i, count) : nothing_packed<Wire>());
-  };
-  for (int k = 1; k < peers.ranks; ++k) {
-    const int other = (peers.rank + k) % peers.ranks;
-    const Slice theirs = slice.cut(other, peers.ranks);
-    uint4* const to = parts(other, peers.rank) - theirs.begin;
-    move_slice(theirs, own_pack, [&](std::int64_t i, const uint4& pack) { to[i] = pack; });
-  }
-  turn.meet(0);
-  const Slice own = slice.cut(peers.rank, peers.ranks);
-  const auto sum_pack = [&](std::int64_t i) {
-    Pack<Wire> sum{};
-    for (int from = 0; from < peers.ranks; ++from) {
-      const Pack<Wire> part = decoded<Wire>(
-          from == peers.rank ? own_pack(i)
-                             : load_shared(parts(peers.rank, from) + (i - own.begin)));
-#pragma unroll
-      for (int j = 0; j < Pack<Wire>::size / 4; ++j)
-#pragma unroll
-        for (int n = 0; n < 4; ++n)
-          sum.vec4s[j].at[n] =
-              from == 0 ? part.vec4s[j].at[n] : sum.vec4s[j].at[n] + part.vec4s[j].at[n];
-    }
-    return coded(sum);
-  };
-  move_slice(own, sum_pack, [&](std::int64_t i, const uint4& sum) {
-    for (int k = 1; k < peers.ranks; ++k) turn.staging((peers.rank + k) % peers.ranks)[i] = sum;
+  const auto store = [&](std::int64_t i, const uint4& sum) {
     store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(sum));
-  });
-  turn.meet(1);
+  };
+  sum_parts<Wire>(
+      peers, turn, packs / gridDim.x + 1, slice,
+      [&](std::int64_t i) {
+        return coded(has_part ? load_pack<Wire, whole>(x, size * i, count)
+                              : nothing_packed<Wire>());
+      },
+      store);
   const uint4* const sums = turn.staging(peers.rank);
-  for (int k = 1; k < peers.ranks; ++k) {
+  for (int k = 1; k < peers.ranks; ++k)
     move_slice(
         slice.cut((peers.rank + k) % peers.ranks, peers.ranks),
-        [&](std::int64_t i) { return load_shared(sums + i); },
-        [&](std::int64_t i, const uint4& sum) {
-          store_pack<Wire, whole>(x, size * i, count, decoded<Wire>(sum));
-        });
-  }
+        [&](std::int64_t i) { return load_shared(sums + i); }, store);
   turn.finish();
 }
 
