@@ -204,20 +204,21 @@ void sum_and_norm_over_peers(const Peers& peers, const PeerSumAndNorm& p, Stream
   const Add& add = p.rows.add;
   if (add.rows <= 0 || add.width <= 0) return;
   const NormTeam team = norm_team(add.width);
-  const auto threads = static_cast<unsigned>(team.threads * team.parts);
-  const auto shape_for = [&](std::int64_t rows, std::int64_t blocks) {
-    const std::int64_t all = (rows + team.parts - 1) / team.parts;
-    return LaunchShape{.grid = static_cast<unsigned>(std::min(all, blocks)), .threads = threads};
+  const auto shape_for = [](const NormTeam& own, std::int64_t rows, std::int64_t blocks) {
+    const std::int64_t all = (rows + own.parts - 1) / own.parts;
+    return LaunchShape{.grid = static_cast<unsigned>(std::min(all, blocks)),
+                       .threads = static_cast<unsigned>(own.threads * own.parts)};
   };
   with_type(p.crosses, [&](auto wire) {
     with_type(p.rows.norm.out_type, [&](auto out) {
       using Wire = decltype(wire);
       using Out = decltype(out);
       if (takes_one_shot(p)) {
-        launch("sum_and_norm_over_peers", sum_and_norm<Wire, Out>, shape_for(add.rows, add.rows),
-               stream, peers, p.rows, p.has_part, team);
+        launch("sum_and_norm_over_peers", sum_and_norm<Wire, Out>,
+               shape_for(team, add.rows, add.rows), stream, peers, p.rows, p.has_part, team);
         return;
       }
+      const NormTeam teams{.threads = team.threads, .parts = max_norm_threads / team.threads};
       // Blocks have equally many rows, so that all parts fit.
       const std::int64_t room =
           PeerLayout::staging_bytes / (add.width * static_cast<std::int64_t>(sizeof(Wire)));
@@ -225,7 +226,8 @@ void sum_and_norm_over_peers(const Peers& peers, const PeerSumAndNorm& p, Stream
       for (std::int64_t begin = 0; begin < add.rows; begin += at_once) {
         const AddAndNorm piece = rows_of(p.rows, begin, std::min(at_once, add.rows - begin));
         launch("sum_and_norm_over_peers", two_shot_and_norm<Wire, Out>,
-               shape_for(piece.add.rows, peers.blocks), stream, peers, piece, p.has_part, team);
+               shape_for(teams, piece.add.rows, peers.blocks), stream, peers, piece, p.has_part,
+               teams);
       }
     });
   });
