@@ -1,7 +1,7 @@
 """Load of every kind on `motley serve`, with memory that is too small: each answer that is finished
 equals the one that its request gets alone, and nothing is left behind.
 
-soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--dp D] [--batch-invariant] [--attacks] [--sanitized] ...
+soak_test.py MOTLEY GOLDEN [--requests N] [--device cuda] [--dp D] [--tp N] [--ep E] [--batch-invariant] [--attacks] [--sanitized] ...
 """
 
 import argparse
@@ -163,6 +163,8 @@ class Server:
              "--compute", options.compute, "--kv-memory", kv, "--adapter-memory", adapter_memory,
              "--allow-adapter-loading", "--adapter-root", f"{folder}/adapters",
              *(["--dp", str(replicas)] if replicas > 1 else []),
+             *(["--tp", str(options.tp)] if options.tp > 1 else []),
+             *(["--ep", str(options.ep)] if options.ep > 1 else []),
              *(["--batch-invariant"] if options.batch_invariant else []),
              *(["--api-key-file", keys] if options.attacks else []),
              *(word for name in names for word in ("--adapter", name))],
@@ -394,6 +396,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compute", default="f32")
     parser.add_argument("--dp", type=int, default=1, help="replicas")
+    parser.add_argument("--tp", type=int, default=1, help="ranks, also of the answers alone")
+    parser.add_argument("--ep", type=int, default=1, help="groups of experts")
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--tolerance", type=float, default=0, help="of log-probabilities")
     parser.add_argument("--attacks", action="store_true", help="hostile requests beside and between")
