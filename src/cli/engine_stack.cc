@@ -102,6 +102,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
       engine::PoolStore::Options{.base = &stack->model_->base_view(),
                                  .pool = stack->pool_.get(),
                                  .host_pool = stack->host_pool_.get(),
+                                 .other_ranks = stack->other_pools_,
                                  .source = source.adapter,
                                  .watchdog = source.watchdog});
   stack->engine_ =
@@ -149,7 +150,8 @@ Result<void> EngineStack::make_pools(const ModelSettings& settings, std::uint64_
                            .experts = model_->factor_layout(),
                            .directory = on_gpu};
   if (others_ != nullptr) {
-    MOTLEY_TRY(pool.other_ranks, others_->make_pools(pool));
+    MOTLEY_TRY(other_pools_, others_->make_pools(pool));
+    pool.other_ranks = other_pools_;
     pool.shards = model_->base_view().shards();
   }
   MOTLEY_TRY(pool_, lora::Pool::create(*device_, pool));

@@ -75,6 +75,7 @@ class EngineStack {
   std::unique_ptr<runner::OtherRanks> others_;  // null: one rank
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<lora::Pool> pool_;
+  std::vector<lora::Pool*> other_pools_;   // of the other ranks
   std::unique_ptr<lora::Pool> host_pool_;  // behind a GPU's
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<engine::SamplerMaker> samplers_;

@@ -62,6 +62,12 @@ struct GrammarStats {
   std::uint64_t failed_rejected = 0;  // tokens that a mask allowed and its grammar refused
 };
 
+// Of one of several ranks that compute a model together: memory for its parts of adapters.
+struct RankStats {
+  std::uint64_t adapter_pages = 0;
+  std::uint64_t adapter_pages_free = 0;
+};
+
 // A snapshot for metrics; counters begin at the engine's start.
 struct Stats {
   TimePoint taken;
@@ -109,6 +115,8 @@ struct Stats {
   std::vector<AdapterInfo> adapters;           // in order of name
 
   GrammarStats grammars;
+
+  std::vector<RankStats> ranks;  // empty: one computes alone
 
   // Of several engines behind one, each by itself; the fields above are then the sums.
   std::vector<Stats> replicas;

@@ -226,6 +226,21 @@ void write_adapter_pages(EnginePage& page) {
   });
 }
 
+// Ranks have parts of the same adapters, which may take different numbers of pages.
+void write_ranks(EnginePage& page) {
+  const auto gauge = [&](std::string_view name, std::string_view help, auto member) {
+    page.family(name, "gauge", help);
+    page.each([&](const Stats& stats, const auto& sample) {
+      for (std::size_t rank = 0; rank < stats.ranks.size(); ++rank)
+        sample(cat("rank=\"", rank, "\""), stats.ranks[rank].*member);
+    });
+  };
+  gauge("motley_rank_adapter_memory_pages", "Pages of a rank for its parts of adapters.",
+        &engine::RankStats::adapter_pages);
+  gauge("motley_rank_adapter_memory_pages_free", "Of these, free.",
+        &engine::RankStats::adapter_pages_free);
+}
+
 void write_adapters(EnginePage& page) {
   page.gauge("motley_adapters", "Adapters that requests may name.",
              [](const Stats& stats) { return stats.adapters.size(); });
@@ -325,6 +340,10 @@ std::string metrics_page(const engine::Stats& stats, const HttpCounts& http, dou
   write_requests(engines);
   write_memory(engines);
   write_adapters(engines);
+  const bool has_ranks =
+      !stats.ranks.empty() ||
+      std::ranges::any_of(stats.replicas, [](const Stats& one) { return !one.ranks.empty(); });
+  if (has_ranks) write_ranks(engines);
   write_grammars(engines);
   page.family("motley_http_requests_total", "counter", "Answers by route and status.");
   for (const auto& [key, count] : http.snapshot())

@@ -146,6 +146,11 @@ class Replicas(unittest.TestCase):
         body = {"model": "attention", "prompt": "the rain", "max_tokens": 3, "temperature": 0, "logprobs": 2}
         answers = server.complete_all([body] * 8)
         self.assertEqual(answers, answers[:1] * 8)
+        free = server.metric("motley_rank_adapter_memory_pages_free")
+        pages = server.metric("motley_rank_adapter_memory_pages")
+        self.assertEqual(sorted(pages), sorted(f'{{rank="{rank}",replica="{replica}"}}' for rank in (0, 1) for replica in (0, 1)))
+        for labels, number in pages.items():
+            self.assertLess(free[labels], number, "every rank has a part of the adapter")
         self.end(server)
 
 

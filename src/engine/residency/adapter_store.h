@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/stats.h"
 #include "lora/files/adapter.h"
 #include "lora/pages/pool.h"
 #include "lora/site_set.h"
@@ -65,6 +67,9 @@ class AdapterStore {
   // Pins the adapter if it is where steps read it.
   virtual lora::Handle acquire(const std::string& name, lora::ContentVersion version) = 0;
   virtual Usage usage() const = 0;
+  // Pages of each rank that computes the model with others; none of one alone.
+  virtual std::size_t ranks() const { return 0; }
+  virtual RankStats pages_of(std::size_t /*rank*/) const { return {}; }
 };
 
 }  // namespace motley::engine

@@ -92,6 +92,16 @@ AdapterStore::Usage PoolStore::usage() const {
   return all;
 }
 
+std::size_t PoolStore::ranks() const {
+  return options_.other_ranks.empty() ? 0 : options_.other_ranks.size() + 1;
+}
+
+RankStats PoolStore::pages_of(std::size_t rank) const {
+  const lora::Pool& pool = rank == 0 ? *options_.pool : *options_.other_ranks[rank - 1];
+  const lora::Pool::Usage usage = pool.usage();
+  return {.adapter_pages = usage.pages, .adapter_pages_free = usage.free_pages};
+}
+
 PoolStore::Entry* PoolStore::next_locked() {
   for (Entry& entry : entries_) {
     if (entry.state != Entry::State::queued) continue;

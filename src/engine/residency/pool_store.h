@@ -28,6 +28,7 @@ class PoolStore final : public AdapterStore {
     lora::Pool* pool = nullptr;            // that steps read
     // With the same format and page size, in pinned memory; null if `pool` is in host memory.
     lora::Pool* host_pool = nullptr;
+    std::vector<lora::Pool*> other_ranks = {};  // those of `pool`
     // The source of adapters; default: their folders. Called by several threads concurrently.
     std::function<Result<lora::Adapter>(const AdapterSpec&, const lora::BaseView&)> source = {};
     Watchdog* watchdog = nullptr;  // of loads
@@ -48,6 +49,8 @@ class PoolStore final : public AdapterStore {
   std::optional<Done> take_done() override;
   lora::Handle acquire(const std::string& name, lora::ContentVersion version) override;
   Usage usage() const override;
+  std::size_t ranks() const override;
+  RankStats pages_of(std::size_t rank) const override;
 
  private:
   // A job and, later, its result, allocated together so that it can be reported even if memory runs

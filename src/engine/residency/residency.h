@@ -109,6 +109,7 @@ class Residency {
   std::uint64_t loads() const { return loads_; }
   std::uint64_t failures() const { return failures_; }
   AdapterStore::Usage usage() const { return store_->usage(); }
+  const AdapterStore& store() const { return *store_; }
   // Jobs of the store in progress.
   std::size_t jobs() const { return jobs_.size(); }
   std::vector<AdapterInfo> describe() const;

@@ -32,6 +32,7 @@ Scheduler::Scheduler(Executor* executor, AdapterStore* store, const Clock* clock
   draws_.reserve(2 * sequences);
   forked_samplers_.reserve(sequences);
   prompting_.reserve(sequences);
+  stats_.ranks.resize(store->ranks());
   residency_.collect();
 }
 
@@ -285,6 +286,8 @@ void Scheduler::fill(Stats& stats) const {
   stats.adapter_page_bytes = usage.page_bytes;
   stats.adapter_host_bytes = usage.host_bytes;
   stats.adapter_host_limit_bytes = usage.host_limit_bytes;
+  for (std::size_t rank = 0; rank < stats.ranks.size(); ++rank)
+    stats.ranks[rank] = residency_.store().pages_of(rank);
 }
 
 Result<void> Scheduler::check() const {
