@@ -119,6 +119,11 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
 // Rank 0's model, then those of the other ranks.
 Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
   MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_));
+  // One engine's first use of a kernel would wait for GPUs on which the other's ranks wait for each
+  // other (dist::PeerRanks).
+  if (others_ != nullptr && others_->on_gpus() && settings.compute.replicas > 1)
+    return Error(ErrorCode::not_implemented, "replicas have one GPU each so far", "--dp",
+                 "leave it out, or use --tp 1");
   if (others_ != nullptr && others_->on_gpus() && settings.adapter_host_memory)
     return Error(ErrorCode::not_implemented, "several GPUs keep no adapters on the host so far",
                  "--adapter-host-memory", "leave it out, or use --tp 1");

@@ -90,6 +90,7 @@ std::uint64_t most_pages(std::span<const lora::Adapter> adapters, const runner::
   std::uint64_t most = 0;
   for (int rank = 1; rank < others.ranks(); ++rank) {
     options.shards = others.model(rank).base_view().shards();
+    options.experts = others.model(rank).factor_layout();
     std::uint64_t pages = 0;
     for (const lora::Adapter& adapter : adapters) pages += lora::Pool::pages_of(adapter, options);
     most = std::max(most, pages);

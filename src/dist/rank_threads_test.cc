@@ -77,10 +77,14 @@ TEST(RankThreads, RanksAreWatchedBetweenCallsUntilTheyAreDone) {
 
 TEST(RankThreads, AnErrorBetweenCallsEndsTheGroup) {
   ThreadRanks group({.ranks = 2});
-  RankThreads threads(group,
-                      [](int) -> Result<bool> { return Error(ErrorCode::io, "the GPU is gone"); });
+  std::atomic<bool> gone = false;
+  RankThreads threads(group, [&](int) -> Result<bool> {
+    if (gone) return Error(ErrorCode::io, "the GPU is gone");
+    return false;
+  });
   const auto nothing = [](int) { return Result<void>(); };
   ASSERT_TRUE(threads.run(nothing).ok());
+  gone = true;
   while (group.rank(0).status().ok()) std::this_thread::yield();
   const auto next = threads.run(nothing);
   ASSERT_FALSE(next.ok());

@@ -297,26 +297,30 @@ std::optional<Runner::GraphKey> Runner::missing_graph() const {
 }
 
 Result<bool> Runner::capture_ahead() {
-  MOTLEY_TRY_VOID(for_others([](Runner& other) -> Result<void> {
-    MOTLEY_TRY(const bool captured, other.capture_ahead_on_rank());
-    static_cast<void>(captured);
-    return {};
-  }));
-  return capture_ahead_on_rank();
-}
-
-Result<bool> Runner::capture_ahead_on_rank() {
   if (!options_.graphs) return false;
   const std::optional<GraphKey> key = missing_graph();
+  bool room = key.has_value();
   if (key) {
-    Result<void> captured = capture(*key, foreseen());
-    if (captured.ok()) return true;
-    if (captured.error().code() != ErrorCode::out_of_memory) return std::move(captured).error();
-    // Steps run without the graph; adapters may need the memory.
+    const auto capture_on = [&](Runner& runner) -> Result<void> {
+      const Result<void> captured = runner.capture(*key, runner.foreseen());
+      if (captured.ok() || captured.error().code() != ErrorCode::out_of_memory) return captured;
+      room = false;
+      return {};
+    };
+    MOTLEY_TRY_VOID(for_others(capture_on));
+    MOTLEY_TRY_VOID(capture_on(*this));
+    if (room) return true;
     log::warning("runner.no_room_for_graphs", {{"graphs", graphs_.size()}, {"rows", key->rows}});
-    missed_.reset();
   }
-  if (complete_for_ != foreseen()) complete_for_ = foreseen();
+  // Steps run without the graph, on all ranks alike; adapters may need the memory.
+  const auto leave_out = [&](Runner& runner) -> Result<void> {
+    if (key) runner.graphs_.erase(*key);
+    runner.missed_.reset();
+    if (runner.complete_for_ != runner.foreseen()) runner.complete_for_ = runner.foreseen();
+    return {};
+  };
+  MOTLEY_TRY_VOID(for_others(leave_out));
+  MOTLEY_TRY_VOID(leave_out(*this));
   return false;
 }
 

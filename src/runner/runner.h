@@ -151,7 +151,6 @@ class Runner {
   Result<void> step_on_rank(std::span<const Chunk> chunks, LogitsSink sink);
   // Warms up this rank, beside the others.
   Result<void> warm_up_rank();
-  Result<bool> capture_ahead_on_rank();
   // Calls work with the other ranks' runners, if there are any, on this thread.
   Result<void> for_others(FunctionRef<Result<void>(Runner& runner)> work) const;
   // The error of the ranks, if there are several and one has failed.

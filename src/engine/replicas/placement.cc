@@ -65,9 +65,12 @@ std::vector<std::size_t> Placement::order(const Keys& keys,
       if (!there) costs[i] += options_.adapter_tokens;
     }
   }
-  // A block counts for a replica that has all before it.
+  // A block counts for a replica that has all before it; not so many that others stay idle.
+  const std::int64_t counted = 8 * options_.sequence_tokens / options_.block_tokens;
   Replicas open = ~Replicas{0};
-  for (const std::uint64_t key : keys.blocks) {
+  for (const std::uint64_t key :
+       std::span(keys.blocks)
+           .first(std::min(keys.blocks.size(), static_cast<std::size_t>(counted)))) {
     open &= holders(key);
     if (open == 0) break;
     for (const std::size_t i : serving)

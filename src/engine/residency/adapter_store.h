@@ -29,6 +29,8 @@ class AdapterStore {
     AdapterSpec spec;
     // For place: the version that was read; different content on disk is an error.
     lora::ContentVersion version = {};
+    // For read: what the name has now serves on until the new content enters, so it is not placed.
+    bool keeps_old = false;
   };
   struct Done {
     std::uint64_t id = 0;

@@ -84,6 +84,13 @@ AdapterStore::Usage PoolStore::usage() const {
             .pinned_pages = usage.pinned_pages,
             .page_bytes = usage.page_bytes,
             .evictions = usage.evictions};
+  // The rank with the least room decides.
+  for (const lora::Pool* const other : options_.other_ranks) {
+    const lora::Pool::Usage theirs = other->usage();
+    all.pages = std::min(all.pages, theirs.pages);
+    all.free_pages = std::min(all.free_pages, theirs.free_pages);
+    all.pinned_pages = std::max(all.pinned_pages, theirs.pinned_pages);
+  }
   if (options_.host_pool != nullptr) {
     const lora::Pool::Usage host = options_.host_pool->usage();
     all.host_bytes = host.committed_bytes;
@@ -100,6 +107,14 @@ RankStats PoolStore::pages_of(std::size_t rank) const {
   const lora::Pool& pool = rank == 0 ? *options_.pool : *options_.other_ranks[rank - 1];
   const lora::Pool::Usage usage = pool.usage();
   return {.adapter_pages = usage.pages, .adapter_pages_free = usage.free_pages};
+}
+
+// Of the rank whose part is the largest.
+std::uint64_t PoolStore::most_pages(const lora::Adapter& adapter) const {
+  std::uint64_t most = lora::Pool::pages_of(adapter, options_.pool->options());
+  for (const lora::Pool* const other : options_.other_ranks)
+    most = std::max(most, lora::Pool::pages_of(adapter, other->options()));
+  return most;
 }
 
 PoolStore::Entry* PoolStore::next_locked() {
@@ -226,10 +241,11 @@ Result<lora::Adapter> PoolStore::again_from_disk(const Job& job) {
 Result<AdapterStore::Done> PoolStore::read(const Job& job) {
   MOTLEY_TRY(const lora::Adapter adapter, from_disk(job));
   Done done{.version = adapter.version,
-            .pages = lora::Pool::pages_of(adapter, options_.pool->options()),
+            .pages = most_pages(adapter),
             .rank = adapter.largest_rank,
             .exclusive = std::string(lora::exclusive_reason(adapter)),
             .sites = lora::SiteSet(adapter)};
+  if (job.keeps_old) return done;
   constexpr auto spare = lora::Pool::Room::free;
   lora::Handle in_host;
   if (options_.host_pool != nullptr) {

@@ -64,6 +64,7 @@ class PoolStore final : public AdapterStore {
 
   void work();
   // The next job that a loader can begin; null if there is none.
+  std::uint64_t most_pages(const lora::Adapter& adapter) const;
   Entry* next_locked();
   // Waits, in order, until the job's files may be read beside those that are being read. Returns
   // their bytes, which count as being read from then on. Nothing if the store stops.

@@ -116,7 +116,11 @@ AdapterEntry* Residency::find(std::string_view name) const {
 Result<std::uint64_t> Residency::start(const Pending& pending, lora::ContentVersion version) {
   const std::uint64_t id = next_job_++;
   const Result<void> begun = within_memory([&] {
-    AdapterStore::Job job{.id = id, .task = pending.task, .spec = pending.spec, .version = version};
+    AdapterStore::Job job{.id = id,
+                          .task = pending.task,
+                          .spec = pending.spec,
+                          .version = version,
+                          .keeps_old = pending.hold && entries_.contains(pending.spec.name)};
     jobs_.emplace(id, pending);
     store_->begin(std::move(job));
   });
@@ -139,6 +143,8 @@ void Residency::load(const AdapterSpec& spec, bool replace, const Answer& answer
 }
 
 void Residency::hold(const AdapterSpec& spec, bool replace, const Answer& answer) {
+  // What was held when memory ran out before it was settled.
+  held_.erase(spec.name);
   const Result<void> begun = within_memory([&] {
     return try_load(
         {.task = Task::read, .spec = spec, .replace = replace, .hold = true, .answer = answer});
@@ -157,6 +163,7 @@ void Residency::settle(std::string_view name, bool enters, const Answer& answer)
   }
   Result<void> entered =
       within_memory([&] { return enter(std::move(held.mapped().spec), held.mapped().done); });
+  if (!entered.ok()) return_to_old_content(held.key());
   answer(std::move(entered));
 }
 
@@ -208,7 +215,10 @@ Result<void> Residency::take_read(const Pending& pending, AdapterStore::Done& do
     return_to_old_content(pending.spec.name);
     return std::move(*done.error).within(cat("adapter ", quote(pending.spec.name)));
   }
-  MOTLEY_TRY_VOID(may_enter(pending.spec, done));
+  if (Result<void> may = may_enter(pending.spec, done); !may.ok()) {
+    return_to_old_content(pending.spec.name);
+    return may;
+  }
   if (!pending.hold) return enter(pending.spec, done);
   sites_.include(done.sites);
   held_.emplace(pending.spec.name, Held{pending.spec, std::move(done)});

@@ -52,9 +52,7 @@ class PeerTurn {
  public:
   __device__ PeerTurn(const Peers& peers, PeerCall call) : peers_(peers), call_(call) {
     PeerState* const own = state();
-    // 0 is what memory holds at first.
-    epoch_ = load_now(&own->epoch) + 1;
-    if (epoch_ == 0) epoch_ = 2;
+    epoch_ = following(load_now(&own->epoch));
     lost_ = load_now(&own->failed) != 0;
   }
 
@@ -101,8 +99,11 @@ class PeerTurn {
     if (other < peers_.ranks && other != peers_.rank) {
       store_release(flag(other, phase, peers_.rank), epoch_);
       const std::uint32_t* const theirs = flag(peers_.rank, phase, other);
-      // Another rank may be one call ahead.
-      while (static_cast<std::int32_t>(load_acquire(theirs) - epoch_) < 0 && goes_on(other)) {
+      // Another rank may be one call ahead. Any other number is old, or of no call yet.
+      const std::uint32_t next = following(epoch_);
+      for (;;) {
+        const std::uint32_t flag = load_acquire(theirs);
+        if (flag == epoch_ || flag == next || !goes_on(other)) break;
       }
     }
     __syncthreads();
@@ -122,6 +123,10 @@ class PeerTurn {
   // A few milliseconds.
   static constexpr std::uint32_t looks_between_checks = 4096;
 
+  // 0 is what memory holds at first; even and odd numbers take turns.
+  static __device__ std::uint32_t following(std::uint32_t epoch) {
+    return epoch + 1 == 0 ? 2 : epoch + 1;
+  }
   __device__ PeerState* state() const {
     return reinterpret_cast<PeerState*>(peers_.memory[peers_.rank]);
   }
