@@ -302,7 +302,7 @@ Result<bool> Runner::capture_ahead() {
   bool room = key.has_value();
   if (key) {
     const auto capture_on = [&](Runner& runner) -> Result<void> {
-      const Result<void> captured = runner.capture(*key, runner.foreseen());
+      Result<void> captured = runner.capture(*key, runner.foreseen());
       if (captured.ok() || captured.error().code() != ErrorCode::out_of_memory) return captured;
       room = false;
       return {};

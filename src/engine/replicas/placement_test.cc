@@ -58,6 +58,17 @@ TEST_F(PlacementTest, EqualOnesTakeTurns) {
   EXPECT_THAT(chosen, ElementsAre(0, 1, 2, 0, 1, 2));
 }
 
+// A beginning that all requests share does not leave the other replicas idle.
+TEST_F(PlacementTest, ALongBeginningCountsForSoManySequencesOnly) {
+  const Request request = request_of(8192);
+  place(request, 1);
+  const auto choice = [&](std::int64_t sequences) {
+    return choose(request, {{.sequences = 0}, {.sequences = sequences}, {.sequences = 0}});
+  };
+  EXPECT_EQ(choice(7), 1);
+  EXPECT_NE(choice(9), 1);
+}
+
 TEST_F(PlacementTest, LeavesOutThoseThatHaveStopped) {
   const Standings standings = {{.sequences = 1}, {.serves = false}, {.sequences = 2}};
   const Request request = request_of(8);
