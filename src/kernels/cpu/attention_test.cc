@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -181,13 +182,14 @@ class World {
     const std::int64_t kv_head = head / (shape_.heads / shape_.kv_heads);
     const std::int64_t first =
         shape_.window > 0 ? std::max<std::int64_t>(0, position - shape_.window + 1) : 0;
+    const std::vector<double>& keys = stored_rows(keys_[sequence], shape_.key_scale);
     std::vector<double> scores;
     for (std::int64_t p = first; p <= position; ++p) {
+      const double* const key = &keys[static_cast<std::size_t>((p * shape_.kv_heads + kv_head) *
+                                                               keys_[sequence].width())];
       double dot = 0;
-      for (std::int64_t j = 0; j < shape_.key_width; ++j) {
-        dot += queries_[sequence].at(position * shape_.heads + head, j) *
-               stored(keys_[sequence], p * shape_.kv_heads + kv_head, j, shape_.key_scale);
-      }
+      for (std::int64_t j = 0; j < shape_.key_width; ++j)
+        dot += queries_[sequence].at(position * shape_.heads + head, j) * key[j];
       scores.push_back(dot * static_cast<double>(0.3F));
     }
     double most = shape_.sinks ? double(sinks_[std::size_t(head)]) : -1e30;
@@ -195,14 +197,15 @@ class World {
     double total = shape_.sinks ? std::exp(double(sinks_[std::size_t(head)]) - most) : 0;
     std::vector<double> sums(static_cast<std::size_t>(shape_.value_width), 0.0);
     const TestRows& from = shape_.values_in_keys ? keys_[sequence] : values_[sequence];
-    const float scale = shape_.values_in_keys ? shape_.key_scale : shape_.value_scale;
+    const std::vector<double>& values =
+        stored_rows(from, shape_.values_in_keys ? shape_.key_scale : shape_.value_scale);
     for (std::int64_t p = first; p <= position; ++p) {
       const double weight = std::exp(scores[static_cast<std::size_t>(p - first)] - most);
       total += weight;
-      for (std::int64_t i = 0; i < shape_.value_width; ++i) {
-        sums[static_cast<std::size_t>(i)] +=
-            weight * stored(from, p * shape_.kv_heads + kv_head, i, scale);
-      }
+      const double* const value =
+          &values[static_cast<std::size_t>((p * shape_.kv_heads + kv_head) * from.width())];
+      for (std::int64_t i = 0; i < shape_.value_width; ++i)
+        sums[static_cast<std::size_t>(i)] += weight * value[i];
     }
     for (double& sum : sums) sum /= total;
     return sums;
@@ -210,6 +213,15 @@ class World {
 
  private:
   bool coded() const { return shape_.kv_type == DType::f8_e4m3; }
+
+  // All numbers of rows, as their pages have them; kept.
+  const std::vector<double>& stored_rows(const TestRows& rows, float fixed) {
+    std::vector<double>& all = stored_[&rows];
+    if (!all.empty()) return all;
+    for (std::int64_t row = 0; row < rows.rows(); ++row)
+      for (std::int64_t i = 0; i < rows.width(); ++i) all.push_back(stored(rows, row, i, fixed));
+    return all;
+  }
 
   // A number as its page has it.
   double stored(const TestRows& rows, std::int64_t row, std::int64_t i, float fixed) const {
@@ -257,6 +269,7 @@ class World {
   std::vector<TestRows> values_;
   std::vector<TestRows> queries_;
   std::vector<float> sinks_;
+  std::map<const TestRows*, std::vector<double>> stored_;
 };
 
 std::vector<Case> cases() {
