@@ -1,6 +1,7 @@
 #include "cli/options/compute_settings.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/cat.h"
@@ -236,6 +237,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
 Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& settings) {
   if (settings.ranks * settings.replicas == 1)
     return tensor::open_device(settings.device, {.owns_machine = true});
+  // Before CUDA begins: its kernels are loaded at once. One that was loaded when it is first used
+  // would wait for GPUs on which other ranks wait (dist::PeerRanks).
+  if (settings.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   return tensor::open_device(settings.device, {.threads = threads_of_rank(settings)});
 }
 
