@@ -124,7 +124,7 @@ constexpr double most_of_one_model = 2.5;
 
 TEST_P(RanksOnGpus, IsAboutAsCloseAsOneGpuInBf16) {
   const Errors errors = errors_in_bf16(GetParam());
-  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + tolerance);
+  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + score_tests::tolerance);
 }
 TEST(RanksOnGpusInBf16, AllModelsTogetherAreAsCloseAsOnOneGpu) {
   Errors all;
@@ -133,7 +133,7 @@ TEST(RanksOnGpusInBf16, AllModelsTogetherAreAsCloseAsOnOneGpu) {
     all.of_one += errors.of_one;
     all.of_two += errors.of_two;
   }
-  EXPECT_LE(all.of_two, most_of_all * all.of_one + tolerance);
+  EXPECT_LE(all.of_two, most_of_all * all.of_one + score_tests::tolerance);
 }
 
 class RanksOnGpusFormats : public testing::TestWithParam<std::string> {};
@@ -157,7 +157,7 @@ TEST_P(RanksOnGpusFormats, IsAboutAsCloseAsOneGpuInBf16) {
     return;
   }
   const Errors errors = errors_in_bf16(GetParam());
-  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + tolerance);
+  EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + score_tests::tolerance);
 }
 
 class FaultsOnGpus : public testing::Test {
