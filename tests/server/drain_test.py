@@ -4,7 +4,6 @@ import json
 import signal
 import socket
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -49,16 +48,8 @@ class Server(ServerProcess):
             assert self.process.poll() is None or words in self.lines(), self.lines()
 
 
-class Ending(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.scratch.name) / "tiny"
-        tiny_model.make(GOLDEN, cls.folder)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
+class Ending(tiny_model.Case):
+    golden = GOLDEN
 
     def start(self, *options: str) -> Server:
         server = Server(MOTLEY, self.folder, *SMALL, *options)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 import urllib.request
@@ -59,12 +58,12 @@ class Server(ServerProcess):
         return status
 
 
-class OpenAiClient(unittest.TestCase):
+class OpenAiClient(tiny_model.Case):
+    golden = GOLDEN
+
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.scratch.name) / "tiny"
-        tiny_model.make(GOLDEN, cls.folder)
+        super().setUpClass()
         adapters = cls.folder / "adapters"
         cls.server = Server(cls.folder, "--adapter", f"attention={adapters}/attention",
                             "--adapter", f"all={adapters}/all_linear",
@@ -75,7 +74,7 @@ class OpenAiClient(unittest.TestCase):
     def tearDownClass(cls):
         cls.client.close()
         assert cls.server.end() == 0, "a server that was told to end ends well"
-        cls.scratch.cleanup()
+        super().tearDownClass()
 
     def complete(self, **fields):
         fields = {"model": "tiny", "prompt": PROMPT, "temperature": 0, "max_tokens": 12} | fields

@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-import tempfile
 import unittest
 import urllib.error
 import urllib.request
@@ -64,16 +63,8 @@ def bodies() -> list[dict]:
     return made
 
 
-class Replicas(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.folder = Path(cls.scratch.name) / "tiny"
-        tiny_model.make(GOLDEN, cls.folder)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
+class Replicas(tiny_model.Case):
+    golden = GOLDEN
 
     def start(self, *options: str, adapters=ADAPTERS) -> Server:
         named = [word for name in adapters for word in ("--adapter", f"{name}={self.folder}/adapters/{name}")]

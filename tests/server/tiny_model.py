@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import tempfile
+import unittest
 from pathlib import Path
 
 MARKS = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]
@@ -51,3 +53,19 @@ def make(golden: Path, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(config["vocab_size"])))
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"eos_token": "<|im_end|>", "chat_template": TEMPLATE}))
+
+
+class Case(unittest.TestCase):
+    """Tests with such a folder, made of the golden that a subclass names."""
+
+    golden: Path
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.scratch.name) / "tiny"
+        make(cls.golden, cls.folder)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()

@@ -12,6 +12,39 @@
 namespace motley::kernels::cuda {
 namespace {
 
+// A row that is added to a sum over ranks, and where the result and its norm go.
+template <class Out>
+struct NormedRow {
+  const float* a;
+  float* x;
+  Out* out;
+  std::int64_t width;  // 0: of a thread without a row
+
+  __device__ NormedRow(const AddAndNorm& p, std::int64_t row, bool is_there)
+      : a(static_cast<const float*>(p.add.a) + row * p.add.a_stride),
+        x(static_cast<float*>(p.add.out) + row * p.add.out_stride),
+        out(static_cast<Out*>(p.norm.out) + row * p.norm.out_stride),
+        width(is_there ? p.add.width : 0) {}
+
+  // `sum(at)` gives a vec4 of the sum over ranks. By all threads of a block.
+  template <class Sum>
+  __device__ void run(const AddAndNorm& p, const NormShare<true>& share, float* warp_sums,
+                      const Sum& sum) const {
+    share.template run<Out>(
+        {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
+        [&](std::int64_t at) {
+          const Vec4 right = sum(at);
+          Vec4 all = load_vec4<true>(a, at, width);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) all.at[i] += right.at[i];
+          return all;
+        },
+        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
+        [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
+        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+  }
+};
+
 // A team of threads for each row, as in add_and_norm: with its bits.
 template <class Wire, class Out>
 __global__ void __launch_bounds__(max_norm_threads)
@@ -22,13 +55,11 @@ __global__ void __launch_bounds__(max_norm_threads)
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
   const std::int64_t row =
       std::int64_t{blockIdx.x} * team.parts + static_cast<int>(threadIdx.x) / team.threads;
-  const std::int64_t width = row < p.add.rows ? p.add.width : 0;
-  const float* const a = static_cast<const float*>(p.add.a) + row * p.add.a_stride;
+  const NormedRow<Out> own_row(p, row, row < p.add.rows);
+  const std::int64_t width = own_row.width;
   const float* const b = static_cast<const float*>(p.add.b) + row * p.add.b_stride;
-  float* const x = static_cast<float*>(p.add.out) + row * p.add.out_stride;
-  Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
   const std::int64_t first = row * (p.add.width / 4);
-  NormShare<true> share(p.norm.weight, width, team, thread);
+  const NormShare<true> share(p.norm.weight, width, team, thread);
   wait_for_previous_grid();
   PeerTurn turn(peers, PeerCall::sum);
   const auto own = [&](std::int64_t at) {
@@ -36,18 +67,9 @@ __global__ void __launch_bounds__(max_norm_threads)
   };
   for (std::int64_t at = 4 * thread; at < width; at += 4 * team.threads)
     send_to_all<Wire>(peers, turn, first + at / 4, own(at));
-  share.template run<Out>(
-      {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
-      [&](std::int64_t at) {
-        const Vec4 right = sum_of_slots<Wire>(peers, turn, first + at / 4, own(at));
-        Vec4 sum = load_vec4<true>(a, at, width);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum.at[i] += right.at[i];
-        return sum;
-      },
-      [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
-      [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
-      [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+  own_row.run(p, share, warp_sums, [&](std::int64_t at) {
+    return sum_of_slots<Wire>(peers, turn, first + at / 4, own(at));
+  });
   turn.finish();
 }
 
@@ -90,23 +112,10 @@ __global__ void __launch_bounds__(max_norm_threads, peer_blocks_per_sm)
   const int place = static_cast<int>(threadIdx.x) / team.threads;
   for (std::int64_t first = rows.begin; first < rows.end; first += team.parts) {
     const std::int64_t row = first + place;
-    const std::int64_t own_width = row < rows.end ? width : 0;
-    const float* const a = static_cast<const float*>(p.add.a) + row * p.add.a_stride;
-    float* const x = static_cast<float*>(p.add.out) + row * p.add.out_stride;
-    Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
-    const NormShare<true> share(p.norm.weight, own_width, team, thread);
-    share.template run<Out>(
-        {width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
-        [&](std::int64_t at) {
-          const Vec4 right = staged_vec4<Wire>(staged, (row * width + at) / 4);
-          Vec4 sum = load_vec4<true>(a, at, width);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sum.at[i] += right.at[i];
-          return sum;
-        },
-        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
-        [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
-        [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+    const NormedRow<Out> own_row(p, row, row < rows.end);
+    const NormShare<true> share(p.norm.weight, own_row.width, team, thread);
+    own_row.run(p, share, warp_sums,
+                [&](std::int64_t at) { return staged_vec4<Wire>(staged, (row * width + at) / 4); });
     __syncthreads();  // no warp still reads the sums of warps
   }
   turn.finish();
