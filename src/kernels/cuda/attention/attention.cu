@@ -69,7 +69,6 @@ TileParams params_of(const Attention& p) {
           .values = view_of(p.v),
           .key_exponents = p.k.exponents,
           .value_exponents = p.v.exponents,
-          .tail = view_of(p.shared_k),
           .value_factor = kv_factor(p.v.fixed_scale),
           .seq_begin = p.sequences.seq_begin,
           .positions = p.sequences.positions,

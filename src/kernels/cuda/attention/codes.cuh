@@ -8,54 +8,47 @@
 
 namespace motley::kernels::cuda::tiles {
 
-// `unit_rows` rows are loaded at a time, `units_ahead` units before they are widened. They wait in
-// shared memory (`staged`), or, where latents leave none, in registers.
+// `unit_rows` rows are copied at a time, `units_ahead` units before they are widened; until then
+// they wait in shared memory of their warp: codes and exponents.
 template <int key_columns, int value_columns, int packed_rows>
 struct FewCodes : FewShape<key_columns, value_columns, packed_rows> {
   using Base = FewShape<key_columns, value_columns, packed_rows>;
+  static_assert(!Base::latent);
   static constexpr bool coded = true;
   static constexpr int block_arrivals = Base::copy_warps_each;
-  static constexpr bool staged = !Base::latent;
   static constexpr int unit_rows = 16;
-  static constexpr int units_ahead = Base::latent ? 1 : key_columns == 64 ? 3 : 2;
+  static constexpr int units_ahead = key_columns == 64 ? 3 : 2;
   static constexpr int blocks_per_sm = 1;
   static constexpr int consumer_registers = 240;
   static constexpr int producer_registers = 128;
   // Units take the place of blocks in the ring.
-  static constexpr int key_slots = Base::latent        ? Base::key_slots
-                                   : key_columns == 64 ? 8
-                                   : packed_rows <= 8  ? 5
-                                                       : 4;
-  static constexpr int value_slots = Base::latent ? 0 : key_slots;
+  static constexpr int key_slots = key_columns == 64 ? 8 : packed_rows <= 8 ? 5 : 4;
+  static constexpr int value_slots = key_slots;
   static constexpr int ring_bytes = key_slots * Base::stage_bytes;
   static_assert(key_slots >= Base::blocks_together);
-  // Of a warp: codes and exponents of its units.
-  static constexpr int unit_bytes = staged ? units_ahead * unit_rows * (key_columns + 1) : 0;
+  static constexpr int unit_bytes = units_ahead * unit_rows * (key_columns + 1);  // of a warp
   static constexpr int shared_bytes =
       1024 + ring_bytes + Base::other_bytes + 2 * Base::copy_warps_each * unit_bytes;
   static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
 };
 
+// Keys and values have a warp each.
 template <int key_columns, int value_columns>
-struct ManyCodes : Shape<key_columns, value_columns, key_columns <= 256> {
-  using Base = Shape<key_columns, value_columns, key_columns <= 256>;
+struct ManyCodes : Shape<key_columns, value_columns, true> {
+  using Base = Shape<key_columns, value_columns, true>;
+  static_assert(!Base::latent);
   static constexpr bool coded = true;
-  // Two warps load latents. Of keys and values each has one.
-  static constexpr int copy_warps_each = Base::latent ? 2 : 1;
+  static constexpr int copy_warps_each = 1;
   static constexpr int block_arrivals = copy_warps_each;
-  static constexpr int items_taken = Base::consumers / 32 + (Base::latent ? 2 : 3);
-  static constexpr int consumer_registers = Base::latent ? 216 : 224;
-  static constexpr int producer_registers = Base::latent ? 72 : 56;
-  // Latents leave no shared memory, and consumers of latents leave registers.
-  static constexpr bool staged = !Base::latent;
-  static constexpr int unit_rows = Base::latent ? 4 : 16;
-  static constexpr int units_ahead = Base::latent ? 2 : 6;
-  static constexpr int key_slots = Base::latent ? Base::key_slots : Base::value_slots;
+  static constexpr int consumer_registers = 224;
+  static constexpr int producer_registers = 56;
+  static constexpr int unit_rows = 16;
+  static constexpr int units_ahead = 6;
+  static constexpr int key_slots = Base::value_slots;
   static constexpr int value_slots = Base::value_slots;
   static constexpr int ring_bytes =
       (key_slots * Base::key_panels + value_slots * Base::value_panels) * Base::panel_bytes;
-  // Of a warp: codes and exponents of its units.
-  static constexpr int unit_bytes = staged ? units_ahead * unit_rows * (key_columns + 1) : 0;
+  static constexpr int unit_bytes = units_ahead * unit_rows * (key_columns + 1);
   static constexpr int shared_bytes =
       1024 + Base::query_buffers * Base::query_bytes + ring_bytes + 2 * unit_bytes;
   static_assert(shared_bytes + schedule_bytes <= 227 * 1024);
@@ -90,19 +83,14 @@ __device__ inline std::uint32_t code_factor(std::uint32_t exponent) {
 // Rows of one page that a warp loads together: 16 codes of a row a lane.
 template <class S, bool keys>
 struct CodeRows {
-  static constexpr int tail_columns = keys && S::latent ? S::key_width - S::value_width : 0;
-  static constexpr int columns = (keys ? S::key_width : S::value_width) - tail_columns;
+  static constexpr int columns = keys ? S::key_width : S::value_width;
   static constexpr int lanes_of_row = columns / 16;
   static constexpr int rows_at_once = 32 / lanes_of_row;
   static constexpr int loads = S::unit_rows / rows_at_once;
-  static constexpr int tail_lanes = tail_columns / 8;
-  static constexpr int tail_rows_at_once = tail_lanes > 0 ? 32 / tail_lanes : 1;
-  static constexpr int tail_loads = tail_lanes > 0 ? S::unit_rows / tail_rows_at_once : 0;
   static_assert(lanes_of_row <= 32 && S::unit_rows % rows_at_once == 0);
 
   const std::uint8_t* codes;  // of this lane, in the first rows
   std::int64_t stride;
-  const Bf16* tail;
   const std::uint8_t* exponents;  // of the first row
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
@@ -118,9 +106,6 @@ struct CodeRows {
     stride = rows_at_once * view.token_stride;
     exponents =
         (keys ? p.key_exponents : p.value_exponents) + first + kv_head * p.page_tokens + token;
-    if constexpr (tail_loads > 0)
-      tail = p.tail.data + page * p.tail.page_stride +
-             (token + lane() / tail_lanes) * p.tail.token_stride + lane() % tail_lanes * 8;
   }
   __device__ const std::uint8_t* at(int load) const { return codes + load * stride; }
 
@@ -145,52 +130,13 @@ __device__ inline std::uint32_t factor_of_row(std::uint32_t exponent, int low, i
   return lane >= low && lane < high ? code_factor(exponent) : 0;
 }
 
-// A unit that waits in registers.
-template <class S, bool keys>
-struct HeldUnit {
-  using Rows = CodeRows<S, keys>;
-  uint4 codes[Rows::loads];
-  uint4 tail[Rows::tail_loads > 0 ? Rows::tail_loads : 1];
-  std::uint32_t exponent;  // of row `lane`
-
-  __device__ void load(const TileParams& p, const Rows& rows) {
-#pragma unroll
-    for (int i = 0; i < Rows::loads; ++i)
-      codes[i] = __ldcg(reinterpret_cast<const uint4*>(rows.at(i)));
-    if constexpr (Rows::tail_loads > 0) {
-#pragma unroll
-      for (int i = 0; i < Rows::tail_loads; ++i)
-        tail[i] = __ldcg(reinterpret_cast<const uint4*>(rows.tail + i * Rows::tail_rows_at_once *
-                                                                        p.tail.token_stride));
-    }
-    exponent = Rows::lane() < S::unit_rows ? __ldcg(rows.exponents + Rows::lane()) : 0;
-  }
-  __device__ void store(std::uint32_t to, int low, int high) const {
-    const std::uint32_t own = factor_of_row(exponent, low, high);
-#pragma unroll
-    for (int i = 0; i < Rows::loads; ++i)
-      Rows::widen(codes[i], to, Rows::row(i), __shfl_sync(0xFFFFFFFF, own, Rows::row(i)));
-    if constexpr (Rows::tail_loads > 0) {
-      const int lane = Rows::lane();
-#pragma unroll
-      for (int i = 0; i < Rows::tail_loads; ++i) {
-        const int row = i * Rows::tail_rows_at_once + lane / Rows::tail_lanes;
-        const bool kept = row >= low && row < high;
-        store_shared_16(
-            to + Rows::columns / 64 * S::panel_bytes + swizzled(row, lane % Rows::tail_lanes, 128),
-            kept ? tail[i] : make_uint4(0, 0, 0, 0));
-      }
-    }
-  }
-};
-
 // A unit that waits in shared memory, where each lane reads what it copied, and all the exponents.
 template <class S, bool keys>
-struct StagedUnit {
+struct CodeUnit {
   using Rows = CodeRows<S, keys>;
   static constexpr int code_bytes = S::unit_rows * Rows::columns;
   static constexpr int bytes = code_bytes + S::unit_rows;
-  static_assert(S::unit_rows == 16 && Rows::tail_loads == 0);
+  static_assert(S::unit_rows == 16);
   std::uint32_t base;
 
   __device__ std::uint32_t own(int load) const { return base + load * 512 + Rows::lane() * 16; }
@@ -270,56 +216,34 @@ struct CodeUnits {
 };
 
 // Loads and widens an item's keys or values with S::copy_warps_each warps, of which this is `role`.
-// `stage` is the warp's, in shared memory.
+// Units wait at `waiting`, in shared memory of the warp.
 template <class S, bool keys, class R>
 __device__ inline void produce_codes(const TileParams& p, const Item& item, R& ring, int role,
-                                     std::uint32_t stage = 0) {
+                                     std::uint32_t waiting) {
+  using Unit = CodeUnit<S, keys>;
   constexpr int ahead = S::units_ahead;
   const CodeUnits<S, keys> units(p, item, role);
-  if constexpr (S::staged) {
-    using Unit = StagedUnit<S, keys>;
 #pragma unroll 1
-    for (int i = 0; i < ahead; ++i) {
-      if (i < units.count) Unit{stage + i * Unit::bytes}.load(units.rows_of(i, units.page_of(i)));
-      copies_commit();
-    }
-    int page = units.page_of(ahead);
-    int slot = 0;
-#pragma unroll 1
-    for (int unit = 0; unit < units.count; ++unit) {
-      const Unit own{stage + slot * Unit::bytes};
-      units.begin(unit, ring);
-      copies_wait<ahead - 1>();
-      units.store(own, unit, ring);
-      const int next_page = units.page_of(unit + ahead + 1);
-      if (unit + ahead < units.count) own.load(units.rows_of(unit + ahead, page));
-      copies_commit();
-      page = next_page;
-      slot = slot + 1 < ahead ? slot + 1 : 0;
-      units.end(unit, ring);
-    }
-    copies_wait<0>();
-  } else {
-    HeldUnit<S, keys> held[ahead];
-#pragma unroll
-    for (int i = 0; i < ahead; ++i)
-      if (i < units.count) held[i].load(p, units.rows_of(i, units.page_of(i)));
-    int page = units.page_of(ahead);
-#pragma unroll 1
-    for (int first = 0; first < units.count; first += ahead) {
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        const int unit = first + i;
-        if (unit >= units.count) break;
-        units.begin(unit, ring);
-        units.store(held[i], unit, ring);
-        const int next_page = units.page_of(unit + ahead + 1);
-        if (unit + ahead < units.count) held[i].load(p, units.rows_of(unit + ahead, page));
-        page = next_page;
-        units.end(unit, ring);
-      }
-    }
+  for (int i = 0; i < ahead; ++i) {
+    if (i < units.count) Unit{waiting + i * Unit::bytes}.load(units.rows_of(i, units.page_of(i)));
+    copies_commit();
   }
+  int page = units.page_of(ahead);
+  int slot = 0;
+#pragma unroll 1
+  for (int unit = 0; unit < units.count; ++unit) {
+    const Unit own{waiting + slot * Unit::bytes};
+    units.begin(unit, ring);
+    copies_wait<ahead - 1>();
+    units.store(own, unit, ring);
+    const int next_page = units.page_of(unit + ahead + 1);
+    if (unit + ahead < units.count) own.load(units.rows_of(unit + ahead, page));
+    copies_commit();
+    page = next_page;
+    slot = slot + 1 < ahead ? slot + 1 : 0;
+    units.end(unit, ring);
+  }
+  copies_wait<0>();
 }
 
 }  // namespace motley::kernels::cuda::tiles

@@ -51,7 +51,5 @@ extern template Instance many_codes_instance<64, 64>();
 extern template Instance few_codes_instance<128, 128, 8>();
 extern template Instance few_codes_instance<128, 128, 16>();
 extern template Instance many_codes_instance<128, 128>();
-extern template Instance few_codes_instance<576, 512, 16>();
-extern template Instance many_codes_instance<576, 512>();
 
 }  // namespace motley::kernels::cuda::tiles

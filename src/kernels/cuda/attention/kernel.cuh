@@ -77,17 +77,17 @@ __device__ inline void consume(const TileParams& p, TileScheduler scheduler, std
   }
 }
 
-// Warp 0 loads keys, warp 1 values. Of latents warp 0 loads all, or of codes each a half.
+// Warp 0 loads keys, warp 1 values. Of latents warp 0 loads all.
 template <class S>
 __device__ inline void produce(const TileParams& p, TileScheduler items, Rings<S>& ring, int role,
                                std::uint32_t behind_ring) {
   if constexpr (!S::coded) fence_async_all();  // bulk copies read what earlier grids wrote
   const bool keys = role == 0 || S::latent;
-  if (role > 0 && S::latent && !S::coded) return;
+  if (role > 0 && S::latent) return;
   for (Item item; items.take(item);) {
     if (keys) {
       if constexpr (S::coded) {
-        produce_codes<S, true>(p, item, ring.keys, S::latent ? role : 0, behind_ring);
+        produce_codes<S, true>(p, item, ring.keys, 0, behind_ring);
       } else {
         produce_boxes<S, true>(p, item, ring.keys);
       }
@@ -245,7 +245,7 @@ Instance many_instance() {
 template <int key_width, int value_width, int rows>
 Instance few_codes_instance() {
   using S = FewCodes<key_width, value_width, rows>;
-  return instance_of<S>(attend_few<S>, S::latent);
+  return instance_of<S>(attend_few<S>, false);
 }
 
 template <int key_width, int value_width>

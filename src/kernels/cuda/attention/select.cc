@@ -96,16 +96,8 @@ Support supports_codes(const AttentionKernel& kernel, const Attention& p) {
     return Support::no("it takes pages of 16, 32, 64 ... tokens");
   if (!aligned(p.k.exponents) || !aligned(p.v.exponents))
     return Support::no("it copies exponents that begin on 16 bytes");
-  if (kernel.key_width != latent_width) {
-    if (p.shared_width > 0)
-      return Support::no("it takes no columns of keys that heads have in common");
-    return Support::yes();
-  }
-  if (p.kv_heads != 1 || p.shared_width != kernel.key_width - kernel.value_width ||
-      p.shared_k.type != DType::bf16 || !copies(p.shared_k))
-    return Support::no("it takes codes of {} and {} columns behind them in bf16",
-                       kernel.value_width, kernel.key_width - kernel.value_width);
-  if (p.k.fixed_scale > 0) return Support::no("it takes latents with exponents of their own");
+  if (p.shared_width > 0)
+    return Support::no("it takes no columns of keys that heads have in common");
   return Support::yes();
 }
 

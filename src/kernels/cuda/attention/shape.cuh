@@ -130,10 +130,9 @@ struct TileParams {
   int own_key_panels;
   int page_tokens;
   PageView keys, values;
-  // Of pages of codes only: strides of keys and values are in bytes, `tail` are the last columns of
-  // latents, and sums of values are multiplied by value_factor.
+  // Of pages of codes only: strides of keys and values are in bytes, and sums of values are
+  // multiplied by value_factor.
   const std::uint8_t *key_exponents, *value_exponents;
-  PageView tail;
   float value_factor;
   const std::int32_t* seq_begin;
   const std::int32_t* positions;
