@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
@@ -198,21 +199,20 @@ struct Serving {
 };
 
 // Logs each replica that has stopped, once.
-void report_lost(const engine::Engine& engine, std::size_t& reported) {
-  const auto lost = engine.lost_replicas();
-  if (lost.size() == reported) return;
-  for (const auto& each : lost)
+void report_lost(const engine::Engine& engine, std::set<int>& reported) {
+  for (const auto& each : engine.lost_replicas()) {
+    if (!reported.insert(each.replica).second) continue;
     log::error("serve.replica_lost", {{"replica", each.replica},
                                       {"reason", each.error.message()},
                                       {"advice", "the others serve on; start the server again"}});
-  reported = lost.size();
+  }
 }
 
 // Runs until a signal asks the server to end, or the engine has stopped. Running requests then
 // finish, unless they take too long or a second signal comes.
 Result<void> serve_until_ended(const Serving& serving) {
   IdleMemory idle;
-  std::size_t lost = 0;
+  std::set<int> lost;
   while (!serving.signals.wait(look_up)) {
     report_lost(serving.engine, lost);
     MOTLEY_TRY_VOID(serving.engine.health());
