@@ -70,6 +70,7 @@ void fill_random(void* out, std::size_t count, float unit, std::uint64_t seed) {
 Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
   Weights w;
   w.packed.format = format;
+  w.packed.scales_of_rows = format == ExpertFormat::int8;
   if (codes) {
     using motley::kernels::InputRounding;
     const InputRounding rounding =

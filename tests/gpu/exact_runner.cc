@@ -58,7 +58,8 @@ DeviceArray<WeightView> DeviceLayer::put(const WorldShape& shape,
     if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {
       float_scales_.emplace_back(matrix.scales);
       view.scales = float_scales_.back().data();
-      view.block_columns = 128;
+      view.block_rows = shape.scale_rows;
+      view.block_columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
     }
     views.push_back(view);
   }

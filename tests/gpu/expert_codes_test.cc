@@ -25,8 +25,13 @@ struct Case {
   std::string name;
   WeightKind kind;
   InputRounding inputs;
+  // Of weights: what shares a scale.
+  int rows = 1;
+  int columns = 128;
 
-  WorldShape shape() const { return {.kind = kind, .inputs = inputs}; }
+  WorldShape shape() const {
+    return {.kind = kind, .scale_rows = rows, .scale_columns = columns, .inputs = inputs};
+  }
 };
 
 std::vector<Case> cases() {
@@ -36,13 +41,20 @@ std::vector<Case> cases() {
       {"fp8_block_powers_of_two",
        WeightKind::f8_e4m3,
        {.scales = Scales::row_block, .type = f8, .power_of_two = true, .columns = 128}},
+      {"fp8_squares",
+       WeightKind::f8_e4m3,
+       {.scales = Scales::row_block, .type = f8, .columns = 128},
+       128},
+      {"fp8_channels_row", WeightKind::f8_e4m3, {.scales = Scales::row, .type = f8}, 1, 0},
       {"fp8_row", WeightKind::f8_e4m3, {.scales = Scales::row, .type = f8}},
       {"fp8_fixed", WeightKind::f8_e4m3, {.scales = Scales::fixed, .type = f8, .scale = 0.01F}},
-      {"int8_row", WeightKind::i8, {.scales = Scales::row, .type = DType::i8}},
-      {"int8_block",
+      {"int8_row", WeightKind::i8, {.scales = Scales::row, .type = DType::i8}, 1, 0},
+      {"int8_fixed",
        WeightKind::i8,
-       {.scales = Scales::row_block, .type = DType::i8, .columns = 128}},
-      {"int8_fixed", WeightKind::i8, {.scales = Scales::fixed, .type = DType::i8, .scale = 0.02F}},
+       {.scales = Scales::fixed, .type = DType::i8, .scale = 0.02F},
+       1,
+       0},
+      {"int8_tensor_row", WeightKind::i8, {.scales = Scales::row, .type = DType::i8}, 100000, 0},
   };
 }
 

@@ -40,18 +40,20 @@ ByteCode random_code(WeightKind kind, std::mt19937& random) {
   return {bits, f8_e4m3{bits}.to_float()};
 }
 
-// Codes of 8 bits with scales of 128 columns of a row.
-void fill_codes(WorldMatrix& matrix, WeightKind kind, float unit, std::mt19937& random) {
-  const int groups = (matrix.in + 127) / 128;
-  const float largest = kind == WeightKind::i8 ? 128.0F : 256.0F;
-  for (int i = 0; i < matrix.out * groups; ++i)
+// Codes of 8 bits.
+void fill_codes(WorldMatrix& matrix, const WorldShape& shape, float unit, std::mt19937& random) {
+  const int rows = shape.scale_rows;
+  const int columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
+  const int groups = (matrix.in + columns - 1) / columns;
+  const float largest = shape.kind == WeightKind::i8 ? 128.0F : 256.0F;
+  for (int i = 0; i < (matrix.out + rows - 1) / rows * groups; ++i)
     matrix.scales.push_back(unit / largest *
                             (1.0F + static_cast<float>(random() % 1024) / 1024.0F));
   for (std::size_t i = 0; i < matrix.values.size(); ++i) {
-    const ByteCode code = random_code(kind, random);
+    const ByteCode code = random_code(shape.kind, random);
     matrix.bytes.push_back(code.bits);
-    const std::size_t row = i / at(matrix.in);
-    const std::size_t group = i % at(matrix.in) / 128;
+    const std::size_t row = i / at(matrix.in) / at(rows);
+    const std::size_t group = i % at(matrix.in) / at(columns);
     matrix.values[i] = double(code.value) * double(matrix.scales[row * at(groups) + group]);
   }
 }
@@ -61,7 +63,7 @@ WorldMatrix make_matrix(const WorldShape& shape, int out, int in, std::mt19937& 
   const float unit = 4.0F / std::sqrt(static_cast<float>(std::bit_ceil(unsigned(in)))) / 2.0F;
   matrix.values.resize(at(std::int64_t{out} * in));
   if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {
-    fill_codes(matrix, shape.kind, unit, random);
+    fill_codes(matrix, shape, unit, random);
     return matrix;
   }
   if (shape.kind == WeightKind::int4) {

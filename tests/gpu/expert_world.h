@@ -19,7 +19,10 @@ struct WorldShape {
   int hidden = 96;
   int intermediate = 48;
   kernels::WeightKind kind = kernels::WeightKind::bf16;
-  int group = 32;  // of int4; codes of 8 bits have a scale for 128 columns of a row
+  int group = 32;  // of int4
+  // Of codes of 8 bits: what shares a scale. No columns: all of a row.
+  int scale_rows = 1;
+  int scale_columns = 128;
   kernels::InputRounding inputs{};  // of base weights
   kernels::cuda::ExpertActivation activation = kernels::cuda::ExpertActivation::silu_mul;
   bool biases = false;
@@ -30,7 +33,7 @@ struct WorldMatrix {
   int out = 0;
   int in = 0;
   std::vector<std::uint8_t> bytes;
-  std::vector<float> scales;   // of codes: [out, ceil(in / group)]
+  std::vector<float> scales;   // of codes: [ceil(out / rows), ceil(in / columns)]
   std::vector<double> values;  // [out, in]
 };
 

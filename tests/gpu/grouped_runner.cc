@@ -41,6 +41,8 @@ PackedLayer::PackedLayer(const WorldLayer& layer)
   const WorldShape& s = layer.shape;
   shape = {.experts = s.experts, .hidden = s.hidden, .intermediate = s.intermediate};
   experts.format = format_of(s);
+  experts.scales_of_rows =
+      s.scale_columns == 0 || std::max(s.hidden, s.intermediate) <= s.scale_columns;
   const auto bytes = [&](int rows, int columns) {
     return packed_expert_bytes(experts.format, s.experts, rows, columns);
   };

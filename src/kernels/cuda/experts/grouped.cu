@@ -123,12 +123,20 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
   return maps;
 }
 
+bool has_row_scaled_codes(const GroupedExperts& g) {
+  const auto by_row = [](const GroupedInputs& inputs) {
+    return inputs.rounding.scales != InputRounding::Scales::row_block;
+  };
+  return g.weights.scales_of_rows && by_row(g.inputs[0]) && by_row(g.inputs[1]);
+}
+
 LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   LayerParams p = cut_scratch(g).layer;
   p.tokens = static_cast<int>(g.tokens);
   p.top_k = g.experts_per_token;
   p.pairs = p.tokens * p.top_k;
   p.code_pitch = p.pairs;
+  p.row_scaled_codes = has_row_scaled_codes(g);
   p.experts = g.shape.experts;
   p.hidden = g.shape.hidden;
   p.inner = g.shape.intermediate;

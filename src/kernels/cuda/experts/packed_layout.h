@@ -103,11 +103,14 @@ enum class HalfType : std::uint8_t { bf16, f16 };
 struct PackedExperts {
   ExpertFormat format = ExpertFormat::bf16;
   HalfType scales = HalfType::bf16;     // of int4_any
+  bool scales_of_rows = false;          // a row has the same in all its blobs
   const void* gate_up = nullptr;        // bf16: [E, 2 I, H]
   const void* down = nullptr;           // bf16: [E, H, I]
   const float* gate_up_rows = nullptr;  // row scales [E, 2 I], in the order of packed rows
   const float* down_rows = nullptr;     // [E, H]
 };
+
+inline bool has_scales_of_rows(const WeightView& view) { return view.block_columns >= view.in; }
 
 std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int columns);
 

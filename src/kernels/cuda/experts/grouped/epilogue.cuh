@@ -247,7 +247,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, signal);
   } else if constexpr (S::coded_inputs) {
-    multiply_input_codes<S, N>(acc, s.ring, steps, s.warpgroup);
+    multiply_input_codes<S, N>(acc, s.ring, steps, s.warpgroup, p.row_scaled_codes);
   } else if constexpr (S::by_warps) {
     multiply_codes_few<S, N>(acc, s.ring, steps, s.warpgroup, p.half_scales);
   } else {

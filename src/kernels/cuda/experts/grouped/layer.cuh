@@ -63,7 +63,8 @@ struct LayerParams {
   unsigned char* codes;
   float* code_scales;
   int code_pitch;
-  void* out;  // [tokens, hidden]
+  bool row_scaled_codes;  // each row of weights and each token row has one scale
+  void* out;              // [tokens, hidden]
   bool out_f32;
   ExpertPlan plan;
   Counters counters;

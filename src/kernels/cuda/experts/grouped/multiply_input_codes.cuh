@@ -31,24 +31,58 @@ struct CodeOperands {
   }
 };
 
-// The products of 128 k are summed by the tensor core, and added in float32 times the scales of the
-// weights' rows and of the tokens.
-template <class S, int N>
-__device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, int steps,
-                                            int warpgroup) {
+// The scales of a stage: of a thread's two rows, and of the tokens. Addresses are computed where
+// they are used: sums take most registers.
+template <class S>
+struct CodeScales {
+  std::uint32_t stage;
+  int warpgroup;
+
+  __device__ float low() const { return of_row(0); }
+  __device__ float high() const { return of_row(8); }
+  // Of columns 8 i + 2 (t % 4) and the one behind.
+  __device__ float2 of_pair(int i) const {
+    const int column = 8 * i + thread_here() % 4 * 2;
+    return load_shared_8(stage + S::token_scales + column * sizeof(float));
+  }
+
+ private:
+  __device__ float of_row(int from) const {
+    const int t = thread_here() % 128;
+    const int row = 16 * (t / 32) + t % 32 / 4 + from;
+    return load_shared_f32(stage + warpgroup * S::block_bytes + S::layout.code_bytes() +
+                           row * sizeof(float));
+  }
+};
+
+// Of sums of 128 k each takes the scale of its row times that of its token.
+template <class S, int count>
+__device__ inline void add_scaled(float (&acc)[count], const float (&sums)[count],
+                                  const CodeScales<S>& scales) {
+  const float low = scales.low();
+  const float high = scales.high();
+#pragma unroll
+  for (int i = 0; i < count / 4; ++i) {
+    const float2 token = scales.of_pair(i);
+    acc[4 * i] += sums[4 * i] * (low * token.x);
+    acc[4 * i + 1] += sums[4 * i + 1] * (low * token.y);
+    acc[4 * i + 2] += sums[4 * i + 2] * (high * token.x);
+    acc[4 * i + 3] += sums[4 * i + 3] * (high * token.y);
+  }
+}
+
+// Goes through K, 128 at a time: the tensor core sums them, onto the sums before if `keeps_sums`.
+// end(stage) is called behind its products.
+template <class S, int N, bool keeps_sums, class Sum, class End>
+__device__ inline void sum_codes(Sum (&sums)[N / 2], Ring& ring, int steps, int warpgroup,
+                                 const End& end) {
   using Mma = CodeMma<S::code_type, N>;
-  using Sum = std::conditional_t<S::code_type == DType::i8, int, float>;
-  static_assert(S::blocks == 1);
-  const int t = thread_here() % 128;
-  const std::uint32_t codes_at = warpgroup * S::block_bytes + t * 16;
-  const std::uint32_t scales_at = warpgroup * S::block_bytes + S::layout.code_bytes() +
-                                  (16 * (t / 32) + t % 32 / 4) * sizeof(float);
-  const std::uint32_t tokens_at = S::token_scales + t % 4 * 2 * sizeof(float);
-  Sum sums[N / 2];
+  const std::uint32_t codes_at = warpgroup * S::block_bytes + thread_here() % 128 * 16;
   CodeOperands now;
   CodeOperands next;
   bar_wait(ring.full_bar(), ring.parity);
   next.load(ring.data() + codes_at);
+#pragma unroll 1
   for (int kb = 0; kb < steps; ++kb) {
     now = next;
     const std::uint32_t stage = ring.data();
@@ -56,10 +90,9 @@ __device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, 
     const std::uint32_t b = descriptor_low(stage + S::weight_bytes);
     mma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k) Mma::template rs<swizzle_128>(sums, now.a[k], b + 2 * k, k > 0);
+    for (int k = 0; k < 4; ++k)
+      Mma::template rs<swizzle_128>(sums, now.a[k], b + 2 * k, keeps_sums || k > 0);
     mma_commit();
-    const float low = load_shared_f32(stage + scales_at);
-    const float high = load_shared_f32(stage + scales_at + 8 * sizeof(float));
     ring.next();
     if (kb + 1 < steps) {
       bar_wait(ring.full_bar(), ring.parity);
@@ -67,16 +100,66 @@ __device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, 
     }
     mma_wait<0>();
     now.keep();
-#pragma unroll
-    for (int i = 0; i < N / 8; ++i) {
-      const float2 token = load_shared_8(stage + tokens_at + 8 * i * sizeof(float));
-      acc[0][4 * i] += static_cast<float>(sums[4 * i]) * (low * token.x);
-      acc[0][4 * i + 1] += static_cast<float>(sums[4 * i + 1]) * (low * token.y);
-      acc[0][4 * i + 2] += static_cast<float>(sums[4 * i + 2]) * (high * token.x);
-      acc[0][4 * i + 3] += static_cast<float>(sums[4 * i + 3]) * (high * token.y);
-    }
-    ring.release(slot);
+    end(stage);
+    if (kb + 1 < steps) ring.release(slot);
   }
+}
+
+// Sums over all k times the scales of whole rows, which are in every stage; lets the last one go.
+template <class S, int N, class Sum>
+__device__ inline void scale_by_last(float (&acc)[N / 2], const Sum (&sums)[N / 2], Ring& ring,
+                                     int warpgroup) {
+  const CodeScales<S> scales{ring.stages + ring.before() * ring.stage_bytes, warpgroup};
+  const float low = scales.low();
+  const float high = scales.high();
+#pragma unroll
+  for (int i = 0; i < N / 8; ++i) {
+    const float2 token = scales.of_pair(i);
+    acc[4 * i] = static_cast<float>(sums[4 * i]) * (low * token.x);
+    acc[4 * i + 1] = static_cast<float>(sums[4 * i + 1]) * (low * token.y);
+    acc[4 * i + 2] = static_cast<float>(sums[4 * i + 2]) * (high * token.x);
+    acc[4 * i + 3] = static_cast<float>(sums[4 * i + 3]) * (high * token.y);
+  }
+  ring.release(ring.before());
+}
+
+// INT8: sums over all k are exact.
+template <class S, int N>
+__device__ inline void multiply_integers(float (&acc)[N / 2], Ring& ring, int steps,
+                                         int warpgroup) {
+  int sums[N / 2] = {};
+  sum_codes<S, N, true>(sums, ring, steps, warpgroup, [](std::uint32_t) {});
+  scale_by_last<S, N>(acc, sums, ring, warpgroup);
+}
+
+// FP8: sums of 128 k are added in float32, times their scales; scales of whole rows multiply at the
+// end.
+template <class S, int N>
+__device__ inline void multiply_f8(float (&acc)[N / 2], Ring& ring, int steps, int warpgroup,
+                                   bool row_scales) {
+  float sums[N / 2];
+  if (row_scales) {
+    const auto add = [&](std::uint32_t) {
+#pragma unroll
+      for (int i = 0; i < N / 2; ++i) acc[i] += sums[i];
+    };
+    sum_codes<S, N, false>(sums, ring, steps, warpgroup, add);
+    scale_by_last<S, N>(acc, acc, ring, warpgroup);
+  } else {
+    const auto add = [&](std::uint32_t stage) { add_scaled<S>(acc, sums, {stage, warpgroup}); };
+    sum_codes<S, N, false>(sums, ring, steps, warpgroup, add);
+    ring.release(ring.before());
+  }
+}
+
+template <class S, int N>
+__device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, int steps,
+                                            int warpgroup, bool row_scales) {
+  static_assert(S::blocks == 1);
+  if constexpr (S::code_type == DType::i8)
+    multiply_integers<S, N>(acc[0], ring, steps, warpgroup);
+  else
+    multiply_f8<S, N>(acc[0], ring, steps, warpgroup, row_scales);
 }
 
 }  // namespace motley::kernels::cuda::grouped

@@ -40,7 +40,8 @@ bool takes_codes(const GroupedInputs& inputs, DType type) {
   using Scales = InputRounding::Scales;
   return inputs.each != nullptr && !inputs.ordered && rounding.scales != Scales::none &&
          rounding.type == type && rounding.zero == 0 &&
-         (rounding.scales != Scales::row_block || rounding.columns == 128);
+         (rounding.scales != Scales::row_block ||
+          (type == DType::f8_e4m3 && rounding.columns == 128));
 }
 
 bool fits(const GroupedExperts& g, const ExpertLayerShape& layer) {
@@ -83,6 +84,8 @@ InputType input_type_of(const GroupedExperts& g) {
   const ExpertFormat format = g.weights.format;
   if (format != ExpertFormat::fp8 && format != ExpertFormat::int8) return InputType::bf16;
   const DType type = format == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
+  // Sums of integers stay with the tensor core through all k.
+  if (type == DType::i8 && !g.weights.scales_of_rows) return InputType::bf16;
   // Rows of codes are read in pieces of 16.
   const bool whole = g.shape.hidden % 16 == 0 && g.shape.intermediate % 16 == 0;
   return whole && takes_codes(g.inputs[0], type) && takes_codes(g.inputs[1], type)
