@@ -54,6 +54,11 @@ class Communicator {
     return {};
   }
 
+  // Replaces the numbers, of which none is negative or a NaN, by their maxima over ranks: the same
+  // bits in any order. A rank without a part counts as zeros; its numbers are not read. Between
+  // GPUs, too, numbers cross as they are.
+  virtual Result<void> all_max(std::span<float> numbers, Part part, StreamHandle stream) = 0;
+
   // own = this rank's part (deal) of the sum over ranks, which is added in the same order.
   virtual Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
                                       StreamHandle stream) = 0;

@@ -41,6 +41,16 @@ class PeerRanks::Member final : public Communicator {
     });
   }
 
+  Result<void> all_max(std::span<float> numbers, Part part, StreamHandle stream) override {
+    return launch_together(stream, "maxima over ranks", [&] {
+      cuda::maxima_over_peers(peers_,
+                              {.x = numbers.data(),
+                               .count = static_cast<std::int64_t>(numbers.size()),
+                               .has_part = part == Part::own},
+                              stream);
+    });
+  }
+
   Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
                               StreamHandle stream) override {
     kernels::PeerScatteredSum scattered{.x = numbers.data(), .out = own.data()};

@@ -54,6 +54,21 @@ class ThreadRanks::Member final : public Communicator {
     return finish();
   }
 
+  Result<void> all_max(std::span<float> numbers, Part part, StreamHandle) override {
+    MOTLEY_TRY_VOID(status());
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    publish(numbers, part == Part::own);
+    MOTLEY_TRY_VOID(group_.meet(rank_, {"maxima over ranks", count}));
+    std::ranges::fill(numbers, 0.0F);
+    for (int other = 0; other < ranks(); ++other) {
+      if (!group_.members_[static_cast<std::size_t>(other)]->has_part_[turn_]) continue;
+      const float* const part_of_other = staged_by(other);
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = std::max(numbers[i], part_of_other[i]);
+    }
+    return finish();
+  }
+
   Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
                               StreamHandle) override {
     MOTLEY_TRY_VOID(status());

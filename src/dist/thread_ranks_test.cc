@@ -74,6 +74,45 @@ TEST_P(Ranks, ARankWithoutAPartAddsNothing) {
   }
 }
 
+TEST_P(Ranks, MaximaAreThoseOfAllRanks) {
+  for (const std::size_t count : {0, 1, 5, 40000}) {
+    std::vector<float> expected(count, 0.0F);
+    const auto magnitudes = [count](int rank) {
+      std::vector<float> numbers = numbers_of(rank, count);
+      for (float& number : numbers) number = std::abs(number);
+      return numbers;
+    };
+    // The last of several has no part.
+    const int parts = std::max(GetParam() - 1, 1);
+    for (int rank = 0; rank < parts; ++rank) {
+      const std::vector<float> part = magnitudes(rank);
+      for (std::size_t i = 0; i < count; ++i) expected[i] = std::max(expected[i], part[i]);
+    }
+    on_ranks(group_, [&](Communicator& own) {
+      const bool has_part = own.rank() < parts;
+      std::vector<float> numbers = has_part ? magnitudes(own.rank()) : std::vector(count, INFINITY);
+      ASSERT_TRUE(
+          own.all_max(numbers, has_part ? Communicator::Part::own : Communicator::Part::none, {})
+              .ok());
+      EXPECT_EQ(numbers, expected);
+    });
+  }
+}
+
+// A rank whose numbers are maxima has not left those of the call before.
+TEST_P(Ranks, MaximaAndSumsTakeTurns) {
+  on_ranks(group_, [&](Communicator& own) {
+    for (int call = 0; call < 50; ++call) {
+      std::vector<float> largest{static_cast<float>(own.rank() + call)};
+      ASSERT_TRUE(own.all_max(largest, Communicator::Part::own, {}).ok());
+      ASSERT_EQ(largest[0], static_cast<float>(own.ranks() - 1 + call));
+      std::vector<float> sum{1.0F};
+      ASSERT_TRUE(own.all_reduce(sum, Communicator::Part::own, {}).ok());
+      ASSERT_EQ(sum[0], static_cast<float>(own.ranks()));
+    }
+  });
+}
+
 TEST_P(Ranks, ScatteredSumsAreParts) {
   for (const std::size_t count : {2, 1001}) {
     const std::vector<float> expected = sum_in_order(GetParam(), count);

@@ -51,6 +51,13 @@ struct PeerSumAndNorm {
   DType crosses = DType::f32;
 };
 
+// x = its maxima over ranks. No number is negative; a rank without a part counts as zeros.
+struct PeerMaxima {
+  float* x = nullptr;
+  std::int64_t count = 0;
+  bool has_part = true;
+};
+
 // out = this rank's part of the sum. Rank r's part is [begin[r], begin[r + 1]).
 struct PeerScatteredSum {
   const float* x = nullptr;
@@ -95,6 +102,7 @@ inline constexpr std::int64_t max_one_shot_bytes = std::int64_t{256} << 10;
 void sum_over_peers(const Peers& peers, const PeerSum& p, StreamHandle stream);
 bool sum_and_norm_fits(const PeerSumAndNorm& p);
 void sum_and_norm_over_peers(const Peers& peers, const PeerSumAndNorm& p, StreamHandle stream);
+void maxima_over_peers(const Peers& peers, const PeerMaxima& p, StreamHandle stream);
 void scattered_sum_over_peers(const Peers& peers, const PeerScatteredSum& p, StreamHandle stream);
 // Without rows: a barrier between the streams.
 void gather_over_peers(const Peers& peers, const PeerGather& p, StreamHandle stream);

@@ -42,6 +42,7 @@ Result<std::unique_ptr<cuda::PeerMemory>> cuda::PeerMemory::create(const Options
 void cuda::sum_over_peers(const Peers&, const PeerSum&, StreamHandle) {}
 bool cuda::sum_and_norm_fits(const PeerSumAndNorm&) { return false; }
 void cuda::sum_and_norm_over_peers(const Peers&, const PeerSumAndNorm&, StreamHandle) {}
+void cuda::maxima_over_peers(const Peers&, const PeerMaxima&, StreamHandle) {}
 void cuda::scattered_sum_over_peers(const Peers&, const PeerScatteredSum&, StreamHandle) {}
 void cuda::gather_over_peers(const Peers&, const PeerGather&, StreamHandle) {}
 bool cuda::is_recorded(StreamHandle) { return false; }

@@ -123,6 +123,58 @@ TEST_P(PeerRanksTest, ARankWithoutAPartAddsNothing) {
   }
 }
 
+std::vector<float> magnitudes_of(int rank, std::size_t count, int seed = 0) {
+  std::vector<float> numbers = numbers_of(rank, count, seed);
+  for (float& number : numbers) number = std::fabs(number);
+  return numbers;
+}
+
+TEST_P(PeerRanksTest, MaximaAreThoseOfAllRanks) {
+  // More than slots have room for, too. The last rank has no part; what stands there is not read.
+  const int parts = world_.ranks() - 1;
+  for (const std::size_t count : {1, 3, 512, 65536, 65537, 300001}) {
+    std::vector<float> expected(count, 0.0F);
+    for (int rank = 0; rank < parts; ++rank) {
+      const std::vector<float> part = magnitudes_of(rank, count);
+      for (std::size_t i = 0; i < count; ++i) expected[i] = std::max(expected[i], part[i]);
+    }
+    const auto arrays = world_.arrays([&](int rank) {
+      return rank < parts ? magnitudes_of(rank, count) : std::vector<float>(count, INFINITY);
+    });
+    world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+      ASSERT_TRUE(own.all_max(span_of(arrays[static_cast<std::size_t>(own.rank())]),
+                              own.rank() < parts ? Part::own : Part::none, rank.handle())
+                      .ok());
+    });
+    for (const auto& array : arrays) ASSERT_TRUE(same(array.read(), expected)) << count;
+  }
+}
+
+// Maxima and sums share the slots, and may stand in one graph.
+TEST_P(PeerRanksTest, MaximaBetweenSumsInAGraphThatIsLaunchedAgain) {
+  constexpr std::size_t count = 700;
+  constexpr int launches = 12;
+  const auto sums = world_.arrays([&](int) { return std::vector<float>(count, 1.0F); });
+  const auto maxima =
+      world_.arrays([&](int rank) { return std::vector<float>(count, static_cast<float>(rank)); });
+  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    const auto i = static_cast<std::size_t>(own.rank());
+    auto graph = rank.stream->capture([&]() -> Result<void> {
+      MOTLEY_TRY_VOID(own.all_reduce(span_of(sums[i]), Part::own, {.stream = rank.handle()}));
+      MOTLEY_TRY_VOID(own.all_max(span_of(sums[i]), Part::own, rank.handle()));
+      return own.all_max(span_of(maxima[i]), Part::own, rank.handle());
+    });
+    ASSERT_TRUE(graph.ok());
+    for (int launch = 0; launch < launches; ++launch)
+      ASSERT_TRUE((*graph)->launch(*rank.stream).ok());
+    ASSERT_TRUE(rank.stream->synchronize().ok());
+  });
+  const float sum = std::pow(static_cast<float>(world_.ranks()), static_cast<float>(launches));
+  for (const auto& array : sums) ASSERT_TRUE(same(array.read(), std::vector(count, sum)));
+  const auto largest = static_cast<float>(world_.ranks() - 1);
+  for (const auto& array : maxima) ASSERT_TRUE(same(array.read(), std::vector(count, largest)));
+}
+
 TEST_P(PeerRanksTest, ScatteredSumsAreParts) {
   for (const std::size_t count : {2, 1001, 200000, 9'000'001}) {
     const std::vector<float> expected = sum_in_order(world_.ranks(), count);

@@ -30,6 +30,10 @@ class FailingRank final : public dist::Communicator {
     if (is_away()) return {};
     return ranks_.sum_and_norm(rows, part, crossing);
   }
+  Result<void> all_max(std::span<float> numbers, Part part, StreamHandle stream) override {
+    if (fault_ == Fault::stays_away && sums_ < 0) return {};
+    return ranks_.all_max(numbers, part, stream);
+  }
   Result<void> reduce_scatter(std::span<const float> numbers, std::span<float> own,
                               StreamHandle stream) override {
     return ranks_.reduce_scatter(numbers, own, stream);

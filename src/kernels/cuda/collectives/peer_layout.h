@@ -9,7 +9,7 @@
 namespace motley::kernels::cuda {
 
 // What a rank waits for, as it reports it.
-enum class PeerCall : std::uint32_t { sum, scattered_sum, gather };
+enum class PeerCall : std::uint32_t { sum, scattered_sum, gather, maxima };
 
 struct PeerState {
   std::uint32_t epoch;     // of the last call

@@ -78,6 +78,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
       MOTLEY_TRY_VOID(done(cudaMemset(data, 0, bytes), "fill memory", gpu(rank)));
       MOTLEY_TRY_VOID(done(cudaDeviceSynchronize(), "finish its work", gpu(rank)));
       MOTLEY_TRY_VOID(prepare_peer_sums());
+      MOTLEY_TRY_VOID(prepare_peer_maxima());
       MOTLEY_TRY_VOID(prepare_peer_norms());
       MOTLEY_TRY_VOID(prepare_peer_gather());
     }
@@ -107,8 +108,9 @@ class PeerMemoryOnGpus final : public PeerMemory {
   void end() override { *const_cast<volatile std::uint32_t*>(word(ranks())) = 1; }
 
   std::optional<Lost> lost(int rank) const override {
-    constexpr auto calls = std::to_array<std::string_view>(
-        {"a sum over ranks", "a scattered sum over ranks", "a gathering of rows"});
+    constexpr auto calls =
+        std::to_array<std::string_view>({"a sum over ranks", "a scattered sum over ranks",
+                                         "a gathering of rows", "maxima over ranks"});
     const std::uint32_t report = *const_cast<const volatile std::uint32_t*>(word(rank));
     if (report == 0) return std::nullopt;
     return Lost{.rank = static_cast<int>(report & 0xFFU) - 1,

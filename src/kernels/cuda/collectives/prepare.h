@@ -7,6 +7,7 @@
 namespace motley::kernels::cuda {
 
 Result<void> prepare_peer_sums();
+Result<void> prepare_peer_maxima();
 Result<void> prepare_peer_norms();
 Result<void> prepare_peer_gather();
 
