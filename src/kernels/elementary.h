@@ -113,8 +113,27 @@ struct ArrangeInputs {
   std::int64_t x_stride = 0;
   const std::int32_t* order = nullptr;  // [width]: out's number i is x's number order[i]; or null
   InputRounding rounding{};
+  InputMaxima maxima{};
   void* out = nullptr;  // in x's type; without an order may be x
   std::int64_t out_stride = 0;
+};
+
+// The largest magnitude of every part of a row that has a scale of its own; a NaN does not count.
+// Of rows that ranks cut, this rank's: `first` scales of a row are those of earlier columns, and
+// scales without inputs here are 0.
+struct FindInputMaxima {
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  const void* x = nullptr;
+  DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
+  // Row r is x's row x_rows[r], or has no inputs where that is *x_count or more; null: row r.
+  const std::int32_t* x_rows = nullptr;
+  const std::int32_t* x_count = nullptr;
+  InputRounding rounding{};  // by row or by row_block
+  std::int64_t scales = 0;   // of a row of all ranks
+  std::int64_t first = 0;
+  float* out = nullptr;  // [rows, scales]
 };
 
 // cos_sin[r] = [factor * cos(positions[r] * f_i) for all i, then factor * sin]. Computed once a
@@ -176,7 +195,8 @@ struct Linear {
   float* y = nullptr;
   std::int64_t y_stride = 0;
   std::int64_t y_head_stride = 0;
-  bool exact = true;  // as in GemmTile
+  InputMaxima maxima{};  // of x's rows, for devices whose products round them
+  bool exact = true;     // as in GemmTile
   // Fixes the order of sums for any number of rows. The CPU and exact products always have it; a
   // GPU is slower with it for many rows.
   bool batch_invariant = false;
@@ -520,6 +540,7 @@ struct ElementaryTable {
   std::int64_t (*sample_scratch_bytes)(std::int64_t rows, std::int64_t width,
                                        StreamHandle) = nullptr;
   void (*count_tokens)(const CountTokens&, StreamHandle) = nullptr;
+  void (*input_maxima)(const FindInputMaxima&, StreamHandle) = nullptr;
   // For devices whose kernels read adapters from tables; null on the CPU.
   const AdapterTable* adapters = nullptr;
   // For devices whose products take x as it is; null on the CPU, whose products round it as their

@@ -60,10 +60,20 @@ struct InputRounding {
   DType type = DType::i8;     // or f8_e4m3
   bool power_of_two = false;  // scales are rounded up to one; of row_block
   std::int64_t columns = 0;
+  // Of row_block, where ranks cut rows: how far into a block the inputs begin. Input k is of the
+  // block (first + k) / columns.
+  std::int64_t first = 0;
   float scale = 0;  // of fixed
   float zero = 0;   // of fixed, i8: the code that means zero
 
   friend bool operator==(const InputRounding&, const InputRounding&) = default;
+};
+
+// What ranks that cut a row know of all of it: the largest magnitudes of the inputs that share a
+// scale, [rows, stride], from the first scale on that this rank has inputs of.
+struct InputMaxima {
+  const float* data = nullptr;  // null: rows, or their blocks, are whole here
+  std::int64_t stride = 0;
 };
 
 // A weight as kernels see it. Number (o, k) is

@@ -150,6 +150,140 @@ TEST(GpuArrangeInputs, HaveTheBitsOfOneNumberAtATime) {
   expect_rounded_rows<bf16>(DType::bf16);
 }
 
+// Of rows that ranks cut, where the file's scales are of numbers of several ranks.
+struct CutRow {
+  std::int64_t width = 2100;
+  // Inside blocks and at their bounds; one part has a block with both its neighbours.
+  std::vector<std::int64_t> bounds{0, 100, 120, 640, 641, 2100};
+
+  static bool is_cut(const InputRounding& rounding) {
+    return rounding.scales == Scales::row || rounding.scales == Scales::row_block;
+  }
+  std::int64_t scales(const InputRounding& whole) const {
+    return whole.scales == Scales::row ? 1 : (width + whole.columns - 1) / whole.columns;
+  }
+};
+
+// The part of a rank, as its weight takes it once the maxima of all ranks are known.
+template <class T>
+class CutPart {
+ public:
+  CutPart(const InputRounding& whole, const CutRow& row, std::size_t rank, const std::vector<T>& x)
+      : rounding(whole),
+        begin(row.bounds[rank]),
+        size(row.bounds[rank + 1] - begin),
+        scales_(row.scales(whole)) {
+    if (whole.scales == Scales::row_block) {
+      rounding.first = begin % whole.columns;
+      first_ = begin / whole.columns;
+    }
+    std::vector<T> own;
+    for (std::int64_t r = 0; r < every_row; ++r)
+      own.insert(own.end(), x.begin() + r * row.width + begin,
+                 x.begin() + r * row.width + begin + size);
+    x_ = DeviceArray<T>(own);
+  }
+
+  std::vector<float> own_maxima(DType type) const {
+    const DeviceArray<float> out(static_cast<std::size_t>(every_row * scales_));
+    device_table().input_maxima({.rows = every_row,
+                                 .width = size,
+                                 .x = x_.data(),
+                                 .x_type = type,
+                                 .x_stride = size,
+                                 .rounding = rounding,
+                                 .scales = scales_,
+                                 .first = first_,
+                                 .out = out.data()},
+                                default_stream());
+    finish();
+    return out.read();
+  }
+  std::vector<T> arranged(DType type, const DeviceArray<float>& maxima) const {
+    const DeviceArray<T> out(x_.size());
+    kernels::cuda::arrange_inputs({.rows = every_row,
+                                   .width = size,
+                                   .x = x_.data(),
+                                   .x_type = type,
+                                   .x_stride = size,
+                                   .rounding = rounding,
+                                   .maxima = {maxima.data() + first_, scales_},
+                                   .out = out.data(),
+                                   .out_stride = size},
+                                  default_stream());
+    finish();
+    return out.read();
+  }
+
+  InputRounding rounding;
+  std::int64_t begin, size;
+
+ private:
+  std::int64_t scales_;
+  std::int64_t first_ = 0;
+  DeviceArray<T> x_;
+};
+
+template <class T>
+void expect_parts_of_rows(DType type) {
+  Numbers numbers(5);
+  const CutRow row;
+  for (const InputRounding& whole : roundings()) {
+    if (!CutRow::is_cut(whole)) continue;
+    SCOPED_TRACE(words(whole));
+    std::vector<float> x;
+    draw(numbers, every_row, row.width, x);
+    std::vector<T> narrow;
+    for (float& each : x) {
+      narrow.push_back(narrowed<T>(each));
+      each = widened(narrow.back());
+    }
+    std::vector<CutPart<T>> parts;
+    std::vector<float> maxima(static_cast<std::size_t>(every_row * row.scales(whole)), 0.0F);
+    for (std::size_t rank = 0; rank + 1 < row.bounds.size(); ++rank) {
+      const std::vector<float> own = parts.emplace_back(whole, row, rank, narrow).own_maxima(type);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        ASSERT_GE(own[i], 0) << "maximum " << i << " of rank " << rank;
+        maxima[i] = std::max(maxima[i], own[i]);
+      }
+    }
+    const DeviceArray<float> of_all(maxima);
+    for (const CutPart<T>& part : parts) {
+      const std::vector<T> read = part.arranged(type, of_all);
+      for (std::int64_t r = 0; r < every_row; ++r) {
+        const std::vector<float> wanted = taken(whole, {}, x.data() + r * row.width, row.width);
+        expect_rows(read, part.size, r,
+                    {wanted.begin() + part.begin, wanted.begin() + part.begin + part.size});
+      }
+    }
+  }
+}
+
+TEST(GpuArrangeInputs, PartsOfRowsAreThoseOfWholeRows) {
+  expect_parts_of_rows<float>(DType::f32);
+  expect_parts_of_rows<bf16>(DType::bf16);
+}
+
+TEST(GpuArrangeInputs, MaximaOfRowsThatAreElsewhereAreZero) {
+  const std::vector<float> x{NAN, -3, 2, NAN, NAN, NAN, 0, -INFINITY, 1};
+  const DeviceArray<float> from(x);
+  const DeviceArray<std::int32_t> x_rows(std::vector<std::int32_t>{2, 7, 0, 1, 3});
+  const DeviceArray<std::int32_t> x_count(std::vector<std::int32_t>{3});
+  const DeviceArray<float> out(5);
+  device_table().input_maxima({.rows = 5,
+                               .width = 3,
+                               .x = from.data(),
+                               .x_stride = 3,
+                               .x_rows = x_rows.data(),
+                               .x_count = x_count.data(),
+                               .rounding = {.scales = Scales::row},
+                               .scales = 1,
+                               .out = out.data()},
+                              default_stream());
+  finish();
+  EXPECT_EQ(out.read(), (std::vector<float>{INFINITY, 0, 3, 0, 0}));
+}
+
 // A layer's pairs: experts of their own scales, tokens in any order, and pairs without an expert.
 template <class X, class Out>
 void expect_rounded_places(DType x_type, DType out_type) {

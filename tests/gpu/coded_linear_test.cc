@@ -71,8 +71,10 @@ std::vector<CodedCase> cases() {
   return all;
 }
 
-// Rows as the file rounds them.
-std::vector<double> rounded(const TwinRows& x, std::int64_t row, const InputRounding& rounding) {
+// Rows as the file rounds them. Of rows that ranks cut, the largest number may be another rank's:
+// `beyond` times as large.
+std::vector<double> rounded(const TwinRows& x, std::int64_t row, const InputRounding& rounding,
+                            float beyond = 1) {
   const std::int64_t part = rounding.scales == Scales::row_block ? rounding.columns : x.width();
   std::vector<double> all;
   for (std::int64_t begin = 0; begin < x.width(); begin += part) {
@@ -80,7 +82,7 @@ std::vector<double> rounded(const TwinRows& x, std::int64_t row, const InputRoun
     float largest = 0;
     for (std::int64_t k = begin; k < end; ++k)
       largest = std::fmax(largest, std::fabs(static_cast<float>(x.at(row, k))));
-    const float scale = input_scale(rounding, largest);
+    const float scale = input_scale(rounding, beyond * largest);
     for (std::int64_t k = begin; k < end; ++k)
       all.push_back(rounded_input(rounding, scale, static_cast<float>(x.at(row, k))));
   }
@@ -121,10 +123,10 @@ double tolerance(const Format& format, std::int64_t in) {
 }
 
 void expect_products(const TwinRows& x, const DeviceWeight& w, const Format& format,
-                     const TwinRows& y) {
+                     const TwinRows& y, float beyond = 1) {
   const std::vector<std::byte> read = y.read_device();
   for (std::int64_t row = 0; row < x.rows(); row += 1 + x.rows() / 9) {
-    const std::vector<double> inputs = rounded(x, row, format.inputs);
+    const std::vector<double> inputs = rounded(x, row, format.inputs, beyond);
     for (std::int64_t o = 0; o < y.width(); ++o) {
       double sum = 0;
       double magnitude = 0;
@@ -162,6 +164,41 @@ TEST_P(CodedLinear, MultipliesWhatTheCodesMean) {
     ASSERT_TRUE(support) << support.reason();
     coded_kernel.run(problem, {}, default_stream());
     expect_products(x, w, format, y);
+  }
+}
+
+// The maxima of [rows, scales] inputs, `beyond` times as large.
+std::vector<float> maxima_of(const TwinRows& x, const InputRounding& rounding, float beyond) {
+  const std::int64_t part = rounding.scales == Scales::row_block ? rounding.columns : x.width();
+  std::vector<float> all;
+  for (std::int64_t row = 0; row < x.rows(); ++row) {
+    for (std::int64_t begin = 0; begin < x.width(); begin += part) {
+      float largest = 0;
+      for (std::int64_t k = begin; k < std::min(begin + part, x.width()); ++k)
+        largest = std::fmax(largest, std::fabs(static_cast<float>(x.at(row, k))));
+      all.push_back(beyond * largest);
+    }
+  }
+  return all;
+}
+
+TEST_P(CodedLinear, RoundsPartsOfRowsByTheMaximaOfWholeOnes) {
+  const Format& format = GetParam().format;
+  if (format.inputs.scales == Scales::fixed) return;
+  Numbers numbers(7);
+  constexpr float beyond = 1.7F;
+  for (const std::int64_t in : {144, 512, 4240}) {
+    const DeviceWeight w = on_device_rounded(numbers, format, 130, in);
+    const TwinRows x(numbers, DType::bf16, 70, in, 0);
+    const TwinRows arranged(DType::bf16, 70, in, 0);
+    const TwinRows y(DType::f32, 70, 130, 2);
+    const std::vector<float> maxima = maxima_of(x, format.inputs, beyond);
+    const DeviceArray<float> maxima_there(maxima);
+    Call call(x, arranged, w, y);
+    call.inputs.maxima = {maxima_there.data(), static_cast<std::int64_t>(maxima.size()) / 70};
+    coded_kernel.run({.products = {&call.product, 1}, .inputs = &call.inputs}, {},
+                     default_stream());
+    expect_products(x, w, format, y, beyond);
   }
 }
 

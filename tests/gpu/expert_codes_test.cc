@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
+#include "base/function_ref.h"
 #include "gpu/grouped_expectations.h"
 
 // Expert layers whose weights and inputs are codes of one type: the grouped kernels multiply code
@@ -174,6 +176,55 @@ TEST_P(ExpertCodes, RowsWithNan) {
       EXPECT_TRUE(std::isnan(got[i])) << "element " << i;
     else
       EXPECT_EQ(got[i], clean[i]) << "element " << i;
+  }
+}
+
+// Of rows of h that ranks cut. Maxima are found by pair, and read by place: with those of the own
+// rows alone nothing changes, and larger ones change every row that has an expert.
+TEST_P(ExpertCodes, RowsOfHThatRanksCutAreRoundedByTheirMaxima) {
+  const InputRounding& inputs = GetParam().inputs;
+  if (inputs.scales == Scales::fixed) return;
+  for (const int hidden : {256, 104}) {  // codes, and numbers that mean codes
+    for (const std::int64_t tokens : {1, 13, 600}) {
+      SCOPED_TRACE(cat("hidden ", hidden, ", ", tokens, " tokens"));
+      WorldShape shape = GetParam().shape();
+      shape.hidden = hidden;
+      shape.intermediate = 272;
+      const WorldLayer layer = make_layer(shape, 6);
+      const PackedLayer packed(layer);
+      const WorldRows rows = make_rows(shape, tokens, WorldRoutes::strange, 0, 3);
+      GroupedBatch batch(layer, packed, rows, nullptr);
+      const std::vector<float> whole = batch.run();
+      const std::int64_t scales =
+          inputs.scales == Scales::row ? 1 : (shape.intermediate + 127) / 128;
+      DeviceArray<float> maxima(
+          static_cast<std::size_t>(tokens * shape.experts_per_token * scales));
+      batch.params.cut = {.scales = scales, .maxima = maxima.data()};
+      const auto nothing = [] {};
+      const FunctionRef<void()> own_alone = nothing;
+      batch.params.cut.over_ranks = &own_alone;
+      expect_bits(batch.run(), whole);
+      const auto enlarge = [&] {
+        std::vector<float> larger = maxima.read();
+        for (float& each : larger) {
+          EXPECT_GE(each, 0);
+          each *= 5;
+        }
+        maxima.write(larger);
+      };
+      const FunctionRef<void()> of_others = enlarge;
+      batch.params.cut.over_ranks = &of_others;
+      const std::vector<float> other = batch.run();
+      const auto width = static_cast<std::size_t>(hidden);
+      for (std::size_t row = 0; row < whole.size() / width; ++row) {
+        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(row * width);
+        const bool has_expert = std::any_of(begin, begin + std::ptrdiff_t(width),
+                                            [](float number) { return number != 0; });
+        const bool equal = std::equal(begin, begin + std::ptrdiff_t(width),
+                                      other.begin() + static_cast<std::ptrdiff_t>(row * width));
+        EXPECT_EQ(equal, !has_expert) << "row " << row;
+      }
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/adapters.h"
 #include "kernels/cpu/elementary_loops.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/input_maxima.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/sampling.h"
@@ -167,6 +168,7 @@ void linear(const Linear& p, StreamHandle stream) {
               {.x = static_cast<const std::byte*>(p.x) + head * p.x_head_stride * element_bytes,
                .x_type = p.x_type,
                .x_stride = p.x_stride,
+               .maxima = p.maxima,
                .rows = p.rows,
                .w = p.w,
                .out_begin = first + begin,
@@ -567,6 +569,7 @@ constexpr ElementaryTable table() {
       .sample = sample,
       .sample_scratch_bytes = sample_scratch_bytes,
       .count_tokens = count_tokens,
+      .input_maxima = input_maxima,
       .adapters = &walked_by_lora,
   };
 }

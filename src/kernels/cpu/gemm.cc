@@ -144,7 +144,8 @@ bool has_integer_products(const WeightView& w) {
   if (inputs.scales == Scales::none || inputs.type != DType::i8) return false;
   if (inputs.zero != std::nearbyint(inputs.zero) || std::abs(inputs.zero) > 128) return false;
   return has_blocks(w.block_columns, w.in, integer_block) &&
-         (inputs.scales != Scales::row_block || has_blocks(inputs.columns, w.in, integer_block));
+         (inputs.scales != Scales::row_block ||
+          (inputs.first == 0 && has_blocks(inputs.columns, w.in, integer_block)));
 }
 
 void gemm_tile(InstructionSet set, const GemmTile& tile) {

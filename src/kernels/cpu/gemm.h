@@ -21,6 +21,7 @@ struct GemmTile {
   DType x_type = DType::f32;             // f32 or bf16
   std::int64_t x_stride = 0;             // elements between rows of x
   const std::int32_t* x_rows = nullptr;  // row m is x row x_rows[m]; null: row m itself
+  InputMaxima maxima{};                  // row m's stand in its row m; null: x has whole rows
   std::int64_t rows = 0;
   WeightView w{};
   std::int64_t out_begin = 0;

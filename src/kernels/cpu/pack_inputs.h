@@ -141,13 +141,19 @@ void for_input_scales(const GemmTile& tile, std::int64_t m, const Span& span, co
   }
   const std::int64_t columns = rounding.columns;
   const std::int64_t span_end = span.begin + span.count;
-  for (std::int64_t block = span.begin / columns * columns; block < span_end; block += columns) {
-    const std::int64_t block_end = smaller(block + columns, tile.w.in);
+  for (std::int64_t number = (rounding.first + span.begin) / columns;; ++number) {
+    // The first block may have begun on another rank.
+    const std::int64_t begin = number * columns - rounding.first;
+    if (begin >= span_end) break;
+    const std::int64_t block = begin < 0 ? 0 : begin;
+    const std::int64_t block_end = smaller(begin + columns, tile.w.in);
     const std::int64_t from = block < span.begin ? 0 : block - span.begin;
     const std::int64_t end = smaller(block_end, span_end) - span.begin;
     const bool whole = block >= span.begin && block_end <= span_end;
-    const float largest = whole ? largest_of<Isa>(x + from, end - from)
-                                : largest_input<Isa>(tile, m, block, block_end);
+    const float largest = tile.maxima.data != nullptr
+                              ? tile.maxima.data[m * tile.maxima.stride + number]
+                          : whole ? largest_of<Isa>(x + from, end - from)
+                                  : largest_input<Isa>(tile, m, block, block_end);
     body(input_scale(rounding, largest), from, end);
   }
 }
@@ -210,8 +216,11 @@ RowGroup row_group(const GemmTile& tile, std::int64_t first) {
   group.first = first;
   group.tokens = smaller(rows_at_once, tile.rows - first);
   const bool by_row = tile.w.inputs.scales == InputRounding::Scales::row;
+  const InputMaxima& maxima = tile.maxima;
   for (std::int64_t m = 0; m < group.tokens; ++m)
-    group.largest[m] = by_row ? largest_input<Isa>(tile, first + m, 0, tile.w.in) : 0;
+    group.largest[m] = !by_row                  ? 0
+                       : maxima.data != nullptr ? maxima.data[(first + m) * maxima.stride]
+                                                : largest_input<Isa>(tile, first + m, 0, tile.w.in);
   return group;
 }
 

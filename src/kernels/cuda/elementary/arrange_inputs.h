@@ -8,6 +8,7 @@
 namespace motley::kernels::cuda {
 
 void arrange_inputs(const ArrangeInputs& params, StreamHandle stream);
+void input_maxima(const FindInputMaxima& params, StreamHandle stream);
 
 // How an expert's weights take their inputs.
 struct ExpertInputs {
@@ -29,7 +30,11 @@ struct ArrangeExpertInputs {
   const std::int32_t* const* orders = nullptr;
   std::size_t stride = 0;
   std::int64_t columns = 0;  // of all of them
-  void* out = nullptr;       // [pairs, width] by place; rows without an expert are not written
+  std::int64_t first = 0;    // of all of them
+  // By pair, of rows that ranks cut; `pairs_of` has the pair of a place.
+  InputMaxima maxima{};
+  const std::int32_t* pairs_of = nullptr;
+  void* out = nullptr;  // [pairs, width] by place; rows without an expert are not written
   DType out_type = DType::f32;
 };
 void arrange_expert_inputs(const ArrangeExpertInputs& params, StreamHandle stream);

@@ -36,6 +36,7 @@ constexpr ElementaryTable functions{
     .sample = cuda::sample,
     .sample_scratch_bytes = cuda::sample_scratch_bytes,
     .count_tokens = cuda::count_tokens,
+    .input_maxima = cuda::input_maxima,
     .adapters = &cuda::adapter_table,
     .arrange_inputs = cuda::arrange_inputs,
 };

@@ -27,9 +27,13 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
   const Bf16* const x = p.x + static_cast<std::size_t>(row) * p.width;
   const int pieces = p.width / piece;
   const bool fixed = p.rounding.scales == Scales::fixed;
+  const float* const maxima = p.maxima.data != nullptr
+                                  ? p.maxima.data + std::int64_t{p.pairs_of[row]} * p.maxima.stride
+                                  : nullptr;
   RowTraits traits{};
   if (p.rounding.scales == Scales::row || type == DType::i8)
     traits = traits_of<row_threads>(x, pieces, t);
+  if (p.rounding.scales == Scales::row && maxima != nullptr) traits.largest = maxima[0];
   for (int first = 0; first < pieces; first += row_threads) {
     const int at = first + t;
     const bool mine = at < pieces;
@@ -37,8 +41,11 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
     if (mine) inputs = Piece::load(x + at * piece);
     float scale = 0;
     if (p.rounding.scales == Scales::row) scale = input_scale(p.rounding, traits.largest);
-    if (p.rounding.scales == Scales::row_block)
-      scale = input_scale(p.rounding, largest_of_block(inputs.largest()));
+    if (p.rounding.scales == Scales::row_block) {
+      const float largest = largest_of_block(inputs.largest());
+      const int number = min(at, pieces - 1) / block_pieces;
+      scale = input_scale(p.rounding, maxima != nullptr ? maxima[number] : largest);
+    }
     if (!mine) continue;
     uint4 codes = fixed ? uint4{} : codes_of<type, CodeOrder::packed>(inputs, scale);
     for (int copy = 0; copy < copies; ++copy) {

@@ -18,8 +18,11 @@ struct CodeExpertInputs {
   int experts = 0;
   InputRounding rounding{};            // every expert's, but for fixed scales
   const ExpertInputs* each = nullptr;  // [experts], in device memory: what fixed scales are
-  unsigned char* codes = nullptr;      // [pairs, width]; rows without an expert are not written
-  float* scales = nullptr;             // [ceil(width / 128), pitch]
+  // By pair, of rows that ranks cut, which are by place; `pairs_of` has the pair of a place.
+  InputMaxima maxima{};
+  const std::int32_t* pairs_of = nullptr;
+  unsigned char* codes = nullptr;  // [pairs, width]; rows without an expert are not written
+  float* scales = nullptr;         // [ceil(width / 128), pitch]
   int pitch = 0;
 };
 void code_expert_inputs(const CodeExpertInputs& params, StreamHandle stream);

@@ -302,6 +302,7 @@ Scratch scratch_of(const ExactExperts& p) {
 struct Taken {
   const InputRounding& rounding;
   bool ordered;
+  InputMaxima maxima{};  // by pair
 };
 void multiply_taken(std::string_view name, const ExactExperts& layer, Product product,
                     const Taken& inputs, StreamHandle stream) {
@@ -323,6 +324,9 @@ void multiply_taken(std::string_view name, const ExactExperts& layer, Product pr
                                                                 offsetof(WeightView, input_order)),
          .stride = sizeof(WeightView),
          .columns = inputs.rounding.columns,
+         .first = inputs.rounding.first,
+         .maxima = inputs.maxima,
+         .pairs_of = product.plan.order,
          .out = arranged,
          .out_type = DType::f32},
         stream);
@@ -335,6 +339,23 @@ void multiply_taken(std::string_view name, const ExactExperts& layer, Product pr
       .grid_y = static_cast<unsigned>((product.out + tile_outputs - 1) / tile_outputs),
       .threads = threads};
   launch(name, multiply, shape, stream, product);
+}
+
+// Of the rows of h [pairs, I] by place.
+void find_maxima(const ExactExperts& p, const float* h, StreamHandle stream) {
+  if (p.cut.scales == 0) return;
+  input_maxima({.rows = p.tokens * p.experts_per_token,
+                .width = p.intermediate,
+                .x = h,
+                .x_stride = p.intermediate,
+                .x_rows = p.plan.places,
+                .x_count = p.plan.expert_begin + p.experts,
+                .rounding = p.down_inputs,
+                .scales = p.cut.scales,
+                .first = p.cut.first,
+                .out = p.cut.maxima},
+               stream);
+  (*p.cut.over_ranks)();
 }
 
 void add_delta(const Delta& delta, StreamHandle stream) {
@@ -396,8 +417,9 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                      .out = params.hidden,
                      .rows_by_token = false,
                      .y = scratch.down};
-  multiply_taken("the experts' down", params, down, {params.down_inputs, params.down_ordered},
-                 stream);
+  find_maxima(params, scratch.gate, stream);
+  multiply_taken("the experts' down", params, down,
+                 {params.down_inputs, params.down_ordered, params.cut.own()}, stream);
   if (adapted) {
     add_delta({.layer = params,
                .site = Site::down,

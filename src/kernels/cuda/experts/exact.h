@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
+#include "kernels/cuda/experts/cut_rows.h"
 #include "kernels/cuda/experts/plan.h"
 #include "kernels/weight_view.h"
 
@@ -44,6 +45,7 @@ struct ExactExperts {
   // How the weights' inputs are rounded, but for fixed scales, which are those of each weight.
   InputRounding gate_up_inputs{};
   InputRounding down_inputs{};
+  CutRows cut{};
   // Whether any of them take their inputs in an order of their own.
   bool gate_up_ordered = false;
   bool down_ordered = false;

@@ -204,6 +204,24 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
   return l;
 }
 
+// Of the rows of h, which are by place.
+void find_maxima(const GroupedExperts& g, const LayerParams& p, StreamHandle stream) {
+  if (g.cut.scales == 0) return;
+  input_maxima({.rows = p.pairs,
+                .width = p.inner,
+                .x = p.h,
+                .x_type = DType::bf16,
+                .x_stride = p.inner,
+                .x_rows = p.plan.places,
+                .x_count = p.plan.expert_begin + p.experts,
+                .rounding = g.inputs[1].rounding,
+                .scales = g.cut.scales,
+                .first = g.cut.first,
+                .out = g.cut.maxima},
+               stream);
+  (*g.cut.over_ranks)();
+}
+
 // Writes the codes of the phase's inputs and their scales.
 void code_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamHandle stream) {
   code_expert_inputs({.pairs = p.pairs,
@@ -215,6 +233,8 @@ void code_phase(const GroupedExperts& g, const LayerParams& p, int seam, StreamH
                       .experts = p.experts,
                       .rounding = g.inputs[seam].rounding,
                       .each = g.inputs[seam].each,
+                      .maxima = seam == 0 ? InputMaxima{} : g.cut.own(),
+                      .pairs_of = p.plan.order,
                       .codes = p.codes,
                       .scales = p.code_scales,
                       .pitch = p.code_pitch},
@@ -236,6 +256,9 @@ void arrange_phase(const GroupedExperts& g, const LayerParams& p, int seam, Stre
                          .orders = &each->order,
                          .stride = sizeof *each,
                          .columns = g.inputs[seam].rounding.columns,
+                         .first = g.inputs[seam].rounding.first,
+                         .maxima = seam == 0 ? InputMaxima{} : g.cut.own(),
+                         .pairs_of = p.plan.order,
                          .out = p.x_sorted,
                          .out_type = DType::bf16},
                         stream);
@@ -277,6 +300,7 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
   const auto arrange = [&](int seam) {
     l.arranged = params.inputs[seam].each != nullptr;
     if (!l.arranged) return;
+    if (seam == 1) find_maxima(params, p, stream);
     kernel.coded_inputs ? code_phase(params, p, seam, stream)
                         : arrange_phase(params, p, seam, stream);
   };

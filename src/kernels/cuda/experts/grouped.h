@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "base/system/stream_handle.h"
 #include "kernels/adapter_tables.h"
+#include "kernels/cuda/experts/cut_rows.h"
 #include "kernels/cuda/experts/exact.h"
 #include "kernels/cuda/experts/packed_layout.h"
 #include "kernels/cuda/experts/plan.h"
@@ -61,7 +62,8 @@ struct GroupedExperts {
   std::int64_t tokens = 0;
   std::int64_t max_tokens = 0;  // for which the scratch was made
   PackedExperts weights{};
-  GroupedInputs inputs[2] = {};      // of gate and up, of down
+  GroupedInputs inputs[2] = {};  // of gate and up, of down
+  CutRows cut{};
   const float* gate_bias = nullptr;  // [experts, I] or null
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [experts, H] or null

@@ -336,16 +336,23 @@ __global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs 
   const Bf16* const x = static_cast<const Bf16*>(p.x) + row * p.x_stride;
   const int pieces = static_cast<int>(p.width) / piece;
   const bool by_row = p.rounding.scales == Scales::row;
+  // Of rows that ranks cut.
+  const float* const maxima =
+      p.maxima.data != nullptr ? p.maxima.data + row * p.maxima.stride : nullptr;
   RowTraits traits{};
-  if (by_row || type == DType::i8) traits = traits_of<32>(x, pieces, lane);
+  if ((by_row && maxima == nullptr) || type == DType::i8) traits = traits_of<32>(x, pieces, lane);
+  if (by_row && maxima != nullptr) traits.largest = maxima[0];
   float scale = by_row ? input_scale(p.rounding, traits.largest) : p.rounding.scale;
   for (int first = 0; first < pieces; first += 32) {
     const int at = first + lane;
     const bool mine = at < pieces;
     Piece inputs{};
     if (mine) inputs = Piece::load(x + at * piece);
-    if (p.rounding.scales == Scales::row_block)
-      scale = input_scale(p.rounding, largest_of_block(inputs.largest()));
+    if (p.rounding.scales == Scales::row_block) {
+      const float largest = largest_of_block(inputs.largest());
+      const int number = min(at, pieces - 1) / block_pieces;
+      scale = input_scale(p.rounding, maxima != nullptr ? maxima[number] : largest);
+    }
     if (!mine) continue;
     *reinterpret_cast<uint4*>(to.codes + row * p.width + at * piece) =
         codes_of<type, CodeOrder::inputs>(inputs, scale);

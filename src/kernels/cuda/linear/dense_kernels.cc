@@ -259,7 +259,9 @@ bool codes_fit(const ArrangeInputs& inputs) {
 }
 bool has_codes_of_weights(const InputRounding& rounding, WeightKind kind) {
   using Scales = InputRounding::Scales;
-  if (rounding.scales == Scales::row_block && rounding.columns != coded_tile.k) return false;
+  if (rounding.scales == Scales::row_block &&
+      (rounding.columns != coded_tile.k || rounding.first != 0))
+    return false;
   return rounding.type == DType::i8 ? kind == WeightKind::i8 && rounding.zero == 0
                                     : kind == WeightKind::f8_e4m3;
 }

@@ -41,7 +41,7 @@ bool takes_codes(const GroupedInputs& inputs, DType type) {
   return inputs.each != nullptr && !inputs.ordered && rounding.scales != Scales::none &&
          rounding.type == type && rounding.zero == 0 &&
          (rounding.scales != Scales::row_block ||
-          (type == DType::f8_e4m3 && rounding.columns == 128));
+          (type == DType::f8_e4m3 && rounding.columns == 128 && rounding.first == 0));
 }
 
 bool fits(const GroupedExperts& g, const ExpertLayerShape& layer) {
