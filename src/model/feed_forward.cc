@@ -18,14 +18,16 @@ struct DenseSize {
   std::int64_t hidden = 0;
   std::int64_t width = 0;
   dist::Range own;  // of the width: this rank's
+  std::int64_t unit = 0;
 };
 
 Result<DenseBlock> load_dense(WeightSource& source, std::int32_t layer, std::string_view module,
                               const DenseSize& size, DenseSites sites) {
-  const auto& [hidden, width, own] = size;
+  const auto& [hidden, width, own, unit] = size;
   Cut rows;
   Cut columns;
   if (source.memory().shard.is_cut()) rows.rows = columns.columns = own;
+  columns.column_unit = unit;
   const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize of,
                         const Cut& cut) {
     return LinearSpec{
@@ -51,8 +53,9 @@ ValueId append_part(const DenseBlock& block, ValueId x, Builder& pass) {
 
 Result<DenseBlock> load_dense_block(WeightSource& source, const Config& config,
                                     std::int32_t layer) {
+  const Shard& shard = source.memory().shard;
   return load_dense(source, layer, cat("model.layers.", layer, ".mlp"),
-                    {config.hidden, config.dense_intermediate, source.memory().shard.dense},
+                    {config.hidden, config.dense_intermediate, shard.dense, shard.units.dense},
                     {Projection::gate, Projection::up, Projection::down});
 }
 
@@ -80,7 +83,8 @@ Result<MoeBlock> load_moe_block(WeightSource& source, const Config& config, std:
     MOTLEY_TRY(
         block.shared,
         load_dense(source, layer, cat(module, ".", config.naming.shared_expert),
-                   {config.hidden, sizes.shared_intermediate, source.memory().shard.shared_expert},
+                   {config.hidden, sizes.shared_intermediate, shard.shared_expert,
+                    shard.units.shared_expert},
                    {Projection::shared_gate, Projection::shared_up, Projection::shared_down}));
     if (sizes.shared_gate) {
       MOTLEY_TRY(block.shared_gate, load_linear(source, {{layer, Projection::shared_expert_gate},

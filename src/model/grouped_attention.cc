@@ -21,6 +21,7 @@ Result<GroupedAttention> load_grouped_attention(WeightSource& source, const Conf
   if (shard.is_cut()) {
     head_part = shard.heads.heads;
     q_part.rows = o_part.columns = shard.heads.heads.times(sizes.head_dim);
+    o_part.column_unit = shard.units.heads * sizes.head_dim;
     kv_part.rows = shard.heads.kv_heads.times(sizes.head_dim);
   }
   const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
@@ -91,6 +92,7 @@ ValueId append_without_heads(const GroupedAttention& block, Builder& pass) {
     pass.sum_of_others("no_q", 1, true);
     pass.sum_of_others("no_k", 1, true);
   }
+  pass.input_maxima_of_others(block.o);
   return pass.sum_of_others("attention", block.o.size.out);
 }
 

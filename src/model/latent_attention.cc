@@ -23,6 +23,7 @@ Result<LatentAttention> load_latent_attention(WeightSource& source, const Config
     q_part.rows = own.times(sizes.nope_dim + sizes.rope_dim);
     kv_b_part.rows = own.times(sizes.nope_dim + sizes.value_dim);
     o_part.columns = own.times(sizes.value_dim);
+    o_part.column_unit = shard.units.heads * sizes.value_dim;
   }
   const std::int64_t q_width = heads * (sizes.nope_dim + sizes.rope_dim);
   const auto spec = [&](Projection projection, std::string_view name, quant::TrueSize size,
@@ -237,7 +238,10 @@ std::int64_t max_expanded(const LatentAttention& block, std::int64_t rows, std::
 
 ValueId append(const LatentAttention& block, ValueId x, bool expands, Builder& pass) {
   // On a rank without heads.
-  if (block.heads == 0) return pass.sum_of_others("attention", block.o.size.out);
+  if (block.heads == 0) {
+    pass.input_maxima_of_others(block.o);
+    return pass.sum_of_others("attention", block.o.size.out);
+  }
   Appended layer(block, pass);
   layer.project(x);
   const ValueId attended = pass.value("attended", pass.activations(), block.o.in());

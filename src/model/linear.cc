@@ -38,6 +38,10 @@ Result<tensor::Buffer> load_linears(WeightSource& source,
     linear->weight = std::move(loaded.own);
     linear->stored = std::move(loaded.whole);
     if (spec.exact_inputs) linear->weight.keep_inputs_exact();
+    linear->rounding = linear->weight.view().inputs;
+    if (spec.cut.columns)
+      linear->cut_scales = quant::cut_scales(
+          linear->rounding, {spec.size.in, spec.cut.columns->begin, spec.cut.column_unit});
     if (spec.bias) {
       MOTLEY_TRY(Vector bias,
                  source.vector(cat(spec.module, ".bias"), spec.size.out, spec.cut.rows));

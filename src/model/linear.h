@@ -9,6 +9,7 @@
 #include "model/weights/vector.h"
 #include "model/weights/weight_source.h"
 #include "ops/norm.h"
+#include "quant/cut_scales.h"
 
 namespace motley::model {
 
@@ -20,7 +21,10 @@ struct Linear {
   quant::TrueSize size = {};  // of the whole map
   Cut cut = {};               // the part that this rank has
   quant::Weight weight = {};  // in the memory of the device's products
-  Vector bias = {};           // [out], or empty; of a part of a sum only on rank 0
+  // How the checkpoint's weight takes its inputs; `weight` may be a decoded copy.
+  kernels::InputRounding rounding = {};
+  quant::CutScales cut_scales = {};  // of the inputs, where ranks cut them
+  Vector bias = {};                  // [out], or empty; of a part of a sum only on rank 0
   // The checkpoint's whole one, in host memory, if `weight` is elsewhere or a part; empty if parts
   // are read from the file again.
   quant::Weight stored = {};

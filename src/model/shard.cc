@@ -1,11 +1,13 @@
 #include "model/shard.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "base/cat.h"
 #include "base/check.h"
+#include "base/function_ref.h"
 
 namespace motley::model {
 namespace {
@@ -53,6 +55,13 @@ std::int64_t piece_of(std::int64_t width, int ranks) {
   return piece;
 }
 
+// Of what stands before each part; 0 where that is nothing.
+std::int64_t unit_of(int parts, FunctionRef<dist::Range(int)> part) {
+  std::int64_t unit = 0;
+  for (int i = 0; i < parts; ++i) unit = std::gcd(unit, part(i).begin);
+  return unit;
+}
+
 std::string range_of(std::string_view name, const dist::Range& range, std::int64_t count) {
   if (range.empty()) return cat("no ", name);
   if (range.size() == 1) return cat(name, " ", range.begin, " of ", count);
@@ -70,6 +79,12 @@ Result<Shard> shard_of(const Config& config, const Ranks& of) {
                    cat(parts, " ranks are more than the model's ", name, " of ", width), "--tp",
                    "use fewer ranks");
   }
+  const AttentionConfig& attention = config.attention;
+  const auto deal_heads = [&](int part) -> dist::HeadShard {
+    if (config.latent_attention)
+      return {.heads = dist::deal(attention.heads, ranks, part), .kv_heads = {0, 1}};
+    return dist::deal_heads(attention.heads, attention.kv_heads, ranks, part);
+  };
   const dist::ExpertShard experts =
       dist::deal_experts(config.moe.router.experts, expert_groups, ranks, rank);
   const auto deal = [&](std::int64_t count) { return dist::deal(count, ranks, rank); };
@@ -77,20 +92,23 @@ Result<Shard> shard_of(const Config& config, const Ranks& of) {
     const std::int64_t piece = in_pieces ? piece_of(width, parts) : 1;
     return dist::deal(width / piece, parts, part).times(piece);
   };
+  const auto width_unit = [&](std::int64_t width, int parts) {
+    return unit_of(parts, [&](int part) { return deal_width(width, parts, part); });
+  };
+  const MoeConfig& moe = config.moe;
   Shard shard{.rank = rank,
               .ranks = ranks,
-              .heads = {},
+              .heads = deal_heads(rank),
               .dense = deal_width(config.dense_intermediate, ranks, rank),
               .experts = experts,
               .expert_columns = deal_width(config.moe.intermediate, experts.ranks, experts.rank),
               .shared_expert = deal_width(config.moe.shared_intermediate, ranks, rank),
-              .vocabulary = deal(config.vocabulary)};
-  const AttentionConfig& attention = config.attention;
-  if (config.latent_attention) {
-    shard.heads = {.heads = deal(attention.heads), .kv_heads = {0, 1}};
-  } else {
-    shard.heads = dist::deal_heads(attention.heads, attention.kv_heads, ranks, rank);
-  }
+              .vocabulary = deal(config.vocabulary),
+              .units = {}};
+  shard.units = {.heads = unit_of(ranks, [&](int part) { return deal_heads(part).heads; }),
+                 .dense = width_unit(config.dense_intermediate, ranks),
+                 .expert_columns = width_unit(moe.intermediate, experts.ranks),
+                 .shared_expert = width_unit(moe.shared_intermediate, ranks)};
   return shard;
 }
 

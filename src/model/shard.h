@@ -21,6 +21,14 @@ struct Shard {
   dist::Range expert_columns;  // of their intermediate size
   dist::Range shared_expert;   // of a shared expert's
   dist::Range vocabulary;      // of the embedding and the head
+  // Every rank's part begins at a multiple of so many heads or columns.
+  struct Units {
+    std::int64_t heads = 0;
+    std::int64_t dense = 0;
+    std::int64_t expert_columns = 0;
+    std::int64_t shared_expert = 0;
+  };
+  Units units;
 
   bool is_cut() const { return ranks > 1; }
   bool is_first() const { return rank == 0; }
@@ -45,6 +53,7 @@ Result<Shard> shard_of(const Config& config, const Ranks& ranks);
 struct Cut {
   std::optional<dist::Range> rows;
   std::optional<dist::Range> columns;
+  std::int64_t column_unit = 0;  // every rank's columns begin at a multiple of it
 
   bool empty() const { return !rows && !columns; }
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "quant/cut_scales.h"
 #include "quant/weight.h"
 
 namespace motley::moe {
@@ -28,6 +29,7 @@ struct ExpertWeights {
   std::vector<quant::Weight> gate;
   std::vector<quant::Weight> up;
   std::vector<quant::Weight> down;
+  quant::CutScales down_scales;  // of down's inputs, where ranks cut them
   // Empty: none. gate and up have biases together.
   std::vector<float> gate_bias;  // [E * I]
   std::vector<float> up_bias;    // [E * I]

@@ -86,6 +86,7 @@ kernels::ArrangeInputs arrange_inputs_call(const Context& context, const tensor:
           .x_stride = x.stride(0),
           .order = taken.order,
           .rounding = taken.rounding,
+          .maxima = taken.maxima,
           .out = out.bytes(),
           .out_stride = out.stride(0)};
 }

@@ -36,6 +36,7 @@ void round_to(const Context& context, const tensor::ConstTensor& x, const RoundO
 struct TakenInputs {
   const std::int32_t* order = nullptr;  // in the device's memory; null: as they stand
   kernels::InputRounding rounding{};
+  kernels::InputMaxima maxima{};
 };
 // out = x as they are taken, in x's type.
 void arrange_inputs(const Context& context, const tensor::ConstTensor& x, const TakenInputs& taken,

@@ -62,8 +62,10 @@ kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x
 }
 
 void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
-            const tensor::Tensor& acc) {
-  context.kernels->linear(linear_call(context, x, {&weight, acc}), context.stream);
+            const tensor::Tensor& acc, const kernels::InputMaxima& maxima) {
+  kernels::Linear call = linear_call(context, x, {&weight, acc});
+  call.maxima = maxima;
+  context.kernels->linear(call, context.stream);
 }
 
 void linears(const Context& context, const tensor::ConstTensor& x,

@@ -11,9 +11,10 @@
 namespace motley::ops {
 
 // acc = x W^T: x is [R, in] (f32 or bf16), acc is [R, out] in f32. Deltas, biases and rounding come
-// after. A row's bits depend on that row alone.
+// after. A row's bits depend on that row alone. `maxima` of x's rows where ranks cut them, for
+// devices whose products round x.
 void linear(const Context& context, const tensor::ConstTensor& x, const quant::Weight& weight,
-            const tensor::Tensor& acc);
+            const tensor::Tensor& acc, const kernels::InputMaxima& maxima = {});
 
 // One of several products of the same x, which a device may compute together.
 struct Product {

@@ -57,6 +57,30 @@ void sum_over_ranks(const Context& context, const tensor::Tensor& x, const SumOv
           .ok());
 }
 
+void max_over_ranks(const Context& context, const tensor::Tensor& x,
+                    dist::Communicator::Part part) {
+  static_cast<void>(ranks_of(context).all_max(numbers_of(x), part, context.stream).ok());
+}
+
+void input_maxima_over_ranks(const Context& context, const tensor::ConstTensor* x,
+                             const CutRounding& cut, const tensor::Tensor& out) {
+  MOTLEY_CHECK(out.dim(1) == cut.scales.count, "a maximum for each scale");
+  if (x == nullptr) return max_over_ranks(context, out, dist::Communicator::Part::none);
+  check_activation(*x, 2);
+  MOTLEY_CHECK(x->dim(0) == out.dim(0), "as many rows as x");
+  context.kernels->input_maxima({.rows = x->dim(0),
+                                 .width = x->dim(1),
+                                 .x = x->bytes(),
+                                 .x_type = x->dtype(),
+                                 .x_stride = x->stride(0),
+                                 .rounding = cut.rounding,
+                                 .scales = cut.scales.count,
+                                 .first = cut.scales.first,
+                                 .out = numbers_of(out).data()},
+                                context.stream);
+  max_over_ranks(context, out);
+}
+
 bool fits_sum_and_norm(const Context& context, const kernels::AddAndNorm& rows) {
   return ranks_of(context).fits_norm(rows, crossing(context));
 }

@@ -5,6 +5,7 @@
 #include "dist/communicator.h"
 #include "ops/context.h"
 #include "ops/norm.h"
+#include "quant/cut_scales.h"
 #include "tensor/tensor.h"
 
 // What ranks compute together, each from its part. Needs Context::ranks. An error is the group's
@@ -18,6 +19,19 @@ struct SumOverRanks {
   bool exact = false;  // as all ranks have it
 };
 void sum_over_ranks(const Context& context, const tensor::Tensor& x, const SumOverRanks& sum);
+
+// Replaces x, contiguous rows in f32 of which none is negative, by its maxima over ranks.
+void max_over_ranks(const Context& context, const tensor::Tensor& x,
+                    dist::Communicator::Part part = dist::Communicator::Part::own);
+
+// out [R, scales.count] = the largest magnitudes of the inputs that share a scale, of rows of which
+// every rank has some columns: x are this rank's, null where it has none.
+struct CutRounding {
+  kernels::InputRounding rounding{};
+  quant::CutScales scales{};
+};
+void input_maxima_over_ranks(const Context& context, const tensor::ConstTensor* x,
+                             const CutRounding& cut, const tensor::Tensor& out);
 
 // The same sum of rows.add.b, which is then undefined, and kernels.add_and_norm of the rows, in one
 // launch. For rows that fit.

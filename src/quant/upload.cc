@@ -39,7 +39,8 @@ Result<Weight> upload(const Weight& weight, Uploader& to) {
   Weight::Parts parts{.format = weight.format(),
                       .size = {weight.out(), weight.in()},
                       .input_scale = view.inputs.scale,
-                      .input_zero = view.inputs.zero};
+                      .input_zero = view.inputs.zero,
+                      .input_first = view.inputs.first};
   const auto copy = [&](const void* from, std::size_t bytes) -> Result<const std::byte*> {
     MOTLEY_TRY(tensor::Buffer buffer, to.copy(from, bytes));
     parts.owned.push_back(std::move(buffer));

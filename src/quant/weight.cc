@@ -57,6 +57,7 @@ InputRounding rounding_of(const Weight::Parts& parts) {
           .type = format.input_type,
           .power_of_two = format.power_of_two_inputs,
           .columns = format.input_columns,
+          .first = parts.input_first,
           .scale = parts.input_scale,
           .zero = parts.input_zero};
 }
@@ -169,6 +170,11 @@ Weight Weight::own(const Format& format, TrueSize size, tensor::Buffer data,
 void Weight::keep_inputs_exact() {
   format_.keep_inputs_exact();
   view_.inputs = {};
+}
+
+void Weight::begin_inputs_at(std::int64_t input) {
+  if (view_.inputs.scales == InputRounding::Scales::row_block)
+    view_.inputs.first = input % view_.inputs.columns;
 }
 
 bool Weight::takes_inputs_like(const Weight& other) const {

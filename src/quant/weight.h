@@ -78,6 +78,7 @@ class Weight {
     float scale_factor = 1;
     float input_scale = 0;  // of fixed inputs
     float input_zero = 0;
+    std::int64_t input_first = 0;            // where ranks cut rows: of InputRounding
     std::vector<tensor::Buffer> owned = {};  // memory of those of the above that stay nowhere else
   };
 
@@ -91,6 +92,8 @@ class Weight {
 
   // Products take inputs as they are, whatever the file says of activations.
   void keep_inputs_exact();
+  // Its inputs are those of a row from this one on.
+  void begin_inputs_at(std::int64_t input);
 
   const Format& format() const { return format_; }
   std::int64_t out() const { return view_.out; }

@@ -15,6 +15,7 @@
 #include "gpu/ranks_world.h"
 #include "score/failing_rank.h"
 #include "score/golden_model.h"
+#include "score/rounded_inputs.h"
 #include "score/sharded_scores.h"
 #include "tensor/device/cpu_device.h"
 
@@ -158,6 +159,41 @@ TEST_P(RanksOnGpusFormats, IsAboutAsCloseAsOneGpuInBf16) {
   }
   const Errors errors = errors_in_bf16(GetParam());
   EXPECT_LE(errors.of_two, most_of_one_model * errors.of_one + score_tests::tolerance);
+}
+
+// Activations that are quantised where ranks cut their rows.
+class RanksOnGpusRounded : public testing::TestWithParam<std::string> {
+ protected:
+  static GoldenModel::Options rounding(GoldenModel::Options options) {
+    options.exact_inputs = false;
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Goldens, RanksOnGpusRounded,
+                         testing::ValuesIn(models_with_rounded_inputs()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(RanksOnGpusRounded, EqualTheEmulationInTheMean) {
+  GoldenModel one(GetParam(), rounding(on_gpus(1)));
+  const std::vector<Scored> wanted = score_all(one);
+  for (const Layout& layout : layouts_of(one, {{2}, {3}, {4}})) {
+    SCOPED_TRACE(cat(layout.ranks, " ranks, ", layout.groups, " groups"));
+    GoldenModel several(GetParam(), rounding(on_gpus(layout)));
+    EXPECT_LT(mean_difference(score_all(several), wanted), rounded_tolerance_of(GetParam()));
+    for (const auto& [adapter, mean] : mean_differences(several))
+      EXPECT_LE(mean, rounded_tolerance_of(GetParam())) << adapter;
+  }
+}
+
+TEST_P(RanksOnGpusRounded, IsAboutAsCloseAsOneGpuInBf16) {
+  const bool exact = !has_gpu_for_each(2);
+  GoldenModel reference(GetParam(), rounding(on_gpus(1)));
+  GoldenModel one(GetParam(), rounding(on_gpus(1, exact)));
+  GoldenModel two(GetParam(), rounding(on_gpus(2, exact)));
+  const std::vector<Scored> wanted = score_all(reference);
+  EXPECT_LE(mean_difference(score_all(two), wanted),
+            most_of_one_model * mean_difference(score_all(one), wanted) +
+                rounded_tolerance_of(GetParam()));
 }
 
 class FaultsOnGpus : public testing::Test {

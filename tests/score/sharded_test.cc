@@ -24,9 +24,9 @@ std::string why_refused(const std::string& model, const Layout& layout) {
   dist::ThreadRanks ranks({.ranks = layout.ranks});
   tensor::CpuDevice device({.threads = 1});
   for (int rank = 0; rank < layout.ranks; ++rank) {
-    const auto loaded = model::Model::load(
-        goldens_folder() / model, device,
-        {.exact_inputs = true, .ranks = &ranks.rank(rank), .expert_groups = layout.groups});
+    const auto loaded =
+        model::Model::load(goldens_folder() / model, device,
+                           {.ranks = &ranks.rank(rank), .expert_groups = layout.groups});
     if (!loaded.ok()) return loaded.error().message();
   }
   return "";
@@ -232,36 +232,6 @@ TEST(ShardedModel, AdaptersSeeWholeWeights) {
       cut.rows(site.site, 0, 0, site.out / 2, got.data());
       cut.rows(site.site, 0, site.out / 2, site.out, got.data() + site.out / 2 * site.in);
       EXPECT_EQ(got, wanted) << lora::to_string(site.site);
-    }
-  }
-}
-
-// Scales of rows that ranks share are not theirs to know.
-TEST(ShardedModel, ActivationsRoundedByWholeRowsAreRefusedByName) {
-  dist::ThreadRanks ranks({.ranks = 2});
-  tensor::CpuDevice device({.threads = 1});
-  const auto refused =
-      model::Model::load(goldens_folder() / "qwen3_moe_w8a8", device, {.ranks = &ranks.rank(0)});
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code(), ErrorCode::unsupported);
-  EXPECT_THAT(refused.error().message(),
-              testing::AllOf(testing::HasSubstr("inputs are rounded by whole rows"),
-                             testing::EndsWith(": use --activations exact")));
-}
-
-TEST(ShardedModel, ActivationsWithTheFilesScalesAreCut) {
-  for (const char* const name : {"llama_fp8_static", "olmoe_w8a8_static"}) {
-    GoldenModel one(name, {.exact_inputs = false, .threads = 1});
-    const std::vector<Scored> wanted = score_all(one);
-    std::vector<Layout> layouts{{2}};
-    if (one.model().config().has_experts()) layouts.push_back({2, 2});
-    for (const Layout& layout : layouts) {
-      GoldenModel several(name, {.exact_inputs = false,
-                                 .threads = 1,
-                                 .ranks = layout.ranks,
-                                 .expert_groups = layout.groups});
-      // A code may differ by one where its number is on the edge.
-      EXPECT_LT(mean_difference(score_all(several), wanted), 2e-3) << name;
     }
   }
 }

@@ -6,10 +6,8 @@ using ops::bit;
 
 namespace {
 
-// Rounding is the checkpoint's weight's; the order is that of the weight here, which may be a
-// decoded copy.
 ops::TakenInputs taken_by(const Linear& map) {
-  return {.order = map.weight.view().input_order, .rounding = map.host_weight().view().inputs};
+  return {.order = map.weight.view().input_order, .rounding = map.rounding};
 }
 bool takes_inputs_like(const Linear& map, const Linear& other) {
   if (taken_by(map).rounding != taken_by(other).rounding) return false;
@@ -76,9 +74,10 @@ Builder::Joined Builder::linears(std::initializer_list<const Linear*> maps, Valu
   for (const Linear* const map : maps) {
     joined.each.push_back(list_.columns(joined.all, first, map->out()));
     first += map->out();
-    if (last == nullptr || !takes_inputs_like(*map, *last)) inputs = inputs_of(*map, x);
+    MOTLEY_CHECK(map->cut_scales.count == 0, "maps of whole rows");
+    if (last == nullptr || !takes_inputs_like(*map, *last)) inputs = inputs_of(*map, x).x;
     last = map;
-    append_linear(*map, inputs, joined.each.back(), nullptr);
+    append_linear(*map, {inputs}, joined.each.back(), nullptr);
   }
   std::size_t i = 0;
   for (const Linear* const map : maps) append_adapt(*map, x, joined.each[i++]);
@@ -99,19 +98,34 @@ ValueId Builder::logits(const Linear& router, const moe::RouterSpec& spec, Value
   return y;
 }
 
-ValueId Builder::inputs_of(const Linear& map, ValueId x) {
+Builder::Inputs Builder::inputs_of(const Linear& map, ValueId x) {
   const ops::TakenInputs taken = taken_by(map);
+  ValueId maxima = ops::no_value;
+  if (const auto& [count, first] = map.cut_scales; count > 0)
+    maxima = list_.columns(input_maxima(map, x), first, count - first);
   const bool as_they_are =
       taken.order == nullptr && taken.rounding.scales == kernels::InputRounding::Scales::none;
-  if (as_they_are || device_.kernels->arrange_inputs == nullptr) return x;
+  if (as_they_are || device_.kernels->arrange_inputs == nullptr) return {x, maxima};
   const ValueId out = value("arranged_inputs", list_.value(x).type, map.in());
-  list_.append({.reads = {x}, .writes = {out}}, ArrangeInputsOp{taken, x, out});
+  list_.append({.reads = {x, maxima}, .writes = {out}}, ArrangeInputsOp{taken, x, out, maxima});
+  return {out};
+}
+
+ValueId Builder::input_maxima(const Linear& map, ValueId x) {
+  const ValueId out = value("input_maxima", DType::f32, map.cut_scales.count);
+  list_.append({.reads = {x}, .writes = {out}},
+               InputMaximaOverRanksOp{{map.rounding, map.cut_scales}, x, out});
   return out;
 }
 
-void Builder::append_linear(const Linear& map, ValueId x, ValueId y,
+void Builder::input_maxima_of_others(const Linear& map) {
+  if (map.cut_scales.count > 0) input_maxima(map, ops::no_value);
+}
+
+void Builder::append_linear(const Linear& map, const Inputs& inputs, ValueId y,
                             const moe::RouterSpec* router) {
-  list_.append({.reads = {x}, .writes = {y}}, LinearOp{map, x, y, router});
+  list_.append({.reads = {inputs.x, inputs.maxima}, .writes = {y}},
+               LinearOp{map, inputs.x, y, router, inputs.maxima});
 }
 
 void Builder::append_adapt(const Linear& map, ValueId x, ValueId y) {

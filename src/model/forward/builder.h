@@ -59,15 +59,24 @@ class Builder {
   ValueId sum_over_ranks(ValueId x);
   // Takes part in a sum over ranks of values of this width, of which this rank has no part.
   ValueId sum_of_others(std::string_view name, std::int64_t width, bool exact = false);
+  // Takes part in the maxima over ranks for the inputs of a map, of which this rank has none.
+  void input_maxima_of_others(const Linear& map);
   // In place; of rows whose columns are cut over ranks.
   void norm_over_ranks(const Norm& norm, std::int64_t whole_width, bool counts, ValueId x);
   ValueId gather_over_ranks(ValueId x, dist::Range columns, std::int64_t width);
   ValueId activate(const ops::ActivationSpec& spec, ValueId gate, ValueId up);
 
  private:
-  // What the map's product reads for x.
-  ValueId inputs_of(const Linear& map, ValueId x);
-  void append_linear(const Linear& map, ValueId x, ValueId y, const moe::RouterSpec* router);
+  // What the map's product reads for x, and what it rounds it by where ranks cut its rows.
+  struct Inputs {
+    ValueId x = ops::no_value;
+    ValueId maxima = ops::no_value;
+  };
+  Inputs inputs_of(const Linear& map, ValueId x);
+  // x no_value: of a rank that has no inputs.
+  ValueId input_maxima(const Linear& map, ValueId x);
+  void append_linear(const Linear& map, const Inputs& inputs, ValueId y,
+                     const moe::RouterSpec* router);
   void append_adapt(const Linear& map, ValueId x, ValueId y);
 
   ops::OpList& list_;

@@ -269,6 +269,7 @@ TEST_F(ForwardLists, InputsAreArrangedOnceForMapsThatTakeThemAlike) {
            .data = reinterpret_cast<const std::byte*>(weights.front().data()),
            .input_order = std::make_shared<const Order>(taken.second),
            .input_scale = taken.first});
+      map->rounding = map->weight.view().inputs;
     }
     kernels::ElementaryTable table = kernels::cpu_table();
     table.arrange_inputs = [](const kernels::ArrangeInputs&, StreamHandle) {};

@@ -398,7 +398,8 @@ void run_latent_rows(Ops ops, const Frame& frame, const kernels::Ahead&) {
 
 bool fits_linears(Ops ops, const Frame&) {
   return share_x(ops) && std::ranges::none_of(ops, [](const LiveOp& each) {
-           return params<LinearOp>(each).router != nullptr;
+           const auto& linear = params<LinearOp>(each);
+           return linear.router != nullptr || linear.maxima != ops::no_value;
          });
 }
 
@@ -435,7 +436,7 @@ bool fits_rounded_linears(Ops ops, const Frame& frame) {
 void run_rounded_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
   const auto& arrange = params<ArrangeInputsOp>(ops[0]);
   const kernels::ArrangeInputs inputs = ops::arrange_inputs_call(
-      frame.context, frame.at(arrange.x), arrange.taken, frame.at(arrange.out));
+      frame.context, frame.at(arrange.x), taken_inputs(arrange, frame), frame.at(arrange.out));
   multiply(ops.subspan(1), frame, ahead, &inputs);
 }
 

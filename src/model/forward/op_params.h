@@ -56,6 +56,7 @@ struct ArrangeInputsOp {
   static constexpr OpKind kind = OpKind::arrange_inputs;
   ops::TakenInputs taken;
   ValueId x = ops::no_value, out = ops::no_value;
+  ValueId maxima = ops::no_value;  // set where ranks cut x's rows
 };
 // y = x W^T, in float32.
 struct LinearOp {
@@ -63,6 +64,7 @@ struct LinearOp {
   const Linear& linear;
   ValueId x = ops::no_value, y = ops::no_value;
   const moe::RouterSpec* router = nullptr;  // set if y are the logits of a router
+  ValueId maxima = ops::no_value;  // set where ranks cut x's rows, and the product rounds x
 };
 // After a LinearOp: y += deltas of the rows' adapters, * gain, + bias. Reduces to a bias if no
 // adapter changes the map.
@@ -202,6 +204,13 @@ struct NormOverRanksOp {
   std::int64_t whole_width = 0;
   dist::Communicator::Part part = dist::Communicator::Part::own;
   ValueId x = ops::no_value;
+};
+// out = the largest magnitudes of inputs that share a scale, of rows whose columns are cut over
+// ranks. A rank without an x only takes part.
+struct InputMaximaOverRanksOp {
+  static constexpr OpKind kind = OpKind::input_maxima_over_ranks;
+  ops::CutRounding cut;
+  ValueId x = ops::no_value, out = ops::no_value;
 };
 // On rank 0, out = the rows whose columns x are cut over ranks.
 struct GatherOverRanksOp {

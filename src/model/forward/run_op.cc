@@ -33,6 +33,12 @@ Tensor expert_ids(std::int32_t layer, ValueId ids, const Frame& frame) {
   return kept == nullptr ? frame.at(ids) : kept->select(layer).slice(0, 0, frame.batch.count);
 }
 
+kernels::InputMaxima maxima_at(ValueId value, const Frame& frame) {
+  if (value == ops::no_value) return {};
+  const Tensor maxima = frame.at(value);
+  return {maxima.data<float>(), maxima.stride(0)};
+}
+
 std::size_t row_numbers_bytes(std::int64_t rows) {
   return static_cast<std::size_t>(rows) * sizeof(float) + tensor::Allocator::alignment;
 }
@@ -67,11 +73,12 @@ void run(const NormOp& op, const Frame& frame) {
 }
 
 void run(const ArrangeInputsOp& op, const Frame& frame) {
-  ops::arrange_inputs(frame.context, frame.at(op.x), op.taken, frame.at(op.out));
+  ops::arrange_inputs(frame.context, frame.at(op.x), taken_inputs(op, frame), frame.at(op.out));
 }
 
 void run(const LinearOp& op, const Frame& frame) {
-  ops::linear(frame.context, frame.at(op.x), op.linear.weight, frame.at(op.y));
+  ops::linear(frame.context, frame.at(op.x), op.linear.weight, frame.at(op.y),
+              maxima_at(op.maxima, frame));
 }
 
 void run_bias(const AdaptOp& op, const Frame& frame) {
@@ -230,6 +237,13 @@ void run(const NormOverRanksOp& op, const Frame& frame) {
       frame.at(op.x));
 }
 
+void run(const InputMaximaOverRanksOp& op, const Frame& frame) {
+  if (op.x == ops::no_value)
+    return ops::input_maxima_over_ranks(frame.context, nullptr, op.cut, frame.at(op.out));
+  const tensor::ConstTensor x = frame.at(op.x);
+  ops::input_maxima_over_ranks(frame.context, &x, op.cut, frame.at(op.out));
+}
+
 void run(const GatherOverRanksOp& op, const Frame& frame) {
   ops::gather_over_ranks(frame.context, frame.at(op.x), op.columns, frame.at(op.out));
 }
@@ -259,6 +273,12 @@ moe::Routing routing(const RouteOp& op, const Frame& frame) {
           .ids = expert_ids(op.layer, op.ids, frame),
           .weights = frame.at(op.weights),
           .live_rows = rows.seq_begin + rows.sequences};
+}
+
+ops::TakenInputs taken_inputs(const ArrangeInputsOp& op, const Frame& frame) {
+  ops::TakenInputs taken = op.taken;
+  taken.maxima = maxima_at(op.maxima, frame);
+  return taken;
 }
 
 lora::ExpertDeltas deltas_of(const ExpertsOp& op, const Frame& frame) {
@@ -340,6 +360,8 @@ void run_op(const ops::LiveOp& live, const Frame& frame) {
       return run_as<SumOverRanksOp>(op, frame);
     case OpKind::norm_over_ranks:
       return run_as<NormOverRanksOp>(op, frame);
+    case OpKind::input_maxima_over_ranks:
+      return run_as<InputMaximaOverRanksOp>(op, frame);
     case OpKind::gather_over_ranks:
       return run_as<GatherOverRanksOp>(op, frame);
   }

@@ -13,6 +13,7 @@ void run_op(const ops::LiveOp& live, const Frame& frame);
 
 // Parts of ops that fused launches use:
 ops::KvPages pages_of(const StoreOp& op, const Frame& frame);
+ops::TakenInputs taken_inputs(const ArrangeInputsOp& op, const Frame& frame);
 lora::AdaptedLinear adapted(const AdaptOp& op, const Frame& frame);
 moe::Routing routing(const RouteOp& op, const Frame& frame);
 kernels::AddScaled add_scaled_call(const AddScaledOp& op, const Frame& frame);

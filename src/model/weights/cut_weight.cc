@@ -13,7 +13,6 @@
 namespace motley::model {
 namespace {
 
-using Inputs = kernels::InputRounding::Scales;
 using Scales = quant::Format::Scales;
 
 Result<tensor::Buffer> copy_columns(const std::byte* from, std::int64_t rows,
@@ -59,12 +58,6 @@ class Part {
     // A rank's inputs are columns of every group, of each another number.
     if (!whole_rows && format.input_order)
       return Refusal{", as every group has inputs of every rank", "leave --tp out"};
-    if (!whole_rows && format.inputs == Inputs::row)
-      return Refusal{", as inputs are rounded by whole rows", "use --activations exact"};
-    if (format.inputs == Inputs::row_block && columns_.begin % format.input_columns != 0)
-      return Refusal{cat(" at input ", columns_.begin, ", as inputs are rounded in blocks of ",
-                         format.input_columns),
-                     "use --activations exact, or another number of ranks"};
     const std::int64_t bits = format.bits;
     if (columns_.begin * bits % 8 != 0 || !quant::is_known(format))
       return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
@@ -92,7 +85,9 @@ class Part {
                  copy_scales(reinterpret_cast<const std::byte*>(view_.zero_points), 1, allocator));
       parts_.zero_points = reinterpret_cast<const std::uint8_t*>(zeros);
     }
-    return quant::Weight(std::move(parts_));
+    quant::Weight part(std::move(parts_));
+    part.begin_inputs_at(columns_.begin);
+    return part;
   }
 
  private:
@@ -128,6 +123,15 @@ class Part {
   quant::Weight::Parts parts_;
 };
 
+quant::Weight nothing_of(const quant::Format& whole, quant::TrueSize size) {
+  quant::Format format = quant::plain_format(DType::f32);
+  format.inputs = whole.inputs;
+  format.input_type = whole.input_type;
+  format.power_of_two_inputs = whole.power_of_two_inputs;
+  format.input_columns = whole.input_columns;
+  return quant::Weight({.format = format, .size = size});
+}
+
 }  // namespace
 
 quant::TrueSize size_of(const Cut& cut, quant::TrueSize whole) {
@@ -154,9 +158,8 @@ Result<quant::Weight> cut_weight(const tensor::ConstTensor& matrix, const Cut& c
 Result<quant::Weight> cut_weight(const quant::Weight& whole, const Cut& cut,
                                  std::string_view module, tensor::Allocator& allocator) {
   const quant::TrueSize size = size_of(cut, {.out = whole.out(), .in = whole.in()});
-  // Nothing is computed with it.
-  if (size.out == 0 || size.in == 0)
-    return quant::Weight({.format = quant::plain_format(DType::f32), .size = size});
+  // Nothing is computed with it, but ranks round the inputs together.
+  if (size.out == 0 || size.in == 0) return nothing_of(whole.format(), size);
   Part part(whole, cut);
   if (const std::optional<Refusal> refusal = part.make_blocks())
     return Error(

@@ -17,6 +17,7 @@ struct ExpertCuts {
 ExpertCuts parts_of(const Shard& shard) {
   ExpertCuts cuts;
   if (shard.cuts_experts()) cuts.gate_up.rows = cuts.down.columns = shard.expert_columns;
+  cuts.down.column_unit = shard.units.expert_columns;
   return cuts;
 }
 
@@ -279,6 +280,10 @@ Result<moe::ExpertWeights> load_experts(WeightSource& source, const Config& conf
   experts.experts = static_cast<int>(own_experts(source.memory().shard, config).size());
   experts.hidden = config.hidden;
   experts.intermediate = own_range(source.memory().shard, config.moe.intermediate).size();
+  if (const Cut cut = parts_of(source.memory().shard).down; cut.columns && !experts.down.empty())
+    experts.down_scales =
+        quant::cut_scales(experts.down[0].view().inputs,
+                          {config.moe.intermediate, cut.columns->begin, cut.column_unit});
   experts.activation = config.moe.activation;
   experts.swiglu_limit = static_cast<float>(config.moe.swiglu_limit);
   experts.swiglu_alpha = static_cast<float>(config.moe.swiglu_alpha);

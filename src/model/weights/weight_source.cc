@@ -95,6 +95,7 @@ Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSi
   // Random numbers are as good in any part.
   if (cut.empty() || random_ != nullptr) {
     MOTLEY_TRY(part.own, matrix(module, size_of(cut, size)));
+    if (cut.columns) part.own.begin_inputs_at(cut.columns->begin);
     return part;
   }
   MOTLEY_TRY(part.whole, matrix(module, size));

@@ -11,6 +11,7 @@
 #include "moe/cpu/cpu_workspace.h"
 #include "moe/cpu/threads.h"
 #include "ops/combine.h"
+#include "ops/over_ranks.h"
 #include "tensor/arena.h"
 
 namespace motley::moe {
@@ -89,8 +90,8 @@ class Run {
     const bool has_seam = call_.deltas != nullptr;
     for_tasks(call_.context, tiling_.tiles(outputs), [&](std::int64_t index) {
       const Tile tile = tiling_.tile(outputs, index);
-      multiply(tile, weights_.gate, call_.x, tokens(), gate);
-      multiply(tile, weights_.up, call_.x, tokens(), up);
+      multiply(tile, weights_.gate, {call_.x, tokens()}, gate);
+      multiply(tile, weights_.up, {call_.x, tokens()}, up);
       if (!has_seam) activate(tile, gate, up, h);
     });
     if (!has_seam) return;
@@ -99,13 +100,15 @@ class Run {
               [&](std::int64_t index) { activate(tiling_.tile(outputs, index), gate, up, h); });
   }
 
-  void down(const tensor::Tensor& h, const tensor::Tensor& down) {
+  // `maxima` of the rows of h by place.
+  void down(const tensor::Tensor& h, const kernels::InputMaxima& maxima,
+            const tensor::Tensor& down) {
     const std::int64_t outputs = weights_.hidden;
     const std::vector<float>& bias = weights_.down_bias;
     const bool has_seam = call_.deltas != nullptr;
     for_tasks(call_.context, tiling_.tiles(outputs), [&](std::int64_t index) {
       const Tile tile = tiling_.tile(outputs, index);
-      multiply(tile, weights_.down, h, nullptr, down);
+      multiply(tile, weights_.down, {h, nullptr, maxima}, down);
       if (!has_seam) add_bias(tile, bias, down);
     });
     if (!has_seam) return;
@@ -118,16 +121,24 @@ class Run {
  private:
   const std::int32_t* tokens() const { return plan_.tokens_in_order().data(); }
 
-  // y[place] = w x[rows[place]], or w x[place] if there are no rows.
-  void multiply(const Tile& tile, const std::vector<quant::Weight>& weights,
-                const tensor::ConstTensor& x, const std::int32_t* rows,
+  struct Inputs {
+    const tensor::ConstTensor& x;
+    const std::int32_t* rows = nullptr;  // of a place; null: x is by place
+    kernels::InputMaxima maxima{};
+  };
+
+  // y[place] = w x[rows[place]]
+  void multiply(const Tile& tile, const std::vector<quant::Weight>& weights, const Inputs& inputs,
                 const tensor::Tensor& y) const {
+    const auto& [x, rows, maxima] = inputs;
+    const std::int64_t first_maximum = tile.begin * maxima.stride;
     const std::int64_t x_begin = rows == nullptr ? tile.begin : 0;
     kernels::cpu::gemm_tile({
         .x = x.bytes() + x_begin * x.stride(0) * bits(x.dtype()) / 8,
         .x_type = x.dtype(),
         .x_stride = x.stride(0),
         .x_rows = rows == nullptr ? nullptr : rows + tile.begin,
+        .maxima = {maxima.data == nullptr ? nullptr : maxima.data + first_maximum, maxima.stride},
         .rows = tile.end - tile.begin,
         .w = weights[static_cast<std::size_t>(tile.expert)].view(),
         .out_begin = tile.out_begin,
@@ -187,12 +198,47 @@ std::size_t CpuGrouped::scratch_bytes(const Problem& problem, std::int64_t token
   const std::int64_t gate_up = pairs * problem.intermediate * 2 * 4;
   const std::int64_t down = pairs * problem.hidden * 4;
   const std::int64_t row_blocks = (std::int64_t{problem.experts} + 1) * 4;
-  constexpr std::size_t max_tensors = 4;
-  return static_cast<std::size_t>(row_blocks + h + std::max(gate_up, down)) +
+  const std::int64_t maxima = pairs * problem.cut_scales * 4;
+  constexpr std::size_t max_tensors = 6;
+  return static_cast<std::size_t>(row_blocks + h + std::max(gate_up, 2 * maxima + down)) +
          max_tensors * tensor::Allocator::alignment;
 }
 
 namespace {
+
+// By place, the maxima of rows of h [pairs, I] that ranks cut; none where they are whole. Ranks
+// find them by pair, as each has the pairs of its experts in an order of its own.
+kernels::InputMaxima maxima_of(const ExpertCall& call, const plan::Plan& plan,
+                               const tensor::Tensor& h) {
+  const ExpertWeights& weights = call.experts.weights();
+  const auto& [count, first] = weights.down_scales;
+  if (count == 0) return {};
+  const auto take = [&] {
+    return call.context.scratch->allocate(DType::f32, {plan.pairs(), count}).value();
+  };
+  const tensor::Tensor by_pair = take();
+  const tensor::Tensor by_place = take();
+  const auto routed = static_cast<std::int32_t>(plan.routed_pairs());
+  call.context.kernels->input_maxima({.rows = plan.pairs(),
+                                      .width = h.dim(1),
+                                      .x = h.bytes(),
+                                      .x_type = h.dtype(),
+                                      .x_stride = h.stride(0),
+                                      .x_rows = plan.places().data(),
+                                      .x_count = &routed,
+                                      .rounding = weights.down[0].view().inputs,
+                                      .scales = count,
+                                      .first = first,
+                                      .out = by_pair.data<float>()},
+                                     call.context.stream);
+  ops::max_over_ranks(call.context, by_pair);
+  for (std::int64_t place = 0; place < routed; ++place) {
+    const std::int64_t pair = plan.order()[static_cast<std::size_t>(place)];
+    std::copy_n(by_pair.data<float>() + pair * count, count,
+                by_place.data<float>() + place * count);
+  }
+  return {by_place.data<float>() + first, count};
+}
 
 void run(const ExpertCall& call, const ExpertKernel&) {
   const ExpertWeights& weights = call.experts.weights();
@@ -215,8 +261,9 @@ void run(const ExpertCall& call, const ExpertKernel&) {
   const auto up = take(DType::f32, {pairs, weights.intermediate});
   run.gate_up(gate, up, h);
   scratch.rewind(after_h);
+  const kernels::InputMaxima maxima = maxima_of(call, plan, h);
   const auto down = take(DType::f32, {pairs, weights.hidden});
-  run.down(h, down);
+  run.down(h, maxima, down);
   ops::combine(call.context, down.slice(0, 0, plan.routed_pairs()), call.routing_weights,
                {.places = plan.places()}, call.out);
   scratch.rewind(mark);

@@ -183,7 +183,10 @@ void run(const ExpertCall& call, const ExpertKernel&) {
     params.deltas.factor_type = table.format().dtype;
   }
   params.out = call.out.data<float>();
-  cuda::run_exact_experts(params, call.context.stream);
+  CudaBackend::with_cut_rows(call, [&](const cuda::CutRows& cut) {
+    params.cut = cut;
+    cuda::run_exact_experts(params, call.context.stream);
+  });
 }
 
 constexpr std::array<ExpertKernel, 1> all_kernels{

@@ -353,9 +353,12 @@ bool sums_next(const ExpertCall& call, const ExpertKernel& kernel) {
 
 void run(const ExpertCall& call, const ExpertKernel& kernel) {
   MOTLEY_CHECK(call.x.dtype() == DType::bf16, "x in bf16");
-  const GroupedExperts params = params_of(call);
+  GroupedExperts params = params_of(call);
   own<GroupedWorkspace>(call.workspace).advance();
-  cuda::run_grouped_experts(params, tiles_of(kernel), call.context.stream);
+  CudaBackend::with_cut_rows(call, [&](const cuda::CutRows& cut) {
+    params.cut = cut;
+    cuda::run_grouped_experts(params, tiles_of(kernel), call.context.stream);
+  });
 }
 
 constexpr auto all_kernels = [] {

@@ -32,6 +32,7 @@ std::string_view name(OpKind kind) {
                                                               "add_scaled",
                                                               "sum_over_ranks",
                                                               "norm_over_ranks",
+                                                              "input_maxima_over_ranks",
                                                               "gather_over_ranks"};
   return names[static_cast<std::size_t>(kind)];
 }
@@ -87,7 +88,7 @@ void OpList::append(OpKind kind, const OpUse& use, const void* params) {
   std::ranges::copy(use.reads, op.reads.begin());
   std::ranges::copy(use.writes, op.writes.begin());
   for (const ValueId read : use.reads)
-    last_readers_[at(root_of(read))] = static_cast<std::int32_t>(ops_.size());
+    if (read != no_value) last_readers_[at(root_of(read))] = static_cast<std::int32_t>(ops_.size());
   ops_.push_back(op);
 }
 

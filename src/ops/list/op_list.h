@@ -43,6 +43,7 @@ enum class OpKind : std::uint8_t {
   add_scaled,
   sum_over_ranks,
   norm_over_ranks,
+  input_maxima_over_ranks,
   gather_over_ranks,
 };
 inline constexpr std::size_t op_kind_count =
@@ -102,7 +103,7 @@ struct Op {
 };
 
 struct OpUse {
-  std::initializer_list<ValueId> reads;
+  std::initializer_list<ValueId> reads;  // no_value: nothing
   std::initializer_list<ValueId> writes;
   std::uint32_t live_kinds = 0;  // beside its own
   bool may_vanish = false;
