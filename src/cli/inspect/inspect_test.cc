@@ -297,12 +297,14 @@ TEST(InspectModel, SaysWhyExpertsCantBeDealt) {
 }
 
 TEST(InspectModel, SaysWhyItCantBeCutOverRanks) {
-  const std::vector<std::string> call{"inspect", goldens + "/qwen3_moe_w8a8", "--tp", "2"};
-  EXPECT_THAT(motley(call).output,
-              ContainsRegex("would be refused: .*by whole rows.*: use --activations exact\n"));
-  std::vector<std::string> exact = call;
-  exact.insert(exact.end(), {"--activations", "exact"});
-  EXPECT_THAT(motley(exact).output, AllOf(HasSubstr("rank 1: heads "), Not(HasSubstr("refused"))));
+  EXPECT_THAT(motley({"inspect", goldens + "/mixtral_gptq_desc_act", "--tp", "2"}).output,
+              ContainsRegex("would be refused: .*inputs of every rank.*: leave --tp out\n"));
+}
+
+TEST(InspectModel, CutsRowsOfQuantisedActivations) {
+  for (const char* const name : {"/qwen3_moe_w8a8", "/deepseek_v3_fp8"})
+    EXPECT_THAT(motley({"inspect", goldens + name, "--tp", "2"}).output,
+                AllOf(HasSubstr("rank 1: heads "), Not(HasSubstr("refused"))));
 }
 
 TEST(InspectAdapter, IsNotCutOverRanks) {
