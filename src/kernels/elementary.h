@@ -535,6 +535,8 @@ struct ElementaryTable {
   void (*top_k)(const TopK&, StreamHandle) = nullptr;
   void (*route)(const RouteTokens&, StreamHandle) = nullptr;
   void (*norm_and_route)(const NormAndRoute&, StreamHandle) = nullptr;
+  // Whether that is one launch, and not those of its parts.
+  bool (*routes_in_one_launch)(const NormAndRoute&) = nullptr;
   void (*sample)(const Sample&, StreamHandle) = nullptr;
   // Bytes of scratch that sample() needs for this many rows of such a vocabulary on this stream.
   std::int64_t (*sample_scratch_bytes)(std::int64_t rows, std::int64_t width,

@@ -566,6 +566,7 @@ constexpr ElementaryTable table() {
       .top_k = top_k,
       .route = route,
       .norm_and_route = norm_and_route<set>,
+      .routes_in_one_launch = [](const NormAndRoute&) { return false; },
       .sample = sample,
       .sample_scratch_bytes = sample_scratch_bytes,
       .count_tokens = count_tokens,

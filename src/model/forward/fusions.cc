@@ -112,13 +112,36 @@ void run_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead&) {
   });
 }
 
-// The same behind the sum over ranks of its second addend, which is a launch of its own. It stands
-// here so that the router is not taken apart for the sum's sake.
+// Behind the sum over ranks of its second addend.
 
 Ops behind_sum(Ops ops) { return ops.subspan(1); }
 
+bool fits_sum_add_norm(Ops ops, const Frame& frame) {
+  const auto& sum = params<SumOverRanksOp>(ops[0]);
+  const auto& add = params<AddOp>(ops[1]);
+  return is_normed_sum(ops[1], ops[2]) && add.b == sum.x && !sum.sum.exact &&
+         ops::fits_sum_and_norm(frame.context, sum_call(add, params<NormOp>(ops[2]), frame));
+}
+
+void run_sum_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  ops::sum_and_norm_over_ranks(frame.context,
+                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
+                               params<SumOverRanksOp>(ops[0]).sum.part);
+}
+
+// Few rows are normed with their router, and the sum is a launch of its own; many with the sum.
+bool norm_joins_sum(Ops ops, const Frame& frame) {
+  if (!fits_sum_add_norm(ops.first(3), frame)) return false;
+  bool joins = false;
+  with_router_input(behind_sum(ops), frame, [&](const moe::RouterInput& input) {
+    joins = !moe::routes_in_one_launch(input, routing(params<RouteOp>(ops.back()), frame),
+                                       frame.context);
+  });
+  return joins;
+}
+
 bool fits_sum_add_norm_router(Ops ops, const Frame& frame) {
-  return fits_add_norm_router(behind_sum(ops), frame);
+  return fits_add_norm_router(behind_sum(ops), frame) && !norm_joins_sum(ops, frame);
 }
 
 bool fits_sum_add_norm_logits(Ops ops, const Frame& frame) {
@@ -137,21 +160,6 @@ void run_sum_add_norm_route(Ops ops, const Frame& frame, const kernels::Ahead& a
 void run_sum_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
   run_op(ops[0], frame);
   run_add_norm_logits(behind_sum(ops), frame, ahead);
-}
-
-// A sum over ranks that is the second addend of a sum with its norm.
-
-bool fits_sum_add_norm(Ops ops, const Frame& frame) {
-  const auto& sum = params<SumOverRanksOp>(ops[0]);
-  const auto& add = params<AddOp>(ops[1]);
-  return is_normed_sum(ops[1], ops[2]) && add.b == sum.x && !sum.sum.exact &&
-         ops::fits_sum_and_norm(frame.context, sum_call(add, params<NormOp>(ops[2]), frame));
-}
-
-void run_sum_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  ops::sum_and_norm_over_ranks(frame.context,
-                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
-                               params<SumOverRanksOp>(ops[0]).sum.part);
 }
 
 // Experts whose result is the second addend of a sum.

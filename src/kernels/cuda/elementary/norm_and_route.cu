@@ -244,15 +244,15 @@ __global__ void __launch_bounds__(threads, 1)
   routing::route_row_by_block(p.route, block.logits, block.routing_words, ids, choice_weights);
 }
 
-bool suits_one_launch(const NormAndRoute& p) {
+}  // namespace
+
+bool routes_in_one_launch(const NormAndRoute& p) {
   return p.rows.add.rows <= max_rows && !p.router.exact && !p.router.batch_invariant &&
          p.router.w.kind == WeightKind::bf16 && norm_takes_vec4(p.rows) &&
          p.router.w.in % step_inputs == 0 &&
          reinterpret_cast<std::uintptr_t>(p.router.w.data) % 16 == 0 &&
          layout_of(p).bytes(p.route) <= max_shared_bytes;
 }
-
-}  // namespace
 
 Result<void> prepare_norm_and_route() {
   return allow_shared_memory("norm_and_route", norm_and_route_rows, max_shared_bytes);
@@ -267,7 +267,7 @@ void norm_and_route(const NormAndRoute& p, StreamHandle stream) {
                    p.router.y_stride == p.router.out,
                "a router of the normed rows");
   if (p.rows.add.rows <= 0) return;
-  if (!suits_one_launch(p)) {
+  if (!routes_in_one_launch(p)) {
     add_and_norm(p.rows, stream);
     linear(p.router, stream);
     if (p.logits_only) return;

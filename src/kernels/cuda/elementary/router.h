@@ -9,6 +9,7 @@ namespace motley::kernels::cuda {
 void route(const RouteTokens& params, StreamHandle stream);
 Result<void> prepare_norm_and_route();  // sets the kernel's attributes, on the current device
 void norm_and_route(const NormAndRoute& params, StreamHandle stream);
+bool routes_in_one_launch(const NormAndRoute& params);
 
 // Aborts on arguments that are programming errors.
 void check_routing(const RouteTokens& params);

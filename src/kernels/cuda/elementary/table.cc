@@ -33,6 +33,7 @@ constexpr ElementaryTable functions{
     .top_k = cuda::top_k,
     .route = cuda::route,
     .norm_and_route = cuda::norm_and_route,
+    .routes_in_one_launch = cuda::routes_in_one_launch,
     .sample = cuda::sample,
     .sample_scratch_bytes = cuda::sample_scratch_bytes,
     .count_tokens = cuda::count_tokens,
