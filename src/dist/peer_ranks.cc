@@ -4,18 +4,15 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "base/units.h"
 
 namespace motley::dist {
 
 namespace cuda = kernels::cuda;
 
-class PeerRanks::Member final : public Communicator {
+class PeerRanks::Member final : public GpuRanks::Member {
  public:
-  Member(PeerRanks& group, const kernels::Peers& peers) : group_(group), peers_(peers) {}
-
-  int rank() const override { return peers_.rank; }
-  int ranks() const override { return peers_.ranks; }
+  Member(PeerRanks& group, const kernels::Peers& peers)
+      : GpuRanks::Member(group, peers.rank), peers_(peers) {}
 
   Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
     return launch_together(crossing.stream, sum, [&] {
@@ -96,30 +93,10 @@ class PeerRanks::Member final : public Communicator {
                            [&] { cuda::gather_over_peers(peers_, {}, stream); });
   }
 
-  void fail(const Error& error) override {
-    Error named = error;
-    group_.fail(std::move(named).within(cat("rank ", rank())));
-  }
-
-  Result<void> status() const override { return group_.status(); }
-
  private:
   static constexpr std::int64_t broadcast_at_once = std::int64_t{16} << 20;
   static constexpr std::string_view sum = "a sum over ranks";
 
-  template <class Launch>
-  Result<void> launch_together(StreamHandle stream, std::string_view call, const Launch& launch) {
-    MOTLEY_TRY_VOID(status());
-    if (cuda::is_recorded(stream)) {
-      launch();
-      return {};
-    }
-    MOTLEY_TRY_VOID(group_.meet(rank(), call));
-    launch();
-    return group_.meet(rank(), call);
-  }
-
-  PeerRanks& group_;
   kernels::Peers peers_;
 };
 
@@ -130,10 +107,9 @@ Result<std::unique_ptr<PeerRanks>> PeerRanks::create(const Options& options) {
 }
 
 PeerRanks::PeerRanks(const Options& options, std::unique_ptr<cuda::PeerMemory> memory)
-    : options_(options),
-      memory_(std::move(memory)),
-      meetings_(static_cast<int>(options.gpus.size())) {
-  for (int rank = 0; rank < static_cast<int>(options_.gpus.size()); ++rank)
+    : GpuRanks(static_cast<int>(options.gpus.size()), options.max_wait),
+      memory_(std::move(memory)) {
+  for (int rank = 0; rank < ranks(); ++rank)
     members_.push_back(std::make_unique<Member>(*this, memory_->view(rank)));
 }
 
@@ -141,42 +117,12 @@ PeerRanks::~PeerRanks() = default;
 
 Communicator& PeerRanks::rank(int rank) { return *members_[static_cast<std::size_t>(rank)]; }
 
-Error PeerRanks::missed(int rank, std::string_view call) const {
-  return Error(ErrorCode::internal, cat("rank ", rank, " did not come to ", call, " within ",
-                                        format_seconds(seconds(options_.max_wait))));
+std::optional<Error> PeerRanks::reported() {
+  for (int rank = 0; rank < ranks(); ++rank)
+    if (const auto lost = memory_->lost(rank)) return missed(lost->rank, lost->call);
+  return std::nullopt;
 }
 
-Result<void> PeerRanks::meet(int rank, std::string_view call) {
-  const SteadyClock clock;
-  const TimePoint begin = clock.now();
-  const auto goes_on = [&] { return status().ok() && clock.now() - begin < options_.max_wait; };
-  const int missing = meetings_.come(rank, goes_on);
-  if (missing < 0) return {};
-  MOTLEY_TRY_VOID(status());
-  fail(missed(missing, call));
-  return status();
-}
-
-void PeerRanks::fail(Error error) {
-  const std::lock_guard held(lock_);
-  if (!failure_) failure_ = std::move(error);
-  failed_.store(true, std::memory_order_release);
-  memory_->end();
-}
-
-Result<void> PeerRanks::status() {
-  if (!failed_.load(std::memory_order_acquire)) {
-    bool lost_any = false;
-    for (int rank = 0; rank < ranks() && !lost_any; ++rank) {
-      const auto lost = memory_->lost(rank);
-      if (!lost) continue;
-      fail(missed(lost->rank, lost->call));
-      lost_any = true;
-    }
-    if (!lost_any) return {};
-  }
-  const std::lock_guard held(lock_);
-  return *failure_;
-}
+void PeerRanks::end_waits() { memory_->end(); }
 
 }  // namespace motley::dist

@@ -1,32 +1,17 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string_view>
 #include <vector>
 
-#include "base/system/clock.h"
-#include "dist/communicator.h"
-#include "dist/meetings.h"
-#include "kernels/collectives.h"
+#include "dist/gpu_ranks.h"
 
 namespace motley::dist {
 
-// Ranks that have a GPU each, whose GPUs address each other's memory. Calls are kernels on the
-// streams of their ranks: they wait for each other on the GPUs, by flags in memory of the group. A
-// rank reads and writes of another only that memory.
-//
-// While a kernel waits, its GPU is not idle. But the first use of a kernel may load it, on all GPUs
-// of the process, and that waits until they are idle, with locks that every thread's launches may
-// need. So ranks launch a call together: none before all have launched what is ahead of it, none
-// goes on before all have launched it. A call that a graph records waits for no one: what is
-// launched again is loaded.
-//
-// A kernel or a thread that waits longer than max_wait ends the group. A kernel leaves a word that
-// status() reads.
-class PeerRanks final : public RankGroup {
+// Ranks that have a GPU each, whose GPUs address each other's memory. They wait for each other by
+// flags in memory of the group. A rank reads and writes of another only that memory. A kernel whose
+// wait exceeds max_wait leaves a word that status() reads.
+class PeerRanks final : public GpuRanks {
  public:
   struct Options {
     // Of each rank. In tests ranks may share one; then all of their waiting kernels must have room
@@ -38,7 +23,6 @@ class PeerRanks final : public RankGroup {
   static Result<std::unique_ptr<PeerRanks>> create(const Options& options);
   ~PeerRanks() override;
 
-  int ranks() const override { return static_cast<int>(members_.size()); }
   Communicator& rank(int rank) override;
 
  private:
@@ -46,19 +30,11 @@ class PeerRanks final : public RankGroup {
 
   PeerRanks(const Options& options, std::unique_ptr<kernels::cuda::PeerMemory> memory);
 
-  Result<void> status();
-  void fail(Error error);
-  Error missed(int rank, std::string_view call) const;
-  // Waits for the threads of the other ranks, which come to the same call.
-  Result<void> meet(int rank, std::string_view call);
+  std::optional<Error> reported() override;
+  void end_waits() override;
 
-  Options options_;
   std::unique_ptr<kernels::cuda::PeerMemory> memory_;
   std::vector<std::unique_ptr<Member>> members_;
-  Meetings meetings_;
-  std::atomic<bool> failed_{false};
-  std::mutex lock_;
-  std::optional<Error> failure_;
 };
 
 }  // namespace motley::dist

@@ -8,26 +8,20 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "kernels/collectives.h"
+#include "kernels/cuda/collectives/gpus_of_ranks.h"
 #include "kernels/cuda/collectives/peer_layout.h"
 #include "kernels/cuda/collectives/prepare.h"
 
 namespace motley::kernels::cuda {
 namespace {
 
-Result<void> done(cudaError_t status, std::string_view action, int gpu) {
-  if (status == cudaSuccess) return {};
-  cudaGetLastError();
-  return Error(ErrorCode::internal,
-               cat("the GPU failed to ", action, ": ", cudaGetErrorString(status)),
-               cat("cuda:", gpu), "restart; if it happens again, check the GPU with nvidia-smi");
-}
-
 Result<void> make_addressable(int from, int to) {
   int can = 0;
   MOTLEY_TRY_VOID(done(cudaDeviceCanAccessPeer(&can, from, to), "tell its peers", from));
   if (can == 0)
     return Error(ErrorCode::unsupported, cat("GPU ", from, " can't address the memory of GPU ", to),
-                 "--devices", "name GPUs that are connected (nvidia-smi topo -m), or use --tp 1");
+                 "--devices",
+                 "name GPUs that are connected (nvidia-smi topo -m), or use --tp 1");
   MOTLEY_TRY_VOID(done(cudaSetDevice(from), "become current", from));
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {
@@ -55,16 +49,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
   }
 
   Result<void> take() {
-    int count = 0;
-    MOTLEY_TRY_VOID(done(cudaGetDeviceCount(&count), "be counted", gpu(0)));
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (gpu(rank) >= count)
-        return Error(
-            ErrorCode::invalid_argument, cat("there is no GPU ", gpu(rank), " for rank ", rank),
-            "--devices",
-            cat(count == 1 ? "there is GPU 0 alone" : cat("the GPUs here are 0 to ", count - 1),
-                ": use fewer ranks, or --device cpu"));
-    }
+    MOTLEY_TRY_VOID(find_gpus(options_.gpus));
     for (int from = 0; from < ranks(); ++from)
       for (int to = 0; to < ranks(); ++to)
         if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));
@@ -153,11 +138,6 @@ bool is_recorded(StreamHandle stream) {
 }
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(const Options& options) {
-  MOTLEY_CHECK(!options.gpus.empty(), "at least one rank");
-  if (options.gpus.size() > static_cast<std::size_t>(max_peers))
-    return Error(ErrorCode::unsupported,
-                 cat(options.gpus.size(), " GPUs compute together; ", max_peers, " can"), "--tp",
-                 cat("use at most ", max_peers));
   auto memory = std::make_unique<PeerMemoryOnGpus>(options);
   MOTLEY_TRY_VOID(memory->take());
   return std::unique_ptr<PeerMemory>(std::move(memory));
