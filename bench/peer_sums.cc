@@ -1,5 +1,6 @@
 // Time of sums over ranks on GPUs: bench_peer_sums [RANKS [WIDTH]]. Microseconds of one of many in
-// a captured graph, on GPUs 0 to RANKS - 1; ranks beyond share them.
+// a captured graph, on GPUs 0 to RANKS - 1; ranks beyond share them. Over memory that GPUs address,
+// and over NCCL where each rank has a GPU.
 
 #include <algorithm>
 #include <atomic>
@@ -8,12 +9,14 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
-#include "dist/peer_ranks.h"
+#include "dist/nccl_library.h"
+#include "dist/ranks_over.h"
 #include "kernels/elementary.h"
 #include "tensor/device/device.h"
 
@@ -105,7 +108,7 @@ void on_ranks(int ranks, const std::function<void(int)>& body) {
 
 // Median us of one sum; negative: it does not fit.
 double microseconds(const Case& what, const Rows& size, std::vector<Rank>& ranks,
-                    dist::PeerRanks& group) {
+                    dist::RankGroup& group) {
   if (what.joined && !group.rank(0).fits_norm(norm_call(ranks[0], size), what.crosses)) return -1;
   const int count = group.ranks();
   on_ranks(count, [&](int number) {
@@ -139,8 +142,40 @@ double microseconds(const Case& what, const Rows& size, std::vector<Rank>& ranks
     cudaEventDestroy(end);
   });
   check(group.rank(0).status());
+  // The group outlives what has recorded its calls.
+  for (Rank& rank : ranks) rank.graph.reset();
   std::ranges::sort(times);
   return static_cast<double>(times[times.size() / 2]);
+}
+
+constexpr std::int64_t row_counts[] = {1, 8, 32, 64, 128, 256, 1024, 8192};
+
+void print_rows(dist::RanksOver over, std::vector<Rank>& ranks, std::int64_t width) {
+  std::vector<int> gpus;
+  for (const Rank& rank : ranks) gpus.push_back(rank.gpu);
+  auto made = dist::create_gpu_ranks({.gpus = gpus, .over = over});
+  if (!made.ok()) {
+    std::printf("%s: %s\n", std::string(dist::name(over)).c_str(), made.error().message().c_str());
+    return;
+  }
+  dist::RankGroup& group = *made->group;
+  const std::vector<Case> cases{{"f32"},
+                                {"bf16", DType::bf16},
+                                {"f32, then norm", DType::f32, true},
+                                {"f32 with norm", DType::f32, true, true},
+                                {"bf16, then norm", DType::bf16, true},
+                                {"bf16 with norm", DType::bf16, true, true}};
+  for (const Case& what : cases) {
+    const bool fits = group.rank(0).fits_norm(norm_call(ranks[0], {1, width}), what.crosses);
+    if (what.joined && !fits) continue;
+    std::printf("%-6s%-18s", std::string(dist::name(over)).c_str(), what.name);
+    for (const std::int64_t rows : row_counts) {
+      const double us = microseconds(what, {rows, width}, ranks, group);
+      us < 0 ? std::printf("%9s", "-") : std::printf("%9.1f", us);
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
 }
 
 }  // namespace
@@ -150,16 +185,17 @@ int main(int argc, char** argv) {
   const std::int64_t width = argc > 2 ? std::atoi(argv[2]) : 2048;
   constexpr std::int64_t max_rows = 8192;
   int gpus = 0;
+  // As the program does with several ranks.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  dist::set_nccl_environment();
   if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0 || count < 2 || width < 4) {
     std::printf("bench_peer_sums [RANKS [WIDTH]]: on GPUs, from 2 ranks on\n");
     return 1;
   }
   std::vector<Rank> ranks(static_cast<std::size_t>(count));
-  dist::PeerRanks::Options options;
   for (int i = 0; i < count; ++i) {
     Rank& rank = ranks[static_cast<std::size_t>(i)];
     rank.gpu = i % gpus;
-    options.gpus.push_back(rank.gpu);
     rank.device =
         taken(tensor::open_device({.kind = tensor::DeviceChoice::Kind::cuda, .index = rank.gpu}));
     rank.kernels = taken(kernels::cuda_table(rank.gpu));
@@ -169,27 +205,13 @@ int main(int argc, char** argv) {
     check(rank.stream->fill(rank.memory.data(), std::byte{0}, bytes));
     check(rank.stream->synchronize());
   }
-  const std::unique_ptr<dist::PeerRanks> group = taken(dist::PeerRanks::create(options));
   std::printf("%d ranks on %d GPUs, %s; rows of %lld; us of one of %d in a graph\n", count,
               std::min(count, gpus), ranks[0].device->description().c_str(),
               static_cast<long long>(width), sums);
-  const std::vector<Case> cases{{"f32"},
-                                {"bf16", DType::bf16},
-                                {"f32, then norm", DType::f32, true},
-                                {"f32 with norm", DType::f32, true, true},
-                                {"bf16, then norm", DType::bf16, true},
-                                {"bf16 with norm", DType::bf16, true, true}};
-  std::printf("%-18s", "rows");
-  for (const std::int64_t rows : {1, 8, 32, 64, 128, 256, 1024, 8192})
-    std::printf("%9lld", static_cast<long long>(rows));
-  for (const Case& what : cases) {
-    std::printf("\n%-18s", what.name);
-    for (const std::int64_t rows : {1, 8, 32, 64, 128, 256, 1024, 8192}) {
-      const double us = microseconds(what, {rows, width}, ranks, *group);
-      us < 0 ? std::printf("%9s", "-") : std::printf("%9.1f", us);
-      std::fflush(stdout);
-    }
-  }
+  std::printf("%-24s", "rows");
+  for (const std::int64_t rows : row_counts) std::printf("%9lld", static_cast<long long>(rows));
   std::printf("\n");
+  for (const dist::RanksOver over : {dist::RanksOver::peers, dist::RanksOver::nccl})
+    print_rows(over, ranks, width);
   return 0;
 }

@@ -183,6 +183,9 @@ TEST(ComputeSettings, SayWhatWasAskedFor) {
   EXPECT_EQ(read({"--devices", "0,1", "--device", "cpu"}).error().where(), "--devices");
   EXPECT_EQ(read({"--tp", "2", "--device", "cuda:1"}).error().where(), "--device");
   EXPECT_EQ(read({"--adapter-dtype", "int4"}).error().where(), "--adapter-dtype");
+  EXPECT_EQ(plain.ranks_over, dist::RanksOver::automatic);
+  EXPECT_EQ(read({"--tp", "2", "--ranks-over", "nccl"}).value().ranks_over, dist::RanksOver::nccl);
+  EXPECT_EQ(read({"--tp", "2", "--ranks-over", "mpi"}).error().where(), "--ranks-over");
   EXPECT_EQ(plain.replicas, 1);
   const ComputeSettings replicas = read({"--dp", "2", "--devices", "4,1,3,0"}).value();
   EXPECT_EQ(replicas.replicas, 2);

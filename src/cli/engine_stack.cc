@@ -120,7 +120,7 @@ Result<std::unique_ptr<EngineStack>> EngineStack::load(ModelSettings settings,
 Result<void> EngineStack::load_models(ModelSettings& settings, const Source& source) {
   MOTLEY_TRY(others_, make_other_ranks(settings.compute, *device_));
   // One engine's first use of a kernel would wait for GPUs on which the other's ranks wait for each
-  // other (dist::PeerRanks).
+  // other (dist::GpuRanks).
   if (others_ != nullptr && others_->on_gpus() && settings.compute.replicas > 1)
     return Error(ErrorCode::not_implemented, "replicas have one GPU each so far", "--dp",
                  "leave it out, or use --tp 1");

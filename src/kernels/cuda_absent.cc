@@ -5,6 +5,7 @@
 #include "kernels/collectives.h"
 #include "kernels/elementary.h"
 #include "kernels/read_memory.h"
+#include "kernels/staged_ranks.h"
 #include "kernels/tuning/candidates.h"
 
 namespace motley::kernels {
@@ -45,6 +46,18 @@ void cuda::sum_and_norm_over_peers(const Peers&, const PeerSumAndNorm&, StreamHa
 void cuda::maxima_over_peers(const Peers&, const PeerMaxima&, StreamHandle) {}
 void cuda::scattered_sum_over_peers(const Peers&, const PeerScatteredSum&, StreamHandle) {}
 void cuda::gather_over_peers(const Peers&, const PeerGather&, StreamHandle) {}
+Result<std::unique_ptr<cuda::StagingMemory>> cuda::StagingMemory::create(const Options&) {
+  return Error(ErrorCode::unavailable, "this build has no CUDA", "--device cuda",
+               "build again with nvcc on PATH, or use --device cpu");
+}
+void cuda::stage_part(const StagedPart&, const CallMark&, StreamHandle) {}
+void cuda::join_parts(const JoinedParts&, const CallMark&, StreamHandle) {}
+void cuda::stage_columns(const StagedColumns&, int, const float*, std::int64_t, const CallMark&,
+                         StreamHandle) {}
+void cuda::unstage_columns(const StagedColumns&, float*, std::int64_t, const CallMark&,
+                           StreamHandle) {}
+void cuda::mark_call(const CallMark&, StreamHandle) {}
+std::string cuda::why_not_peers(const std::vector<int>&) { return {}; }
 bool cuda::is_recorded(StreamHandle) { return false; }
 void cuda::row_squares(const RowSquares&, StreamHandle) {}
 void cuda::scale_by_norm(const ScaleByNorm&, StreamHandle) {}

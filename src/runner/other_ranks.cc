@@ -7,29 +7,30 @@
 
 #include "base/cat.h"
 #include "base/check.h"
-#include "dist/peer_ranks.h"
 #include "dist/thread_ranks.h"
 
 namespace motley::runner {
 
 Result<std::unique_ptr<OtherRanks>> OtherRanks::create(const Options& options) {
-  std::unique_ptr<dist::RankGroup> group;
+  dist::ChosenRanks ranks;
   if (options.gpus.empty()) {
-    group = std::make_unique<dist::ThreadRanks>(
+    ranks.group = std::make_unique<dist::ThreadRanks>(
         dist::ThreadRanks::Options{.ranks = options.ranks, .max_wait = options.max_wait});
   } else {
     MOTLEY_CHECK(std::ssize(options.gpus) == options.ranks, "a GPU for each rank");
-    MOTLEY_TRY(group,
-               dist::PeerRanks::create({.gpus = options.gpus, .max_wait = options.max_wait}));
+    MOTLEY_TRY(ranks,
+               dist::create_gpu_ranks(
+                   {.gpus = options.gpus, .over = options.over, .max_wait = options.max_wait}));
   }
-  return std::unique_ptr<OtherRanks>(new OtherRanks(options, std::move(group)));
+  return std::unique_ptr<OtherRanks>(new OtherRanks(options, std::move(ranks)));
 }
 
 // On GPUs the other ranks' threads look after their steps, so that an error of a GPU ends the group
 // while rank 0 waits for it.
-OtherRanks::OtherRanks(const Options& options, std::unique_ptr<dist::RankGroup> group)
+OtherRanks::OtherRanks(const Options& options, dist::ChosenRanks ranks)
     : options_(options),
-      group_(std::move(group)),
+      choice_(std::move(ranks.choice)),
+      group_(std::move(ranks.group)),
       parts_(static_cast<std::size_t>(options.ranks - 1)),
       rank_threads_(
           *group_, options.gpus.empty() ? dist::RankThreads::Watch() : [this](int rank) {

@@ -8,6 +8,7 @@
 #include "base/system/clock.h"
 #include "dist/communicator.h"
 #include "dist/rank_threads.h"
+#include "dist/ranks_over.h"
 #include "lora/pages/pool.h"
 #include "model/model.h"
 #include "runner/runner.h"
@@ -26,11 +27,14 @@ class OtherRanks {
     Duration max_wait = std::chrono::seconds(60);  // the group's
     // Of each rank, the first included; empty: ranks are on the CPU.
     std::vector<int> gpus = {};
+    dist::RanksOver over = dist::RanksOver::automatic;  // of GPUs
   };
   static Result<std::unique_ptr<OtherRanks>> create(const Options& options);
 
   int ranks() const { return group_->ranks(); }
   bool on_gpus() const { return !options_.gpus.empty(); }
+  // What ranks on GPUs exchange numbers over, and why.
+  const dist::RanksChoice& choice() const { return choice_; }
   // For the model of that rank (model::LoadOptions::ranks).
   dist::Communicator& communicator(int rank) { return group_->rank(rank); }
   // For the device of any rank.
@@ -69,9 +73,10 @@ class OtherRanks {
   };
   const Parts& at(int rank) const { return parts_[static_cast<std::size_t>(rank - 1)]; }
 
-  OtherRanks(const Options& options, std::unique_ptr<dist::RankGroup> group);
+  OtherRanks(const Options& options, dist::ChosenRanks ranks);
 
   Options options_;
+  dist::RanksChoice choice_;
   std::unique_ptr<dist::RankGroup> group_;
   std::vector<Parts> parts_;  // of ranks 1 and on
   dist::RankThreads rank_threads_;

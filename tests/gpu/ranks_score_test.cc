@@ -23,6 +23,7 @@ namespace motley::gpu_tests {
 namespace {
 
 using namespace score_tests;  // NOLINT(google-build-using-namespace): the tests' model and cases
+using dist::RanksOver;
 using testing::HasSubstr;
 
 GoldenModel::Options on_gpus(int ranks, bool exact = true) {
@@ -196,12 +197,55 @@ TEST_P(RanksOnGpusRounded, IsAboutAsCloseAsOneGpuInBf16) {
                 rounded_tolerance_of(GetParam()));
 }
 
-class FaultsOnGpus : public testing::Test {
+// Plain weights, and some that are quantised; both have adapters.
+class RanksOverNccl : public testing::TestWithParam<std::string> {
  protected:
-  // The error of a step in whose middle a rank of three has a fault.
+  void SetUp() override { MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2); }
+  static GoldenModel::Options over(RanksOver what, bool exact = true) {
+    GoldenModel::Options options = on_gpus(2, exact);
+    options.over = what;
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Goldens, RanksOverNccl,
+                         testing::Values("qwen3_moe", "deepseek_v3", "qwen3_moe_fp8"),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(RanksOverNccl, EveryCaseIsAsOnOneGpu) {
+  GoldenModel one(GetParam(), on_gpus(1));
+  GoldenModel two(GetParam(), over(RanksOver::nccl));
+  EXPECT_EQ(two.others()->choice().over, RanksOver::nccl);
+  expect_close(score_all(two), score_all(one), {2});
+}
+
+TEST_P(RanksOverNccl, TheBitsAreThoseOfPeers) {
+  for (const bool exact : {true, false}) {
+    GoldenModel::Options options = over(RanksOver::nccl, exact);
+    // Quantised as the file says, so ranks take maxima, too.
+    options.exact_inputs = false;
+    GoldenModel nccl(GetParam(), options);
+    options.over = RanksOver::peers;
+    GoldenModel peers(GetParam(), options);
+    const std::vector<Scored> got = score_all(nccl);
+    const std::vector<Scored> wanted = score_all(peers);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (std::size_t c = 0; c < got.size(); ++c)
+      for (std::size_t i = 0; i < got[c].results.size(); ++i) {
+        EXPECT_EQ(got[c].results[i].token_logprobs, wanted[c].results[i].token_logprobs)
+            << got[c].name << (exact ? "" : " in bf16");
+      }
+  }
+}
+
+class FaultsOnGpus : public testing::TestWithParam<RanksOver> {
+ protected:
+  void SetUp() override { MOTLEY_NEEDS_RANKS(GetParam(), ranks()); }
+  static int ranks() { return GetParam() == RanksOver::nccl ? 2 : 3; }
+  // The error of a step in whose middle a rank has a fault.
   std::string error_of(int faulty, FailingRank::Fault fault, Duration max_wait) {
     std::vector<std::unique_ptr<FailingRank>> made;
-    GoldenModel::Options options = on_gpus(3);
+    GoldenModel::Options options = on_gpus(ranks());
+    options.over = GetParam();
     options.max_wait = max_wait;
     options.wrap = [&](dist::Communicator& ranks) {
       const int sums = ranks.rank() == faulty ? 3 : std::numeric_limits<int>::max();
@@ -227,15 +271,18 @@ class FaultsOnGpus : public testing::Test {
   }
 };
 
-TEST_F(FaultsOnGpus, ARankThatFailsInAStepEndsItWithItsLine) {
-  for (const int faulty : {0, 2})
+INSTANTIATE_TEST_SUITE_P(Over, FaultsOnGpus, testing::Values(RanksOver::peers, RanksOver::nccl),
+                         [](const auto& over) { return std::string(dist::name(over.param)); });
+
+TEST_P(FaultsOnGpus, ARankThatFailsInAStepEndsItWithItsLine) {
+  for (const int faulty : {0, ranks() - 1})
     EXPECT_EQ(error_of(faulty, FailingRank::Fault::fails, std::chrono::seconds(60)),
               cat("the device is gone (rank ", faulty, ")"));
 }
 
 // Rank 0 would have numbers to read.
-TEST_F(FaultsOnGpus, ARankThatStaysAwayInAStepIsNamed) {
-  for (const int faulty : {1, 2})
+TEST_P(FaultsOnGpus, ARankThatStaysAwayInAStepIsNamed) {
+  for (int faulty = 1; faulty < ranks(); ++faulty)
     EXPECT_THAT(error_of(faulty, FailingRank::Fault::stays_away, std::chrono::seconds(1)),
                 HasSubstr(cat("rank ", faulty, " did not come to")));
 }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,7 +11,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include "dist/peer_ranks.h"
+#include "base/cat.h"
+#include "dist/nccl_library.h"
+#include "dist/ranks_over.h"
 #include "gpu/device_memory.h"
 #include "kernels/elementary.h"
 #include "tensor/device/device.h"
@@ -22,12 +25,27 @@ namespace motley::gpu_tests {
 // another rank's waits for it.
 inline std::vector<int> gpus_of_ranks(int ranks) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  dist::set_nccl_environment();
   int count = 1;
   cudaGetDeviceCount(&count);
   std::vector<int> gpus;
   for (int rank = 0; rank < ranks; ++rank) gpus.push_back(rank % std::max(count, 1));
   return gpus;
 }
+
+// Why so many ranks can't compute over that here; empty if they can. NCCL takes a GPU for each.
+inline std::string why_not(dist::RanksOver over, int ranks) {
+  if (over != dist::RanksOver::nccl) return "";
+  const std::vector<int> gpus = gpus_of_ranks(ranks);
+  if (gpus.back() != ranks - 1) return cat("there are fewer GPUs than ", ranks);
+  const auto nccl = dist::NcclLibrary::open();
+  return nccl.ok() ? "" : nccl.error().message();
+}
+
+// Ends a test whose ranks can't compute over that here, with the reason.
+#define MOTLEY_NEEDS_RANKS(over, ranks)                                                      \
+  if (const std::string reason = ::motley::gpu_tests::why_not(over, ranks); !reason.empty()) \
+  GTEST_SKIP() << reason
 
 // Ranks with a GPU, a stream and kernels each.
 class RanksWorld {
@@ -41,9 +59,10 @@ class RanksWorld {
     StreamHandle handle() const { return kernels->on(stream->handle()); }
   };
 
-  explicit RanksWorld(int ranks, Duration max_wait = std::chrono::seconds(20)) {
+  RanksWorld(dist::RanksOver over, int ranks, Duration max_wait = std::chrono::seconds(20)) {
     const std::vector<int> gpus = gpus_of_ranks(ranks);
-    group_ = dist::PeerRanks::create({.gpus = gpus, .max_wait = max_wait}).value();
+    group_ =
+        dist::create_gpu_ranks({.gpus = gpus, .over = over, .max_wait = max_wait}).value().group;
     for (const int gpu : gpus) {
       Rank& rank = ranks_.emplace_back();
       rank.gpu = gpu;
@@ -89,7 +108,7 @@ class RanksWorld {
   }
 
  private:
-  std::unique_ptr<dist::PeerRanks> group_;
+  std::unique_ptr<dist::RankGroup> group_;
   std::vector<Rank> ranks_;
 };
 

@@ -78,7 +78,8 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
     others_ = runner::OtherRanks::create({.ranks = options.ranks,
                                           .threads = options.threads,
                                           .max_wait = options.max_wait,
-                                          .gpus = options.gpus})
+                                          .gpus = options.gpus,
+                                          .over = options.over})
                   .value();
     load.ranks = wrapped(others_->communicator(0));
   }

@@ -46,6 +46,7 @@ class GoldenModel {
     int ranks = 1;
     int expert_groups = 1;  // of ranks, over which experts are dealt
     std::vector<int> gpus = {};
+    dist::RanksOver over = dist::RanksOver::automatic;
     Duration max_wait = std::chrono::seconds(60);
     // What a rank's model sees instead of its group; empty: the group.
     std::function<dist::Communicator*(dist::Communicator&)> wrap = {};

@@ -62,7 +62,8 @@ const std::vector<Nvidia>& nvidia() {
        "--device cpu"},
       {NvidiaLibrary::cublas_lt, "cuBLASLt 13", "libcublasLt.so.13", "--device cuda",
        "cublasLtCreate", "--device cpu"},
-      {NvidiaLibrary::nccl, "NCCL 2", "libnccl.so.2", "--tp above 1", "ncclGetVersion", "--tp 1"},
+      {NvidiaLibrary::nccl, "NCCL 2", "libnccl.so.2", "--ranks-over nccl", "ncclGetVersion",
+       "--tp 1"},
   };
   return all;
 }

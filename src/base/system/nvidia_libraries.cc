@@ -33,7 +33,7 @@ const Wanted& wanted(NvidiaLibrary library) {
                  "on LD_LIBRARY_PATH, or NVIDIA's packages), or use --device cpu",
              .candidates = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"}},
       Wanted{.name = "NCCL 2",
-             .needed_for = "--tp above 1",
+             .needed_for = "--ranks-over nccl",
              .fix = "install NCCL (pip install nvidia-nccl-cu13 and put its lib folder on "
                     "LD_LIBRARY_PATH, or NVIDIA's packages), or use --tp 1",
              .candidates = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}}};

@@ -11,6 +11,7 @@
 #include "base/system/cpu.h"
 #include "base/system/files.h"
 #include "cli/options/option_values.h"
+#include "dist/nccl_library.h"
 #include "kernels/tuning/candidates.h"
 #include "model/dense_groups.h"
 
@@ -153,14 +154,18 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
 Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
                                                              const tensor::Device& first) {
   if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
-  runner::OtherRanks::Options options{.ranks = settings.ranks,
-                                      .threads = threads_of_rank(settings)};
+  runner::OtherRanks::Options options{
+      .ranks = settings.ranks, .threads = threads_of_rank(settings), .over = settings.ranks_over};
   if (first.id().kind != tensor::DeviceKind::cpu) {
     options.gpus = settings.gpus;
     for (int rank = static_cast<int>(options.gpus.size()); rank < settings.ranks; ++rank)
       options.gpus.push_back(rank);
   }
-  return runner::OtherRanks::create(options);
+  MOTLEY_TRY(std::unique_ptr<runner::OtherRanks> others, runner::OtherRanks::create(options));
+  if (others->on_gpus())
+    log::info("ranks.over",
+              {{"over", dist::name(others->choice().over)}, {"reason", others->choice().reason}});
+  return others;
 }
 
 bool likes_float32(const tensor::Device& device) {
@@ -173,6 +178,7 @@ std::vector<OptionSpec> compute_option_specs() {
           {"--tp", "N", "ranks that compute the model together: GPUs, or threads on a CPU (1)"},
           {"--ep", "E", "groups of ranks that share the experts out; alone, it is --tp E too (1)"},
           {"--devices", "LIST", "GPUs, one for each rank, as in 0,1; --tp may be left out"},
+          {"--ranks-over", "W", "what GPUs exchange numbers over: auto, peers or nccl"},
           {"--dp", "D", "of serve: engines behind one front, each of --tp ranks (1)"},
           {"--activations", "A", "auto: quantised where the model's file says so; or exact"},
           {"--batch-invariant", "", "an answer's bits depend on nothing beside it; so on a CPU"},
@@ -218,6 +224,9 @@ Result<ComputeSettings> read_compute_settings(const Arguments& arguments) {
     if (!arguments.has("--tp")) settings.ranks = settings.expert_groups;
   }
   MOTLEY_TRY(settings.replicas, read_replicas(arguments, settings.ranks));
+  if (const std::string* const over = arguments.value("--ranks-over")) {
+    MOTLEY_TRY(settings.ranks_over, dist::parse_ranks_over(*over));
+  }
   if (const std::string* const devices = arguments.value("--devices")) {
     MOTLEY_TRY(settings.gpus, parse_devices(*devices));
     if (!arguments.has("--tp"))
@@ -238,8 +247,11 @@ Result<std::unique_ptr<tensor::Device>> open_device(const ComputeSettings& setti
   if (settings.ranks * settings.replicas == 1)
     return tensor::open_device(settings.device, {.owns_machine = true});
   // Before CUDA begins: its kernels are loaded at once. One that was loaded when it is first used
-  // would wait for GPUs on which other ranks wait (dist::PeerRanks).
-  if (settings.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // would wait for GPUs on which other ranks wait (dist::GpuRanks).
+  if (settings.ranks > 1) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    dist::set_nccl_environment();
+  }
   return tensor::open_device(settings.device, {.threads = threads_of_rank(settings)});
 }
 

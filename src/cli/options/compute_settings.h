@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "cli/options/arguments.h"
+#include "dist/ranks_over.h"
 #include "model/model.h"
 #include "runner/other_ranks.h"
 #include "tensor/device/device.h"
@@ -32,6 +33,7 @@ struct ComputeSettings {
   int expert_groups = 1;       // --ep: of ranks, over which experts are dealt
   int replicas = 1;            // --dp: engines, each of as many ranks
   std::vector<int> gpus = {};  // --devices: of each rank; empty: the first ones, or the CPU
+  dist::RanksOver ranks_over = dist::RanksOver::automatic;
   // Thresholds of a GPU's kernels; null: the built-in ones alone.
   std::shared_ptr<const kernels::Tuning> tuning = {};
 };

@@ -3,6 +3,7 @@
 #include "base/cat.h"
 #include "base/check.h"
 #include "kernels/collectives.h"
+#include "kernels/staged_ranks.h"
 
 namespace motley::kernels::cuda {
 
@@ -30,6 +31,18 @@ Result<void> find_gpus(const std::vector<int>& gpus) {
         cat(count == 1 ? "there is GPU 0 alone" : cat("the GPUs here are 0 to ", count - 1),
             ": use fewer ranks, or --device cpu"));
   }
+  return {};
+}
+
+std::string why_not_peers(const std::vector<int>& gpus) {
+  for (const int from : gpus) {
+    for (const int to : gpus) {
+      int can = 1;
+      if (from == to || cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess) continue;
+      if (can == 0) return cat("GPU ", from, " can't address the memory of GPU ", to);
+    }
+  }
+  cudaGetLastError();
   return {};
 }
 

@@ -21,7 +21,7 @@ Result<void> make_addressable(int from, int to) {
   if (can == 0)
     return Error(ErrorCode::unsupported, cat("GPU ", from, " can't address the memory of GPU ", to),
                  "--devices",
-                 "name GPUs that are connected (nvidia-smi topo -m), or use --tp 1");
+                 "name GPUs that are connected (nvidia-smi topo -m), or use --ranks-over nccl");
   MOTLEY_TRY_VOID(done(cudaSetDevice(from), "become current", from));
   const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
   if (status == cudaErrorPeerAccessAlreadyEnabled) {

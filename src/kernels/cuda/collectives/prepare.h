@@ -10,5 +10,6 @@ Result<void> prepare_peer_sums();
 Result<void> prepare_peer_maxima();
 Result<void> prepare_peer_norms();
 Result<void> prepare_peer_gather();
+Result<void> prepare_staged_ranks();
 
 }  // namespace motley::kernels::cuda

@@ -1,5 +1,3 @@
-#include "dist/peer_ranks.h"
-
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -14,6 +12,8 @@
 
 #include "base/cat.h"
 #include "base/number_types.h"
+#include "dist/nccl_ranks.h"
+#include "dist/peer_ranks.h"
 #include "gpu/ranks_world.h"
 
 namespace motley::gpu_tests {
@@ -21,6 +21,7 @@ namespace {
 
 using dist::Communicator;
 using dist::Range;
+using dist::RanksOver;
 using testing::HasSubstr;
 using Part = Communicator::Part;
 
@@ -65,18 +66,35 @@ testing::AssertionResult same(const std::vector<float>& got, const std::vector<f
   return testing::AssertionSuccess();
 }
 
-class PeerRanksTest : public testing::TestWithParam<int> {
- protected:
-  RanksWorld world_{GetParam()};
+struct Group {
+  RanksOver over;
+  int ranks;
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, PeerRanksTest, testing::Values(2, 3, 4));
+std::string name_of(const testing::TestParamInfo<Group>& group) {
+  return cat("of", group.param.ranks);
+}
+std::vector<Group> groups_over(RanksOver over) { return {{over, 2}, {over, 3}, {over, 4}}; }
 
-TEST_P(PeerRanksTest, SumsAreAddedInOrderOfRanks) {
+class GpuRanksTest : public testing::TestWithParam<Group> {
+ protected:
+  void SetUp() override {
+    const auto [over, ranks] = GetParam();
+    MOTLEY_NEEDS_RANKS(over, ranks);
+    world_ = std::make_unique<RanksWorld>(over, ranks);
+  }
+  std::unique_ptr<RanksWorld> world_;
+};
+INSTANTIATE_TEST_SUITE_P(Peers, GpuRanksTest, testing::ValuesIn(groups_over(RanksOver::peers)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Nccl, GpuRanksTest, testing::ValuesIn(groups_over(RanksOver::nccl)),
+                         name_of);
+
+TEST_P(GpuRanksTest, SumsAreAddedInOrderOfRanks) {
   // Those sent at once up to 65536 in f32, those in two steps, and more than the group's memory.
   for (const std::size_t count : {1, 5, 2048, 65536, 65537, 100003, 1 << 20, 9'000'004}) {
-    const std::vector<float> expected = sum_in_order(world_.ranks(), count);
-    const auto arrays = world_.arrays([&](int rank) { return numbers_of(rank, count); });
-    world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    const std::vector<float> expected = sum_in_order(world_->ranks(), count);
+    const auto arrays = world_->arrays([&](int rank) { return numbers_of(rank, count); });
+    world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
       ASSERT_TRUE(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]), Part::own,
                                  {.stream = rank.handle()})
                       .ok());
@@ -85,11 +103,11 @@ TEST_P(PeerRanksTest, SumsAreAddedInOrderOfRanks) {
   }
 }
 
-TEST_P(PeerRanksTest, PartsAndSumsThatCrossInBf16AreRoundedToIt) {
+TEST_P(GpuRanksTest, PartsAndSumsThatCrossInBf16AreRoundedToIt) {
   for (const std::size_t count : {3, 2048, 131072, 131076, 500001, 1 << 21}) {
-    const std::vector<float> expected = sum_in_order(world_.ranks(), count, DType::bf16);
-    const auto arrays = world_.arrays([&](int rank) { return numbers_of(rank, count); });
-    world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    const std::vector<float> expected = sum_in_order(world_->ranks(), count, DType::bf16);
+    const auto arrays = world_->arrays([&](int rank) { return numbers_of(rank, count); });
+    world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
       ASSERT_TRUE(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]), Part::own,
                                  {.stream = rank.handle(), .type = DType::bf16})
                       .ok());
@@ -98,26 +116,26 @@ TEST_P(PeerRanksTest, PartsAndSumsThatCrossInBf16AreRoundedToIt) {
   }
 }
 
-TEST_P(PeerRanksTest, ASumOfNoNumbersIsNothing) {
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+TEST_P(GpuRanksTest, ASumOfNoNumbersIsNothing) {
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     ASSERT_TRUE(own.all_reduce({}, Part::own, {.stream = rank.handle()}).ok());
     ASSERT_TRUE(own.barrier(rank.handle()).ok());
   });
 }
 
-TEST_P(PeerRanksTest, ARankWithoutAPartAddsNothing) {
+TEST_P(GpuRanksTest, ARankWithoutAPartAddsNothing) {
   for (const std::size_t count : {3, 4096, 300000}) {
-    for (int without = 0; without < world_.ranks(); ++without) {
+    for (int without = 0; without < world_->ranks(); ++without) {
       // What stands there is not read.
-      const auto arrays = world_.arrays(
+      const auto arrays = world_->arrays(
           [&](int rank) { return std::vector<float>(count, rank == without ? NAN : 1.0F); });
-      world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+      world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
         ASSERT_TRUE(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]),
                                    own.rank() == without ? Part::none : Part::own,
                                    {.stream = rank.handle()})
                         .ok());
       });
-      const std::vector<float> expected(count, static_cast<float>(world_.ranks() - 1));
+      const std::vector<float> expected(count, static_cast<float>(world_->ranks() - 1));
       for (const auto& array : arrays) ASSERT_TRUE(same(array.read(), expected));
     }
   }
@@ -129,19 +147,19 @@ std::vector<float> magnitudes_of(int rank, std::size_t count, int seed = 0) {
   return numbers;
 }
 
-TEST_P(PeerRanksTest, MaximaAreThoseOfAllRanks) {
+TEST_P(GpuRanksTest, MaximaAreThoseOfAllRanks) {
   // More than slots have room for, too. The last rank has no part; what stands there is not read.
-  const int parts = world_.ranks() - 1;
+  const int parts = world_->ranks() - 1;
   for (const std::size_t count : {1, 3, 512, 65536, 65537, 300001}) {
     std::vector<float> expected(count, 0.0F);
     for (int rank = 0; rank < parts; ++rank) {
       const std::vector<float> part = magnitudes_of(rank, count);
       for (std::size_t i = 0; i < count; ++i) expected[i] = std::max(expected[i], part[i]);
     }
-    const auto arrays = world_.arrays([&](int rank) {
+    const auto arrays = world_->arrays([&](int rank) {
       return rank < parts ? magnitudes_of(rank, count) : std::vector<float>(count, INFINITY);
     });
-    world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
       ASSERT_TRUE(own.all_max(span_of(arrays[static_cast<std::size_t>(own.rank())]),
                               own.rank() < parts ? Part::own : Part::none, rank.handle())
                       .ok());
@@ -151,13 +169,13 @@ TEST_P(PeerRanksTest, MaximaAreThoseOfAllRanks) {
 }
 
 // Maxima and sums share the slots, and may stand in one graph.
-TEST_P(PeerRanksTest, MaximaBetweenSumsInAGraphThatIsLaunchedAgain) {
+TEST_P(GpuRanksTest, MaximaBetweenSumsInAGraphThatIsLaunchedAgain) {
   constexpr std::size_t count = 700;
   constexpr int launches = 12;
-  const auto sums = world_.arrays([&](int) { return std::vector<float>(count, 1.0F); });
+  const auto sums = world_->arrays([&](int) { return std::vector<float>(count, 1.0F); });
   const auto maxima =
-      world_.arrays([&](int rank) { return std::vector<float>(count, static_cast<float>(rank)); });
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+      world_->arrays([&](int rank) { return std::vector<float>(count, static_cast<float>(rank)); });
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     const auto i = static_cast<std::size_t>(own.rank());
     auto graph = rank.stream->capture([&]() -> Result<void> {
       MOTLEY_TRY_VOID(own.all_reduce(span_of(sums[i]), Part::own, {.stream = rank.handle()}));
@@ -169,35 +187,35 @@ TEST_P(PeerRanksTest, MaximaBetweenSumsInAGraphThatIsLaunchedAgain) {
       ASSERT_TRUE((*graph)->launch(*rank.stream).ok());
     ASSERT_TRUE(rank.stream->synchronize().ok());
   });
-  const float sum = std::pow(static_cast<float>(world_.ranks()), static_cast<float>(launches));
+  const float sum = std::pow(static_cast<float>(world_->ranks()), static_cast<float>(launches));
   for (const auto& array : sums) ASSERT_TRUE(same(array.read(), std::vector(count, sum)));
-  const auto largest = static_cast<float>(world_.ranks() - 1);
+  const auto largest = static_cast<float>(world_->ranks() - 1);
   for (const auto& array : maxima) ASSERT_TRUE(same(array.read(), std::vector(count, largest)));
 }
 
-TEST_P(PeerRanksTest, ScatteredSumsAreParts) {
+TEST_P(GpuRanksTest, ScatteredSumsAreParts) {
   for (const std::size_t count : {2, 1001, 200000, 9'000'001}) {
-    const std::vector<float> expected = sum_in_order(world_.ranks(), count);
+    const std::vector<float> expected = sum_in_order(world_->ranks(), count);
     const auto range = [&](int rank) {
-      return dist::deal(static_cast<std::int64_t>(count), world_.ranks(), rank);
+      return dist::deal(static_cast<std::int64_t>(count), world_->ranks(), rank);
     };
-    const auto arrays = world_.arrays([&](int rank) { return numbers_of(rank, count); });
-    const auto sums = world_.arrays([&](int rank) {
+    const auto arrays = world_->arrays([&](int rank) { return numbers_of(rank, count); });
+    const auto sums = world_->arrays([&](int rank) {
       return std::vector<float>(static_cast<std::size_t>(range(rank).size()), NAN);
     });
-    world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
       const auto number = static_cast<std::size_t>(own.rank());
       ASSERT_TRUE(
           own.reduce_scatter(span_of(arrays[number]), span_of(sums[number]), rank.handle()).ok());
     });
-    for (int rank = 0; rank < world_.ranks(); ++rank)
+    for (int rank = 0; rank < world_->ranks(); ++rank)
       ASSERT_TRUE(same(sums[static_cast<std::size_t>(rank)].read(),
                        {expected.begin() + range(rank).begin, expected.begin() + range(rank).end}))
           << count;
   }
 }
 
-TEST_P(PeerRanksTest, GathersUnevenColumns) {
+TEST_P(GpuRanksTest, GathersUnevenColumns) {
   struct Rows {
     std::int64_t rows;
     std::int64_t width;
@@ -205,9 +223,9 @@ TEST_P(PeerRanksTest, GathersUnevenColumns) {
   // Also ranks without columns, and more than the group's memory.
   for (const auto [rows, width] : {Rows{3, 1}, {3, 5}, {1, 1000}, {64, 4096}, {500, 40000}}) {
     const auto columns = [width = width, this](int rank) {
-      return dist::deal(width, world_.ranks(), rank);
+      return dist::deal(width, world_->ranks(), rank);
     };
-    const auto parts = world_.arrays([&, rows = rows, width = width](int rank) {
+    const auto parts = world_->arrays([&, rows = rows, width = width](int rank) {
       std::vector<float> part;
       for (std::int64_t row = 0; row < rows; ++row)
         for (std::int64_t column = columns(rank).begin; column < columns(rank).end; ++column)
@@ -215,8 +233,8 @@ TEST_P(PeerRanksTest, GathersUnevenColumns) {
       return part;
     });
     const std::vector<float> poison(static_cast<std::size_t>(rows * width), -1.0F);
-    const DeviceArray<float> all = world_.array(0, poison);
-    world_.run([&, rows = rows, width = width](Communicator& own, RanksWorld::Rank& rank) {
+    const DeviceArray<float> all = world_->array(0, poison);
+    world_->run([&, rows = rows, width = width](Communicator& own, RanksWorld::Rank& rank) {
       const Range range = columns(own.rank());
       ASSERT_TRUE(own.all_gather({.rows = rows,
                                   .own = parts[static_cast<std::size_t>(own.rank())].data(),
@@ -234,16 +252,16 @@ TEST_P(PeerRanksTest, GathersUnevenColumns) {
   }
 }
 
-TEST_P(PeerRanksTest, BroadcastsFromAnyRoot) {
-  for (int root = 0; root < world_.ranks(); ++root) {
+TEST_P(GpuRanksTest, BroadcastsFromAnyRoot) {
+  for (int root = 0; root < world_->ranks(); ++root) {
     for (const std::size_t count : {1, 7, 16, 40'000'001}) {
-      const auto arrays = world_.arrays([&](int rank) {
+      const auto arrays = world_->arrays([&](int rank) {
         std::vector<std::uint8_t> bytes(count);
         for (std::size_t i = 0; i < count; ++i)
           bytes[i] = static_cast<std::uint8_t>(rank == root ? i * 7 + 3 : 0);
         return bytes;
       });
-      world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+      world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
         const auto& array = arrays[static_cast<std::size_t>(own.rank())];
         ASSERT_TRUE(own.broadcast(std::as_writable_bytes(std::span(array.data(), array.size())),
                                   root, rank.handle())
@@ -257,15 +275,15 @@ TEST_P(PeerRanksTest, BroadcastsFromAnyRoot) {
 
 // Nothing waits between the calls, so ranks are up to one call apart, and buffers are used again at
 // once.
-TEST_P(PeerRanksTest, ManyCallsInARowStayApart) {
+TEST_P(GpuRanksTest, ManyCallsInARowStayApart) {
   constexpr std::array<std::size_t, 7> sizes{8, 70000, 1, 2048, 65536, 200000, 4096};
   constexpr int calls = 210;
   std::vector<std::vector<DeviceArray<float>>> arrays;
   for (int call = 0; call < calls; ++call) {
     const std::size_t count = sizes[static_cast<std::size_t>(call) % sizes.size()];
-    arrays.push_back(world_.arrays([&](int rank) { return numbers_of(rank, count, call % 5); }));
+    arrays.push_back(world_->arrays([&](int rank) { return numbers_of(rank, count, call % 5); }));
   }
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     for (const auto& call : arrays) {
       ASSERT_TRUE(own.all_reduce(span_of(call[static_cast<std::size_t>(own.rank())]), Part::own,
                                  {.stream = rank.handle()})
@@ -275,13 +293,13 @@ TEST_P(PeerRanksTest, ManyCallsInARowStayApart) {
   for (int call = 0; call < calls; ++call) {
     const auto& all = arrays[static_cast<std::size_t>(call)];
     const std::vector<float> expected =
-        sum_in_order(world_.ranks(), all[0].size(), DType::f32, call % 5);
+        sum_in_order(world_->ranks(), all[0].size(), DType::f32, call % 5);
     for (const auto& array : all) ASSERT_TRUE(same(array.read(), expected)) << "call " << call;
   }
 }
 
 // A graph's calls are counted on the device: those of the last launch are not taken for new ones.
-TEST_P(PeerRanksTest, AGraphLaunchedAgainWaitsForNewNumbers) {
+TEST_P(GpuRanksTest, AGraphLaunchedAgainWaitsForNewNumbers) {
   constexpr std::array<std::size_t, 3> sizes{2048, 100004, 512};
   constexpr int launches = 20;
   struct Memory {
@@ -290,21 +308,21 @@ TEST_P(PeerRanksTest, AGraphLaunchedAgainWaitsForNewNumbers) {
     std::vector<DeviceArray<float>> results;
     std::unique_ptr<tensor::Graph> graph;
   };
-  std::vector<Memory> memory(static_cast<std::size_t>(world_.ranks()));
-  for (int rank = 0; rank < world_.ranks(); ++rank) {
+  std::vector<Memory> memory(static_cast<std::size_t>(world_->ranks()));
+  for (int rank = 0; rank < world_->ranks(); ++rank) {
     Memory& own = memory[static_cast<std::size_t>(rank)];
     for (const std::size_t size : sizes) {
-      own.sums.push_back(world_.array(rank, std::vector<float>(size)));
+      own.sums.push_back(world_->array(rank, std::vector<float>(size)));
       std::vector<float> all;
       for (int launch = 0; launch < launches; ++launch) {
         const std::vector<float> numbers = numbers_of(rank, size, launch);
         all.insert(all.end(), numbers.begin(), numbers.end());
       }
-      own.sources.push_back(world_.array(rank, all));
-      own.results.push_back(world_.array(rank, std::vector<float>(all.size())));
+      own.sources.push_back(world_->array(rank, all));
+      own.results.push_back(world_->array(rank, std::vector<float>(all.size())));
     }
   }
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     Memory& mine = memory[static_cast<std::size_t>(own.rank())];
     auto graph = rank.stream->capture([&]() -> Result<void> {
       for (const auto& sum : mine.sums)
@@ -314,7 +332,7 @@ TEST_P(PeerRanksTest, AGraphLaunchedAgainWaitsForNewNumbers) {
     ASSERT_TRUE(graph.ok());
     mine.graph = *std::move(graph);
   });
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     Memory& mine = memory[static_cast<std::size_t>(own.rank())];
     for (std::size_t launch = 0; launch < launches; ++launch) {
       const auto copy = [&](const DeviceArray<float>& to, std::size_t to_launch,
@@ -335,14 +353,14 @@ TEST_P(PeerRanksTest, AGraphLaunchedAgainWaitsForNewNumbers) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::vector<float> expected;
     for (int launch = 0; launch < launches; ++launch) {
-      const std::vector<float> sum = sum_in_order(world_.ranks(), sizes[i], DType::f32, launch);
+      const std::vector<float> sum = sum_in_order(world_->ranks(), sizes[i], DType::f32, launch);
       expected.insert(expected.end(), sum.begin(), sum.end());
     }
     for (const Memory& each : memory) ASSERT_TRUE(same(each.results[i].read(), expected)) << i;
   }
 }
 
-TEST_P(PeerRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
+TEST_P(GpuRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
   struct Rows {
     std::int64_t rows;
     std::int64_t width;
@@ -359,20 +377,20 @@ TEST_P(PeerRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
                                      {9001, 2048}}) {
       const auto count = static_cast<std::size_t>(rows * width);
       const auto numbers = [&, width = width](int seed, bool weight) {
-        return world_.arrays([&](int) {
+        return world_->arrays([&](int) {
           return numbers_of(9, weight ? static_cast<std::size_t>(width) : count, seed);
         });
       };
       const auto parts = [&](int rank) { return numbers_of(rank, count); };
       const auto a = numbers(1, false);
       const auto weight = numbers(2, true);
-      const auto apart = world_.arrays(parts);
-      const auto joined = world_.arrays(parts);
+      const auto apart = world_->arrays(parts);
+      const auto joined = world_->arrays(parts);
       const auto x = numbers(3, false);
       const auto joined_x = numbers(4, false);
-      const auto out = world_.arrays([&](int) { return std::vector<bf16>(count); });
-      const auto joined_out = world_.arrays([&](int) { return std::vector<bf16>(count); });
-      world_.run([&, rows = rows, width = width](Communicator& own, RanksWorld::Rank& rank) {
+      const auto out = world_->arrays([&](int) { return std::vector<bf16>(count); });
+      const auto joined_out = world_->arrays([&](int) { return std::vector<bf16>(count); });
+      world_->run([&, rows = rows, width = width](Communicator& own, RanksWorld::Rank& rank) {
         const auto i = static_cast<std::size_t>(own.rank());
         const auto call = [&](const float* b, float* sum, bf16* normed) {
           return kernels::AddAndNorm{.add = {.rows = rows,
@@ -396,7 +414,13 @@ TEST_P(PeerRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
         rank.kernels->add_and_norm(call(apart[i].data(), x[i].data(), out[i].data()),
                                    crossing.stream);
         const auto together = call(joined[i].data(), joined_x[i].data(), joined_out[i].data());
-        ASSERT_TRUE(own.fits_norm(together, crosses));
+        // Over NCCL a norm is a call of its own.
+        ASSERT_EQ(own.fits_norm(together, crosses), GetParam().over == RanksOver::peers);
+        if (!own.fits_norm(together, crosses)) {
+          ASSERT_TRUE(own.all_reduce(span_of(joined[i]), Part::own, crossing).ok());
+          rank.kernels->add_and_norm(together, crossing.stream);
+          return;
+        }
         ASSERT_TRUE(own.sum_and_norm(together, Part::own, crossing).ok());
       });
       const auto bits = [](const DeviceArray<bf16>& array) {
@@ -412,11 +436,11 @@ TEST_P(PeerRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
   }
 }
 
-TEST_P(PeerRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
-  const int faulty = GetParam() - 1;
-  const auto arrays = world_.arrays([](int) { return std::vector<float>(10, 1.0F); });
+TEST_P(GpuRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
+  const int faulty = GetParam().ranks - 1;
+  const auto arrays = world_->arrays([](int) { return std::vector<float>(10, 1.0F); });
   const auto begin = std::chrono::steady_clock::now();
-  world_.run([&](Communicator& own, RanksWorld::Rank& rank) {
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
     const auto sum = [&] {
       return own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]), Part::own,
                             {.stream = rank.handle()});
@@ -441,27 +465,41 @@ TEST_P(PeerRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
 }
 
 // Threads miss it where calls are launched, GPUs where a graph has recorded them.
-class PeerRanksFaults : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Recorded, PeerRanksFaults, testing::Bool());
+struct Faulty {
+  Group group;
+  bool recorded;
+};
+class GpuRanksFaults : public testing::TestWithParam<Faulty> {};
+INSTANTIATE_TEST_SUITE_P(All, GpuRanksFaults,
+                         testing::Values(Faulty{{RanksOver::peers, 3}, false},
+                                         Faulty{{RanksOver::peers, 3}, true},
+                                         Faulty{{RanksOver::nccl, 2}, false},
+                                         Faulty{{RanksOver::nccl, 2}, true}),
+                         [](const auto& faulty) {
+                           return cat(dist::name(faulty.param.group.over),
+                                      faulty.param.recorded ? "_recorded" : "_launched");
+                         });
 
-TEST_P(PeerRanksFaults, ARankThatNeverComesIsNamed) {
-  const bool recorded = GetParam();
+TEST_P(GpuRanksFaults, ARankThatNeverComesIsNamed) {
+  const auto [over, ranks] = GetParam().group;
+  MOTLEY_NEEDS_RANKS(over, ranks);
+  const int missing = ranks - 1;
   for (const std::size_t count : {10, 500000}) {
-    RanksWorld world(3, std::chrono::milliseconds(300));
+    RanksWorld world(over, ranks, std::chrono::milliseconds(300));
     const auto arrays = world.arrays([&](int) { return std::vector<float>(count, 1.0F); });
-    std::vector<std::unique_ptr<tensor::Graph>> graphs(3);
+    std::vector<std::unique_ptr<tensor::Graph>> graphs(static_cast<std::size_t>(ranks));
     const auto begin = std::chrono::steady_clock::now();
     world.run([&](Communicator& own, RanksWorld::Rank& rank) {
-      if (own.rank() == 2) return;
+      if (own.rank() == missing) return;
       const auto number = static_cast<std::size_t>(own.rank());
       // Of many calls only the first waits.
       const auto sums = [&]() -> Result<void> {
-        for (int call = 0; call < 100; ++call)
+        for (int call = 0; call < 50; ++call)
           MOTLEY_TRY_VOID(
               own.all_reduce(span_of(arrays[number]), Part::own, {.stream = rank.handle()}));
         return {};
       };
-      if (!recorded) {
+      if (!GetParam().recorded) {
         EXPECT_FALSE(sums().ok());
         return;
       }
@@ -470,20 +508,109 @@ TEST_P(PeerRanksFaults, ARankThatNeverComesIsNamed) {
       graphs[number] = *std::move(graph);
       ASSERT_TRUE(graphs[number]->launch(*rank.stream).ok());
     });
-    for (int rank = 0; rank < 3; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       const auto status = world.communicator(rank).status();
       ASSERT_FALSE(status.ok());
       EXPECT_THAT(status.error().message(),
-                  HasSubstr("rank 2 did not come to a sum over ranks within"));
+                  HasSubstr(cat("rank ", missing, " did not come to a sum over ranks within")));
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
+}
+
+// A kernel of NCCL waits by then, and has no bound of its own.
+TEST(NcclRanks, ARankThatFailsEndsTheWaitsOfARecordedCall) {
+  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2);
+  RanksWorld world(RanksOver::nccl, 2, std::chrono::seconds(60));
+  const auto arrays = world.arrays([](int) { return std::vector<float>(70000, 1.0F); });
+  std::unique_ptr<tensor::Graph> graph;
+  const auto begin = std::chrono::steady_clock::now();
+  world.run([&](Communicator& own, RanksWorld::Rank& rank) {
+    if (own.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      own.fail(Error(ErrorCode::io, "the disk is gone"));
+      return;
+    }
+    auto recorded = rank.stream->capture(
+        [&] { return own.all_reduce(span_of(arrays[0]), Part::own, {.stream = rank.handle()}); });
+    ASSERT_TRUE(recorded.ok());
+    graph = *std::move(recorded);
+    ASSERT_TRUE(graph->launch(*rank.stream).ok());
+  });
+  EXPECT_EQ(world.communicator(0).status().error().message(), "the disk is gone (rank 1)");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+// Whatever way a sum takes in either.
+TEST(NcclRanks, HaveTheBitsOfPeerRanks) {
+  for (const int ranks : {2, 3, 4}) {
+    if (!why_not(RanksOver::nccl, ranks).empty()) continue;
+    RanksWorld peers(RanksOver::peers, ranks);
+    RanksWorld nccl(RanksOver::nccl, ranks);
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const std::size_t count : {1, 7, 2048, 65536, 131076, 300001, 9'000'004, 17'000'003}) {
+        for (const int without : {-1, 1}) {
+          const auto sums_of = [&](RanksWorld& world) {
+            const auto arrays = world.arrays([&](int rank) { return numbers_of(rank, count, 3); });
+            world.run([&](Communicator& own, RanksWorld::Rank& rank) {
+              ASSERT_TRUE(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]),
+                                         own.rank() == without ? Part::none : Part::own,
+                                         {.stream = rank.handle(), .type = type})
+                              .ok());
+            });
+            std::vector<std::vector<float>> sums;
+            for (const auto& array : arrays) sums.push_back(array.read());
+            return sums;
+          };
+          const auto wanted = sums_of(peers);
+          const auto got = sums_of(nccl);
+          for (int rank = 0; rank < ranks; ++rank)
+            ASSERT_TRUE(same(got[static_cast<std::size_t>(rank)], wanted[0])) << count;
+        }
+      }
+    }
+  }
+  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2);
+}
+
+// Steps are launched in graphs and without, in turn.
+TEST_P(GpuRanksTest, RecordedAndLaunchedCallsTakeTurns) {
+  constexpr std::size_t count = 70000;
+  constexpr int rounds = 10;
+  const auto ones = [](int) { return std::vector<float>(count, 1.0F); };
+  const auto arrays = world_->arrays(ones);
+  const auto launched = world_->arrays(ones);
+  std::vector<std::unique_ptr<tensor::Graph>> graphs(static_cast<std::size_t>(world_->ranks()));
+  world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
+    const auto i = static_cast<std::size_t>(own.rank());
+    const auto sum = [&](const DeviceArray<float>& array) {
+      return own.all_reduce(span_of(array), Part::own, {.stream = rank.handle()});
+    };
+    graphs[i] = rank.stream->capture([&] { return sum(arrays[i]); }).value();
+    for (int round = 0; round < rounds; ++round) {
+      ASSERT_TRUE(graphs[i]->launch(*rank.stream).ok());
+      ASSERT_TRUE(sum(launched[i]).ok());
+      ASSERT_TRUE(own.barrier(rank.handle()).ok());
+    }
+  });
+  const std::vector<float> expected(
+      count, std::pow(static_cast<float>(world_->ranks()), static_cast<float>(rounds)));
+  for (const auto* const each : {&arrays, &launched})
+    for (const auto& array : *each) ASSERT_TRUE(same(array.read(), expected));
 }
 
 TEST(PeerRanks, MoreRanksThanAGroupTakesAreRefused) {
   const auto group = dist::PeerRanks::create({.gpus = std::vector<int>(9, 0)});
   ASSERT_FALSE(group.ok());
   EXPECT_THAT(group.error().message(), HasSubstr("9 GPUs"));
+}
+
+TEST(NcclRanks, RanksThatShareAGpuAreRefused) {
+  dist::set_nccl_environment();
+  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 1);
+  const auto group = dist::NcclRanks::create({.gpus = {0, 0}});
+  ASSERT_FALSE(group.ok());
+  EXPECT_EQ(group.error().message(), "NCCL takes a GPU for each rank (--devices): use fewer ranks");
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+// The memory in which ranks stage what a library moves between their GPUs.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <cuda_runtime_api.h>
+
+#include "base/cat.h"
+#include "kernels/cuda/collectives/gpus_of_ranks.h"
+#include "kernels/cuda/collectives/prepare.h"
+#include "kernels/staged_ranks.h"
+
+namespace motley::kernels::cuda {
+namespace {
+
+constexpr std::size_t alignment = 256;
+// Of the host's memory, which GPUs address: each rank's in cache lines of its own.
+constexpr std::size_t words_of_rank = 32;
+constexpr std::size_t word_of_end = 16;
+
+class StagingMemoryOnGpus final : public StagingMemory {
+ public:
+  explicit StagingMemoryOnGpus(const Options& options) : options_(options) {}
+  ~StagingMemoryOnGpus() override {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      if (memory_[static_cast<std::size_t>(rank)] == nullptr) continue;
+      cudaSetDevice(gpu(rank));
+      cudaFree(memory_[static_cast<std::size_t>(rank)]);
+    }
+    if (words_ != nullptr) cudaFreeHost(words_);
+    cudaGetLastError();
+  }
+
+  Result<void> take() {
+    // The count of calls, then the buffers.
+    const std::size_t bytes = alignment + 2 * static_cast<std::size_t>(options_.bytes);
+    for (int rank = 0; rank < ranks(); ++rank) {
+      void* data = nullptr;
+      MOTLEY_TRY_VOID(done(cudaSetDevice(gpu(rank)), "become current", gpu(rank)));
+      MOTLEY_TRY_VOID(done(cudaMalloc(&data, bytes), "take memory for sums over ranks", gpu(rank)));
+      memory_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(data);
+      MOTLEY_TRY_VOID(done(cudaMemset(data, 0, bytes), "fill memory", gpu(rank)));
+      MOTLEY_TRY_VOID(done(cudaDeviceSynchronize(), "finish its work", gpu(rank)));
+      MOTLEY_TRY_VOID(prepare_staged_ranks());
+    }
+    const std::size_t words = static_cast<std::size_t>(ranks()) * words_of_rank;
+    void* host = nullptr;
+    MOTLEY_TRY_VOID(done(cudaHostAlloc(&host, words * sizeof(std::uint32_t),
+                                       cudaHostAllocPortable | cudaHostAllocMapped),
+                         "pin the host's memory", gpu(0)));
+    words_ = static_cast<std::uint32_t*>(host);
+    std::fill_n(words_, words, 0U);
+    return {};
+  }
+
+  Staging view(int rank) const override {
+    std::byte* const memory = memory_[static_cast<std::size_t>(rank)];
+    return {.own = memory + alignment,
+            .others = memory + alignment + options_.bytes,
+            .bytes = options_.bytes,
+            .words = {.count = reinterpret_cast<std::uint32_t*>(memory),
+                      .begun = words_of(rank),
+                      .ended = words_of(rank) + word_of_end}};
+  }
+
+  Progress progress(int rank) const override {
+    // A call that has ended when it is asked for first has also begun by then.
+    const std::uint32_t ended = *const_cast<volatile std::uint32_t*>(words_of(rank) + word_of_end);
+    return {.begun = *const_cast<volatile std::uint32_t*>(words_of(rank)), .ended = ended};
+  }
+
+  Result<void> try_streams(Queue queue) override {
+    std::vector<StreamHandle> streams(options_.gpus.size());
+    Result<void> tried = [&]() -> Result<void> {
+      for (int rank = 0; rank < ranks(); ++rank) {
+        cudaStream_t stream = nullptr;
+        MOTLEY_TRY_VOID(done(cudaSetDevice(gpu(rank)), "become current", gpu(rank)));
+        MOTLEY_TRY_VOID(done(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                             "make a stream", gpu(rank)));
+        streams[static_cast<std::size_t>(rank)].native = stream;
+      }
+      MOTLEY_TRY_VOID(queue(streams));
+      for (int rank = 0; rank < ranks(); ++rank)
+        MOTLEY_TRY_VOID(
+            done(cudaStreamSynchronize(native(streams, rank)), "finish its work", gpu(rank)));
+      return {};
+    }();
+    for (int rank = 0; rank < ranks(); ++rank)
+      if (native(streams, rank) != nullptr) cudaStreamDestroy(native(streams, rank));
+    return tried;
+  }
+
+ private:
+  int ranks() const { return static_cast<int>(options_.gpus.size()); }
+  int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
+  std::uint32_t* words_of(int rank) const {
+    return words_ + static_cast<std::size_t>(rank) * words_of_rank;
+  }
+  static cudaStream_t native(const std::vector<StreamHandle>& streams, int rank) {
+    return static_cast<cudaStream_t>(streams[static_cast<std::size_t>(rank)].native);
+  }
+
+  Options options_;
+  std::array<std::byte*, max_peers> memory_{};
+  std::uint32_t* words_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<StagingMemory>> StagingMemory::create(const Options& options) {
+  MOTLEY_TRY_VOID(find_gpus(options.gpus));
+  const std::set<int> different(options.gpus.begin(), options.gpus.end());
+  if (different.size() < options.gpus.size())
+    return Error(ErrorCode::unsupported, "NCCL takes a GPU for each rank", "--devices",
+                 "use fewer ranks");
+  auto memory = std::make_unique<StagingMemoryOnGpus>(options);
+  MOTLEY_TRY_VOID(memory->take());
+  return std::unique_ptr<StagingMemory>(std::move(memory));
+}
+
+}  // namespace motley::kernels::cuda
