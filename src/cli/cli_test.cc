@@ -137,6 +137,14 @@ TEST(Cli, OneReplicaIsWhatOthersThanServeUse) {
   }
 }
 
+TEST(Cli, WhatGpusExchangeNumbersOverIsNotAskedOnACpu) {
+  EXPECT_EQ(
+      motley({"bench", MOTLEY_DEMO_MODEL, "--device", "cpu", "--tp", "2", "--ranks-over", "nccl"})
+          .errors,
+      "motley: ranks on a CPU exchange numbers over the host's memory (--ranks-over): leave "
+      "it out\n");
+}
+
 TEST(ComputeSettings, SayWhatWasAskedFor) {
   const CommandSpec spec{
       .name = "example", .summary = "", .positionals = {}, .options = compute_option_specs()};

@@ -45,10 +45,10 @@ class NcclRanks::Member final : public GpuRanks::Member {
 
   void connect(NcclComm* comm) { comm_ = comm; }
 
-  // Returns once no thread queues a call, or after a while: one that stays that long waits for its
-  // GPU. To be called when the group has failed, so no call is queued later.
-  void let_calls_pass() {
-    if (lock_.try_lock_for(std::chrono::seconds(1))) lock_.unlock();
+  // Returns once no thread queues a call, or at the deadline: one that stays that long waits for
+  // its GPU. To be called when the group has failed, so no call is queued later.
+  void let_calls_pass(std::chrono::steady_clock::time_point deadline) {
+    if (lock_.try_lock_until(deadline)) lock_.unlock();
   }
 
   Result<void> all_reduce(std::span<float> numbers, Part part, const Crossing& crossing) override {
@@ -423,7 +423,8 @@ void NcclRanks::look() {
 // Kernels leave as soon as the group of calls has begun; it returns when NCCL has let go of all
 // memory, and graphs are gone.
 void NcclRanks::abort() {
-  for (const auto& member : members_) member->let_calls_pass();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (const auto& member : members_) member->let_calls_pass(deadline);
   nccl_.group_start();
   for (NcclComm* const comm : comms_) nccl_.abort(comm);
   nccl_.group_end();

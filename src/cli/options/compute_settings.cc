@@ -154,15 +154,19 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
 Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
                                                              const tensor::Device& first) {
   if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
+  const bool on_gpus = first.id().kind != tensor::DeviceKind::cpu;
+  if (!on_gpus && settings.ranks_over != dist::RanksOver::automatic)
+    return wrong_option("ranks on a CPU exchange numbers over the host's memory", "--ranks-over",
+                        "leave it out");
   runner::OtherRanks::Options options{
       .ranks = settings.ranks, .threads = threads_of_rank(settings), .over = settings.ranks_over};
-  if (first.id().kind != tensor::DeviceKind::cpu) {
+  if (on_gpus) {
     options.gpus = settings.gpus;
     for (int rank = static_cast<int>(options.gpus.size()); rank < settings.ranks; ++rank)
       options.gpus.push_back(rank);
   }
   MOTLEY_TRY(std::unique_ptr<runner::OtherRanks> others, runner::OtherRanks::create(options));
-  if (others->on_gpus())
+  if (on_gpus)
     log::info("ranks.over",
               {{"over", dist::name(others->choice().over)}, {"reason", others->choice().reason}});
   return others;
