@@ -307,7 +307,10 @@ Result<std::unique_ptr<NcclRanks>> NcclRanks::create(const Options& options) {
   MOTLEY_TRY(std::unique_ptr<cuda::StagingMemory> memory,
              cuda::StagingMemory::create({.gpus = options.gpus, .bytes = staging_bytes}));
   std::unique_ptr<NcclRanks> group(new NcclRanks(options, nccl, std::move(memory)));
-  MOTLEY_TRY_VOID(group->connect(options.gpus));
+  if (Result<void> connected = group->connect(options.gpus); !connected.ok()) {
+    group->abort();  // a rank's kernel may wait for another
+    return std::move(connected).error();
+  }
   group->watch_thread_ = std::thread([own = group.get()] { own->watch(); });
   return group;
 }
@@ -351,7 +354,7 @@ Result<void> NcclRanks::connect(const std::vector<int>& gpus) {
     MOTLEY_TRY_VOID(nccl_.check(queued, "queue a first call", nullptr));
     return nccl_.check(ended, "queue a first call", nullptr);
   };
-  return memory_->try_streams([&](const std::vector<StreamHandle>& streams) -> Result<void> {
+  const auto first_calls = [&](const std::vector<StreamHandle>& streams) -> Result<void> {
     const auto comm = [&](int rank) { return comms_[static_cast<std::size_t>(rank)]; };
     const auto stream = [&](int rank) { return streams[static_cast<std::size_t>(rank)].native; };
     MOTLEY_TRY_VOID(on_all([&](int rank) {
@@ -375,7 +378,8 @@ Result<void> NcclRanks::connect(const std::vector<int>& gpus) {
       }
       return queued;
     });
-  });
+  };
+  return memory_->try_streams(first_calls, max_wait());
 }
 
 Communicator& NcclRanks::rank(int rank) { return *members_[static_cast<std::size_t>(rank)]; }
@@ -423,10 +427,15 @@ void NcclRanks::look() {
 // Kernels leave as soon as the group of calls has begun; it returns when NCCL has let go of all
 // memory, and graphs are gone.
 void NcclRanks::abort() {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (const auto& member : members_) member->let_calls_pass(deadline);
+  const auto let_calls_pass = [&](Duration wait) {
+    const auto deadline = std::chrono::steady_clock::now() + wait;
+    for (const auto& member : members_) member->let_calls_pass(deadline);
+  };
+  let_calls_pass(std::chrono::seconds(1));
   nccl_.group_start();
   for (NcclComm* const comm : comms_) nccl_.abort(comm);
+  // A thread whose launch waited for room in its GPU's queue goes on when kernels leave.
+  let_calls_pass(std::chrono::seconds(10));
   nccl_.group_end();
   comms_.clear();
 }

@@ -113,9 +113,9 @@ class StagingMemory {
     std::uint32_t ended = 0;
   };
   virtual Progress progress(int rank) const = 0;
-  // Calls queue with a stream of each rank, and waits for what it has queued.
+  // Calls queue with a stream of each rank, and waits for what it has queued, at most max_wait.
   using Queue = FunctionRef<Result<void>(const std::vector<StreamHandle>& streams)>;
-  virtual Result<void> try_streams(Queue queue) = 0;
+  virtual Result<void> try_streams(Queue queue, Duration max_wait) = 0;
 };
 
 }  // namespace cuda

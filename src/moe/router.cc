@@ -110,9 +110,10 @@ void norm_and_route(const RouterInput& input, const Routing& routing, const ops:
   context.kernels->norm_and_route(params_of(input, params_of(routing), context), context.stream);
 }
 
-bool routes_in_one_launch(const RouterInput& input, const Routing& routing,
+bool routes_in_one_launch(const RouterInput& input, const RouterSpec& spec,
                           const ops::Context& context) {
-  return context.kernels->routes_in_one_launch(params_of(input, params_of(routing), context));
+  return context.kernels->routes_in_one_launch(
+      params_of(input, params_of(spec, input.logits), context));
 }
 
 void norm_and_logits(const RouterInput& input, const RouterSpec& spec,

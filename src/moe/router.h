@@ -67,7 +67,7 @@ struct RouterInput {
   tensor::Tensor logits;        // [T, E], the routing's
 };
 void norm_and_route(const RouterInput& input, const Routing& routing, const ops::Context& context);
-bool routes_in_one_launch(const RouterInput& input, const Routing& routing,
+bool routes_in_one_launch(const RouterInput& input, const RouterSpec& spec,
                           const ops::Context& context);
 // Only up to the product, with the same bits: logits without bias, to which a delta is added.
 void norm_and_logits(const RouterInput& input, const RouterSpec& spec, const ops::Context& context);

@@ -18,7 +18,8 @@ GoldenEngine::GoldenEngine(score_tests::GoldenModel& golden, const Options& opti
                                 .max_sequences = options.max_sequences,
                                 .max_tokens = options.max_tokens,
                                 .pages = options.pages,
-                                .logit_rows = on_gpu ? options.max_sequences : 16};
+                                .logit_rows = on_gpu ? options.max_sequences : 16,
+                                .graphs = options.graphs};
   if (golden.others() != nullptr) {
     pool.other_ranks = golden.others()->make_pools(pool).value();
     pool.shards = golden.model().base_view().shards();

@@ -94,6 +94,7 @@ class GoldenEngine {
     std::int64_t pages = 256;
     std::uint64_t adapter_bytes = std::uint64_t{16} << 20;
     bool prefix_cache = true;
+    bool graphs = true;  // on a GPU
   };
 
   GoldenEngine(score_tests::GoldenModel& golden, const Options& options);

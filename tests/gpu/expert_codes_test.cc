@@ -204,11 +204,13 @@ TEST_P(ExpertCodes, RowsOfHThatRanksCutAreRoundedByTheirMaxima) {
       const FunctionRef<void()> own_alone = nothing;
       batch.params.cut.over_ranks = &own_alone;
       expect_bits(batch.run(), whole);
+      // Scales of powers of two round alike until numbers are too small for the type.
+      const float larger_by = inputs.power_of_two ? 20000.0F : 5.0F;
       const auto enlarge = [&] {
         std::vector<float> larger = maxima.read();
         for (float& each : larger) {
           EXPECT_GE(each, 0);
-          each *= 5;
+          each *= larger_by;
         }
         maxima.write(larger);
       };

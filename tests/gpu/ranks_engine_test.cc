@@ -78,6 +78,36 @@ TEST(EngineOverNccl, AllAdaptersInOneBatchAreAsRecorded) {
   expect_all_given_back(world);
 }
 
+// Graphs that take maxima over ranks give the bits of launches one by one.
+TEST(EngineOnGpusRounded, GraphsChangeNoBit) {
+  for (const char* const model : {"qwen3_moe_w8a8", "deepseek_v3_fp8"}) {
+    SCOPED_TRACE(model);
+    std::vector<std::vector<std::vector<float>>> both;
+    for (const bool graphs : {true, false}) {
+      const std::vector<int> gpus = gpu_tests::gpus_of_ranks(2);
+      GoldenModel golden(model, {.exact = gpus.back() != 1,
+                                 .exact_inputs = false,
+                                 .pages = 512,
+                                 .device = {.kind = tensor::DeviceChoice::Kind::cuda},
+                                 .batch_invariant = true,
+                                 .ranks = 2,
+                                 .gpus = gpus,
+                                 .max_wait = std::chrono::seconds(20)});
+      GoldenEngine world(golden, {.prefix_cache = false, .graphs = graphs});
+      world.load_adapters();
+      std::vector<std::vector<float>>& answers = both.emplace_back();
+      for (const engine::Request& request : greedy_requests(golden)) {
+        const auto answer = world.submit(request);
+        answer->wait();
+        ASSERT_FALSE(answer->error.has_value());
+        answers.push_back(answer->logprobs[0]);
+      }
+      EXPECT_EQ(world.runner().graph_launches() > 0, graphs);
+    }
+    EXPECT_EQ(both[0], both[1]);
+  }
+}
+
 // Warmed up, with every size captured: the same tokens again and again.
 TEST_P(EngineOnGpus, WarmStepsRepeatBitForBit) {
   GoldenModel golden(GetParam(), on_gpus(false));

@@ -153,11 +153,13 @@ void check_tuning_suits(const model::Model& model, const tensor::Device& device)
 
 Result<std::unique_ptr<runner::OtherRanks>> make_other_ranks(const ComputeSettings& settings,
                                                              const tensor::Device& first) {
-  if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
   const bool on_gpus = first.id().kind != tensor::DeviceKind::cpu;
   if (!on_gpus && settings.ranks_over != dist::RanksOver::automatic)
     return wrong_option("ranks on a CPU exchange numbers over the host's memory", "--ranks-over",
                         "leave it out");
+  if (settings.ranks == 1 && settings.ranks_over != dist::RanksOver::automatic)
+    return wrong_option("one rank exchanges nothing", "--ranks-over", "leave it out, or use --tp");
+  if (settings.ranks == 1) return std::unique_ptr<runner::OtherRanks>();
   runner::OtherRanks::Options options{
       .ranks = settings.ranks, .threads = threads_of_rank(settings), .over = settings.ranks_over};
   if (on_gpus) {

@@ -206,16 +206,24 @@ TEST_F(ForwardLists, ASumOverRanksWithASecondReaderSurvives) {
 }
 
 // Base rows have the same logits, whatever else a router's launch does.
-TEST_F(ForwardLists, ASumOverRanksDoesNotTakeARouterApart) {
+TEST_F(ForwardLists, ASumOverRanksTakesARouterApartOnlyWhereItIsNotOneLaunch) {
   TwinRanks ranks(world.context, true);
+  kernels::ElementaryTable table = *world.context.kernels;
+  const ops::Context before = world.context;
   world.context.ranks = &ranks;
+  world.context.kernels = &table;
   const moe::RouterSpec spec{.experts = static_cast<int>(width), .top_k = 2};
-  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
-    const ValueId sum = pass.add(x, pass.sum_over_ranks(pass.linear(first, x, "y")));
-    pass.list().set_external(sum, 1);
-    pass.list().set_external(pass.logits(second, spec, pass.norm(norm, sum)), 2);
-  });
-  EXPECT_THAT(launches, Contains("sum_add_norm_logits"));
+  for (const bool one_launch : {true, false}) {
+    table.routes_in_one_launch = one_launch ? [](const kernels::NormAndRoute&) { return true; }
+                                            : [](const kernels::NormAndRoute&) { return false; };
+    const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+      const ValueId sum = pass.add(x, pass.sum_over_ranks(pass.linear(first, x, "y")));
+      pass.list().set_external(sum, 1);
+      pass.list().set_external(pass.logits(second, spec, pass.norm(norm, sum)), 2);
+    });
+    EXPECT_THAT(launches, Contains(one_launch ? "sum_add_norm_logits" : "sum_add_norm"));
+  }
+  world.context = before;
 }
 
 TEST_F(ForwardLists, AnOpPutBetweenThemKeepsThemApart) {

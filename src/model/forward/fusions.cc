@@ -129,13 +129,13 @@ void run_sum_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
                                params<SumOverRanksOp>(ops[0]).sum.part);
 }
 
-// Few rows are normed with their router, and the sum is a launch of its own; many with the sum.
+// Few rows are normed with their router, and the sum is a launch of its own; many with the sum. Of
+// a router: [sum, add, norm, linear, ...].
 bool norm_joins_sum(Ops ops, const Frame& frame) {
   if (!fits_sum_add_norm(ops.first(3), frame)) return false;
   bool joins = false;
   with_router_input(behind_sum(ops), frame, [&](const moe::RouterInput& input) {
-    joins = !moe::routes_in_one_launch(input, routing(params<RouteOp>(ops.back()), frame),
-                                       frame.context);
+    joins = !moe::routes_in_one_launch(input, *params<LinearOp>(ops[3]).router, frame.context);
   });
   return joins;
 }
@@ -145,7 +145,7 @@ bool fits_sum_add_norm_router(Ops ops, const Frame& frame) {
 }
 
 bool fits_sum_add_norm_logits(Ops ops, const Frame& frame) {
-  return fits_add_norm_logits(behind_sum(ops), frame);
+  return fits_add_norm_logits(behind_sum(ops), frame) && !norm_joins_sum(ops, frame);
 }
 
 bool sum_keeps_all_but_logits(const OpList& list, Ops ops, ValueId value) {

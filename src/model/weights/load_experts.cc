@@ -53,6 +53,11 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
   for (std::int64_t e = 0; e < config.moe.router.experts; ++e) {
     const std::string expert = cat(module, ".experts.", e, ".");
     if (!own.contains(e)) {
+      // All ranks exchange the same of their experts' inputs.
+      if (!source.are_both_quantised(cat(module, ".experts.", own.begin, ".", down),
+                                     cat(expert, down)))
+        return Error(ErrorCode::unsupported, "not quantised as another rank's experts are",
+                     cat(expert, down), "quantise the experts of a layer alike");
       source.leave_to_others(expert);
       continue;
     }

@@ -62,6 +62,11 @@ void WeightSource::leave_to_others(std::string_view prefix) {
     taken_.emplace(item.name());
 }
 
+bool WeightSource::are_both_quantised(std::string_view first, std::string_view second) const {
+  return random_ != nullptr || quantization_->scheme_of(first).has_value() ==
+                                   quantization_->scheme_of(second).has_value();
+}
+
 Result<std::vector<float>> WeightSource::numbers(std::string_view name,
                                                  const tensor::Shape& shape) {
   if (random_ != nullptr) return random_->numbers(name, shape.elements());

@@ -49,7 +49,6 @@ class PeerMemoryOnGpus final : public PeerMemory {
   }
 
   Result<void> take() {
-    MOTLEY_TRY_VOID(find_gpus(options_.gpus));
     for (int from = 0; from < ranks(); ++from)
       for (int to = 0; to < ranks(); ++to)
         if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));
@@ -138,6 +137,7 @@ bool is_recorded(StreamHandle stream) {
 }
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(const Options& options) {
+  MOTLEY_TRY_VOID(find_gpus(options.gpus));
   auto memory = std::make_unique<PeerMemoryOnGpus>(options);
   MOTLEY_TRY_VOID(memory->take());
   return std::unique_ptr<PeerMemory>(std::move(memory));

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <thread>
 
 #include <cuda_runtime_api.h>
 
 #include "base/cat.h"
+#include "base/system/clock.h"
 #include "kernels/cuda/collectives/gpus_of_ranks.h"
 #include "kernels/cuda/collectives/prepare.h"
 #include "kernels/staged_ranks.h"
@@ -69,7 +71,7 @@ class StagingMemoryOnGpus final : public StagingMemory {
     return {.begun = *const_cast<volatile std::uint32_t*>(words_of(rank)), .ended = ended};
   }
 
-  Result<void> try_streams(Queue queue) override {
+  Result<void> try_streams(Queue queue, Duration max_wait) override {
     std::vector<StreamHandle> streams(options_.gpus.size());
     Result<void> tried = [&]() -> Result<void> {
       for (int rank = 0; rank < ranks(); ++rank) {
@@ -80,9 +82,9 @@ class StagingMemoryOnGpus final : public StagingMemory {
         streams[static_cast<std::size_t>(rank)].native = stream;
       }
       MOTLEY_TRY_VOID(queue(streams));
+      const TimePoint end = SteadyClock().now() + max_wait;
       for (int rank = 0; rank < ranks(); ++rank)
-        MOTLEY_TRY_VOID(
-            done(cudaStreamSynchronize(native(streams, rank)), "finish its work", gpu(rank)));
+        MOTLEY_TRY_VOID(finish(native(streams, rank), gpu(rank), end));
       return {};
     }();
     for (int rank = 0; rank < ranks(); ++rank)
@@ -95,6 +97,17 @@ class StagingMemoryOnGpus final : public StagingMemory {
   int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
   std::uint32_t* words_of(int rank) const {
     return words_ + static_cast<std::size_t>(rank) * words_of_rank;
+  }
+  static Result<void> finish(cudaStream_t stream, int gpu, TimePoint end) {
+    for (;;) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status != cudaErrorNotReady) return done(status, "finish its work", gpu);
+      if (SteadyClock().now() > end)
+        return Error(ErrorCode::internal,
+                     cat("GPU ", gpu, " does not exchange data with the others"), "NCCL",
+                     "set NCCL_P2P_DISABLE=1, or use one GPU");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   static cudaStream_t native(const std::vector<StreamHandle>& streams, int rank) {
     return static_cast<cudaStream_t>(streams[static_cast<std::size_t>(rank)].native);

@@ -31,51 +31,32 @@ struct CodeOperands {
   }
 };
 
-// The scales of a stage: of a thread's two rows, and of the tokens. Addresses are computed where
-// they are used: sums take most registers.
+// Where a stage has the scales of a thread's two rows and of its tokens.
 template <class S>
 struct CodeScales {
-  std::uint32_t stage;
-  int warpgroup;
+  std::uint32_t rows, tokens;
 
-  __device__ float low() const { return of_row(0); }
-  __device__ float high() const { return of_row(8); }
-  // Of columns 8 i + 2 (t % 4) and the one behind.
-  __device__ float2 of_pair(int i) const {
-    const int column = 8 * i + thread_here() % 4 * 2;
-    return load_shared_8(stage + S::token_scales + column * sizeof(float));
-  }
-
- private:
-  __device__ float of_row(int from) const {
+  __device__ explicit CodeScales(int warpgroup) {
     const int t = thread_here() % 128;
-    const int row = 16 * (t / 32) + t % 32 / 4 + from;
-    return load_shared_f32(stage + warpgroup * S::block_bytes + S::layout.code_bytes() +
-                           row * sizeof(float));
+    rows = warpgroup * S::block_bytes + S::layout.code_bytes() +
+           (16 * (t / 32) + t % 32 / 4) * sizeof(float);
+    tokens = S::token_scales + t % 4 * 2 * sizeof(float);
+  }
+  __device__ float low(std::uint32_t stage) const { return load_shared_f32(stage + rows); }
+  __device__ float high(std::uint32_t stage) const {
+    return load_shared_f32(stage + rows + 8 * sizeof(float));
+  }
+  // Of columns 8 i + 2 (t % 4) and the one behind.
+  __device__ float2 of_pair(std::uint32_t stage, int i) const {
+    return load_shared_8(stage + tokens + 8 * i * sizeof(float));
   }
 };
 
-// Of sums of 128 k each takes the scale of its row times that of its token.
-template <class S, int count>
-__device__ inline void add_scaled(float (&acc)[count], const float (&sums)[count],
-                                  const CodeScales<S>& scales) {
-  const float low = scales.low();
-  const float high = scales.high();
-#pragma unroll
-  for (int i = 0; i < count / 4; ++i) {
-    const float2 token = scales.of_pair(i);
-    acc[4 * i] += sums[4 * i] * (low * token.x);
-    acc[4 * i + 1] += sums[4 * i + 1] * (low * token.y);
-    acc[4 * i + 2] += sums[4 * i + 2] * (high * token.x);
-    acc[4 * i + 3] += sums[4 * i + 3] * (high * token.y);
-  }
-}
-
 // Goes through K, 128 at a time: the tensor core sums them, onto the sums before if `keeps_sums`.
-// end(stage) is called behind its products.
-template <class S, int N, bool keeps_sums, class Sum, class End>
+// begin(stage) is called beside its products, end(stage) behind them.
+template <class S, int N, bool keeps_sums, class Sum, class Begin, class End>
 __device__ inline void sum_codes(Sum (&sums)[N / 2], Ring& ring, int steps, int warpgroup,
-                                 const End& end) {
+                                 const Begin& begin, const End& end) {
   using Mma = CodeMma<S::code_type, N>;
   const std::uint32_t codes_at = warpgroup * S::block_bytes + thread_here() % 128 * 16;
   CodeOperands now;
@@ -93,6 +74,7 @@ __device__ inline void sum_codes(Sum (&sums)[N / 2], Ring& ring, int steps, int 
     for (int k = 0; k < 4; ++k)
       Mma::template rs<swizzle_128>(sums, now.a[k], b + 2 * k, keeps_sums || k > 0);
     mma_commit();
+    begin(stage);
     ring.next();
     if (kb + 1 < steps) {
       bar_wait(ring.full_bar(), ring.parity);
@@ -108,13 +90,13 @@ __device__ inline void sum_codes(Sum (&sums)[N / 2], Ring& ring, int steps, int 
 // Sums over all k times the scales of whole rows, which are in every stage; lets the last one go.
 template <class S, int N, class Sum>
 __device__ inline void scale_by_last(float (&acc)[N / 2], const Sum (&sums)[N / 2], Ring& ring,
-                                     int warpgroup) {
-  const CodeScales<S> scales{ring.stages + ring.before() * ring.stage_bytes, warpgroup};
-  const float low = scales.low();
-  const float high = scales.high();
+                                     const CodeScales<S>& scales) {
+  const std::uint32_t stage = ring.stages + ring.before() * ring.stage_bytes;
+  const float low = scales.low(stage);
+  const float high = scales.high(stage);
 #pragma unroll
   for (int i = 0; i < N / 8; ++i) {
-    const float2 token = scales.of_pair(i);
+    const float2 token = scales.of_pair(stage, i);
     acc[4 * i] = static_cast<float>(sums[4 * i]) * (low * token.x);
     acc[4 * i + 1] = static_cast<float>(sums[4 * i + 1]) * (low * token.y);
     acc[4 * i + 2] = static_cast<float>(sums[4 * i + 2]) * (high * token.x);
@@ -128,12 +110,13 @@ template <class S, int N>
 __device__ inline void multiply_integers(float (&acc)[N / 2], Ring& ring, int steps,
                                          int warpgroup) {
   int sums[N / 2] = {};
-  sum_codes<S, N, true>(sums, ring, steps, warpgroup, [](std::uint32_t) {});
-  scale_by_last<S, N>(acc, sums, ring, warpgroup);
+  const auto nothing = [](std::uint32_t) {};
+  sum_codes<S, N, true>(sums, ring, steps, warpgroup, nothing, nothing);
+  scale_by_last<S, N>(acc, sums, ring, CodeScales<S>(warpgroup));
 }
 
-// FP8: sums of 128 k are added in float32, times their scales; scales of whole rows multiply at the
-// end.
+// FP8: sums of 128 k are added in float32, times the scales of weight row and token; scales of
+// whole rows multiply at the end.
 template <class S, int N>
 __device__ inline void multiply_f8(float (&acc)[N / 2], Ring& ring, int steps, int warpgroup,
                                    bool row_scales) {
@@ -143,13 +126,29 @@ __device__ inline void multiply_f8(float (&acc)[N / 2], Ring& ring, int steps, i
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) acc[i] += sums[i];
     };
-    sum_codes<S, N, false>(sums, ring, steps, warpgroup, add);
-    scale_by_last<S, N>(acc, acc, ring, warpgroup);
-  } else {
-    const auto add = [&](std::uint32_t stage) { add_scaled<S>(acc, sums, {stage, warpgroup}); };
-    sum_codes<S, N, false>(sums, ring, steps, warpgroup, add);
-    ring.release(ring.before());
+    sum_codes<S, N, false>(sums, ring, steps, warpgroup, [](std::uint32_t) {}, add);
+    scale_by_last<S, N>(acc, acc, ring, CodeScales<S>(warpgroup));
+    return;
   }
+  const CodeScales<S> scales(warpgroup);
+  float low = 0;
+  float high = 0;
+  const auto load = [&](std::uint32_t stage) {
+    low = scales.low(stage);
+    high = scales.high(stage);
+  };
+  const auto add = [&](std::uint32_t stage) {
+#pragma unroll
+    for (int i = 0; i < N / 8; ++i) {
+      const float2 token = scales.of_pair(stage, i);
+      acc[4 * i] += sums[4 * i] * (low * token.x);
+      acc[4 * i + 1] += sums[4 * i + 1] * (low * token.y);
+      acc[4 * i + 2] += sums[4 * i + 2] * (high * token.x);
+      acc[4 * i + 3] += sums[4 * i + 3] * (high * token.y);
+    }
+  };
+  sum_codes<S, N, false>(sums, ring, steps, warpgroup, load, add);
+  ring.release(ring.before());
 }
 
 template <class S, int N>
