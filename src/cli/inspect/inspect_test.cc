@@ -11,6 +11,7 @@
 
 #include "base/cat.h"
 #include "base/json/json.h"
+#include "base/system/files.h"
 #include "base/system/temporary_folder.h"
 #include "cli/cli.h"
 #include "cli/run_motley.h"
@@ -305,6 +306,21 @@ TEST(InspectModel, CutsRowsOfQuantisedActivations) {
   for (const char* const name : {"/qwen3_moe_w8a8", "/deepseek_v3_fp8"})
     EXPECT_THAT(motley({"inspect", goldens + name, "--tp", "2"}).output,
                 AllOf(HasSubstr("rank 1: heads "), Not(HasSubstr("refused"))));
+}
+
+// Ranks exchange what their experts' inputs need, and so all or none.
+TEST_F(Inspect, RefusesRanksWhoseExpertsAreNotQuantisedAlike) {
+  fs::copy(goldens + "/qwen3_moe_w8a8", folder_, fs::copy_options::recursive);
+  std::string config = read_text((folder_ / "config.json").string(), 1'000'000).value();
+  const std::string_view before = R"("ignore": [)";
+  const std::size_t at = config.find(before);
+  ASSERT_NE(at, std::string::npos);
+  config.insert(at + before.size(), R"("re:.*mlp.experts.4\\..*",)");
+  put("config.json", config);
+  EXPECT_THAT(motley({"inspect", folder_.string(), "--ep", "2"}).output,
+              HasSubstr("would be refused: not quantised as another rank's experts are "
+                        "(model.layers.0.mlp.experts.4.down_proj): quantise the experts of a layer "
+                        "alike\n"));
 }
 
 TEST(InspectAdapter, IsNotCutOverRanks) {

@@ -28,7 +28,8 @@ namespace motley::kernels::cuda {
 
 // Products of bf16, summed in float32 with k ascending; an adapter's terms follow the base's k.
 inline constexpr Arithmetic grouped_arithmetic{"grouped: bf16, k ascending in float32"};
-inline constexpr Arithmetic coded_arithmetic{"grouped: codes, sums of 128 k or exact ones in float32"};
+inline constexpr Arithmetic coded_arithmetic{
+    "grouped: codes, sums of 128 k or exact ones in float32"};
 
 // The adapters of a step (lora::StepTable's arrays). Adapter memory holds experts' factors in the
 // packed layout (lora/pages/packed_layout.h).
