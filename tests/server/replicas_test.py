@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -46,6 +47,13 @@ class Server(ServerProcess):
         return {name_and_labels.removeprefix(name): float(value) for name_and_labels, value in lines
                 if name_and_labels == name or name_and_labels.startswith(name + "{")}
 
+    def metric_once(self, name: str, holds) -> dict[str, float]:
+        """The same once it holds: an engine counts a request behind its last answer's words."""
+        end = time.monotonic() + 10
+        while not holds(values := self.metric(name)) and time.monotonic() < end:
+            time.sleep(0.01)
+        return values
+
 
 def bodies() -> list[dict]:
     """Requests with one right answer each: greedy and by chance, of the base and of adapters, alone and mixed."""
@@ -87,12 +95,13 @@ class Replicas(tiny_model.Case):
         two = self.start("--dp", "2")
         for _ in range(2):  # prompts are cached the second time
             self.assertEqual(two.complete_all(asked), wanted)
-        requests = two.metric("motley_requests_total")
+        requests = two.metric_once("motley_requests_total", lambda counts: sum(counts.values()) == 2 * len(asked))
         self.assertEqual(list(requests), ['{replica="0"}', '{replica="1"}'])
         self.assertGreater(min(requests.values()), 0)
         self.assertEqual(sum(requests.values()), 2 * len(asked))
         self.assertEqual(two.metric("motley_replica_up"), {'{replica="0"}': 1, '{replica="1"}': 1})
-        self.assertEqual(two.metric("vllm:num_requests_running"), {"": 0})
+        running = two.metric_once("vllm:num_requests_running", lambda counts: counts == {"": 0})
+        self.assertEqual(running, {"": 0})
         self.assertEqual(json.loads(two.get("/health")), {"status": "ready"})
         self.assertIn("engine.replica replica=1", two.lines())
         self.end(two)
