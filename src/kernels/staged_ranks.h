@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/function_ref.h"
 #include "base/result.h"
+#include "base/system/clock.h"
 #include "base/system/stream_handle.h"
 #include "kernels/collectives.h"
 

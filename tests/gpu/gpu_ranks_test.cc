@@ -1,19 +1,16 @@
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/cat.h"
-#include "base/number_types.h"
-#include "dist/nccl_ranks.h"
-#include "dist/peer_ranks.h"
+#include "gpu/rank_numbers.h"
 #include "gpu/ranks_world.h"
 
 namespace motley::gpu_tests {
@@ -25,69 +22,18 @@ using dist::RanksOver;
 using testing::HasSubstr;
 using Part = Communicator::Part;
 
-// Numbers whose sum depends on its order.
-std::vector<float> numbers_of(int rank, std::size_t count, int seed = 0) {
-  std::mt19937 random(static_cast<std::uint32_t>(rank * 7919 + seed * 104729) +
-                      static_cast<std::uint32_t>(count));
-  std::normal_distribution<float> normal(0, 1e3F);
-  std::vector<float> numbers(count);
-  for (float& number : numbers) number = normal(random);
-  return numbers;
+// Peers may share a GPU.
+std::vector<int> counts_of_ranks() {
+  if (ranks_over() == RanksOver::nccl) return {2};
+  return {2, 3, 4};
 }
 
-float as_it_crosses(float number, DType type) {
-  return type == DType::bf16 ? bf16::from(number).to_float() : number;
-}
-
-std::vector<float> sum_in_order(int ranks, std::size_t count, DType type = DType::f32,
-                                int seed = 0) {
-  std::vector<float> sum(count);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<float> part = numbers_of(rank, count, seed);
-    for (std::size_t i = 0; i < count; ++i) {
-      const float own = as_it_crosses(part[i], type);
-      sum[i] = rank == 0 ? own : sum[i] + own;
-    }
-  }
-  for (float& number : sum) number = as_it_crosses(number, type);
-  return sum;
-}
-
-std::span<float> span_of(const DeviceArray<float>& array) { return {array.data(), array.size()}; }
-
-// Equal, or the first place that differs: arrays are long.
-testing::AssertionResult same(const std::vector<float>& got, const std::vector<float>& expected) {
-  if (got.size() != expected.size())
-    return testing::AssertionFailure() << got.size() << " numbers, not " << expected.size();
-  for (std::size_t i = 0; i < got.size(); ++i)
-    if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(expected[i]))
-      return testing::AssertionFailure()
-             << got[i] << " at " << i << " of " << got.size() << ", not " << expected[i];
-  return testing::AssertionSuccess();
-}
-
-struct Group {
-  RanksOver over;
-  int ranks;
-};
-std::string name_of(const testing::TestParamInfo<Group>& group) {
-  return cat("of", group.param.ranks);
-}
-std::vector<Group> groups_over(RanksOver over) { return {{over, 2}, {over, 3}, {over, 4}}; }
-
-class GpuRanksTest : public testing::TestWithParam<Group> {
+class GpuRanksTest : public testing::TestWithParam<int> {
  protected:
-  void SetUp() override {
-    const auto [over, ranks] = GetParam();
-    MOTLEY_NEEDS_RANKS(over, ranks);
-    world_ = std::make_unique<RanksWorld>(over, ranks);
-  }
-  std::unique_ptr<RanksWorld> world_;
+  std::unique_ptr<RanksWorld> world_ = std::make_unique<RanksWorld>(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Peers, GpuRanksTest, testing::ValuesIn(groups_over(RanksOver::peers)),
-                         name_of);
-INSTANTIATE_TEST_SUITE_P(Nccl, GpuRanksTest, testing::ValuesIn(groups_over(RanksOver::nccl)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuRanksTest, testing::ValuesIn(counts_of_ranks()),
+                         [](const auto& ranks) { return cat("of", ranks.param); });
 
 TEST_P(GpuRanksTest, SumsAreAddedInOrderOfRanks) {
   // Those sent at once up to 65536 in f32, those in two steps, and more than the group's memory.
@@ -421,7 +367,7 @@ TEST_P(GpuRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
                                    crossing.stream);
         const auto together = call(joined[i].data(), joined_x[i].data(), joined_out[i].data());
         // Over NCCL a norm is a call of its own.
-        ASSERT_EQ(own.fits_norm(together, crosses), GetParam().over == RanksOver::peers);
+        ASSERT_EQ(own.fits_norm(together, crosses), ranks_over() == RanksOver::peers);
         if (!own.fits_norm(together, crosses)) {
           ASSERT_TRUE(own.all_reduce(span_of(joined[i]), Part::own, crossing).ok());
           rank.kernels->add_and_norm(together, crossing.stream);
@@ -443,7 +389,7 @@ TEST_P(GpuRanksTest, ASumWithItsNormHasTheBitsOfBoth) {
 }
 
 TEST_P(GpuRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
-  const int faulty = GetParam().ranks - 1;
+  const int faulty = world_->ranks() - 1;
   const auto arrays = world_->arrays([](int) { return std::vector<float>(10, 1.0F); });
   const auto begin = std::chrono::steady_clock::now();
   world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
@@ -471,27 +417,17 @@ TEST_P(GpuRanksTest, ARankThatFailsEndsTheWaitsOfAllOthers) {
 }
 
 // Threads miss it where calls are launched, GPUs where a graph has recorded them.
-struct Faulty {
-  Group group;
-  bool recorded;
-};
-class GpuRanksFaults : public testing::TestWithParam<Faulty> {};
-INSTANTIATE_TEST_SUITE_P(All, GpuRanksFaults,
-                         testing::Values(Faulty{{RanksOver::peers, 3}, false},
-                                         Faulty{{RanksOver::peers, 3}, true},
-                                         Faulty{{RanksOver::nccl, 2}, false},
-                                         Faulty{{RanksOver::nccl, 2}, true}),
-                         [](const auto& faulty) {
-                           return cat(dist::name(faulty.param.group.over),
-                                      faulty.param.recorded ? "_recorded" : "_launched");
-                         });
+class GpuRanksFaults : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(All, GpuRanksFaults, testing::Bool(), [](const auto& recorded) {
+  return std::string(recorded.param ? "recorded" : "launched");
+});
 
 TEST_P(GpuRanksFaults, ARankThatNeverComesIsNamed) {
-  const auto [over, ranks] = GetParam().group;
-  MOTLEY_NEEDS_RANKS(over, ranks);
+  const bool recorded = GetParam();
+  const int ranks = counts_of_ranks().back();
   const int missing = ranks - 1;
   for (const std::size_t count : {10, 500000}) {
-    RanksWorld world(over, ranks, std::chrono::milliseconds(300));
+    RanksWorld world(ranks, std::chrono::milliseconds(300));
     const auto arrays = world.arrays([&](int) { return std::vector<float>(count, 1.0F); });
     std::vector<std::unique_ptr<tensor::Graph>> graphs(static_cast<std::size_t>(ranks));
     const auto begin = std::chrono::steady_clock::now();
@@ -505,7 +441,7 @@ TEST_P(GpuRanksFaults, ARankThatNeverComesIsNamed) {
               own.all_reduce(span_of(arrays[number]), Part::own, {.stream = rank.handle()}));
         return {};
       };
-      if (!GetParam().recorded) {
+      if (!recorded) {
         EXPECT_FALSE(sums().ok());
         return;
       }
@@ -522,61 +458,6 @@ TEST_P(GpuRanksFaults, ARankThatNeverComesIsNamed) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
-}
-
-// A kernel of NCCL waits by then, and has no bound of its own.
-TEST(NcclRanks, ARankThatFailsEndsTheWaitsOfARecordedCall) {
-  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2);
-  RanksWorld world(RanksOver::nccl, 2, std::chrono::seconds(60));
-  const auto arrays = world.arrays([](int) { return std::vector<float>(70000, 1.0F); });
-  std::unique_ptr<tensor::Graph> graph;
-  const auto begin = std::chrono::steady_clock::now();
-  world.run([&](Communicator& own, RanksWorld::Rank& rank) {
-    if (own.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      own.fail(Error(ErrorCode::io, "the disk is gone"));
-      return;
-    }
-    auto recorded = rank.stream->capture(
-        [&] { return own.all_reduce(span_of(arrays[0]), Part::own, {.stream = rank.handle()}); });
-    ASSERT_TRUE(recorded.ok());
-    graph = *std::move(recorded);
-    ASSERT_TRUE(graph->launch(*rank.stream).ok());
-  });
-  EXPECT_EQ(world.communicator(0).status().error().message(), "the disk is gone (rank 1)");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-}
-
-// Whatever way a sum takes in either.
-TEST(NcclRanks, HaveTheBitsOfPeerRanks) {
-  for (const int ranks : {2, 3, 4}) {
-    if (!why_not(RanksOver::nccl, ranks).empty()) continue;
-    RanksWorld peers(RanksOver::peers, ranks);
-    RanksWorld nccl(RanksOver::nccl, ranks);
-    for (const DType type : {DType::f32, DType::bf16}) {
-      for (const std::size_t count : {1, 7, 2048, 65536, 131076, 300001, 9'000'004, 17'000'003}) {
-        for (const int without : {-1, 1}) {
-          const auto sums_of = [&](RanksWorld& world) {
-            const auto arrays = world.arrays([&](int rank) { return numbers_of(rank, count, 3); });
-            world.run([&](Communicator& own, RanksWorld::Rank& rank) {
-              ASSERT_TRUE(own.all_reduce(span_of(arrays[static_cast<std::size_t>(own.rank())]),
-                                         own.rank() == without ? Part::none : Part::own,
-                                         {.stream = rank.handle(), .type = type})
-                              .ok());
-            });
-            std::vector<std::vector<float>> sums;
-            for (const auto& array : arrays) sums.push_back(array.read());
-            return sums;
-          };
-          const auto wanted = sums_of(peers);
-          const auto got = sums_of(nccl);
-          for (int rank = 0; rank < ranks; ++rank)
-            ASSERT_TRUE(same(got[static_cast<std::size_t>(rank)], wanted[0])) << count;
-        }
-      }
-    }
-  }
-  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2);
 }
 
 // Steps are launched in graphs and without, in turn.
@@ -603,20 +484,6 @@ TEST_P(GpuRanksTest, RecordedAndLaunchedCallsTakeTurns) {
       count, std::pow(static_cast<float>(world_->ranks()), static_cast<float>(rounds)));
   for (const auto* const each : {&arrays, &launched})
     for (const auto& array : *each) ASSERT_TRUE(same(array.read(), expected));
-}
-
-TEST(PeerRanks, MoreRanksThanAGroupTakesAreRefused) {
-  const auto group = dist::PeerRanks::create({.gpus = std::vector<int>(9, 0)});
-  ASSERT_FALSE(group.ok());
-  EXPECT_THAT(group.error().message(), HasSubstr("9 GPUs"));
-}
-
-TEST(NcclRanks, RanksThatShareAGpuAreRefused) {
-  dist::set_nccl_environment();
-  MOTLEY_NEEDS_RANKS(RanksOver::nccl, 1);
-  const auto group = dist::NcclRanks::create({.gpus = {0, 0}});
-  ASSERT_FALSE(group.ok());
-  EXPECT_EQ(group.error().message(), "NCCL takes a GPU for each rank (--devices): use fewer ranks");
 }
 
 }  // namespace

@@ -60,24 +60,6 @@ TEST_P(EngineOnGpus, AdaptersComeAndGo) {
   expect_all_given_back(world);
 }
 
-// Graphs record NCCL's calls; those of adapters one rank after the other.
-TEST(EngineOverNccl, AllAdaptersInOneBatchAreAsRecorded) {
-  MOTLEY_NEEDS_RANKS(dist::RanksOver::nccl, 2);
-  constexpr double tolerance = 1e-3;  // as on one GPU
-  GoldenModel golden("qwen3_moe", {.exact = true,
-                                   .pages = 512,
-                                   .device = {.kind = tensor::DeviceChoice::Kind::cuda},
-                                   .ranks = 2,
-                                   .gpus = gpu_tests::gpus_of_ranks(2),
-                                   .over = dist::RanksOver::nccl,
-                                   .max_wait = std::chrono::seconds(20)});
-  GoldenEngine world(golden, {});
-  world.load_adapters();
-  expect_recorded_answers(world, golden, tolerance);
-  EXPECT_GT(world.runner().graph_launches(), 0U);
-  expect_all_given_back(world);
-}
-
 // Graphs that take maxima over ranks give the bits of launches one by one.
 TEST(EngineOnGpusRounded, GraphsChangeNoBit) {
   for (const char* const model : {"qwen3_moe_w8a8", "deepseek_v3_fp8"}) {

@@ -2,7 +2,6 @@
 // Where there are fewer GPUs ranks share them, in float32.
 
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +11,7 @@
 
 #include "base/cat.h"
 #include "dist/thread_ranks.h"
-#include "gpu/ranks_world.h"
-#include "score/failing_rank.h"
+#include "gpu/ranks_models.h"
 #include "score/golden_model.h"
 #include "score/rounded_inputs.h"
 #include "score/sharded_scores.h"
@@ -22,32 +20,14 @@
 namespace motley::gpu_tests {
 namespace {
 
-using namespace score_tests;  // NOLINT(google-build-using-namespace): the tests' model and cases
-using dist::RanksOver;
 using testing::HasSubstr;
-
-GoldenModel::Options on_gpus(int ranks, bool exact = true) {
-  const std::vector<int> gpus = gpus_of_ranks(ranks);
-  return {
-      .exact = exact,
-      .device = {.kind = tensor::DeviceChoice::Kind::cuda, .index = gpus.front()},
-      .ranks = ranks,
-      .gpus = ranks > 1 ? gpus : std::vector<int>(),
-      .max_wait = std::chrono::seconds(20),
-  };
-}
+using namespace score_tests;  // NOLINT(google-build-using-namespace): the tests' model and cases
 
 // Kernels in bf16 take a GPU as their own, and so must not share one with ranks that wait: where
 // there are fewer GPUs than ranks, all is computed in float32.
 bool has_gpu_for_each(int ranks) {
   const std::vector<int> gpus = gpus_of_ranks(ranks);
   return gpus.back() == ranks - 1;
-}
-
-GoldenModel::Options on_gpus(const Layout& layout) {
-  GoldenModel::Options options = on_gpus(layout.ranks);
-  options.expert_groups = layout.groups;
-  return options;
 }
 
 // Why files can't be cut over so many ranks, on any device; empty if they can.
@@ -195,96 +175,6 @@ TEST_P(RanksOnGpusRounded, IsAboutAsCloseAsOneGpuInBf16) {
   EXPECT_LE(mean_difference(score_all(two), wanted),
             most_of_one_model * mean_difference(score_all(one), wanted) +
                 rounded_tolerance_of(GetParam()));
-}
-
-// Plain weights, and some that are quantised; both have adapters.
-class RanksOverNccl : public testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { MOTLEY_NEEDS_RANKS(RanksOver::nccl, 2); }
-  static GoldenModel::Options over(RanksOver what, bool exact = true) {
-    GoldenModel::Options options = on_gpus(2, exact);
-    options.over = what;
-    return options;
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Goldens, RanksOverNccl,
-                         testing::Values("qwen3_moe", "deepseek_v3", "qwen3_moe_fp8"),
-                         [](const auto& model) { return model.param; });
-
-TEST_P(RanksOverNccl, EveryCaseIsAsOnOneGpu) {
-  GoldenModel one(GetParam(), on_gpus(1));
-  GoldenModel two(GetParam(), over(RanksOver::nccl));
-  EXPECT_EQ(two.others()->choice().over, RanksOver::nccl);
-  expect_close(score_all(two), score_all(one), {2});
-}
-
-TEST_P(RanksOverNccl, TheBitsAreThoseOfPeers) {
-  for (const bool exact : {true, false}) {
-    GoldenModel::Options options = over(RanksOver::nccl, exact);
-    // Quantised as the file says, so ranks take maxima, too.
-    options.exact_inputs = false;
-    GoldenModel nccl(GetParam(), options);
-    options.over = RanksOver::peers;
-    GoldenModel peers(GetParam(), options);
-    const std::vector<Scored> got = score_all(nccl);
-    const std::vector<Scored> wanted = score_all(peers);
-    ASSERT_EQ(got.size(), wanted.size());
-    for (std::size_t c = 0; c < got.size(); ++c)
-      for (std::size_t i = 0; i < got[c].results.size(); ++i) {
-        EXPECT_EQ(got[c].results[i].token_logprobs, wanted[c].results[i].token_logprobs)
-            << got[c].name << (exact ? "" : " in bf16");
-      }
-  }
-}
-
-class FaultsOnGpus : public testing::TestWithParam<RanksOver> {
- protected:
-  void SetUp() override { MOTLEY_NEEDS_RANKS(GetParam(), ranks()); }
-  static int ranks() { return GetParam() == RanksOver::nccl ? 2 : 3; }
-  // The error of a step in whose middle a rank has a fault.
-  std::string error_of(int faulty, FailingRank::Fault fault, Duration max_wait) {
-    std::vector<std::unique_ptr<FailingRank>> made;
-    GoldenModel::Options options = on_gpus(ranks());
-    options.over = GetParam();
-    options.max_wait = max_wait;
-    options.wrap = [&](dist::Communicator& ranks) {
-      const int sums = ranks.rank() == faulty ? 3 : std::numeric_limits<int>::max();
-      made.push_back(std::make_unique<FailingRank>(ranks, sums, fault));
-      return made.back().get();
-    };
-    GoldenModel golden("qwen3_moe", options);
-    const auto lines = golden.lines_of(cases_of(golden.golden()).front());
-    const std::vector<lora::Mix> mixes(lines.size());
-    const auto begin = std::chrono::steady_clock::now();
-    std::string message;
-    for (int step = 0; step < 2; ++step) {
-      const auto result = runner::score(golden.runner(), lines, mixes, {});
-      if (result.ok()) {
-        ADD_FAILURE() << "the step has no error";
-        continue;
-      }
-      if (step == 0) message = result.error().message();
-      EXPECT_EQ(result.error().message(), message);
-    }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-    return message;
-  }
-};
-
-INSTANTIATE_TEST_SUITE_P(Over, FaultsOnGpus, testing::Values(RanksOver::peers, RanksOver::nccl),
-                         [](const auto& over) { return std::string(dist::name(over.param)); });
-
-TEST_P(FaultsOnGpus, ARankThatFailsInAStepEndsItWithItsLine) {
-  for (const int faulty : {0, ranks() - 1})
-    EXPECT_EQ(error_of(faulty, FailingRank::Fault::fails, std::chrono::seconds(60)),
-              cat("the device is gone (rank ", faulty, ")"));
-}
-
-// Rank 0 would have numbers to read.
-TEST_P(FaultsOnGpus, ARankThatStaysAwayInAStepIsNamed) {
-  for (int faulty = 1; faulty < ranks(); ++faulty)
-    EXPECT_THAT(error_of(faulty, FailingRank::Fault::stays_away, std::chrono::seconds(1)),
-                HasSubstr(cat("rank ", faulty, " did not come to")));
 }
 
 }  // namespace

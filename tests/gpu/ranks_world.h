@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -11,7 +10,6 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include "base/cat.h"
 #include "dist/nccl_library.h"
 #include "dist/ranks_over.h"
 #include "gpu/device_memory.h"
@@ -33,19 +31,9 @@ inline std::vector<int> gpus_of_ranks(int ranks) {
   return gpus;
 }
 
-// Why so many ranks can't compute over that here; empty if they can. NCCL takes a GPU for each.
-inline std::string why_not(dist::RanksOver over, int ranks) {
-  if (over != dist::RanksOver::nccl) return "";
-  const std::vector<int> gpus = gpus_of_ranks(ranks);
-  if (gpus.back() != ranks - 1) return cat("there are fewer GPUs than ", ranks);
-  const auto nccl = dist::NcclLibrary::open();
-  return nccl.ok() ? "" : nccl.error().message();
-}
-
-// Ends a test whose ranks can't compute over that here, with the reason.
-#define MOTLEY_NEEDS_RANKS(over, ranks)                                                      \
-  if (const std::string reason = ::motley::gpu_tests::why_not(over, ranks); !reason.empty()) \
-  GTEST_SKIP() << reason
+// What the ranks of this program exchange numbers over: gpu_ranks_tests peers, gpu_nccl_tests NCCL,
+// which takes a GPU for each.
+inline dist::RanksOver ranks_over() { return dist::parse_ranks_over(MOTLEY_RANKS_OVER).value(); }
 
 // Ranks with a GPU, a stream and kernels each.
 class RanksWorld {
@@ -59,7 +47,8 @@ class RanksWorld {
     StreamHandle handle() const { return kernels->on(stream->handle()); }
   };
 
-  RanksWorld(dist::RanksOver over, int ranks, Duration max_wait = std::chrono::seconds(20)) {
+  explicit RanksWorld(int ranks, Duration max_wait = std::chrono::seconds(20),
+                      dist::RanksOver over = ranks_over()) {
     const std::vector<int> gpus = gpus_of_ranks(ranks);
     group_ =
         dist::create_gpu_ranks({.gpus = gpus, .over = over, .max_wait = max_wait}).value().group;

@@ -323,7 +323,7 @@ TEST_F(Inspect, ARankRefusesExpertsOfOthersThatAreNotQuantisedAsItsOwn) {
       model::Model::load(folder_.string(), device, {.ranks = &group.rank(0), .expert_groups = 2});
   ASSERT_FALSE(loaded.ok());
   EXPECT_THAT(loaded.error().message(),
-              HasSubstr("not quantised as another rank's experts are "
+              HasSubstr("its inputs are not rounded as those of another rank's experts "
                         "(model.layers.1.mlp.experts.4.down_proj): quantise the experts of a layer "
                         "alike"));
 }

@@ -54,9 +54,10 @@ Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& c
     const std::string expert = cat(module, ".experts.", e, ".");
     if (!own.contains(e)) {
       // All ranks exchange the same of their experts' inputs.
-      if (!source.are_both_quantised(cat(module, ".experts.", own.begin, ".", down),
+      if (!source.round_inputs_alike(cat(module, ".experts.", own.begin, ".", down),
                                      cat(expert, down)))
-        return Error(ErrorCode::unsupported, "not quantised as another rank's experts are",
+        return Error(ErrorCode::unsupported,
+                     "its inputs are not rounded as those of another rank's experts",
                      cat(expert, down), "quantise the experts of a layer alike");
       source.leave_to_others(expert);
       continue;

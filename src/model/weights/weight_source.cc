@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <tuple>
 
 #include "base/cat.h"
 #include "model/weights/cut_weight.h"
@@ -62,9 +64,15 @@ void WeightSource::leave_to_others(std::string_view prefix) {
     taken_.emplace(item.name());
 }
 
-bool WeightSource::are_both_quantised(std::string_view first, std::string_view second) const {
-  return random_ != nullptr || quantization_->scheme_of(first).has_value() ==
-                                   quantization_->scheme_of(second).has_value();
+bool WeightSource::round_inputs_alike(std::string_view first, std::string_view second) const {
+  if (random_ != nullptr) return true;
+  const auto inputs_of = [&](std::string_view module) {
+    const std::optional<quant::Scheme> scheme = quantization_->scheme_of(module);
+    const quant::Format format = scheme ? scheme->format : quant::plain_format(DType::f32);
+    return std::tuple(format.inputs, format.input_type, format.power_of_two_inputs,
+                      format.input_columns);
+  };
+  return inputs_of(first) == inputs_of(second);
 }
 
 Result<std::vector<float>> WeightSource::numbers(std::string_view name,

@@ -71,8 +71,9 @@ class WeightSource {
                         const std::optional<dist::Range>& range = {});
   // Tensors whose names begin so are other ranks': they count as used, and are not read.
   void leave_to_others(std::string_view prefix);
-  // Whether the files' configuration quantises the weights of both modules, or neither.
-  bool are_both_quantised(std::string_view first, std::string_view second) const;
+  // Whether products of both modules' weights round their inputs alike, by the files'
+  // configuration.
+  bool round_inputs_alike(std::string_view first, std::string_view second) const;
   // <module>.weight, unquantised or quantised, in host memory.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size);
 

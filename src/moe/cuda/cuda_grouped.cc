@@ -83,11 +83,13 @@ Result<void> check_scales(const ExpertWeights& source, ExpertFormat format) {
   return {};
 }
 
-template <class Have>
-bool all_weights(const ExpertWeights& source, const Have& have) {
-  const auto has = [&](const quant::Weight& weight) { return have(weight.view()); };
-  return std::ranges::all_of(source.gate, has) && std::ranges::all_of(source.up, has) &&
-         std::ranges::all_of(source.down, has);
+// Whether every row has one scale for all its inputs.
+bool has_scales_of_rows(const ExpertWeights& source) {
+  const auto of_rows = [](const quant::Weight& weight) {
+    return weight.view().block_columns >= weight.in();
+  };
+  return std::ranges::all_of(source.gate, of_rows) && std::ranges::all_of(source.up, of_rows) &&
+         std::ranges::all_of(source.down, of_rows);
 }
 
 class GroupedWeights final : public PreparedExperts {
@@ -99,7 +101,7 @@ class GroupedWeights final : public PreparedExperts {
     PackedExperts& packed = made->packed_;
     packed.format = format;
     if (source.gate[0].format().scale_type == DType::f16) packed.scales = cuda::HalfType::f16;
-    packed.scales_of_rows = all_weights(source, cuda::has_scales_of_rows);
+    packed.scales_of_rows = has_scales_of_rows(source);
     const ExpertShape shape = shape_of(source.experts, source.hidden, source.intermediate);
     const auto allocate = [&](int rows, int columns) {
       return to.device().allocate(cuda::packed_expert_bytes(format, shape.experts, rows, columns));

@@ -37,43 +37,22 @@ constexpr std::size_t words_apart = 16;
 
 class PeerMemoryOnGpus final : public PeerMemory {
  public:
-  explicit PeerMemoryOnGpus(const Options& options) : options_(options) {}
-  ~PeerMemoryOnGpus() override {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (memory_[static_cast<std::size_t>(rank)] == nullptr) continue;
-      cudaSetDevice(gpu(rank));
-      cudaFree(memory_[static_cast<std::size_t>(rank)]);
-    }
-    if (words_ != nullptr) cudaFreeHost(words_);
-    cudaGetLastError();
-  }
+  explicit PeerMemoryOnGpus(const Options& options) : options_(options), memory_(options.gpus) {}
 
   Result<void> take() {
-    for (int from = 0; from < ranks(); ++from)
-      for (int to = 0; to < ranks(); ++to)
-        if (gpu(from) != gpu(to)) MOTLEY_TRY_VOID(make_addressable(gpu(from), gpu(to)));
+    for (const int from : memory_.gpus())
+      for (const int to : memory_.gpus())
+        if (from != to) MOTLEY_TRY_VOID(make_addressable(from, to));
     MOTLEY_TRY_VOID(count_blocks());
-    const auto bytes = static_cast<std::size_t>(PeerLayout::bytes(ranks()));
-    for (int rank = 0; rank < ranks(); ++rank) {
-      void* data = nullptr;
-      MOTLEY_TRY_VOID(done(cudaSetDevice(gpu(rank)), "become current", gpu(rank)));
-      MOTLEY_TRY_VOID(done(cudaMalloc(&data, bytes), "take memory for sums over ranks", gpu(rank)));
-      memory_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(data);
-      MOTLEY_TRY_VOID(done(cudaMemset(data, 0, bytes), "fill memory", gpu(rank)));
-      MOTLEY_TRY_VOID(done(cudaDeviceSynchronize(), "finish its work", gpu(rank)));
+    const auto words = (static_cast<std::size_t>(ranks()) + 1) * words_apart;
+    const auto prepare = []() -> Result<void> {
       MOTLEY_TRY_VOID(prepare_peer_sums());
       MOTLEY_TRY_VOID(prepare_peer_maxima());
       MOTLEY_TRY_VOID(prepare_peer_norms());
-      MOTLEY_TRY_VOID(prepare_peer_gather());
-    }
-    const std::size_t words = (static_cast<std::size_t>(ranks()) + 1) * words_apart;
-    void* host = nullptr;
-    MOTLEY_TRY_VOID(done(cudaHostAlloc(&host, words * sizeof(std::uint32_t),
-                                       cudaHostAllocPortable | cudaHostAllocMapped),
-                         "pin the host's memory", gpu(0)));
-    words_ = static_cast<std::uint32_t*>(host);
-    std::fill_n(words_, words, 0U);
-    return {};
+      return prepare_peer_gather();
+    };
+    return memory_.take(
+        {.bytes = static_cast<std::size_t>(PeerLayout::bytes(ranks())), .words = words}, prepare);
   }
 
   Peers view(int rank) const override {
@@ -82,7 +61,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
                 .report = word(rank),
                 .ended = word(ranks()),
                 .max_wait_ns = static_cast<std::uint64_t>(options_.max_wait.count())};
-    std::ranges::copy(memory_, peers.memory);
+    std::ranges::copy(memory_.of_ranks(), peers.memory);
     const std::set<int> different(options_.gpus.begin(), options_.gpus.end());
     peers.share_gpu = different.size() < options_.gpus.size();
     peers.blocks = blocks_;
@@ -102,8 +81,7 @@ class PeerMemoryOnGpus final : public PeerMemory {
   }
 
  private:
-  int ranks() const { return static_cast<int>(options_.gpus.size()); }
-  int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
+  int ranks() const { return memory_.ranks(); }
   // As many as the smallest GPU has room for, if ranks share it evenly.
   Result<void> count_blocks() {
     blocks_ = max_peer_blocks;
@@ -118,12 +96,11 @@ class PeerMemoryOnGpus final : public PeerMemory {
     return {};
   }
   std::uint32_t* word(int number) const {
-    return words_ + static_cast<std::size_t>(number) * words_apart;
+    return memory_.words() + static_cast<std::size_t>(number) * words_apart;
   }
 
   Options options_;
-  std::array<std::byte*, max_peers> memory_{};
-  std::uint32_t* words_ = nullptr;
+  MemoryOfRanks memory_;
   int blocks_ = 1;
 };
 

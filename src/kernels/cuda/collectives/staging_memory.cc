@@ -22,44 +22,21 @@ constexpr std::size_t word_of_end = 16;
 
 class StagingMemoryOnGpus final : public StagingMemory {
  public:
-  explicit StagingMemoryOnGpus(const Options& options) : options_(options) {}
-  ~StagingMemoryOnGpus() override {
-    for (int rank = 0; rank < ranks(); ++rank) {
-      if (memory_[static_cast<std::size_t>(rank)] == nullptr) continue;
-      cudaSetDevice(gpu(rank));
-      cudaFree(memory_[static_cast<std::size_t>(rank)]);
-    }
-    if (words_ != nullptr) cudaFreeHost(words_);
-    cudaGetLastError();
-  }
+  explicit StagingMemoryOnGpus(const Options& options)
+      : bytes_(options.bytes), memory_(options.gpus) {}
 
   Result<void> take() {
     // The count of calls, then the buffers.
-    const std::size_t bytes = alignment + 2 * static_cast<std::size_t>(options_.bytes);
-    for (int rank = 0; rank < ranks(); ++rank) {
-      void* data = nullptr;
-      MOTLEY_TRY_VOID(done(cudaSetDevice(gpu(rank)), "become current", gpu(rank)));
-      MOTLEY_TRY_VOID(done(cudaMalloc(&data, bytes), "take memory for sums over ranks", gpu(rank)));
-      memory_[static_cast<std::size_t>(rank)] = static_cast<std::byte*>(data);
-      MOTLEY_TRY_VOID(done(cudaMemset(data, 0, bytes), "fill memory", gpu(rank)));
-      MOTLEY_TRY_VOID(done(cudaDeviceSynchronize(), "finish its work", gpu(rank)));
-      MOTLEY_TRY_VOID(prepare_staged_ranks());
-    }
-    const std::size_t words = static_cast<std::size_t>(ranks()) * words_of_rank;
-    void* host = nullptr;
-    MOTLEY_TRY_VOID(done(cudaHostAlloc(&host, words * sizeof(std::uint32_t),
-                                       cudaHostAllocPortable | cudaHostAllocMapped),
-                         "pin the host's memory", gpu(0)));
-    words_ = static_cast<std::uint32_t*>(host);
-    std::fill_n(words_, words, 0U);
-    return {};
+    return memory_.take({.bytes = alignment + 2 * static_cast<std::size_t>(bytes_),
+                         .words = static_cast<std::size_t>(ranks()) * words_of_rank},
+                        [] { return prepare_staged_ranks(); });
   }
 
   Staging view(int rank) const override {
-    std::byte* const memory = memory_[static_cast<std::size_t>(rank)];
+    std::byte* const memory = memory_.of_ranks()[static_cast<std::size_t>(rank)];
     return {.own = memory + alignment,
-            .others = memory + alignment + options_.bytes,
-            .bytes = options_.bytes,
+            .others = memory + alignment + bytes_,
+            .bytes = bytes_,
             .words = {.count = reinterpret_cast<std::uint32_t*>(memory),
                       .begun = words_of(rank),
                       .ended = words_of(rank) + word_of_end}};
@@ -72,7 +49,7 @@ class StagingMemoryOnGpus final : public StagingMemory {
   }
 
   Result<void> try_streams(Queue queue, Duration max_wait) override {
-    std::vector<StreamHandle> streams(options_.gpus.size());
+    std::vector<StreamHandle> streams(memory_.gpus().size());
     Result<void> tried = [&]() -> Result<void> {
       for (int rank = 0; rank < ranks(); ++rank) {
         cudaStream_t stream = nullptr;
@@ -93,11 +70,12 @@ class StagingMemoryOnGpus final : public StagingMemory {
   }
 
  private:
-  int ranks() const { return static_cast<int>(options_.gpus.size()); }
-  int gpu(int rank) const { return options_.gpus[static_cast<std::size_t>(rank)]; }
+  int ranks() const { return memory_.ranks(); }
+  int gpu(int rank) const { return memory_.gpu(rank); }
   std::uint32_t* words_of(int rank) const {
-    return words_ + static_cast<std::size_t>(rank) * words_of_rank;
+    return memory_.words() + static_cast<std::size_t>(rank) * words_of_rank;
   }
+  // The runtime has no wait with a bound; a group is made once.
   static Result<void> finish(cudaStream_t stream, int gpu, TimePoint end) {
     for (;;) {
       const cudaError_t status = cudaStreamQuery(stream);
@@ -113,9 +91,8 @@ class StagingMemoryOnGpus final : public StagingMemory {
     return static_cast<cudaStream_t>(streams[static_cast<std::size_t>(rank)].native);
   }
 
-  Options options_;
-  std::array<std::byte*, max_peers> memory_{};
-  std::uint32_t* words_ = nullptr;
+  std::int64_t bytes_;
+  MemoryOfRanks memory_;
 };
 
 }  // namespace

@@ -110,8 +110,6 @@ struct PackedExperts {
   const float* down_rows = nullptr;     // [E, H]
 };
 
-inline bool has_scales_of_rows(const WeightView& view) { return view.block_columns >= view.in; }
-
 std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int columns);
 
 // `gate`, `up` and `down` are [experts] each, in device memory, and of the packed format; for bf16
