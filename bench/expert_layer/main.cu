@@ -85,11 +85,12 @@ void print_line(const Batch& batch, const std::vector<Weights>& sets, const Adap
   const double us = measure(batch, sets, adapters, tiles, timing);
   const double second = again ? measure(batch, sets, adapters, tiles, timing) : us;
   const double live = batch.live_experts();
-  const double pairs = static_cast<double>(batch.tokens) * top_k;
-  const double flop = pairs * 6.0 * qwen.hidden * qwen.intermediate;
+  const double pairs =
+      static_cast<double>(batch.tokens) * top_k * measured->shape.experts / measured->routed;
+  const double flop = pairs * 6.0 * measured->shape.hidden * measured->shape.intermediate;
   const double added = adapters != nullptr ? batch.adapter_bytes(*adapters) : 0;
   const double bytes = live * bytes_of_expert(sets[0].packed) + added +
-                       2.0 * static_cast<double>(batch.tokens) * qwen.hidden * 2;
+                       2.0 * static_cast<double>(batch.tokens) * measured->shape.hidden * 2;
   const double floor = std::max(bytes / bytes_per_us, flop / flop_per_us);
   const bool bf16 = sets[0].packed.format == ExpertFormat::bf16;
   const int count = adapters != nullptr ? adapters->kind.count : 0;
@@ -190,7 +191,12 @@ int run(int argc, char** argv) {
     return 2;
   }
   const bool sweep = std::strcmp(argv[1], "sweep") == 0;
-  const std::string format = argv[2];
+  std::string format = argv[2];
+  constexpr std::string_view deepseek_prefix = "dsv3:";
+  if (format.starts_with(deepseek_prefix)) {
+    measured = &deepseek;
+    format.erase(0, deepseek_prefix.size());
+  }
   const std::optional<Format> wanted = parse_format(format);
   if (!wanted) {
     std::printf("no format %s\n", format.c_str());
@@ -208,7 +214,7 @@ int run(int argc, char** argv) {
   std::printf(
       "%s, adapters %s\n    T tiles                    adap  live       us    again   GB/s "
       "TFLOP/s   floor     x    vLLM\n",
-      format.c_str(), argv[3]);
+      argv[2], argv[3]);
   for (int i = 4; i < argc; ++i) {
     const std::int64_t tokens = std::atoll(argv[i]);
     const Batch batch = make_batch(tokens, layers, used, static_cast<std::uint64_t>(tokens) + 5);

@@ -79,11 +79,12 @@ Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
             : InputRounding{.scales = InputRounding::Scales::row_block,
                             .type = motley::DType::f8_e4m3,
                             .columns = 128};
-    w.each_input = Memory(std::vector<ExpertInputs>(qwen.experts, {.rounding = rounding}));
+    w.each_input =
+        Memory(std::vector<ExpertInputs>(measured->shape.experts, {.rounding = rounding}));
     w.inputs = {.each = w.each_input.data<ExpertInputs>(), .rounding = rounding};
   }
   const auto make = [&](int rows, int columns, std::uint64_t own) {
-    const std::size_t bytes = packed_expert_bytes(format, qwen.experts, rows, columns);
+    const std::size_t bytes = packed_expert_bytes(format, measured->shape.experts, rows, columns);
     Memory memory(bytes);
     if (format == ExpertFormat::bf16) {
       fill_random(memory.data(), bytes / 2, 1.0F / 32, own);
@@ -95,14 +96,15 @@ Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
     }
     return memory;
   };
-  w.gate_up = make(2 * qwen.intermediate, qwen.hidden, seed);
-  w.down = make(qwen.hidden, qwen.intermediate, seed + 1);
+  w.gate_up = make(2 * measured->shape.intermediate, measured->shape.hidden, seed);
+  w.down = make(measured->shape.hidden, measured->shape.intermediate, seed + 1);
   if (blob_layout(format).row_scales) {
     const auto ones = [](int rows) {
-      return Memory(std::vector<float>(static_cast<std::size_t>(qwen.experts) * rows, 1.0F));
+      return Memory(
+          std::vector<float>(static_cast<std::size_t>(measured->shape.experts) * rows, 1.0F));
     };
-    w.gate_up_rows = ones(2 * qwen.intermediate);
-    w.down_rows = ones(qwen.hidden);
+    w.gate_up_rows = ones(2 * measured->shape.intermediate);
+    w.down_rows = ones(measured->shape.hidden);
     w.packed.gate_up_rows = w.gate_up_rows.data<float>();
     w.packed.down_rows = w.down_rows.data<float>();
   }
@@ -115,7 +117,8 @@ double bytes_of_expert(const PackedExperts& packed) {
   const auto bytes = [&](int rows, int columns) {
     return static_cast<double>(packed_expert_bytes(packed.format, 1, rows, columns));
   };
-  return bytes(2 * qwen.intermediate, qwen.hidden) + bytes(qwen.hidden, qwen.intermediate);
+  return bytes(2 * measured->shape.intermediate, measured->shape.hidden) +
+         bytes(measured->shape.hidden, measured->shape.intermediate);
 }
 
 Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
@@ -125,7 +128,7 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
   Adapters a;
   a.kind = kind;
   const auto adapters = static_cast<std::size_t>(kind.count);
-  a.factors.resize(adapters * 2 * qwen.experts);
+  a.factors.resize(adapters * 2 * measured->shape.experts);
   // Offsets first, addresses when the arena is there.
   std::size_t used = 0;
   const auto take = [&](std::int64_t rows, std::int64_t columns) {
@@ -143,14 +146,14 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
     const int rank = kind.ranks[i % kind.ranks.size()];
     const int both = packed_columns(rank, rank);
     const int one = packed_columns(rank, 0);
-    for (int e = 0; e < qwen.experts; ++e) {
+    for (int e = 0; e < measured->shape.experts; ++e) {
       const bool own = e == 0 || !kind.shared_outer;
       const std::size_t up = a.place(i, 0, e);
       const std::size_t down = a.place(i, 1, e);
-      offsets[up].a = own ? take(both, packed_depth(qwen.hidden)) : offsets[up - 1].a;
-      offsets[up].b = take(packed_rows(2 * std::int64_t{qwen.intermediate}), both);
-      offsets[down].a = take(one, packed_depth(qwen.intermediate));
-      offsets[down].b = own ? take(packed_rows(qwen.hidden), one) : offsets[down - 1].b;
+      offsets[up].a = own ? take(both, packed_depth(measured->shape.hidden)) : offsets[up - 1].a;
+      offsets[up].b = take(packed_rows(2 * std::int64_t{measured->shape.intermediate}), both);
+      offsets[down].a = take(one, packed_depth(measured->shape.intermediate));
+      offsets[down].b = own ? take(packed_rows(measured->shape.hidden), one) : offsets[down - 1].b;
       a.factors[up] = {
           .rank = kind.only_second ? 0 : both, .split = (rank + 7) / 8 * 8, .scale = {0.5F, 0.5F}};
       a.factors[down] = {.rank = kind.only_first ? 0 : one, .split = one, .scale = {0.5F, 0.5F}};
@@ -175,7 +178,7 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
   for (std::size_t i = 0; i < adapters; ++i) {
     terms.push_back({.expert_factors = a.tables.data<FactorEntry>() + a.place(i, 0, 0),
                      .expert_layers = 1,
-                     .experts = qwen.experts,
+                     .experts = measured->shape.experts,
                      .scale = 1});
     begin.push_back(static_cast<std::int32_t>(terms.size()));
   }
@@ -190,11 +193,11 @@ Adapters make_adapters(const AdapterKind& kind, std::uint64_t seed) {
 
 namespace {
 
-// [layer][tokens, top_k], uniform.
+// [layer][tokens, top_k], uniform; -1 for an expert that stands elsewhere.
 std::vector<std::vector<std::int32_t>> uniform_ids(std::int64_t tokens, int layers,
                                                    std::uint64_t seed) {
   std::mt19937_64 random(seed);
-  std::vector<std::int32_t> order(qwen.experts);
+  std::vector<std::int32_t> order(measured->routed);
   std::iota(order.begin(), order.end(), 0);
   std::size_t at = order.size();  // one token: successive layers take other experts
   std::vector<std::vector<std::int32_t>> all(static_cast<std::size_t>(layers));
@@ -204,7 +207,10 @@ std::vector<std::vector<std::int32_t>> uniform_ids(std::int64_t tokens, int laye
         std::shuffle(order.begin(), order.end(), random);
         at = 0;
       }
-      for (int j = 0; j < top_k; ++j) ids.push_back(order[at + static_cast<std::size_t>(j)]);
+      for (int j = 0; j < top_k; ++j) {
+        const std::int32_t expert = order[at + static_cast<std::size_t>(j)];
+        ids.push_back(expert < measured->shape.experts ? expert : -1);
+      }
       at += top_k;
     }
   }
@@ -232,10 +238,10 @@ Batch make_batch(std::int64_t tokens, int layers, const Adapters* adapters, std:
     b.device_ids.emplace_back(ids);
     b.routing_weights.emplace_back(weights);
   }
-  b.x = Memory(pairs / top_k * qwen.hidden * 2 * static_cast<std::size_t>(layers));
-  fill_random(b.x.data(), pairs / top_k * qwen.hidden * static_cast<std::size_t>(layers), 2.0F,
-              seed + 1);
-  b.out = Memory(pairs / top_k * qwen.hidden * 2);
+  b.x = Memory(pairs / top_k * measured->shape.hidden * 2 * static_cast<std::size_t>(layers));
+  fill_random(b.x.data(), pairs / top_k * measured->shape.hidden * static_cast<std::size_t>(layers),
+              2.0F, seed + 1);
+  b.out = Memory(pairs / top_k * measured->shape.hidden * 2);
   if (adapters != nullptr) {
     b.labels = labels_in_turn(tokens, adapters->kind.count);
     b.device_labels = Memory(b.labels);
@@ -256,19 +262,19 @@ PlannedBatch::PlannedBatch(std::int64_t tokens, int layers, int labels)
     : tokens_(tokens), label_count_(labels) {
   for (const auto& ids : uniform_ids(tokens, layers, 3)) ids_.emplace_back(ids);
   const std::int64_t pairs = tokens * top_k;
-  const std::int64_t tiles = max_tiles(pairs, qwen.experts, tile_places);
+  const std::int64_t tiles = max_tiles(pairs, measured->shape.experts, tile_places);
   const auto numbers = [](std::int64_t count) {
     return Memory(static_cast<std::size_t>(count) * 4);
   };
   order_ = numbers(pairs);
   of_places_ = numbers(pairs);
   places_ = numbers(pairs);
-  expert_begin_ = numbers(qwen.experts + 1);
-  tile_begin_ = numbers(qwen.experts + 1);
+  expert_begin_ = numbers(measured->shape.experts + 1);
+  tile_begin_ = numbers(measured->shape.experts + 1);
   tiles_ = Memory(static_cast<std::size_t>(tiles) * sizeof(ExpertTile));
   piece_begin_ = numbers(tiles + 1);
   pieces_ = Memory(static_cast<std::size_t>(pairs) * sizeof(ExpertPiece));
-  counts_ = numbers(plan_scratch_numbers(pairs, qwen.experts));
+  counts_ = numbers(plan_scratch_numbers(pairs, measured->shape.experts));
   if (labels == 0) return;
   labels_ = Memory(labels_in_turn(tokens, labels));
   by_label_ = numbers(tokens);
@@ -280,7 +286,7 @@ PlanExperts PlannedBatch::params(int layer) const {
   PlanExperts p;
   p.tokens = tokens_;
   p.experts_per_token = top_k;
-  p.experts = qwen.experts;
+  p.experts = measured->shape.experts;
   p.ids = ids_[static_cast<std::size_t>(layer)].data<std::int32_t>();
   p.labels = labels_.data<std::int32_t>();
   p.tokens_by_label = by_label_.data<std::int32_t>();
@@ -305,13 +311,14 @@ void PlannedBatch::sort_labels(motley::StreamHandle stream) const {
 GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* adapters) const {
   const auto at = static_cast<std::size_t>(layer);
   GroupedExperts g;
-  g.shape = qwen;
+  g.shape = measured->shape;
   g.experts_per_token = top_k;
   g.tokens = tokens;
   g.max_tokens = tokens;
   g.weights = weights.packed;
   for (GroupedInputs& inputs : g.inputs) inputs = weights.inputs;
-  g.x = x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * qwen.hidden * 2;
+  g.x =
+      x.data<unsigned char>() + at * static_cast<std::size_t>(tokens) * measured->shape.hidden * 2;
   g.ids = device_ids[at].data<std::int32_t>();
   g.routing_weights = routing_weights[at].data<float>();
   if (adapters != nullptr) {
@@ -328,8 +335,11 @@ GroupedExperts Batch::params(int layer, const Weights& weights, const Adapters* 
 
 double Batch::live_experts() const {
   double live = 0;
-  for (const auto& layer : ids)
-    live += static_cast<double>(std::set<std::int32_t>(layer.begin(), layer.end()).size());
+  for (const auto& layer : ids) {
+    std::set<std::int32_t> experts(layer.begin(), layer.end());
+    experts.erase(-1);
+    live += static_cast<double>(experts.size());
+  }
   return live / static_cast<double>(ids.size());
 }
 
@@ -338,15 +348,16 @@ double Batch::adapter_bytes(const Adapters& adapters) const {
   for (const auto& layer : ids) {
     std::set<std::pair<const void*, double>> blobs;
     for (std::size_t pair = 0; pair < layer.size(); ++pair) {
+      if (layer[pair] < 0) continue;
       const auto label = static_cast<std::size_t>(labels[pair / top_k]);
       const FactorEntry& first = adapters.factors[adapters.place(label, 0, layer[pair])];
       const FactorEntry& second = adapters.factors[adapters.place(label, 1, layer[pair])];
       // As in packed factors, rows of gate have zeros in the columns of up, and vice versa.
       const double number = adapters.kind.f8 ? 1 : 2;
-      blobs.insert({first.a, number * first.rank * qwen.hidden});
-      blobs.insert({first.b, number * first.rank * qwen.intermediate});
-      blobs.insert({second.a, number * second.rank * qwen.intermediate});
-      blobs.insert({second.b, number * second.rank * qwen.hidden});
+      blobs.insert({first.a, number * first.rank * measured->shape.hidden});
+      blobs.insert({first.b, number * first.rank * measured->shape.intermediate});
+      blobs.insert({second.a, number * second.rank * measured->shape.intermediate});
+      blobs.insert({second.b, number * second.rank * measured->shape.hidden});
     }
     for (const auto& blob : blobs) bytes += blob.second;
   }

@@ -38,8 +38,15 @@ class Memory {
   std::shared_ptr<void> data_;
 };
 
-// Qwen3-30B-A3B's expert layer.
-inline constexpr ExpertShape qwen{.experts = 128, .hidden = 2048, .intermediate = 768};
+// An expert layer, or a rank's part of one.
+struct Layer {
+  ExpertShape shape{};
+  int routed = 0;  // experts that tokens choose from; those behind the shape's stand elsewhere
+};
+inline constexpr Layer qwen{{.experts = 128, .hidden = 2048, .intermediate = 768}, 128};
+// DeepSeek-V3's on one of eight ranks.
+inline constexpr Layer deepseek{{.experts = 32, .hidden = 7168, .intermediate = 2048}, 256};
+inline const Layer* measured = &qwen;  // what the command line names
 inline constexpr int top_k = 8;
 
 // Uniform numbers in [-unit, unit) in bf16.
@@ -75,7 +82,7 @@ struct Adapters {
   GroupedDeltas deltas;              // without labels
 
   std::size_t place(std::size_t adapter, int seam, int expert) const {
-    return (adapter * 2 + static_cast<std::size_t>(seam)) * qwen.experts +
+    return (adapter * 2 + static_cast<std::size_t>(seam)) * measured->shape.experts +
            static_cast<std::size_t>(expert);
   }
 };

@@ -80,7 +80,8 @@ struct InputMaxima {
 //   (code - zero) * scale,   scale = scales[o / block_rows][k / block_columns] * scale_factor
 // with zero = zero_points at the same place, where there are some. It belongs to input
 // input_order[k], or k without an order. Sizes are the true ones: what a format pads is not among
-// them.
+// them. Columns that mean zero may fill blocks up where there is an order; they stand for an input
+// that other columns have.
 struct WeightView {
   WeightKind kind = WeightKind::f32;
   DType scale_type = DType::f32;  // f32, f16, bf16, f8_e4m3 or f8_e8m0
@@ -88,9 +89,9 @@ struct WeightView {
   const void* scales = nullptr;  // [ceil(out / block_rows), groups()], at any byte; null: all 1
   float scale_factor = 1;
   const std::uint8_t* zero_points = nullptr;  // as scales: codes of int4, or of i8 plus 128
-  const std::int32_t* input_order = nullptr;  // [in], each input once
+  const std::int32_t* input_order = nullptr;  // [in]
   std::int64_t out = 0;
-  std::int64_t in = 0;
+  std::int64_t in = 0;  // columns
   std::int64_t block_rows = 1;
   std::int64_t block_columns = 0;  // 0 where there are no scales
   InputRounding inputs = {};

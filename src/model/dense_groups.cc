@@ -43,11 +43,11 @@ kernels::WeightView view_on_gpu(const Linear& linear, bool exact) {
   const quant::Weight& weight = linear.host_weight();
   // As WeightSource::resident() places it.
   const bool decoded =
-      !exact && weight.format().scales != quant::Format::Scales::none && linear.in() % 8 != 0;
+      !exact && weight.format().scales != quant::Format::Scales::none && weight.columns() % 8 != 0;
   kernels::WeightView view = weight.view();
   if (decoded) view = {.kind = kernels::WeightKind::bf16};
   view.out = linear.out();
-  view.in = linear.in();
+  view.in = weight.columns();
   return view;
 }
 

@@ -37,7 +37,8 @@ Result<void> validate(const Part& part, int experts) {
                        ", ", part.in, "] belongs"),
                    where());
     }
-    if (without_details(weight.format()) != without_details(part.weights[0].format())) {
+    if (weight.columns() != part.weights[0].columns() ||
+        without_details(weight.format()) != without_details(part.weights[0].format())) {
       return Error(ErrorCode::unsupported,
                    cat("a weight in ", to_string(weight.format()), " beside others in ",
                        to_string(part.weights[0].format())),

@@ -47,7 +47,11 @@ kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x
   check_activation(x, 2);
   check_float32(acc, 2);
   MOTLEY_CHECK(acc.dim(0) == x.dim(0), "as many rows as x");
-  MOTLEY_CHECK(x.dim(1) == weight.in() && acc.dim(1) == weight.out(), "sizes of the weight");
+  // Where an op arranges inputs, each column has its own.
+  const bool arranged = context.kernels->arrange_inputs != nullptr;
+  MOTLEY_CHECK(
+      x.dim(1) == (arranged ? weight.columns() : weight.in()) && acc.dim(1) == weight.out(),
+      "sizes of the weight");
   return {.rows = x.dim(0),
           .x = x.bytes(),
           .x_type = x.dtype(),
@@ -115,7 +119,8 @@ void linear_per_head(const Context& context, const tensor::ConstTensor& x,
 void linear_per_head_transposed(const Context& context, const tensor::ConstTensor& x,
                                 const quant::Weight& weight, HeadRows part,
                                 const tensor::Tensor& acc, const PerHeadOptions& options) {
-  MOTLEY_CHECK(acc.dim(2) == weight.in(), "a head's outputs are the weight's inputs");
+  MOTLEY_CHECK(acc.dim(2) == weight.in() && weight.columns() == weight.in(),
+               "a head's outputs are the weight's inputs");
   multiply_heads(context, params(context, x, weight, part, x.dim(2), acc), true, acc, options);
 }
 

@@ -112,7 +112,9 @@ constexpr std::array all{
         with_inputs(fp8(Scales::block, 128, 128), Inputs::row_block, DType::f8_e4m3, 128, true),
         ""},
     KnownFormat{mxfp4, "gpt-oss, compressed-tensors MXFP4"},
+    KnownFormat{in_activation_order(mxfp4), ""},
     KnownFormat{nvfp4, "compressed-tensors and ModelOpt NVFP4"},
+    KnownFormat{in_activation_order(nvfp4), ""},
 };
 
 bool has_known_scales(const Format& format) {
@@ -163,13 +165,14 @@ bool is_known(const Format& format) {
            (!grouped || whole_vectors) && (grouped || !format.input_order) &&
            (format.bits == 8 || format.scales != Scales::block);
   }
-  if (format.zero_points || format.input_order) return false;
+  if (format.zero_points || (format.input_order && !grouped)) return false;
   if (format.element == DType::f8_e4m3 && format.bits == 8) {
     return !format.global_scale &&
            (is_float_type(format.scale_type) || format.scale_type == DType::f8_e8m0);
   }
-  if (format.element != DType::f4 || format.bits != 4 || !grouped) return false;
-  return format == nvfp4 || format == mxfp4;
+  Format in_place = format;
+  in_place.input_order = false;
+  return in_place == nvfp4 || in_place == mxfp4;
 }
 
 std::span<const KnownFormat> known_formats() { return all; }

@@ -38,6 +38,7 @@ Result<Weight> upload(const Weight& weight, Uploader& to) {
   const kernels::WeightView& view = weight.view();
   Weight::Parts parts{.format = weight.format(),
                       .size = {weight.out(), weight.in()},
+                      .columns = weight.columns(),
                       .input_scale = view.inputs.scale,
                       .input_zero = view.inputs.zero,
                       .input_first = view.inputs.first};
@@ -57,7 +58,7 @@ Result<Weight> upload(const Weight& weight, Uploader& to) {
     parts.zero_points = reinterpret_cast<const std::uint8_t*>(zeros);
   }
   if (view.input_order != nullptr) {
-    const auto bytes = static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
+    const auto bytes = static_cast<std::size_t>(weight.columns()) * sizeof(std::int32_t);
     MOTLEY_TRY(const std::byte* const order, copy(view.input_order, bytes));
     parts.input_order = weight.input_order();
     parts.input_order_there = reinterpret_cast<const std::int32_t*>(order);

@@ -67,7 +67,7 @@ kernels::WeightView view_of(const Weight::Parts& parts) {
   kernels::WeightView view{.kind = kind_of(format),
                            .data = parts.data,
                            .out = parts.size.out,
-                           .in = parts.size.in,
+                           .in = parts.columns > 0 ? parts.columns : parts.size.in,
                            .inputs = rounding_of(parts)};
   MOTLEY_CHECK(kernels::code_bits(view.kind) == format.bits, "bits that the element has");
   MOTLEY_CHECK((parts.zero_points != nullptr) == format.zero_points,
@@ -75,7 +75,7 @@ kernels::WeightView view_of(const Weight::Parts& parts) {
   MOTLEY_CHECK((parts.input_order != nullptr) == format.input_order,
                "an order of inputs as the format says");
   if (format.input_order) {
-    MOTLEY_CHECK(std::ssize(*parts.input_order) == parts.size.in, "an input for each column");
+    MOTLEY_CHECK(std::ssize(*parts.input_order) == view.in, "an input for each column");
     view.input_order =
         parts.input_order_there != nullptr ? parts.input_order_there : parts.input_order->data();
   }
@@ -128,19 +128,21 @@ std::string inputs_text(const Format& format) {
 }  // namespace
 
 std::string to_string(const Format& format) {
+  const std::string columns =
+      cat(format.input_order ? " in activation order" : "", inputs_text(format));
   if (format.element == DType::f4) {
     // The two formats of 4-bit floats have names of their own.
-    if (format.global_scale && format.block_columns == 16) return cat("nvfp4", inputs_text(format));
+    if (format.global_scale && format.block_columns == 16) return cat("nvfp4", columns);
     if (format.scale_type == DType::f8_e8m0 && format.block_columns == 32)
-      return cat("mxfp4", inputs_text(format));
+      return cat("mxfp4", columns);
   }
   return cat(element_name(format), scales_text(format),
-             format.zero_points ? " with zero points" : "",
-             format.input_order ? " in activation order" : "", inputs_text(format));
+             format.zero_points ? " with zero points" : "", columns);
 }
 
 Weight::Weight(Parts parts)
     : format_(parts.format),
+      in_(parts.size.in),
       view_(view_of(parts)),
       input_order_(std::move(parts.input_order)),
       owned_(std::move(parts.owned)) {}
@@ -199,7 +201,7 @@ std::size_t Weight::stored_bytes() const {
   std::size_t bytes = data_bytes();
   bytes += scale_count() * static_cast<std::size_t>(bits(format_.scale_type)) / 8;
   if (format_.zero_points) bytes += scale_count();
-  if (format_.input_order) bytes += static_cast<std::size_t>(view_.in) * sizeof(std::int32_t);
+  if (format_.input_order) bytes += static_cast<std::size_t>(columns()) * sizeof(std::int32_t);
   return bytes;
 }
 
@@ -207,7 +209,7 @@ void Weight::decode(std::int64_t begin, std::int64_t end, float* out) const {
   MOTLEY_CHECK(0 <= begin && begin <= end && end <= view_.out, "rows of this weight");
   for (std::int64_t row = begin; row < end; ++row)
     kernels::cpu::decode_row(view_, row, 0,
-                             {out + (row - begin) * view_.in, static_cast<std::size_t>(view_.in)});
+                             {out + (row - begin) * in_, static_cast<std::size_t>(in_)});
 }
 
 }  // namespace motley::quant

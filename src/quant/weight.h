@@ -72,9 +72,12 @@ class Weight {
     const std::byte* data = nullptr;
     const std::byte* scales = nullptr;
     const std::uint8_t* zero_points = nullptr;
-    // The input of each column, [in], and where kernels read it: there, if they read elsewhere.
+    // The input of each column, [columns], and where kernels read it: there, if they read
+    // elsewhere. With it there may be more columns than inputs: those that fill a block up, each
+    // beside one that its input has, mean zero.
     std::shared_ptr<const std::vector<std::int32_t>> input_order = nullptr;
     const std::int32_t* input_order_there = nullptr;
+    std::int64_t columns = 0;  // 0: one for each input
     float scale_factor = 1;
     float input_scale = 0;  // of fixed inputs
     float input_zero = 0;
@@ -97,7 +100,8 @@ class Weight {
 
   const Format& format() const { return format_; }
   std::int64_t out() const { return view_.out; }
-  std::int64_t in() const { return view_.in; }
+  std::int64_t in() const { return in_; }
+  std::int64_t columns() const { return view_.in; }
   const kernels::WeightView& view() const { return view_; }
   const std::shared_ptr<const std::vector<std::int32_t>>& input_order() const {
     return input_order_;
@@ -111,11 +115,12 @@ class Weight {
   // Of all that products read.
   std::size_t stored_bytes() const;
 
-  // Rows [begin, end) as float32 into out[(end - begin) * in]. Of a weight in the host's memory.
+  // Rows [begin, end) as float32 into out[(end - begin) * in()]. Of a weight in the host's memory.
   void decode(std::int64_t begin, std::int64_t end, float* out) const;
 
  private:
   Format format_;
+  std::int64_t in_ = 0;
   kernels::WeightView view_;
   std::shared_ptr<const std::vector<std::int32_t>> input_order_;
   std::vector<tensor::Buffer> owned_;

@@ -324,6 +324,7 @@ void expect_rounded_places(DType x_type, DType out_type) {
                                               .width = width,
                                               .x = from.data(),
                                               .x_type = x_type,
+                                              .x_stride = width,
                                               .tokens = by_token ? token_of.data() : nullptr,
                                               .expert_begin = begin_of.data(),
                                               .experts = 5,

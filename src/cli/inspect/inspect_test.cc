@@ -297,9 +297,11 @@ TEST(InspectModel, SaysWhyExpertsCantBeDealt) {
                         "ranks (--ep): leave it out; --tp 2 cuts"));
 }
 
-TEST(InspectModel, SaysWhyItCantBeCutOverRanks) {
-  EXPECT_THAT(motley({"inspect", goldens + "/mixtral_gptq_desc_act", "--tp", "2"}).output,
-              ContainsRegex("would be refused: .*inputs of every rank.*: leave --tp out\n"));
+TEST(InspectModel, CutsRowsInActivationOrderAndBesideBlocks) {
+  for (const char* const name :
+       {"/mixtral_gptq_desc_act", "/mixtral_w4a16_actorder", "/glm4_moe_mxfp4"})
+    EXPECT_THAT(motley({"inspect", goldens + name, "--tp", "3"}).output,
+                AllOf(HasSubstr("rank 2: heads "), Not(HasSubstr("refused"))));
 }
 
 TEST(InspectModel, CutsRowsOfQuantisedActivations) {

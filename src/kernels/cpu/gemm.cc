@@ -87,9 +87,10 @@ void decode_inputs(const WeightView& w, std::int64_t o, std::int64_t begin, std:
 void decode_row(const WeightView& w, std::int64_t o, std::int64_t begin, std::span<float> out) {
   const auto count = static_cast<std::int64_t>(out.size());
   if (w.input_order == nullptr) return decode_inputs(w, o, begin, count, out.data());
+  std::ranges::fill(out, 0.0F);
   for (std::int64_t k = 0; k < w.in; ++k) {
     const std::int64_t at = w.input_order[k] - begin;
-    if (at >= 0 && at < count) out[static_cast<std::size_t>(at)] = decoded(w, o, k);
+    if (at >= 0 && at < count) out[static_cast<std::size_t>(at)] += decoded(w, o, k);
   }
 }
 

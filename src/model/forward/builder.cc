@@ -106,7 +106,7 @@ Builder::Inputs Builder::inputs_of(const Linear& map, ValueId x) {
   const bool as_they_are =
       taken.order == nullptr && taken.rounding.scales == kernels::InputRounding::Scales::none;
   if (as_they_are || device_.kernels->arrange_inputs == nullptr) return {x, maxima};
-  const ValueId out = value("arranged_inputs", list_.value(x).type, map.in());
+  const ValueId out = value("arranged_inputs", list_.value(x).type, map.weight.columns());
   list_.append({.reads = {x, maxima}, .writes = {out}}, ArrangeInputsOp{taken, x, out, maxima});
   return {out};
 }

@@ -1,14 +1,18 @@
 #include "model/weights/cut_weight.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/cat.h"
 #include "quant/formats.h"
+#include "quant/input_order.h"
 
 namespace motley::model {
 namespace {
@@ -54,27 +58,18 @@ class Part {
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
     if (format.scales == Scales::block)
       format.block_rows = std::gcd(format.block_rows, rows_.begin);
-    const bool whole_rows = columns_.size() == view_.in;
-    // A rank's inputs are columns of every group, of each another number.
-    if (!whole_rows && format.input_order)
-      return Refusal{", as every group has inputs of every rank", "leave --tp out"};
-    const std::int64_t bits = format.bits;
-    if (columns_.begin * bits % 8 != 0 || !quant::is_known(format))
-      return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
-    return std::nullopt;
+    const bool scattered = format.input_order && columns_.size() < view_.in;
+    const bool between_bytes = columns_.begin * format.bits % 8 != 0;
+    if (!scattered && !between_bytes && quant::is_known(format)) return std::nullopt;
+    const bool rounds = format.inputs != kernels::InputRounding::Scales::none;
+    if (format.scales == Scales::group && !rounds) fill_blocks();
+    if (!sources_.empty() && quant::is_known(format)) return std::nullopt;
+    return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
   }
 
   Result<quant::Weight> copy(tensor::Allocator& allocator) {
-    const auto bits = static_cast<std::size_t>(parts_.format.bits);
-    const auto bytes_of = [bits](std::int64_t codes) {
-      return (static_cast<std::size_t>(codes) * bits + 7) / 8;
-    };
-    const std::size_t stride = bytes_of(view_.in);
-    const std::byte* const from = static_cast<const std::byte*>(view_.data) +
-                                  static_cast<std::size_t>(rows_.begin) * stride +
-                                  bytes_of(columns_.begin);
     MOTLEY_TRY(tensor::Buffer codes,
-               copy_columns(from, rows_.size(), stride, bytes_of(columns_.size()), allocator));
+               sources_.empty() ? copy_codes(allocator) : copy_sources(allocator));
     parts_.data = codes.data();
     parts_.owned.push_back(std::move(codes));
     const auto scale_bytes = static_cast<std::size_t>(motley::bits(view_.scale_type) / 8);
@@ -91,6 +86,86 @@ class Part {
   }
 
  private:
+  // Of inputs that are columns of many blocks, or of parts of them: the columns by their blocks,
+  // and those of each filled up to whole small blocks with columns that mean zero.
+  void fill_blocks() {
+    parts_.format.block_columns = std::gcd(view_.block_columns, std::int64_t{32});
+    parts_.format.input_order = true;
+    const auto block = static_cast<std::size_t>(parts_.format.block_columns);
+    auto inputs = std::make_shared<std::vector<std::int32_t>>();
+    for (std::int64_t group = 0; group < view_.groups(); ++group) {
+      const std::size_t first = inputs->size();
+      const std::int64_t end = std::min((group + 1) * view_.block_columns, view_.in);
+      for (std::int64_t column = group * view_.block_columns; column < end; ++column) {
+        const std::int64_t input =
+            view_.input_order != nullptr ? view_.input_order[column] : column;
+        if (input < columns_.begin || input >= columns_.end) continue;
+        inputs->push_back(static_cast<std::int32_t>(input - columns_.begin));
+        sources_.push_back(static_cast<std::int32_t>(column));
+      }
+      for (std::size_t at = first; at < inputs->size(); at += block) {
+        groups_.push_back(group);
+        const std::int32_t beside = (*inputs)[at];
+        inputs->resize(std::max(inputs->size(), at + block), beside);
+      }
+      sources_.resize(inputs->size(), quant::no_column);
+    }
+    // Other experts have other numbers of blocks; all get as many as any could need.
+    const auto groups = static_cast<std::size_t>(view_.groups());
+    const std::size_t most =
+        (static_cast<std::size_t>(columns_.size()) + groups * (block - 1)) / block;
+    if (view_.input_order != nullptr) {
+      groups_.resize(most, groups_.back());
+      const std::int32_t beside = inputs->back();
+      inputs->resize(most * block, beside);
+      sources_.resize(most * block, quant::no_column);
+    }
+    parts_.columns = std::ssize(*inputs);
+    parts_.input_order = std::move(inputs);
+  }
+
+  std::size_t row_bytes(std::int64_t columns) const {
+    return (static_cast<std::size_t>(columns) * static_cast<std::size_t>(view_bits()) + 7) / 8;
+  }
+  int view_bits() const { return kernels::code_bits(view_.kind); }
+  const std::byte* first_row() const {
+    return static_cast<const std::byte*>(view_.data) +
+           static_cast<std::size_t>(rows_.begin) * row_bytes(view_.in);
+  }
+
+  Result<tensor::Buffer> copy_codes(tensor::Allocator& allocator) const {
+    return copy_columns(first_row() + row_bytes(columns_.begin), rows_.size(), row_bytes(view_.in),
+                        row_bytes(columns_.size()), allocator);
+  }
+
+  Result<tensor::Buffer> copy_sources(tensor::Allocator& allocator) const {
+    const std::size_t bytes = row_bytes(parts_.columns);
+    MOTLEY_TRY(tensor::Buffer data,
+               allocator.allocate(static_cast<std::size_t>(rows_.size()) * bytes));
+    const quant::CodeRows codes{.rows = rows_.size(), .columns = view_.in, .bits = view_bits()};
+    const std::uint8_t zero = view_.kind == kernels::WeightKind::int4 ? 8 : 0;
+    quant::take_columns(codes, sources_, first_row(), data.data(), zero);
+    for (std::int64_t row = 0; view_.zero_points != nullptr && row < rows_.size(); ++row)
+      put_zero_points(row, data.data() + static_cast<std::size_t>(row) * bytes);
+    return data;
+  }
+
+  // Codes of columns that mean zero.
+  void put_zero_points(std::int64_t row, std::byte* codes) const {
+    const std::int64_t first = (rows_.begin + row) / view_.block_rows * view_.groups();
+    for (std::size_t k = 0; k < sources_.size(); ++k) {
+      if (sources_[k] != quant::no_column) continue;
+      const auto block = k / static_cast<std::size_t>(parts_.format.block_columns);
+      const std::uint8_t zero = view_.zero_points[first + groups_[block]];
+      if (view_bits() == 8) {
+        codes[k] = std::byte(zero ^ 0x80U);
+      } else {
+        const unsigned shift = k % 2 * 4;
+        codes[k / 2] = (codes[k / 2] & std::byte(0xF0U >> shift)) | std::byte(zero << shift);
+      }
+    }
+  }
+
   // Those of the new blocks, each of which lies within an old one.
   Result<const std::byte*> copy_scales(const std::byte* from, std::size_t element,
                                        tensor::Allocator& allocator) {
@@ -99,16 +174,19 @@ class Part {
     const std::int64_t block_rows = by_tensor ? rows_.size() : parts_.format.block_rows;
     const std::int64_t block_columns =
         by_tensor || by_row ? columns_.size() : parts_.format.block_columns;
+    const std::int64_t columns = parts_.columns > 0 ? parts_.columns : columns_.size();
     const std::int64_t down = (rows_.size() + block_rows - 1) / block_rows;
-    const std::int64_t across = (columns_.size() + block_columns - 1) / block_columns;
+    const std::int64_t across = (columns + block_columns - 1) / block_columns;
     MOTLEY_TRY(tensor::Buffer scales,
                allocator.allocate(static_cast<std::size_t>(down * across) * element));
     for (std::int64_t i = 0; i < down; ++i) {
       for (std::int64_t j = 0; j < across; ++j) {
         const std::int64_t row = (rows_.begin + i * block_rows) / view_.block_rows;
-        const std::int64_t column = (columns_.begin + j * block_columns) / view_.block_columns;
+        const std::int64_t group = groups_.empty()
+                                       ? (columns_.begin + j * block_columns) / view_.block_columns
+                                       : groups_[static_cast<std::size_t>(j)];
         std::memcpy(scales.data() + static_cast<std::size_t>(i * across + j) * element,
-                    from + static_cast<std::size_t>(row * view_.groups() + column) * element,
+                    from + static_cast<std::size_t>(row * view_.groups() + group) * element,
                     element);
       }
     }
@@ -121,6 +199,9 @@ class Part {
   dist::Range rows_;
   dist::Range columns_;
   quant::Weight::Parts parts_;
+  // Where blocks are filled up: each column's in the whole, and each block's group there.
+  std::vector<std::int32_t> sources_;
+  std::vector<std::int64_t> groups_;
 };
 
 quant::Weight nothing_of(const quant::Format& whole, quant::TrueSize size) {

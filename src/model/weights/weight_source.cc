@@ -205,7 +205,7 @@ Result<tensor::ConstTensor> WeightSource::codes(std::string_view name, DType typ
 
 Result<quant::Weight> WeightSource::resident(const quant::Weight& weight) {
   const bool plain = weight.format().scales == quant::Format::Scales::none;
-  const bool whole_vectors = weight.in() % 8 == 0;  // as fast products read them
+  const bool whole_vectors = weight.columns() % 8 == 0;  // as fast products read them
   if (memory_.exact || plain || whole_vectors) return quant::upload(weight, *memory_.uploader);
   ++decoded_;
   return quant::upload_decoded(weight, DType::bf16, *memory_.uploader);

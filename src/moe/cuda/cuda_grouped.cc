@@ -26,10 +26,12 @@ using kernels::cuda::GroupedExperts;
 using kernels::cuda::GroupedTiles;
 using kernels::cuda::PackedExperts;
 
-ExpertShape shape_of(int experts, std::int64_t hidden, std::int64_t intermediate) {
-  return {.experts = experts,
-          .hidden = static_cast<int>(hidden),
-          .intermediate = static_cast<int>(intermediate)};
+ExpertShape shape_of(const Problem& problem) {
+  const std::int64_t more = std::max(problem.down_columns - problem.intermediate, std::int64_t{0});
+  return {.experts = problem.experts,
+          .hidden = static_cast<int>(problem.hidden),
+          .intermediate = static_cast<int>(problem.intermediate),
+          .more_columns = static_cast<int>(more)};
 }
 
 bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
@@ -86,7 +88,7 @@ Result<void> check_scales(const ExpertWeights& source, ExpertFormat format) {
 // Whether every row has one scale for all its inputs.
 bool has_scales_of_rows(const ExpertWeights& source) {
   const auto of_rows = [](const quant::Weight& weight) {
-    return weight.view().block_columns >= weight.in();
+    return weight.view().block_columns >= weight.columns();
   };
   return std::ranges::all_of(source.gate, of_rows) && std::ranges::all_of(source.up, of_rows) &&
          std::ranges::all_of(source.down, of_rows);
@@ -102,12 +104,12 @@ class GroupedWeights final : public PreparedExperts {
     packed.format = format;
     if (source.gate[0].format().scale_type == DType::f16) packed.scales = cuda::HalfType::f16;
     packed.scales_of_rows = has_scales_of_rows(source);
-    const ExpertShape shape = shape_of(source.experts, source.hidden, source.intermediate);
+    const ExpertShape shape = shape_of(problem_of(source, {}));
     const auto allocate = [&](int rows, int columns) {
       return to.device().allocate(cuda::packed_expert_bytes(format, shape.experts, rows, columns));
     };
     MOTLEY_TRY(made->gate_up_, allocate(2 * shape.intermediate, shape.hidden));
-    MOTLEY_TRY(made->down_, allocate(shape.hidden, shape.intermediate));
+    MOTLEY_TRY(made->down_, allocate(shape.hidden, shape.down_columns()));
     packed.gate_up = made->gate_up_.data();
     packed.down = made->down_.data();
     if (cuda::blob_layout(format).row_scales) MOTLEY_TRY_VOID(made->take_row_scales(shape, to));
@@ -162,9 +164,9 @@ class GroupedWeights final : public PreparedExperts {
     const bool rounds = first.scales != kernels::InputRounding::Scales::none;
     const bool ordered = common_format(weights).input_order;
     if (!rounds && !ordered) return {};
-    const auto in = static_cast<std::size_t>(weights[0].in());
+    const auto columns = static_cast<std::size_t>(weights[0].columns());
     if (ordered) {
-      const std::size_t bytes = weights.size() * in * sizeof(std::int32_t);
+      const std::size_t bytes = weights.size() * columns * sizeof(std::int32_t);
       MOTLEY_TRY(orders_[seam], to.device().allocate(bytes));
     }
     auto* at = reinterpret_cast<std::int32_t*>(orders_[seam].data());
@@ -176,8 +178,8 @@ class GroupedWeights final : public PreparedExperts {
       common.zero = std::max(common.zero, std::abs(inputs.rounding.zero));
       if (weight.input_order() == nullptr) continue;
       inputs.order = at;
-      MOTLEY_TRY_VOID(to.copy(at, weight.input_order()->data(), in * sizeof *at));
-      at += in;
+      MOTLEY_TRY_VOID(to.copy(at, weight.input_order()->data(), columns * sizeof *at));
+      at += columns;
     }
     MOTLEY_TRY(expert_inputs_[seam], to.copy(all.data(), all.size() * sizeof all[0]));
     inputs_[seam] = {
@@ -206,7 +208,7 @@ class GroupedWorkspace final : public Workspace {
     std::unique_ptr<GroupedWorkspace> made(new GroupedWorkspace());
     made->label_count_ = limits.labels;
     GroupedExperts& params = made->params_;
-    params.shape = shape_of(problem.experts, problem.hidden, problem.intermediate);
+    params.shape = shape_of(problem);
     params.experts_per_token = problem.top_k;
     params.max_tokens = max_tokens;
     // The columns of an adapter: its rank up to a multiple of 16, at seam 1 once for gate and once
@@ -295,8 +297,7 @@ Support CudaGrouped::supports(const Problem& problem) const {
         return Support::no(cat("it can't decode weights in ", to_string(*each)));
     }
   }
-  return cuda::grouped_supports(shape_of(problem.experts, problem.hidden, problem.intermediate),
-                                problem.top_k);
+  return cuda::grouped_supports(shape_of(problem), problem.top_k);
 }
 
 Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
@@ -312,8 +313,7 @@ Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& pr
                                                                const DeltaLimits& limits,
                                                                tensor::Device& device) const {
   MOTLEY_TRY_VOID(check_limits(limits));
-  const std::int64_t limit = cuda::grouped_max_tokens(
-      shape_of(problem.experts, problem.hidden, problem.intermediate), problem.top_k);
+  const std::int64_t limit = cuda::grouped_max_tokens(shape_of(problem), problem.top_k);
   if (max_tokens > limit)
     return Error(
         ErrorCode::invalid_argument,

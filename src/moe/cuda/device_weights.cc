@@ -20,7 +20,7 @@ std::size_t scale_bytes(const Weight& weight) {
   return weight.scale_count() * static_cast<std::size_t>(bits(weight.format().scale_type)) / 8;
 }
 std::size_t order_bytes(const Weight& weight) {
-  return static_cast<std::size_t>(weight.in()) * sizeof(std::int32_t);
+  return static_cast<std::size_t>(weight.columns()) * sizeof(std::int32_t);
 }
 
 std::size_t placed_bytes(const Weight& weight) {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/cat.h"
-#include "quant/readers/input_order.h"
+#include "quant/input_order.h"
 #include "tensor/convert.h"
 
 namespace motley::quant {
@@ -166,7 +166,7 @@ Result<void> Reader::sort_by_group(const std::vector<std::int32_t>& groups) {
     const std::int64_t row_bytes = ceil_div(in() * codes.bits, 8);
     MOTLEY_TRY(to, own(static_cast<std::size_t>(out() * row_bytes)));
   }
-  sort_columns(codes, *order, parts_.data, to);
+  take_columns(codes, *order, parts_.data, to);
   parts_.data = to;
   parts_.input_order = order;
   return {};

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(threads) arrange_places(ArrangeExpertInputs p)
   const int expert = expert_of_place(p.expert_begin, p.experts, place);
   const float* const maxima =
       p.maxima.data != nullptr ? row_of(p.maxima, p.pairs_of[place]) : nullptr;
-  take_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.width,
+  take_row<whole>(Row<X, Out>{.x = static_cast<const X*>(p.x) + from * p.x_stride,
                               .out = static_cast<Out*>(p.out) + std::int64_t{place} * p.width,
                               .width = p.width,
                               .order = of_expert(p.orders, p.stride, expert),
@@ -190,7 +190,7 @@ void arrange_inputs(const ArrangeInputs& p, StreamHandle stream) {
 void arrange_expert_inputs(const ArrangeExpertInputs& p, StreamHandle stream) {
   if (p.pairs <= 0 || p.width <= 0) return;
   const InputBlocks blocks{p.columns, p.first};
-  const bool whole = parts_are_whole(p.width, blocks) && vec4_aligned(p.x, p.x_type, p.width) &&
+  const bool whole = parts_are_whole(p.width, blocks) && vec4_aligned(p.x, p.x_type, p.x_stride) &&
                      vec4_aligned(p.out, p.out_type, p.width);
   const LaunchShape shape{.grid = static_cast<unsigned>(p.pairs),
                           .grid_y = blocks_a_row(p.width, blocks),

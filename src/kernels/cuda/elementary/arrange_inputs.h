@@ -20,8 +20,9 @@ struct ExpertInputs {
 struct ArrangeExpertInputs {
   std::int64_t pairs = 0;
   std::int64_t width = 0;
-  const void* x = nullptr;  // [tokens, width], or [pairs, width] by place
+  const void* x = nullptr;  // of tokens, or of pairs by place
   DType x_type = DType::f32;
+  std::int64_t x_stride = 0;
   const std::int32_t* tokens = nullptr;        // of a place; null: x is by place
   const std::int32_t* expert_begin = nullptr;  // [experts + 1] places
   int experts = 0;

@@ -288,7 +288,7 @@ Scratch scratch_of(const ExactExperts& p) {
   auto* const base = static_cast<float*>(p.scratch);
   const std::int64_t inner = pairs * p.intermediate;
   const std::int64_t rank = pairs * p.deltas.max_terms * p.deltas.max_rank;
-  const std::int64_t widest = std::max(p.hidden, p.intermediate);
+  const std::int64_t widest = std::max(p.hidden, p.down_columns);
   float* const rank_rows = base + 2 * inner + pairs * p.hidden;
   return {.gate = base,
           .up = base + inner,
@@ -300,6 +300,7 @@ Scratch scratch_of(const ExactExperts& p) {
 
 // The product of inputs as the weights take them, which are arranged first where they are to be.
 struct Taken {
+  std::int64_t width;  // of a row before it is arranged
   const InputRounding& rounding;
   bool ordered;
   InputMaxima maxima{};  // by pair
@@ -316,6 +317,7 @@ void multiply_taken(std::string_view name, const ExactExperts& layer, Product pr
          .width = product.in,
          .x = product.x,
          .x_type = product.x_type,
+         .x_stride = inputs.width,
          .tokens = product.rows_by_token ? product.plan.tokens : nullptr,
          .expert_begin = product.plan.expert_begin,
          .experts = product.experts,
@@ -386,7 +388,7 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                   .out = params.intermediate,
                   .rows_by_token = true,
                   .y = scratch.gate};
-  const Taken gate_up_inputs{params.gate_up_inputs, params.gate_up_ordered};
+  const Taken gate_up_inputs{params.hidden, params.gate_up_inputs, params.gate_up_ordered};
   multiply_taken("the experts' gate", params, gate_up, gate_up_inputs, stream);
   gate_up.weights = params.up;
   gate_up.y = scratch.up;
@@ -413,13 +415,14 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                      .experts = params.experts,
                      .x = scratch.gate,
                      .x_type = DType::f32,
-                     .in = params.intermediate,
+                     .in = params.down_columns,
                      .out = params.hidden,
                      .rows_by_token = false,
                      .y = scratch.down};
   find_maxima(params, scratch.gate, stream);
   multiply_taken("the experts' down", params, down,
-                 {params.down_inputs, params.down_ordered, params.cut.own()}, stream);
+                 {params.intermediate, params.down_inputs, params.down_ordered, params.cut.own()},
+                 stream);
   if (adapted) {
     add_delta({.layer = params,
                .site = Site::down,

@@ -75,7 +75,7 @@ Scratch cut_scratch(const GroupedExperts& g) {
   p.h = cut.take<Bf16>(pairs * g.shape.intermediate);
   p.partial = cut.take<Bf16>(pairs * g.shape.hidden);
   // Rows of h, too, where down's inputs are arranged, which the scratch does not know.
-  const int widest = std::max(g.shape.hidden, g.shape.intermediate);
+  const int widest = std::max(g.shape.hidden, g.shape.down_columns());
   p.x_sorted = cut.take<Bf16>(pairs * widest);
   p.codes = reinterpret_cast<unsigned char*>(p.x_sorted);
   p.code_scales = cut.take<float>(pairs * ((widest + 127) / 128));
@@ -112,7 +112,7 @@ Result<KernelMaps> make_maps(TensorMapEncoder encoder, const GroupedExperts& g,
   KernelMaps maps{};
   if (g.weights.format == ExpertFormat::bf16) {
     MOTLEY_TRY(maps.gate_up, make(g.weights.gate_up, experts * 2 * p.inner, p.hidden, weight_box));
-    MOTLEY_TRY(maps.down, make(g.weights.down, experts * p.hidden, p.inner, weight_box));
+    MOTLEY_TRY(maps.down, make(g.weights.down, experts * p.hidden, p.down_columns, weight_box));
   }
   MOTLEY_TRY(maps.x_row, make(p.x, p.tokens, p.hidden, 1));
   for (int wide = 0; wide < 2; ++wide) {
@@ -140,6 +140,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.experts = g.shape.experts;
   p.hidden = g.shape.hidden;
   p.inner = g.shape.intermediate;
+  p.down_columns = g.shape.down_columns();
   p.tile_places = tiles.width;
   p.x = static_cast<const Bf16*>(g.x);
   p.ids = g.ids;
@@ -246,9 +247,10 @@ void arrange_phase(const GroupedExperts& g, const LayerParams& p, int seam, Stre
   // No more than addresses: it is device memory.
   const ExpertInputs* const each = g.inputs[seam].each;
   arrange_expert_inputs({.pairs = p.pairs,
-                         .width = seam == 0 ? p.hidden : p.inner,
+                         .width = seam == 0 ? p.hidden : p.down_columns,
                          .x = seam == 0 ? p.x : p.h,
                          .x_type = DType::bf16,
+                         .x_stride = seam == 0 ? p.hidden : p.inner,
                          .tokens = seam == 0 ? p.plan.tokens : nullptr,
                          .expert_begin = p.plan.expert_begin,
                          .experts = p.experts,
@@ -311,7 +313,7 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
     shrink(1);
     arrange(1);
     if (l.arranged) {
-      MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, p.inner));
+      MOTLEY_TRY(maps, make_maps(encoder, params, p, kernel, p.down_columns));
     }
     l.permute_lanes = 0;
     MOTLEY_TRY_VOID(launch_phase(Phase::down));

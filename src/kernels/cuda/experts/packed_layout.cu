@@ -180,7 +180,7 @@ Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {
               {.first = params.down,
                .second = nullptr,
                .rows = shape.hidden,
-               .columns = shape.intermediate,
+               .columns = shape.down_columns(),
                .blob = blob_layout(params.format),
                .packed = params.packed_down,
                .row_scales = params.down_rows},

@@ -17,6 +17,9 @@ struct ExpertShape {
   int experts = 0;
   int hidden = 0;        // H
   int intermediate = 0;  // I
+  int more_columns = 0;  // of down than I: an order of inputs with columns that mean zero
+
+  constexpr MOTLEY_HOST_DEVICE int down_columns() const { return intermediate + more_columns; }
 };
 
 // What the grouped GEMMs can read. A number of `fine` groups is 32 inputs, else 128; wider groups
@@ -114,7 +117,7 @@ std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int 
 
 // `gate`, `up` and `down` are [experts] each, in device memory, and of the packed format; for bf16
 // they may be of any kind, and are decoded and rounded once. packed_gate_up and packed_down have
-// packed_expert_bytes() for 2 I x H and H x I.
+// packed_expert_bytes() for 2 I x H and H x down_columns().
 struct PackExperts {
   ExpertShape shape{};
   ExpertFormat format = ExpertFormat::bf16;

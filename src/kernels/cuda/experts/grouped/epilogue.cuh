@@ -238,7 +238,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   // product overwrites them
   float acc[S::blocks][N / 2] = {};
   const bool first = item.kind == ItemKind::gate_up;
-  const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
+  const int steps = ((first ? p.hidden : p.down_columns) + S::stage_k - 1) / S::stage_k;
   const bool fence = s.copied && first;
   const auto signal = [&] {
     if constexpr (S::signals_late) s.signal(p);

@@ -44,6 +44,7 @@ struct Counters {
 
 struct LayerParams {
   int tokens, pairs, top_k, experts, hidden, inner;
+  int down_columns;  // of packed down; more than inner where its inputs are arranged
   int tile_places;
   const Bf16* x;  // [tokens, hidden]
   const int* ids;
@@ -57,7 +58,7 @@ struct LayerParams {
   float swiglu_limit, swiglu_alpha;
   Bf16* h;        // [pairs, inner] by place
   Bf16* partial;  // [pairs, hidden] by place, rounded once, without the routing weight
-  // [pairs, hidden] by place; where inputs are arranged, those of the phase.
+  // [pairs, hidden] by place; where inputs are arranged, [pairs, columns] of the phase.
   Bf16* x_sorted;
   // In place of x_sorted where token rows are codes; scales are [128 k][code_pitch] by place.
   unsigned char* codes;

@@ -186,7 +186,8 @@ __device__ inline void produce_pass(const LayerParams& p, const Item& item, int 
   if constexpr (S::coded_inputs && !shrinks) {
     stream_codes<S>(p, item, item.seam() == 1 ? p.inner : p.hidden, ring, maps);
   } else if (!shrinks && arranged) {
-    stream_rows<Area>(item, item.seam() == 1 ? p.inner : p.hidden, ring, maps.x_sorted, S::lora);
+    const int columns = item.seam() == 1 ? p.down_columns : p.hidden;
+    stream_rows<Area>(item, columns, ring, maps.x_sorted, S::lora);
   } else if (item.seam() == 1) {
     stream_rows<Area>(item, p.inner, ring, maps.h, S::lora);
   } else if (S::small) {

@@ -82,7 +82,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
                                             const KernelMaps& maps) {
   const bool first = item.kind == ItemKind::gate_up;
   const int rows = first ? 2 * p.inner : p.hidden;
-  const int steps = ((first ? p.hidden : p.inner) + S::stage_k - 1) / S::stage_k;
+  const int steps = ((first ? p.hidden : p.down_columns) + S::stage_k - 1) / S::stage_k;
   if constexpr (S::bf16) {
     const CUtensorMap* const map = first ? &maps.gate_up : &maps.down;
     const int row = item.expert * rows + item.row_tile * S::rows;

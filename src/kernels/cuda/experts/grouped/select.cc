@@ -144,6 +144,8 @@ Support grouped_supports(const ExpertShape& shape, int experts_per_token) {
   if (shape.hidden % 8 != 0) return no("needs a hidden size that 8 divides, not ", shape.hidden);
   if (shape.intermediate % 8 != 0)
     return no("needs an intermediate size that 8 divides, not ", shape.intermediate);
+  if (shape.more_columns % 8 != 0)
+    return no("needs a number of columns that 8 divides, not ", shape.down_columns());
   if (shape.experts > max_experts) return no("sorts at most 512 experts, not ", shape.experts);
   if (shape.hidden > 16384) return no("holds rows of at most 16384 numbers, not ", shape.hidden);
   if (experts_per_token < 1 || experts_per_token > 64)
@@ -155,7 +157,8 @@ std::int64_t grouped_max_tokens(const ExpertShape& shape, int experts_per_token)
   constexpr std::int64_t int32 = std::numeric_limits<std::int32_t>::max();
   // Bounds pairs, tokens * hidden, and pairs * the vec4s of a row of h, of gate and up, or of the
   // result.
-  const std::int64_t widest = std::max(shape.hidden, 2 * shape.intermediate);
+  const std::int64_t widest =
+      std::max({shape.hidden, 2 * shape.intermediate, shape.down_columns()});
   const std::int64_t pairs = int32 / std::max<std::int64_t>(widest / 4, 1);
   return std::min(pairs / experts_per_token, int32 / shape.hidden);
 }

@@ -1,4 +1,4 @@
-#include "quant/readers/input_order.h"
+#include "quant/input_order.h"
 
 #include <algorithm>
 #include <numeric>
@@ -46,11 +46,36 @@ TEST(InputOrder, SortsRowsOfAnyNumberAndWidthInPlaceToo) {
         }
         const CodeRows all{.rows = rows, .columns = columns, .bits = bits};
         std::vector<std::byte> to(from.size());
-        sort_columns(all, order, from.data(), to.data());
+        take_columns(all, order, from.data(), to.data());
         EXPECT_EQ(codes_of(to, width, bits), wanted) << bits << " bits, " << rows << "x" << columns;
-        sort_columns(all, order, from.data(), from.data());
+        take_columns(all, order, from.data(), from.data());
         EXPECT_EQ(from, to) << "in place, " << bits << " bits, " << rows << "x" << columns;
       }
+    }
+  }
+}
+
+TEST(InputOrder, TakesSomeColumnsAndFillers) {
+  std::mt19937 random(2);
+  const std::vector<std::int32_t> columns{5, no_column, 0, 32, no_column, 7, 5, no_column, 31};
+  for (const int bits : {4, 8}) {
+    for (const std::int64_t rows : {1, 16, 35}) {
+      const std::size_t width = 33;
+      std::vector<std::byte> from(static_cast<std::size_t>(rows) *
+                                  ((width * static_cast<std::size_t>(bits) + 7) / 8));
+      for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+      const std::vector<unsigned> codes = codes_of(from, width, bits);
+      std::vector<unsigned> wanted;
+      for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+        for (const std::int32_t column : columns)
+          wanted.push_back(
+              column == no_column ? 8 : codes[row * width + static_cast<std::size_t>(column)]);
+      }
+      std::vector<std::byte> to(static_cast<std::size_t>(rows) *
+                                ((columns.size() * static_cast<std::size_t>(bits) + 7) / 8));
+      take_columns({.rows = rows, .columns = std::int64_t{width}, .bits = bits}, columns,
+                   from.data(), to.data(), 8);
+      EXPECT_EQ(codes_of(to, columns.size(), bits), wanted) << bits << " bits, " << rows;
     }
   }
 }

@@ -1,0 +1,84 @@
+#include "model/weights/cut_weight.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "quant/formats.h"
+#include "quant/test_weights.h"
+#include "tensor/device/cpu_device.h"
+
+namespace motley::model {
+namespace {
+
+constexpr std::int64_t rows = 5;
+constexpr std::int64_t inputs = 264;
+
+std::vector<float> decoded(const quant::Weight& weight) {
+  std::vector<float> numbers(static_cast<std::size_t>(weight.out() * weight.in()));
+  weight.decode(0, weight.out(), numbers.data());
+  return numbers;
+}
+
+// Of the rows and inputs of the cut.
+std::vector<float> numbers_of(const std::vector<float>& whole, const Cut& cut) {
+  std::vector<float> numbers;
+  for (std::int64_t row = cut.rows->begin; row < cut.rows->end; ++row) {
+    for (std::int64_t k = cut.columns->begin; k < cut.columns->end; ++k)
+      numbers.push_back(whole[static_cast<std::size_t>(row * inputs + k)]);
+  }
+  return numbers;
+}
+
+TEST(CutWeight, PartsMeanWhatTheWholeMeans) {
+  tensor::CpuDevice device({.threads = 1});
+  std::mt19937 random(1);
+  std::vector<float> wanted(static_cast<std::size_t>(rows * inputs));
+  for (float& number : wanted) number = std::normal_distribution<float>(0, 1)(random);
+  for (const quant::KnownFormat& known : quant::known_formats()) {
+    if (known.format.scales == quant::Format::Scales::none) continue;
+    quant::TestPacker packer(known.format, {rows, inputs}, device, random);
+    const quant::Weight whole = packer.pack(wanted).weight;
+    const std::vector<float> meaning = decoded(whole);
+    // Whole blocks, parts of them, and parts that begin and end between any.
+    for (const auto& columns :
+         {dist::Range{0, inputs}, dist::Range{0, 128}, dist::Range{128, inputs},
+          dist::Range{64, 160}, dist::Range{8, 20}, dist::Range{100, 102}, dist::Range{20, 255}}) {
+      const Cut cut{.rows = dist::Range{1, 4}, .columns = columns};
+      const auto part = cut_weight(whole, cut, "m", device);
+      const auto where = testing::Message() << to_string(known.format) << ", inputs "
+                                            << columns.begin << " to " << columns.end;
+      // Blocks of rows and inputs can be cut at their powers of two alone.
+      if (!part.ok()) {
+        EXPECT_NE(part.error().message().find("can't be cut over ranks"), std::string::npos);
+        EXPECT_NE(known.format.scales, quant::Format::Scales::group) << where;
+        continue;
+      }
+      EXPECT_EQ(part->in(), columns.size()) << where;
+      EXPECT_EQ(decoded(*part), numbers_of(meaning, cut)) << where;
+    }
+  }
+}
+
+// Experts of a layer have as many columns, however their groups' inputs are spread.
+TEST(CutWeight, PartsInActivationOrderHaveAsManyColumns) {
+  tensor::CpuDevice device({.threads = 1});
+  std::mt19937 random(2);
+  quant::Format format{.element = DType::i8,
+                       .bits = 4,
+                       .scales = quant::Format::Scales::group,
+                       .block_columns = 128,
+                       .scale_type = DType::bf16,
+                       .input_order = true};
+  for (int expert = 0; expert < 20; ++expert) {
+    quant::TestPacker packer(format, {1, 768}, device, random);
+    const quant::Weight whole = packer.pack(std::vector<float>(768, 0.5F)).weight;
+    const auto part = cut_weight(whole, {.columns = dist::Range{384, 768}}, "m", device);
+    EXPECT_EQ(part.value().columns(), 544);
+    EXPECT_EQ(part.value().format().block_columns, 32);
+  }
+}
+
+}  // namespace
+}  // namespace motley::model
