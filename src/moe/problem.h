@@ -20,7 +20,7 @@ struct Problem {
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
   std::int64_t down_columns = 0;  // of down; at least as many
-  std::int64_t cut_scales = 0;  // of a row of h, as ExpertWeights::down_scales counts them
+  std::int64_t cut_scales = 0;    // of a row of h, as ExpertWeights::down_scales counts them
   int experts = 0;
   int top_k = 0;
   ActivationKind activation = ActivationKind::silu_mul;
