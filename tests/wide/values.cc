@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/number_types.h"
@@ -31,14 +33,32 @@ std::int64_t sum_of_fields(std::uint64_t bits) {
          mean;
 }
 
-// Each byte scaled to 0 to 16, and 15 where that is 16: the mean is near 8, which stands for zero.
-std::uint32_t packed_codes(std::uint64_t word) {
+// A code of 8 bits is a byte of the word. One of 4 bits is a byte scaled to 0 to 16, and 15 where
+// that is 16. Their mean is near the middle, which stands for zero.
+std::uint32_t packed_codes(std::uint64_t word, int bits, int count) {
   std::uint64_t packed = 0;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < count; ++i) {
     const std::uint64_t octet = (word >> (8 * i)) & 0xFF;
-    packed |= std::min<std::uint64_t>((octet * 16 + 128) >> 8, 15) << (4 * i);
+    packed |= (bits == 4 ? std::min<std::uint64_t>((octet * 16 + 128) >> 8, 15) : octet)
+              << (bits * i);
   }
   return static_cast<std::uint32_t>(packed);
+}
+
+// Groups take columns in the order of their words.
+std::vector<std::int64_t> groups_of_columns(std::uint64_t key, std::int64_t columns,
+                                            std::int64_t group) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(columns));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::int64_t column) { return word(key, column); });
+  std::vector<std::int64_t> groups(order.size());
+  for (std::int64_t i = 0; i < columns; ++i)
+    groups[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])] = i / group;
+  return groups;
+}
+
+std::int64_t nearest(float product, std::int64_t lowest, std::int64_t highest) {
+  return std::clamp(static_cast<std::int64_t>(std::nearbyint(product)), lowest, highest);
 }
 
 template <class Element>
@@ -103,6 +123,10 @@ Recipe read_recipe(const json::Value& record) {
   }
   if (const json::Value* const numbers = fields.find("numbers"))
     recipe.numbers = integers(*numbers);
+  recipe.part = fields.contains("part");
+  if (const json::Value* const codes = fields.find("codes"))
+    recipe.codes = static_cast<int>(integer(*codes));
+  if (const json::Value* const group = fields.find("group")) recipe.group = integer(*group);
   if (const json::Value* const offset = fields.find("offset")) {
     recipe.offset = integer(*offset);
     recipe.scale = static_cast<float>(at(record, "scale").as_number("scale").value());
@@ -120,6 +144,13 @@ Recipe read_recipe(const json::Value& record) {
 
 void fill(const Recipe& recipe, std::uint64_t key, std::int64_t first, std::int64_t count,
           std::byte* to) {
+  const std::vector<std::int64_t> numbers =
+      recipe.group != 0 ? groups_of_columns(key, recipe.elements(), recipe.group) : recipe.numbers;
+  const int codes = recipe.codes == 0 ? 0 : bits(recipe.dtype) / recipe.codes;
+  const auto integer_at = [&](std::int64_t i) -> std::int64_t {
+    if (!numbers.empty()) return numbers[static_cast<std::size_t>(first + i) % numbers.size()];
+    return packed_codes(word(key, first + i), recipe.codes, codes);
+  };
   // One product and no sum behind it: there is nothing that a compiler could contract.
   const auto product = [&](std::int64_t i) {
     return static_cast<float>(sum_of_fields(word(key, first + i)) + recipe.offset) * recipe.scale;
@@ -129,17 +160,27 @@ void fill(const Recipe& recipe, std::uint64_t key, std::int64_t first, std::int6
       case DType::bf16:
         store(to, i, bf16::from(product(i)));
         break;
+      case DType::f16:
+        store(to, i, f16::from(product(i)));
+        break;
       case DType::f32:
         store(to, i, bf16::from(product(i)).to_float());
         break;
       case DType::f8_e4m3:
         store(to, i, f8_e4m3::from(product(i), Overflow::saturate));
         break;
+      case DType::i8:
+        store(to, i, static_cast<std::int8_t>(nearest(product(i), -128, 127)));
+        break;
+      case DType::u8:
+        store(to, i,
+              static_cast<std::uint8_t>(codes != 0 ? integer_at(i) : nearest(product(i), 0, 255)));
+        break;
       case DType::i32:
-        store(to, i, packed_codes(word(key, first + i)));
+        store(to, i, static_cast<std::uint32_t>(integer_at(i)));
         break;
       case DType::i64:
-        store(to, i, recipe.numbers.at(static_cast<std::size_t>(first + i)));
+        store(to, i, integer_at(i));
         break;
       default:
         MOTLEY_CHECK(false, "a recipe's type is one of these");

@@ -28,13 +28,16 @@ std::uint64_t word(std::uint64_t key, std::int64_t index);
 struct Recipe {
   std::string name;
   std::vector<std::array<std::int64_t, 2>> ranges;  // [first, last)
-  // bf16, and f32 that bf16 holds too: (sum + offset) * scale in float32, rounded to bf16. f8_e4m3:
-  // the same product, rounded once. i32: eight 4-bit codes of each word. i64: `numbers`.
   DType dtype = DType::bf16;
   tensor::Shape shape;
+  // What it holds, one of four.
+  int codes = 0;           // i32, u8: packed codes of 4 or 8 bits
+  std::int64_t group = 0;  // i32: the group of each column, groups of so many in their own order
+  std::vector<std::int64_t> numbers;  // i32, i64: these, over and over
+  // Else (sum + offset) * scale in float32, rounded once; f32 holds what bf16 does.
   std::int64_t offset = 0;
   float scale = 0;
-  std::vector<std::int64_t> numbers;
+  bool part = false;  // of a quantised weight
   // Of the first and the last tensor, by Python; empty where there are numbers.
   std::vector<std::uint64_t> checksums;
 

@@ -1,5 +1,6 @@
 // What C++ makes of a golden's recipes is what Python made of them.
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ void expect_checksums(const Files& files) {
     if (recipe.checksums.empty()) continue;
     const std::vector<std::string> names = recipe.names();
     ASSERT_EQ(recipe.checksums.size(), 2U) << recipe.name;
-    for (const std::size_t end : {0, 1}) {
+    for (std::size_t end = 0; end < std::min<std::size_t>(names.size(), 2); ++end) {
       const std::string& name = end == 0 ? names.front() : names.back();
       EXPECT_EQ(checksum(made(recipe, files.key(name)), recipe.dtype), recipe.checksums[end])
           << name;

@@ -15,7 +15,6 @@ namespace fs = std::filesystem;
 using score_tests::at;
 
 constexpr std::size_t max_golden_bytes = 64'000'000;
-constexpr std::uint64_t max_shard_bytes = std::uint64_t{1} << 30;
 // Of a tensor, that one thread makes at a time.
 constexpr std::int64_t part_elements = 1 << 20;
 
@@ -55,6 +54,12 @@ std::vector<std::string> wide_models() {
   return names;
 }
 
+void write_config(const json::Value& config, const fs::path& to) {
+  auto file = AtomicFile::create(to);
+  file.value().write(json::write_pretty(config)).value();
+  file.value().commit().value();
+}
+
 std::uint64_t Files::key(std::string_view name) const { return key_of(cat(seed, "/", name)); }
 
 void Files::write(const fs::path& to, std::string_view config_name, std::string_view stem,
@@ -85,15 +90,18 @@ void Files::write(const fs::path& to, std::string_view config_name, std::string_
   });
   std::ranges::sort(named, {}, &tensor::NamedTensor::name);
   tensor::write_checkpoint(to, stem, named, max_shard_bytes).value();
-  auto file = AtomicFile::create(to / config_name);
-  file.value().write(json::write_pretty(config)).value();
-  file.value().commit().value();
+  write_config(config, to / config_name);
 }
 
 WideGolden::WideGolden(const std::string& name) : folder(wide_goldens_folder() / name) {
   const fs::path path = folder / "golden.json";
   golden = json::parse(read_text(path, max_golden_bytes).value(), path.string()).value();
+  const json::Value* const rounded = golden.if_object()->find("rounded_inputs");
+  rounded_inputs = rounded != nullptr;
+  tolerance = at(rounded_inputs ? *rounded : golden, "tolerance").as_number("tolerance").value();
   checkpoint = read_files(golden);
+  if (const json::Value* const plain = golden.if_object()->find("decoded"))
+    decoded = read_recipes(*plain);
   for (const json::Member& adapter :
        at(golden, "adapters").as_object("adapters").value()->members())
     adapters[adapter.key] = read_files(adapter.value);

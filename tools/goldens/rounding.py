@@ -26,22 +26,33 @@ _SMALLEST_BLOCK_MAGNITUDE = 1e-10
 
 def rounded(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
     """What the codes of x mean, in the type of x."""
-    if rounding.by == "row_block":
-        blocks = x.split(rounding.columns, dim=-1)
-        return torch.cat([_rounded_alike(block, rounding) for block in blocks], dim=-1)
-    return _rounded_alike(x, rounding)
+    parts = [_codes(block, rounding) for block in _sharing_a_scale(x, rounding)]
+    return torch.cat([codes.to(x.dtype) * scale.to(x.dtype) for codes, scale in parts], dim=-1)
 
 
-def _rounded_alike(x: torch.Tensor, rounding: Rounding) -> torch.Tensor:
-    """The same of inputs that share a scale in each row."""
+def near_ties(x: torch.Tensor, rounding: Rounding, noise: float) -> torch.Tensor:
+    """The rows [...] of x in which a relative error of that size rounds some input the other way."""
+    turned = [
+        (_codes(block, rounding, 1 + noise)[0] != _codes(block, rounding, 1 - noise)[0]).any(-1)
+        for block in _sharing_a_scale(x, rounding)
+    ]
+    return torch.stack(turned).any(0)
+
+
+def _sharing_a_scale(x: torch.Tensor, rounding: Rounding) -> tuple[torch.Tensor, ...]:
+    return x.split(rounding.columns, dim=-1) if rounding.by == "row_block" else (x,)
+
+
+def _codes(x: torch.Tensor, rounding: Rounding, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes of inputs that share a scale in each row, less the zero, and that scale."""
     narrow = x.float()
     scale = _scale(narrow.abs().amax(-1, keepdim=True), rounding)
-    ratio = torch.where(scale == 0, 0.0, narrow / scale)
+    ratio = torch.where(scale == 0, 0.0, narrow / scale) * factor
     if rounding.integers:
         codes = (torch.round(ratio) + rounding.zero).clamp(-128, 127) - rounding.zero
     else:
-        codes = to_e4m3(ratio)
-    return codes.to(x.dtype) * scale.to(x.dtype)
+        codes = to_e4m3(ratio).float()
+    return codes, scale
 
 
 def _scale(largest: torch.Tensor, rounding: Rounding) -> torch.Tensor:
@@ -91,13 +102,18 @@ def intercept(model: nn.Module, on_input: OnInput) -> None:
     """Puts `on_input` before every Linear and every expert's projection. Adapters' own Linears have names that no
     base has."""
     for path, module in model.named_modules():
-        name = path.removeprefix("base_model.model.").replace(".base_layer", "")
+        name = base_name(path)
         if isinstance(module, nn.Linear):
             module.forward = types.MethodType(_linear(name, on_input), module)
         elif type(module).__name__.endswith("Experts") and isinstance(
             getattr(module, "gate_up_proj", None), torch.Tensor
         ):
             module.forward = types.MethodType(_experts(name, on_input), module)
+
+
+def base_name(path: str) -> str:
+    """The base's name of a module, whether it is wrapped by PEFT or not."""
+    return path.removeprefix("base_model.model.").replace(".base_layer", "")
 
 
 def _linear(name: str, on_input: OnInput) -> Callable[..., torch.Tensor]:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from goldens.methods.fp8 import Fp8Blocks
+from goldens.methods.mxfp4 import GptOssMxFp4
+
 from .families import Adapter
-from .formats import Fp8Blocks, PackedInt4, Plain
+from .formats import FORMATS, Fp8InBlocks, GptOssMxFp4Blocks, PackedInt4, Plain
 
 
 @dataclass(frozen=True)
@@ -15,6 +18,8 @@ class Model:
     weights: Plain = Plain()
     # Lengths of the lines of the base and of each adapter.
     lengths: tuple[tuple[int, ...], ...] = ((3, 40, 200, 600), (7, 100, 350), (5, 130, 400), (16, 250))
+    # Routers decide by far: bf16 chooses the same experts, and its error says what the format costs.
+    decided: bool = False
 
 
 def _qwen3_moe(**changes: Any) -> dict[str, Any]:
@@ -82,32 +87,34 @@ def _deepseek_v3(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-_GPT_OSS = {
-    "architectures": ["GptOssForCausalLM"],
-    "model_type": "gpt_oss",
-    "hidden_size": 2880,
-    "intermediate_size": 768,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "sliding_window": 128,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "swiglu_limit": 7.0,
-    "attention_bias": True,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 150000.0,
-    "rope_scaling": {
-        "rope_type": "yarn",
-        "factor": 32.0,
-        "original_max_position_embeddings": 4096,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        "truncate": False,
-    },
-}
+def _gpt_oss(**changes: Any) -> dict[str, Any]:
+    """Hidden, heads, window and yarn of gpt-oss."""
+    return {
+        "architectures": ["GptOssForCausalLM"],
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 768,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "swiglu_limit": 7.0,
+        "attention_bias": True,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+        },
+    } | changes
 
 
 def _glm4_moe(**changes: Any) -> dict[str, Any]:
@@ -159,34 +166,59 @@ _DENSE_40 = Adapter("dense", 40, ("dense", "shared"))
 
 _SHORT = ((3, 40, 200), (7, 100), (5, 130))
 
+# An input that float32 rounds the other way changes all tokens behind it in its line.
+_MANY_SHORT = (tuple(range(8, 20)), tuple(range(10, 20)), tuple(range(10, 20)))
+
+_FEW_EXPERTS = _COMMON | _qwen3_moe(num_experts=8, num_experts_per_tok=3)
+
 MODELS = [
     # Small enough for a machine without a GPU.
     Model(
         "qwen3_moe_few_experts",
-        _COMMON | _qwen3_moe(num_experts=8, num_experts_per_tok=3),
+        _FEW_EXPERTS,
         (_ATTENTION_16, _ROUTED_40),
         lengths=_SHORT,
     ),
     Model("qwen3_moe", _COMMON | _qwen3_moe(), (_ATTENTION_16, _ROUTED_40)),
     Model("deepseek_v3", _COMMON | _deepseek_v3(), (_ATTENTION_40, _EXPERTS_16, _DENSE_40)),
-    Model("gpt_oss", _COMMON | _GPT_OSS, (_ATTENTION_16, _ROUTED_40)),
+    Model("gpt_oss", _COMMON | _gpt_oss(), (_ATTENTION_16, _ROUTED_40)),
     Model("glm4_moe", _COMMON | _glm4_moe(), (_ATTENTION_40, _EXPERTS_16, _DENSE_40)),
     Model(
         "qwen3_moe_w4a16",
         _COMMON | _qwen3_moe(num_experts=64),
         (_ATTENTION_16, _EXPERTS_40),
-        PackedInt4(128, ("lm_head", "re:.*mlp.gate$")),
+        PackedInt4(128),
     ),
     Model(
         "deepseek_v3_w4a16",  # groups of 32 as Kimi-K2's, though all of it is packed
         _COMMON | _deepseek_v3(n_routed_experts=32, num_hidden_layers=2),
         (_ATTENTION_16, _EXPERTS_40),
-        PackedInt4(32, ("lm_head", "re:.*mlp.gate$")),
+        PackedInt4(32),
     ),
     Model(
         "deepseek_v3_fp8",
         _COMMON | _deepseek_v3(n_routed_experts=32, num_hidden_layers=2),
         (_ATTENTION_16, _EXPERTS_40),
-        Fp8Blocks(),
+        Fp8InBlocks(Fp8Blocks()),
+    ),
+    Model(
+        "gpt_oss_mxfp4",
+        _COMMON | _gpt_oss(num_local_experts=8, num_hidden_layers=1, layer_types=["sliding_attention"]),
+        (_ATTENTION_16, _ROUTED_40),
+        GptOssMxFp4Blocks(GptOssMxFp4()),
+        _SHORT,
+        decided=True,
+    ),
+    *(
+        Model(
+            f"qwen3_moe_{name}",
+            # The next layer would round many inputs the other way, where this one did with one.
+            _FEW_EXPERTS | {"num_hidden_layers": 1},
+            (_ATTENTION_16, _ROUTED_40),
+            weights,
+            _MANY_SHORT if weights.rounds_inputs else _SHORT,
+            decided=True,
+        )
+        for name, weights in FORMATS.items()
     ),
 ]

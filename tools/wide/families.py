@@ -30,6 +30,9 @@ class Checkpoint:
             gain /= self.config.get("routed_scaling_factor", 1.0)
         self.recipes += self.weights.linear(module, out, inner, gain / math.sqrt(inner), ranges)
 
+    def fused(self, module: str, experts: int, inner: int, out: int, ranges: tuple[Range, ...]) -> None:
+        self.recipes += self.weights.fused(module, experts, inner, out, 1 / math.sqrt(inner), ranges)
+
     def norm(self, module: str, size: int, ranges: tuple[Range, ...] = (), mean: float = 1.0) -> None:
         self.recipes.append(filled(f"{module}.weight", (size,), 0.15 * mean, mean, ranges=ranges))
 
@@ -128,9 +131,9 @@ def _gpt_oss(made: Checkpoint, layers: tuple[Range, ...]) -> None:
     hidden, inner, experts = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
     _router(made, f"{path}.router.weight", experts, layers)
     made.plain(f"{path}.router.bias", (experts,), 0.5, layers)
-    made.plain(f"{path}.experts.gate_up_proj", (experts, hidden, 2 * inner), 1 / math.sqrt(hidden), layers)
+    made.fused(f"{path}.experts.gate_up_proj", experts, hidden, 2 * inner, layers)
     made.plain(f"{path}.experts.gate_up_proj_bias", (experts, 2 * inner), 0.3, layers)
-    made.plain(f"{path}.experts.down_proj", (experts, inner, hidden), 1 / math.sqrt(inner), layers)
+    made.fused(f"{path}.experts.down_proj", experts, inner, hidden, layers)
     made.plain(f"{path}.experts.down_proj_bias", (experts, hidden), 0.1, layers)
 
 

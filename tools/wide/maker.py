@@ -5,21 +5,23 @@ import math
 import platform
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import peft
 import torch
 import transformers
-from goldens import randoms, scoring
+from goldens import scoring
 from goldens.adapters import Source, names_of
-from goldens.methods.compressed_tensors import PackedIntegers
+from goldens.methods.scheme import Rounding
+from goldens.rounding import round_inputs
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from . import prompts
 from .catalog import Model
 from .families import Adapter, checkpoint
 from .formats import Plain
@@ -27,12 +29,10 @@ from .tensors import Recipe
 
 Tensors = dict[str, torch.Tensor]
 
-ATTEMPTS = 60
 TOLERANCE = 1e-4
+# Of rounded inputs, in the mean. Exact inputs move much more, and the emulation's own float32 much less.
+ROUNDED_TOLERANCE = 5e-3
 
-# Float32 moves what a router sorts by 1e-6 to 1e-5. These are logits of gpt-oss, probabilities of Qwen3-MoE (the last
-# chosen have a few hundredths), and sigmoids with their bias of the others.
-MIN_ROUTER_GAP = {"gpt_oss": 1e-4, "qwen3_moe": 3e-6, "deepseek_v3": 3e-5, "glm4_moe": 3e-5}
 MIN_MOVE = 5e-2  # of a token's log-probability by an adapter, in the mean
 
 
@@ -58,19 +58,21 @@ def adapter_seed(model: Model, adapter: Adapter) -> str:
     return f"{model.name}/adapters/{adapter.name}"
 
 
-def _meaning(weights: Plain, tensors: Tensors) -> Tensors:
-    """The plain checkpoint that a quantised one stands for, in float32 where it was quantised."""
-    quantised = {n.rpartition(".")[0] for n in tensors if n.endswith((".weight_scale", ".weight_scale_inv"))}
-    meant = {n: t for n, t in tensors.items() if n.rpartition(".")[0] not in quantised}
-    for module in sorted(quantised):
-        suffixes = ("weight", "weight_packed", "weight_scale", "weight_scale_inv", "weight_shape")
-        parts = {s: tensors[f"{module}.{s}"] for s in suffixes if f"{module}.{s}" in tensors}
-        meant[f"{module}.weight"] = weights.meaning(parts)
-        if "weight_packed" in parts:
-            group = meant[f"{module}.weight"].shape[1] // parts["weight_scale"].shape[1]
-            scheme = PackedIntegers(groups=(("Linear", group),), ignore=())
-            scheme.compare_with_library(module, parts, meant[f"{module}.weight"])
-    return meant
+def _meaning(model: Model, tensors: Tensors) -> tuple[Tensors, dict[str, Rounding]]:
+    """The plain checkpoint that a quantised one stands for, in float32 where it was quantised; and how modules round
+    their inputs."""
+    meant: Tensors = {}
+    quantised: dict[str, Tensors] = {}
+    for recipe in checkpoint(model.config, model.weights):
+        for name, module in zip(recipe.names(), recipe.modules(), strict=True):
+            (quantised.setdefault(module, {}) if recipe.part else meant)[recipe.part or name] = tensors[name]
+    roundings = {}
+    for module, parts in quantised.items():
+        name, meant[name] = model.weights.meaning(module, parts)
+        rounding = model.weights.rounding(module, parts)
+        if rounding is not None:
+            roundings[module] = rounding
+    return meant, roundings
 
 
 @dataclass
@@ -87,6 +89,7 @@ class Maker:
         self.model = model
         self.plain = scratch / "plain"
         self.adapters = scratch / "adapters"
+        self.roundings: dict[str, Rounding] = {}
 
     def run(self, folder: Path) -> None:
         self._write_files()
@@ -99,6 +102,7 @@ class Maker:
                     record = {"token_ids": line.token_ids, "adapter": adapter, "token_logprobs": line.token_logprobs}
                     file.write(json.dumps(record) + "\n")
         golden = self._golden() | {
+            **self._tolerance(lines),
             "router_gap": scoring.decimal(min(line.router_gap for own in lines.values() for line in own)),
             "moves": moves,
             "bf16_mean_error": errors,
@@ -107,9 +111,10 @@ class Maker:
 
     def _write_files(self) -> None:
         write_checkpoint(self.model, self.plain)
-        if type(self.model.weights) is not Plain:
+        if self.model.weights.config():
             path = self.plain / "model.safetensors"
-            save_file(_meaning(self.model.weights, load_file(path)), path, metadata={"format": "pt"})
+            meant, self.roundings = _meaning(self.model, load_file(path))
+            save_file(meant, path, metadata={"format": "pt"})
             (self.plain / "config.json").write_text(json.dumps(self.model.config))
         for adapter in self.model.adapters:
             write_adapter(self.model, adapter, self.adapters / adapter.name)
@@ -141,8 +146,11 @@ class Maker:
         moves: dict[str, float] = {}
         names = [None, *(adapter.name for adapter in self.model.adapters)]
         for name, lengths in zip(names, self.model.lengths, strict=False):
-            loaded = self._load(torch.float32, name)
-            lines[name] = [self._line(loaded, name, length) for length in lengths]
+            drawn = self._prompts(name, lengths)
+            loaded = self._reference(name)
+            lines[name] = [
+                Line(prompt, _token_logprobs(loaded, prompt), prompts.closest_call(loaded, prompt)) for prompt in drawn
+            ]
             if isinstance(loaded, PeftModel):
                 with loaded.disable_adapter():
                     moves[name] = _mean_difference(loaded, lines[name])
@@ -151,24 +159,41 @@ class Maker:
             raise AssertionError(f"{self.model.name}: adapters move too little: {moves}")
         return lines, moves
 
-    def _line(self, loaded: nn.Module, name: str | None, length: int) -> Line:
-        """The first prompt of that length whose routers are away from ties."""
-        config = self.model.config
-        for attempt in range(ATTEMPTS):
-            prompt = randoms.token_ids(f"{self.model.name}/{name}/{length}/{attempt}", config["vocab_size"], length)
-            with scoring.traced(loaded, loaded.config) as trace:
-                logprobs = _token_logprobs(loaded, prompt)
-            gap = min(trace.router_gap, trace.group_gap)
-            if gap >= MIN_ROUTER_GAP[config["model_type"]]:
-                return Line(prompt, logprobs, gap)
-        raise RuntimeError(f"{self.model.name}/{name}: no {length} tokens away from ties in {ATTEMPTS} attempts")
+    def _prompts(self, name: str | None, lengths: tuple[int, ...]) -> list[list[int]]:
+        loaded = self._rounding(self._load(torch.float32, name))
+        keys = [(f"{self.model.name}/{name}/{length}", length) for length in lengths]
+        if self.model.decided:
+            tokens = prompts.steady_tokens(loaded, self.roundings)
+            return [prompts.decided(loaded, tokens, key, length) for key, length in keys]
+        return [prompts.drawn(loaded, key, length) for key, length in keys]
+
+    def _reference(self, adapter: str | None) -> nn.Module:
+        """In float32. With inputs that are rounded, an emulation in float64, which adds no noise of its own."""
+        loaded = self._load(torch.float32, adapter)
+        return self._rounding(loaded.double()) if self.roundings else loaded
+
+    def _rounding(self, loaded: nn.Module) -> nn.Module:
+        """The same, whose modules round their inputs if the golden's do."""
+        return round_inputs(loaded, self.roundings) if self.roundings else loaded
+
+    def _tolerance(self, lines: dict[str | None, list[Line]]) -> dict[str, Any]:
+        """What float32 may differ: in each token, or in the mean where it may round inputs the other way."""
+        if not self.roundings:
+            return {"tolerance": TOLERANCE}
+        noise = max(
+            _mean_difference(self._rounding(self._load(torch.float32, name)), own) for name, own in lines.items()
+        )
+        move = min(_mean_difference(self._load(torch.float32, name), own) for name, own in lines.items())
+        if noise > ROUNDED_TOLERANCE / 2 or move < 2 * ROUNDED_TOLERANCE:
+            raise AssertionError(f"{self.model.name}: exact inputs move by {move}, float32 by {noise}")
+        return {"rounded_inputs": {"tolerance": ROUNDED_TOLERANCE, "moves": {"exact_inputs": move, "float32": noise}}}
 
     def _bf16_errors(self, lines: dict[str | None, list[Line]]) -> dict[str, float]:
         """Hugging Face's own: the mean over tokens of the distance from float32."""
         errors, total, tokens = {}, 0.0, 0
         for name, own in lines.items():
             count = sum(len(line.token_ids) - 1 for line in own)
-            mean = _mean_difference(self._load(torch.bfloat16, name), own)
+            mean = _mean_difference(self._rounding(self._load(torch.bfloat16, name)), own)
             errors[name or "base"] = mean
             total, tokens = total + mean * count, tokens + count
         return errors | {"all": float(f"{total / tokens:.4g}")}
@@ -186,6 +211,7 @@ class Maker:
             },
             "config": model.config | model.weights.config(),
             "tensors": _records(checkpoint(model.config, model.weights), model.name),
+            **(_decoded(model) if model.decided and not self.roundings else {}),
             "adapters": {
                 adapter.name: {
                     "seed": adapter_seed(model, adapter),
@@ -194,8 +220,18 @@ class Maker:
                 }
                 for adapter in model.adapters
             },
-            "tolerance": TOLERANCE,
         }
+
+
+def _decoded(model: Model) -> dict[str, Any]:
+    """The plain tensors that quantised ones stand for."""
+    modules = {recipe.module for recipe in checkpoint(model.config, model.weights) if recipe.part}
+    plain = [
+        replace(recipe, dtype="F32")
+        for recipe in checkpoint(model.config, Plain())
+        if recipe.name.removesuffix(".weight") in modules
+    ]
+    return {"decoded": [recipe.place() for recipe in plain]} if plain else {}
 
 
 def _records(recipes: list[Recipe], seed: str) -> list[dict[str, Any]]:

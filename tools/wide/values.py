@@ -63,19 +63,29 @@ def products(tensor_key: int, count: int, offset: int, scale: float) -> np.ndarr
     return _products(tensor_key, count, offset, scale)
 
 
-def packed4(tensor_key: int, count: int) -> np.ndarray:
-    """Eight 4-bit codes each, the first lowest: a byte of the word scaled to 0 to 16, and 15 where that is 16.
+def packed(tensor_key: int, count: int, bits: int, unsigned: type[np.unsignedinteger]) -> np.ndarray:
+    """Codes as many as an element holds, the first lowest. One of 8 bits is a byte of the word. One of 4 bits is a byte
+    scaled to 0 to 16, and 15 where that is 16.
 
-    Their mean is near 8, which stands for zero: with a mean beside it the sums of all columns would add up.
+    Their mean is near the middle, which stands for zero: with a mean beside it the sums of all columns would add up.
     """
-    packed = np.zeros(count, np.uint32)
+    elements = np.zeros(count, unsigned)
     for first in range(0, count, _CHUNK):
         end = min(first + _CHUNK, count)
         octets = words(tensor_key, first, end - first).view(np.uint8).reshape(-1, 8)
-        for i in range(8):
-            code = np.minimum((octets[:, i].astype(np.uint32) * 16 + 128) >> 8, 15)
-            packed[first:end] |= (code << (4 * i)).astype(np.uint32)
-    return packed
+        for i in range(8 * elements.itemsize // bits):
+            octet = octets[:, i].astype(np.uint32)
+            code = np.minimum((octet * 16 + 128) >> 8, 15) if bits == 4 else octet
+            elements[first:end] |= (code << (bits * i)).astype(unsigned)
+    return elements
+
+
+def groups(tensor_key: int, columns: int, group: int) -> np.ndarray:
+    """The group of each column. Groups take columns in the order of their words."""
+    order = np.argsort(words(tensor_key, 0, columns))
+    result = np.empty(columns, np.int64)
+    result[order] = np.arange(columns) // group
+    return result
 
 
 def checksum(codes: np.ndarray) -> int:
