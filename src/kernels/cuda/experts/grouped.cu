@@ -199,9 +199,12 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
   const int stage = kernel.weight_bytes + l.token_bytes;
   const int row = p.hidden * 2;
   const bool permutes = tiles.gather == Gather::permuted && !arranged;
-  l.depth = std::min((ring_bytes - (permutes ? 2 * row : 0)) / stage, max_stages);
+  // Of the widest rows, the fewest stages leave room for one.
+  const int permuted = permutes ? std::min(2 * row, ring_bytes - min_stages * stage) : 0;
+  l.depth = std::min((ring_bytes - permuted) / stage, max_stages);
   MOTLEY_CHECK(l.depth >= min_stages, "room for the stages that the tiles need");
   l.permute_lanes = permutes ? std::min((ring_bytes - l.depth * stage) / row, permute_lanes) : 0;
+  MOTLEY_CHECK(!permutes || l.permute_lanes > 0, "room for a row that is permuted");
   return l;
 }
 
