@@ -84,6 +84,8 @@ constexpr std::array all{
     KnownFormat{with_zero_points(int8(Scales::group, 1, 64, DType::f16)),
                 "compressed-tensors W8A16, GPTQ"},
     KnownFormat{in_activation_order(int8(Scales::group, 1, 64, DType::f16)), "GPTQ (desc_act)"},
+    KnownFormat{with_zero_points(int8(Scales::channel)), ""},
+    KnownFormat{in_activation_order(with_zero_points(int8(Scales::group, 1, 32, DType::f16))), ""},
     KnownFormat{with_inputs(int8(Scales::channel, 1, 0, DType::f32), Inputs::row, DType::i8),
                 "compressed-tensors W8A8"},
     KnownFormat{with_inputs(int8(Scales::tensor, 1, 0, DType::f32), Inputs::fixed, DType::i8),

@@ -56,8 +56,21 @@ DeviceArray<WeightView> DeviceLayer::put(const WorldShape& shape,
       view.block_columns = shape.group;
     }
     if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {
-      float_scales_.emplace_back(matrix.scales);
-      view.scales = float_scales_.back().data();
+      if (shape.e8m0_scales) {
+        std::vector<std::uint8_t> scales;
+        for (const float scale : matrix.scales)
+          scales.push_back(f8_e8m0::from_rounded_up(scale).bits);
+        byte_scales_.emplace_back(scales);
+        view.scales = byte_scales_.back().data();
+        view.scale_type = DType::f8_e8m0;
+      } else {
+        float_scales_.emplace_back(matrix.scales);
+        view.scales = float_scales_.back().data();
+      }
+      if (shape.zero_points) {
+        zero_points_.emplace_back(matrix.zero_points);
+        view.zero_points = zero_points_.back().data();
+      }
       view.block_rows = shape.scale_rows;
       view.block_columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
     }

@@ -27,6 +27,7 @@ class DeviceLayer {
   std::vector<DeviceArray<std::uint8_t>> bytes_;
   std::vector<DeviceArray<bf16>> scales_;
   std::vector<DeviceArray<float>> float_scales_;
+  std::vector<DeviceArray<std::uint8_t>> byte_scales_, zero_points_;
   DeviceArray<kernels::WeightView> gate_, up_, down_;
   DeviceArray<float> gate_bias_, up_bias_, down_bias_;
 };

@@ -18,6 +18,38 @@ using kernels::WeightKind;
 using kernels::cuda::ExpertActivation;
 using kernels::cuda::GroupedTiles;
 
+// Weights in every packed layout that a file's scales and zero points decide.
+std::vector<WorldShape> all_weights() {
+  using enum WeightKind;
+  return {{.kind = bf16},
+          {.kind = int4, .group = 128},
+          {.kind = int4, .group = 64},
+          {.kind = int4, .group = 32},
+          {.kind = i8},
+          {.kind = i8, .scale_columns = 32},
+          {.kind = i8, .scale_columns = 64, .zero_points = true},
+          {.kind = i8, .zero_points = true},
+          {.kind = i8, .scale_columns = 0, .zero_points = true},
+          {.kind = f8_e4m3},
+          {.kind = f8_e4m3, .scale_columns = 64},
+          {.kind = f8_e4m3, .scale_columns = 32, .e8m0_scales = true}};
+}
+// A few of them: operands from shared memory, in a unit of their own, and of 8 bits.
+std::vector<WorldShape> some_weights() {
+  return {{.kind = WeightKind::bf16},
+          {.kind = WeightKind::int4},
+          {.kind = WeightKind::i8, .scale_columns = 64, .zero_points = true},
+          {.kind = WeightKind::f8_e4m3, .scale_columns = 32, .e8m0_scales = true}};
+}
+
+std::string weights_of(const WorldShape& shape) {
+  std::string text(kernels::name(shape.kind));
+  if (shape.kind == WeightKind::int4) return cat(text, " group ", shape.group);
+  if (shape.kind == WeightKind::bf16) return text;
+  return cat(text, " columns ", shape.scale_columns, shape.zero_points ? " zero points" : "",
+             shape.e8m0_scales ? " e8m0" : "");
+}
+
 // What comes next in the launch that sums: the bits of one after the other. Slots beyond a round of
 // loads, tokens that no expert takes, teams of a warp and of a block; no shared expert, one as it
 // is, one behind a gate.
@@ -105,16 +137,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GroupedSum, testing::ValuesIn(sum_cases()), sum
 
 TEST(GroupedExperts, EveryFormatActivationAndRouting) {
   unsigned seed = 1;
-  for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
-        std::pair(WeightKind::int4, 64), std::pair(WeightKind::int4, 32)}) {
+  for (WorldShape shape : all_weights()) {
     for (const auto activation : {ExpertActivation::silu_mul, ExpertActivation::clamped_swiglu}) {
       for (const WorldRoutes routes :
            {WorldRoutes::spread, WorldRoutes::strange, WorldRoutes::hot, WorldRoutes::few}) {
         SCOPED_TRACE(
-            cat("group ", group, " activation ", int(activation), " routes ", int(routes)));
-        const WorldShape shape{
-            .kind = kind, .group = group, .activation = activation, .biases = seed % 2 == 0};
+            cat(weights_of(shape), " activation ", int(activation), " routes ", int(routes)));
+        shape.activation = activation;
+        shape.biases = seed % 2 == 0;
         const WorldLayer layer = make_layer(shape, ++seed);
         expect_all_alike(layer, make_rows(shape, 7, routes, 0, seed));
         if (HasFailure()) return;
@@ -125,10 +155,10 @@ TEST(GroupedExperts, EveryFormatActivationAndRouting) {
 
 // Small enough for racecheck: every kernel, with and without adapters.
 TEST(GroupedExperts, SmallBatchThroughEveryCut) {
-  for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
-        std::pair(WeightKind::int4, 32)}) {
-    const WorldShape shape{.experts = 3, .hidden = 264, .kind = kind, .group = group};
+  for (WorldShape shape : all_weights()) {
+    SCOPED_TRACE(weights_of(shape));
+    shape.experts = 3;
+    shape.hidden = 264;
     const WorldLayer layer = make_layer(shape, 2);
     const std::vector<WorldAdapter> adapters{make_adapter(shape, {.rank = 20}, 1)};
     expect_all_alike(layer, make_rows(shape, 5, WorldRoutes::spread, 0, 4));
@@ -165,21 +195,102 @@ TEST(GroupedExperts, Int4ScalesOfAnySize) {
 }
 
 TEST(GroupedExperts, OddSizesAndBatches) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
+  for (const WorldShape& weights : all_weights()) {
     for (const std::int64_t tokens : {0, 1, 7, 171, 1000}) {
-      SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind)));
-      const WorldShape shape{
-          .experts = 5, .experts_per_token = 3, .hidden = 136, .kind = kind, .biases = true};
+      SCOPED_TRACE(cat(tokens, " tokens, ", weights_of(weights)));
+      WorldShape shape = weights;
+      shape.experts_per_token = 3;
+      shape.hidden = 136;
+      shape.biases = true;
       expect_all_alike(make_layer(shape, 9), make_rows(shape, tokens, WorldRoutes::strange, 0, 5));
       if (HasFailure()) return;
     }
-    const WorldShape wide{.experts = 3,
-                          .experts_per_token = 2,
-                          .hidden = 2880,
-                          .intermediate = 136,
-                          .kind = kind,
-                          .group = 128};
+    SCOPED_TRACE(weights_of(weights));
+    WorldShape wide = weights;
+    wide.experts = 3;
+    wide.hidden = 2880;
+    wide.intermediate = 136;
     expect_all_alike(make_layer(wide, 4), make_rows(wide, 33, WorldRoutes::hot, 0, 6));
+  }
+}
+
+// Beside the stages of the tallest tiles there is room to permute one row.
+TEST(GroupedExperts, TheWidestRows) {
+  for (WorldShape shape : all_weights()) {
+    SCOPED_TRACE(weights_of(shape));
+    shape.experts = 2;
+    shape.hidden = 16384;
+    shape.intermediate = 64;
+    expect_all_alike(make_layer(shape, 4), make_rows(shape, 20, WorldRoutes::spread, 0, 6));
+    if (HasFailure()) return;
+  }
+}
+
+// Gives codes the nearest scales in bf16, and `numbers` the numbers that they then mean, in bf16.
+void round_scales(WorldMatrix& codes, const WorldShape& shape, WorldMatrix& numbers) {
+  const auto in = static_cast<std::size_t>(codes.in);
+  const std::size_t columns = shape.scale_columns == 0 ? in : std::size_t(shape.scale_columns);
+  const std::size_t groups = (in + columns - 1) / columns;
+  numbers.bytes.clear();
+  for (std::size_t i = 0; i < codes.values.size(); ++i) {
+    const float scale = codes.scales[i / in * groups + i % in / columns];
+    // A code is exact: the product with its scale is so in float64.
+    const double code = codes.values[i] / double(scale);
+    codes.values[i] = code * double(bf16_value(bf16_bits(scale)));
+    const std::uint16_t bits = bf16_bits(static_cast<float>(codes.values[i]));
+    numbers.values[i] = double(bf16_value(bits));
+    numbers.bytes.push_back(static_cast<std::uint8_t>(bits));
+    numbers.bytes.push_back(static_cast<std::uint8_t>(bits >> 8));
+  }
+  for (float& scale : codes.scales) scale = bf16_value(bf16_bits(scale));
+}
+
+// Products of codes of 8 bits, less their zero points, with scales that bf16 holds are rounded
+// once.
+TEST(GroupedExperts, CodesHaveTheBitsOfTheirRoundedNumbers) {
+  for (WorldShape shape : all_weights()) {
+    if (shape.kind != WeightKind::i8 && shape.kind != WeightKind::f8_e4m3) continue;
+    SCOPED_TRACE(weights_of(shape));
+    shape.hidden = 264;
+    shape.intermediate = 136;
+    WorldLayer codes = make_layer(shape, 12);
+    WorldLayer numbers = codes;
+    numbers.shape.kind = WeightKind::bf16;
+    for (auto projection : {&WorldLayer::gate, &WorldLayer::up, &WorldLayer::down}) {
+      for (std::size_t e = 0; e < (codes.*projection).size(); ++e)
+        round_scales((codes.*projection)[e], shape, (numbers.*projection)[e]);
+    }
+    for (const std::int64_t tokens : {3, 200}) {
+      const WorldRows rows = make_rows(shape, tokens, WorldRoutes::spread, 0, 3);
+      const PackedLayer packed(codes);
+      const PackedLayer decoded(numbers);
+      expect_bits(GroupedBatch(codes, packed, rows, nullptr).run(),
+                  GroupedBatch(numbers, decoded, rows, nullptr).run());
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// Codes of fine groups or with zero points stand for numbers, and so do those of inputs beside
+// them.
+TEST(GroupedExperts, RoundedInputsOfCodesThatAreDecoded) {
+  using Scales = kernels::InputRounding::Scales;
+  for (WorldShape shape : {WorldShape{.kind = WeightKind::i8,
+                                      .scale_columns = 64,
+                                      .zero_points = true,
+                                      .inputs = {.scales = Scales::row, .type = DType::i8}},
+                           WorldShape{.kind = WeightKind::f8_e4m3,
+                                      .scale_columns = 64,
+                                      .inputs = {.scales = Scales::row, .type = DType::f8_e4m3}}}) {
+    SCOPED_TRACE(weights_of(shape));
+    shape.hidden = 144;
+    shape.intermediate = 80;
+    const WorldLayer layer = make_layer(shape, 5);
+    const std::vector<WorldAdapter> adapters{make_adapter(shape, {.rank = 12}, 1)};
+    for (const std::int64_t tokens : {1, 7, 200}) {
+      expect_all_alike(layer, make_rows(shape, tokens, WorldRoutes::strange, 1, 8), adapters,
+                       {{{0, 1.0F}}});
+    }
   }
 }
 
@@ -187,11 +298,11 @@ TEST(GroupedExperts, AdaptersOfEveryRank) {
   std::vector<int> ranks(17);
   std::iota(ranks.begin(), ranks.end(), 1);
   ranks.insert(ranks.end(), {33, 64, 255, 256});
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
-    const WorldShape shape{.kind = kind, .biases = true};
+  for (WorldShape shape : some_weights()) {
+    shape.biases = true;
     const WorldLayer layer = make_layer(shape, 3);
     for (const int rank : ranks) {
-      SCOPED_TRACE(cat("rank ", rank, " kind ", int(kind)));
+      SCOPED_TRACE(cat("rank ", rank, " ", weights_of(shape)));
       const std::vector<WorldAdapter> adapters{
           make_adapter(shape, {.rank = rank, .holes = rank % 2 == 0}, unsigned(rank)),
           make_adapter(shape, {.rank = rank, .up_rank = 5, .no_gate = rank % 3 == 0}, 77)};
@@ -204,8 +315,8 @@ TEST(GroupedExperts, AdaptersOfEveryRank) {
 }
 
 TEST(GroupedExperts, MixesAndSharedFactors) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
-    const WorldShape shape{.kind = kind};
+  for (const WorldShape& shape : some_weights()) {
+    SCOPED_TRACE(weights_of(shape));
     const WorldLayer layer = make_layer(shape, 5);
     const std::vector<WorldAdapter> adapters{
         make_adapter(shape, {.rank = 16, .shared_outer = true}, 1),
@@ -221,13 +332,12 @@ TEST(GroupedExperts, MixesAndSharedFactors) {
 // Coarse adapters have no rounding in FP8 pages: the same numbers as in bf16, in another order of
 // no sum, so the same bits.
 TEST(GroupedExperts, PagesOfFp8) {
-  for (const auto& [kind, group] :
-       {std::pair(WeightKind::bf16, 0), std::pair(WeightKind::int4, 128),
-        std::pair(WeightKind::int4, 32)}) {
-    const WorldShape shape{.hidden = 200, .intermediate = 72, .kind = kind, .group = group};
+  for (WorldShape shape : all_weights()) {
+    shape.hidden = 200;
+    shape.intermediate = 72;
     const WorldLayer layer = make_layer(shape, 7);
     for (const int rank : {1, 8, 17, 100}) {
-      SCOPED_TRACE(cat("rank ", rank, " kind ", int(kind), " group ", group));
+      SCOPED_TRACE(cat("rank ", rank, " ", weights_of(shape)));
       const std::vector<WorldAdapter> adapters{
           make_adapter(shape, {.rank = rank, .up_rank = 9, .coarse = true}, 1),
           make_adapter(shape, {.rank = rank, .fused_gate_up = true, .holes = true, .coarse = true},
@@ -269,12 +379,15 @@ TEST(GroupedExperts, BatchesBesideEveryThreshold) {
     WorldShape shape;
     std::vector<std::int64_t> thresholds;  // in pairs, which are tokens here
   };
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
+  for (const WorldShape& weights : some_weights()) {
     const WorldShape tall{.experts = 40, .experts_per_token = 1, .hidden = 64, .intermediate = 256};
     const WorldShape many{.experts = 256, .experts_per_token = 1, .hidden = 64, .intermediate = 64};
     for (Case c : {Case{tall, {33, 40, 64, 80, 160, 320, 1600, 3840, 5120, 5760, 5800}},
                    Case{many, {64, 132, 256, 512, 1024, 2048}}}) {
-      c.shape.kind = kind;
+      c.shape.kind = weights.kind;
+      c.shape.scale_columns = weights.scale_columns;
+      c.shape.zero_points = weights.zero_points;
+      c.shape.e8m0_scales = weights.e8m0_scales;
       const WorldLayer layer = make_layer(c.shape, 3);
       const PackedLayer packed_layer(layer);
       const std::vector<WorldAdapter> adapters{make_adapter(c.shape, {.rank = 16}, 1),
@@ -289,7 +402,7 @@ TEST(GroupedExperts, BatchesBesideEveryThreshold) {
         const auto all = GroupedBatch(layer, packed_layer, rows, &pages).run();
         for (const std::int64_t threshold : c.thresholds) {
           for (const std::int64_t tokens : {threshold - 1, threshold, threshold + 1}) {
-            SCOPED_TRACE(cat(tokens, " tokens, kind ", int(kind), " lora ", int(lora)));
+            SCOPED_TRACE(cat(tokens, " tokens, ", weights_of(weights), " lora ", int(lora)));
             const WorldRows few =
                 pick_rows(rows, c.shape, std::span(first).first(std::size_t(tokens)));
             const auto got = GroupedBatch(layer, packed_layer, few, &pages).run();
@@ -338,9 +451,12 @@ TEST(GroupedExperts, BoundTheTokensOfAStep) {
 }
 
 TEST(GroupedExperts, NeighboursAndZeroAdaptersChangeNoBit) {
-  for (const WeightKind kind : {WeightKind::bf16, WeightKind::int4}) {
-    const WorldShape shape{
-        .experts = 8, .hidden = 256, .intermediate = 128, .kind = kind, .biases = true};
+  for (WorldShape shape : some_weights()) {
+    SCOPED_TRACE(weights_of(shape));
+    shape.experts = 8;
+    shape.hidden = 256;
+    shape.intermediate = 128;
+    shape.biases = true;
     const WorldLayer layer = make_layer(shape, 6);
     const PackedLayer packed_layer(layer);
     const std::vector<WorldAdapter> adapters{

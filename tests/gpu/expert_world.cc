@@ -46,20 +46,24 @@ void fill_codes(WorldMatrix& matrix, const WorldShape& shape, float unit, std::m
   const int columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
   const int groups = (matrix.in + columns - 1) / columns;
   const float largest = shape.kind == WeightKind::i8 ? 128.0F : 256.0F;
-  for (int i = 0; i < (matrix.out + rows - 1) / rows * groups; ++i)
-    matrix.scales.push_back(unit / largest *
-                            (1.0F + static_cast<float>(random() % 1024) / 1024.0F));
+  for (int i = 0; i < (matrix.out + rows - 1) / rows * groups; ++i) {
+    const float scale = unit / largest * (1.0F + static_cast<float>(random() % 1024) / 1024.0F);
+    matrix.scales.push_back(shape.e8m0_scales ? f8_e8m0::from_rounded_up(scale).to_float() : scale);
+    if (shape.zero_points) matrix.zero_points.push_back(static_cast<std::uint8_t>(random()));
+  }
   for (std::size_t i = 0; i < matrix.values.size(); ++i) {
     const ByteCode code = random_code(shape.kind, random);
     matrix.bytes.push_back(code.bits);
     const std::size_t row = i / at(matrix.in) / at(rows);
-    const std::size_t group = i % at(matrix.in) / at(columns);
-    matrix.values[i] = double(code.value) * double(matrix.scales[row * at(groups) + group]);
+    const std::size_t place = row * at(groups) + i % at(matrix.in) / at(columns);
+    const int zero = shape.zero_points ? matrix.zero_points[place] - 128 : 0;
+    matrix.values[i] = (double(code.value) - zero) * double(matrix.scales[place]);
   }
 }
 
 WorldMatrix make_matrix(const WorldShape& shape, int out, int in, std::mt19937& random) {
-  WorldMatrix matrix{.out = out, .in = in, .bytes = {}, .scales = {}, .values = {}};
+  WorldMatrix matrix{
+      .out = out, .in = in, .bytes = {}, .scales = {}, .zero_points = {}, .values = {}};
   const float unit = 4.0F / std::sqrt(static_cast<float>(std::bit_ceil(unsigned(in)))) / 2.0F;
   matrix.values.resize(at(std::int64_t{out} * in));
   if (shape.kind == WeightKind::i8 || shape.kind == WeightKind::f8_e4m3) {

@@ -23,6 +23,8 @@ struct WorldShape {
   // Of codes of 8 bits: what shares a scale. No columns: all of a row.
   int scale_rows = 1;
   int scale_columns = 128;
+  bool zero_points = false;         // of int8
+  bool e8m0_scales = false;         // of FP8: powers of two in a byte
   kernels::InputRounding inputs{};  // of base weights
   kernels::cuda::ExpertActivation activation = kernels::cuda::ExpertActivation::silu_mul;
   bool biases = false;
@@ -33,8 +35,9 @@ struct WorldMatrix {
   int out = 0;
   int in = 0;
   std::vector<std::uint8_t> bytes;
-  std::vector<float> scales;   // of codes: [ceil(out / rows), ceil(in / columns)]
-  std::vector<double> values;  // [out, in]
+  std::vector<float> scales;              // of codes: [ceil(out / rows), ceil(in / columns)]
+  std::vector<std::uint8_t> zero_points;  // as scales, 128 more than they are
+  std::vector<double> values;             // [out, in]
 };
 
 struct WorldLayer {

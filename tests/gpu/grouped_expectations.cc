@@ -21,7 +21,7 @@ struct Bounds {
 Bounds bounds(const WorldShape& shape) {
   const double all = tolerance(shape);
   if (shape.inputs.scales == kernels::InputRounding::Scales::none) return {all, 2 * all};
-  if (shape.kind == WeightKind::i8) return {all, 4 * all};
+  if (shape.kind == WeightKind::i8 && !shape.zero_points) return {all, 4 * all};
   return {2.5e-2, 0x1p-3};
 }
 }  // namespace

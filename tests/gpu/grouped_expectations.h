@@ -13,7 +13,7 @@
 // Where inputs are codes, a number of h in another bf16 may have the next code. Sums of FP8 have
 // about 13 bits on the tensor cores, so that one of 500 numbers does, off by up to 2^-4 of itself;
 // in a row of 48 to 80 numbers it may be the one that counts. Sums of INT8 are exact, and its codes
-// finer.
+// finer; with zero points they are not multiplied as codes, and each number of h is off as others.
 namespace motley::gpu_tests {
 
 inline constexpr lora::PageFormat packed_bf16{.dtype = DType::bf16,

@@ -20,13 +20,15 @@ std::vector<std::uint8_t> bytes_of_bf16(const std::vector<float>& values) {
 
 namespace {
 ExpertFormat format_of(const WorldShape& shape) {
+  const bool fine = shape.scale_columns == 32 || shape.scale_columns == 64;
   switch (shape.kind) {
     case WeightKind::bf16:
       return ExpertFormat::bf16;
     case WeightKind::i8:
-      return ExpertFormat::int8;
+      return fine || shape.zero_points ? ExpertFormat::int8_any_fine : ExpertFormat::int8;
     case WeightKind::f8_e4m3:
-      return ExpertFormat::fp8;
+      if (!fine) return ExpertFormat::fp8;
+      return shape.e8m0_scales ? ExpertFormat::mxfp8 : ExpertFormat::fp8_fine;
     default:
       return shape.group == 128 ? ExpertFormat::int4 : ExpertFormat::int4_fine;
   }

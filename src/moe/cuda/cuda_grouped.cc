@@ -64,10 +64,12 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   const Groups groups = groups_of(format);
   if (groups == Groups::none) return {};
   if (format.element == DType::i8 && format.bits == 4) return int4_format(format, groups);
-  if (groups == Groups::fine || format.zero_points) return {};
-  if (format.element == DType::i8) return ExpertFormat::int8;
-  if (format.element == DType::f8_e4m3) return ExpertFormat::fp8;
-  return {};
+  const bool fine = groups == Groups::fine;
+  if (format.element == DType::i8)
+    return fine || format.zero_points ? ExpertFormat::int8_any_fine : ExpertFormat::int8;
+  if (format.element != DType::f8_e4m3 || format.zero_points) return {};
+  if (!fine) return ExpertFormat::fp8;
+  return format.scale_type == DType::f8_e8m0 ? ExpertFormat::mxfp8 : ExpertFormat::fp8_fine;
 }
 
 // Scales that take decoded numbers out of bf16's range.

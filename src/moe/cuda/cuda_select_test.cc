@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "moe/select.h"
+#include "quant/formats.h"
 
 // Which problems the backends of a GPU support. Needs no GPU.
 namespace motley::moe {
@@ -120,6 +121,60 @@ TEST(SelectOnGpu, ForcedTakesASlowerOne) {
   const auto backends = backends_of(tensor::DeviceKind::cuda);
   EXPECT_EQ(select(problem, backends, "cuda_exact").value()->name(), "cuda_exact");
   EXPECT_TRUE(passed_over(problem, *backends[2]).empty());
+}
+
+// Only what has no codes is decoded at load.
+TEST(SelectOnGpu, CodesOfFilesStayCodes) {
+  for (const quant::KnownFormat& known : quant::known_formats()) {
+    if (known.files.empty()) continue;
+    SCOPED_TRACE(to_string(known.format));
+    const bool has_codes = known.format.scales != Scales::none;
+    const bool is_bf16 = known.format.element == DType::bf16;
+    const Problem problem = qwen3([&](Problem& p) { p.gate_up = p.down = known.format; });
+    const auto chosen = select(problem, backends_of(tensor::DeviceKind::cuda));
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_EQ((*chosen)->name(), has_codes || is_bf16 ? "cuda_grouped" : "cuda_grouped_decoded");
+  }
+}
+
+// Groups of 32 and 64 and zero points have packed layouts, groups of other sizes have none.
+TEST(SelectOnGpu, GroupsOfCodesOf8Bits) {
+  struct Row {
+    quant::Format format;
+    std::string_view chosen;
+  };
+  const auto codes = [](DType element, std::int64_t columns, DType scale_type,
+                        bool zero_points = false) {
+    return quant::Format{.element = element,
+                         .bits = 8,
+                         .scales = columns == 0 ? Scales::channel : Scales::group,
+                         .block_columns = columns,
+                         .scale_type = scale_type,
+                         .zero_points = zero_points};
+  };
+  const Row rows[] = {
+      {codes(DType::i8, 32, DType::bf16), "cuda_grouped"},
+      {codes(DType::i8, 64, DType::f32), "cuda_grouped"},
+      {codes(DType::i8, 32, DType::f16, true), "cuda_grouped"},
+      {codes(DType::i8, 128, DType::f16, true), "cuda_grouped"},
+      {codes(DType::i8, 0, DType::bf16, true), "cuda_grouped"},
+      {codes(DType::f8_e4m3, 32, DType::f8_e8m0), "cuda_grouped"},
+      {codes(DType::f8_e4m3, 64, DType::f32), "cuda_grouped"},
+      {codes(DType::i8, 16, DType::bf16), "cuda_grouped_decoded"},
+      {codes(DType::f8_e4m3, 48, DType::f32), "cuda_grouped_decoded"},
+  };
+  for (const Row& row : rows) {
+    for (const bool ordered : {false, true}) {
+      quant::Format format = row.format;
+      if (ordered && (format.element != DType::i8 || format.scales != Scales::group)) continue;
+      format.input_order = ordered;
+      SCOPED_TRACE(to_string(format));
+      const Problem problem = qwen3([&](Problem& p) { p.gate_up = p.down = format; });
+      const auto chosen = select(problem, backends_of(tensor::DeviceKind::cuda));
+      ASSERT_TRUE(chosen.ok());
+      EXPECT_EQ((*chosen)->name(), row.chosen);
+    }
+  }
 }
 
 // One pool serves all layers of a model, whichever backend each has.

@@ -76,7 +76,11 @@ struct PackedScale {
       *to = static_cast<const unsigned char*>(w.scales)[at];
     }
   }
-  __device__ unsigned char zero() const { return w.zero_points != nullptr ? w.zero_points[at] : 8; }
+  __device__ unsigned char zero() const {
+    return w.zero_points != nullptr
+               ? w.zero_points[at]
+               : static_cast<unsigned char>(middle_code(w.kind) + zero_offset(w.kind));
+  }
 };
 
 // The 16 bytes of codes of thread t of a warpgroup, from k16 step `step` on.

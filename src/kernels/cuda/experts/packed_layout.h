@@ -30,15 +30,19 @@ enum class ExpertFormat : std::uint8_t {
   int4_fine,
   int4_any,  // f16 or bf16 scales, zero points
   int4_any_fine,
-  int8,  // float32 scales
+  int8,           // float32 scales
+  int8_any_fine,  // and zero points
   fp8,
+  fp8_fine,
+  mxfp8,  // powers of two as scales, as of mxfp4
   mxfp4,
   nvfp4,  // and float32 scales of whole rows
 };
 inline constexpr auto all_expert_formats =
     std::to_array({ExpertFormat::bf16, ExpertFormat::int4, ExpertFormat::int4_fine,
                    ExpertFormat::int4_any, ExpertFormat::int4_any_fine, ExpertFormat::int8,
-                   ExpertFormat::fp8, ExpertFormat::mxfp4, ExpertFormat::nvfp4});
+                   ExpertFormat::int8_any_fine, ExpertFormat::fp8, ExpertFormat::fp8_fine,
+                   ExpertFormat::mxfp8, ExpertFormat::mxfp4, ExpertFormat::nvfp4});
 
 // Formats of codes: [E][rows / 128][128 k][two halves] of blobs, each 64 rows x 128 k. In a blob
 // thread t of a warpgroup has 16 bytes at i 2048 + t 16, the words of four (4 bits) or two (8 bits)
@@ -73,6 +77,12 @@ constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
     case ExpertFormat::int8:
     case ExpertFormat::fp8:
       return {.bits = 8, .scale_bytes = 4};
+    case ExpertFormat::int8_any_fine:
+      return {.bits = 8, .scales = 4, .scale_bytes = 4, .zero_points = true};
+    case ExpertFormat::fp8_fine:
+      return {.bits = 8, .scales = 4, .scale_bytes = 4};
+    case ExpertFormat::mxfp8:
+      return {.bits = 8, .scales = 4, .scale_bytes = 1};
     case ExpertFormat::mxfp4:
       return {.scales = 4, .scale_bytes = 1};
     case ExpertFormat::nvfp4:

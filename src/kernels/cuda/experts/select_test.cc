@@ -148,6 +148,40 @@ TEST(ExpertSelection, InputsAreCodesWhereTheirTypeIsTheWeights) {
   }
 }
 
+// Codes with more than one scale for 128 inputs, or with zero points, stand for numbers in bf16
+// even where inputs are codes.
+TEST(ExpertSelection, FineGroupsAndZeroPointsAreDecoded) {
+  for (const ExpertFormat format :
+       {ExpertFormat::int8_any_fine, ExpertFormat::fp8_fine, ExpertFormat::mxfp8}) {
+    for (const DType type : {DType::i8, DType::f8_e4m3}) {
+      for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+        GroupedExperts p = problem(Weights::fp8_and_inputs, false, tokens);
+        p.weights.format = format;
+        p.weights.scales_of_rows = true;
+        for (GroupedInputs& inputs : p.inputs) inputs.rounding.type = type;
+        EXPECT_EQ(grouped_kernel_of(choose_grouped_tiles(p), p).arithmetic, grouped_arithmetic);
+      }
+    }
+  }
+}
+
+TEST(ExpertSelection, EveryFormatHasTilesForEveryBatch) {
+  for (const ExpertFormat format : all_expert_formats) {
+    for (const bool adapters : {false, true}) {
+      for (const DType factors : {DType::bf16, DType::f8_e4m3}) {
+        for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+          GroupedExperts p = problem(Weights::bf16, adapters, tokens);
+          p.weights.format = format;
+          p.deltas.factor_type = factors;
+          const GroupedTiles tiles = choose_grouped_tiles(p);
+          ASSERT_TRUE(grouped_supports(tiles, p)) << name_of(tiles);
+          EXPECT_EQ(grouped_kernel_of(tiles, p).arithmetic, grouped_arithmetic);
+        }
+      }
+    }
+  }
+}
+
 TEST(ExpertSelection, EveryKernelIsWhole) {
   std::set<std::string> chosen;
   for (const GroupedTiles& tiles : all_grouped_tiles) {

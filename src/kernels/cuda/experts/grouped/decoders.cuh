@@ -128,6 +128,60 @@ struct Floats {
   }
 };
 
+// float32, and zero points of int8.
+struct FloatsAndZeros {
+  using Zero = __nv_bfloat162;
+  Floats scales;
+  std::uint32_t zeros;  // 128 more than they are, the lower row's in the lower half
+
+  __device__ static FloatsAndZeros load(std::uint32_t group, int row) {
+    return {Floats::load(group, row),
+            load_shared_u8(group + 256 + row) | load_shared_u8(group + 264 + row) << 16};
+  }
+  template <bool low>
+  __device__ float value(HalfType type) const {
+    return scales.value<low>(type);
+  }
+  template <bool low>
+  __device__ Zero zero() const {
+    const auto stored = static_cast<int>(low ? zeros & 0xFFFF : zeros >> 16);
+    return __float2bfloat162_rn(static_cast<float>(stored - 128));
+  }
+  // Of at most 8 bits, so exact.
+  template <class Codes>
+  __device__ static __nv_bfloat162 number(const std::uint32_t* words, int j, Zero zero) {
+    return __hsub2(as_bf16x2(Codes::decode(words, j)), zero);
+  }
+};
+
+// Bytes.
+struct ByteScales {
+  std::uint32_t low, high;
+
+  __device__ static ByteScales load(std::uint32_t group, int row) {
+    return {load_shared_u8(group + row), load_shared_u8(group + row + 8)};
+  }
+};
+
+// Numbers times a power of two.
+struct Mxfp8Decoder {
+  static constexpr float unit = 1;
+  using Stored = ByteScales;
+  using Scale = __nv_bfloat162;
+
+  __device__ static Stored load(std::uint32_t group, int row) { return Stored::load(group, row); }
+  template <bool low>
+  __device__ static Scale scale(const Stored& stored, HalfType) {
+    return Fp4Format<32>::scale(low ? stored.low : stored.high);
+  }
+  template <bool low>
+  __device__ static void decode(const std::uint32_t* words, Scale scale, std::uint32_t (&a)[4]) {
+#pragma unroll
+    for (int j = low ? 0 : 1; j < 4; j += 2)
+      a[j] = as_bits(__hmul2(as_bf16x2(Fp8Format<2>::decode(words, j)), scale));
+  }
+};
+
 // Codes in place times their scale, which has a byte, times 2^126 (what the place takes away) and
 // the unit. Exact: a number has few bits. Scales of MXFP4 from 2^-68 to 2^65 stay in bf16's range;
 // what is smaller loses bits on its way to zero.
@@ -135,13 +189,11 @@ template <int group>
 struct Fp4Decoder {
   static constexpr float unit = fp4_unit;
   using Codes = Fp4Format<group>;
-  struct Stored {
-    std::uint32_t low, high;
-  };
+  using Stored = ByteScales;
   using Scale = __nv_bfloat162;
 
   __device__ static Stored load(std::uint32_t group_at, int row) {
-    return {load_shared_u8(group_at + row), load_shared_u8(group_at + row + 8)};
+    return Stored::load(group_at, row);
   }
   template <bool low>
   __device__ static Scale scale(const Stored& stored, HalfType) {
@@ -159,6 +211,7 @@ struct Fp4Decoder {
 
 using AnyInt4Decoder = WideScaleDecoder<Int4Format<4>, HalvesAndZeros>;
 using Int8Decoder = WideScaleDecoder<Int8Format<2>, Floats>;
+using AnyInt8Decoder = WideScaleDecoder<Int8Format<2>, FloatsAndZeros>;
 using Fp8Decoder = WideScaleDecoder<Fp8Format<2>, Floats>;
 using Mxfp4Decoder = Fp4Decoder<32>;
 using Nvfp4Decoder = Fp4Decoder<16>;

@@ -115,8 +115,14 @@ std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
       return kernels_of_format<ExpertFormat::int4_any_fine>(factors);
     case ExpertFormat::int8:
       return kernels_of_format<ExpertFormat::int8>(factors);
+    case ExpertFormat::int8_any_fine:
+      return kernels_of_format<ExpertFormat::int8_any_fine>(factors);
     case ExpertFormat::fp8:
       return kernels_of_format<ExpertFormat::fp8>(factors);
+    case ExpertFormat::fp8_fine:
+      return kernels_of_format<ExpertFormat::fp8_fine>(factors);
+    case ExpertFormat::mxfp8:
+      return kernels_of_format<ExpertFormat::mxfp8>(factors);
     case ExpertFormat::mxfp4:
       return kernels_of_format<ExpertFormat::mxfp4>(factors);
     case ExpertFormat::nvfp4:

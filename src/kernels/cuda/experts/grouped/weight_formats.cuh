@@ -20,7 +20,13 @@ struct DecoderOf<ExpertFormat::int4_any_fine> : std::type_identity<AnyInt4Decode
 template <>
 struct DecoderOf<ExpertFormat::int8> : std::type_identity<Int8Decoder> {};
 template <>
+struct DecoderOf<ExpertFormat::int8_any_fine> : std::type_identity<AnyInt8Decoder> {};
+template <>
 struct DecoderOf<ExpertFormat::fp8> : std::type_identity<Fp8Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::fp8_fine> : std::type_identity<Fp8Decoder> {};
+template <>
+struct DecoderOf<ExpertFormat::mxfp8> : std::type_identity<Mxfp8Decoder> {};
 template <>
 struct DecoderOf<ExpertFormat::mxfp4> : std::type_identity<Mxfp4Decoder> {};
 template <>
