@@ -47,8 +47,11 @@ std::optional<Format> parse_format(std::string_view name) {
       {"int4z", {ExpertFormat::int4_any}},
       {"int4zg32", {ExpertFormat::int4_any_fine}},
       {"int8", {ExpertFormat::int8}},
+      {"int8zg32", {ExpertFormat::int8_any_fine}},
       {"w8a8", {ExpertFormat::int8, true}},
       {"fp8", {ExpertFormat::fp8}},
+      {"fp8g32", {ExpertFormat::fp8_fine}},
+      {"mxfp8", {ExpertFormat::mxfp8}},
       {"fp8a8", {ExpertFormat::fp8, true}},
       {"mxfp4", {ExpertFormat::mxfp4}},
       {"nvfp4", {ExpertFormat::nvfp4}}};

@@ -69,8 +69,8 @@ std::vector<OptionSpec> random_model_option_specs() {
   return {{"--shape", "NAME", "qwen3-30b-a3b, gpt-oss-20b, ..., or tiny: with random weights"},
           {"--layers", "N", "its first layers only"},
           {"--format", "F",
-           "of experts: bf16, w4a16 (or -asym, -g32, -actorder), w8a16, mxfp4, nvfp4; of all maps: "
-           "fp8-block, w8a8"},
+           "of experts: bf16, w4a16 (or -asym, -g32, -actorder), w8a16 (or -g32), mxfp8, mxfp4, "
+           "nvfp4; of all maps: fp8-block, w8a8"},
           {"--ranks", "LIST", "of random adapters, cyclically (16); 8-64 is 8,16,32,64"},
           {"--shared-outer", "", "their experts share A of gate and up, and B of down"}};
 }

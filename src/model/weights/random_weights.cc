@@ -59,7 +59,7 @@ unsigned char code_byte(Experts experts, std::uint64_t bits) {
   if (is_w4a16(experts))
     return static_cast<unsigned char>((1 + (bits & 0xFFFFU) % 15) |
                                       (1 + (bits >> 16 & 0xFFFFU) % 15) << 4);
-  if (experts == Experts::fp8_block)
+  if (experts == Experts::fp8_block || experts == Experts::mxfp8)
     return static_cast<unsigned char>((bits & 0x80U) | (0x38U + (bits >> 8) % 32));
   return static_cast<unsigned char>(bits);
 }
@@ -83,8 +83,10 @@ float code_deviation(Experts experts) {
     case Experts::w4a16_actorder:
       return std::sqrt(56.0F / 3);
     case Experts::w8a16:
+    case Experts::w8a16_g32:
     case Experts::w8a8:
       return 73.9F;
+    case Experts::mxfp8:
     case Experts::fp8_block:
       return 6.76F;
     case Experts::mxfp4:
@@ -171,6 +173,10 @@ quant::Format RandomWeights::expert_format(Experts experts, std::int64_t in) {
     }
     case Experts::w8a16:
       return coded(DType::i8, 8, group, DType::bf16);
+    case Experts::w8a16_g32:
+      return coded(DType::i8, 8, 32, DType::bf16);
+    case Experts::mxfp8:
+      return coded(DType::f8_e4m3, 8, 32, DType::f8_e8m0);
     case Experts::fp8_block: {
       quant::Format format = coded(DType::f8_e4m3, 8, 128, DType::f32);
       format.scales = quant::Format::Scales::block;

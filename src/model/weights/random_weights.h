@@ -31,18 +31,22 @@ class RandomWeights {
     w4a16_g32,
     w4a16_actorder,
     w8a16,
+    w8a16_g32,
+    mxfp8,
     fp8_block,
     w8a8,
     mxfp4,
     nvfp4
   };
-  static constexpr std::array<std::pair<std::string_view, Experts>, 10> names = {{
+  static constexpr std::array<std::pair<std::string_view, Experts>, 12> names = {{
       {"bf16", Experts::bf16},
       {"w4a16", Experts::w4a16},
       {"w4a16-asym", Experts::w4a16_asym},
       {"w4a16-g32", Experts::w4a16_g32},
       {"w4a16-actorder", Experts::w4a16_actorder},
       {"w8a16", Experts::w8a16},
+      {"w8a16-g32", Experts::w8a16_g32},
+      {"mxfp8", Experts::mxfp8},
       {"fp8-block", Experts::fp8_block},
       {"w8a8", Experts::w8a8},
       {"mxfp4", Experts::mxfp4},
