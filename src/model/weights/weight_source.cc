@@ -105,14 +105,18 @@ Result<Vector> WeightSource::vector(std::string_view name, std::int64_t length,
 Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSize size,
                                           const Cut& cut) {
   PartOfWeight part;
-  // Random numbers are as good in any part.
-  if (cut.empty() || random_ != nullptr) {
-    MOTLEY_TRY(part.own, matrix(module, size_of(cut, size)));
-    if (cut.columns) part.own.begin_inputs_at(cut.columns->begin);
+  if (cut.empty()) {
+    MOTLEY_TRY(part.own, matrix(module, size));
     return part;
   }
   MOTLEY_TRY(part.whole, matrix(module, size));
   const quant::Format& format = part.whole.format();
+  // Random numbers are as good in any part.
+  if (random_ != nullptr && format.scales == quant::Format::Scales::none) {
+    part.whole = {};
+    MOTLEY_TRY(part.own, matrix(module, size_of(cut, size)));
+    return part;
+  }
   if (format.scales != quant::Format::Scales::none) {
     MOTLEY_TRY(part.own, cut_weight(part.whole, cut, module, memory_.host));
     part.whole = {};

@@ -72,6 +72,18 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   return format.scale_type == DType::f8_e8m0 ? ExpertFormat::mxfp8 : ExpertFormat::fp8_fine;
 }
 
+// Gate and up, and down, have one layout: that of the smaller groups, as ranks that cut groups of
+// down have them, and with zero points if either has some.
+std::optional<ExpertFormat> packed_format(quant::Format gate_up, quant::Format down) {
+  using Scales = quant::Format::Scales;
+  if (gate_up.scales == Scales::group && down.scales == Scales::group)
+    gate_up.block_columns = down.block_columns =
+        std::min(gate_up.block_columns, down.block_columns);
+  gate_up.zero_points = down.zero_points = gate_up.zero_points || down.zero_points;
+  gate_up.input_order = down.input_order = false;
+  return gate_up == down ? packed_format(gate_up) : std::nullopt;
+}
+
 // Scales that take decoded numbers out of bf16's range.
 Result<void> check_scales(const ExpertWeights& source, ExpertFormat format) {
   if (format != ExpertFormat::mxfp4) return {};
@@ -291,7 +303,7 @@ Support CudaGrouped::supports(const Problem& problem) const {
       if (!packed_format(*each))
         return Support::no(cat("it has no packed layout for weights in ", to_string(*each)));
     }
-    if (!(problem.gate_up == problem.down))
+    if (!packed_format(problem.gate_up, problem.down))
       return Support::no("its packed weights have one format, and gate_up and down have two");
   } else {
     for (const quant::Format* each : {&problem.gate_up, &problem.down}) {
@@ -304,8 +316,9 @@ Support CudaGrouped::supports(const Problem& problem) const {
 
 Result<std::unique_ptr<PreparedExperts>> CudaGrouped::prepare(const ExpertWeights& weights,
                                                               quant::Uploader* uploader) const {
+  const Problem problem = problem_of(weights, {});
   const ExpertFormat format = weights_ == Weights::native
-                                  ? packed_format(common_format(weights.gate)).value()
+                                  ? packed_format(problem.gate_up, problem.down).value()
                                   : ExpertFormat::bf16;
   return GroupedWeights::create(weights, format, *uploader);
 }

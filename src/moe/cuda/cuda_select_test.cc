@@ -137,6 +137,26 @@ TEST(SelectOnGpu, CodesOfFilesStayCodes) {
   }
 }
 
+// Ranks that cut groups of down have smaller ones than of gate and up, which are whole.
+TEST(SelectOnGpu, GroupsOfTwoSizesHaveOneLayout) {
+  const quant::Format format{.element = DType::i8,
+                             .bits = 4,
+                             .scales = Scales::group,
+                             .block_columns = 128,
+                             .scale_type = DType::bf16};
+  for (const std::int64_t columns : {64, 32}) {
+    for (const bool ordered : {false, true}) {
+      const Problem problem = qwen3([&](Problem& p) {
+        p.gate_up = p.down = format;
+        p.down.block_columns = columns;
+        p.down.input_order = ordered;
+      });
+      EXPECT_EQ(select(problem, backends_of(tensor::DeviceKind::cuda)).value()->name(),
+                "cuda_grouped");
+    }
+  }
+}
+
 // Groups of 32 and 64 and zero points have packed layouts, groups of other sizes have none.
 TEST(SelectOnGpu, GroupsOfCodesOf8Bits) {
   struct Row {
