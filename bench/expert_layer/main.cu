@@ -100,7 +100,7 @@ void print_line(const Batch& batch, const std::vector<Weights>& sets, const Adap
   std::printf("%5lld %-24s %4d %5.1f %8.1f %8.1f %6.0f %6.1f %7.1f %5.2f %7.1f\n",
               static_cast<long long>(batch.tokens), name_of(tiles).c_str(), count, live, us, second,
               bytes / us * 1e-3, flop / us * 1e-6, floor, us / floor,
-              peer_us(batch.tokens, bf16, count));
+              measured == &qwen ? peer_us(batch.tokens, bf16, count) : 0);
   if (again && batch.tokens >= 2048) {  // the clock falls under sustained load
     const double burst =
         measure(batch, sets, adapters, tiles, {.replays = 9, .layers = 2, .pause_ms = 30});

@@ -47,7 +47,7 @@ kernels::WeightView view_on_gpu(const Linear& linear, bool exact) {
   kernels::WeightView view = weight.view();
   if (decoded) view = {.kind = kernels::WeightKind::bf16};
   view.out = linear.out();
-  view.in = weight.columns();
+  view.in = decoded ? weight.in() : weight.columns();
   return view;
 }
 
@@ -107,7 +107,7 @@ std::vector<std::vector<kernels::Linear>> dense_products(const DenseGroup& group
     products.push_back({.rows = rows.rows,
                         .x = rows.x,
                         .x_type = DType::bf16,
-                        .x_stride = linear->in(),
+                        .x_stride = linear->weight.columns(),
                         .w = linear->weight.view(),
                         .w_rows_per_head = linear->out(),
                         .out = linear->out(),

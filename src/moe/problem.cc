@@ -39,7 +39,7 @@ Problem problem_of(const ExpertWeights& weights, const ProblemOptions& options) 
       .shared_inputs = gate_and_up_take_inputs_alike(weights),
       .hidden = weights.hidden,
       .intermediate = weights.intermediate,
-      .down_columns = weights.down[0].columns(),
+      .more_columns = weights.down[0].columns() - weights.intermediate,
       .cut_scales = weights.down_scales.count,
       .experts = weights.experts,
       .top_k = options.top_k,

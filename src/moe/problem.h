@@ -19,7 +19,7 @@ struct Problem {
   bool shared_inputs = true;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
-  std::int64_t down_columns = 0;  // of down; at least as many
+  std::int64_t more_columns = 0;  // of down than I: an order of inputs with columns that mean zero
   std::int64_t cut_scales = 0;    // of a row of h, as ExpertWeights::down_scales counts them
   int experts = 0;
   int top_k = 0;

@@ -31,6 +31,11 @@ class TestPacker {
     parts_.input_order = other.input_order();
     return *this;
   }
+  // More columns than inputs, where the format has an order: those that mean zero.
+  TestPacker& fill_up_to(std::int64_t columns) {
+    parts_.columns = columns;
+    return *this;
+  }
   // Numbers around `wanted` [out, in].
   TestWeight pack(const std::vector<float>& wanted) {
     const Format& format = parts_.format;
@@ -41,12 +46,16 @@ class TestPacker {
       parts_.input_zero = format.input_type == DType::i8 ? 3 : 0;
     }
     const TrueSize size = parts_.size;
-    const std::int64_t row_bytes = (size.in * format.bits + 7) / 8;
+    const std::int64_t row_bytes = (columns() * format.bits + 7) / 8;
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(size.out * row_bytes));
     std::vector<double> meaning(static_cast<std::size_t>(size.out * size.in));
     for (std::int64_t o = 0; o < size.out; ++o) {
       std::uint8_t* const row = codes.data() + o * row_bytes;
-      for (std::int64_t k = 0; k < size.in; ++k) {
+      for (std::int64_t k = 0; k < columns(); ++k) {
+        if (is_filler(k)) {
+          put(0, o, k, row);
+          continue;
+        }
         const auto input = static_cast<std::size_t>(o * size.in + input_of(k));
         meaning[input] = put(wanted[input], o, k, row);
       }
@@ -56,6 +65,10 @@ class TestPacker {
   }
 
  private:
+  std::int64_t columns() const { return parts_.columns > 0 ? parts_.columns : parts_.size.in; }
+  bool is_filler(std::int64_t k) const {
+    return !fillers_.empty() && fillers_[static_cast<std::size_t>(k)];
+  }
   std::int64_t block_rows() const {
     return parts_.format.scales == Format::Scales::tensor ? parts_.size.out
                                                           : parts_.format.block_rows;
@@ -63,9 +76,9 @@ class TestPacker {
   std::int64_t block_columns() const {
     const Format::Scales scales = parts_.format.scales;
     const bool whole = scales == Format::Scales::tensor || scales == Format::Scales::channel;
-    return whole ? parts_.size.in : parts_.format.block_columns;
+    return whole ? columns() : parts_.format.block_columns;
   }
-  std::int64_t groups() const { return (parts_.size.in + block_columns() - 1) / block_columns(); }
+  std::int64_t groups() const { return (columns() + block_columns() - 1) / block_columns(); }
   std::int64_t input_of(std::int64_t k) const {
     return order_.empty() ? k : order_[static_cast<std::size_t>(k)];
   }
@@ -106,9 +119,15 @@ class TestPacker {
 
   void choose_order() {
     if (parts_.input_order == nullptr) {
-      std::vector<std::int32_t> order(static_cast<std::size_t>(parts_.size.in));
-      std::iota(order.begin(), order.end(), 0);
-      std::ranges::shuffle(order, random_);
+      const auto inputs = static_cast<std::size_t>(parts_.size.in);
+      std::vector<std::size_t> places(static_cast<std::size_t>(columns()));
+      std::iota(places.begin(), places.end(), 0);
+      std::ranges::shuffle(places, random_);
+      std::vector<std::int32_t> order(places.size());
+      for (std::size_t k = 0; k < order.size(); ++k) {
+        order[k] = static_cast<std::int32_t>(places[k] % inputs);
+        fillers_.push_back(places[k] >= inputs);
+      }
       parts_.input_order = std::make_shared<const std::vector<std::int32_t>>(std::move(order));
     }
     order_ = *parts_.input_order;
@@ -203,6 +222,7 @@ class TestPacker {
   std::vector<float> scales_;  // with the factor
   std::vector<std::uint8_t> zeros_;
   std::vector<std::int32_t> order_;
+  std::vector<bool> fillers_;
 };
 
 }  // namespace motley::quant

@@ -128,16 +128,17 @@ std::string inputs_text(const Format& format) {
 }  // namespace
 
 std::string to_string(const Format& format) {
-  const std::string columns =
-      cat(format.input_order ? " in activation order" : "", inputs_text(format));
+  const std::string inputs = inputs_text(format);
   if (format.element == DType::f4) {
-    // The two formats of 4-bit floats have names of their own.
-    if (format.global_scale && format.block_columns == 16) return cat("nvfp4", columns);
+    // The two formats of 4-bit floats have names of their own, and no order of inputs in files.
+    const std::string_view filled = format.input_order ? " with filled blocks" : "";
+    if (format.global_scale && format.block_columns == 16) return cat("nvfp4", filled, inputs);
     if (format.scale_type == DType::f8_e8m0 && format.block_columns == 32)
-      return cat("mxfp4", columns);
+      return cat("mxfp4", filled, inputs);
   }
   return cat(element_name(format), scales_text(format),
-             format.zero_points ? " with zero points" : "", columns);
+             format.zero_points ? " with zero points" : "",
+             format.input_order ? " in activation order" : "", inputs);
 }
 
 Weight::Weight(Parts parts)

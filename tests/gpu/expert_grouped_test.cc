@@ -18,7 +18,8 @@ using kernels::WeightKind;
 using kernels::cuda::ExpertActivation;
 using kernels::cuda::GroupedTiles;
 
-// Weights in every packed layout that a file's scales and zero points decide.
+// Weights in the packed layouts of int4 and of 8 bits that scales and zero points decide; the
+// others have tests of their own.
 std::vector<WorldShape> all_weights() {
   using enum WeightKind;
   return {{.kind = bf16},

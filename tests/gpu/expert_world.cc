@@ -45,7 +45,7 @@ void fill_codes(WorldMatrix& matrix, const WorldShape& shape, float unit, std::m
   const int rows = shape.scale_rows;
   const int columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
   const int groups = (matrix.in + columns - 1) / columns;
-  const float largest = shape.kind == WeightKind::i8 ? 128.0F : 256.0F;
+  const float largest = shape.kind == WeightKind::i8 && !shape.zero_points ? 128.0F : 256.0F;
   for (int i = 0; i < (matrix.out + rows - 1) / rows * groups; ++i) {
     const float scale = unit / largest * (1.0F + static_cast<float>(random() % 1024) / 1024.0F);
     matrix.scales.push_back(shape.e8m0_scales ? f8_e8m0::from_rounded_up(scale).to_float() : scale);

@@ -38,8 +38,9 @@ struct Refusal {
 // A part of a quantised weight.
 class Part {
  public:
-  Part(const quant::Weight& whole, const Cut& cut)
+  Part(const quant::Weight& whole, const Cut& cut, bool in_order)
       : view_(whole.view()),
+        in_order_(in_order || whole.format().input_order),
         rows_(cut.rows.value_or(dist::Range{0, whole.out()})),
         columns_(cut.columns.value_or(dist::Range{0, whole.in()})) {
     parts_.format = whole.format();
@@ -58,7 +59,7 @@ class Part {
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
     if (format.scales == Scales::block)
       format.block_rows = std::gcd(format.block_rows, rows_.begin);
-    const bool scattered = format.input_order && columns_.size() < view_.in;
+    const bool scattered = in_order_ && columns_.size() < view_.in;
     const bool between_bytes = columns_.begin * format.bits % 8 != 0;
     if (!scattered && !between_bytes && quant::is_known(format)) return std::nullopt;
     const bool rounds = format.inputs != kernels::InputRounding::Scales::none;
@@ -111,10 +112,8 @@ class Part {
       sources_.resize(inputs->size(), quant::no_column);
     }
     // Other experts have other numbers of blocks; all get as many as any could need.
-    const auto groups = static_cast<std::size_t>(view_.groups());
-    const std::size_t most =
-        (static_cast<std::size_t>(columns_.size()) + groups * (block - 1)) / block;
-    if (view_.input_order != nullptr) {
+    if (in_order_) {
+      const std::size_t most = most_blocks(static_cast<std::size_t>(columns_.size()), block);
       groups_.resize(most, groups_.back());
       const std::int32_t beside = inputs->back();
       inputs->resize(most * block, beside);
@@ -122,6 +121,13 @@ class Part {
     }
     parts_.columns = std::ssize(*inputs);
     parts_.input_order = std::move(inputs);
+  }
+
+  // That `inputs` of any groups may take: none has more than the group's.
+  std::size_t most_blocks(std::size_t inputs, std::size_t block) const {
+    const auto groups = static_cast<std::size_t>(view_.groups());
+    const auto of_group = static_cast<std::size_t>(view_.block_columns) / block;
+    return std::min((inputs + groups * (block - 1)) / block, groups * of_group);
   }
 
   std::size_t row_bytes(std::int64_t columns) const {
@@ -196,6 +202,7 @@ class Part {
   }
 
   const kernels::WeightView& view_;
+  bool in_order_;
   dist::Range rows_;
   dist::Range columns_;
   quant::Weight::Parts parts_;
@@ -237,11 +244,12 @@ Result<quant::Weight> cut_weight(const tensor::ConstTensor& matrix, const Cut& c
 }
 
 Result<quant::Weight> cut_weight(const quant::Weight& whole, const Cut& cut,
-                                 std::string_view module, tensor::Allocator& allocator) {
+                                 std::string_view module, tensor::Allocator& allocator,
+                                 bool in_order) {
   const quant::TrueSize size = size_of(cut, {.out = whole.out(), .in = whole.in()});
   // Nothing is computed with it, but ranks round the inputs together.
   if (size.out == 0 || size.in == 0) return nothing_of(whole.format(), size);
-  Part part(whole, cut);
+  Part part(whole, cut, in_order);
   if (const std::optional<Refusal> refusal = part.make_blocks())
     return Error(
         ErrorCode::unsupported,

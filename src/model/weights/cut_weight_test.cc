@@ -42,17 +42,19 @@ TEST(CutWeight, PartsMeanWhatTheWholeMeans) {
     const quant::Weight whole = packer.pack(wanted).weight;
     const std::vector<float> meaning = decoded(whole);
     // Whole blocks, parts of them, and parts that begin and end between any.
-    for (const auto& columns :
-         {dist::Range{0, inputs}, dist::Range{0, 128}, dist::Range{128, inputs},
-          dist::Range{64, 160}, dist::Range{8, 20}, dist::Range{100, 102}, dist::Range{20, 255}}) {
+    for (const auto& columns : {dist::Range{0, inputs}, dist::Range{0, 128},
+                                dist::Range{128, inputs}, dist::Range{64, 160}, dist::Range{8, 20},
+                                dist::Range{100, 102}, dist::Range{20, 255}, dist::Range{21, 40}}) {
       const Cut cut{.rows = dist::Range{1, 4}, .columns = columns};
-      const auto part = cut_weight(whole, cut, "m", device);
+      const auto part = cut_weight(whole, cut, "m", device, false);
       const auto where = testing::Message() << to_string(known.format) << ", inputs "
                                             << columns.begin << " to " << columns.end;
-      // Blocks of rows and inputs can be cut at their powers of two alone.
+      // Without groups that could be filled up a part must begin with a whole byte, and blocks of
+      // rounded inputs with a whole block.
       if (!part.ok()) {
         EXPECT_NE(part.error().message().find("can't be cut over ranks"), std::string::npos);
         EXPECT_NE(known.format.scales, quant::Format::Scales::group) << where;
+        EXPECT_TRUE(columns.begin * known.format.bits % 8 != 0) << where;
         continue;
       }
       EXPECT_EQ(part->in(), columns.size()) << where;
@@ -74,9 +76,20 @@ TEST(CutWeight, PartsInActivationOrderHaveAsManyColumns) {
   for (int expert = 0; expert < 20; ++expert) {
     quant::TestPacker packer(format, {1, 768}, device, random);
     const quant::Weight whole = packer.pack(std::vector<float>(768, 0.5F)).weight;
-    const auto part = cut_weight(whole, {.columns = dist::Range{384, 768}}, "m", device);
+    const auto part = cut_weight(whole, {.columns = dist::Range{384, 768}}, "m", device, false);
     EXPECT_EQ(part.value().columns(), 544);
     EXPECT_EQ(part.value().format().block_columns, 32);
+  }
+  // Of groups no larger than a block no more are needed than the whole has; and readers drop an
+  // order that changes nothing.
+  format.block_columns = 32;
+  for (const bool sorted : {false, true}) {
+    format.input_order = !sorted;
+    quant::TestPacker packer(format, {1, 768}, device, random);
+    const quant::Weight whole = packer.pack(std::vector<float>(768, 0.5F)).weight;
+    const auto part = cut_weight(whole, {.columns = dist::Range{384, 768}}, "m", device, true);
+    EXPECT_EQ(part.value().columns(), 768);
+    EXPECT_TRUE(part.value().format().input_order);
   }
 }
 

@@ -33,9 +33,9 @@ dist::Range own_experts(const Shard& shard, const Config& config) {
 
 // The part of a quantised weight, or all of it.
 Result<quant::Weight> part_of(Result<quant::Weight> whole, const Cut& cut,
-                              const std::string& module, tensor::Allocator& memory) {
+                              const std::string& module, WeightSource& source) {
   if (!whole.ok() || cut.empty()) return whole;
-  return cut_weight(*whole, cut, module, memory);
+  return cut_weight(*whole, cut, module, source.memory().host, source.has_input_order(module));
 }
 
 Result<moe::ExpertWeights> load_per_expert(WeightSource& source, const Config& config,
@@ -86,7 +86,7 @@ Result<moe::ExpertWeights> load_fused_codes(WeightSource& source, const Config& 
     const auto load = [&](std::string_view name, quant::TrueSize size, Rows rows) {
       const std::string own = cat(module, ".experts.", name);
       return part_of(source.matrix(own, size, {.experts = count, .expert = e, .rows = rows}),
-                     rows == Rows::all ? columns_part : rows_part, own, source.memory().host);
+                     rows == Rows::all ? columns_part : rows_part, own, source);
     };
     MOTLEY_TRY(quant::Weight gate, load("gate_up_proj", {width, hidden}, Rows::first_half));
     MOTLEY_TRY(quant::Weight up, load("gate_up_proj", {width, hidden}, Rows::second_half));
@@ -224,7 +224,7 @@ Result<moe::ExpertWeights> load_blocks(WeightSource& source, const Config& confi
     const Blocks both{gate_up.codes.select(e), gate_up.scales.select(e)};
     const Blocks own{down.codes.select(e), down.scales.select(e)};
     const auto part = [&](Result<quant::Weight> whole, const Cut& cut) {
-      return part_of(std::move(whole), cut, module + ".experts", memory);
+      return part_of(std::move(whole), cut, module + ".experts", source);
     };
     MOTLEY_TRY(quant::Weight gate_weight, part(both.rows(0, 2, memory), rows_part));
     MOTLEY_TRY(quant::Weight up_weight, part(both.rows(1, 2, memory), rows_part));

@@ -222,11 +222,14 @@ std::vector<float> RandomWeights::numbers(std::string_view name, std::int64_t co
   return values;
 }
 
+bool RandomWeights::has_codes(std::string_view module) const {
+  const bool all_maps = experts_ == Experts::fp8_block || experts_ == Experts::w8a8;
+  return experts_ != Experts::bf16 && (is_expert(module) || (all_maps && is_map(module)));
+}
+
 Result<quant::Weight> RandomWeights::matrix(std::string_view module, quant::TrueSize size,
                                             tensor::Allocator& allocator) const {
-  const bool all_maps = experts_ == Experts::fp8_block || experts_ == Experts::w8a8;
-  const bool coded = is_expert(module) || (all_maps && is_map(module));
-  if (!coded || experts_ == Experts::bf16) {
+  if (!has_codes(module)) {
     const std::vector<bf16>& block = module == "model.embed_tokens" ? embeddings_
                                      : module.ends_with(".o_proj")  ? outputs_
                                                                     : weights_;

@@ -61,6 +61,8 @@ class RandomWeights {
   // At most as large as a block; for small tensors.
   Result<tensor::ConstTensor> tensor(std::string_view name, const tensor::Shape& shape) const;
   std::vector<float> numbers(std::string_view name, std::int64_t count) const;
+  // Whether its matrix has codes and scales.
+  bool has_codes(std::string_view module) const;
   // The allocator is the host's.
   Result<quant::Weight> matrix(std::string_view module, quant::TrueSize size,
                                tensor::Allocator& allocator) const;

@@ -64,6 +64,12 @@ void WeightSource::leave_to_others(std::string_view prefix) {
     taken_.emplace(item.name());
 }
 
+bool WeightSource::has_input_order(std::string_view module) const {
+  if (random_ != nullptr) return false;
+  const std::optional<quant::Scheme> scheme = quantization_->scheme_of(module);
+  return scheme && scheme->format.input_order;
+}
+
 bool WeightSource::round_inputs_alike(std::string_view first, std::string_view second) const {
   if (random_ != nullptr) return true;
   const auto inputs_of = [&](std::string_view module) {
@@ -109,16 +115,16 @@ Result<PartOfWeight> WeightSource::matrix(std::string_view module, quant::TrueSi
     MOTLEY_TRY(part.own, matrix(module, size));
     return part;
   }
-  MOTLEY_TRY(part.whole, matrix(module, size));
-  const quant::Format& format = part.whole.format();
-  // Random numbers are as good in any part.
-  if (random_ != nullptr && format.scales == quant::Format::Scales::none) {
-    part.whole = {};
+  // Random numbers are as good in any part; codes have scales on both sides of a cut.
+  if (random_ != nullptr && !random_->has_codes(module)) {
     MOTLEY_TRY(part.own, matrix(module, size_of(cut, size)));
     return part;
   }
+  MOTLEY_TRY(part.whole, matrix(module, size));
+  const quant::Format& format = part.whole.format();
   if (format.scales != quant::Format::Scales::none) {
-    MOTLEY_TRY(part.own, cut_weight(part.whole, cut, module, memory_.host));
+    MOTLEY_TRY(part.own,
+               cut_weight(part.whole, cut, module, memory_.host, has_input_order(module)));
     part.whole = {};
     return part;
   }

@@ -71,6 +71,8 @@ class WeightSource {
                         const std::optional<dist::Range>& range = {});
   // Tensors whose names begin so are other ranks': they count as used, and are not read.
   void leave_to_others(std::string_view prefix);
+  // Whether its scheme has an order of inputs; single weights may lack it.
+  bool has_input_order(std::string_view module) const;
   // Whether products of both modules' weights round their inputs alike, by the files'
   // configuration.
   bool round_inputs_alike(std::string_view first, std::string_view second) const;

@@ -45,6 +45,7 @@ struct Matrix {
   quant::TrueSize size;
   // Gate, whose order of inputs up has.
   const std::vector<quant::Weight>* inputs_of = nullptr;
+  bool filled = false;  // in an order of inputs there are columns that mean zero
 };
 void add_expert(const Matrix& matrix, tensor::Allocator& allocator, Random& random,
                 std::vector<quant::Weight>& weights, std::vector<std::vector<double>>& meanings) {
@@ -54,6 +55,7 @@ void add_expert(const Matrix& matrix, tensor::Allocator& allocator, Random& rand
   for (float& number : wanted) number = normal(random, deviation);
   quant::TestPacker packer(matrix.format, matrix.size, allocator, random);
   if (matrix.inputs_of != nullptr) packer.in_order_of(matrix.inputs_of->back());
+  if (matrix.filled && matrix.format.input_order) packer.fill_up_to((in + 31) / 32 * 32 + 128);
   quant::TestWeight made = packer.pack(wanted);
   weights.push_back(std::move(made.weight));
   meanings.push_back(std::move(made.meaning));
@@ -184,7 +186,8 @@ Layer make_layer(const LayerSpec& spec, tensor::Allocator& allocator, unsigned s
   for (int expert = 0; expert < spec.experts; ++expert) {
     add_expert({spec.gate_up, wide}, allocator, random, weights.gate, layer.gate);
     add_expert({spec.gate_up, wide, &weights.gate}, allocator, random, weights.up, layer.up);
-    add_expert({spec.down, narrow}, allocator, random, weights.down, layer.down);
+    add_expert({.format = spec.down, .size = narrow, .filled = true}, allocator, random,
+               weights.down, layer.down);
   }
   weights.gate_bias = random_bias(spec.biases, spec.experts * spec.intermediate, random);
   weights.up_bias = random_bias(spec.biases, spec.experts * spec.intermediate, random);

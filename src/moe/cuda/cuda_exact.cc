@@ -1,6 +1,5 @@
 #include "moe/cuda/cuda_exact.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -48,7 +47,7 @@ ExactExperts sizes_of(const Problem& problem, std::int64_t tokens, const DeltaLi
       .experts = problem.experts,
       .hidden = problem.hidden,
       .intermediate = problem.intermediate,
-      .down_columns = std::max(problem.intermediate, problem.down_columns),
+      .more_columns = problem.more_columns,
   };
   params.deltas.max_terms = limits.terms;
   params.deltas.max_rank = limits.rank;
@@ -165,7 +164,7 @@ void run(const ExpertCall& call, const ExpertKernel&) {
   const auto& workspace = own<ExactWorkspace>(call.workspace);
   const Problem sizes{.hidden = weights.hidden,
                       .intermediate = weights.intermediate,
-                      .down_columns = weights.down[0].columns(),
+                      .more_columns = weights.down[0].columns() - weights.intermediate,
                       .experts = weights.experts,
                       .top_k = static_cast<int>(call.ids.dim(1))};
   ExactExperts params = sizes_of(sizes, call.x.dim(0), workspace.limits());

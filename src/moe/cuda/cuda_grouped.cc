@@ -27,11 +27,10 @@ using kernels::cuda::GroupedTiles;
 using kernels::cuda::PackedExperts;
 
 ExpertShape shape_of(const Problem& problem) {
-  const std::int64_t more = std::max(problem.down_columns - problem.intermediate, std::int64_t{0});
   return {.experts = problem.experts,
           .hidden = static_cast<int>(problem.hidden),
           .intermediate = static_cast<int>(problem.intermediate),
-          .more_columns = static_cast<int>(more)};
+          .more_columns = static_cast<int>(problem.more_columns)};
 }
 
 bool is_half(DType type) { return type == DType::f16 || type == DType::bf16; }
@@ -72,13 +71,18 @@ std::optional<ExpertFormat> packed_format(const quant::Format& format) {
   return format.scale_type == DType::f8_e8m0 ? ExpertFormat::mxfp8 : ExpertFormat::fp8_fine;
 }
 
-// Gate and up, and down, have one layout: that of the smaller groups, as ranks that cut groups of
-// down have them, and with zero points if either has some.
+// Gate and up, and down, have one layout: that of the smaller groups, where ranks cut groups or
+// blocks, and with zero points if either has some.
 std::optional<ExpertFormat> packed_format(quant::Format gate_up, quant::Format down) {
   using Scales = quant::Format::Scales;
-  if (gate_up.scales == Scales::group && down.scales == Scales::group)
+  const auto has_blocks = [](const quant::Format& format) {
+    return format.scales == Scales::group || format.scales == Scales::block;
+  };
+  if (has_blocks(gate_up) && has_blocks(down)) {
     gate_up.block_columns = down.block_columns =
         std::min(gate_up.block_columns, down.block_columns);
+    gate_up.block_rows = down.block_rows;
+  }
   gate_up.zero_points = down.zero_points = gate_up.zero_points || down.zero_points;
   gate_up.input_order = down.input_order = false;
   return gate_up == down ? packed_format(gate_up) : std::nullopt;

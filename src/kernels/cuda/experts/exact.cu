@@ -279,7 +279,7 @@ struct Scratch {
   float* up;         // [pairs, I]
   float* down;       // [pairs, H]
   float* rank_rows;  // [pairs, max_terms, max_rank]
-  float* arranged;   // [pairs, max(H, I)] inputs
+  float* arranged;   // [pairs, max(H, columns of down)] inputs
   std::size_t numbers;
 };
 
@@ -288,7 +288,7 @@ Scratch scratch_of(const ExactExperts& p) {
   auto* const base = static_cast<float*>(p.scratch);
   const std::int64_t inner = pairs * p.intermediate;
   const std::int64_t rank = pairs * p.deltas.max_terms * p.deltas.max_rank;
-  const std::int64_t widest = std::max(p.hidden, p.down_columns);
+  const std::int64_t widest = std::max(p.hidden, p.intermediate + p.more_columns);
   float* const rank_rows = base + 2 * inner + pairs * p.hidden;
   return {.gate = base,
           .up = base + inner,
@@ -415,7 +415,7 @@ void run_exact_experts(const ExactExperts& params, StreamHandle stream) {
                      .experts = params.experts,
                      .x = scratch.gate,
                      .x_type = DType::f32,
-                     .in = params.down_columns,
+                     .in = params.intermediate + params.more_columns,
                      .out = params.hidden,
                      .rows_by_token = false,
                      .y = scratch.down};

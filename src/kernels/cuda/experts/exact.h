@@ -38,7 +38,7 @@ struct ExactExperts {
   int experts = 0;
   std::int64_t hidden = 0;        // H
   std::int64_t intermediate = 0;  // I
-  std::int64_t down_columns = 0;  // of down; more than I where its inputs are arranged
+  std::int64_t more_columns = 0;  // of down than I, where its inputs are arranged
   // [experts] each, in device memory; gate and up [I, H], down [H, I].
   const WeightView* gate = nullptr;
   const WeightView* up = nullptr;

@@ -118,7 +118,7 @@ struct PackedExperts {
   HalfType scales = HalfType::bf16;     // of int4_any
   bool scales_of_rows = false;          // a row has the same in all its blobs
   const void* gate_up = nullptr;        // bf16: [E, 2 I, H]
-  const void* down = nullptr;           // bf16: [E, H, I]
+  const void* down = nullptr;           // bf16: [E, H, down_columns()]
   const float* gate_up_rows = nullptr;  // row scales [E, 2 I], in the order of packed rows
   const float* down_rows = nullptr;     // [E, H]
 };

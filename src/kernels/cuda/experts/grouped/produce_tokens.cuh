@@ -132,8 +132,9 @@ __device__ inline void copy_rank_rows(const SeamDeltas& seam, StepWalk& walk, co
 // The stages that an item takes for its own k in all passes.
 template <class S>
 __device__ inline int base_stages(const LayerParams& p, const Item& item, const EntryWalk& terms) {
-  const int k = item.seam() == 0 ? p.hidden : p.inner;
-  if (!item.shrinks()) return (k + S::stage_k - 1) / S::stage_k;
+  const bool first = item.seam() == 0;
+  if (!item.shrinks()) return ((first ? p.hidden : p.down_columns) + S::stage_k - 1) / S::stage_k;
+  const int k = first ? p.hidden : p.inner;
   return (k + S::shrink_k - 1) / S::shrink_k * passes_of(terms);
 }
 // The stages that follow for its adapters.
