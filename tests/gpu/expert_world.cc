@@ -40,16 +40,24 @@ ByteCode random_code(WeightKind kind, std::mt19937& random) {
   return {bits, f8_e4m3{bits}.to_float()};
 }
 
+// Near the middle, as files have them, and a few of the ends. Where rows had large ones throughout,
+// an output would be little more than one sum times its own, and that sum's error all of its error.
+std::uint8_t random_zero(std::mt19937& random) {
+  const auto number = random();
+  if (number % 64 == 0) return number % 128 == 0 ? 0 : 255;
+  return static_cast<std::uint8_t>(112 + number / 64 % 32);
+}
+
 // Codes of 8 bits.
 void fill_codes(WorldMatrix& matrix, const WorldShape& shape, float unit, std::mt19937& random) {
   const int rows = shape.scale_rows;
   const int columns = shape.scale_columns == 0 ? matrix.in : shape.scale_columns;
   const int groups = (matrix.in + columns - 1) / columns;
-  const float largest = shape.kind == WeightKind::i8 && !shape.zero_points ? 128.0F : 256.0F;
+  const float largest = shape.kind == WeightKind::i8 ? 128.0F : 256.0F;
   for (int i = 0; i < (matrix.out + rows - 1) / rows * groups; ++i) {
     const float scale = unit / largest * (1.0F + static_cast<float>(random() % 1024) / 1024.0F);
     matrix.scales.push_back(shape.e8m0_scales ? f8_e8m0::from_rounded_up(scale).to_float() : scale);
-    if (shape.zero_points) matrix.zero_points.push_back(static_cast<std::uint8_t>(random()));
+    if (shape.zero_points) matrix.zero_points.push_back(random_zero(random));
   }
   for (std::size_t i = 0; i < matrix.values.size(); ++i) {
     const ByteCode code = random_code(shape.kind, random);
