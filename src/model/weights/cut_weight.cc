@@ -59,11 +59,13 @@ class Part {
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
     if (format.scales == Scales::block)
       format.block_rows = std::gcd(format.block_rows, rows_.begin);
-    const bool scattered = in_order_ && columns_.size() < view_.in;
+    // Blocks of rounded inputs are columns side by side.
+    const bool by_block = format.inputs == kernels::InputRounding::Scales::row_block;
+    const bool can_be_filled = format.scales == Scales::group && !by_block;
+    const bool scattered = in_order_ && can_be_filled && columns_.size() < view_.in;
     const bool between_bytes = columns_.begin * format.bits % 8 != 0;
     if (!scattered && !between_bytes && quant::is_known(format)) return std::nullopt;
-    const bool rounds = format.inputs != kernels::InputRounding::Scales::none;
-    if (format.scales == Scales::group && !rounds) fill_blocks();
+    if (can_be_filled) fill_blocks();
     if (!sources_.empty() && quant::is_known(format)) return std::nullopt;
     return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
   }

@@ -93,5 +93,20 @@ TEST(CutWeight, PartsInActivationOrderHaveAsManyColumns) {
   }
 }
 
+// Of whole rows an order says nothing, whatever their scheme has.
+TEST(CutWeight, RowsWithOneScaleStayAsTheyAre) {
+  tensor::CpuDevice device({.threads = 1});
+  std::mt19937 random(3);
+  const quant::Format format{.element = DType::i8,
+                             .bits = 4,
+                             .scales = quant::Format::Scales::channel,
+                             .scale_type = DType::bf16};
+  quant::TestPacker packer(format, {2, 64}, device, random);
+  const quant::Weight whole = packer.pack(std::vector<float>(128, 0.5F)).weight;
+  const auto part = cut_weight(whole, {.columns = dist::Range{32, 64}}, "m", device, true);
+  EXPECT_EQ(part.value().columns(), 32);
+  EXPECT_EQ(part.value().format(), format);
+}
+
 }  // namespace
 }  // namespace motley::model
