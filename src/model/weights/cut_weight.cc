@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,12 +28,6 @@ Result<tensor::Buffer> copy_columns(const std::byte* from, std::int64_t rows,
   return data;
 }
 
-// Why a weight can't be cut, and what to do about it.
-struct Refusal {
-  std::string reason;  // behind "can't be cut over ranks"
-  std::string fix;
-};
-
 // A part of a quantised weight.
 class Part {
  public:
@@ -52,8 +45,8 @@ class Part {
   }
 
   // Makes the blocks small enough for the part to begin with a whole one: of a block on both sides
-  // of a cut, both parts have the scale. Nothing if the part can be computed with.
-  std::optional<Refusal> make_blocks() {
+  // of a cut, both parts have the scale. Whether the part can be computed with.
+  bool make_blocks() {
     quant::Format& format = parts_.format;
     const bool in_blocks = format.scales == Scales::group || format.scales == Scales::block;
     if (in_blocks) format.block_columns = std::gcd(format.block_columns, columns_.begin);
@@ -64,10 +57,9 @@ class Part {
     const bool can_be_filled = format.scales == Scales::group && !by_block;
     const bool scattered = in_order_ && can_be_filled && columns_.size() < view_.in;
     const bool between_bytes = columns_.begin * format.bits % 8 != 0;
-    if (!scattered && !between_bytes && quant::is_known(format)) return std::nullopt;
+    if (!scattered && !between_bytes && quant::is_known(format)) return true;
     if (can_be_filled) fill_blocks();
-    if (!sources_.empty() && quant::is_known(format)) return std::nullopt;
-    return Refusal{cat(" at input ", columns_.begin), "use another number of ranks"};
+    return !sources_.empty() && quant::is_known(format);
   }
 
   Result<quant::Weight> copy(tensor::Allocator& allocator) {
@@ -252,11 +244,11 @@ Result<quant::Weight> cut_weight(const quant::Weight& whole, const Cut& cut,
   // Nothing is computed with it, but ranks round the inputs together.
   if (size.out == 0 || size.in == 0) return nothing_of(whole.format(), size);
   Part part(whole, cut, in_order);
-  if (const std::optional<Refusal> refusal = part.make_blocks())
-    return Error(
-        ErrorCode::unsupported,
-        cat("weights in ", to_string(whole.format()), " can't be cut over ranks", refusal->reason),
-        std::string(module), refusal->fix);
+  if (!part.make_blocks())
+    return Error(ErrorCode::unsupported,
+                 cat("weights in ", to_string(whole.format()), " can't be cut over ranks at input ",
+                     cut.columns ? cut.columns->begin : 0),
+                 std::string(module), "use another number of ranks");
   return part.copy(allocator);
 }
 

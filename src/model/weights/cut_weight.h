@@ -16,8 +16,9 @@ Result<quant::Weight> cut_weight(const tensor::ConstTensor& matrix, const Cut& c
                                  tensor::Allocator& allocator);
 
 // The same of a quantised weight, always as a copy. What stands on both sides of a cut, a scale, is
-// on both; so blocks may become smaller. An error says why that can't be, for the module.
-// `in_order`: the module's scheme has an order of inputs, and so have weights beside this one.
+// on both; so blocks may become smaller, or are filled up with columns that mean zero. An error
+// says why that can't be, for the module. `in_order`: the module's scheme has an order of inputs,
+// and so have weights beside this one.
 Result<quant::Weight> cut_weight(const quant::Weight& whole, const Cut& cut,
                                  std::string_view module, tensor::Allocator& allocator,
                                  bool in_order);
