@@ -43,11 +43,12 @@ __global__ void fill_blobs(unsigned char* out, std::size_t blobs, BlobLayout lay
     unsigned char* const to = out + blob * layout.bytes();
     for (int i = threadIdx.x; i < layout.code_bytes() / 4; i += blockDim.x)
       reinterpret_cast<std::uint32_t*>(to)[i] = hash32(seed, blob * 2048 + i);
-    for (int i = threadIdx.x; i < 64 * layout.scales; i += blockDim.x) {
-      unsigned char* const group = to + layout.code_bytes() + i / 64 * layout.group_bytes();
-      put_scale(group + i % 64 * layout.scale_bytes, layout.scale_bytes,
+    for (int i = threadIdx.x; i < layout.rows * layout.scales; i += blockDim.x) {
+      unsigned char* const group =
+          to + layout.code_bytes() + i / layout.rows * layout.group_bytes();
+      put_scale(group + i % layout.rows * layout.scale_bytes, layout.scale_bytes,
                 hash32(seed + 1, blob * 512 + i));
-      if (layout.zero_points) group[64 * layout.scale_bytes + i % 64] = 7;
+      if (layout.zero_points) group[layout.rows * layout.scale_bytes + i % layout.rows] = 7;
     }
   }
 }
@@ -71,6 +72,7 @@ Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
   Weights w;
   w.packed.format = format;
   w.packed.scales_of_rows = format == ExpertFormat::int8;
+  w.packed.scales_of_tiles = format == ExpertFormat::fp8;
   if (codes) {
     using motley::kernels::InputRounding;
     const InputRounding rounding =
@@ -82,6 +84,8 @@ Weights make_weights(ExpertFormat format, bool codes, std::uint64_t seed) {
     w.each_input =
         Memory(std::vector<ExpertInputs>(measured->shape.experts, {.rounding = rounding}));
     w.inputs = {.each = w.each_input.data<ExpertInputs>(), .rounding = rounding};
+    const GroupedInputs both[2] = {w.inputs, w.inputs};
+    format = w.packed.format = format_for_inputs(w.packed, both, measured->shape);
   }
   const auto make = [&](int rows, int columns, std::uint64_t own) {
     const std::size_t bytes = packed_expert_bytes(format, measured->shape.experts, rows, columns);

@@ -45,6 +45,9 @@ PackedLayer::PackedLayer(const WorldLayer& layer)
   experts.format = format_of(s);
   experts.scales_of_rows =
       s.scale_columns == 0 || std::max(s.hidden, s.intermediate) <= s.scale_columns;
+  experts.scales_of_tiles = s.scale_rows % 128 == 0;
+  const GroupedInputs both[2] = {inputs(), inputs()};
+  experts.format = format_for_inputs(experts, both, shape);
   const auto bytes = [&](int rows, int columns) {
     return packed_expert_bytes(experts.format, s.experts, rows, columns);
   };

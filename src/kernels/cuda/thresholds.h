@@ -108,6 +108,10 @@ inline constexpr auto expert_thresholds = [] {
        .record = codes_record},
       // Token rows that are codes, then those that are not.
       {.weights = codes_8,
+       .tiles = {.rows = r256, .width = 128, .gather = permuted},
+       .record = "2026-11-27-codes-times-codes.md"},
+      {.weights = codes_8,
+       .adapters = some,
        .tiles = {.width = 128, .gather = permuted},
        .record = "2026-11-27-codes-times-codes.md"},
       {.weights = codes_8,

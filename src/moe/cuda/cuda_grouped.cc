@@ -112,17 +112,34 @@ bool has_scales_of_rows(const ExpertWeights& source) {
          std::ranges::all_of(source.down, of_rows);
 }
 
+// Whether the rows of a tile have one scale for the same inputs.
+bool has_scales_of_tiles(const ExpertWeights& source) {
+  const auto of_rows = [](std::int64_t rows) {
+    return [rows](const quant::Weight& weight) {
+      const kernels::WeightView view = weight.view();
+      return view.block_rows % rows == 0 || view.block_rows >= view.out;
+    };
+  };
+  return std::ranges::all_of(source.gate, of_rows(64)) &&
+         std::ranges::all_of(source.up, of_rows(64)) &&
+         std::ranges::all_of(source.down, of_rows(128));
+}
+
 class GroupedWeights final : public PreparedExperts {
  public:
   static Result<std::unique_ptr<PreparedExperts>> create(const ExpertWeights& source,
                                                          ExpertFormat format, quant::Uploader& to) {
     MOTLEY_TRY_VOID(check_scales(source, format));
     std::unique_ptr<GroupedWeights> made(new GroupedWeights(source));
+    const ExpertShape shape = shape_of(problem_of(source, {}));
     PackedExperts& packed = made->packed_;
     packed.format = format;
     if (source.gate[0].format().scale_type == DType::f16) packed.scales = cuda::HalfType::f16;
     packed.scales_of_rows = has_scales_of_rows(source);
-    const ExpertShape shape = shape_of(problem_of(source, {}));
+    packed.scales_of_tiles = has_scales_of_tiles(source);
+    MOTLEY_TRY_VOID(made->take_inputs(0, source.gate, to));
+    MOTLEY_TRY_VOID(made->take_inputs(1, source.down, to));
+    format = packed.format = cuda::format_for_inputs(packed, made->inputs_, shape);
     const auto allocate = [&](int rows, int columns) {
       return to.device().allocate(cuda::packed_expert_bytes(format, shape.experts, rows, columns));
     };
@@ -132,8 +149,6 @@ class GroupedWeights final : public PreparedExperts {
     packed.down = made->down_.data();
     if (cuda::blob_layout(format).row_scales) MOTLEY_TRY_VOID(made->take_row_scales(shape, to));
     MOTLEY_TRY(made->biases_, place_biases(source, to));
-    MOTLEY_TRY_VOID(made->take_inputs(0, source.gate, to));
-    MOTLEY_TRY_VOID(made->take_inputs(1, source.down, to));
 
     // The copy in the layout of the files is freed once the weights are packed.
     MOTLEY_TRY(const DeviceWeights placed, place_weights(source, to));

@@ -137,6 +137,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.pairs = p.tokens * p.top_k;
   p.code_pitch = p.pairs;
   p.row_scaled_codes = has_row_scaled_codes(g);
+  p.tile_scaled_codes = g.weights.scales_of_tiles;
   p.experts = g.shape.experts;
   p.hidden = g.shape.hidden;
   p.inner = g.shape.intermediate;

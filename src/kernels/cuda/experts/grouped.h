@@ -88,6 +88,11 @@ struct GroupedExperts {
   bool arranges_inputs() const { return inputs[0].each != nullptr || inputs[1].each != nullptr; }
 };
 
+// The layout for products of codes with codes where the inputs are rounded to the type of the
+// weights' codes and the sizes allow it; else the weights' own.
+ExpertFormat format_for_inputs(const PackedExperts& weights, const GroupedInputs (&inputs)[2],
+                               const ExpertShape& shape);
+
 // Whether layers of these sizes can be packed for the grouped GEMMs.
 Support grouped_supports(const ExpertShape& shape, int experts_per_token);
 

@@ -104,14 +104,26 @@ __device__ uint4 pack_codes(const PackMatrix& p, int expert, int first_row, int 
   return {words[0], words[1], words[2], words[3]};
 }
 
+// The 16 bytes of codes of a row from first_k on.
+__device__ uint4 pack_row_codes(const PackMatrix& p, int expert, int packed_row, int first_k) {
+  std::uint32_t words[4] = {};
+  if (packed_row >= p.rows) return {};
+  int row = 0;
+  const WeightView& w = source_of(p, expert, packed_row, row);
+  for (int i = 0; i < 16 && first_k + i < p.columns; ++i)
+    words[i / 4] |= code_of(w, row, first_k + i, 8) << (i % 4 * 8);
+  return {words[0], words[1], words[2], words[3]};
+}
+
 __device__ void pack_scales(const PackMatrix& p, int expert, int first_row, int first_k,
                             unsigned char* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < 64 * p.blob.scales; i += threads) {
-    const int packed_row = first_row + i % 64;
-    const int k = first_k + i / 64 * (128 / p.blob.scales);
-    unsigned char* const group = to + i / 64 * p.blob.group_bytes();
-    unsigned char* const scale = group + i % 64 * p.blob.scale_bytes;
-    unsigned char* const zero = group + 64 * p.blob.scale_bytes + i % 64;
+  const int rows = p.blob.rows;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * p.blob.scales; i += threads) {
+    const int packed_row = first_row + i % rows;
+    const int k = first_k + i / rows * (128 / p.blob.scales);
+    unsigned char* const group = to + i / rows * p.blob.group_bytes();
+    unsigned char* const scale = group + i % rows * p.blob.scale_bytes;
+    unsigned char* const zero = group + rows * p.blob.scale_bytes + i % rows;
     if (packed_row < p.rows && k < p.columns) {
       int row = 0;
       const PackedScale from(source_of(p, expert, packed_row, row), row, k);
@@ -131,15 +143,24 @@ __global__ void __launch_bounds__(threads) pack_blobs(PackMatrix p) {
   const int row_pairs = (p.rows + 127) / 128;
   const int groups = (p.columns + 127) / 128;
   const int bytes = p.blob.bytes();
-  for (int blob = static_cast<int>(blockIdx.y); blob < row_pairs * groups * 2;
-       blob += static_cast<int>(gridDim.y)) {
-    const int first_row = blob / 2 / groups * 128 + blob % 2 * 64;
-    const int first_k = blob / 2 % groups * 128;
+  const int of_pair = 128 / p.blob.rows;
+  const int blobs = row_pairs * groups * of_pair;
+  for (int blob = static_cast<int>(blockIdx.y); blob < blobs; blob += static_cast<int>(gridDim.y)) {
+    const int first_row = blob / of_pair / groups * 128 + blob % of_pair * p.blob.rows;
+    const int first_k = blob / of_pair % groups * 128;
     auto* const to = static_cast<unsigned char*>(p.packed) +
-                     (static_cast<std::size_t>(expert) * row_pairs * groups * 2 + blob) * bytes;
-    for (int i = static_cast<int>(threadIdx.x); i < p.blob.code_bytes() / 16; i += threads)
-      reinterpret_cast<uint4*>(to)[i] =
-          pack_codes(p, expert, first_row, first_k + i / 128 * (256 / p.blob.bits), i % 128);
+                     (static_cast<std::size_t>(expert) * blobs + blob) * bytes;
+    auto* const codes = reinterpret_cast<uint4*>(to);
+    for (int i = static_cast<int>(threadIdx.x); i < p.blob.code_bytes() / 16; i += threads) {
+      if (p.blob.rows == 128) {
+        const int row = i / 8;
+        codes[row * 8 + (i % 8 ^ row % 8)] =
+            pack_row_codes(p, expert, first_row + row, first_k + i % 8 * 16);
+      } else {
+        codes[i] =
+            pack_codes(p, expert, first_row, first_k + i / 128 * (256 / p.blob.bits), i % 128);
+      }
+    }
     pack_scales(p, expert, first_row, first_k, to + p.blob.code_bytes());
   }
   if (!p.blob.row_scales) return;
@@ -165,8 +186,9 @@ std::size_t packed_expert_bytes(ExpertFormat format, int experts, int rows, int 
   const auto all = static_cast<std::size_t>(experts);
   if (format == ExpertFormat::bf16)
     return all * static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * 2;
-  const auto blobs = static_cast<std::size_t>((rows + 127) / 128 * 2 * ((columns + 127) / 128));
-  return all * blobs * static_cast<std::size_t>(blob_layout(format).bytes());
+  const BlobLayout blob = blob_layout(format);
+  const int blobs = (rows + 127) / 128 * (128 / blob.rows) * ((columns + 127) / 128);
+  return all * static_cast<std::size_t>(blobs) * static_cast<std::size_t>(blob.bytes());
 }
 
 Result<void> pack_experts(const PackExperts& params, StreamHandle stream) {

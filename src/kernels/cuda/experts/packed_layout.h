@@ -36,29 +36,33 @@ enum class ExpertFormat : std::uint8_t {
   fp8_fine,
   mxfp8,  // powers of two as scales, as of mxfp4
   mxfp4,
-  nvfp4,  // and float32 scales of whole rows
+  nvfp4,      // and float32 scales of whole rows
+  int8_rows,  // for inputs that are codes, too: as the tensor core reads them
+  fp8_rows,
 };
-inline constexpr auto all_expert_formats =
-    std::to_array({ExpertFormat::bf16, ExpertFormat::int4, ExpertFormat::int4_fine,
-                   ExpertFormat::int4_any, ExpertFormat::int4_any_fine, ExpertFormat::int8,
-                   ExpertFormat::int8_any_fine, ExpertFormat::fp8, ExpertFormat::fp8_fine,
-                   ExpertFormat::mxfp8, ExpertFormat::mxfp4, ExpertFormat::nvfp4});
+inline constexpr auto all_expert_formats = std::to_array(
+    {ExpertFormat::bf16, ExpertFormat::int4, ExpertFormat::int4_fine, ExpertFormat::int4_any,
+     ExpertFormat::int4_any_fine, ExpertFormat::int8, ExpertFormat::int8_any_fine,
+     ExpertFormat::fp8, ExpertFormat::fp8_fine, ExpertFormat::mxfp8, ExpertFormat::mxfp4,
+     ExpertFormat::nvfp4, ExpertFormat::int8_rows, ExpertFormat::fp8_rows});
 
-// Formats of codes: [E][rows / 128][128 k][two halves] of blobs, each 64 rows x 128 k. In a blob
+// Formats of codes: [E][rows / 128][128 k][128 / blob rows] of blobs of 128 k. In a blob of 64 rows
 // thread t of a warpgroup has 16 bytes at i 2048 + t 16, the words of four (4 bits) or two (8 bits)
 // k16 steps. Code j (0..3) of a step's words is the even k of A register j, code j + 4 the odd k
-// beside it. Scales [scales][64] follow, with the zero points [64] of each. Padding behind the true
-// rows and columns means zero.
+// beside it. A blob of 128 rows has the codes of one after the other, with the 128-byte swizzle.
+// Scales [scales][rows] follow, with the zero points [rows] of each. Padding behind the true rows
+// and columns means zero.
 struct BlobLayout {
   int bits = 4;    // of a code
   int scales = 1;  // per 128 k
   int scale_bytes = 2;
   bool zero_points = false;  // bytes
   bool row_scales = false;   // float32, in memory of their own
+  int rows = 64;
 
-  constexpr MOTLEY_HOST_DEVICE int code_bytes() const { return 1024 * bits; }
+  constexpr MOTLEY_HOST_DEVICE int code_bytes() const { return 16 * bits * rows; }
   constexpr MOTLEY_HOST_DEVICE int group_bytes() const {
-    return 64 * (scale_bytes + (zero_points ? 1 : 0));
+    return rows * (scale_bytes + (zero_points ? 1 : 0));
   }
   constexpr MOTLEY_HOST_DEVICE int bytes() const { return code_bytes() + scales * group_bytes(); }
 };
@@ -87,8 +91,16 @@ constexpr MOTLEY_HOST_DEVICE BlobLayout blob_layout(ExpertFormat format) {
       return {.scales = 4, .scale_bytes = 1};
     case ExpertFormat::nvfp4:
       return {.scales = 8, .scale_bytes = 1, .row_scales = true};
+    case ExpertFormat::int8_rows:
+    case ExpertFormat::fp8_rows:
+      return {.bits = 8, .scale_bytes = 4, .rows = 128};
   }
   return {};
+}
+
+// Whether token rows are codes, too.
+constexpr bool has_coded_inputs(ExpertFormat format) {
+  return format == ExpertFormat::int8_rows || format == ExpertFormat::fp8_rows;
 }
 
 // Decoded weights are this times what they mean, and so are the sums until they are stored: it
@@ -115,10 +127,11 @@ enum class HalfType : std::uint8_t { bf16, f16 };
 
 struct PackedExperts {
   ExpertFormat format = ExpertFormat::bf16;
-  HalfType scales = HalfType::bf16;     // of int4_any
-  bool scales_of_rows = false;          // a row has the same in all its blobs
-  const void* gate_up = nullptr;        // bf16: [E, 2 I, H]
-  const void* down = nullptr;           // bf16: [E, H, down_columns()]
+  HalfType scales = HalfType::bf16;  // of int4_any
+  bool scales_of_rows = false;       // a row has the same in all its blobs
+  bool scales_of_tiles = false;      // 128 rows of down, 64 of gate or up have the same in a blob
+  const void* gate_up = nullptr;     // bf16: [E, 2 I, H]
+  const void* down = nullptr;        // bf16: [E, H, down_columns()]
   const float* gate_up_rows = nullptr;  // row scales [E, 2 I], in the order of packed rows
   const float* down_rows = nullptr;     // [E, H]
 };

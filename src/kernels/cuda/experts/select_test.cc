@@ -28,7 +28,7 @@ GroupedExperts problem(Weights weights, bool adapters, std::int64_t tokens) {
   p.tokens = tokens;
   p.weights.format = weights == Weights::bf16   ? ExpertFormat::bf16
                      : weights == Weights::int4 ? ExpertFormat::int4
-                                                : ExpertFormat::fp8;
+                                                : ExpertFormat::fp8_rows;
   if (weights == Weights::fp8_and_inputs) {
     static constexpr ExpertInputs some_inputs{};
     for (GroupedInputs& inputs : p.inputs) {
@@ -126,26 +126,34 @@ TEST(ExpertSelection, InputsAreCodesWhereTheirTypeIsTheWeights) {
   const auto arithmetic = [](const GroupedExperts& p) {
     return grouped_kernel_of(choose_grouped_tiles(p), p).arithmetic;
   };
-  for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
-    const GroupedExperts codes = problem(Weights::fp8_and_inputs, false, tokens);
-    EXPECT_EQ(arithmetic(codes), coded_arithmetic);
-    const auto changed = [&](auto change) {
-      GroupedExperts p = codes;
-      change(p);
-      return arithmetic(p);
+  for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7)
+    EXPECT_EQ(arithmetic(problem(Weights::fp8_and_inputs, false, tokens)), coded_arithmetic);
+  const auto format = [](const auto& change) {
+    GroupedExperts p = problem(Weights::fp8_and_inputs, false, 1);
+    p.weights.format = ExpertFormat::fp8;
+    change(p);
+    return format_for_inputs(p.weights, p.inputs, p.shape);
+  };
+  EXPECT_EQ(format([](auto&) {}), ExpertFormat::fp8_rows);
+  const auto keeps = [&](const auto& change) { EXPECT_EQ(format(change), ExpertFormat::fp8); };
+  keeps([](auto& p) { p.inputs[1].rounding.type = DType::i8; });
+  keeps([](auto& p) { p.inputs[0].ordered = true; });
+  keeps([](auto& p) { p.inputs[0].rounding.zero = 3; });
+  keeps([](auto& p) { p.inputs[0] = {}; });
+  keeps([](auto& p) { p.shape.hidden = 2056; });
+  keeps([](auto& p) {
+    p.inputs[1].rounding = {
+        .scales = InputRounding::Scales::row_block, .type = DType::f8_e4m3, .columns = 64};
+  });
+  const auto integers = [](bool scales_of_rows) {
+    return [scales_of_rows](auto& p) {
+      p.weights.format = ExpertFormat::int8;
+      p.weights.scales_of_rows = scales_of_rows;
+      for (GroupedInputs& inputs : p.inputs) inputs.rounding.type = DType::i8;
     };
-    EXPECT_EQ(changed([](auto& p) { p.inputs[1].rounding.type = DType::i8; }), grouped_arithmetic);
-    EXPECT_EQ(changed([](auto& p) { p.inputs[0].ordered = true; }), grouped_arithmetic);
-    EXPECT_EQ(changed([](auto& p) { p.inputs[0].rounding.zero = 3; }), grouped_arithmetic);
-    EXPECT_EQ(changed([](auto& p) { p.inputs[0] = {}; }), grouped_arithmetic);
-    EXPECT_EQ(changed([](auto& p) { p.shape.hidden = 2056; }), grouped_arithmetic);
-    EXPECT_EQ(changed([](auto& p) {
-                p.inputs[1].rounding = {.scales = InputRounding::Scales::row_block,
-                                        .type = DType::f8_e4m3,
-                                        .columns = 64};
-              }),
-              grouped_arithmetic);
-  }
+  };
+  EXPECT_EQ(format(integers(true)), ExpertFormat::int8_rows);
+  EXPECT_EQ(format(integers(false)), ExpertFormat::int8);
 }
 
 // Codes with more than one scale for 128 inputs, or with zero points, stand for numbers in bf16
@@ -159,6 +167,7 @@ TEST(ExpertSelection, FineGroupsAndZeroPointsAreDecoded) {
         p.weights.format = format;
         p.weights.scales_of_rows = true;
         for (GroupedInputs& inputs : p.inputs) inputs.rounding.type = type;
+        EXPECT_EQ(format_for_inputs(p.weights, p.inputs, p.shape), format);
         EXPECT_EQ(grouped_kernel_of(choose_grouped_tiles(p), p).arithmetic, grouped_arithmetic);
       }
     }
@@ -173,9 +182,13 @@ TEST(ExpertSelection, EveryFormatHasTilesForEveryBatch) {
           GroupedExperts p = problem(Weights::bf16, adapters, tokens);
           p.weights.format = format;
           p.deltas.factor_type = factors;
+          static constexpr ExpertInputs some_inputs{};
+          if (has_coded_inputs(format))
+            for (GroupedInputs& inputs : p.inputs) inputs.each = &some_inputs;
           const GroupedTiles tiles = choose_grouped_tiles(p);
           ASSERT_TRUE(grouped_supports(tiles, p)) << name_of(tiles);
-          EXPECT_EQ(grouped_kernel_of(tiles, p).arithmetic, grouped_arithmetic);
+          EXPECT_EQ(grouped_kernel_of(tiles, p).arithmetic,
+                    has_coded_inputs(format) ? coded_arithmetic : grouped_arithmetic);
         }
       }
     }

@@ -13,28 +13,39 @@
 #include "kernels/cuda/primitives/placed_number.cuh"
 #include "kernels/cuda/primitives/weight_decode.cuh"
 
-// Products of many rows whose inputs are rounded to the type of the weights' codes: codes times
-// codes on the tensor core. Two blocks of a cluster have tiles of rows below each other and the
-// same outputs: each loads half of the weights for both. A warpgroup multiplies 64 rows; the tensor
-// core sums 128 inputs, and the sums are added in float32 times their scales.
+// Products of rows whose inputs are rounded to the type of the weights' codes: codes times codes on
+// the tensor core. A warpgroup multiplies 64 rows; the tensor core sums 128 inputs, and the sums
+// are added in float32 times their scales. Of many rows, two blocks of a cluster have tiles below
+// each other and the same outputs, and each loads half of the weights for both; of few, tiles have
+// few outputs, so that there is one for each multiprocessor.
 namespace motley::kernels::cuda {
 namespace {
 
-constexpr int tile_rows = static_cast<int>(coded_tile.rows);
-constexpr int tile_outputs = static_cast<int>(coded_tile.outputs);
 constexpr int step_inputs = static_cast<int>(coded_tile.k);
-constexpr int blocks = 2;  // of a cluster
-constexpr int consumers = 2;
-constexpr int warpgroup_rows = tile_rows / consumers;
-constexpr int block_threads = 128 * (consumers + 1);
-constexpr int stages = 6;
-constexpr int row_bytes = tile_rows * step_inputs;
-constexpr int weight_bytes = tile_outputs * step_inputs;
-constexpr int stage_bytes = row_bytes + weight_bytes;
-constexpr int barriers_at = stages * stage_bytes;
-constexpr int output_scales_at = barriers_at + 2 * stages * 8;  // of each warpgroup's tile
-constexpr int shared_bytes =
-    output_scales_at + consumers * tile_outputs * 4 + 1024;  // stages begin at 1024 bytes
+
+template <int consumers_, int outputs_, int blocks_, int resident_, int stages_>
+struct TileShape {
+  static constexpr int consumers = consumers_;  // warpgroups
+  static constexpr int outputs = outputs_;
+  static constexpr int blocks = blocks_;      // of a cluster
+  static constexpr int resident = resident_;  // blocks of a multiprocessor
+  static constexpr int stages = stages_;
+  static constexpr int rows = 64 * consumers;
+  static constexpr int threads = 128 * (consumers + 1);
+  static constexpr int row_bytes = rows * step_inputs;
+  static constexpr int weight_bytes = outputs * step_inputs;
+  static constexpr int stage_bytes = row_bytes + weight_bytes;
+  static constexpr int barriers_at = stages * stage_bytes;
+  static constexpr int output_scales_at = barriers_at + 2 * stages * 8;  // of each warpgroup's tile
+  static constexpr int shared_bytes =
+      output_scales_at + consumers * outputs * 4 + 1024;  // stages begin at 1024 bytes
+};
+using ManyRows = TileShape<2, static_cast<int>(coded_tile.outputs), 2, 1, 6>;
+using FewRows = TileShape<1, 32, 1, 2, 8>;
+static_assert(ManyRows::rows == static_cast<int>(coded_tile.rows));
+// With more, tiles of ManyRows occupy the multiprocessors.
+constexpr int few_rows = 256;
+
 // Pairs of row tiles that run beside each other, so that weights are read from L2.
 constexpr int pairs_together = 8;
 
@@ -60,7 +71,7 @@ struct CodedParams {
   int pitch = 0;
   int rows = 0;
   int steps = 0;
-  int pairs = 0;         // of row tiles
+  int pairs = 0;         // of row tiles: those of a cluster
   int output_tiles = 0;  // of all products
 };
 
@@ -90,36 +101,42 @@ __device__ const CodedProduct& product_of(const CodedParams& p, int output_tile)
 }
 
 // The barriers of a slot: full (of both operands), and empty (an arrival of each consumer warp of
-// both blocks).
+// all blocks).
+template <class Tile>
 struct Slots : PipelineState {
   std::uint32_t base;
 
-  __device__ std::uint32_t rows() const { return base + slot * stage_bytes; }
-  __device__ std::uint32_t weights() const { return rows() + row_bytes; }
-  __device__ std::uint32_t full() const { return base + barriers_at + 8 * slot; }
-  __device__ std::uint32_t empty() const { return full() + 8 * stages; }
-  __device__ void next() { advance(stages); }
+  __device__ std::uint32_t rows() const { return base + slot * Tile::stage_bytes; }
+  __device__ std::uint32_t weights() const { return rows() + Tile::row_bytes; }
+  __device__ std::uint32_t full() const { return base + Tile::barriers_at + 8 * slot; }
+  __device__ std::uint32_t empty() const { return full() + 8 * Tile::stages; }
+  __device__ void next() { advance(Tile::stages); }
 };
 
-__device__ void load_tiles(const CodedParams& p, Slots at, int rank) {
+template <class Tile>
+__device__ void load_tiles(const CodedParams& p, Slots<Tile> at, int rank) {
   for (int tile = static_cast<int>(blockIdx.x); tile < p.pairs * p.output_tiles;
        tile += static_cast<int>(gridDim.x)) {
     const TilePlace place = place_of(p, tile);
     const CodedProduct& product = product_of(p, place.output_tile);
-    const int row = (place.pair * blocks + rank) * tile_rows;
-    constexpr int half = tile_outputs / blocks;
-    const int output = (place.output_tile - product.first_tile) * tile_outputs + rank * half;
+    const int row = (place.pair * Tile::blocks + rank) * Tile::rows;
+    constexpr int part = Tile::outputs / Tile::blocks;
+    const int output = (place.output_tile - product.first_tile) * Tile::outputs + rank * part;
     for (int step = 0; step < p.steps; ++step, at.next()) {
       bar_wait(at.empty(), at.parity ^ 1);
-      bar_expect(at.full(), stage_bytes);
+      bar_expect(at.full(), Tile::stage_bytes);
       tma_2d(at.rows(), &p.rows_of_codes, step * step_inputs, row, at.full());
-      tma_2d_for_both(at.weights() + rank * half * step_inputs, &product.codes, step * step_inputs,
-                      output, at.full());
+      const std::uint32_t weights = at.weights() + rank * part * step_inputs;
+      if constexpr (Tile::blocks == 2)
+        tma_2d_for_both(weights, &product.codes, step * step_inputs, output, at.full());
+      else
+        tma_2d(weights, &product.codes, step * step_inputs, output, at.full());
     }
   }
 }
 
 // A thread's part of a tile: accumulators lie as those of Mma.
+template <class Tile>
 struct TilePart {
   const CodedParams& p;
   const CodedProduct& product;
@@ -138,13 +155,13 @@ struct TilePart {
     const int at = min(output + thread, product.out - 1);
     const float scale = scale_at(w, w.block_rows == 1 ? at : 0) * w.scale_factor;
     consumer_barrier(warpgroup);  // the last tile's have been read
-    output_scales[thread] = scale;
+    if (thread < Tile::outputs) output_scales[thread] = scale;
   }
   template <class Numbers>
   __device__ void store(const Numbers& numbers, bool scaled, const float (&row_scales)[2]) const {
     const int column = 2 * (thread % 4);
 #pragma unroll
-    for (int i = 0; i < tile_outputs / 8; ++i) {
+    for (int i = 0; i < Tile::outputs / 8; ++i) {
       const int at = output + column + 8 * i;
       const float2 scales =
           scaled ? *reinterpret_cast<const float2*>(output_scales + column + 8 * i) : float2{1, 1};
@@ -167,7 +184,8 @@ struct TilePart {
 // of a row load four steps' together, four steps ahead.
 class StepScales {
  public:
-  __device__ explicit StepScales(const TilePart& tile)
+  template <class Tile>
+  __device__ explicit StepScales(const TilePart<Tile>& tile)
       : rows_(tile.p.row_scales),
         pitch_(tile.p.pitch),
         last_step_(tile.p.steps - 1),
@@ -222,105 +240,139 @@ class StepScales {
 };
 
 // `by_step`: scales differ from step to step, so each step's sums are multiplied by theirs; scales
-// of whole rows and outputs multiply at the end.
-template <DType type, bool by_step>
-__device__ void multiply_tile(const TilePart& tile, Slots& at, int warpgroup, int other) {
-  using Mma = CodeMma<type, tile_outputs>;
+// of whole rows and outputs multiply at the end. A step's sums are added beside the products of the
+// next one.
+template <class Tile, DType type, bool by_step>
+__device__ void multiply_tile(const TilePart<Tile>& tile, Slots<Tile>& at, int warpgroup,
+                              int other) {
+  using Mma = CodeMma<type, Tile::outputs>;
   using Sum = std::conditional_t<type == DType::i8, int, float>;
-  constexpr int numbers = tile_outputs / 2;
+  constexpr int numbers = Tile::outputs / 2;
   // Integers are exact over all inputs.
   constexpr bool sums_all = type == DType::i8 && !by_step;
   const CodedParams& p = tile.p;
   const bool scales_outputs = tile.scaled_by_outputs();
   if (scales_outputs) tile.keep_output_scales(warpgroup);
-  Sum sums[numbers];
+  Sum sums[sums_all ? 1 : 2][numbers];
   float total[sums_all ? 1 : numbers] = {};
+  auto& even = sums[0];
+  auto& odd = sums[sums_all ? 0 : 1];
   StepScales scales(tile);
-  for (int step = 0; step < p.steps; ++step) {
+  float2 scale{1, 1};  // of the step that was begun last
+  float2 scale_before{1, 1};
+  std::uint32_t empty = 0;
+  std::uint32_t empty_before = 0;
+  const auto begin = [&](Sum(&own)[numbers], int step) {
     bar_wait(at.full(), at.parity);
-    const std::uint32_t a = descriptor_low(at.rows() + warpgroup * warpgroup_rows * step_inputs);
+    const std::uint32_t a = descriptor_low(at.rows() + warpgroup * 64 * step_inputs);
     const std::uint32_t b = descriptor_low(at.weights());
     mma_fence();
 #pragma unroll
     for (int k = 0; k < step_inputs / 32; ++k)
-      Mma::template ss<swizzle_128>(sums, a + 2 * k, b + 2 * k, (sums_all && step > 0) || k > 0);
+      Mma::template ss<swizzle_128>(own, a + 2 * k, b + 2 * k, (sums_all && step > 0) || k > 0);
     mma_commit();
-    const float2 scale = by_step ? scales.next(step) : float2{1, 1};
-    mma_wait<0>();
-    if (threadIdx.x % 32 == 0) {
-      bar_arrive(at.empty());
-      arrive_in_cluster(address_in_rank(at.empty(), other));
-    }
+    scale_before = scale;
+    if constexpr (by_step) scale = scales.next(step);
+    empty_before = empty;
+    empty = at.empty();
     at.next();
+  };
+  const auto end = [&](const Sum(&own)[numbers], float2 its, std::uint32_t slot) {
+    if (threadIdx.x % 32 == 0) {
+      bar_arrive(slot);
+      if constexpr (Tile::blocks == 2) arrive_in_cluster(address_in_rank(slot, other));
+    }
     if constexpr (!sums_all) {
 #pragma unroll
       for (int i = 0; i < numbers; ++i) {
-        const auto sum = static_cast<float>(sums[i]);
+        const auto sum = static_cast<float>(own[i]);
         if constexpr (by_step)
-          total[i] = fmaf(sum, i % 4 < 2 ? scale.x : scale.y, total[i]);
+          total[i] = fmaf(sum, i % 4 < 2 ? its.x : its.y, total[i]);
         else
           total[i] += sum;
       }
     }
+  };
+  begin(even, 0);
+  int step = 1;
+#pragma unroll 1
+  for (; step + 1 < p.steps; step += 2) {
+    begin(odd, step);
+    mma_wait<1>();
+    end(even, scale_before, empty_before);
+    begin(even, step + 1);
+    mma_wait<1>();
+    end(odd, scale_before, empty_before);
+  }
+  if (step < p.steps) {
+    begin(odd, step);
+    mma_wait<1>();
+    end(even, scale_before, empty_before);
+    mma_wait<0>();
+    end(odd, scale, empty);
+  } else {
+    mma_wait<0>();
+    end(even, scale, empty);
   }
   float row_scales[2] = {1, 1};
   if constexpr (!by_step) {
-    const float2 scale = scales.next(0);
-    row_scales[0] = scale.x;
-    row_scales[1] = scale.y;
+    const float2 of_rows = scales.next(0);
+    row_scales[0] = of_rows.x;
+    row_scales[1] = of_rows.y;
   }
   if (scales_outputs) consumer_barrier(warpgroup);
   const auto number = [&](int i) {
     if constexpr (sums_all)
-      return static_cast<float>(sums[i]);
+      return static_cast<float>(sums[0][i]);
     else
       return total[i];
   };
   tile.store(number, scales_outputs, row_scales);
 }
 
-template <DType type, bool by_step>
-__global__ void __launch_bounds__(block_threads, 1)
+template <class Tile, DType type, bool by_step>
+__global__ void __launch_bounds__(Tile::threads, Tile::resident)
     multiply_coded(const __grid_constant__ CodedParams p) {
   extern __shared__ unsigned char shared[];
   launch_dependents();
-  Slots at{{}, (smem_addr(shared) + 1023) / 1024 * 1024};
+  Slots<Tile> at{{}, (smem_addr(shared) + 1023) / 1024 * 1024};
   const int rank = static_cast<int>(blockIdx.y);
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   auto* const output_scales =
-      reinterpret_cast<float*>(shared + (at.base - smem_addr(shared)) + output_scales_at);
+      reinterpret_cast<float*>(shared + (at.base - smem_addr(shared)) + Tile::output_scales_at);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < stages; ++i) {
-      bar_init(at.base + barriers_at + 8 * i, 1);
-      bar_init(at.base + barriers_at + 8 * (stages + i), 4 * consumers * blocks);
+    for (int i = 0; i < Tile::stages; ++i) {
+      bar_init(at.base + Tile::barriers_at + 8 * i, 1);
+      bar_init(at.base + Tile::barriers_at + 8 * (Tile::stages + i),
+               4 * Tile::consumers * Tile::blocks);
     }
     fence_bar_init();
   }
   __syncthreads();
-  cluster_sync();
+  if constexpr (Tile::blocks == 2) cluster_sync();
   wait_for_previous_grid();
-  if (warpgroup == consumers) {
-    shrink_registers<40>();
+  if (warpgroup == Tile::consumers) {
+    if constexpr (Tile::resident == 1) shrink_registers<40>();
     if (threadIdx.x % 128 == 0) load_tiles(p, at, rank);
   } else {
-    grow_registers<232>();
+    if constexpr (Tile::resident == 1) grow_registers<232>();
     const int lane = static_cast<int>(threadIdx.x) % 128;
     for (int tile = static_cast<int>(blockIdx.x); tile < p.pairs * p.output_tiles;
          tile += static_cast<int>(gridDim.x)) {
       const TilePlace place = place_of(p, tile);
       const CodedProduct& product = product_of(p, place.output_tile);
-      const TilePart part{.p = p,
-                          .product = product,
-                          .row = (place.pair * blocks + rank) * tile_rows +
-                                 warpgroup * warpgroup_rows + 16 * (lane / 32) + lane % 32 / 4,
-                          .output = (place.output_tile - product.first_tile) * tile_outputs,
-                          .thread = lane,
-                          .output_scales = output_scales + warpgroup * tile_outputs};
-      multiply_tile<type, by_step>(part, at, warpgroup, rank ^ 1);
+      const TilePart<Tile> part{.p = p,
+                                .product = product,
+                                .row = (place.pair * Tile::blocks + rank) * Tile::rows +
+                                       warpgroup * 64 + 16 * (lane / 32) + lane % 32 / 4,
+                                .output = (place.output_tile - product.first_tile) * Tile::outputs,
+                                .thread = lane,
+                                .output_scales = output_scales + warpgroup * Tile::outputs};
+      multiply_tile<Tile, type, by_step>(part, at, warpgroup, rank ^ 1);
     }
   }
   // The other block may still arrive here.
-  cluster_sync();
+  if constexpr (Tile::blocks == 2) cluster_sync();
 }
 
 // A warp has a row.
@@ -376,6 +428,7 @@ Result<CUtensorMap> map_of(StreamHandle stream, const void* codes, std::int64_t 
                                .element = BoxElement::byte});
 }
 
+template <class Tile>
 Result<void> launch_coded(std::span<const Linear> products, const InputRounding& rounding,
                           const RowCodes& inputs, StreamHandle stream) {
   const Linear& first = products[0];
@@ -384,8 +437,8 @@ Result<void> launch_coded(std::span<const Linear> products, const InputRounding&
                 .pitch = static_cast<int>(inputs.pitch),
                 .rows = static_cast<int>(first.rows),
                 .steps = static_cast<int>((first.w.in + step_inputs - 1) / step_inputs)};
-  MOTLEY_TRY(p.rows_of_codes, map_of(stream, inputs.codes, first.rows, first.w.in, tile_rows));
-  p.pairs = (p.rows + blocks * tile_rows - 1) / (blocks * tile_rows);
+  MOTLEY_TRY(p.rows_of_codes, map_of(stream, inputs.codes, first.rows, first.w.in, Tile::rows));
+  p.pairs = (p.rows + Tile::blocks * Tile::rows - 1) / (Tile::blocks * Tile::rows);
   bool scaled_by_step = false;
   for (std::size_t i = 0; i < products.size(); ++i) {
     const Linear& product = products[i];
@@ -395,25 +448,32 @@ Result<void> launch_coded(std::span<const Linear> products, const InputRounding&
           .y_stride = product.y_stride,
           .out = static_cast<int>(product.out),
           .first_tile = p.output_tiles};
-    MOTLEY_TRY(to.codes,
-               map_of(stream, product.w.data, product.out, product.w.in, tile_outputs / blocks));
-    p.output_tiles += static_cast<int>((product.out + tile_outputs - 1) / tile_outputs);
+    MOTLEY_TRY(to.codes, map_of(stream, product.w.data, product.out, product.w.in,
+                                Tile::outputs / Tile::blocks));
+    p.output_tiles += static_cast<int>((product.out + Tile::outputs - 1) / Tile::outputs);
     scaled_by_step = scaled_by_step || by_step(product, rounding);
   }
-  const int clusters =
-      std::min(device_of(stream).multiprocessors() / blocks, p.pairs * p.output_tiles);
+  const int clusters = std::min(device_of(stream).multiprocessors() * Tile::resident / Tile::blocks,
+                                p.pairs * p.output_tiles);
   const LaunchShape shape{.grid = static_cast<unsigned>(clusters),
-                          .grid_y = blocks,
-                          .threads = block_threads,
-                          .shared_bytes = shared_bytes,
-                          .cluster_y = blocks};
+                          .grid_y = Tile::blocks,
+                          .threads = Tile::threads,
+                          .shared_bytes = Tile::shared_bytes,
+                          .cluster_y = Tile::blocks};
   const auto of_type = [&](auto type) {
     if (scaled_by_step)
-      return try_launch("coded", multiply_coded<type.value, true>, shape, stream, p);
-    return try_launch("coded", multiply_coded<type.value, false>, shape, stream, p);
+      return try_launch("coded", multiply_coded<Tile, type.value, true>, shape, stream, p);
+    return try_launch("coded", multiply_coded<Tile, type.value, false>, shape, stream, p);
   };
   if (rounding.type == DType::i8) return of_type(std::integral_constant<DType, DType::i8>());
   return of_type(std::integral_constant<DType, DType::f8_e4m3>());
+}
+
+template <class Tile, DType type>
+Result<void> prepare() {
+  MOTLEY_TRY_VOID(
+      allow_shared_memory("coded", multiply_coded<Tile, type, true>, Tile::shared_bytes));
+  return allow_shared_memory("coded", multiply_coded<Tile, type, false>, Tile::shared_bytes);
 }
 
 }  // namespace
@@ -436,15 +496,16 @@ void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
     launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, coded);
   else
     launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, coded);
-  device_of(stream).keep(launch_coded(products, inputs.rounding, coded, stream));
+  device_of(stream).keep(inputs.rows <= few_rows
+                             ? launch_coded<FewRows>(products, inputs.rounding, coded, stream)
+                             : launch_coded<ManyRows>(products, inputs.rounding, coded, stream));
 }
 
 Result<void> prepare_coded() {
-  MOTLEY_TRY_VOID(allow_shared_memory("coded", multiply_coded<DType::f8_e4m3, true>, shared_bytes));
-  MOTLEY_TRY_VOID(
-      allow_shared_memory("coded", multiply_coded<DType::f8_e4m3, false>, shared_bytes));
-  MOTLEY_TRY_VOID(allow_shared_memory("coded", multiply_coded<DType::i8, true>, shared_bytes));
-  return allow_shared_memory("coded", multiply_coded<DType::i8, false>, shared_bytes);
+  MOTLEY_TRY_VOID((prepare<ManyRows, DType::f8_e4m3>()));
+  MOTLEY_TRY_VOID((prepare<ManyRows, DType::i8>()));
+  MOTLEY_TRY_VOID((prepare<FewRows, DType::f8_e4m3>()));
+  return prepare<FewRows, DType::i8>();
 }
 
 }  // namespace motley::kernels::cuda

@@ -276,6 +276,11 @@ __device__ inline void load_matrix_x4_trans(uint32_t (&r)[2][2], uint32_t addr) 
 }
 // Four (or fewer) 8x8 blocks of bf16, transposed on the way: lane l names the address of row l % 8
 // of block l / 8.
+__device__ inline void store_matrix_x4(uint32_t addr, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
 __device__ inline void store_matrix_x4_trans(uint32_t addr, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])

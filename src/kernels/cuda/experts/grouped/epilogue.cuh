@@ -2,41 +2,23 @@
 // Packed rows of gate and up alternate in groups of 8, so biases and activation stay in registers.
 #pragma once
 
+#include "kernels/cuda/experts/grouped/activator.cuh"
 #include "kernels/cuda/experts/grouped/adapters.cuh"
 #include "kernels/cuda/experts/grouped/combine.cuh"
 #include "kernels/cuda/experts/grouped/multiply.cuh"
 #include "kernels/cuda/experts/grouped/multiply_codes.cuh"
 #include "kernels/cuda/experts/grouped/multiply_input_codes.cuh"
+#include "kernels/cuda/experts/grouped/token_rows.cuh"
 
 namespace motley::kernels::cuda::grouped {
-
-__device__ inline std::uint32_t pack(float a, float b) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(a, b);
-  return *reinterpret_cast<const std::uint32_t*>(&two);
-}
 
 // Shared memory in which a warpgroup stages its stores: 16 tokens of 16 rows for each of four
 // warps, or, with two blocks of rows, 32 tokens of 64 columns of h (16 tokens of 128 rows need
 // less).
 template <class S>
-inline constexpr int store_bytes = S::blocks == 1 ? 4 * 768 : 32 * (128 + 16);
-
-struct Activator {
-  bool clamped;
-  float limit, alpha;
-  float gate_bias, up_bias;
-
-  __device__ float operator()(float gate, float up) const {
-    gate += gate_bias;
-    up += up_bias;
-    if (!clamped) return __fdividef(gate, 1.0F + __expf(-gate)) * up;
-    // Written so that NaN stays NaN.
-    if (gate > limit) gate = limit;
-    if (up > limit) up = limit;
-    if (up < -limit) up = -limit;
-    return (up + 1.0F) * __fdividef(gate, 1.0F + __expf(-alpha * gate));
-  }
-};
+inline constexpr int store_bytes = S::coded_inputs && !S::small ? token_rows_bytes
+                                   : S::blocks == 1             ? 4 * 768
+                                                                : 32 * (128 + 16);
 
 // Stores to h[place][inner]: this warpgroup's blocks of 64 packed rows are 32 columns each, from
 // `col` on. Wide tiles are staged in the warpgroup's shared-memory buffer and stored token by token
@@ -247,7 +229,7 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::bf16) {
     multiply_bf16<S, N>(acc, s.ring, steps, s.warpgroup, fence, signal);
   } else if constexpr (S::coded_inputs) {
-    multiply_input_codes<S, N>(acc, s.ring, steps, s.warpgroup, p.row_scaled_codes);
+    multiply_input_codes<S, N>(acc, s.ring, steps, s.warpgroup, p);
   } else if constexpr (S::by_warps) {
     multiply_codes_few<S, N>(acc, s.ring, steps, s.warpgroup, p.half_scales);
   } else {
@@ -258,7 +240,9 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
   if constexpr (S::layout.row_scales) scale_rows<S, N>(acc, p, item, row);
   if constexpr (S::lora) {
     if (item.first_piece < item.last_piece) {
-      if constexpr (S::by_warps) {
+      if constexpr (tokens_are_rows<S, N>) {
+        expand_tokens<S, N>(acc, s.ring, s.warpgroup);
+      } else if constexpr (S::by_warps) {
         expand_few<S, N>(acc, s.ring, s.warpgroup);
       } else {
         expand<S, N>(acc, s.ring, s.warpgroup);
@@ -272,14 +256,20 @@ __device__ inline void run_tile(const LayerParams& p, const LaunchParams& l, con
       for (int i = 0; i < N / 2; ++i) acc[r][i] *= 1 / S::unit;
   }
   if (first) {
-    store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
+    if constexpr (tokens_are_rows<S, N>)
+      store_gate_up_tokens<S, N>(acc, p, item, s.buffer, s.warpgroup);
+    else
+      store_gate_up<S, N>(acc, p, item, row / 2, s.buffer, s.warpgroup);
     if (!S::lora && l.phase != Phase::both) return;
     signal();  // not signalled yet if there was no second step
     consumer_barrier(s.warpgroup);
     s.stored = item.tile;
     if constexpr (!S::signals_late) s.signal(p);
   } else {
-    store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
+    if constexpr (tokens_are_rows<S, N>)
+      store_down_tokens<S, N>(acc, p, item, s.buffer, s.warpgroup);
+    else
+      store_down<S, N>(acc, p, item, row, s.buffer, s.warpgroup);
     if constexpr (S::small) {
       if (s.sum && row < p.hidden) sum_tokens<S>(p, tables, item, s, row);
     }

@@ -25,12 +25,16 @@ GroupedKernel describe(std::string_view name) {
           .max_sorted_inside = S::inside};
 }
 
-// Sums of codes take accumulators of their own: tiles are half as high.
+// FP8 sums have accumulators of their own, beside which adapters leave no registers to tall tiles.
 template <PackedFormat Format, FactorType factors>
 std::vector<GroupedKernel> describe_coded_inputs() {
-  return {describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
-          describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"),
-          describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128")};
+  std::vector<GroupedKernel> all{describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
+                                 describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16")};
+  if constexpr (factors == FactorType::none)
+    all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
+  else
+    all.push_back(describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128"));
+  return all;
 }
 
 template <PackedFormat Format, FactorType factors>
@@ -55,11 +59,10 @@ std::vector<GroupedKernel> describe_all() {
   return all;
 }
 
-template <ExpertFormat format, InputType inputs, FactorType factors>
+template <ExpertFormat format, FactorType factors>
 std::span<const GroupedKernel> kernels_of() {
-  using Coded =
-      std::conditional_t<inputs == InputType::codes, std::type_identity<CodedInputs<format>>,
-                         std::type_identity<CodedWeights<format>>>;
+  using Coded = std::conditional_t<has_coded_inputs(format), std::type_identity<CodedRows<format>>,
+                                   std::type_identity<CodedWeights<format>>>;
   using Format = typename std::conditional_t<format == ExpertFormat::bf16,
                                              std::type_identity<Bf16Weights>, Coded>::type;
   static const std::vector<GroupedKernel> all = [] {

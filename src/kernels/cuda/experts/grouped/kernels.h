@@ -1,5 +1,4 @@
-// The grouped GEMM kernels as values: one list for each weight format, type of token rows and data
-// type of factors.
+// The grouped GEMM kernels as values: one list for each weight format and data type of factors.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +31,10 @@ struct GroupedKernel {
   int token_bytes(int width) const;  // of a stage, at this width of tiles
 };
 
-// What token rows are.
-enum class InputType : std::uint8_t { bf16, codes };
-
-template <ExpertFormat format, InputType inputs, FactorType factors>
+template <ExpertFormat format, FactorType factors>
 std::span<const GroupedKernel> kernels_of();
 
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
-                                          FactorType factors);
-
-// Codes where the weights are codes of the same type and the layer's sizes allow it.
-InputType input_type_of(const GroupedExperts& params);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors);
 
 FactorType factor_type_of(const GroupedDeltas& deltas);
 // Null: there is no kernel with these tiles for these weights and adapters.

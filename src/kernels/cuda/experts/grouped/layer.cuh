@@ -64,8 +64,9 @@ struct LayerParams {
   unsigned char* codes;
   float* code_scales;
   int code_pitch;
-  bool row_scaled_codes;  // each row of weights and each token row has one scale
-  void* out;              // [tokens, hidden]
+  bool row_scaled_codes;   // each row of weights and each token row has one scale
+  bool tile_scaled_codes;  // else 128 rows of down, 64 of gate or up have the same in a blob
+  void* out;               // [tokens, hidden]
   bool out_f32;
   ExpertPlan plan;
   Counters counters;
@@ -140,11 +141,12 @@ struct TileShape {
   static constexpr int weight_load = warpgroups * blocks * block_bytes;
   // a shrink's stage has rank_block rows of A; its MMAs read 64
   static constexpr int delta_bytes = shrinks ? rank_block * 128 * atoms : 0;
-  static constexpr int weight_bytes =
-      (weight_load > delta_bytes ? weight_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
   // Scales of token rows that are codes lie behind the weights.
   static constexpr int token_scales = weight_load;
-  static_assert(!coded_inputs || weight_bytes - weight_load >= 128 * int{sizeof(float)});
+  static constexpr int token_scale_bytes = coded_inputs ? 128 * int{sizeof(float)} : 0;
+  static constexpr int tile_load = weight_load + token_scale_bytes;
+  static constexpr int weight_bytes =
+      (tile_load > delta_bytes ? tile_load + 1023 : delta_bytes + 1023) / 1024 * 1024;
   // A shrink's stage has more k than a tile's where the space of the weights allows; token rows
   // follow A.
   static constexpr int shrink_atoms = bf16 && rows >= 128 ? 2 : atoms;

@@ -1,4 +1,6 @@
-// The K loop of a consumer warpgroup where token rows are codes, too.
+// The K loop of a consumer warpgroup where token rows are codes, too. Both operands stay in shared
+// memory, and either can be the 64 rows of a product: rows of weights, beside a tile's tokens; or,
+// in wide tiles, tokens, beside 128 rows of weights, whose scales then are few for each thread.
 #pragma once
 
 #include "kernels/cuda/experts/grouped/ring.cuh"
@@ -6,159 +8,201 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// A warpgroup's A operands of a stage: 128 k of its 64 rows.
-struct CodeOperands {
-  std::uint32_t a[4][4];
+// FP8 factors are widened to registers, and so must be the rows of a product.
+template <class S, int N>
+inline constexpr bool tokens_are_rows = S::coded_inputs && N == 128 && !S::f8;
 
-  // Within 16 inputs a thread's bytes have the order of code_inputs.h.
-  __device__ void load(std::uint32_t codes) {
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const uint4 words = load_shared_16(codes + k * 2048);
-      a[k][0] = __byte_perm(words.x, words.y, 0x6420);
-      a[k][1] = __byte_perm(words.x, words.y, 0x7531);
-      a[k][2] = __byte_perm(words.z, words.w, 0x6420);
-      a[k][3] = __byte_perm(words.z, words.w, 0x7531);
-    }
-  }
-  // The compiler takes a product's operands for read when it begins, and would give their registers
-  // to the next ones. Called behind the wait for the products, this keeps them.
-  __device__ void keep() const {
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-#pragma unroll
-      for (int j = 0; j < 4; ++j) asm volatile("" ::"r"(a[k][j]));
-  }
+// Where a stage has one side's 128 k of codes, and their scales.
+struct CodeSide {
+  std::uint32_t codes, scales;
+
+  // From its 64 i th row on.
+  __device__ CodeSide from(int i) const { return {codes + i * 64 * 128, scales + i * 64 * 4}; }
 };
 
-// Where a stage has the scales of a thread's two rows and of its tokens.
-template <class S>
-struct CodeScales {
-  std::uint32_t rows, tokens;
+// The sides of a warpgroup's products, one for each of its blocks of 64 rows; or, where tokens are
+// the rows, of 128 columns.
+template <class S, int N>
+struct CodeOperands {
+  CodeSide rows, columns;
 
-  __device__ explicit CodeScales(int warpgroup) {
+  __device__ explicit CodeOperands(int warpgroup) {
+    const CodeSide weights{0, S::rows * 128};
+    const CodeSide tokens{S::weight_bytes, S::token_scales};
+    rows = tokens_are_rows<S, N> ? tokens.from(warpgroup) : weights.from(warpgroup * S::blocks);
+    columns = tokens_are_rows<S, N> ? weights : tokens;
     const int t = thread_here() % 128;
-    rows = warpgroup * S::block_bytes + S::layout.code_bytes() +
-           (16 * (t / 32) + t % 32 / 4) * sizeof(float);
-    tokens = S::token_scales + t % 4 * 2 * sizeof(float);
+    rows.scales += (16 * (t / 32) + t % 32 / 4) * sizeof(float);
+    columns.scales += t % 4 * 2 * sizeof(float);
   }
-  __device__ float low(std::uint32_t stage) const { return load_shared_f32(stage + rows); }
-  __device__ float high(std::uint32_t stage) const {
-    return load_shared_f32(stage + rows + 8 * sizeof(float));
+  __device__ CodeSide rows_of(int block) const {
+    return tokens_are_rows<S, N> ? rows : rows.from(block);
+  }
+  __device__ CodeSide columns_of(int block) const {
+    return tokens_are_rows<S, N> ? columns.from(2 * block) : columns;
+  }
+  // Of a thread's two rows.
+  __device__ float low(std::uint32_t stage, int block) const {
+    return load_shared_f32(stage + rows_of(block).scales);
+  }
+  __device__ float high(std::uint32_t stage, int block) const {
+    return load_shared_f32(stage + rows_of(block).scales + 8 * sizeof(float));
   }
   // Of columns 8 i + 2 (t % 4) and the one behind.
-  __device__ float2 of_pair(std::uint32_t stage, int i) const {
-    return load_shared_8(stage + tokens + 8 * i * sizeof(float));
+  __device__ float2 of_pair(std::uint32_t stage, int block, int i) const {
+    return load_shared_8(stage + columns_of(block).scales + 8 * i * sizeof(float));
   }
 };
 
-// Goes through K, 128 at a time: the tensor core sums them, onto the sums before if `keeps_sums`.
-// begin(stage) is called beside its products, end(stage) behind them.
-template <class S, int N, bool keeps_sums, class Sum, class Begin, class End>
-__device__ inline void sum_codes(Sum (&sums)[N / 2], Ring& ring, int steps, int warpgroup,
-                                 const Begin& begin, const End& end) {
-  using Mma = CodeMma<S::code_type, N>;
-  const std::uint32_t codes_at = warpgroup * S::block_bytes + thread_here() % 128 * 16;
-  CodeOperands now;
-  CodeOperands next;
-  bar_wait(ring.full_bar(), ring.parity);
-  next.load(ring.data() + codes_at);
-#pragma unroll 1
-  for (int kb = 0; kb < steps; ++kb) {
-    now = next;
-    const std::uint32_t stage = ring.data();
-    const int slot = ring.slot;
-    const std::uint32_t b = descriptor_low(stage + S::weight_bytes);
-    mma_fence();
+// The products of a block over 128 k, onto the sums if `onto`; they are on their way.
+template <class S, int N, class Sum>
+__device__ inline void begin_products(Sum (&sums)[N / 2], std::uint32_t stage,
+                                      const CodeOperands<S, N>& operands, int block, bool onto) {
+  const std::uint32_t a = descriptor_low(stage + operands.rows_of(block).codes);
+  const std::uint32_t b = descriptor_low(stage + operands.columns_of(block).codes);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      Mma::template rs<swizzle_128>(sums, now.a[k], b + 2 * k, keeps_sums || k > 0);
-    mma_commit();
-    begin(stage);
-    ring.next();
-    if (kb + 1 < steps) {
-      bar_wait(ring.full_bar(), ring.parity);
-      next.load(ring.data() + codes_at);
-    }
-    mma_wait<0>();
-    now.keep();
-    end(stage);
-    if (kb + 1 < steps) ring.release(slot);
-  }
+  for (int k = 0; k < 4; ++k)
+    CodeMma<S::code_type, N>::template ss<swizzle_128>(sums, a + 2 * k, b + 2 * k, onto || k > 0);
+  mma_commit();
 }
 
 // Sums over all k times the scales of whole rows, which are in every stage; lets the last one go.
 template <class S, int N, class Sum>
-__device__ inline void scale_by_last(float (&acc)[N / 2], const Sum (&sums)[N / 2], Ring& ring,
-                                     const CodeScales<S>& scales) {
+__device__ inline void scale_by_last(float (&acc)[S::blocks][N / 2],
+                                     const Sum (&sums)[S::blocks][N / 2], Ring& ring,
+                                     const CodeOperands<S, N>& operands) {
   const std::uint32_t stage = ring.stages + ring.before() * ring.stage_bytes;
-  const float low = scales.low(stage);
-  const float high = scales.high(stage);
 #pragma unroll
-  for (int i = 0; i < N / 8; ++i) {
-    const float2 token = scales.of_pair(stage, i);
-    acc[4 * i] = static_cast<float>(sums[4 * i]) * (low * token.x);
-    acc[4 * i + 1] = static_cast<float>(sums[4 * i + 1]) * (low * token.y);
-    acc[4 * i + 2] = static_cast<float>(sums[4 * i + 2]) * (high * token.x);
-    acc[4 * i + 3] = static_cast<float>(sums[4 * i + 3]) * (high * token.y);
+  for (int block = 0; block < S::blocks; ++block) {
+    const float low = operands.low(stage, block);
+    const float high = operands.high(stage, block);
+#pragma unroll
+    for (int i = 0; i < N / 8; ++i) {
+      const float2 column = operands.of_pair(stage, block, i);
+      float* const to = acc[block] + 4 * i;
+      const Sum* const from = sums[block] + 4 * i;
+      to[0] = static_cast<float>(from[0]) * (low * column.x);
+      to[1] = static_cast<float>(from[1]) * (low * column.y);
+      to[2] = static_cast<float>(from[2]) * (high * column.x);
+      to[3] = static_cast<float>(from[3]) * (high * column.y);
+    }
   }
-  ring.release(ring.before());
+  ring.release_read(ring.before());
 }
 
-// INT8: sums over all k are exact.
+// INT8: the tensor core's sums over all k are exact.
 template <class S, int N>
-__device__ inline void multiply_integers(float (&acc)[N / 2], Ring& ring, int steps,
-                                         int warpgroup) {
-  int sums[N / 2] = {};
-  const auto nothing = [](std::uint32_t) {};
-  sum_codes<S, N, true>(sums, ring, steps, warpgroup, nothing, nothing);
-  scale_by_last<S, N>(acc, sums, ring, CodeScales<S>(warpgroup));
+__device__ inline void multiply_integers(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
+                                         const CodeOperands<S, N>& operands) {
+  int sums[S::blocks][N / 2] = {};
+#pragma unroll 1
+  for (int kb = 0; kb < steps; ++kb) {
+    bar_wait(ring.full_bar(), ring.parity);
+    mma_fence();
+#pragma unroll
+    for (int block = 0; block < S::blocks; ++block)
+      begin_products<S, N>(sums[block], ring.data(), operands, block, kb > 0);
+    mma_wait<S::blocks>();
+    if (kb > 0) ring.release(ring.before());
+    ring.next();
+  }
+  mma_wait<0>();
+  scale_by_last<S, N>(acc, sums, ring, operands);
+}
+
+// FP8: goes through K, and behind each 128 of it calls add(block, sums, scales). scales(stage,
+// block) is called beside the products. The caller lets the last stage go.
+template <class S, int N, class Scales, class Add>
+__device__ inline void sum_by_steps(Ring& ring, int steps, const CodeOperands<S, N>& operands,
+                                    const Scales& scales, const Add& add) {
+  float sums[N / 2];
+#pragma unroll 1
+  for (int kb = 0; kb < steps; ++kb) {
+    bar_wait(ring.full_bar(), ring.parity);
+    const std::uint32_t stage = ring.data();
+#pragma unroll
+    for (int block = 0; block < S::blocks; ++block) {
+      mma_fence();
+      begin_products<S, N>(sums, stage, operands, block, false);
+      const auto its = scales(stage, block);
+      mma_wait<0>();
+      add(block, sums, its);
+    }
+    if (kb + 1 < steps) ring.release_read(ring.slot);
+    ring.next();
+  }
 }
 
 // FP8: sums of 128 k are added in float32, times the scales of weight row and token; scales of
 // whole rows multiply at the end.
 template <class S, int N>
-__device__ inline void multiply_f8(float (&acc)[N / 2], Ring& ring, int steps, int warpgroup,
-                                   bool row_scales) {
-  float sums[N / 2];
-  if (row_scales) {
-    const auto add = [&](std::uint32_t) {
+__device__ inline void multiply_f8(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
+                                   const CodeOperands<S, N>& operands, const LayerParams& p) {
+  using Sums = float[N / 2];
+  if (p.row_scaled_codes) {
+    const auto none = [](std::uint32_t, int) { return 0; };
+    const auto add = [&](int block, const Sums& sums, int) {
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) acc[i] += sums[i];
+      for (int i = 0; i < N / 2; ++i) acc[block][i] += sums[i];
     };
-    sum_codes<S, N, false>(sums, ring, steps, warpgroup, [](std::uint32_t) {}, add);
-    scale_by_last<S, N>(acc, acc, ring, CodeScales<S>(warpgroup));
+    sum_by_steps<S, N>(ring, steps, operands, none, add);
+    scale_by_last<S, N>(acc, acc, ring, operands);
     return;
   }
-  const CodeScales<S> scales(warpgroup);
-  float low = 0;
-  float high = 0;
-  const auto load = [&](std::uint32_t stage) {
-    low = scales.low(stage);
-    high = scales.high(stage);
+  // Of the thread's upper and lower row.
+  struct Scales {
+    float low[2], high[2];
   };
-  const auto add = [&](std::uint32_t stage) {
+  if constexpr (tokens_are_rows<S, N>) {
+    if (p.tile_scaled_codes) {
+      // Times those of columns of gate, or of down, and of up.
+      const auto both = [&](std::uint32_t stage, int block) {
+        const float low = operands.low(stage, block);
+        const float high = operands.high(stage, block);
+        const float gate = operands.of_pair(stage, block, 0).x;
+        const float up = operands.of_pair(stage, block, 1).x;
+        return Scales{{low * gate, low * up}, {high * gate, high * up}};
+      };
+      const auto add = [&](int block, const Sums& sums, const Scales& scales) {
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i)
+          acc[block][i] += sums[i] * (i % 4 < 2 ? scales.low : scales.high)[i / 4 % 2];
+      };
+      sum_by_steps<S, N>(ring, steps, operands, both, add);
+      ring.release_read(ring.before());
+      return;
+    }
+  }
+  struct StageScales {
+    std::uint32_t stage;
+    float low, high;
+  };
+  const auto of_rows = [&](std::uint32_t stage, int block) {
+    return StageScales{stage, operands.low(stage, block), operands.high(stage, block)};
+  };
+  const auto add = [&](int block, const Sums& sums, const StageScales& scales) {
 #pragma unroll
     for (int i = 0; i < N / 8; ++i) {
-      const float2 token = scales.of_pair(stage, i);
-      acc[4 * i] += sums[4 * i] * (low * token.x);
-      acc[4 * i + 1] += sums[4 * i + 1] * (low * token.y);
-      acc[4 * i + 2] += sums[4 * i + 2] * (high * token.x);
-      acc[4 * i + 3] += sums[4 * i + 3] * (high * token.y);
+      const float2 column = operands.of_pair(scales.stage, block, i);
+      float* const to = acc[block] + 4 * i;
+      to[0] += sums[4 * i] * (scales.low * column.x);
+      to[1] += sums[4 * i + 1] * (scales.low * column.y);
+      to[2] += sums[4 * i + 2] * (scales.high * column.x);
+      to[3] += sums[4 * i + 3] * (scales.high * column.y);
     }
   };
-  sum_codes<S, N, false>(sums, ring, steps, warpgroup, load, add);
-  ring.release(ring.before());
+  sum_by_steps<S, N>(ring, steps, operands, of_rows, add);
+  ring.release_read(ring.before());
 }
 
 template <class S, int N>
-__device__ inline void multiply_input_codes(float (&acc)[1][N / 2], Ring& ring, int steps,
-                                            int warpgroup, bool row_scales) {
-  static_assert(S::blocks == 1);
+__device__ inline void multiply_input_codes(float (&acc)[S::blocks][N / 2], Ring& ring, int steps,
+                                            int warpgroup, const LayerParams& p) {
+  const CodeOperands<S, N> operands(warpgroup);
   if constexpr (S::code_type == DType::i8)
-    multiply_integers<S, N>(acc[0], ring, steps, warpgroup);
+    multiply_integers<S, N>(acc, ring, steps, operands);
   else
-    multiply_f8<S, N>(acc[0], ring, steps, warpgroup, row_scales);
+    multiply_f8<S, N>(acc, ring, steps, operands, p);
 }
 
 }  // namespace motley::kernels::cuda::grouped

@@ -96,7 +96,7 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
       ring.next();
     }
   } else {
-    // blobs are [expert][128 rows][128 k][half]; a tile past the end reads its last rows twice
+    // blobs are [expert][128 rows][128 k]; a tile past the end reads its last rows twice
     const int row_pairs = (rows + 127) / 128;
     const unsigned char* const packed =
         (first ? p.gate_up : p.down) +
@@ -104,7 +104,20 @@ __device__ inline void produce_base_weights(const LayerParams& p, const Item& it
     for (int kb = 0; kb < steps; ++kb) {
       bar_wait(ring.empty_bar(), ring.parity);
       bar_expect(ring.full_bar(), S::weight_load);
-      if constexpr (S::rows < 128) {
+      if constexpr (S::coded_inputs) {
+        // A stage has all rows' codes, then their scales.
+        constexpr int rows = S::rows < 128 ? S::rows : 128;
+        constexpr int first_scale = S::layout.code_bytes();
+#pragma unroll
+        for (int r = 0; r < S::rows; r += rows) {
+          const int row = item.row_tile * S::rows + r;
+          const std::size_t pair = min(row / 128, row_pairs - 1);
+          const unsigned char* const from = packed + (pair * steps + kb) * S::layout.bytes();
+          bulk_copy(ring.data() + r * 128, from + row % 128 * 128, rows * 128, ring.full_bar());
+          bulk_copy(ring.data() + S::rows * 128 + r * 4, from + first_scale + row % 128 * 4,
+                    rows * 4, ring.full_bar());
+        }
+      } else if constexpr (S::rows < 128) {
         const std::size_t pair = item.row_tile / 2;
         bulk_copy(ring.data(),
                   packed + ((pair * steps + kb) * 2 + item.row_tile % 2) * S::block_bytes,

@@ -13,24 +13,16 @@ namespace motley::kernels::cuda {
 namespace grouped {
 namespace {
 
-template <ExpertFormat format, InputType inputs = InputType::bf16>
+template <ExpertFormat format>
 std::span<const GroupedKernel> kernels_of_format(FactorType factors) {
   switch (factors) {
     case FactorType::none:
-      return kernels_of<format, inputs, FactorType::none>();
+      return kernels_of<format, FactorType::none>();
     case FactorType::bf16:
-      return kernels_of<format, inputs, FactorType::bf16>();
+      return kernels_of<format, FactorType::bf16>();
     case FactorType::f8:
-      return kernels_of<format, inputs, FactorType::f8>();
+      return kernels_of<format, FactorType::f8>();
   }
-  return {};
-}
-
-std::span<const GroupedKernel> kernels_of_codes(ExpertFormat format, FactorType factors) {
-  if (format == ExpertFormat::fp8)
-    return kernels_of_format<ExpertFormat::fp8, InputType::codes>(factors);
-  if (format == ExpertFormat::int8)
-    return kernels_of_format<ExpertFormat::int8, InputType::codes>(factors);
   return {};
 }
 
@@ -80,28 +72,13 @@ FactorType factor_type_of(const GroupedDeltas& deltas) {
   return deltas.factor_type == DType::bf16 ? FactorType::bf16 : FactorType::f8;
 }
 
-InputType input_type_of(const GroupedExperts& g) {
-  const ExpertFormat format = g.weights.format;
-  if (format != ExpertFormat::fp8 && format != ExpertFormat::int8) return InputType::bf16;
-  const DType type = format == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
-  // Sums of integers stay with the tensor core through all k.
-  if (type == DType::i8 && !g.weights.scales_of_rows) return InputType::bf16;
-  // Rows of codes are read in pieces of 16.
-  const bool whole = g.shape.hidden % 16 == 0 && g.shape.intermediate % 16 == 0;
-  return whole && takes_codes(g.inputs[0], type) && takes_codes(g.inputs[1], type)
-             ? InputType::codes
-             : InputType::bf16;
-}
-
 int GroupedKernel::token_bytes(int width) const {
   // Shrinks take bf16.
   if (!coded_inputs || !is_tall()) return width * 2 * info.tile.k;
   return width * info.tile.k;
 }
 
-std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
-                                          FactorType factors) {
-  if (inputs == InputType::codes) return kernels_of_codes(format, factors);
+std::span<const GroupedKernel> kernels_of(ExpertFormat format, FactorType factors) {
   switch (format) {
     case ExpertFormat::bf16:
       return kernels_of_format<ExpertFormat::bf16>(factors);
@@ -127,13 +104,16 @@ std::span<const GroupedKernel> kernels_of(ExpertFormat format, InputType inputs,
       return kernels_of_format<ExpertFormat::mxfp4>(factors);
     case ExpertFormat::nvfp4:
       return kernels_of_format<ExpertFormat::nvfp4>(factors);
+    case ExpertFormat::int8_rows:
+      return kernels_of_format<ExpertFormat::int8_rows>(factors);
+    case ExpertFormat::fp8_rows:
+      return kernels_of_format<ExpertFormat::fp8_rows>(factors);
   }
   return {};
 }
 
 const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts& g) {
-  for (const GroupedKernel& kernel :
-       kernels_of(g.weights.format, input_type_of(g), factor_type_of(g.deltas))) {
+  for (const GroupedKernel& kernel : kernels_of(g.weights.format, factor_type_of(g.deltas))) {
     if (kernel.rows == tiles.rows && kernel.is_tall() == tiles.tall() &&
         kernel.max_width >= tiles.width)
       return &kernel;
@@ -142,6 +122,20 @@ const GroupedKernel* find_kernel(const GroupedTiles& tiles, const GroupedExperts
 }
 
 }  // namespace grouped
+
+ExpertFormat format_for_inputs(const PackedExperts& weights, const GroupedInputs (&inputs)[2],
+                               const ExpertShape& shape) {
+  const ExpertFormat format = weights.format;
+  if (format != ExpertFormat::fp8 && format != ExpertFormat::int8) return format;
+  const DType type = format == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
+  // Sums of integers stay with the tensor core through all k.
+  if (type == DType::i8 && !weights.scales_of_rows) return format;
+  // Rows of codes are read in pieces of 16.
+  if (shape.hidden % 16 != 0 || shape.intermediate % 16 != 0) return format;
+  if (!grouped::takes_codes(inputs[0], type) || !grouped::takes_codes(inputs[1], type))
+    return format;
+  return format == ExpertFormat::fp8 ? ExpertFormat::fp8_rows : ExpertFormat::int8_rows;
+}
 
 Support grouped_supports(const ExpertShape& shape, int experts_per_token) {
   const auto no = [](std::string_view why, const auto& what) {

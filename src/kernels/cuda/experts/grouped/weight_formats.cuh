@@ -55,11 +55,17 @@ struct CodedWeights {
   static constexpr int block_bytes = layout.bytes();
 };
 
-// The same weights, where token rows are codes of their type.
+// Rows of codes, where token rows are codes of their type.
 template <ExpertFormat format_>
-struct CodedInputs : CodedWeights<format_> {
-  static_assert(format_ == ExpertFormat::fp8 || format_ == ExpertFormat::int8);
-  static constexpr DType code_type = format_ == ExpertFormat::fp8 ? DType::f8_e4m3 : DType::i8;
+struct CodedRows {
+  static constexpr ExpertFormat format = format_;
+  static constexpr BlobLayout layout = blob_layout(format);
+  static constexpr OperandSource source = OperandSource::shared_memory;
+  using Decoder = void;
+  static constexpr float unit = 1;
+  static constexpr DType code_type = format == ExpertFormat::fp8_rows ? DType::f8_e4m3 : DType::i8;
+  static constexpr int stage_k = 128;
+  static constexpr int block_bytes = layout.bytes() / 2;
 };
 
 template <class Format>

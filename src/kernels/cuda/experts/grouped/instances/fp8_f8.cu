@@ -2,7 +2,6 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel>
-kernels_of<ExpertFormat::fp8, InputType::bf16, FactorType::f8>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8, FactorType::f8>();
 
 }  // namespace motley::kernels::cuda::grouped

@@ -2,9 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel>
-kernels_of<ExpertFormat::fp8_fine, InputType::bf16, FactorType::none>();
-template std::span<const GroupedKernel>
-kernels_of<ExpertFormat::fp8_fine, InputType::bf16, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_fine, FactorType::none>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_fine, FactorType::bf16>();
 
 }  // namespace motley::kernels::cuda::grouped

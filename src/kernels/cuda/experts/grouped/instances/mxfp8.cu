@@ -2,9 +2,7 @@
 
 namespace motley::kernels::cuda::grouped {
 
-template std::span<const GroupedKernel>
-kernels_of<ExpertFormat::mxfp8, InputType::bf16, FactorType::none>();
-template std::span<const GroupedKernel>
-kernels_of<ExpertFormat::mxfp8, InputType::bf16, FactorType::bf16>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::mxfp8, FactorType::none>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::mxfp8, FactorType::bf16>();
 
 }  // namespace motley::kernels::cuda::grouped

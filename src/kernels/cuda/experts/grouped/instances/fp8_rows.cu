@@ -1,0 +1,8 @@
+#include "kernels/cuda/experts/grouped/kernels.cuh"
+
+namespace motley::kernels::cuda::grouped {
+
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, FactorType::none>();
+template std::span<const GroupedKernel> kernels_of<ExpertFormat::fp8_rows, FactorType::bf16>();
+
+}  // namespace motley::kernels::cuda::grouped
