@@ -293,9 +293,9 @@ struct GatherPaged {
   std::int32_t* out_labels = nullptr;    // [rows]
 };
 
-// Prepares a projection's heads for attention: each is optionally normed, rotated, stored at its
-// position in KV memory, and written to out. Each operation rounds as a separate call would: norm
-// and rotation to x's type, the others to theirs. The contents of x are lost.
+// Prepares a projection's heads for attention: each optionally gets a bias, is normed, rotated,
+// stored at its position in KV memory, and written to out. Each operation rounds as a separate call
+// would: bias, norm and rotation to x's type, the others to theirs. The contents of x are lost.
 //
 // A rotation rotates pairs of a head's elements [0, 2 * pairs) in float32. Pair i is (i, i +
 // pairs), or (2i, 2i + 1) if interleaved.
@@ -307,6 +307,7 @@ struct Heads {
   std::int64_t x_stride = 0;
   std::int64_t x_head_stride = 0;
   const float* norm_weight = nullptr;  // [width]; null: no norm
+  const float* bias = nullptr;         // [heads, width], if x has them side by side; null: no bias
   float eps = 1e-6F;
   bool weight_in_f32 = false;
   const float* cos_sin = nullptr;  // [rows, 2 * pairs]; null: no rotation

@@ -514,6 +514,65 @@ TEST(DeviceElementary, LogProbabilitiesAgreeWithTheCpu) {
       ASSERT_NEAR(read[i], out.host()[i], std::abs(out.host()[i]) * 0x1p-23F) << "width " << width;
   }
 }
+// Heads that lanes hold, in one round and in several; others; heads whose norm is a launch ahead.
+TEST(DeviceElementary, HeadsGetTheirBiasAsRoundToAddsIt) {
+  struct Shape {
+    std::int64_t rows, heads, width, pairs;
+    bool norms;
+  };
+  Numbers numbers(16);
+  for (const auto [rows, heads, width, pairs, norms] : {Shape{1, 64, 64, 32, false},
+                                                        {5, 8, 64, 32, true},
+                                                        {70, 64, 64, 32, false},
+                                                        {3, 5, 128, 64, true},
+                                                        {300, 20, 128, 64, true},
+                                                        {4, 3, 128, 24, true},
+                                                        {4, 2, 70, 35, false},
+                                                        {4, 2, 512, 32, true}}) {
+    for (const DType type : types) {
+      const TwinRows x(numbers, type, rows, heads * width, 4);
+      const TwinRows apart(type, rows, heads * width, 4);
+      const TwinRows out(DType::bf16, rows, heads * width, 0);
+      const TwinRows out_apart(DType::bf16, rows, heads * width, 0);
+      const Twin<float> bias(numbers.floats(heads * width, -1, 1));
+      const Twin<float> weight(numbers.floats(width, 0.5, 1.5));
+      const Twin<float> cos_sin(numbers.floats(rows * 2 * pairs, -1, 1));
+      const auto prepare = [&](const TwinRows& from, const float* added, const TwinRows& to) {
+        const kernels::Heads all{.heads = heads,
+                                 .width = width,
+                                 .x = from.device(),
+                                 .x_type = type,
+                                 .x_stride = from.stride(),
+                                 .x_head_stride = width,
+                                 .bias = added,
+                                 .norm_weight = norms ? weight.device() : nullptr,
+                                 .cos_sin = cos_sin.device(),
+                                 .pairs = pairs,
+                                 .out = to.device(),
+                                 .out_type = DType::bf16,
+                                 .out_stride = to.stride(),
+                                 .out_head_stride = width};
+        device_table().prepare_heads({.rows = rows, .all = &all, .count = 1}, default_stream());
+      };
+      device_table().round_to({.rows = rows,
+                               .width = heads * width,
+                               .x = x.device(),
+                               .x_type = type,
+                               .x_stride = x.stride(),
+                               .bias = bias.device(),
+                               .out = apart.device(),
+                               .out_type = type,
+                               .out_stride = apart.stride()},
+                              default_stream());
+      prepare(apart, nullptr, out_apart);
+      prepare(x, bias.device(), out);
+      finish();
+      EXPECT_TRUE(out.read_device() == out_apart.read_device())
+          << rows << " rows of " << heads << " heads of " << width;
+    }
+  }
+}
+
 
 TEST(DeviceElementary, LogProbabilitiesOfWhatHasOverflowedAreNoNumbers) {
   Numbers numbers(12);

@@ -189,6 +189,47 @@ TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
                   .pages = pages_of(stored),
                   .out = out.data(),
                   .out_type = DType::bf16,
+TEST_P(Joined, HeadsGetTheirBiasBeforeTheNorm) {
+  Numbers numbers(6);
+  constexpr std::int64_t rows = 3;
+  constexpr std::int64_t heads = 2;
+  constexpr std::int64_t width = 21;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    TestRows x(numbers, type, rows, heads * width);
+    TestRows apart = x;
+    const std::vector<float> bias = numbers.floats(heads * width, -1, 1);
+    const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+    const auto prepare = [&](TestRows& to, const float* added) {
+      const Heads all{.heads = heads,
+                      .width = width,
+                      .x = to.data(),
+                      .x_type = type,
+                      .x_stride = to.stride(),
+                      .x_head_stride = width,
+                      .bias = added,
+                      .norm_weight = weight.data(),
+                      .out = to.data(),
+                      .out_type = type,
+                      .out_stride = to.stride(),
+                      .out_head_stride = width};
+      table().prepare_heads({.rows = rows, .all = &all, .count = 1}, stream());
+    };
+    prepare(x, bias.data());
+    table().round_to({.rows = rows,
+                      .width = heads * width,
+                      .x = apart.data(),
+                      .x_type = type,
+                      .x_stride = apart.stride(),
+                      .bias = bias.data(),
+                      .out = apart.data(),
+                      .out_type = type,
+                      .out_stride = apart.stride()},
+                     stream());
+    prepare(apart, nullptr);
+    expect_same(x, apart);
+  }
+}
+
                   .out_stride = heads * out.stride(),
                   .out_head_stride = out.stride()};
   table().prepare_heads(

@@ -17,7 +17,7 @@
 // sum
 // - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
-// - norm* rotate+ store+ round?: preparation of heads without deltas
+// - norm* rotate+ store+ round?: preparation of heads without deltas and biases
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
 // - sum? add norm linear: a router whose logits an adapter changes
 // - sum add norm: of several ranks, where one launch can
@@ -234,8 +234,8 @@ struct AdaptedMaps {
   std::array<lora::AdaptedLinear, ops::max_products> all;
   std::size_t count = 0;
 
-  AdaptedMaps(Ops ops, const Frame& frame) {
-    for (const LiveOp& each : ops) all[count++] = adapted(params<AdaptOp>(each), frame);
+  void add(const LiveOp& live, const Frame& frame) {
+    all[count++] = adapted(params<AdaptOp>(live), frame);
   }
   std::span<const lora::AdaptedLinear> span() const { return std::span(all).first(count); }
 };
@@ -248,12 +248,14 @@ bool share_x(Ops ops) {
 bool fits_adapts(Ops ops, const Frame&) { return share_x(ops); }
 
 void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x),
-                       AdaptedMaps(ops, frame).span(), frame.context);
+  AdaptedMaps maps;
+  for (const LiveOp& each : ops) maps.add(each, frame);
+  lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x), maps.span(),
+                       frame.context);
 }
 
-// Preparation of heads: each value's norm, rotation, store in KV memory and rounding, if the list
-// has such ops.
+// Preparation of heads: each value's bias, norm, rotation, store in KV memory and rounding, if the
+// list has such ops.
 
 struct Head {
   ValueId x = ops::no_value;
@@ -271,6 +273,7 @@ struct HeadOps {
   explicit HeadOps(Ops ops) {
     for (const LiveOp& each : ops) {
       switch (each.kind) {
+  const float* bias = nullptr;
         case OpKind::norm: {
           const auto& norm = params<NormOp>(each);
           of(norm.x).norm = &norm;
@@ -304,6 +307,20 @@ struct HeadOps {
 
 Ops adapts_of(Ops ops) {
   const auto other = std::ranges::find_if(ops, [](const LiveOp& each) {
+  // Whether these are all heads of the map, which then get its bias.
+  bool take_bias(const AdaptOp& map, const OpList& list) {
+    const ops::Value& whole = list.value(map.y);
+    for (Head& head : std::span(all).first(count)) {
+      const ops::Value& x = list.value(head.x);
+      if (list.root_of(head.x) != list.root_of(map.y) || x.first != whole.first ||
+          x.head_stride != x.width || x.heads * x.width != whole.width)
+        continue;
+      head.bias = map.linear.bias.data();
+      return true;
+    }
+    return false;
+  }
+
     return each.kind != OpKind::adapt && each.kind != OpKind::bias;
   });
   return ops.first(static_cast<std::size_t>(other - ops.begin()));
@@ -332,8 +349,7 @@ bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
   });
 }
 
-ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
-  const HeadOps heads(ops);
+ops::HeadsCall heads_call(const HeadOps& heads, const Frame& frame) {
   std::array<ops::PreparedHeads, ops::max_prepared_heads> all{};
   ops::PreparedRope rope;
   for (std::size_t i = 0; i < heads.count; ++i) {
@@ -353,11 +369,12 @@ ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
       all[i].out = all[i].x;
     }
   }
+    all[i].bias = head.bias;
   return {frame.context, frame.rows(), rope, std::span(all).first(heads.count)};
 }
 
 void run_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  ops::prepare_heads(frame.context, heads_call(ops, frame));
+  ops::prepare_heads(frame.context, heads_call(HeadOps(ops), frame));
 }
 
 bool fits_adapted_heads(Ops ops, const Frame& frame) {
@@ -366,8 +383,15 @@ bool fits_adapted_heads(Ops ops, const Frame& frame) {
 
 void run_adapted_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
   const Ops adapts = adapts_of(ops);
-  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x),
-                     AdaptedMaps(adapts, frame).span(), heads_call(heads_of(ops), frame),
+  HeadOps heads(heads_of(ops));
+  AdaptedMaps maps;
+  for (const LiveOp& each : adapts) {
+    const bool is_bias = each.kind == OpKind::bias;
+    if (!is_bias || !heads.take_bias(params<AdaptOp>(each), frame.list)) maps.add(each, frame);
+  }
+  const ops::HeadsCall call = heads_call(heads, frame);
+  if (maps.count == 0) return ops::prepare_heads(frame.context, call);
+  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x), maps.span(), call,
                      frame.context);
 }
 
