@@ -92,6 +92,44 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
   expect_same(out, out_apart);
 }
 
+TEST_P(Joined, AnAddendGetsItsBiasBeforeTheSum) {
+  Numbers numbers(5);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const TestRows a(numbers, DType::f32, 5, 70);
+    const TestRows b(numbers, type, 5, 70);
+    const std::vector<float> bias = numbers.floats(70, -1, 1);
+    TestRows biased(type, 5, 70);
+    TestRows sum(DType::f32, 5, 70);
+    TestRows sum_apart(DType::f32, 5, 70);
+    Add add{.rows = 5,
+            .width = 70,
+            .a = a.row(0),
+            .a_stride = a.stride(),
+            .b = b.row(0),
+            .b_type = type,
+            .b_stride = b.stride(),
+            .b_bias = bias.data(),
+            .out = sum.data(),
+            .out_stride = sum.stride()};
+    table().add(add, stream());
+    table().round_to({.rows = 5,
+                      .width = 70,
+                      .x = b.row(0),
+                      .x_type = type,
+                      .x_stride = b.stride(),
+                      .bias = bias.data(),
+                      .out = biased.data(),
+                      .out_type = type,
+                      .out_stride = biased.stride()},
+                     stream());
+    add.b = biased.data();
+    add.b_bias = nullptr;
+    add.out = sum_apart.data();
+    table().add(add, stream());
+    expect_same(sum, sum_apart);
+  }
+}
+
 TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
   Numbers numbers(4);
   constexpr std::int64_t rows = 5;
@@ -151,44 +189,6 @@ TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
   EXPECT_EQ(weights, weights_together);
 }
 
-TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
-  Numbers numbers(3);
-  constexpr std::int64_t rows = 3;
-  constexpr std::int64_t heads = 2;
-  constexpr std::int64_t width = 21;
-  constexpr std::int64_t pairs = 8;
-  TestRows x(numbers, DType::f32, rows * heads, width);
-  TestRows apart = x;
-  const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
-  const std::vector<float> cos_sin = numbers.floats(rows * 2 * pairs, -1, 1);
-  const std::array<std::int32_t, 3> seq_begin = {0, 2, 3};
-  const std::array<std::int32_t, 3> positions = {1, 2, 0};
-  const std::array<std::int32_t, 4> pages = {3, 0, 1, -1};
-  TestRows stored(DType::bf16, 4 * 2 * heads, width);
-  TestRows stored_apart(DType::bf16, 4 * 2 * heads, width);
-  TestRows out(DType::bf16, rows * heads, width);
-  TestRows out_apart(DType::bf16, rows * heads, width);
-  const Sequences sequences{
-      .count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()};
-  const BlockTable blocks{.pages = pages.data(), .stride = 2, .page_tokens = 2};
-  const auto pages_of = [&](TestRows& all) {
-    return Pages{.data = all.data(),
-                 .type = DType::bf16,
-                 .page_stride = 2 * heads * all.stride(),
-                 .token_stride = heads * all.stride(),
-                 .head_stride = all.stride()};
-  };
-  const Heads all{.heads = heads,
-                  .width = width,
-                  .x = x.data(),
-                  .x_stride = heads * x.stride(),
-                  .x_head_stride = x.stride(),
-                  .norm_weight = weight.data(),
-                  .cos_sin = cos_sin.data(),
-                  .pairs = pairs,
-                  .pages = pages_of(stored),
-                  .out = out.data(),
-                  .out_type = DType::bf16,
 TEST_P(Joined, HeadsGetTheirBiasBeforeTheNorm) {
   Numbers numbers(6);
   constexpr std::int64_t rows = 3;
@@ -230,6 +230,44 @@ TEST_P(Joined, HeadsGetTheirBiasBeforeTheNorm) {
   }
 }
 
+TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {
+  Numbers numbers(3);
+  constexpr std::int64_t rows = 3;
+  constexpr std::int64_t heads = 2;
+  constexpr std::int64_t width = 21;
+  constexpr std::int64_t pairs = 8;
+  TestRows x(numbers, DType::f32, rows * heads, width);
+  TestRows apart = x;
+  const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+  const std::vector<float> cos_sin = numbers.floats(rows * 2 * pairs, -1, 1);
+  const std::array<std::int32_t, 3> seq_begin = {0, 2, 3};
+  const std::array<std::int32_t, 3> positions = {1, 2, 0};
+  const std::array<std::int32_t, 4> pages = {3, 0, 1, -1};
+  TestRows stored(DType::bf16, 4 * 2 * heads, width);
+  TestRows stored_apart(DType::bf16, 4 * 2 * heads, width);
+  TestRows out(DType::bf16, rows * heads, width);
+  TestRows out_apart(DType::bf16, rows * heads, width);
+  const Sequences sequences{
+      .count = 2, .seq_begin = seq_begin.data(), .positions = positions.data()};
+  const BlockTable blocks{.pages = pages.data(), .stride = 2, .page_tokens = 2};
+  const auto pages_of = [&](TestRows& all) {
+    return Pages{.data = all.data(),
+                 .type = DType::bf16,
+                 .page_stride = 2 * heads * all.stride(),
+                 .token_stride = heads * all.stride(),
+                 .head_stride = all.stride()};
+  };
+  const Heads all{.heads = heads,
+                  .width = width,
+                  .x = x.data(),
+                  .x_stride = heads * x.stride(),
+                  .x_head_stride = x.stride(),
+                  .norm_weight = weight.data(),
+                  .cos_sin = cos_sin.data(),
+                  .pairs = pairs,
+                  .pages = pages_of(stored),
+                  .out = out.data(),
+                  .out_type = DType::bf16,
                   .out_stride = heads * out.stride(),
                   .out_head_stride = out.stride()};
   table().prepare_heads(
