@@ -45,7 +45,7 @@ struct RmsNorm {
   std::int64_t out_part_stride = 0;
 };
 
-// out = a + b, rounded once.
+// out = a + b, rounded once; a + (b + b_bias) if there is a bias, rounded to b's type first.
 struct Add {
   std::int64_t rows = 0;
   std::int64_t width = 0;
@@ -55,7 +55,8 @@ struct Add {
   const void* b = nullptr;
   DType b_type = DType::f32;
   std::int64_t b_stride = 0;
-  void* out = nullptr;  // may be a or b
+  const float* b_bias = nullptr;  // [width], or null
+  void* out = nullptr;            // may be a or b
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
 };
@@ -293,9 +294,9 @@ struct GatherPaged {
   std::int32_t* out_labels = nullptr;    // [rows]
 };
 
-// Prepares a projection's heads for attention: each is optionally normed, rotated, stored at its
-// position in KV memory, and written to out. Each operation rounds as a separate call would: norm
-// and rotation to x's type, the others to theirs. The contents of x are lost.
+// Prepares a projection's heads for attention: each optionally gets a bias, is normed, rotated,
+// stored at its position in KV memory, and written to out. Each operation rounds as a separate call
+// would: bias, norm and rotation to x's type, the others to theirs. The contents of x are lost.
 //
 // A rotation rotates pairs of a head's elements [0, 2 * pairs) in float32. Pair i is (i, i +
 // pairs), or (2i, 2i + 1) if interleaved.
@@ -306,6 +307,7 @@ struct Heads {
   DType x_type = DType::f32;
   std::int64_t x_stride = 0;
   std::int64_t x_head_stride = 0;
+  const float* bias = nullptr;         // [heads, width], if x has them side by side; null: no bias
   const float* norm_weight = nullptr;  // [width]; null: no norm
   float eps = 1e-6F;
   bool weight_in_f32 = false;

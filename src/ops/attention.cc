@@ -246,14 +246,16 @@ HeadsCall::HeadsCall(const Context& context, const PagedRows& rows, const Prepar
   MOTLEY_CHECK(!all.empty() && all.size() <= max_prepared_heads, "some projections of a layer");
   std::int64_t page_tokens = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto& [x, norm, rotated, pages, out] = all[i];
+    const auto& [x, bias, norm, rotated, pages, out] = all[i];
     check_activation(x, 3);
+    MOTLEY_CHECK(bias == nullptr || x.stride(1) == x.dim(2), "a bias of heads side by side");
     heads_[i] = {.heads = x.dim(1),
                  .width = x.dim(2),
                  .x = x.bytes(),
                  .x_type = x.dtype(),
                  .x_stride = x.stride(0),
                  .x_head_stride = x.stride(1),
+                 .bias = bias,
                  .norm_weight = norm.weight,
                  .eps = norm.options.eps,
                  .weight_in_f32 = norm.options.weight_in_f32};

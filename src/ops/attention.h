@@ -63,14 +63,15 @@ struct GatheredRows {
 void gather_kv(const Context& context, const PagedRows& rows, const KvPages& pages,
                const GatheredRows& gathered);
 
-// Prepares the heads of a projection for attention: each head is optionally normed, rotated, stored
-// and written. The contents of x are lost.
+// Prepares the heads of a projection for attention: each head optionally gets a bias, is normed,
+// rotated, stored and written. The contents of x are lost.
 struct HeadNorm {
   const float* weight = nullptr;  // [width], or null: no norm
   RmsNormOptions options{};
 };
 struct PreparedHeads {
-  tensor::Tensor x;  // [R, heads, width]
+  tensor::Tensor x;             // [R, heads, width]
+  const float* bias = nullptr;  // [heads, width], of heads side by side; null: none
   HeadNorm norm{};
   bool rotated = false;
   KvPages pages{};     // nothing: not stored

@@ -42,7 +42,7 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
 kernels::AddAndNorm add_and_norm_call(const Context& context, const Addition& add,
                                       const tensor::ConstTensor& weight,
                                       const RmsNormOptions& options, const tensor::Tensor& out) {
-  const auto& [a, b, sum] = add;
+  const auto& [a, b, sum, b_bias] = add;
   check_context(context);
   for (const tensor::ConstTensor& each : {a, b, tensor::ConstTensor(sum)}) {
     check_float32(each, 2);
@@ -54,6 +54,7 @@ kernels::AddAndNorm add_and_norm_call(const Context& context, const Addition& ad
                   .a_stride = a.stride(0),
                   .b = b.bytes(),
                   .b_stride = b.stride(0),
+                  .b_bias = b_bias,
                   .out = sum.bytes(),
                   .out_stride = sum.stride(0)},
           .norm = params(sum, weight, options, out)};

@@ -19,11 +19,12 @@ void rms_norm(const Context& context, const tensor::ConstTensor& x,
               const tensor::ConstTensor& weight, const RmsNormOptions& options,
               const tensor::Tensor& out);
 
-// sum = a + b, all [R, W] in f32. sum may be a or b.
+// sum = a + b, or a + (b + b_bias), all [R, W] in f32. sum may be a or b.
 struct Addition {
   const tensor::ConstTensor& a;
   const tensor::ConstTensor& b;
   const tensor::Tensor& sum;
+  const float* b_bias = nullptr;  // [W]
 };
 // The kernel call of a sum and out = rms_norm(sum), with the bits of one after the other: checked
 // but not made, for a caller that fuses several.

@@ -45,6 +45,7 @@ class RowsOfHeads {
         products_(lora::test::random_numbers(
             random, sizes.rows * (sizes.q_width() + 2 * sizes.kv_width()))),
         bias_(lora::test::random_numbers(random, sizes.q_width())),
+        v_bias_(lora::test::random_numbers(random, sizes.kv_width())),
         weight_(lora::test::random_numbers(random, sizes.width)),
         cos_sin_(lora::test::random_numbers(random, sizes.rows * sizes.width)),
         positions_(counted(sizes.rows, false)),
@@ -69,14 +70,15 @@ class RowsOfHeads {
     const Tensor q_rows = qkv.slice(1, 0, q_width);
     const Tensor k_rows = qkv.slice(1, q_width, q_width + kv_width);
     const Tensor v_rows = qkv.slice(1, q_width + kv_width, qkv.dim(1));
-    const ops::HeadsCall call = heads_call(context, qkv, to);
+    // No adapter changes the values: what they get is their bias.
+    const ops::HeadsCall call = heads_call(context, qkv, together ? v_bias_.data() : nullptr, to);
     const std::array linears{lora::AdaptedLinear{q_site, q_rows, bias_.data(), q_rows},
                              lora::AdaptedLinear{k_site, k_rows, nullptr, k_rows},
-                             lora::AdaptedLinear{v_site, v_rows, nullptr, v_rows}};
+                             lora::AdaptedLinear{v_site, v_rows, v_bias_.data(), v_rows}};
     const lora::RowMixes mixes = pools.on_device();
     const Tensor x = view(x_, {rows, in});
     if (together) {
-      lora::finish_heads(mixes, x, linears, call, context);
+      lora::finish_heads(mixes, x, std::span(linears).first(2), call, context);
     } else {
       lora::finish_linears(mixes, x, linears, context);
       ops::prepare_heads(context, call);
@@ -95,7 +97,7 @@ class RowsOfHeads {
       numbers.push_back(static_cast<std::int32_t>(down ? count - 1 - i : i));
     return numbers;
   }
-  ops::HeadsCall heads_call(const ops::Context& context, const Tensor& qkv,
+  ops::HeadsCall heads_call(const ops::Context& context, const Tensor& qkv, const float* v_bias,
                             const Results& to) const {
     const auto& [rows, in, width, q_heads] = sizes_;
     const Tensor heads = qkv.reshape({rows, q_heads + 2 * kv_heads, width});
@@ -120,13 +122,14 @@ class RowsOfHeads {
                                           .rotated = true,
                                           .pages = pages(to.keys)},
                        ops::PreparedHeads{.x = heads.slice(1, q_heads + kv_heads, heads.dim(1)),
+                                          .bias = v_bias,
                                           .pages = pages(to.values)}}};
   }
 
   Sizes sizes_;
   DeviceArray<bf16> x_;
   std::vector<float> products_;
-  DeviceArray<float> bias_, weight_, cos_sin_;
+  DeviceArray<float> bias_, v_bias_, weight_, cos_sin_;
   DeviceArray<std::int32_t> positions_, seq_begin_;
   std::int64_t pages_;  // of a sequence
   DeviceArray<std::int32_t> table_;

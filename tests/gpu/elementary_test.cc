@@ -44,21 +44,25 @@ TEST(DeviceElementary, AddGivesTheCpusBits) {
         for (const auto [width, gap] : sizes) {
           TwinRows a(numbers, a_type, 5, width, gap);
           TwinRows b(numbers, b_type, 5, width, gap);
-          TwinRows out(out_type, 5, width, gap);
-          call_both(&ElementaryTable::add, [&](auto at) {
-            return kernels::Add{.rows = 5,
-                                .width = width,
-                                .a = at(a),
-                                .a_type = a_type,
-                                .a_stride = a.stride(),
-                                .b = at(b),
-                                .b_type = b_type,
-                                .b_stride = b.stride(),
-                                .out = at(out),
-                                .out_type = out_type,
-                                .out_stride = out.stride()};
-          });
-          out.expect_same();
+          Twin<float> bias(numbers.floats(width, -1, 1));
+          for (const bool has_bias : {false, true}) {
+            TwinRows out(out_type, 5, width, gap);
+            call_both(&ElementaryTable::add, [&](auto at) {
+              return kernels::Add{.rows = 5,
+                                  .width = width,
+                                  .a = at(a),
+                                  .a_type = a_type,
+                                  .a_stride = a.stride(),
+                                  .b = at(b),
+                                  .b_type = b_type,
+                                  .b_stride = b.stride(),
+                                  .b_bias = has_bias ? at(bias) : nullptr,
+                                  .out = at(out),
+                                  .out_type = out_type,
+                                  .out_stride = out.stride()};
+            });
+            out.expect_same();
+          }
         }
       }
     }
@@ -317,6 +321,63 @@ TEST(DeviceElementary, AddAndNormIsOneAfterTheOther) {
   }
 }
 
+TEST(DeviceElementary, AddAndNormAddsTheBiasFirst) {
+  Numbers numbers(15);
+  for (const DType type : types) {
+    for (const auto [width, gap] : sizes) {
+      // With few rows the kernel's instructions are loaded ahead.
+      for (const std::int64_t rows : {1, 5, 20}) {
+        const TwinRows a(numbers, DType::f32, rows, width, gap);
+        const TwinRows b(numbers, type, rows, width, gap);
+        const TwinRows biased(type, rows, width, gap);
+        const TwinRows sum(DType::f32, rows, width, gap);
+        const TwinRows sum_apart(DType::f32, rows, width, gap);
+        const TwinRows out(DType::bf16, rows, width, gap);
+        const TwinRows out_apart(DType::bf16, rows, width, gap);
+        const Twin<float> bias(numbers.floats(width, -1, 1));
+        const Twin<float> weight(numbers.floats(width, 0.5, 1.5));
+        kernels::AddAndNorm both{.add = {.rows = rows,
+                                         .width = width,
+                                         .a = a.device(),
+                                         .a_stride = a.stride(),
+                                         .b = b.device(),
+                                         .b_type = type,
+                                         .b_stride = b.stride(),
+                                         .b_bias = bias.device(),
+                                         .out = sum.device(),
+                                         .out_stride = sum.stride()},
+                                 .norm = {.size = {rows, 1, width},
+                                          .x = sum.device(),
+                                          .x_stride = sum.stride(),
+                                          .weight = weight.device(),
+                                          .out = out.device(),
+                                          .out_type = DType::bf16,
+                                          .out_stride = out.stride()}};
+        device_table().add_and_norm(both, default_stream());
+        device_table().round_to({.rows = rows,
+                                 .width = width,
+                                 .x = b.device(),
+                                 .x_type = type,
+                                 .x_stride = b.stride(),
+                                 .bias = bias.device(),
+                                 .out = biased.device(),
+                                 .out_type = type,
+                                 .out_stride = biased.stride()},
+                                default_stream());
+        both.add.b = biased.device();
+        both.add.b_bias = nullptr;
+        both.add.out = sum_apart.device();
+        both.norm.x = sum_apart.device();
+        both.norm.out = out_apart.device();
+        device_table().add_and_norm(both, default_stream());
+        finish();
+        EXPECT_TRUE(sum.read_device() == sum_apart.read_device()) << rows << " rows of " << width;
+        EXPECT_TRUE(out.read_device() == out_apart.read_device()) << rows << " rows of " << width;
+      }
+    }
+  }
+}
+
 TEST(DeviceElementary, HeadsAreRotatedAsTheCpuDoes) {
   Numbers numbers(9);
   for (const std::int64_t pairs : {1, 5, 16, 35, 64}) {
@@ -449,6 +510,65 @@ TEST(DeviceElementary, HeadsAreRotatedStoredAndWrittenAsOnTheCpu) {
           stored.expect_same();
         }
       }
+    }
+  }
+}
+
+// Heads that lanes hold, in one round and in several; others; heads whose norm is a launch ahead.
+TEST(DeviceElementary, HeadsGetTheirBiasAsRoundToAddsIt) {
+  struct Shape {
+    std::int64_t rows, heads, width, pairs;
+    bool norms;
+  };
+  Numbers numbers(16);
+  for (const auto [rows, heads, width, pairs, norms] : {Shape{1, 64, 64, 32, false},
+                                                        {5, 8, 64, 32, true},
+                                                        {70, 64, 64, 32, false},
+                                                        {3, 5, 128, 64, true},
+                                                        {300, 20, 128, 64, true},
+                                                        {4, 3, 128, 24, true},
+                                                        {4, 2, 70, 35, false},
+                                                        {4, 2, 512, 32, true}}) {
+    for (const DType type : types) {
+      const TwinRows x(numbers, type, rows, heads * width, 4);
+      const TwinRows apart(type, rows, heads * width, 4);
+      const TwinRows out(DType::bf16, rows, heads * width, 0);
+      const TwinRows out_apart(DType::bf16, rows, heads * width, 0);
+      const Twin<float> bias(numbers.floats(heads * width, -1, 1));
+      const Twin<float> weight(numbers.floats(width, 0.5, 1.5));
+      const Twin<float> cos_sin(numbers.floats(rows * 2 * pairs, -1, 1));
+      const auto prepare = [&](const TwinRows& from, const float* added, const TwinRows& to) {
+        const kernels::Heads all{.heads = heads,
+                                 .width = width,
+                                 .x = from.device(),
+                                 .x_type = type,
+                                 .x_stride = from.stride(),
+                                 .x_head_stride = width,
+                                 .bias = added,
+                                 .norm_weight = norms ? weight.device() : nullptr,
+                                 .cos_sin = cos_sin.device(),
+                                 .pairs = pairs,
+                                 .out = to.device(),
+                                 .out_type = DType::bf16,
+                                 .out_stride = to.stride(),
+                                 .out_head_stride = width};
+        device_table().prepare_heads({.rows = rows, .all = &all, .count = 1}, default_stream());
+      };
+      device_table().round_to({.rows = rows,
+                               .width = heads * width,
+                               .x = x.device(),
+                               .x_type = type,
+                               .x_stride = x.stride(),
+                               .bias = bias.device(),
+                               .out = apart.device(),
+                               .out_type = type,
+                               .out_stride = apart.stride()},
+                              default_stream());
+      prepare(apart, nullptr, out_apart);
+      prepare(x, bias.device(), out);
+      finish();
+      EXPECT_TRUE(out.read_device() == out_apart.read_device())
+          << rows << " rows of " << heads << " heads of " << width;
     }
   }
 }

@@ -84,6 +84,26 @@ TEST_P(GpuLaunches, ATracedStepNamesAllThatItsGraphHolds) {
   }
 }
 
+// A step without adapters adds the biases of attention's maps in the launches behind them.
+TEST_P(GpuLaunches, ABiasIsNoLaunchOfItsOwn) {
+  GoldenModel golden(GetParam(), on_gpu(false, true));
+  runner::Runner& runner = golden.runner();
+  runner::PageList pages(&runner.kv());
+  pages.grow_to(16);
+  const std::vector<std::int32_t> tokens(16, 1);
+  for (const std::size_t count : {1, 16}) {
+    const std::vector<runner::Chunk> chunks{
+        {.pages = pages.pages(), .length = 0, .tokens = std::span(tokens).first(count)}};
+    runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
+    const runner::Runner::Trace trace = runner.trace(chunks).value();
+    for (const model::TracedLaunch& launch : trace.launches) {
+      if (launch.ops.front() != "bias") continue;
+      ASSERT_FALSE(launch.kernels.empty());
+      EXPECT_NE(launch.kernels.front(), "round_to") << GetParam() << ", " << launch.pattern;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, GpuLaunches, testing::ValuesIn(golden_models()),
                          [](const auto& model) { return model.param; });
 

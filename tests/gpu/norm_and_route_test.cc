@@ -17,7 +17,8 @@ struct Case {
   std::int64_t rows;
   std::int64_t width;
   kernels::RouteTokens route;
-  bool bias = false;
+  bool bias = false;        // of the logits
+  bool added_bias = false;  // of the second addend
 };
 
 struct Routed {
@@ -34,7 +35,22 @@ std::vector<T> read(const Twin<T>& twin) {
   return values;
 }
 
-void run_one_after_the_other(const kernels::NormAndRoute& p) {
+// `biased` holds the second addend with its bias meanwhile.
+void run_one_after_the_other(kernels::NormAndRoute p, const TwinRows& biased) {
+  kernels::Add& add = p.rows.add;
+  if (add.b_bias != nullptr) {
+    device_table().round_to({.rows = add.rows,
+                             .width = add.width,
+                             .x = add.b,
+                             .x_stride = add.b_stride,
+                             .bias = add.b_bias,
+                             .out = biased.device(),
+                             .out_stride = biased.stride()},
+                            default_stream());
+    add.b = biased.device();
+    add.b_stride = biased.stride();
+    add.b_bias = nullptr;
+  }
   device_table().add_and_norm(p.rows, default_stream());
   device_table().linear(p.router, default_stream());
   if (p.bias != nullptr) {
@@ -79,6 +95,8 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
   const TwinRows router(numbers, DType::bf16, experts, c.width, 0, {-0.1F, 0.1F});
   const Twin<float> weight(numbers.floats(c.width, 0.5, 1.5));
   const Twin<float> bias(numbers.floats(experts, -1, 1));
+  const Twin<float> added_bias(numbers.floats(c.width, -1, 1));
+  const TwinRows biased(DType::f32, c.rows, c.width, 0);
   const TwinRows logits(DType::f32, c.rows, experts, 0);
   struct Side {
     TwinRows sum;
@@ -98,6 +116,7 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
                                              .a_stride = a.stride(),
                                              .b = b.device(),
                                              .b_stride = b.stride(),
+                                             .b_bias = c.added_bias ? added_bias.device() : nullptr,
                                              .out = to.sum.device(),
                                              .out_stride = to.sum.stride()},
                                      .norm = {.size = {c.rows, 1, c.width},
@@ -129,8 +148,7 @@ void expect_one_after_the_other(const Case& c, unsigned seed) {
     return p;
   };
   device_table().norm_and_route(call(together), default_stream());
-  const kernels::NormAndRoute p = call(apart);
-  run_one_after_the_other(p);
+  run_one_after_the_other(call(apart), biased);
   finish();
   ASSERT_TRUE(launches().ok());
   ASSERT_TRUE(together.sum.read_device() == apart.sum.read_device());
@@ -153,14 +171,24 @@ TEST(DeviceNormAndRoute, IsOneAfterTheOther) {
        .route = {.experts = 32,
                  .experts_per_token = 4,
                  .scores = kernels::RouterScores::chosen_softmax},
-       .bias = true},
+       .bias = true,
+       .added_bias = true},
+      {.rows = 1,
+       .width = 2880,
+       .route = {.experts = 32, .experts_per_token = 4},
+       .bias = true,
+       .added_bias = true},
+      {.rows = 100,
+       .width = 2880,
+       .route = {.experts = 128, .experts_per_token = 4},
+       .added_bias = true},
       {.rows = 10,
        .width = 4128,
        .route =
            {.experts = 160, .experts_per_token = 6, .groups = 8, .kept_groups = 3, .scale = 16}},
       // Too many rows, a width that ends anywhere: one launch after the other.
       {.rows = 257, .width = 64, .route = qwen},
-      {.rows = 4, .width = 70, .route = qwen}};
+      {.rows = 4, .width = 70, .route = qwen, .added_bias = true}};
   unsigned seed = 1;
   for (const Case& c : cases) {
     SCOPED_TRACE(cat(c.rows, " rows of ", c.width, ", ", c.route.experts, " experts"));

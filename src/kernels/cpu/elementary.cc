@@ -459,6 +459,19 @@ template <InstructionSet set>
 void prepare_heads(const PrepareHeads& p, StreamHandle stream) {
   for (std::int64_t i = 0; i < p.count; ++i) {
     const Heads& heads = p.all[i];
+    if (heads.bias != nullptr) {
+      MOTLEY_CHECK(heads.x_head_stride == heads.width, "heads side by side");
+      round_to<set>({.rows = p.rows,
+                     .width = heads.heads * heads.width,
+                     .x = heads.x,
+                     .x_type = heads.x_type,
+                     .x_stride = heads.x_stride,
+                     .bias = heads.bias,
+                     .out = heads.x,
+                     .out_type = heads.x_type,
+                     .out_stride = heads.x_stride},
+                    stream);
+    }
     if (heads.norm_weight != nullptr) {
       rms_norm<set>({.size = {p.rows, heads.heads, heads.width},
                      .x = heads.x,

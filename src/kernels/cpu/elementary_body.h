@@ -66,8 +66,14 @@ void add(const Add& p, std::int64_t begin, std::int64_t end) {
           const A* a = static_cast<const A*>(p.a) + row * p.a_stride;
           const B* b = static_cast<const B*>(p.b) + row * p.b_stride;
           Out* out = static_cast<Out*>(p.out) + row * p.out_stride;
-          for (std::int64_t i = 0; i < p.width; i += L::count)
-            L::write(out, i, p.width, L::read(a, i, p.width) + L::read(b, i, p.width));
+          for (std::int64_t i = 0; i < p.width; i += L::count) {
+            Floats<Isa> right = L::read(b, i, p.width);
+            if (p.b_bias != nullptr) {
+              right += L::read(p.b_bias, i, p.width);
+              if (sizeof(B) == 2) right = L::round_bf16(right);
+            }
+            L::write(out, i, p.width, L::read(a, i, p.width) + right);
+          }
         }
       });
     });

@@ -92,6 +92,44 @@ TEST_P(Joined, AddAndNormNormsTheSum) {
   expect_same(out, out_apart);
 }
 
+TEST_P(Joined, AnAddendGetsItsBiasBeforeTheSum) {
+  Numbers numbers(5);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const TestRows a(numbers, DType::f32, 5, 70);
+    const TestRows b(numbers, type, 5, 70);
+    const std::vector<float> bias = numbers.floats(70, -1, 1);
+    TestRows biased(type, 5, 70);
+    TestRows sum(DType::f32, 5, 70);
+    TestRows sum_apart(DType::f32, 5, 70);
+    Add add{.rows = 5,
+            .width = 70,
+            .a = a.row(0),
+            .a_stride = a.stride(),
+            .b = b.row(0),
+            .b_type = type,
+            .b_stride = b.stride(),
+            .b_bias = bias.data(),
+            .out = sum.data(),
+            .out_stride = sum.stride()};
+    table().add(add, stream());
+    table().round_to({.rows = 5,
+                      .width = 70,
+                      .x = b.row(0),
+                      .x_type = type,
+                      .x_stride = b.stride(),
+                      .bias = bias.data(),
+                      .out = biased.data(),
+                      .out_type = type,
+                      .out_stride = biased.stride()},
+                     stream());
+    add.b = biased.data();
+    add.b_bias = nullptr;
+    add.out = sum_apart.data();
+    table().add(add, stream());
+    expect_same(sum, sum_apart);
+  }
+}
+
 TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
   Numbers numbers(4);
   constexpr std::int64_t rows = 5;
@@ -149,6 +187,47 @@ TEST_P(Joined, NormAndRouteRoutesTheNormedSum) {
   expect_same(x, x_together);
   EXPECT_EQ(ids, ids_together);
   EXPECT_EQ(weights, weights_together);
+}
+
+TEST_P(Joined, HeadsGetTheirBiasBeforeTheNorm) {
+  Numbers numbers(6);
+  constexpr std::int64_t rows = 3;
+  constexpr std::int64_t heads = 2;
+  constexpr std::int64_t width = 21;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    TestRows x(numbers, type, rows, heads * width);
+    TestRows apart = x;
+    const std::vector<float> bias = numbers.floats(heads * width, -1, 1);
+    const std::vector<float> weight = numbers.floats(width, 0.5, 1.5);
+    const auto prepare = [&](TestRows& to, const float* added) {
+      const Heads all{.heads = heads,
+                      .width = width,
+                      .x = to.data(),
+                      .x_type = type,
+                      .x_stride = to.stride(),
+                      .x_head_stride = width,
+                      .bias = added,
+                      .norm_weight = weight.data(),
+                      .out = to.data(),
+                      .out_type = type,
+                      .out_stride = to.stride(),
+                      .out_head_stride = width};
+      table().prepare_heads({.rows = rows, .all = &all, .count = 1}, stream());
+    };
+    prepare(x, bias.data());
+    table().round_to({.rows = rows,
+                      .width = heads * width,
+                      .x = apart.data(),
+                      .x_type = type,
+                      .x_stride = apart.stride(),
+                      .bias = bias.data(),
+                      .out = apart.data(),
+                      .out_type = type,
+                      .out_stride = apart.stride()},
+                     stream());
+    prepare(apart, nullptr);
+    expect_same(x, apart);
+  }
 }
 
 TEST_P(Joined, HeadsAreNormedThenTurnedThenStoredAndWritten) {

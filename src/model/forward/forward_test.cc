@@ -29,6 +29,7 @@ namespace {
 
 using tensor::Tensor;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::Not;
 
 constexpr std::int64_t rows = 5;
@@ -51,7 +52,14 @@ class ForwardLists : public testing::Test {
           weights.emplace_back(lora::test::random_numbers(random, width * width));
       each->weight = quant::Weight::borrow(view(numbers, {width, width}));
     }
+    narrow.weight = quant::Weight::borrow(
+        view(weights.emplace_back(lora::test::random_numbers(random, width * head_dim)),
+             {width, head_dim}));
     frequencies = Vector::create(std::array{1.0F, 0.1F}, world.device, nullptr).value();
+  }
+
+  Vector bias() {
+    return Vector::create(lora::test::random_numbers(random, width), world.device, nullptr).value();
   }
 
   struct Ran {
@@ -124,7 +132,7 @@ class ForwardLists : public testing::Test {
   std::mt19937 random{5};
   lora::test::World world{DType::f32};
   Norm norm, head_norm;
-  Linear first, second;
+  Linear first, second, narrow;
   std::list<std::vector<float>> weights;
   Vector frequencies;
   float factor = 1;
@@ -138,6 +146,58 @@ TEST_F(ForwardLists, ASumAndItsNormRunTogether) {
     pass.list().set_external(pass.norm(norm, sum), 2);
   });
   EXPECT_THAT(launches, Contains("add_norm"));
+}
+
+// The kernels of a context, without the one that adds a bias by itself.
+class NoBiasAlone {
+ public:
+  explicit NoBiasAlone(ops::Context& context) : context_(context), all_(context.kernels) {
+    table_.round_to = [](const kernels::RoundTo& call, StreamHandle stream) {
+      EXPECT_EQ(call.bias, nullptr) << "a launch of its own";
+      kernels::cpu_table().round_to(call, stream);
+    };
+    context.kernels = &table_;
+  }
+  ~NoBiasAlone() { context_.kernels = all_; }
+  NoBiasAlone(const NoBiasAlone&) = delete;
+  NoBiasAlone& operator=(const NoBiasAlone&) = delete;
+
+ private:
+  ops::Context& context_;
+  const kernels::ElementaryTable* all_;
+  kernels::ElementaryTable table_ = kernels::cpu_table();
+};
+
+TEST_F(ForwardLists, ABiasRunsWithTheSumAndItsNorm) {
+  first.bias = bias();
+  const std::function<void(Builder&, ValueId)> appends = [&](Builder& pass, ValueId x) {
+    const ValueId sum = pass.add(x, pass.linear(first, x, "y"));
+    pass.list().set_external(sum, 1);
+    pass.list().set_external(pass.norm(norm, sum), 2);
+  };
+  EXPECT_THAT(expect_equal(appends), ElementsAre("rope_table", "linear", "add_norm"));
+  const NoBiasAlone none(world.context);
+  run(true, appends);
+}
+
+TEST_F(ForwardLists, ABiasOfTheFirstAddendRunsByItself) {
+  first.bias = bias();
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId sum = pass.add(pass.linear(first, x, "y"), x);
+    pass.list().set_external(sum, 1);
+    pass.list().set_external(pass.norm(norm, sum), 2);
+  });
+  EXPECT_THAT(launches, ElementsAre("rope_table", "linear", "bias", "add_norm"));
+}
+
+TEST_F(ForwardLists, ABiasedValueWithASecondReaderSurvives) {
+  first.bias = bias();
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    const ValueId y = pass.linear(first, x, "y");
+    pass.list().set_external(pass.norm(norm, pass.add(x, y)), 1);
+    pass.list().set_external(pass.norm(norm, y), 2);
+  });
+  EXPECT_THAT(launches, ElementsAre("rope_table", "linear", "bias", "add_norm", "norm"));
 }
 
 // Two ranks, of which the other has the same part.
@@ -300,6 +360,61 @@ TEST_F(ForwardLists, InputsAreArrangedOnceForMapsThatTakeThemAlike) {
   EXPECT_EQ(arranges({0.25F, descending}), 1);
   EXPECT_EQ(arranges({0.5F, descending}), 2);
   EXPECT_EQ(arranges({0.25F, ascending}), 2);
+}
+
+// The biases of a layer whose maps all have one.
+TEST_F(ForwardLists, ABiasIsNoLaunchOfItsOwnInALayer) {
+  for (Linear* const each : {&first, &second}) each->bias = bias();
+  const moe::RouterSpec spec{
+      .kind = moe::RouterKind::topk_then_softmax, .experts = static_cast<int>(width), .top_k = 2};
+  const Vector no_correction;
+  for (const bool norms : {false, true}) {
+    const std::function<void(Builder&, ValueId)> appends = [&](Builder& pass, ValueId x) {
+      ops::OpList& list = pass.list();
+      const auto maps = pass.linears({&first, &second, &first}, x, "qkv").each;
+      const ValueId q = list.split_heads(maps[0], 2);
+      const ValueId k = list.split_heads(maps[1], 2);
+      const ValueId v = list.split_heads(maps[2], 2);
+      for (const ValueId each : {q, k}) {
+        if (norms) pass.norm_in_place(head_norm, each);
+      }
+      for (const ValueId each : {q, k}) pass.rotate(each, false);
+      pass.store(k, 0, PageHalf::keys);
+      pass.store(v, 0, PageHalf::values);
+      const ValueId queries = pass.value("queries", DType::f32, width);
+      pass.round(q, list.split_heads(queries, 2));
+      const ValueId sum = pass.add(x, pass.linear(second, queries, "attention"));
+      list.set_external(sum, 1);
+      const ValueId normed = pass.norm(norm, sum);
+      list.set_external(normed, 2);
+      const ValueId logits = pass.logits(first, spec, normed);
+      const ValueId ids = pass.value("ids", DType::i32, 2);
+      const ValueId chosen = pass.value("weights", DType::f32, 2);
+      list.append({.reads = {logits}, .writes = {ids, chosen}},
+                  RouteOp{spec, no_correction, 0, logits, ids, chosen});
+    };
+    EXPECT_THAT(expect_equal(appends),
+                ElementsAre("rope_table", "linears", "adapt_heads", "linear", "add_norm_route"));
+    const NoBiasAlone none(world.context);
+    run(true, appends);
+  }
+}
+
+// Heads of a part of a map do not take its bias.
+TEST_F(ForwardLists, ABiasOfMoreThanTheHeadsIsAddedBeforeThem) {
+  for (Linear* const each : {&first, &second}) each->bias = bias();
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    ops::OpList& list = pass.list();
+    const auto maps = pass.linears({&first, &second}, x, "qk").each;
+    const ValueId q = list.split_heads(list.columns(maps[0], head_dim, head_dim), 1);
+    const ValueId k = list.split_heads(maps[1], 2);
+    for (const ValueId each : {q, k}) pass.rotate(each, false);
+    pass.store(k, 0, PageHalf::keys);
+    const ValueId queries = pass.value("queries", DType::f32, head_dim);
+    pass.round(q, list.split_heads(queries, 1));
+    pass.list().set_external(pass.linear(narrow, queries, "y"), 1);
+  });
+  EXPECT_THAT(launches, ElementsAre("rope_table", "linears", "adapt_heads", "linear"));
 }
 
 // Heads that are prepared together leave keys and values only in KV memory.

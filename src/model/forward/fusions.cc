@@ -13,16 +13,16 @@
 
 // The patterns of fused ops, longest first:
 //
-// - sum? add norm linear bias? route: a router with everything before it; of several ranks, their
-// sum
-// - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and their heads
+// - (sum | bias)? add norm linear bias? route: a router with everything before it; of several
+// ranks, their sum
+// - (adapt | bias)+ norm* rotate+ store+ round?: deltas and biases of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
-// - norm* rotate+ store+ round?: preparation of heads without deltas
+// - norm* rotate+ store+ round?: preparation of heads without deltas and biases
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
-// - sum? add norm linear: a router whose logits an adapter changes
+// - (sum | bias)? add norm linear: a router whose logits an adapter changes
 // - sum add norm: of several ranks, where one launch can
 // - experts add norm, adapt add norm: the op before a sum, with that sum
-// - add norm
+// - bias? add norm
 // - arrange_inputs linear+: maps whose inputs are rounded, which may be multiplied as codes
 // - adapt adapt+, linear linear+: maps of one x
 // - product_per_head round, adapt_per_head round
@@ -51,42 +51,60 @@ bool keeps_none_but_rounded(const OpList& /*list*/, Ops ops, ValueId value) {
   return value == params<RoundOp>(ops.back()).out;
 }
 
-// A sum with its norm.
+// A sum with its norm: [bias?, add, norm, ...], where the bias is that of the second addend.
 
-kernels::AddAndNorm sum_call(const AddOp& add, const NormOp& norm, const Frame& frame) {
-  return ops::add_and_norm_call(frame.context,
-                                {frame.at(add.a), frame.at(add.b), frame.at(add.sum)},
-                                norm.norm.weight.view(), norm.norm.options(), frame.at(norm.out));
+Ops behind_bias(Ops ops) { return ops[0].kind == OpKind::bias ? ops.subspan(1) : ops; }
+
+kernels::AddAndNorm sum_call(Ops ops, const Frame& frame) {
+  const Ops sum = behind_bias(ops);
+  const auto& add = params<AddOp>(sum[0]);
+  const auto& norm = params<NormOp>(sum[1]);
+  const bool has_bias = sum.size() < ops.size();
+  return ops::add_and_norm_call(
+      frame.context,
+      {.a = frame.at(add.a),
+       .b = frame.at(add.b),
+       .sum = frame.at(add.sum),
+       .b_bias = has_bias ? params<AdaptOp>(ops[0]).linear.bias.data() : nullptr},
+      norm.norm.weight.view(), norm.norm.options(), frame.at(norm.out));
 }
 
-bool is_normed_sum(const LiveOp& add, const LiveOp& norm) {
-  return params<NormOp>(norm).x == params<AddOp>(add).sum;
+bool is_normed_sum(Ops ops) {
+  const Ops sum = behind_bias(ops);
+  const auto& add = params<AddOp>(sum[0]);
+  if (params<NormOp>(sum[1]).x != add.sum) return false;
+  return sum.size() == ops.size() || (params<AdaptOp>(ops[0]).y == add.b && add.a != add.b);
 }
 
-bool fits_add_norm(Ops ops, const Frame&) { return is_normed_sum(ops[0], ops[1]); }
+bool keeps_all_but_biased(const OpList& list, Ops ops, ValueId value) {
+  return ops[0].kind != OpKind::bias || !list.overlap(value, ops[0].op->writes[0]);
+}
+
+bool fits_add_norm(Ops ops, const Frame&) { return is_normed_sum(ops); }
 
 void run_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  const kernels::AddAndNorm call = sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame);
-  frame.context.kernels->add_and_norm(call, frame.context.stream);
+  frame.context.kernels->add_and_norm(sum_call(ops, frame), frame.context.stream);
 }
 
-// A router: [add, norm, linear], and [bias?, route] unless an adapter changes its logits. The
-// product is the same in both cases.
+// A router: a sum with its norm, then [linear], and [bias?, route] unless an adapter changes its
+// logits. The product is the same in both cases.
+
+const LinearOp& router_of(Ops ops) { return params<LinearOp>(behind_bias(ops)[2]); }
 
 bool is_router_of_sum(Ops ops) {
-  const auto& linear = params<LinearOp>(ops[2]);
-  return is_normed_sum(ops[0], ops[1]) && linear.router != nullptr &&
-         linear.x == params<NormOp>(ops[1]).out;
+  const LinearOp& linear = router_of(ops);
+  return is_normed_sum(ops) && linear.router != nullptr &&
+         linear.x == params<NormOp>(behind_bias(ops)[1]).out;
 }
 
 bool fits_add_norm_router(Ops ops, const Frame&) {
-  return is_router_of_sum(ops) && params<RouteOp>(ops.back()).logits == params<LinearOp>(ops[2]).y;
+  return is_router_of_sum(ops) && params<RouteOp>(ops.back()).logits == router_of(ops).y;
 }
 
 template <class Body>
 void with_router_input(Ops ops, const Frame& frame, const Body& body) {
-  const auto& linear = params<LinearOp>(ops[2]);
-  const kernels::AddAndNorm rows = sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame);
+  const LinearOp& linear = router_of(ops);
+  const kernels::AddAndNorm rows = sum_call(ops, frame);
   body(moe::RouterInput{.rows = rows,
                         .x = frame.at(linear.x),
                         .weight = linear.linear.weight,
@@ -101,14 +119,14 @@ void run_add_norm_route(Ops ops, const Frame& frame, const kernels::Ahead&) {
 }
 
 bool keeps_all_but_logits(const OpList& list, Ops ops, ValueId value) {
-  return !list.overlap(value, params<LinearOp>(ops[2]).y);
+  return keeps_all_but_biased(list, ops, value) && !list.overlap(value, router_of(ops).y);
 }
 
 bool fits_add_norm_logits(Ops ops, const Frame&) { return is_router_of_sum(ops); }
 
 void run_add_norm_logits(Ops ops, const Frame& frame, const kernels::Ahead&) {
   with_router_input(ops, frame, [&](const moe::RouterInput& input) {
-    moe::norm_and_logits(input, *params<LinearOp>(ops[2]).router, frame.context);
+    moe::norm_and_logits(input, *router_of(ops).router, frame.context);
   });
 }
 
@@ -119,13 +137,12 @@ Ops behind_sum(Ops ops) { return ops.subspan(1); }
 bool fits_sum_add_norm(Ops ops, const Frame& frame) {
   const auto& sum = params<SumOverRanksOp>(ops[0]);
   const auto& add = params<AddOp>(ops[1]);
-  return is_normed_sum(ops[1], ops[2]) && add.b == sum.x && !sum.sum.exact &&
-         ops::fits_sum_and_norm(frame.context, sum_call(add, params<NormOp>(ops[2]), frame));
+  return is_normed_sum(behind_sum(ops)) && add.b == sum.x && !sum.sum.exact &&
+         ops::fits_sum_and_norm(frame.context, sum_call(behind_sum(ops), frame));
 }
 
 void run_sum_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  ops::sum_and_norm_over_ranks(frame.context,
-                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
+  ops::sum_and_norm_over_ranks(frame.context, sum_call(behind_sum(ops), frame),
                                params<SumOverRanksOp>(ops[0]).sum.part);
 }
 
@@ -135,7 +152,7 @@ bool norm_joins_sum(Ops ops, const Frame& frame) {
   if (!fits_sum_add_norm(ops.first(3), frame)) return false;
   bool joins = false;
   with_router_input(behind_sum(ops), frame, [&](const moe::RouterInput& input) {
-    joins = !moe::routes_in_one_launch(input, *params<LinearOp>(ops[3]).router, frame.context);
+    joins = !moe::routes_in_one_launch(input, *router_of(behind_sum(ops)).router, frame.context);
   });
   return joins;
 }
@@ -170,10 +187,8 @@ bool keeps_all_but_first(const OpList& list, Ops ops, ValueId value) {
 
 // [experts, (add | add_scaled)?, add, norm]
 kernels::AfterExperts after_experts(Ops ops, const Frame& frame) {
-  const std::size_t last = ops.size() - 1;
-  kernels::AfterExperts after{
-      .rows = sum_call(params<AddOp>(ops[last - 1]), params<NormOp>(ops[last]), frame)};
-  if (last == 2) return after;
+  kernels::AfterExperts after{.rows = sum_call(ops.last(2), frame)};
+  if (ops.size() == 3) return after;
   if (ops[1].kind == OpKind::add_scaled) {
     after.shared = add_scaled_call(params<AddScaledOp>(ops[1]), frame);
   } else {
@@ -196,8 +211,8 @@ bool adds_to(const LiveOp& live, ValueId out) {
 
 bool fits_experts_add_norm(Ops ops, const Frame& frame) {
   const auto& experts = params<ExpertsOp>(ops[0]);
-  const LiveOp& add = ops[ops.size() - 2];
-  if (!is_normed_sum(add, ops.back()) || params<AddOp>(add).b != experts.out) return false;
+  const Ops sum = ops.last(2);
+  if (!is_normed_sum(sum) || params<AddOp>(sum[0]).b != experts.out) return false;
   if (ops.size() > 3 && !adds_to(ops[1], experts.out)) return false;
   const kernels::AfterExperts next = after_experts(ops, frame);
   const lora::ExpertDeltas deltas = deltas_of(experts, frame);
@@ -216,16 +231,15 @@ void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
 bool fits_adapt_add_norm(Ops ops, const Frame& frame) {
   const auto& adapt = params<AdaptOp>(ops[0]);
   const auto& add = params<AddOp>(ops[1]);
-  return is_normed_sum(ops[1], ops[2]) && add.b == adapt.y &&
+  return is_normed_sum(ops.last(2)) && add.b == adapt.y &&
          lora::takes_norm(frame.mixes, frame.at(adapt.x), adapted(adapt, frame),
-                          sum_call(add, params<NormOp>(ops[2]), frame), frame.context);
+                          sum_call(ops.last(2), frame), frame.context);
 }
 
 void run_adapt_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
   const auto& adapt = params<AdaptOp>(ops[0]);
   lora::finish_linear_and_norm(frame.mixes, frame.at(adapt.x), adapted(adapt, frame),
-                               sum_call(params<AddOp>(ops[1]), params<NormOp>(ops[2]), frame),
-                               frame.context);
+                               sum_call(ops.last(2), frame), frame.context);
 }
 
 // Deltas of maps that share x; some may only have a bias.
@@ -234,8 +248,8 @@ struct AdaptedMaps {
   std::array<lora::AdaptedLinear, ops::max_products> all;
   std::size_t count = 0;
 
-  AdaptedMaps(Ops ops, const Frame& frame) {
-    for (const LiveOp& each : ops) all[count++] = adapted(params<AdaptOp>(each), frame);
+  void add(const LiveOp& live, const Frame& frame) {
+    all[count++] = adapted(params<AdaptOp>(live), frame);
   }
   std::span<const lora::AdaptedLinear> span() const { return std::span(all).first(count); }
 };
@@ -248,15 +262,18 @@ bool share_x(Ops ops) {
 bool fits_adapts(Ops ops, const Frame&) { return share_x(ops); }
 
 void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x),
-                       AdaptedMaps(ops, frame).span(), frame.context);
+  AdaptedMaps maps;
+  for (const LiveOp& each : ops) maps.add(each, frame);
+  lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x), maps.span(),
+                       frame.context);
 }
 
-// Preparation of heads: each value's norm, rotation, store in KV memory and rounding, if the list
-// has such ops.
+// Preparation of heads: each value's bias, norm, rotation, store in KV memory and rounding, if the
+// list has such ops.
 
 struct Head {
   ValueId x = ops::no_value;
+  const float* bias = nullptr;
   const NormOp* norm = nullptr;
   const RotateOp* rotate = nullptr;
   const StoreOp* store = nullptr;
@@ -289,6 +306,20 @@ struct HeadOps {
     }
   }
   std::span<const Head> span() const { return std::span(all).first(count); }
+
+  // Whether these are all heads of the map, which then get its bias.
+  bool take_bias(const AdaptOp& map, const OpList& list) {
+    const ops::Value& whole = list.value(map.y);
+    for (Head& head : std::span(all).first(count)) {
+      const ops::Value& x = list.value(head.x);
+      if (list.root_of(head.x) != list.root_of(map.y) || x.first != whole.first ||
+          x.head_stride != x.width || x.heads * x.width != whole.width)
+        continue;
+      head.bias = map.linear.bias.data();
+      return true;
+    }
+    return false;
+  }
 
  private:
   Head& of(ValueId x) {
@@ -332,13 +363,13 @@ bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
   });
 }
 
-ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
-  const HeadOps heads(ops);
+ops::HeadsCall heads_call(const HeadOps& heads, const Frame& frame) {
   std::array<ops::PreparedHeads, ops::max_prepared_heads> all{};
   ops::PreparedRope rope;
   for (std::size_t i = 0; i < heads.count; ++i) {
     const Head& head = heads.all[i];
     all[i].x = frame.whole(head.x);
+    all[i].bias = head.bias;
     if (head.norm != nullptr)
       all[i].norm = {.weight = head.norm->norm.weight.data(), .options = head.norm->norm.options()};
     if (head.rotate != nullptr) {
@@ -357,7 +388,7 @@ ops::HeadsCall heads_call(Ops ops, const Frame& frame) {
 }
 
 void run_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  ops::prepare_heads(frame.context, heads_call(ops, frame));
+  ops::prepare_heads(frame.context, heads_call(HeadOps(ops), frame));
 }
 
 bool fits_adapted_heads(Ops ops, const Frame& frame) {
@@ -366,8 +397,15 @@ bool fits_adapted_heads(Ops ops, const Frame& frame) {
 
 void run_adapted_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
   const Ops adapts = adapts_of(ops);
-  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x),
-                     AdaptedMaps(adapts, frame).span(), heads_call(heads_of(ops), frame),
+  HeadOps heads(heads_of(ops));
+  AdaptedMaps maps;
+  for (const LiveOp& each : adapts) {
+    const bool is_bias = each.kind == OpKind::bias;
+    if (!is_bias || !heads.take_bias(params<AdaptOp>(each), frame.list)) maps.add(each, frame);
+  }
+  const ops::HeadsCall call = heads_call(heads, frame);
+  if (maps.count == 0) return ops::prepare_heads(frame.context, call);
+  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x), maps.span(), call,
                      frame.context);
 }
 
@@ -492,8 +530,8 @@ constexpr std::array fusions{
            fits_sum_add_norm_router,
            run_sum_add_norm_route},
     Fusion{{"add_norm_route",
-            {one(OpKind::add), one(OpKind::norm), one(OpKind::linear), optional(OpKind::bias),
-             one(OpKind::route)},
+            {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm), one(OpKind::linear),
+             optional(OpKind::bias), one(OpKind::route)},
             keeps_all_but_logits},
            fits_add_norm_router,
            run_add_norm_route},
@@ -521,7 +559,9 @@ constexpr std::array fusions{
             keeps_results},
            fits_rounded_linears,
            run_rounded_linears},
-    Fusion{{"add_norm_logits", {one(OpKind::add), one(OpKind::norm), one(OpKind::linear)}, nullptr},
+    Fusion{{"add_norm_logits",
+            {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm), one(OpKind::linear)},
+            keeps_all_but_biased},
            fits_add_norm_logits,
            run_add_norm_logits},
     Fusion{{"sum_add_norm_logits",
@@ -550,8 +590,11 @@ constexpr std::array fusions{
             keeps_all_but_first},
            fits_sum_add_norm,
            run_sum_add_norm},
-    Fusion{
-        {"add_norm", {one(OpKind::add), one(OpKind::norm)}, nullptr}, fits_add_norm, run_add_norm},
+    Fusion{{"add_norm",
+            {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm)},
+            keeps_all_but_biased},
+           fits_add_norm,
+           run_add_norm},
     Fusion{{"adapts", {some(adapt_or_bias, 2, max_maps)}, nullptr}, fits_adapts, run_adapts},
     Fusion{
         {"linears", {some(bit(OpKind::linear), 2, max_maps)}, nullptr}, fits_linears, run_linears},

@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(threads, 2)
   const bool norms = heads.norm_weight != nullptr;
   if (norms && t < width) memory.weights[t] = heads.norm_weight[t];
   const AdaptedLinear& linear = call.linears[max(index, 0)];
-  const auto out = static_cast<int>(linear.out);
+  const auto out = static_cast<int>(heads.heads) * width;
   const int begin_head =
       (static_cast<int>(blockIdx.x) - (part > 0 ? p.end_block[part - 1] : 0)) * block_heads;
   const int end_head = min(begin_head + block_heads, static_cast<int>(heads.heads));
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(threads, 2)
     if (heads.pages.data != nullptr) find_places(p, heads, group, memory);
     if (t == threads - 1)
       memory.passes.find(call.adapters, index >= 0 ? group.terms : TermRange{}, linear.site,
-                         index >= 0 ? linear.bias : nullptr, 0);
+                         index >= 0 ? linear.bias : heads.bias, 0);
     copies_wait<stages - 1>();
     __syncthreads();
     const bool ranks_there = lane_rank_row() < count;
@@ -326,6 +326,7 @@ Support supports_heads(const DeltaProblem& problem) {
     if (part.pages.type == DType::f8_e4m3) return Support::no("it stores no codes");
     const int index = linear_of(call, part);
     if (index < 0) continue;
+    if (part.bias != nullptr) return Support::no("it adds a map's bias only");
     if (!maps_in_place(call.linears[index], part))
       return Support::no("it takes heads where their maps' results stand");
     ++found;

@@ -220,6 +220,7 @@ Support supports_norm(const DeltaProblem& problem) {
     return Support::no("it takes rows whose groups are listed");
   if (rank_chunks(RankLayout::panels, call.max_ranks) > 1)
     return Support::no("it takes ranks of one chunk");
+  if (problem.norm->add.b_bias != nullptr) return Support::no("it adds the map's bias only");
   if (!layout_of(call).whole || !norm_takes_vec4(*problem.norm))
     return Support::no("it reads and writes four numbers at a time");
   // Each thread of a team has two vec4s of a row.

@@ -198,8 +198,8 @@ bool sum_and_norm_fits(const PeerSumAndNorm& p) {
   const RmsNorm& norm = p.rows.norm;
   // What crosses in two steps is cut into packs, each of one row.
   const bool packed = add.b_stride == add.width && add.width * bytes_of(p.crosses) % 16 == 0;
-  return (takes_one_shot(p) || packed) && add.width % 4 == 0 && add.a_type == DType::f32 &&
-         add.b_type == DType::f32 && add.out_type == DType::f32 &&
+  return (takes_one_shot(p) || packed) && add.width % 4 == 0 && add.b_bias == nullptr &&
+         add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32 &&
          (norm.out_type == DType::bf16 || norm.out_type == DType::f32) &&
          vec4_aligned(add.a, DType::f32, add.a_stride) &&
          vec4_aligned(add.b, DType::f32, add.b_stride) &&

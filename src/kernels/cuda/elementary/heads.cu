@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/elementary/heads.cuh"
+#include "kernels/cuda/primitives/ptx.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
@@ -58,6 +59,7 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
   const PagePlace place =
       h.pages.data != nullptr ? place_in_pages(p.sequences, p.table, row) : PagePlace{};
   const bool coded = h.pages.type == DType::f8_e4m3;
+  if (h.bias != nullptr && head < heads) prefetch_l2(h.bias + head * width + at);
   wait_for_previous_grid();
   const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Halves values[rounds]{};
@@ -75,6 +77,11 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
 #pragma unroll
   for (int i = 0; i < rounds; ++i) {
     Halves value = values[i];
+    const int own = head + i * together;
+    if (h.bias != nullptr && own < heads) {
+      const float* const bias = h.bias + own * width;
+      add_bias<X>(value, {load_vec4<true>(bias, at, half), load_vec4<true>(bias + half, at, half)});
+    }
     if (h.norm_weight != nullptr) {
       const float sum = sum_of_lanes(sum_of_vec4(value.low) + sum_of_vec4(value.high), lanes);
       const float factor = Squares::factor_of(sum, width, h.eps);
@@ -84,7 +91,6 @@ __device__ void prepare_held(const Parts& p, const Heads& h, int row, int first)
       round_as<X>(value.high);
     }
     if (h.cos_sin != nullptr) rotate<X>(value, cos_sin);
-    const int own = head + i * together;
     if (coded)  // all lanes take part
       write_codes(h.pages, p.table, place, own < heads ? own : -1, at, half, lanes, value);
     if (own >= heads) continue;
@@ -174,7 +180,12 @@ __device__ void prepare(const Parts& p, const Heads& h, std::int64_t row, std::i
   const X* const x = static_cast<const X*>(h.x) + row * h.x_stride + head * h.x_head_stride;
   Squares squares;
   for (int at = 4 * lane; at < width; at += 128) {
-    const Vec4 value = load_vec4<whole>(x, at, width);
+    Vec4 value = load_vec4<whole>(x, at, width);
+    if (h.bias != nullptr) {
+      const Vec4 bias = load_vec4<whole>(h.bias + head * width, at, width);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) value.at[i] = widen(narrow<X>(value.at[i] + bias.at[i]));
+    }
     squares.add(value);
     store_vec4<true>(shared, at, width, value);
   }
@@ -249,7 +260,8 @@ bool heads_take_vec4(const Heads& h) {
   const bool out = h.out == nullptr ||
                    (vec4_aligned(h.out, h.out_type, h.out_stride) && h.out_head_stride % 4 == 0);
   return h.width % 4 == 0 && vec4_aligned(h.x, h.x_type, h.x_stride) && h.x_head_stride % 4 == 0 &&
-         vec4_aligned(h.norm_weight, DType::f32, 0) && pages && out;
+         vec4_aligned(h.bias, DType::f32, 0) && vec4_aligned(h.norm_weight, DType::f32, 0) &&
+         pages && out;
 }
 
 template <int rounds>
@@ -265,7 +277,22 @@ void launch_runs(Parts& parts, StreamHandle stream) {
          parts);
 }
 
+void add_bias_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
+  round_to({.rows = rows,
+            .width = h.heads * h.width,
+            .x = h.x,
+            .x_type = h.x_type,
+            .x_stride = h.x_stride,
+            .bias = h.bias,
+            .out = h.x,
+            .out_type = h.x_type,
+            .out_stride = h.x_stride},
+           stream);
+  h.bias = nullptr;
+}
+
 void norm_ahead(Heads& h, std::int64_t rows, StreamHandle stream) {
+  if (h.bias != nullptr) add_bias_ahead(h, rows, stream);
   rms_norm({.size = {rows, h.heads, h.width},
             .x = h.x,
             .x_type = h.x_type,
@@ -300,6 +327,7 @@ void prepare_heads(const PrepareHeads& params, StreamHandle stream) {
   for (std::int64_t i = 0; i < params.count; ++i) {
     Heads h = params.all[i];
     MOTLEY_CHECK(h.width <= max_head_width, "a head that shared memory holds");
+    MOTLEY_CHECK(h.bias == nullptr || h.x_head_stride == h.width, "heads side by side");
     if (h.heads <= 0 || h.width <= 0) continue;
     if (h.norm_weight != nullptr && h.width > max_normed_width) norm_ahead(h, params.rows, stream);
     const int at = parts.count++;

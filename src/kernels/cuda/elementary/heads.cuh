@@ -100,6 +100,17 @@ __device__ void round_as(Vec4& value) {
 }
 
 template <class X>
+__device__ void add_bias(Halves& head, const Halves& bias) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    head.low.at[i] += bias.low.at[i];
+    head.high.at[i] += bias.high.at[i];
+  }
+  round_as<X>(head.low);
+  round_as<X>(head.high);
+}
+
+template <class X>
 __device__ void rotate(Halves& head, const Halves& cos_sin) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

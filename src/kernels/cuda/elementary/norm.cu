@@ -48,12 +48,13 @@ __global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, N
 #pragma unroll 1
   for (int pass = first_pass(p.add.rows <= max_warm_up_rows); pass < passes; ++pass) {
     const bool keeps = counts(pass);
-    const A* const left = keeps ? a : reinterpret_cast<const A*>(p.norm.weight);
-    const B* const right = keeps ? b : reinterpret_cast<const B*>(p.norm.weight);
+    const Addends<A, B> addends{.a = keeps ? a : reinterpret_cast<const A*>(p.norm.weight),
+                                .b = keeps ? b : reinterpret_cast<const B*>(p.norm.weight),
+                                .b_bias = p.add.b_bias};
     if (keeps) wait_for_previous_grid();
     share.template run<Out>(
         {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
-        [&](std::int64_t at) { return sum_of_vec4s<X, whole>(left, right, at, width); },
+        [&](std::int64_t at) { return addends.template sum<X, whole>(at, width); },
         [&](std::int64_t at, const Vec4& vec4) {
           if (keeps) store_vec4<whole>(x, at, width, vec4);
         },
@@ -99,7 +100,8 @@ void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
                "the norm of the sum");
   if (p.add.rows <= 0 || p.add.width <= 0) return;
   const bool whole = norm_in_vec4(p.norm) && vec4_aligned(p.add.a, p.add.a_type, p.add.a_stride) &&
-                     vec4_aligned(p.add.b, p.add.b_type, p.add.b_stride);
+                     vec4_aligned(p.add.b, p.add.b_type, p.add.b_stride) &&
+                     vec4_aligned(p.add.b_bias, DType::f32, 0);
   const NormTeam team = norm_team(p.add.width);
   with_type(p.add.a_type, [&](auto a) {
     with_type(p.add.b_type, [&](auto b) {

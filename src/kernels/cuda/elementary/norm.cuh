@@ -76,22 +76,35 @@ inline bool norm_takes_vec4(const AddAndNorm& p) {
   return add.a_type == DType::f32 && add.b_type == DType::f32 && add.out_type == DType::f32 &&
          p.norm.out_type == DType::bf16 && add.width % 4 == 0 &&
          vec4_aligned(add.a, DType::f32, add.a_stride) &&
-         vec4_aligned(add.b, DType::f32, add.b_stride) &&
+         vec4_aligned(add.b, DType::f32, add.b_stride) && vec4_aligned(add.b_bias, DType::f32, 0) &&
          vec4_aligned(add.out, DType::f32, add.out_stride) &&
          vec4_aligned(p.norm.weight, DType::f32, 0) &&
          vec4_aligned(p.norm.out, DType::bf16, p.norm.out_stride);
 }
 
-// A vec4 of a + b, rounded to X.
-template <class X, bool whole, class A, class B>
-__device__ Vec4 sum_of_vec4s(const A* a, const B* b, std::int64_t at, std::int64_t width) {
-  const Vec4 left = load_vec4<whole>(a, at, width);
-  const Vec4 right = load_vec4<whole>(b, at, width);
-  Vec4 sum;
+// A row of each addend; a bias of b or null.
+template <class A, class B>
+struct Addends {
+  const A* a;
+  const B* b;
+  const float* b_bias;
+
+  // A vec4 of the sum, rounded to X.
+  template <class X, bool whole>
+  __device__ Vec4 sum(std::int64_t at, std::int64_t width) const {
+    const Vec4 left = load_vec4<whole>(a, at, width);
+    Vec4 right = load_vec4<whole>(b, at, width);
+    if (b_bias != nullptr) {
+      const Vec4 bias = load_vec4<whole>(b_bias, at, width);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum.at[i] = widen(narrow<X>(left.at[i] + right.at[i]));
-  return sum;
-}
+      for (int i = 0; i < 4; ++i) right.at[i] = widen(narrow<B>(right.at[i] + bias.at[i]));
+    }
+    Vec4 sum;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum.at[i] = widen(narrow<X>(left.at[i] + right.at[i]));
+    return sum;
+  }
+};
 
 // What a row's norm depends on beside its numbers.
 struct RowNorm {

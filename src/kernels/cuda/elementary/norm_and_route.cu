@@ -147,10 +147,16 @@ __device__ void norm_rows(const NormAndRoute& p, const Layout& layout, const Blo
   auto* const x_row = reinterpret_cast<bf16*>(block.x + made * block.pitch);
   const NormShare<true> share(rows.norm.weight, width, layout.team,
                               static_cast<int>(threadIdx.x) % layout.team.threads);
+  if (rows.add.b_bias != nullptr) {
+    constexpr std::int64_t line = 32;
+    for (std::int64_t at = line * threadIdx.x; at < in; at += line * threads)
+      prefetch_l2(rows.add.b_bias + at);
+  }
   // From here on other blocks may write to this block's memory.
   cooperative_groups::this_cluster().sync();
   wait_for_previous_grid();
-  const auto read = [&](std::int64_t at) { return sum_of_vec4s<float, true>(a, b, at, width); };
+  const Addends<float, float> addends{.a = a, .b = b, .b_bias = rows.add.b_bias};
+  const auto read = [&](std::int64_t at) { return addends.sum<float, true>(at, width); };
   share.run<bf16>(
       {in, rows.norm.eps, rows.norm.weight_in_f32}, warp_sums, read,
       [&](std::int64_t at, const Vec4& vec4) {

@@ -12,9 +12,14 @@ struct AddVec4 {
   __device__ void operator()(std::int64_t row, std::int64_t at) const {
     const Vec4 a = load_vec4<whole>(static_cast<const A*>(p.a) + row * p.a_stride, at, p.width);
     const Vec4 b = load_vec4<whole>(static_cast<const B*>(p.b) + row * p.b_stride, at, p.width);
+    const Vec4 bias = p.b_bias != nullptr ? load_vec4<whole>(p.b_bias, at, p.width) : Vec4{};
     Vec4 sum;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum.at[i] = a.at[i] + b.at[i];
+    for (int i = 0; i < 4; ++i) {
+      float right = b.at[i];
+      if (p.b_bias != nullptr) right = widen(narrow<B>(right + bias.at[i]));
+      sum.at[i] = a.at[i] + right;
+    }
     store_vec4<whole>(static_cast<Out*>(p.out) + row * p.out_stride, at, p.width, sum);
   }
 };
@@ -138,6 +143,7 @@ void launch_embed(const Embed& p, bool whole, StreamHandle stream) {
 void add(const Add& p, StreamHandle stream) {
   const bool whole = p.width % 4 == 0 && vec4_aligned(p.a, p.a_type, p.a_stride) &&
                      vec4_aligned(p.b, p.b_type, p.b_stride) &&
+                     vec4_aligned(p.b_bias, DType::f32, 0) &&
                      vec4_aligned(p.out, p.out_type, p.out_stride);
   with_type(p.a_type, [&](auto a) {
     with_type(p.b_type, [&](auto b) {

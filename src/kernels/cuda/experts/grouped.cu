@@ -347,7 +347,7 @@ void prepare_grouped_scratch(const GroupedExperts& params, StreamHandle stream) 
 
 bool grouped_sums_into(const AfterExperts& next, const GroupedTiles& tiles) {
   const AddScaled& shared = next.shared;
-  return !tiles.sum_inside && norm_takes_vec4(next.rows) &&
+  return !tiles.sum_inside && next.rows.add.b_bias == nullptr && norm_takes_vec4(next.rows) &&
          (shared.x == nullptr ||
           (shared.x_type == DType::f32 && vec4_aligned(shared.x, DType::f32, shared.x_stride)));
 }
