@@ -343,17 +343,22 @@ __global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs 
   if ((by_row && maxima == nullptr) || type == DType::i8) traits = traits_of<32>(x, pieces, lane);
   if (by_row && maxima != nullptr) traits.largest = maxima[0];
   float scale = by_row ? input_scale(p.rounding, traits.largest) : p.rounding.scale;
+  // A piece is loaded while the one before it becomes codes.
+  const auto load = [&](int at) {
+    return at < pieces ? PieceBits::load(x + at * piece) : PieceBits{};
+  };
+  PieceBits next = load(lane);
+#pragma unroll 1
   for (int first = 0; first < pieces; first += 32) {
     const int at = first + lane;
-    const bool mine = at < pieces;
-    Piece inputs{};
-    if (mine) inputs = Piece::load(x + at * piece);
+    const Piece inputs(next);
+    next = load(at + 32);
     if (p.rounding.scales == Scales::row_block) {
       const float largest = largest_of_block(inputs.largest());
       const int number = min(at, pieces - 1) / block_pieces;
       scale = input_scale(p.rounding, maxima != nullptr ? maxima[number] : largest);
     }
-    if (!mine) continue;
+    if (at >= pieces) continue;
     *reinterpret_cast<uint4*>(to.codes + row * p.width + at * piece) =
         codes_of<type, CodeOrder::inputs>(inputs, scale);
     if (at % block_pieces == 0)
