@@ -106,6 +106,15 @@ __device__ uint4 codes_of(const Piece& x, float scale) {
   return {word(0), word(1), word(2), word(3)};
 }
 
+// Codes of 4 inputs in their order.
+template <DType type>
+__device__ std::uint32_t codes_of_four(const float (&x)[4], float scale) {
+  if (scale == 0) return 0;
+  const Divisor divide(scale);
+  return codes_of<type>(divide(x[0]), divide(x[1])) | codes_of<type>(divide(x[2]), divide(x[3]))
+                                                          << 16;
+}
+
 // What a row's inputs share: the largest magnitude, and, of INT8, whether there is a NaN, which has
 // no code and so becomes the scale.
 struct RowTraits {

@@ -381,15 +381,17 @@ Result<CUtensorMap> map_of(StreamHandle stream, const void* codes, std::int64_t 
                                .element = BoxElement::byte});
 }
 
-Result<void> launch_coded(std::span<const Linear> products, const InputRounding& rounding,
-                          const RowCodes& inputs, StreamHandle stream) {
+Result<void> launch_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
+                          StreamHandle stream) {
   const Linear& first = products[0];
-  CodedParams p{.row_scales = inputs.scales,
+  const InputRounding& rounding = inputs.rounding;
+  const RowCodes rows = row_codes_in(inputs.out, inputs.rows, inputs.width);
+  CodedParams p{.row_scales = rows.scales,
                 .count = static_cast<int>(products.size()),
-                .pitch = static_cast<int>(inputs.pitch),
+                .pitch = static_cast<int>(rows.pitch),
                 .rows = static_cast<int>(first.rows),
                 .steps = static_cast<int>((first.w.in + step_inputs - 1) / step_inputs)};
-  MOTLEY_TRY(p.rows_of_codes, map_of(stream, inputs.codes, first.rows, first.w.in, tile_rows));
+  MOTLEY_TRY(p.rows_of_codes, map_of(stream, rows.codes, first.rows, first.w.in, tile_rows));
   p.pairs = (p.rows + blocks * tile_rows - 1) / (blocks * tile_rows);
   bool scaled_by_step = false;
   for (std::size_t i = 0; i < products.size(); ++i) {
@@ -423,25 +425,22 @@ Result<void> launch_coded(std::span<const Linear> products, const InputRounding&
 
 }  // namespace
 
-RowCodes row_codes_in(const ArrangeInputs& inputs) {
-  auto* const codes = static_cast<unsigned char*>(inputs.out);
-  return {.codes = codes,
-          .scales = reinterpret_cast<float*>(codes + inputs.rows * inputs.width),
-          .pitch = inputs.rows};
+void code_inputs(const ArrangeInputs& inputs, StreamHandle stream) {
+  if (inputs.rows <= 0) return;
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>((inputs.rows + input_codes::warps - 1) / input_codes::warps),
+      .threads = input_codes::threads};
+  const RowCodes to = row_codes_in(inputs.out, inputs.rows, inputs.width);
+  if (inputs.rounding.type == DType::i8)
+    launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, to);
+  else
+    launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, to);
 }
 
 void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
                   StreamHandle stream) {
   if (inputs.rows <= 0 || products.empty()) return;
-  const RowCodes coded = row_codes_in(inputs);
-  const LaunchShape shape{
-      .grid = static_cast<unsigned>((inputs.rows + input_codes::warps - 1) / input_codes::warps),
-      .threads = input_codes::threads};
-  if (inputs.rounding.type == DType::i8)
-    launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, coded);
-  else
-    launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, coded);
-  device_of(stream).keep(launch_coded(products, inputs.rounding, coded, stream));
+  device_of(stream).keep(launch_coded(products, inputs, stream));
 }
 
 Result<void> prepare_coded() {
