@@ -19,6 +19,8 @@
 // - adapt+ norm* rotate+ store+ round?: deltas of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
 // - norm* rotate+ store+ round?: preparation of heads without deltas
+// - experts (add|add_scaled)? add norm arrange_inputs linear+, add norm arrange_inputs linear+,
+// norm arrange_inputs linear+: a norm that also rounds its result for maps
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
 // - sum? add norm linear: a router whose logits an adapter changes
 // - sum add norm: of several ranks, where one launch can
@@ -198,11 +200,14 @@ bool fits_experts_add_norm(Ops ops, const Frame& frame) {
   return moe::sums_into(experts.backend, expert_call(experts, &next, deltas, frame));
 }
 
-void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  const auto& experts = params<ExpertsOp>(ops[0]);
-  const kernels::AfterExperts next = after_experts(ops, frame);
+void run_experts_and(const kernels::AfterExperts& next, const ExpertsOp& experts,
+                     const Frame& frame) {
   const lora::ExpertDeltas deltas = deltas_of(experts, frame);
   moe::run_experts(experts.backend, expert_call(experts, &next, deltas, frame));
+}
+
+void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  run_experts_and(after_experts(ops, frame), params<ExpertsOp>(ops[0]), frame);
 }
 
 // Deltas of a map whose result is the second addend of a sum.
@@ -240,24 +245,26 @@ bool fits_linears(Ops ops, const Frame&) {
          });
 }
 
-void multiply(Ops linears, const Frame& frame, const kernels::Ahead& ahead,
-              const kernels::ArrangeInputs* inputs) {
-  std::array<ops::Product, ops::max_products> products;
+struct Products {
+  std::array<ops::Product, ops::max_products> all;
   std::size_t count = 0;
-  for (const LiveOp& each : linears) {
-    const auto& op = params<LinearOp>(each);
-    products[count++] = {&op.linear.weight, frame.at(op.y)};
+
+  Products(Ops linears, const Frame& frame) {
+    for (const LiveOp& each : linears) {
+      const auto& op = params<LinearOp>(each);
+      all[count++] = {&op.linear.weight, frame.at(op.y)};
+    }
   }
-  ops::linears(frame.context, frame.at(params<LinearOp>(linears[0]).x),
-               std::span(products).first(count), ahead, inputs);
-}
+  std::span<const ops::Product> span() const { return std::span(all).first(count); }
+};
 
 void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  multiply(ops, frame, ahead, nullptr);
+  ops::linears(frame.context, frame.at(params<LinearOp>(ops[0]).x), Products(ops, frame).span(),
+               ahead);
 }
 
-// Products of inputs that are rounded for them alone. What stands in their place afterwards may be
-// codes.
+// Products of inputs that are rounded for them alone: [arrange_inputs, linear...]. What stands in
+// their place afterwards may be codes.
 
 bool keeps_results(const OpList& list, Ops ops, ValueId value) {
   return !list.overlap(value, params<ArrangeInputsOp>(ops[0]).out);
@@ -270,11 +277,110 @@ bool fits_rounded_linears(Ops ops, const Frame& frame) {
          params<LinearOp>(ops[1]).x == inputs.out && fits_linears(ops.subspan(1), frame);
 }
 
+kernels::ArrangeInputs inputs_call(const LiveOp& arranges, const Frame& frame) {
+  const auto& arrange = params<ArrangeInputsOp>(arranges);
+  return ops::arrange_inputs_call(frame.context, frame.at(arrange.x), taken_inputs(arrange, frame),
+                                  frame.at(arrange.out));
+}
+
+void multiply_rounded(Ops ops, const Frame& frame, const kernels::Ahead& ahead, bool coded) {
+  const kernels::ArrangeInputs inputs = inputs_call(ops[0], frame);
+  ops::linears(frame.context, frame.at(params<LinearOp>(ops[1]).x),
+               Products(ops.subspan(1), frame).span(), ahead, &inputs, coded);
+}
+
 void run_rounded_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  const auto& arrange = params<ArrangeInputsOp>(ops[0]);
-  const kernels::ArrangeInputs inputs = ops::arrange_inputs_call(
-      frame.context, frame.at(arrange.x), taken_inputs(arrange, frame), frame.at(arrange.out));
-  multiply(ops.subspan(1), frame, ahead, &inputs);
+  multiply_rounded(ops, frame, ahead, false);
+}
+
+// The same behind the norm that makes what is rounded: [..., norm, arrange_inputs, linear...]. The
+// launch of the norm writes the products' inputs, too.
+
+struct NormedLinears {
+  Ops made;      // the ops up to the norm
+  Ops products;  // [arrange_inputs, linear...]
+
+  explicit NormedLinears(Ops ops) {
+    const auto arranges = std::ranges::find(ops, OpKind::arrange_inputs, &LiveOp::kind);
+    const auto before = static_cast<std::size_t>(arranges - ops.begin());
+    made = ops.first(before);
+    products = ops.subspan(before);
+  }
+
+  kernels::InputForm form(const kernels::AddAndNorm& rows, const Frame& frame) const {
+    return ops::norm_inputs(frame.context, rows, frame.at(params<LinearOp>(products[1]).x),
+                            Products(products.subspan(1), frame).span(),
+                            inputs_call(products[0], frame));
+  }
+  bool fit(const kernels::AddAndNorm& rows, const Frame& frame) const {
+    return params<ArrangeInputsOp>(products[0]).x == params<NormOp>(made.back()).out &&
+           fits_rounded_linears(products, frame) && form(rows, frame) != kernels::InputForm::none;
+  }
+  // `launch(rows)` norms.
+  template <class Launch>
+  void run(kernels::AddAndNorm rows, const Frame& frame, const kernels::Ahead& ahead,
+           const Launch& launch) const {
+    const kernels::ArrangeInputs inputs = inputs_call(products[0], frame);
+    rows.norm.rounded = {
+        .form = form(rows, frame), .rounding = inputs.rounding, .data = inputs.out};
+    launch(rows);
+    if (rows.norm.rounded.form == kernels::InputForm::codes)
+      multiply_rounded(products, frame, ahead, true);
+    else
+      run_linears(products.subspan(1), frame, ahead);
+  }
+};
+
+bool keeps_all_but_rounded(const OpList& list, Ops ops, ValueId value) {
+  return keeps_results(list, NormedLinears(ops).products, value);
+}
+bool keeps_all_but_first_and_rounded(const OpList& list, Ops ops, ValueId value) {
+  return keeps_all_but_first(list, ops, value) && keeps_all_but_rounded(list, ops, value);
+}
+
+kernels::AddAndNorm norm_call(const LiveOp& live, const Frame& frame) {
+  const auto& op = params<NormOp>(live);
+  return {.norm = ops::rms_norm_call(frame.context, frame.at(op.x), op.norm.weight.view(),
+                                     op.norm.options(), frame.at(op.out))};
+}
+
+bool fits_norm_linears(Ops ops, const Frame& frame) {
+  return NormedLinears(ops).fit(norm_call(ops[0], frame), frame);
+}
+
+void run_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  NormedLinears(ops).run(norm_call(ops[0], frame), frame, ahead,
+                         [&](const kernels::AddAndNorm& rows) {
+                           frame.context.kernels->rms_norm(rows.norm, frame.context.stream);
+                         });
+}
+
+bool fits_add_norm_linears(Ops ops, const Frame& frame) {
+  return fits_add_norm(ops, frame) &&
+         NormedLinears(ops).fit(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame),
+                                frame);
+}
+
+void run_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  NormedLinears(ops).run(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame), frame,
+                         ahead, [&](const kernels::AddAndNorm& rows) {
+                           frame.context.kernels->add_and_norm(rows, frame.context.stream);
+                         });
+}
+
+bool fits_experts_add_norm_linears(Ops ops, const Frame& frame) {
+  const NormedLinears linears(ops);
+  return fits_experts_add_norm(linears.made, frame) &&
+         linears.fit(after_experts(linears.made, frame).rows, frame);
+}
+
+void run_experts_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  const NormedLinears linears(ops);
+  kernels::AfterExperts next = after_experts(linears.made, frame);
+  linears.run(next.rows, frame, ahead, [&](const kernels::AddAndNorm& rows) {
+    next.rows = rows;
+    run_experts_and(next, params<ExpertsOp>(ops[0]), frame);
+  });
 }
 
 // Per-head products with rounded results.
@@ -312,6 +418,7 @@ struct Fusion {
 
 constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
 constexpr int max_maps = static_cast<int>(ops::max_products);
+constexpr ops::PatternElement maps = some(bit(OpKind::linear), 1, max_maps);
 
 constexpr std::array fusions{
     Fusion{{"sum_add_norm_route",
@@ -345,9 +452,29 @@ constexpr std::array fusions{
             keeps_queries},
            fits_heads,
            run_heads},
-    Fusion{{"rounded_linears",
-            {one(OpKind::arrange_inputs), some(bit(OpKind::linear), 1, max_maps)},
-            keeps_results},
+    Fusion{{"experts_shared_add_norm_linears",
+            {one(OpKind::experts), some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1),
+             one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_first_and_rounded},
+           fits_experts_add_norm_linears,
+           run_experts_add_norm_linears},
+    Fusion{{"experts_add_norm_linears",
+            {one(OpKind::experts), one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs),
+             maps},
+            keeps_all_but_first_and_rounded},
+           fits_experts_add_norm_linears,
+           run_experts_add_norm_linears},
+    Fusion{{"add_norm_linears",
+            {one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_rounded},
+           fits_add_norm_linears,
+           run_add_norm_linears},
+    Fusion{{"norm_linears",
+            {one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_rounded},
+           fits_norm_linears,
+           run_norm_linears},
+    Fusion{{"rounded_linears", {one(OpKind::arrange_inputs), maps}, keeps_results},
            fits_rounded_linears,
            run_rounded_linears},
     Fusion{{"add_norm_logits", {one(OpKind::add), one(OpKind::norm), one(OpKind::linear)}, nullptr},
