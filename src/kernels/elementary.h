@@ -27,6 +27,18 @@ struct Rows {
   std::int64_t width = 0;
 };
 
+// How products take rows that are rounded for them.
+enum class InputForm : std::uint8_t {
+  none,     // as they stand
+  numbers,  // what the codes mean, in the rows' type [rows, width]
+  codes,    // 8 bits each [rows, width], behind them float32 scales [ceil(width / 128), rows]
+};
+struct RoundedRows {
+  InputForm form = InputForm::none;
+  InputRounding rounding{};
+  void* data = nullptr;
+};
+
 // out = x / sqrt(mean(x^2) + eps) * weight over each part.
 struct RmsNorm {
   Rows size{};
@@ -43,6 +55,8 @@ struct RmsNorm {
   DType out_type = DType::f32;
   std::int64_t out_stride = 0;
   std::int64_t out_part_stride = 0;
+  // out for the products that follow, written beside it; only as norm_inputs() allows.
+  RoundedRows rounded{};
 };
 
 // out = a + b, rounded once; a + (b + b_bias) if there is a bias, rounded to b's type first.
@@ -217,6 +231,7 @@ struct Linears {
   Ahead ahead{};
   // Or null: how x of the products is made, which the call does first. Nothing else reads x.
   const ArrangeInputs* inputs = nullptr;
+  bool coded = false;  // codes and scales of the inputs are at inputs->out already
 };
 
 // The same rows of w, transposed: y[r][h][k] = sum over j < out of x[r][h][j] * w[h *
@@ -550,6 +565,9 @@ struct ElementaryTable {
   // For devices whose products take x as it is; null on the CPU, whose products round it as their
   // weights say.
   void (*arrange_inputs)(const ArrangeInputs&, StreamHandle) = nullptr;
+  // The form in which a norm can write the inputs of products beside its result: codes where
+  // linears() would make codes of them. `none`: it cannot. A norm without a sum has no call.add.
+  InputForm (*norm_inputs)(const AddAndNorm& call, const Linears&, StreamHandle) = nullptr;
   // State that the kernels keep for their device; null on the CPU.
   void* device = nullptr;
 

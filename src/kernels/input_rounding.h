@@ -53,4 +53,16 @@ constexpr MOTLEY_HOST_DEVICE float rounded_input(const InputRounding& rounding, 
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, code) | sign) * scale;
 }
 
+// Rows as codes of 8 bits, with the scales of every 128 columns behind them.
+struct RowCodes {
+  unsigned char* codes = nullptr;  // [rows, width]
+  float* scales = nullptr;         // [ceil(width / 128), pitch]
+  std::int64_t pitch = 0;
+};
+// Where bf16 rows would be. The width is a multiple of 4.
+inline MOTLEY_HOST_DEVICE RowCodes row_codes_in(void* data, std::int64_t rows, std::int64_t width) {
+  auto* const codes = static_cast<unsigned char*>(data);
+  return {.codes = codes, .scales = reinterpret_cast<float*>(codes + rows * width), .pitch = rows};
+}
+
 }  // namespace motley::kernels

@@ -72,17 +72,45 @@ void linear(const Context& context, const tensor::ConstTensor& x, const quant::W
   context.kernels->linear(call, context.stream);
 }
 
+namespace {
+
+// The kernel call of products, for as long as it lives.
+struct LinearsCall {
+  LinearsCall(const Context& context, const tensor::ConstTensor& x,
+              std::span<const Product> products) {
+    MOTLEY_CHECK(products.size() <= max_products, "as many products as a call takes");
+    for (std::size_t i = 0; i < products.size(); ++i) all[i] = linear_call(context, x, products[i]);
+    call = {.all = all.data(), .count = static_cast<std::int64_t>(products.size())};
+  }
+  LinearsCall(const LinearsCall&) = delete;
+  LinearsCall& operator=(const LinearsCall&) = delete;
+  ~LinearsCall() = default;
+
+  std::array<kernels::Linear, max_products> all;
+  kernels::Linears call;
+};
+
+}  // namespace
+
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products, const kernels::Ahead& ahead,
-             const kernels::ArrangeInputs* inputs) {
-  MOTLEY_CHECK(products.size() <= max_products, "as many products as a call takes");
-  std::array<kernels::Linear, max_products> all;
-  for (std::size_t i = 0; i < products.size(); ++i) all[i] = linear_call(context, x, products[i]);
-  context.kernels->linears({.all = all.data(),
-                            .count = static_cast<std::int64_t>(products.size()),
-                            .ahead = ahead,
-                            .inputs = inputs},
-                           context.stream);
+             const kernels::ArrangeInputs* inputs, bool coded) {
+  LinearsCall all(context, x, products);
+  all.call.ahead = ahead;
+  all.call.inputs = inputs;
+  all.call.coded = coded;
+  context.kernels->linears(all.call, context.stream);
+}
+
+kernels::InputForm norm_inputs(const Context& context, const kernels::AddAndNorm& call,
+                               const tensor::ConstTensor& x, std::span<const Product> products,
+                               const kernels::ArrangeInputs& inputs) {
+  if (context.kernels->norm_inputs == nullptr) return kernels::InputForm::none;
+  MOTLEY_CHECK(inputs.x == call.norm.out && inputs.x_stride == call.norm.out_stride,
+               "inputs that the norm makes");
+  LinearsCall all(context, x, products);
+  all.call.inputs = &inputs;
+  return context.kernels->norm_inputs(call, all.call, context.stream);
 }
 
 namespace {

@@ -23,10 +23,15 @@ struct Product {
 };
 inline constexpr std::size_t max_products = 4;
 // `ahead`: memory that a later call reads. `inputs`, or null: how x is made, as part of the call,
-// which may leave codes in its place.
+// which may leave codes in its place; `coded`: they are there already.
 void linears(const Context& context, const tensor::ConstTensor& x,
              std::span<const Product> products, const kernels::Ahead& ahead = {},
-             const kernels::ArrangeInputs* inputs = nullptr);
+             const kernels::ArrangeInputs* inputs = nullptr, bool coded = false);
+// The form in which a norm can write x of these products beside its result, which `inputs` reads;
+// a norm without a sum is call.norm alone.
+kernels::InputForm norm_inputs(const Context& context, const kernels::AddAndNorm& call,
+                               const tensor::ConstTensor& x, std::span<const Product> products,
+                               const kernels::ArrangeInputs& inputs);
 
 // The kernel call, checked but not made, for a caller that fuses several.
 kernels::Linear linear_call(const Context& context, const tensor::ConstTensor& x,

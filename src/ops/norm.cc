@@ -35,8 +35,14 @@ kernels::RmsNorm params(const tensor::ConstTensor& x, const tensor::ConstTensor&
 void rms_norm(const Context& context, const tensor::ConstTensor& x,
               const tensor::ConstTensor& weight, const RmsNormOptions& options,
               const tensor::Tensor& out) {
+  context.kernels->rms_norm(rms_norm_call(context, x, weight, options, out), context.stream);
+}
+
+kernels::RmsNorm rms_norm_call(const Context& context, const tensor::ConstTensor& x,
+                               const tensor::ConstTensor& weight, const RmsNormOptions& options,
+                               const tensor::Tensor& out) {
   check_context(context);
-  context.kernels->rms_norm(params(x, weight, options, out), context.stream);
+  return params(x, weight, options, out);
 }
 
 kernels::AddAndNorm add_and_norm_call(const Context& context, const Addition& add,

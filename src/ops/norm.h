@@ -18,6 +18,10 @@ struct RmsNormOptions {
 void rms_norm(const Context& context, const tensor::ConstTensor& x,
               const tensor::ConstTensor& weight, const RmsNormOptions& options,
               const tensor::Tensor& out);
+// The kernel call of rms_norm().
+kernels::RmsNorm rms_norm_call(const Context& context, const tensor::ConstTensor& x,
+                               const tensor::ConstTensor& weight, const RmsNormOptions& options,
+                               const tensor::Tensor& out);
 
 // sum = a + b, or a + (b + b_bias), all [R, W] in f32. sum may be a or b.
 struct Addition {

@@ -1,7 +1,9 @@
 // What runs together on a GPU, and what `inspect --kernels` says of it.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -103,6 +105,39 @@ TEST_P(GpuLaunches, ABiasIsNoLaunchOfItsOwn) {
     }
   }
 }
+
+// Of quantised activations: a norm rounds its result for the products behind it, so a layer has a
+// launch less for each such norm.
+class GpuRoundedLaunches : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuRoundedLaunches, ANormRoundsForTheProductsBehindIt) {
+  GoldenModel golden(GetParam(), on_gpu(false, true));
+  runner::Runner& runner = golden.runner();
+  const std::vector<std::int32_t> tokens(16, 1);
+  for (const std::size_t count : {1, 16}) {
+    runner::PageList pages(&runner.kv());
+    pages.grow_to(static_cast<std::int64_t>(count));
+    const std::array chunks{runner::Chunk{
+        .pages = pages.pages(), .length = 0, .tokens = std::span(tokens).first(count)}};
+    runner.step(chunks, [](const auto&, const auto&) { return Result<void>(); }).value();
+    int fused = 0;
+    for (const model::TracedLaunch& launch : runner.trace(chunks).value().launches) {
+      if (!launch.pattern.ends_with("norm_linears")) continue;
+      ++fused;
+      for (const auto& kernel : launch.kernels) {
+        EXPECT_NE(kernel, "arrange_inputs");
+        EXPECT_NE(kernel, "code_rows");
+      }
+    }
+    EXPECT_GE(fused, 2) << count << " rows of two layers";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuRoundedLaunches,
+                         testing::Values("qwen3_moe_w8a8", "qwen3_moe_modelopt_fp8",
+                                         "llama_fp8_static", "glm4_moe_fp8_channel",
+                                         "olmoe_w8a8_static", "deepseek_v3_fp8"),
+                         [](const auto& model) { return model.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuLaunches, testing::ValuesIn(golden_models()),
                          [](const auto& model) { return model.param; });

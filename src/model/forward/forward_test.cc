@@ -106,7 +106,7 @@ class ForwardLists : public testing::Test {
     }
     const Forward::Call call{.batch = batch,
                              .context = world.context,
-                             .experts = {},
+                             .experts = workspaces,
                              .memory = memory,
                              .externals = externals};
     ran.launches = forward.describe(call);
@@ -135,6 +135,7 @@ class ForwardLists : public testing::Test {
   Linear first, second, narrow;
   std::list<std::vector<float>> weights;
   Vector frequencies;
+  moe::Workspaces workspaces;
   float factor = 1;
   std::vector<float> input = lora::test::random_numbers(random, rows* width);
 };
@@ -415,6 +416,196 @@ TEST_F(ForwardLists, ABiasOfMoreThanTheHeadsIsAddedBeforeThem) {
     pass.list().set_external(pass.linear(narrow, queries, "y"), 1);
   });
   EXPECT_THAT(launches, ElementsAre("rope_table", "linears", "adapt_heads", "linear"));
+}
+
+// A device whose norms round their results for products: to half of them.
+struct RoundingDevice {
+  static inline kernels::InputForm form = kernels::InputForm::none;
+  static inline int rounded_norms = 0;
+  static inline int coded_products = 0;
+
+  static void halve(const void* from, std::int64_t count, void* to) {
+    const auto* const x = static_cast<const float*>(from);
+    std::transform(x, x + count, static_cast<float*>(to), [](float number) { return number / 2; });
+  }
+  static void round(const kernels::RmsNorm& p) {
+    if (p.rounded.form == kernels::InputForm::none) return;
+    halve(p.out, p.size.rows * p.size.width, p.rounded.data);
+    ++rounded_norms;
+  }
+  static kernels::ElementaryTable table() {
+    kernels::ElementaryTable table = kernels::cpu_table();
+    table.arrange_inputs = [](const kernels::ArrangeInputs& p, StreamHandle) {
+      halve(p.x, p.rows * p.width, p.out);
+    };
+    table.norm_inputs = [](const kernels::AddAndNorm&, const kernels::Linears&, StreamHandle) {
+      return form;
+    };
+    table.rms_norm = [](const kernels::RmsNorm& p, StreamHandle stream) {
+      kernels::cpu_table().rms_norm(p, stream);
+      round(p);
+    };
+    table.add_and_norm = [](const kernels::AddAndNorm& p, StreamHandle stream) {
+      kernels::cpu_table().add_and_norm(p, stream);
+      round(p.norm);
+    };
+    table.linears = [](const kernels::Linears& p, StreamHandle stream) {
+      if (p.inputs != nullptr && !p.coded)
+        halve(p.inputs->x, p.inputs->rows * p.inputs->width, p.inputs->out);
+      if (p.coded) ++coded_products;
+      kernels::cpu_table().linears(p, stream);
+    };
+    return table;
+  }
+};
+
+// One launch less, for a plain norm and for one of a sum. What adapters read is there as well.
+TEST_F(ForwardLists, ANormRoundsItsResultForTheProductsBehindIt) {
+  const kernels::ElementaryTable table = RoundingDevice::table();
+  const ops::Context before = world.context;
+  world.context.kernels = &table;
+  world.context.exact = false;
+  for (Linear* const each : {&first, &second})
+    each->rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+  using Form = kernels::InputForm;
+  for (const Form form : {Form::none, Form::numbers, Form::codes}) {
+    for (const bool of_sum : {false, true}) {
+      RoundingDevice::form = form;
+      RoundingDevice::rounded_norms = RoundingDevice::coded_products = 0;
+      const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+        const ValueId normed = pass.norm(norm, of_sum ? pass.add(x, x) : x);
+        const auto products = pass.linears({&first, &second}, normed, "y").each;
+        pass.list().set_external(pass.add(products[0], products[1]), 1);
+        pass.list().set_external(normed, 2);
+      });
+      const std::string fused = of_sum ? "add_norm_linears" : "norm_linears";
+      const std::string apart = of_sum ? "add_norm" : "norm";
+      const bool rounds = form != Form::none;
+      EXPECT_EQ(std::ranges::count(launches, fused), rounds ? 1 : 0);
+      EXPECT_EQ(std::ranges::count(launches, apart), rounds ? 0 : 1);
+      EXPECT_EQ(std::ranges::count(launches, "rounded_linears"), rounds ? 0 : 1);
+      EXPECT_EQ(RoundingDevice::rounded_norms, rounds ? 1 : 0);
+      EXPECT_EQ(RoundingDevice::coded_products, form == Form::codes ? 1 : 0);
+    }
+  }
+  world.context = before;
+}
+
+// Experts that all give x times 3, and compute the sum and norm behind them.
+class SummingExperts final : public moe::Backend {
+ public:
+  std::string_view name() const override { return "summing"; }
+  tensor::DeviceKind device() const override { return tensor::DeviceKind::cpu; }
+  moe::Support supports(const moe::Problem&) const override { return moe::Support::yes(); }
+  lora::Layout factor_layout() const override { return lora::Layout::rows; }
+  Result<std::unique_ptr<moe::PreparedExperts>> prepare(const moe::ExpertWeights& weights,
+                                                        quant::Uploader*) const override {
+    return std::make_unique<moe::PreparedExperts>(weights);
+  }
+  Result<std::unique_ptr<moe::Workspace>> make_workspace(const moe::Problem&, std::int64_t,
+                                                         const moe::DeltaLimits&,
+                                                         tensor::Device&) const override {
+    class Empty final : public moe::Workspace {
+      void begin_step(std::int64_t, const std::int32_t*, StreamHandle) override {}
+    };
+    return std::unique_ptr<moe::Workspace>(std::make_unique<Empty>());
+  }
+  std::size_t scratch_bytes(const moe::Problem&, std::int64_t) const override { return 0; }
+  std::span<const moe::ExpertKernel> kernels() const override { return {&kernel_, 1}; }
+
+ private:
+  static void run(const moe::ExpertCall& call, const moe::ExpertKernel&) {
+    const auto x = call.x.data<float>();
+    std::vector<float> sums(x, x + rows * width);
+    for (float& number : sums) number *= 3;
+    if (call.next == nullptr) {
+      std::ranges::copy(sums, call.out.data<float>());
+      return;
+    }
+    const kernels::ElementaryTable& table = *call.context.kernels;
+    if (call.next->shared.x != nullptr) {
+      kernels::AddScaled shared = call.next->shared;
+      shared.y = sums.data();
+      shared.y_stride = width;
+      table.add_scaled(shared, call.context.stream);
+    }
+    kernels::AddAndNorm next = call.next->rows;
+    next.add.b = sums.data();
+    table.add_and_norm(next, call.context.stream);
+  }
+  static bool sums_next(const moe::ExpertCall&, const moe::ExpertKernel&) { return true; }
+
+  moe::ExpertKernel kernel_{.run = run, .sums_into = sums_next};
+};
+
+// So does the norm behind experts, with and without a shared one.
+TEST_F(ForwardLists, TheNormBehindExpertsRoundsItsResultForTheProducts) {
+  const kernels::ElementaryTable table = RoundingDevice::table();
+  const ops::Context before = world.context;
+  world.context.kernels = &table;
+  world.context.exact = false;
+  for (Linear* const each : {&first, &second})
+    each->rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+  const SummingExperts backend;
+  const moe::Problem problem;
+  const moe::ExpertWeights experts{.hidden = width};
+  const auto prepared = backend.prepare(experts, nullptr).value();
+  workspaces.add(backend, problem, rows, {}, world.device).value();
+  using Form = kernels::InputForm;
+  for (const Form form : {Form::none, Form::numbers, Form::codes}) {
+    for (const bool shared : {false, true}) {
+      RoundingDevice::form = form;
+      RoundingDevice::rounded_norms = RoundingDevice::coded_products = 0;
+      const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+        const ValueId ids = pass.value("ids", DType::i32, 2);
+        const ValueId shares = pass.value("weights", DType::f32, 2);
+        const ValueId out = pass.value("experts", DType::f32, width);
+        pass.list().append({.reads = {x, ids, shares}, .writes = {out}},
+                           ExpertsOp{.backend = backend,
+                                     .problem = problem,
+                                     .experts = *prepared,
+                                     .x = x,
+                                     .ids = ids,
+                                     .weights = shares,
+                                     .out = out});
+        if (shared) pass.add_in_place(x, out);
+        const ValueId normed = pass.norm(norm, pass.add(x, out));
+        const auto products = pass.linears({&first, &second}, normed, "y").each;
+        pass.list().set_external(pass.add(products[0], products[1]), 1);
+        pass.list().set_external(normed, 2);
+      });
+      const std::string apart = shared ? "experts_shared_add_norm" : "experts_add_norm";
+      const bool rounds = form != Form::none;
+      EXPECT_EQ(std::ranges::count(launches, apart + "_linears"), rounds ? 1 : 0);
+      EXPECT_EQ(std::ranges::count(launches, apart), rounds ? 0 : 1);
+      EXPECT_EQ(RoundingDevice::rounded_norms, rounds ? 1 : 0);
+      EXPECT_EQ(RoundingDevice::coded_products, form == Form::codes ? 1 : 0);
+    }
+  }
+  world.context = before;
+}
+
+// Rounded rows of which codes may take the place have no other reader.
+TEST_F(ForwardLists, RoundedRowsWithASecondReaderSurvive) {
+  const kernels::ElementaryTable table = RoundingDevice::table();
+  const ops::Context before = world.context;
+  world.context.kernels = &table;
+  world.context.exact = false;
+  RoundingDevice::form = kernels::InputForm::codes;
+  first.rounding = {.scales = kernels::InputRounding::Scales::fixed, .scale = 1};
+  const auto launches = expect_equal([&](Builder& pass, ValueId x) {
+    pass.list().set_external(pass.linear(first, pass.norm(norm, x), "y"), 1);
+    const ValueId rounded = pass.list().ops().back().reads[0];
+    ASSERT_EQ(pass.list().value(rounded).name, "normed") << "what the adapter reads";
+    for (const ops::Op& op : pass.list().ops()) {
+      if (op.kind != ops::OpKind::arrange_inputs) continue;
+      pass.list().set_external(pass.norm(norm, op.writes[0]), 2);
+      break;
+    }
+  });
+  EXPECT_THAT(launches, Not(Contains("norm_linears")));
+  EXPECT_THAT(launches, Not(Contains("rounded_linears")));
+  world.context = before;
 }
 
 // Heads that are prepared together leave keys and values only in KV memory.

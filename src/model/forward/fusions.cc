@@ -4,9 +4,10 @@
 #include <array>
 
 #include "kernels/adapters.h"
+#include "model/forward/fused_heads.h"
+#include "model/forward/fused_ops.h"
 #include "model/forward/op_params.h"
 #include "model/forward/run_op.h"
-#include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/over_ranks.h"
@@ -18,6 +19,8 @@
 // - (adapt | bias)+ norm* rotate+ store+ round?: deltas and biases of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
 // - norm* rotate+ store+ round?: preparation of heads without deltas and biases
+// - experts (add|add_scaled)? add norm arrange_inputs linear+, add norm arrange_inputs linear+,
+// norm arrange_inputs linear+: a norm that also rounds its result for maps
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
 // - (sum | bias)? add norm linear: a router whose logits an adapter changes
 // - sum add norm: of several ranks, where one launch can
@@ -38,14 +41,7 @@ using ops::optional;
 using ops::some;
 using tensor::Tensor;
 
-using Ops = std::span<const LiveOp>;
-
 namespace {
-
-template <class Params>
-const Params& params(const LiveOp& live) {
-  return live.op->as<Params>();
-}
 
 bool keeps_none_but_rounded(const OpList& /*list*/, Ops ops, ValueId value) {
   return value == params<RoundOp>(ops.back()).out;
@@ -219,11 +215,14 @@ bool fits_experts_add_norm(Ops ops, const Frame& frame) {
   return moe::sums_into(experts.backend, expert_call(experts, &next, deltas, frame));
 }
 
-void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  const auto& experts = params<ExpertsOp>(ops[0]);
-  const kernels::AfterExperts next = after_experts(ops, frame);
+void run_experts_and(const kernels::AfterExperts& next, const ExpertsOp& experts,
+                     const Frame& frame) {
   const lora::ExpertDeltas deltas = deltas_of(experts, frame);
   moe::run_experts(experts.backend, expert_call(experts, &next, deltas, frame));
+}
+
+void run_experts_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
+  run_experts_and(after_experts(ops, frame), params<ExpertsOp>(ops[0]), frame);
 }
 
 // Deltas of a map whose result is the second addend of a sum.
@@ -244,21 +243,6 @@ void run_adapt_add_norm(Ops ops, const Frame& frame, const kernels::Ahead&) {
 
 // Deltas of maps that share x; some may only have a bias.
 
-struct AdaptedMaps {
-  std::array<lora::AdaptedLinear, ops::max_products> all;
-  std::size_t count = 0;
-
-  void add(const LiveOp& live, const Frame& frame) {
-    all[count++] = adapted(params<AdaptOp>(live), frame);
-  }
-  std::span<const lora::AdaptedLinear> span() const { return std::span(all).first(count); }
-};
-
-bool share_x(Ops ops) {
-  return std::ranges::all_of(
-      ops, [&](const LiveOp& each) { return each.op->reads[0] == ops.front().op->reads[0]; });
-}
-
 bool fits_adapts(Ops ops, const Frame&) { return share_x(ops); }
 
 void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
@@ -266,178 +250,6 @@ void run_adapts(Ops ops, const Frame& frame, const kernels::Ahead&) {
   for (const LiveOp& each : ops) maps.add(each, frame);
   lora::finish_linears(frame.mixes, frame.at(params<AdaptOp>(ops[0]).x), maps.span(),
                        frame.context);
-}
-
-// Preparation of heads: each value's bias, norm, rotation, store in KV memory and rounding, if the
-// list has such ops.
-
-struct Head {
-  ValueId x = ops::no_value;
-  const float* bias = nullptr;
-  const NormOp* norm = nullptr;
-  const RotateOp* rotate = nullptr;
-  const StoreOp* store = nullptr;
-  const RoundOp* round = nullptr;
-};
-
-struct HeadOps {
-  std::array<Head, ops::max_prepared_heads> all{};
-  std::size_t count = 0;
-  bool fits = true;
-
-  explicit HeadOps(Ops ops) {
-    for (const LiveOp& each : ops) {
-      switch (each.kind) {
-        case OpKind::norm: {
-          const auto& norm = params<NormOp>(each);
-          of(norm.x).norm = &norm;
-          fits = fits && norm.out == norm.x;
-          break;
-        }
-        case OpKind::rotate:
-          of(params<RotateOp>(each).x).rotate = &params<RotateOp>(each);
-          break;
-        case OpKind::store:
-          of(params<StoreOp>(each).x).store = &params<StoreOp>(each);
-          break;
-        default:
-          of(params<RoundOp>(each).x).round = &params<RoundOp>(each);
-      }
-    }
-  }
-  std::span<const Head> span() const { return std::span(all).first(count); }
-
-  // Whether these are all heads of the map, which then get its bias.
-  bool take_bias(const AdaptOp& map, const OpList& list) {
-    const ops::Value& whole = list.value(map.y);
-    for (Head& head : std::span(all).first(count)) {
-      const ops::Value& x = list.value(head.x);
-      if (list.root_of(head.x) != list.root_of(map.y) || x.first != whole.first ||
-          x.head_stride != x.width || x.heads * x.width != whole.width)
-        continue;
-      head.bias = map.linear.bias.data();
-      return true;
-    }
-    return false;
-  }
-
- private:
-  Head& of(ValueId x) {
-    for (std::size_t i = 0; i < count; ++i)
-      if (all[i].x == x) return all[i];
-    fits = fits && count < all.size();
-    Head& head = all[std::min(count, all.size() - 1)];
-    count = std::min(count + 1, all.size());
-    head.x = x;
-    return head;
-  }
-};
-
-Ops adapts_of(Ops ops) {
-  const auto other = std::ranges::find_if(ops, [](const LiveOp& each) {
-    return each.kind != OpKind::adapt && each.kind != OpKind::bias;
-  });
-  return ops.first(static_cast<std::size_t>(other - ops.begin()));
-}
-Ops heads_of(Ops ops) { return ops.subspan(adapts_of(ops).size()); }
-
-bool fits_heads(Ops ops, const Frame& frame) {
-  const HeadOps heads(heads_of(ops));
-  const RotateOp* rotated = nullptr;
-  for (const Head& head : heads.span()) {
-    if (frame.list.value(head.x).heads == 0) return false;
-    if (head.rotate == nullptr) continue;
-    if (rotated != nullptr && rotated->interleaved != head.rotate->interleaved) return false;
-    rotated = head.rotate;
-  }
-  return heads.fits && rotated != nullptr;
-}
-
-// The values that attention reads later: rounded heads, or heads that are neither stored nor
-// rounded.
-bool keeps_queries(const OpList& list, Ops ops, ValueId value) {
-  const HeadOps heads(heads_of(ops));
-  return std::ranges::any_of(heads.span(), [&](const Head& head) {
-    if (head.round != nullptr) return list.overlap(value, head.round->out);
-    return head.store == nullptr && list.overlap(value, head.x);
-  });
-}
-
-ops::HeadsCall heads_call(const HeadOps& heads, const Frame& frame) {
-  std::array<ops::PreparedHeads, ops::max_prepared_heads> all{};
-  ops::PreparedRope rope;
-  for (std::size_t i = 0; i < heads.count; ++i) {
-    const Head& head = heads.all[i];
-    all[i].x = frame.whole(head.x);
-    all[i].bias = head.bias;
-    if (head.norm != nullptr)
-      all[i].norm = {.weight = head.norm->norm.weight.data(), .options = head.norm->norm.options()};
-    if (head.rotate != nullptr) {
-      all[i].rotated = true;
-      rope = {.cos_sin = frame.whole(head.rotate->cos_sin),
-              .interleaved = head.rotate->interleaved};
-    }
-    if (head.store != nullptr) all[i].pages = pages_of(*head.store, frame);
-    if (head.round != nullptr) {
-      all[i].out = frame.whole(head.round->out);
-    } else if (head.store == nullptr) {
-      all[i].out = all[i].x;
-    }
-  }
-  return {frame.context, frame.rows(), rope, std::span(all).first(heads.count)};
-}
-
-void run_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  ops::prepare_heads(frame.context, heads_call(HeadOps(ops), frame));
-}
-
-bool fits_adapted_heads(Ops ops, const Frame& frame) {
-  return share_x(adapts_of(ops)) && fits_heads(ops, frame);
-}
-
-void run_adapted_heads(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  const Ops adapts = adapts_of(ops);
-  HeadOps heads(heads_of(ops));
-  AdaptedMaps maps;
-  for (const LiveOp& each : adapts) {
-    const bool is_bias = each.kind == OpKind::bias;
-    if (!is_bias || !heads.take_bias(params<AdaptOp>(each), frame.list)) maps.add(each, frame);
-  }
-  const ops::HeadsCall call = heads_call(heads, frame);
-  if (maps.count == 0) return ops::prepare_heads(frame.context, call);
-  lora::finish_heads(frame.mixes, frame.at(params<AdaptOp>(adapts[0]).x), maps.span(), call,
-                     frame.context);
-}
-
-// Rows of latent attention: [norm latent, rotate key, store both, rotate queries, round them].
-
-bool fits_latent_rows(Ops ops, const Frame& frame) {
-  const auto& norm = params<NormOp>(ops[0]);
-  const auto& key = params<RotateOp>(ops[1]);
-  const auto& store = params<StoreOp>(ops[2]);
-  const auto& queries = params<RotateOp>(ops[3]);
-  const auto& round = params<RoundOp>(ops[4]);
-  const OpList& list = frame.list;
-  return norm.out == norm.x && list.overlap(norm.x, store.x) && list.overlap(key.x, store.x) &&
-         list.overlap(queries.x, round.x) && key.interleaved == queries.interleaved &&
-         list.value(store.x).heads == 1 && list.value(norm.x).heads == 0;
-}
-
-void run_latent_rows(Ops ops, const Frame& frame, const kernels::Ahead&) {
-  const auto& norm = params<NormOp>(ops[0]);
-  const auto& rotate = params<RotateOp>(ops[1]);
-  const auto& store = params<StoreOp>(ops[2]);
-  const auto& round = params<RoundOp>(ops[4]);
-  const Tensor kv = frame.whole(store.x).merge(1);
-  ops::prepare_latent(frame.context, frame.rows(),
-                      {.cos_sin = frame.whole(rotate.cos_sin), .interleaved = rotate.interleaved},
-                      {.first_row = frame.part.first_row,
-                       .count = frame.part.rows,
-                       .kv = kv,
-                       .norm = {.weight = norm.norm.weight.data(), .options = norm.norm.options()},
-                       .q = frame.whole(round.x),
-                       .out = frame.whole(round.out)},
-                      pages_of(store, frame));
 }
 
 // Products of one x.
@@ -449,24 +261,26 @@ bool fits_linears(Ops ops, const Frame&) {
          });
 }
 
-void multiply(Ops linears, const Frame& frame, const kernels::Ahead& ahead,
-              const kernels::ArrangeInputs* inputs) {
-  std::array<ops::Product, ops::max_products> products;
+struct Products {
+  std::array<ops::Product, ops::max_products> all;
   std::size_t count = 0;
-  for (const LiveOp& each : linears) {
-    const auto& op = params<LinearOp>(each);
-    products[count++] = {&op.linear.weight, frame.at(op.y)};
+
+  Products(Ops linears, const Frame& frame) {
+    for (const LiveOp& each : linears) {
+      const auto& op = params<LinearOp>(each);
+      all[count++] = {&op.linear.weight, frame.at(op.y)};
+    }
   }
-  ops::linears(frame.context, frame.at(params<LinearOp>(linears[0]).x),
-               std::span(products).first(count), ahead, inputs);
-}
+  std::span<const ops::Product> span() const { return std::span(all).first(count); }
+};
 
 void run_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  multiply(ops, frame, ahead, nullptr);
+  ops::linears(frame.context, frame.at(params<LinearOp>(ops[0]).x), Products(ops, frame).span(),
+               ahead);
 }
 
-// Products of inputs that are rounded for them alone. What stands in their place afterwards may be
-// codes.
+// Products of inputs that are rounded for them alone: [arrange_inputs, linear...]. What stands in
+// their place afterwards may be codes.
 
 bool keeps_results(const OpList& list, Ops ops, ValueId value) {
   return !list.overlap(value, params<ArrangeInputsOp>(ops[0]).out);
@@ -479,11 +293,110 @@ bool fits_rounded_linears(Ops ops, const Frame& frame) {
          params<LinearOp>(ops[1]).x == inputs.out && fits_linears(ops.subspan(1), frame);
 }
 
+kernels::ArrangeInputs inputs_call(const LiveOp& arranges, const Frame& frame) {
+  const auto& arrange = params<ArrangeInputsOp>(arranges);
+  return ops::arrange_inputs_call(frame.context, frame.at(arrange.x), taken_inputs(arrange, frame),
+                                  frame.at(arrange.out));
+}
+
+void multiply_rounded(Ops ops, const Frame& frame, const kernels::Ahead& ahead, bool coded) {
+  const kernels::ArrangeInputs inputs = inputs_call(ops[0], frame);
+  ops::linears(frame.context, frame.at(params<LinearOp>(ops[1]).x),
+               Products(ops.subspan(1), frame).span(), ahead, &inputs, coded);
+}
+
 void run_rounded_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  const auto& arrange = params<ArrangeInputsOp>(ops[0]);
-  const kernels::ArrangeInputs inputs = ops::arrange_inputs_call(
-      frame.context, frame.at(arrange.x), taken_inputs(arrange, frame), frame.at(arrange.out));
-  multiply(ops.subspan(1), frame, ahead, &inputs);
+  multiply_rounded(ops, frame, ahead, false);
+}
+
+// The same behind the norm that makes what is rounded: [..., norm, arrange_inputs, linear...]. The
+// launch of the norm writes the products' inputs, too.
+
+struct NormedLinears {
+  Ops made;      // the ops up to the norm
+  Ops products;  // [arrange_inputs, linear...]
+
+  explicit NormedLinears(Ops ops) {
+    const auto arranges = std::ranges::find(ops, OpKind::arrange_inputs, &LiveOp::kind);
+    const auto before = static_cast<std::size_t>(arranges - ops.begin());
+    made = ops.first(before);
+    products = ops.subspan(before);
+  }
+
+  kernels::InputForm form(const kernels::AddAndNorm& rows, const Frame& frame) const {
+    return ops::norm_inputs(frame.context, rows, frame.at(params<LinearOp>(products[1]).x),
+                            Products(products.subspan(1), frame).span(),
+                            inputs_call(products[0], frame));
+  }
+  bool fit(const kernels::AddAndNorm& rows, const Frame& frame) const {
+    return params<ArrangeInputsOp>(products[0]).x == params<NormOp>(made.back()).out &&
+           fits_rounded_linears(products, frame) && form(rows, frame) != kernels::InputForm::none;
+  }
+  // `launch(rows)` norms.
+  template <class Launch>
+  void run(kernels::AddAndNorm rows, const Frame& frame, const kernels::Ahead& ahead,
+           const Launch& launch) const {
+    const kernels::ArrangeInputs inputs = inputs_call(products[0], frame);
+    rows.norm.rounded = {
+        .form = form(rows, frame), .rounding = inputs.rounding, .data = inputs.out};
+    launch(rows);
+    if (rows.norm.rounded.form == kernels::InputForm::codes)
+      multiply_rounded(products, frame, ahead, true);
+    else
+      run_linears(products.subspan(1), frame, ahead);
+  }
+};
+
+bool keeps_all_but_rounded(const OpList& list, Ops ops, ValueId value) {
+  return keeps_results(list, NormedLinears(ops).products, value);
+}
+bool keeps_all_but_first_and_rounded(const OpList& list, Ops ops, ValueId value) {
+  return keeps_all_but_first(list, ops, value) && keeps_all_but_rounded(list, ops, value);
+}
+
+kernels::AddAndNorm norm_call(const LiveOp& live, const Frame& frame) {
+  const auto& op = params<NormOp>(live);
+  return {.norm = ops::rms_norm_call(frame.context, frame.at(op.x), op.norm.weight.view(),
+                                     op.norm.options(), frame.at(op.out))};
+}
+
+bool fits_norm_linears(Ops ops, const Frame& frame) {
+  return NormedLinears(ops).fit(norm_call(ops[0], frame), frame);
+}
+
+void run_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  NormedLinears(ops).run(norm_call(ops[0], frame), frame, ahead,
+                         [&](const kernels::AddAndNorm& rows) {
+                           frame.context.kernels->rms_norm(rows.norm, frame.context.stream);
+                         });
+}
+
+bool fits_add_norm_linears(Ops ops, const Frame& frame) {
+  return fits_add_norm(ops, frame) &&
+         NormedLinears(ops).fit(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame),
+                                frame);
+}
+
+void run_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  NormedLinears(ops).run(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame), frame,
+                         ahead, [&](const kernels::AddAndNorm& rows) {
+                           frame.context.kernels->add_and_norm(rows, frame.context.stream);
+                         });
+}
+
+bool fits_experts_add_norm_linears(Ops ops, const Frame& frame) {
+  const NormedLinears linears(ops);
+  return fits_experts_add_norm(linears.made, frame) &&
+         linears.fit(after_experts(linears.made, frame).rows, frame);
+}
+
+void run_experts_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
+  const NormedLinears linears(ops);
+  kernels::AfterExperts next = after_experts(linears.made, frame);
+  linears.run(next.rows, frame, ahead, [&](const kernels::AddAndNorm& rows) {
+    next.rows = rows;
+    run_experts_and(next, params<ExpertsOp>(ops[0]), frame);
+  });
 }
 
 // Per-head products with rounded results.
@@ -521,6 +434,7 @@ struct Fusion {
 
 constexpr std::uint32_t adapt_or_bias = bit(OpKind::adapt) | bit(OpKind::bias);
 constexpr int max_maps = static_cast<int>(ops::max_products);
+constexpr ops::PatternElement maps = some(bit(OpKind::linear), 1, max_maps);
 
 constexpr std::array fusions{
     Fusion{{"sum_add_norm_route",
@@ -554,9 +468,29 @@ constexpr std::array fusions{
             keeps_queries},
            fits_heads,
            run_heads},
-    Fusion{{"rounded_linears",
-            {one(OpKind::arrange_inputs), some(bit(OpKind::linear), 1, max_maps)},
-            keeps_results},
+    Fusion{{"experts_shared_add_norm_linears",
+            {one(OpKind::experts), some(bit(OpKind::add) | bit(OpKind::add_scaled), 1, 1),
+             one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_first_and_rounded},
+           fits_experts_add_norm_linears,
+           run_experts_add_norm_linears},
+    Fusion{{"experts_add_norm_linears",
+            {one(OpKind::experts), one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs),
+             maps},
+            keeps_all_but_first_and_rounded},
+           fits_experts_add_norm_linears,
+           run_experts_add_norm_linears},
+    Fusion{{"add_norm_linears",
+            {one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_rounded},
+           fits_add_norm_linears,
+           run_add_norm_linears},
+    Fusion{{"norm_linears",
+            {one(OpKind::norm), one(OpKind::arrange_inputs), maps},
+            keeps_all_but_rounded},
+           fits_norm_linears,
+           run_norm_linears},
+    Fusion{{"rounded_linears", {one(OpKind::arrange_inputs), maps}, keeps_results},
            fits_rounded_linears,
            run_rounded_linears},
     Fusion{{"add_norm_logits",

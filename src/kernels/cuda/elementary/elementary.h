@@ -8,6 +8,7 @@ namespace motley::kernels::cuda {
 void rms_norm(const RmsNorm& params, StreamHandle stream);
 void add(const Add& params, StreamHandle stream);
 void add_and_norm(const AddAndNorm& params, StreamHandle stream);
+InputForm norm_inputs(const AddAndNorm& call, const Linears& products, StreamHandle stream);
 void add_scaled(const AddScaled& params, StreamHandle stream);
 void round_to(const RoundTo& params, StreamHandle stream);
 void rope_table(const RopeTable& params, StreamHandle stream);

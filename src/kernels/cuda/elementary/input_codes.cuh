@@ -22,21 +22,27 @@ inline constexpr int block_pieces = 128 / piece;
 // the codes of packed experts: bytes 4 c to 4 c + 3 are inputs 2 c, 2 c + 8, 2 c + 1 and 2 c + 9.
 enum class CodeOrder : std::uint8_t { inputs, packed };
 
-struct Piece {
-  float at[piece];
+// As they stand in memory.
+struct PieceBits {
+  uint4 halves[2]{};
 
-  __device__ static Piece load(const Bf16* from) {
-    Piece p;
-    const uint4 halves[2] = {*reinterpret_cast<const uint4*>(from),
-                             *reinterpret_cast<const uint4*>(from + 8)};
-    const auto* const words = reinterpret_cast<const std::uint32_t*>(halves);
+  __device__ static PieceBits load(const Bf16* from) {
+    return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 8)}};
+  }
+};
+struct Piece {
+  float at[piece]{};
+
+  Piece() = default;
+  __device__ explicit Piece(const PieceBits& bits) {
+    const auto* const words = reinterpret_cast<const std::uint32_t*>(bits.halves);
 #pragma unroll
     for (int i = 0; i < piece / 2; ++i) {
-      p.at[2 * i] = __uint_as_float(words[i] << 16);
-      p.at[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+      at[2 * i] = __uint_as_float(words[i] << 16);
+      at[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
     }
-    return p;
   }
+  __device__ static Piece load(const Bf16* from) { return Piece(PieceBits::load(from)); }
   // The largest magnitude; a NaN does not count.
   __device__ float largest() const {
     float most = 0;
@@ -98,6 +104,15 @@ __device__ uint4 codes_of(const Piece& x, float scale) {
            codes_of<type>(ratio(2 * c + 1), ratio(2 * c + 9)) << 16;
   };
   return {word(0), word(1), word(2), word(3)};
+}
+
+// Codes of 4 inputs in their order.
+template <DType type>
+__device__ std::uint32_t codes_of_four(const float (&x)[4], float scale) {
+  if (scale == 0) return 0;
+  const Divisor divide(scale);
+  return codes_of<type>(divide(x[0]), divide(x[1])) | codes_of<type>(divide(x[2]), divide(x[3]))
+                                                          << 16;
 }
 
 // What a row's inputs share: the largest magnitude, and, of INT8, whether there is a NaN, which has

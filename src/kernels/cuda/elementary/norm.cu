@@ -1,13 +1,15 @@
 #include "base/check.h"
 #include "kernels/cuda/elementary/elementary.h"
 #include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/elementary/rounded_rows.cuh"
+#include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/primitives/code_warm_up.cuh"
 #include "kernels/cuda/primitives/vec4.cuh"
 
 namespace motley::kernels::cuda {
 namespace {
 
-template <class X, class Out, bool whole>
+template <class X, class Out, bool whole, InputForm form>
 __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam team) {
   __shared__ float warp_sums[max_norm_threads / 32];
   launch_dependents();
@@ -24,16 +26,21 @@ __global__ void __launch_bounds__(max_norm_threads) norm(RmsNorm p, NormTeam tea
   NormShare<whole> share(p.weight, width, team, thread);
   wait_for_previous_grid();
   const auto read = [&](std::int64_t at) { return load_vec4<whole>(x, at, width); };
-  share.template run<Out>(
+  const auto results = share.template run<Out>(
       {p.size.width, p.eps, p.weight_in_f32}, warp_sums, read, [](std::int64_t, const Vec4&) {},
       read, [&](std::int64_t at, const Vec4& vec4) { store_vec4<whole>(out, at, width, vec4); });
+  if constexpr (form != InputForm::none)
+    RoundedRow<form>(p, row, width).write(share, results, [&](std::int64_t at) {
+      return load_vec4<whole>(out, at, width);
+    });
 }
 
 constexpr std::int64_t max_warm_up_rows = 16;
 
 // One team per row. A thread reads back only what it has written itself.
-template <class A, class B, class X, class Out, bool whole>
-__global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, NormTeam team) {
+template <class A, class B, class X, class Out, bool whole, InputForm form>
+__global__ void __launch_bounds__(max_norm_threads, form == InputForm::codes ? 2 : 1)
+    sum_and_norm(AddAndNorm p, NormTeam team) {
   __shared__ float warp_sums[max_norm_threads / 32];
   launch_dependents();
   const int thread = static_cast<int>(threadIdx.x) % team.threads;
@@ -45,14 +52,15 @@ __global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, N
   X* const x = static_cast<X*>(p.add.out) + row * p.add.out_stride;
   Out* const out = static_cast<Out*>(p.norm.out) + row * p.norm.out_stride;
   NormShare<whole> share(p.norm.weight, width, team, thread);
+  constexpr bool many_rows = form == InputForm::codes;
 #pragma unroll 1
-  for (int pass = first_pass(p.add.rows <= max_warm_up_rows); pass < passes; ++pass) {
-    const bool keeps = counts(pass);
+  for (int pass = first_pass(!many_rows && p.add.rows <= max_warm_up_rows); pass < passes; ++pass) {
+    const bool keeps = many_rows || counts(pass);
     const Addends<A, B> addends{.a = keeps ? a : reinterpret_cast<const A*>(p.norm.weight),
                                 .b = keeps ? b : reinterpret_cast<const B*>(p.norm.weight),
                                 .b_bias = p.add.b_bias};
     if (keeps) wait_for_previous_grid();
-    share.template run<Out>(
+    const auto results = share.template run<Out>(
         {p.add.width, p.norm.eps, p.norm.weight_in_f32}, warp_sums,
         [&](std::int64_t at) { return addends.template sum<X, whole>(at, width); },
         [&](std::int64_t at, const Vec4& vec4) {
@@ -62,6 +70,10 @@ __global__ void __launch_bounds__(max_norm_threads) sum_and_norm(AddAndNorm p, N
         [&](std::int64_t at, const Vec4& vec4) {
           if (keeps) store_vec4<whole>(out, at, width, vec4);
         });
+    if constexpr (form != InputForm::none)
+      RoundedRow<form>(p.norm, row, keeps ? width : 0).write(share, results, [&](std::int64_t at) {
+        return keeps ? load_vec4<whole>(out, at, width) : Vec4{};
+      });
     __syncthreads();
   }
 }
@@ -77,17 +89,56 @@ LaunchShape shape_of(const NormTeam& team, std::int64_t parts) {
           .threads = static_cast<unsigned>(team.threads * team.parts)};
 }
 
+// Whether the norm's result can be rounded beside it.
+bool is_rounded_there(const RmsNorm& p) {
+  return p.x_type == DType::f32 && p.out_type == DType::bf16 && p.size.parts == 1 &&
+         norm_in_vec4(p);
+}
+
+bool sum_in_vec4(const AddAndNorm& p) {
+  return norm_in_vec4(p.norm) && vec4_aligned(p.add.a, p.add.a_type, p.add.a_stride) &&
+         vec4_aligned(p.add.b, p.add.b_type, p.add.b_stride) &&
+         vec4_aligned(p.add.b_bias, DType::f32, 0);
+}
+bool is_rounded_there(const AddAndNorm& p) {
+  return norm_takes_vec4(p) && is_rounded_there(p.norm);
+}
+
+// Whether a row of a norm knows the scales of its inputs, and their places.
+bool has_rounded_inputs(const ArrangeInputs& inputs) {
+  using Scales = InputRounding::Scales;
+  const InputRounding& rounding = inputs.rounding;
+  if (inputs.order != nullptr || inputs.maxima.data != nullptr) return false;
+  if (inputs.out_stride != inputs.width || !vec4_aligned(inputs.out, DType::bf16, inputs.width))
+    return false;
+  return rounding.scales == Scales::fixed || rounding.scales == Scales::row ||
+         (rounding.scales == Scales::row_block && rounding.columns == rounded_block &&
+          rounding.first == 0);
+}
+
 }  // namespace
+
+InputForm norm_inputs(const AddAndNorm& p, const Linears& products, StreamHandle stream) {
+  const bool fits = p.add.out != nullptr ? is_rounded_there(p) : is_rounded_there(p.norm);
+  if (!fits || !has_rounded_inputs(*products.inputs)) return InputForm::none;
+  return takes_codes(products, stream) ? InputForm::codes : InputForm::numbers;
+}
 
 void rms_norm(const RmsNorm& p, StreamHandle stream) {
   const std::int64_t parts = p.size.rows * p.size.parts;
   if (parts <= 0 || p.size.width <= 0) return;
   const NormTeam team = norm_team(p.size.width);
+  if (p.rounded.form != InputForm::none) {
+    MOTLEY_CHECK(is_rounded_there(p), "a norm that rounds its result");
+    return with_rounding(p.rounded.form, [&](auto to) {
+      launch("rms_norm", norm<float, bf16, true, to.form>, shape_of(team, parts), stream, p, team);
+    });
+  }
   with_type(p.x_type, [&](auto x) {
     with_type(p.out_type, [&](auto out) {
       with_flag(norm_in_vec4(p), [&](auto flag) {
-        launch("rms_norm", norm<decltype(x), decltype(out), flag.value>, shape_of(team, parts),
-               stream, p, team);
+        launch("rms_norm", norm<decltype(x), decltype(out), flag.value, InputForm::none>,
+               shape_of(team, parts), stream, p, team);
       });
     });
   });
@@ -99,17 +150,22 @@ void add_and_norm(const AddAndNorm& p, StreamHandle stream) {
                    p.norm.size.rows == p.add.rows && p.norm.size.width == p.add.width,
                "the norm of the sum");
   if (p.add.rows <= 0 || p.add.width <= 0) return;
-  const bool whole = norm_in_vec4(p.norm) && vec4_aligned(p.add.a, p.add.a_type, p.add.a_stride) &&
-                     vec4_aligned(p.add.b, p.add.b_type, p.add.b_stride) &&
-                     vec4_aligned(p.add.b_bias, DType::f32, 0);
   const NormTeam team = norm_team(p.add.width);
+  if (p.norm.rounded.form != InputForm::none) {
+    MOTLEY_CHECK(is_rounded_there(p), "a norm that rounds its result");
+    return with_rounding(p.norm.rounded.form, [&](auto to) {
+      launch("add_and_norm", sum_and_norm<float, float, float, bf16, true, to.form>,
+             shape_of(team, p.add.rows), stream, p, team);
+    });
+  }
   with_type(p.add.a_type, [&](auto a) {
     with_type(p.add.b_type, [&](auto b) {
       with_type(p.add.out_type, [&](auto x) {
         with_type(p.norm.out_type, [&](auto out) {
-          with_flag(whole, [&](auto flag) {
+          with_flag(sum_in_vec4(p), [&](auto flag) {
             launch("add_and_norm",
-                   sum_and_norm<decltype(a), decltype(b), decltype(x), decltype(out), flag.value>,
+                   sum_and_norm<decltype(a), decltype(b), decltype(x), decltype(out), flag.value,
+                                InputForm::none>,
                    shape_of(team, p.add.rows), stream, p, team);
           });
         });

@@ -125,11 +125,17 @@ class NormShare {
       if (at(i) < width) weights_[i] = load_vec4<whole>(weight, at(i), width);
   }
 
+  static constexpr int kept = 2;
+  // Results at the thread's first places. Those behind the row's end are zeros.
+  struct Kept {
+    Vec4 at[kept]{};
+  };
+
   // read(at) returns a vec4 of the row; made(at, four) sees each once; again(at) returns one that
   // made() has seen; write(at, four) takes the result. The share's own width may be 0, because all
   // threads must reach the barrier.
   template <class Out, class Read, class Made, class Again, class Write>
-  __device__ void run(const RowNorm& norm, float* warp_sums, const Read& read, const Made& made,
+  __device__ Kept run(const RowNorm& norm, float* warp_sums, const Read& read, const Made& made,
                       const Again& again, const Write& write) const {
     Vec4 row[kept];
     Squares squares;
@@ -149,20 +155,41 @@ class NormShare {
       squares.add(vec4);
     }
     const float factor = squares.factor(norm.width, norm.eps, team_, warp_sums);
+    Kept results;
 #pragma unroll
-    for (int i = 0; i < kept; ++i)
-      if (at(i) < width_)
-        write(at(i), normed<Out>(row[i], weights_[i], factor, norm.weight_in_f32));
+    for (int i = 0; i < kept; ++i) {
+      if (at(i) >= width_) continue;
+      results.at[i] = normed<Out>(row[i], weights_[i], factor, norm.weight_in_f32);
+      write(at(i), results.at[i]);
+    }
 #pragma unroll 1
     for (int place = at(kept); place < width_; place += 4 * team_.threads) {
       const Vec4 weight = load_vec4<whole>(weight_, place, width_);
       write(place, normed<Out>(again(place), weight, factor, norm.weight_in_f32));
     }
+    return results;
   }
 
- private:
-  static constexpr int kept = 2;
+  // Calls body(at, vec4) for the results in bf16, those that run() has kept and those that
+  // again(at) returns. A warp's threads call it together, with zeros behind the row's end.
+  template <class Again, class Body>
+  __device__ void for_results(const Kept& results, const Again& again, const Body& body) const {
+    const auto in_bf16 = [](Vec4 vec4) {
+#pragma unroll
+      for (float& number : vec4.at) number = widen(narrow<bf16>(number));
+      return vec4;
+    };
+#pragma unroll
+    for (int i = 0; i < kept; ++i) body(at(i), in_bf16(results.at[i]));
+    const int lane = thread_ % 32;
+#pragma unroll 1
+    for (int place = at(kept); place - 4 * lane < width_; place += 4 * team_.threads)
+      body(place, place < width_ ? again(place) : Vec4{});
+  }
 
+  __device__ const NormTeam& team() const { return team_; }
+
+ private:
   __device__ int at(int i) const { return 4 * (thread_ + i * team_.threads); }
 
   const float* weight_;

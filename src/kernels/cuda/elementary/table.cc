@@ -40,6 +40,7 @@ constexpr ElementaryTable functions{
     .input_maxima = cuda::input_maxima,
     .adapters = &cuda::adapter_table,
     .arrange_inputs = cuda::arrange_inputs,
+    .norm_inputs = cuda::norm_inputs,
 };
 
 struct OpenDevice {

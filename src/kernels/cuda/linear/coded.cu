@@ -395,17 +395,22 @@ __global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs 
   if ((by_row && maxima == nullptr) || type == DType::i8) traits = traits_of<32>(x, pieces, lane);
   if (by_row && maxima != nullptr) traits.largest = maxima[0];
   float scale = by_row ? input_scale(p.rounding, traits.largest) : p.rounding.scale;
+  // A piece is loaded while the one before it becomes codes.
+  const auto load = [&](int at) {
+    return at < pieces ? PieceBits::load(x + at * piece) : PieceBits{};
+  };
+  PieceBits next = load(lane);
+#pragma unroll 1
   for (int first = 0; first < pieces; first += 32) {
     const int at = first + lane;
-    const bool mine = at < pieces;
-    Piece inputs{};
-    if (mine) inputs = Piece::load(x + at * piece);
+    const Piece inputs(next);
+    next = load(at + 32);
     if (p.rounding.scales == Scales::row_block) {
       const float largest = largest_of_block(inputs.largest());
       const int number = min(at, pieces - 1) / block_pieces;
       scale = input_scale(p.rounding, maxima != nullptr ? maxima[number] : largest);
     }
-    if (!mine) continue;
+    if (at >= pieces) continue;
     *reinterpret_cast<uint4*>(to.codes + row * p.width + at * piece) =
         codes_of<type, CodeOrder::inputs>(inputs, scale);
     if (at % block_pieces == 0)
@@ -429,15 +434,17 @@ Result<CUtensorMap> map_of(StreamHandle stream, const void* codes, std::int64_t 
 }
 
 template <class Tile>
-Result<void> launch_coded(std::span<const Linear> products, const InputRounding& rounding,
-                          const RowCodes& inputs, StreamHandle stream) {
+Result<void> launch_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
+                          StreamHandle stream) {
   const Linear& first = products[0];
-  CodedParams p{.row_scales = inputs.scales,
+  const InputRounding& rounding = inputs.rounding;
+  const RowCodes rows = row_codes_in(inputs.out, inputs.rows, inputs.width);
+  CodedParams p{.row_scales = rows.scales,
                 .count = static_cast<int>(products.size()),
-                .pitch = static_cast<int>(inputs.pitch),
+                .pitch = static_cast<int>(rows.pitch),
                 .rows = static_cast<int>(first.rows),
                 .steps = static_cast<int>((first.w.in + step_inputs - 1) / step_inputs)};
-  MOTLEY_TRY(p.rows_of_codes, map_of(stream, inputs.codes, first.rows, first.w.in, Tile::rows));
+  MOTLEY_TRY(p.rows_of_codes, map_of(stream, rows.codes, first.rows, first.w.in, Tile::rows));
   p.pairs = (p.rows + Tile::blocks * Tile::rows - 1) / (Tile::blocks * Tile::rows);
   bool scaled_by_step = false;
   for (std::size_t i = 0; i < products.size(); ++i) {
@@ -478,27 +485,24 @@ Result<void> prepare() {
 
 }  // namespace
 
-RowCodes row_codes_in(const ArrangeInputs& inputs) {
-  auto* const codes = static_cast<unsigned char*>(inputs.out);
-  return {.codes = codes,
-          .scales = reinterpret_cast<float*>(codes + inputs.rows * inputs.width),
-          .pitch = inputs.rows};
+void code_inputs(const ArrangeInputs& inputs, StreamHandle stream) {
+  if (inputs.rows <= 0) return;
+  const LaunchShape shape{
+      .grid = static_cast<unsigned>((inputs.rows + input_codes::warps - 1) / input_codes::warps),
+      .threads = input_codes::threads};
+  const RowCodes to = row_codes_in(inputs.out, inputs.rows, inputs.width);
+  if (inputs.rounding.type == DType::i8)
+    launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, to);
+  else
+    launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, to);
 }
 
 void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
                   StreamHandle stream) {
   if (inputs.rows <= 0 || products.empty()) return;
-  const RowCodes coded = row_codes_in(inputs);
-  const LaunchShape shape{
-      .grid = static_cast<unsigned>((inputs.rows + input_codes::warps - 1) / input_codes::warps),
-      .threads = input_codes::threads};
-  if (inputs.rounding.type == DType::i8)
-    launch("code_rows", code_rows<DType::i8>, shape, stream, inputs, coded);
-  else
-    launch("code_rows", code_rows<DType::f8_e4m3>, shape, stream, inputs, coded);
   device_of(stream).keep(inputs.rows <= few_rows
-                             ? launch_coded<FewRows>(products, inputs.rounding, coded, stream)
-                             : launch_coded<ManyRows>(products, inputs.rounding, coded, stream));
+                             ? launch_coded<FewRows>(products, inputs, stream)
+                             : launch_coded<ManyRows>(products, inputs, stream));
 }
 
 Result<void> prepare_coded() {

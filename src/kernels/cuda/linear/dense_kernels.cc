@@ -356,6 +356,7 @@ void run_library(const DenseProblem& p, const Ahead&, StreamHandle stream) {
   p.library->multiply(p.products[0], p.transposed, stream);
 }
 void run_coded(const DenseProblem& p, const Ahead&, StreamHandle stream) {
+  if (!p.coded) code_inputs(*p.inputs, stream);
   linear_coded(p.products, *p.inputs, stream);
 }
 void run_decoded(const DenseProblem& p, const Ahead&, StreamHandle stream) {

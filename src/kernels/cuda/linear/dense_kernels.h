@@ -21,6 +21,7 @@ struct DenseProblem {
   const LinearPerHead* per_head = nullptr;  // set if the one product is one of linear_per_head
   // Set if x of the products is still to be written, by this: a kernel may write codes there.
   const ArrangeInputs* inputs = nullptr;
+  bool coded = false;  // the codes are there
 };
 
 // A condition on a product of a problem, and the reason if it fails. Selection only calls `holds`;

@@ -26,17 +26,22 @@ DenseChoice run_first(const DenseProblem& problem, const Ahead& ahead, StreamHan
   return choice;
 }
 
-// Whether one kernel takes all of the products with the codes of their inputs.
-bool run_coded(const DenseProblem& problem, StreamHandle stream) {
-  const DenseChoice choice = select_dense(problem, device_of(stream).thresholds().dense());
-  if (choice.kernel == nullptr || !choice.kernel->codes_inputs ||
-      choice.products != problem.products.size())
-    return false;
-  choice.kernel->run(problem, {}, stream);
-  return true;
+MatmulLibrary* library_of(StreamHandle stream) { return &device_of(stream).matmuls(); }
+
+DenseProblem problem_of(const Linears& p, StreamHandle stream) {
+  return {.products = {p.all, static_cast<std::size_t>(p.count)},
+          .library = library_of(stream),
+          .inputs = p.inputs,
+          .coded = p.coded};
 }
 
-MatmulLibrary* library_of(StreamHandle stream) { return &device_of(stream).matmuls(); }
+// The kernel that takes all of the products with the codes of their inputs; null: none does.
+const DenseKernel* coded_kernel_for(const DenseProblem& problem, StreamHandle stream) {
+  const DenseChoice choice = select_dense(problem, device_of(stream).thresholds().dense());
+  const bool takes_all = choice.kernel != nullptr && choice.kernel->codes_inputs &&
+                         choice.products == problem.products.size();
+  return takes_all ? choice.kernel : nullptr;
+}
 
 // Bytes of a row of an unquantised weight; 0 for other weights.
 std::int64_t plain_row_bytes(const WeightView& w) {
@@ -91,11 +96,17 @@ void linear(const Linear& p, StreamHandle stream) {
   run_first({.products = {&p, 1}, .library = library_of(stream)}, {}, stream);
 }
 
+bool takes_codes(const Linears& p, StreamHandle stream) {
+  return coded_kernel_for(problem_of(p, stream), stream) != nullptr;
+}
+
 void linears(const Linears& p, StreamHandle stream) {
   const std::span all(p.all, static_cast<std::size_t>(p.count));
   if (p.inputs != nullptr) {
-    if (run_coded({.products = all, .library = library_of(stream), .inputs = p.inputs}, stream))
-      return;
+    const DenseProblem problem = problem_of(p, stream);
+    if (const DenseKernel* const kernel = coded_kernel_for(problem, stream))
+      return kernel->run(problem, {}, stream);
+    MOTLEY_CHECK(!p.coded, "codes for products that take them");
     arrange_inputs(*p.inputs, stream);
   }
   for (std::size_t begin = 0; begin < all.size(); begin += Joined::max_joined) {

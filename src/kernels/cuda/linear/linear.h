@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/elementary.h"
+#include "kernels/input_rounding.h"
 #include "kernels/kernel.h"
 
 // Launches of the kernels for x W^T; dense_kernels.h says what each supports. Constants here are
@@ -48,15 +49,12 @@ void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, St
 // their numbers would, at inputs.out.
 inline constexpr int coded_max_products = 4;
 inline constexpr Tile coded_tile{.outputs = 128, .rows = 128, .k = 128};
-struct RowCodes {
-  unsigned char* codes = nullptr;  // [rows, width]
-  float* scales = nullptr;         // [ceil(width / 128), pitch]
-  std::int64_t pitch = 0;
-};
-RowCodes row_codes_in(const ArrangeInputs& inputs);
 Result<void> prepare_coded();
+void code_inputs(const ArrangeInputs& inputs, StreamHandle stream);
 void linear_coded(std::span<const Linear> products, const ArrangeInputs& inputs,
                   StreamHandle stream);
+// Whether linears() makes codes of the inputs of these.
+bool takes_codes(const Linears& params, StreamHandle stream);
 
 // bf16 times bf16 for few rows, at the speed of reading the weights. `in` is a multiple of the
 // step. Prefetches `ahead` to L2.

@@ -1,4 +1,5 @@
 #include "kernels/cuda/elementary/norm.cuh"
+#include "kernels/cuda/elementary/rounded_rows.cuh"
 #include "kernels/cuda/experts/grouped/combine.cuh"
 #include "kernels/cuda/experts/grouped/sum_experts.h"
 #include "kernels/cuda/primitives/exponential.cuh"
@@ -52,8 +53,9 @@ __device__ Vec4 sum_of_slots(const LayerParams& p, const Slots& slots, std::uint
   return sum;
 }
 
-// One team per token. `shared`: rows of a shared expert are added.
-template <int block_threads, bool shared>
+// One team per token. `shared`: rows of a shared expert are added. `form`: what the norm's result
+// is rounded to beside it.
+template <int block_threads, bool shared, InputForm form>
 __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
     combine_and_norm(const __grid_constant__ LayerParams p,
                      const __grid_constant__ AfterExperts after, NormTeam team) {
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
       shared_scale = add.scale[token * add.scale_stride];
     if (add.sigmoid) shared_scale = sigmoid(shared_scale);
   }
-  share.run<bf16>(
+  const auto results = share.run<bf16>(
       {next.add.width, next.norm.eps, next.norm.weight_in_f32}, warp_sums,
       [&](std::int64_t at) {
         Vec4 sum = load_vec4<true>(a, at, width);
@@ -106,6 +108,18 @@ __global__ void __launch_bounds__(block_threads, 1024 / block_threads)
       [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(x, at, width, vec4); },
       [&](std::int64_t at) { return load_vec4<true>(x, at, width); },
       [&](std::int64_t at, const Vec4& vec4) { store_vec4<true>(out, at, width, vec4); });
+  if constexpr (form != InputForm::none)
+    RoundedRow<form>(next.norm, token, width).write(share, results, [&](std::int64_t at) {
+      return load_vec4<true>(out, at, width);
+    });
+}
+
+template <InputForm form>
+auto combine_and_norm_for(const AfterExperts& next, const NormTeam& team) {
+  const bool wide = team.threads > 256;
+  if (next.shared.x == nullptr)
+    return wide ? combine_and_norm<512, false, form> : combine_and_norm<256, false, form>;
+  return wide ? combine_and_norm<512, true, form> : combine_and_norm<256, true, form>;
 }
 
 }  // namespace
@@ -117,14 +131,14 @@ void sum_experts(const LayerParams& p, StreamHandle stream) {
 
 void sum_experts_and_norm(const LayerParams& p, const AfterExperts& next, StreamHandle stream) {
   const NormTeam team = norm_team(next.rows.add.width);
-  const bool wide = team.threads > 256;
-  const auto plain = wide ? combine_and_norm<512, false> : combine_and_norm<256, false>;
-  const auto with_shared = wide ? combine_and_norm<512, true> : combine_and_norm<256, true>;
-  launch("the sum over a token's experts and its norm",
-         next.shared.x == nullptr ? plain : with_shared,
-         {.grid = static_cast<unsigned>((p.tokens + team.parts - 1) / team.parts),
-          .threads = static_cast<unsigned>(team.threads * team.parts)},
-         stream, p, next, team);
+  const LaunchShape shape{.grid = static_cast<unsigned>((p.tokens + team.parts - 1) / team.parts),
+                          .threads = static_cast<unsigned>(team.threads * team.parts)};
+  const auto run = [&](auto* kernel) {
+    launch("the sum over a token's experts and its norm", kernel, shape, stream, p, next, team);
+  };
+  const InputForm form = next.rows.norm.rounded.form;
+  if (form == InputForm::none) return run(combine_and_norm_for<InputForm::none>(next, team));
+  with_rounding(form, [&](auto to) { run(combine_and_norm_for<to.form>(next, team)); });
 }
 
 }  // namespace motley::kernels::cuda::grouped
