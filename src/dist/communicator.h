@@ -76,6 +76,15 @@ class Communicator {
   };
   virtual Result<void> all_gather(const Columns& columns) = 0;
 
+  // Parts of equal size, one behind the other in order of ranks: each rank has its own in place,
+  // and gets the others'. Over GPU memory parts are aligned to 16 bytes, and multiples of them.
+  struct Parts {
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0;  // of each
+    StreamHandle stream = {};
+  };
+  virtual Result<void> gather_parts(const Parts& parts) = 0;
+
   // Replaces the bytes by those of the root.
   virtual Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) = 0;
 

@@ -108,6 +108,18 @@ class NcclRanks::Member final : public GpuRanks::Member {
     });
   }
 
+  Result<void> gather_parts(const Parts& parts) override {
+    return queue_together(parts.stream, RankCall::gather, [&]() -> Result<void> {
+      if (parts.bytes == 0) return {};
+      cuda::mark_call(begin_of(RankCall::gather), parts.stream);
+      MOTLEY_TRY_VOID(done(nccl_.all_gather(parts.data + rank() * parts.bytes, parts.data,
+                                            static_cast<std::size_t>(parts.bytes), nccl_bytes,
+                                            comm_, parts.stream.native)));
+      cuda::mark_call(end_of(RankCall::gather), parts.stream);
+      return {};
+    });
+  }
+
   Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
     return queue_together(stream, RankCall::broadcast, [&]() -> Result<void> {
       if (bytes.empty()) return {};

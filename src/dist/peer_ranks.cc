@@ -74,15 +74,32 @@ class PeerRanks::Member final : public GpuRanks::Member {
                            [&] { cuda::gather_over_peers(peers_, gather, columns.stream); });
   }
 
+  // Pieces of parts are columns of one row, with the rest of each part between them.
+  Result<void> gather_parts(const Parts& parts) override {
+    return launch_together(parts.stream, "a gathering of parts", [&] {
+      for (std::int64_t begin = 0; begin < parts.bytes; begin += bytes_at_once) {
+        const std::int64_t bytes = std::min(parts.bytes - begin, bytes_at_once);
+        std::byte* const out = parts.data + begin;
+        kernels::PeerGather gather{.rows = 1,
+                                   .own = out + rank() * parts.bytes,
+                                   .apart = parts.bytes - bytes,
+                                   .in_place = true,
+                                   .out = out};
+        for (int each = 0; each < ranks(); ++each) gather.begin[each + 1] = (each + 1) * bytes;
+        cuda::gather_over_peers(peers_, gather, parts.stream);
+      }
+    });
+  }
+
   // The root's bytes are all columns of one row.
   Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
     const auto count = static_cast<std::int64_t>(bytes.size());
     return launch_together(stream, "a broadcast", [&] {
-      for (std::int64_t begin = 0; begin < count; begin += broadcast_at_once) {
+      for (std::int64_t begin = 0; begin < count; begin += bytes_at_once) {
         std::byte* const data = bytes.data() + begin;
         kernels::PeerGather gather{.rows = 1, .own = data, .out = rank() == root ? nullptr : data};
         for (int each = root; each < ranks(); ++each)
-          gather.begin[each + 1] = std::min(count - begin, broadcast_at_once);
+          gather.begin[each + 1] = std::min(count - begin, bytes_at_once);
         cuda::gather_over_peers(peers_, gather, stream);
       }
     });
@@ -94,7 +111,7 @@ class PeerRanks::Member final : public GpuRanks::Member {
   }
 
  private:
-  static constexpr std::int64_t broadcast_at_once = std::int64_t{16} << 20;
+  static constexpr std::int64_t bytes_at_once = std::int64_t{16} << 20;
   static constexpr std::string_view sum = "a sum over ranks";
 
   kernels::Peers peers_;

@@ -99,12 +99,20 @@ class ThreadRanks::Member final : public Communicator {
     return finish();
   }
 
+  Result<void> gather_parts(const Parts& parts) override {
+    MOTLEY_TRY_VOID(status());
+    const auto bytes = static_cast<std::size_t>(parts.bytes);
+    const auto part_of = [&](int rank) { return parts.data + rank * parts.bytes; };
+    stage(part_of(rank_), bytes);
+    MOTLEY_TRY_VOID(group_.meet(rank_, {"a gathering of parts", parts.bytes}));
+    for (int other = 0; other < ranks() && bytes > 0; ++other)
+      if (other != rank_) std::memcpy(part_of(other), staged_by(other), bytes);
+    return finish();
+  }
+
   Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle) override {
     MOTLEY_TRY_VOID(status());
-    if (rank_ == root) {
-      staging().resize((bytes.size() + sizeof(float) - 1) / sizeof(float));
-      if (!bytes.empty()) std::memcpy(staging().data(), bytes.data(), bytes.size());
-    }
+    if (rank_ == root) stage(bytes.data(), bytes.size());
     MOTLEY_TRY_VOID(group_.meet(
         rank_, {"a broadcast", static_cast<std::int64_t>(bytes.size()) * ranks() + root}));
     if (rank_ != root && !bytes.empty()) std::memcpy(bytes.data(), staged_by(root), bytes.size());
@@ -137,6 +145,10 @@ class ThreadRanks::Member final : public Communicator {
   void publish(std::span<const float> numbers, bool has_part) {
     has_part_[turn_] = has_part;
     if (has_part) staging().assign(numbers.begin(), numbers.end());
+  }
+  void stage(const std::byte* from, std::size_t bytes) {
+    staging().resize((bytes + sizeof(float) - 1) / sizeof(float));
+    if (bytes > 0) std::memcpy(staging().data(), from, bytes);
   }
   // The next call uses the other buffer.
   Result<void> finish() {

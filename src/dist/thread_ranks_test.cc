@@ -151,6 +151,24 @@ TEST_P(Ranks, GathersUnevenColumns) {
   }
 }
 
+TEST_P(Ranks, GathersPartsInPlace) {
+  for (const std::size_t bytes : {0, 1, 16, 40000}) {
+    on_ranks(group_, [&](Communicator& own) {
+      const auto part_of = [bytes](int rank) {
+        return std::string(bytes, static_cast<char>('a' + rank));
+      };
+      std::string expected;
+      for (int rank = 0; rank < own.ranks(); ++rank) expected += part_of(rank);
+      std::string parts(expected.size(), '-');
+      parts.replace(static_cast<std::size_t>(own.rank()) * bytes, bytes, part_of(own.rank()));
+      ASSERT_TRUE(own.gather_parts({.data = reinterpret_cast<std::byte*>(parts.data()),
+                                    .bytes = static_cast<std::int64_t>(bytes)})
+                      .ok());
+      EXPECT_EQ(parts, expected);
+    });
+  }
+}
+
 TEST_P(Ranks, BroadcastsFromAnyRoot) {
   on_ranks(group_, [&](Communicator& own) {
     for (int root = 0; root < own.ranks(); ++root) {

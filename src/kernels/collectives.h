@@ -72,6 +72,10 @@ struct PeerGather {
   const void* own = nullptr;
   std::int64_t own_stride = 0;  // in bytes
   std::int64_t begin[max_peers + 1]{};
+  // Bytes that lie between a rank's columns and the next one's in a row of `out`: in `own` and
+  // where ranks send them there are none.
+  std::int64_t apart = 0;
+  bool in_place = false;  // a rank's own columns are in `out` already
   void* out = nullptr;
   std::int64_t out_stride = 0;  // in bytes
 };

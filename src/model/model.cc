@@ -293,6 +293,18 @@ lora::Layout Model::factor_layout() const {
   return lora::Layout::rows;
 }
 
+bool Model::shrinks_alike(const Model& other) const {
+  if (shard_.deals_experts()) return false;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto* const own = std::get_if<MoeBlock>(&layers_[i].ffn);
+    if (own == nullptr) continue;
+    const std::optional<float> unit = own->prepared->rank_row_unit();
+    if (!unit || unit != std::get<MoeBlock>(other.layers_[i].ffn).prepared->rank_row_unit())
+      return false;
+  }
+  return true;
+}
+
 Result<void> Model::add_attention_scratch(std::int64_t sequences, Workspace& workspace) const {
   kernels::AttentionScratchSize most;
   for (const Layer& layer : layers_) {
@@ -402,7 +414,8 @@ Result<Model::Workspace> Model::make_workspace(const StepLimits& limits) const {
 
 void Model::forward(const Batch& batch, Workspace& workspace, StreamHandle stream,
                     const HiddenStates& hidden) const {
-  const ops::Context context = this->context(stream);
+  ops::Context context = this->context(stream);
+  context.shared_shrinks = workspace.shared_shrinks;
   const auto begin = [&] {
     workspace.experts.begin_step(
         batch.count, batch.mixes.batch == nullptr ? nullptr : batch.mixes.labels, context.stream);

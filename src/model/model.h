@@ -70,6 +70,7 @@ class Model {
     kernels::AttentionScratch attention{};  // of that memory
     moe::Workspaces experts;
     std::vector<TracedLaunch>* trace = nullptr;  // see Forward::Call
+    ops::SharedShrinks shared_shrinks{};         // with the other ranks
   };
 
   // Reads a model folder. The device must outlive the model.
@@ -104,6 +105,8 @@ class Model {
   const lora::BaseView& base_view() const { return *base_view_; }
   // The layout that adapter memory must use for expert factors.
   lora::Layout factor_layout() const;
+  // Whether another rank's model computes the same rows in rank space of its experts' gate and up.
+  bool shrinks_alike(const Model& other) const;
   // "layers 1-47: cpu_grouped", for the start log.
   std::string describe_backends() const;
 

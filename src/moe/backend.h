@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -35,6 +36,10 @@ class PreparedExperts {
 
   // As loaded, in host memory.
   const ExpertWeights& weights() const { return *weights_; }
+
+  // What the backend multiplies rows in rank space by. Ranks whose layers have the same can compute
+  // gate and up's for each other; nothing: others can't use this one's.
+  virtual std::optional<float> rank_row_unit() const { return std::nullopt; }
 
  private:
   const ExpertWeights* weights_;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "base/system/stream_handle.h"
 
 namespace motley::tensor {
@@ -14,6 +17,14 @@ class Communicator;
 
 namespace motley::ops {
 
+// Every rank needs all rows in rank space of its experts' gate and up, whose products with A are
+// the same on all ranks: each may compute a part of the rows, and gather the others'.
+struct SharedShrinks {
+  bool possible = false;  // all ranks have the same experts, and would compute the same rows
+  // The (token, expert) pairs of a step from which they do; nothing: what was measured.
+  std::optional<std::int64_t> from_pairs = std::nullopt;
+};
+
 // What every call needs: the device's kernels, the stream, and scratch that the call may use until
 // it returns (on a GPU: until the stream has passed it).
 struct Context {
@@ -25,6 +36,7 @@ struct Context {
   // on the CPU.
   bool batch_invariant = false;
   dist::Communicator* ranks = nullptr;  // that compute the model together; null: one alone
+  SharedShrinks shared_shrinks{};
 };
 
 }  // namespace motley::ops

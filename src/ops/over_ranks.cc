@@ -143,6 +143,12 @@ void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dis
                         .ok());
 }
 
+void gather_parts_over_ranks(const Context& context, std::byte* parts, std::int64_t bytes) {
+  static_cast<void>(ranks_of(context)
+                        .gather_parts({.data = parts, .bytes = bytes, .stream = context.stream})
+                        .ok());
+}
+
 void shift_ids(const Context& context, const tensor::ConstTensor& ids, std::int32_t first,
                const tensor::Tensor& out) {
   MOTLEY_CHECK(ids.dtype() == DType::i32 && out.dtype() == DType::i32 &&

@@ -54,6 +54,9 @@ void rms_norm_over_ranks(const Context& context, const tensor::ConstTensor& weig
 void gather_over_ranks(const Context& context, const tensor::ConstTensor& x, dist::Range columns,
                        const tensor::Tensor& out);
 
+// The parts of all ranks, in place: see dist::Communicator::gather_parts().
+void gather_parts_over_ranks(const Context& context, std::byte* parts, std::int64_t bytes);
+
 // out = ids - first, both contiguous in i32: as a rank numbers things of which it has those from
 // `first` on.
 void shift_ids(const Context& context, const tensor::ConstTensor& ids, std::int32_t first,

@@ -81,6 +81,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const model::Model& model, tensor
                                                         .ranks = limits.rank_sum}));
   }
   MOTLEY_TRY_VOID(runner->make_pages());
+  if (options.others != nullptr) runner->share_shrinks();
   return runner;
 }
 
@@ -122,6 +123,20 @@ Runner::~Runner() {
                       if (other.table_ != nullptr) other.table_->release();
                       return {};
                     }).ok());
+}
+
+void Runner::share_shrinks() {
+  const OtherRanks& others = *options_.others;
+  ops::SharedShrinks shared{.possible = true};
+  for (int rank = 1; rank < others.ranks(); ++rank)
+    shared.possible = shared.possible && model_->shrinks_alike(others.model(rank));
+  if (model_->tuning() != nullptr) shared.from_pairs = model_->tuning()->shared_shrinks_from;
+  const auto set = [&](Runner& runner) -> Result<void> {
+    runner.workspace_.shared_shrinks = shared;
+    return {};
+  };
+  static_cast<void>(for_others(set).ok());
+  static_cast<void>(set(*this).ok());
 }
 
 Result<void> Runner::for_others(FunctionRef<Result<void>(Runner& runner)> work) const {

@@ -151,6 +151,8 @@ class Runner {
   Result<void> step_on_rank(std::span<const Chunk> chunks, LogitsSink sink);
   // Warms up this rank, beside the others.
   Result<void> warm_up_rank();
+  // Finds out whether steps may share products with adapters' A, for this rank and the others.
+  void share_shrinks();
   // Calls work with the other ranks' runners, if there are any, on this thread.
   Result<void> for_others(FunctionRef<Result<void>(Runner& runner)> work) const;
   // The error of the ranks, if there are several and one has failed.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -201,6 +202,31 @@ TEST_P(GpuRanksTest, GathersUnevenColumns) {
     std::vector<float> expected(poison.size());
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<float>(i);
     ASSERT_TRUE(same(all.read(), expected)) << rows << " rows of " << width;
+  }
+}
+
+TEST_P(GpuRanksTest, GathersPartsInPlace) {
+  // Also more than the group's memory.
+  for (const std::size_t count : {4, 1024, 100'004, 9'000'004}) {
+    std::vector<float> expected;
+    for (int rank = 0; rank < world_->ranks(); ++rank) {
+      const std::vector<float> part = numbers_of(rank, count);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    const auto arrays = world_->arrays([&](int rank) {
+      std::vector<float> parts(expected.size(), -1.0F);
+      std::ranges::copy(numbers_of(rank, count),
+                        parts.begin() + static_cast<std::ptrdiff_t>(count) * rank);
+      return parts;
+    });
+    world_->run([&](Communicator& own, RanksWorld::Rank& rank) {
+      const auto& array = arrays[static_cast<std::size_t>(own.rank())];
+      ASSERT_TRUE(own.gather_parts({.data = reinterpret_cast<std::byte*>(array.data()),
+                                    .bytes = static_cast<std::int64_t>(count * sizeof(float)),
+                                    .stream = rank.handle()})
+                      .ok());
+    });
+    for (const auto& array : arrays) ASSERT_TRUE(same(array.read(), expected)) << count;
   }
 }
 

@@ -2,6 +2,7 @@
 // Where there are fewer GPUs ranks share them, in float32.
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,19 @@ TEST_P(RanksOnGpus, FusedSumsHaveTheBitsOfTheirOps) {
   options.fusion = false;
   GoldenModel plain(GetParam(), options);
   expect_close(score_all(fused), score_all(plain), {2});
+}
+
+// Products with A of experts' gate and up, by all ranks or each by a part of them.
+TEST_P(RanksOnGpus, SharedShrinksHaveTheBitsOfOwn) {
+  for (const int ranks : {2, 4}) {
+    if (!has_gpu_for_each(ranks)) continue;
+    GoldenModel::Options options = on_gpus(ranks, false);
+    options.shared_shrinks_from = std::numeric_limits<std::int64_t>::max();
+    GoldenModel own(GetParam(), options);
+    options.shared_shrinks_from = 0;
+    GoldenModel shared(GetParam(), options);
+    expect_same_bits(score_all(shared), score_all(own));
+  }
 }
 
 // How far one GPU and two are from float32, in bf16.

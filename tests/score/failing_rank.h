@@ -42,10 +42,16 @@ class FailingRank final : public dist::Communicator {
     if (fault_ == Fault::stays_away && sums_ < 0) return {};
     return ranks_.all_gather(columns);
   }
+  Result<void> gather_parts(const Parts& parts) override {
+    if (fault_ == Fault::stays_away && sums_ < 0) return {};
+    ++gathered_parts_;
+    return ranks_.gather_parts(parts);
+  }
   Result<void> broadcast(std::span<std::byte> bytes, int root, StreamHandle stream) override {
     return ranks_.broadcast(bytes, root, stream);
   }
   Result<void> barrier(StreamHandle stream) override { return ranks_.barrier(stream); }
+  int gathered_parts() const { return gathered_parts_; }
   void fail(const Error& error) override { ranks_.fail(error); }
   Result<void> status() const override { return ranks_.status(); }
 
@@ -58,6 +64,7 @@ class FailingRank final : public dist::Communicator {
 
   dist::Communicator& ranks_;
   int sums_;
+  int gathered_parts_ = 0;
   Fault fault_;
 };
 

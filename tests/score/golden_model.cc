@@ -69,6 +69,9 @@ GoldenModel::GoldenModel(const std::string& name, const Options& options)
                           .exact_inputs = options.exact_inputs,
                           .fusion = options.fusion,
                           .expert_groups = options.expert_groups};
+  if (options.shared_shrinks_from)
+    load.tuning = std::make_shared<const kernels::Tuning>(
+        kernels::Tuning{.shared_shrinks_from = options.shared_shrinks_from});
   if (!options.experts_backend.empty()) load.experts_backend = options.experts_backend;
   const auto wrapped = [&](dist::Communicator& ranks) {
     return options.wrap ? options.wrap(ranks) : &ranks;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ class GoldenModel {
     std::vector<int> gpus = {};
     dist::RanksOver over = dist::RanksOver::automatic;
     Duration max_wait = std::chrono::seconds(60);
+    // The (token, expert) pairs of a step from which ranks share products with adapters' A.
+    std::optional<std::int64_t> shared_shrinks_from = {};
     // What a rank's model sees instead of its group; empty: the group.
     std::function<dist::Communicator*(dist::Communicator&)> wrap = {};
   };

@@ -80,6 +80,16 @@ inline void expect_close(const std::vector<Scored>& got, const std::vector<Score
   }
 }
 
+inline void expect_same_bits(const std::vector<Scored>& got, const std::vector<Scored>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t c = 0; c < got.size(); ++c)
+    for (std::size_t i = 0; i < got[c].results.size(); ++i) {
+      EXPECT_EQ(got[c].results[i].token_logprobs, wanted[c].results[i].token_logprobs)
+          << got[c].name;
+      EXPECT_EQ(got[c].results[i].top_logprobs, wanted[c].results[i].top_logprobs) << got[c].name;
+    }
+}
+
 // Of the tokens' log-probabilities.
 inline double mean_difference(const std::vector<Scored>& got, const std::vector<Scored>& wanted) {
   double sum = 0;

@@ -62,6 +62,49 @@ TEST(ShardedModel, ExpertsOnGroupsRepeatBitForBitInStepsOfAnySize) {
           << runs[0][c].name;
 }
 
+// Products with A of experts' gate and up, by all ranks or each by a part of them.
+class ShardedShrinks : public testing::TestWithParam<std::string> {
+ protected:
+  struct Run {
+    std::vector<Scored> scores;
+    int gathered_parts = 0;  // by rank 0
+  };
+  static Run run(const Layout& layout, bool exact, std::int64_t from) {
+    std::vector<std::unique_ptr<FailingRank>> made;
+    GoldenModel golden(GetParam(), {.exact = exact,
+                                    .threads = 1,
+                                    .ranks = layout.ranks,
+                                    .expert_groups = layout.groups,
+                                    .shared_shrinks_from = from,
+                                    .wrap = [&](auto& ranks) {
+                                      made.push_back(std::make_unique<FailingRank>(
+                                          ranks, std::numeric_limits<int>::max()));
+                                      return made.back().get();
+                                    }});
+    std::vector<Scored> scores = score_all(golden);
+    return {std::move(scores), made.front()->gathered_parts()};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Goldens, ShardedShrinks, testing::ValuesIn(golden_models()),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(ShardedShrinks, HaveTheSameBitsWhereRanksShareThem) {
+  constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+  const bool has_experts = GoldenModel(GetParam(), {.threads = 1}).model().config().has_experts();
+  for (const Layout& layout : std::vector<Layout>{{2}, {3}, {4}, {4, 2}}) {
+    if (layout.groups > 1 && !has_experts) continue;
+    for (const bool exact : {true, false}) {
+      if (!exact && layout.ranks > 2) continue;
+      const Run own = run(layout, exact, never);
+      const Run shared = run(layout, exact, 0);
+      expect_same_bits(shared.scores, own.scores);
+      EXPECT_EQ(own.gathered_parts, 0);
+      // Groups of ranks have other experts.
+      EXPECT_EQ(shared.gathered_parts > 0, has_experts && layout.groups == 1);
+    }
+  }
+}
+
 // Roundings to bf16 may fall otherwise where sums are added in another order.
 TEST_P(Sharded, IsCloseToOneRankInBf16) {
   GoldenModel one(GetParam(), {.exact = false, .threads = 1});

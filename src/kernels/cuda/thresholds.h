@@ -184,6 +184,18 @@ static_assert(std::ranges::all_of(expert_thresholds, [](const ExpertThreshold& r
   return can_run(row.tiles) && !row.record.empty();
 }));
 
+// Rows in rank space that ranks compute for each other: a product with A reads its rows of inputs
+// once for every 32 columns, and a gathering has a latency of its own and 2 bytes of each column.
+struct SharedShrinkThreshold {
+  std::int64_t max_columns = Range::none;
+  std::int64_t min_pairs = 0;
+  std::string_view record{};
+};
+inline constexpr SharedShrinkThreshold shared_shrink_thresholds[] = {
+    {.max_columns = 32, .min_pairs = 32768, .record = "2026-11-28-two-gpus.md"},
+    {.min_pairs = 8192, .record = "2026-11-28-two-gpus.md"},
+};
+
 }  // namespace grouped
 
 // Dense products

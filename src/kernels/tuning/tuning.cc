@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t version = 1;
 constexpr std::string_view version_key = "motley_tuning";
+constexpr std::string_view shared_shrinks_key = "shared_shrinks_from";
 constexpr std::string_view remedy = "make the file again with motley bench MODEL --tune --output F";
 constexpr std::int64_t max_number = std::int64_t{1} << 40;
 constexpr std::size_t max_entries = 10'000;
@@ -27,12 +28,15 @@ Error as_wrong(const Error& error) { return wrong(error.what(), error.where()); 
 // An object of a file whose keys are all read.
 class Fields {
  public:
+  // `optional`: a key that may be absent.
   static Result<Fields> open(const json::Value& value, std::string_view where,
-                             std::initializer_list<std::string_view> keys) {
+                             std::initializer_list<std::string_view> keys,
+                             std::string_view optional = {}) {
     const auto object = value.as_object(where);
     if (!object.ok()) return as_wrong(object.error());
     for (const json::Member& member : (*object)->members()) {
-      if (std::ranges::find(keys, member.key) == keys.end())
+      const bool known = member.key == optional && !optional.empty();
+      if (!known && std::ranges::find(keys, member.key) == keys.end())
         return wrong(cat("unknown key ", quote(member.key)), where);
     }
     for (const std::string_view key : keys) {
@@ -41,6 +45,7 @@ class Fields {
     return Fields(**object, where);
   }
 
+  bool has(std::string_view key) const { return object_->contains(key); }
   const json::Value& value(std::string_view key) const { return *object_->find(key); }
   std::string place(std::string_view key) const { return cat(where_, ", ", key); }
 
@@ -278,7 +283,8 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view where) {
   if (!value.ok()) return as_wrong(value.error());
   MOTLEY_TRY(const Fields fields,
              Fields::open(*value, where,
-                          {version_key, "card", "driver", "date", "model", "dense", "experts"}));
+                          {version_key, "card", "driver", "date", "model", "dense", "experts"},
+                          shared_shrinks_key));
   MOTLEY_TRY(const std::int64_t written_as, fields.number(version_key, 0));
   if (written_as != version)
     return wrong(cat("version ", written_as, " of the format, where this program reads ", version),
@@ -290,6 +296,9 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view where) {
   MOTLEY_TRY(tuning.model, fields.text("model"));
   MOTLEY_TRY(tuning.dense, read_entries(fields, "dense", read_dense));
   MOTLEY_TRY(tuning.experts, read_entries(fields, "experts", read_experts));
+  if (fields.has(shared_shrinks_key)) {
+    MOTLEY_TRY(tuning.shared_shrinks_from, fields.number(shared_shrinks_key, 0));
+  }
   return tuning;
 }
 
@@ -302,6 +311,8 @@ std::string write_tuning(const Tuning& tuning) {
   object.add("model", tuning.model);
   object.add("dense", written_all(tuning.dense));
   object.add("experts", written_all(tuning.experts));
+  if (tuning.shared_shrinks_from)
+    object.add(std::string(shared_shrinks_key), *tuning.shared_shrinks_from);
   return json::write_pretty(object) + "\n";
 }
 

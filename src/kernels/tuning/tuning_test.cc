@@ -39,10 +39,13 @@ Tuning some_tuning() {
 }
 
 TEST(Tuning, ReadsWhatItWrote) {
-  const Tuning tuning = some_tuning();
-  const auto read = parse_tuning(write_tuning(tuning), "card.json");
-  ASSERT_TRUE(read.ok()) << read.error().message();
-  EXPECT_TRUE(*read == tuning);
+  Tuning tuning = some_tuning();
+  for (const std::optional<std::int64_t> from : {std::optional<std::int64_t>(), {0}, {4096}}) {
+    tuning.shared_shrinks_from = from;
+    const auto read = parse_tuning(write_tuning(tuning), "card.json");
+    ASSERT_TRUE(read.ok()) << read.error().message();
+    EXPECT_TRUE(*read == tuning);
+  }
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

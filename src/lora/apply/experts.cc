@@ -17,12 +17,27 @@ bool touches_experts(const RowMixes& mixes, std::int32_t layer) {
 
 namespace {
 
-// x_rows is null if the rows of x are in plan order.
-void add_deltas(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::ConstTensor& x,
-                const std::int32_t* x_rows, std::span<const DeltaOutput> outputs,
-                const ops::Context& context) {
+// Of so many pairs the products with A take longer than a meeting of the ranks' threads, some tens
+// of us.
+constexpr std::int64_t min_shared_pairs = 256;
+
+Shrinks shrinks_of(const plan::Plan& plan, const ops::SharedShrinks& shared) {
+  return shared.possible && plan.pairs() >= shared.from_pairs.value_or(min_shared_pairs)
+             ? Shrinks::shared
+             : Shrinks::own;
+}
+
+struct SeamInputs {
+  const tensor::ConstTensor& x;
+  const std::int32_t* rows = nullptr;  // of a place; null: x is in plan order
+  Shrinks shrinks = Shrinks::own;
+};
+
+void add_deltas(const ExpertDeltas& deltas, const plan::Plan& plan, const SeamInputs& inputs,
+                std::span<const DeltaOutput> outputs, const ops::Context& context) {
   if (plan.routed_pairs() == 0) return;
-  GroupedDelta delta(*deltas.batch, x, outputs, plan.routed_pairs(), context);
+  const auto& [x, x_rows, shrinks] = inputs;
+  GroupedDelta delta(*deltas.batch, x, outputs, plan.routed_pairs(), context, shrinks);
   for (const plan::Segment& segment : plan.segments()) {
     if (segment.label == plan::no_label) continue;
     delta.add(segment.label, segment.expert,
@@ -47,7 +62,9 @@ void add_gate_up(const ExpertDeltas& deltas, const plan::Plan& plan, const tenso
   MOTLEY_CHECK(gate.dim(0) >= plan.routed_pairs() && up.dim(0) == gate.dim(0) &&
                    up.dim(1) == gate.dim(1) && gate.stride(1) == 1 && up.stride(1) == 1,
                "a row for each pair");
-  add_deltas(deltas, plan, x, plan.tokens_in_order().data(), outputs, context);
+  add_deltas(deltas, plan,
+             {x, plan.tokens_in_order().data(), shrinks_of(plan, context.shared_shrinks)}, outputs,
+             context);
 }
 
 void add_down(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::ConstTensor& h,
@@ -59,7 +76,7 @@ void add_down(const ExpertDeltas& deltas, const plan::Plan& plan, const tensor::
   MOTLEY_CHECK(h.dim(0) >= plan.routed_pairs() && out.dim(0) >= plan.routed_pairs() &&
                    h.stride(1) == 1 && out.stride(1) == 1,
                "a row for each pair");
-  add_deltas(deltas, plan, h, nullptr, outputs, context);
+  add_deltas(deltas, plan, {h}, outputs, context);
 }
 
 }  // namespace motley::lora

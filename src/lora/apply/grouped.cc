@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "lora/apply/kernels.h"
+#include "ops/over_ranks.h"
 #include "plan/plan.h"
 
 namespace motley::lora {
@@ -109,8 +110,8 @@ std::int64_t GroupedDelta::for_parts(std::int32_t label, std::int32_t expert,
 
 GroupedDelta::GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
                            std::span<const DeltaOutput> outputs, std::int64_t rows,
-                           const ops::Context& context)
-    : batch_(batch), x_(x), outputs_(outputs), context_(context) {
+                           const ops::Context& context, Shrinks shrinks)
+    : batch_(batch), x_(x), outputs_(outputs), context_(context), shrinks_(shrinks) {
   MOTLEY_CHECK(context.scratch != nullptr, "scratch for rows in rank space");
   tensor::Arena& arena = *context.scratch;
   mark_ = arena.mark();
@@ -122,7 +123,10 @@ GroupedDelta::GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
       ranks += padded_rank(term.adapter->largest_rank(), batch.dtype());
     widest = std::max(widest, ranks * static_cast<std::int64_t>(outputs.size()));
   }
-  ranks_ = take<float>(arena, std::min(rows * widest, rank_space_numbers));
+  const std::int64_t numbers = std::min(rows * widest, rank_space_numbers);
+  // Parts that ranks share are of equal size.
+  const std::int64_t beyond = shrinks_ == Shrinks::shared ? context.ranks->ranks() - 1 : 0;
+  ranks_ = take<float>(arena, numbers + beyond).first(static_cast<std::size_t>(numbers));
   groups_ = take<Group>(arena, std::min(rows, max_groups));
 }
 
@@ -162,15 +166,8 @@ void GroupedDelta::add(std::int32_t label, std::int32_t expert, const DeltaRows&
 
 void GroupedDelta::finish() {
   if (group_count_ == 0) return;
+  shrink_groups();
   const auto groups = static_cast<std::int64_t>(group_count_);
-  // Every task copies its rows of x, so ranks are only divided if there are too few tasks.
-  const std::int64_t ranks_a_task =
-      groups * blocks_of(widest_, 16) < std::int64_t{2} * threads(context_) ? 4 : 16;
-  const std::int64_t cuts = blocks_of(widest_, ranks_a_task);
-  for_tasks(context_, groups * cuts, [&](std::int64_t task) {
-    const std::int64_t begin = task % cuts * ranks_a_task;
-    shrink_group(groups_[static_cast<std::size_t>(task / cuts)], begin, begin + ranks_a_task);
-  });
   std::int64_t blocks = 0;
   for (const DeltaOutput& output : outputs_) blocks += blocks_of(output.acc.dim(1), outputs_a_task);
   for_tasks(context_, groups * blocks, [&](std::int64_t task) {
@@ -189,22 +186,56 @@ void GroupedDelta::finish() {
   widest_ = 0;
 }
 
-// Computes ranks [begin, end) of a group's rows in rank space.
-void GroupedDelta::shrink_group(const Group& group, std::int64_t begin, std::int64_t end) {
-  if (begin >= group.ranks) return;
-  const std::int64_t x_begin = group.rows.x_rows == nullptr ? group.rows.begin : 0;
+// Computes the rows of all groups in rank space.
+void GroupedDelta::shrink_groups() {
+  if (ranks_used_ == 0) return;
+  dist::Range own{0, ranks_used_};
+  std::int64_t part = ranks_used_;
+  if (shrinks_ == Shrinks::shared) {
+    part = blocks_of(ranks_used_, context_.ranks->ranks());
+    const std::int64_t begin = std::min(context_.ranks->rank() * part, ranks_used_);
+    own = {begin, std::min(begin + part, ranks_used_)};
+  }
+  // The group's rows of which some numbers are this rank's.
+  const auto own_rows = [&](const Group& group) -> dist::Range {
+    if (group.ranks == 0 || own.end <= group.at) return {};
+    const std::int64_t end = blocks_of(own.end - group.at, group.ranks);
+    return {std::max<std::int64_t>(own.begin - group.at, 0) / group.ranks,
+            std::min(end, group.rows.count)};
+  };
+  const auto groups = static_cast<std::int64_t>(group_count_);
+  // Every task copies its rows of x, so ranks are only divided if there are too few tasks.
+  const std::int64_t ranks_a_task =
+      groups * blocks_of(widest_, 16) < std::int64_t{2} * threads(context_) ? 4 : 16;
+  const std::int64_t cuts = blocks_of(widest_, ranks_a_task);
+  for_tasks(context_, groups * cuts, [&](std::int64_t task) {
+    const Group& group = groups_[static_cast<std::size_t>(task / cuts)];
+    const std::int64_t begin = task % cuts * ranks_a_task;
+    shrink_group(group, own_rows(group), {begin, begin + ranks_a_task});
+  });
+  if (shrinks_ == Shrinks::shared)
+    ops::gather_parts_over_ranks(context_, reinterpret_cast<std::byte*>(ranks_.data()),
+                                 part * static_cast<std::int64_t>(sizeof(float)));
+}
+
+// Computes some ranks of some of a group's rows in rank space.
+void GroupedDelta::shrink_group(const Group& group, dist::Range own, dist::Range ranks) {
+  if (own.begin >= own.end || ranks.begin >= group.ranks) return;
+  const std::int32_t* const x_rows = group.rows.x_rows;
+  const std::int64_t x_begin = x_rows == nullptr ? group.rows.begin + own.begin : 0;
   const InputRows rows{.data = x_.bytes() + x_begin * x_.stride(0) * bits(x_.dtype()) / 8,
                        .dtype = x_.dtype(),
                        .stride = x_.stride(0),
-                       .rows = group.rows.x_rows,
-                       .count = group.rows.count};
+                       .rows = x_rows == nullptr ? nullptr : x_rows + own.begin,
+                       .count = own.size()};
+  float* const first = ranks_.data() + group.at + own.begin * group.ranks;
   for_parts(group.label, group.expert, [&](const Part& part) {
     if (!part.fresh || part.factor.rank == 0) return;
-    const std::int64_t from = std::max<std::int64_t>(begin - part.first, 0);
-    const std::int64_t to = std::min<std::int64_t>(end - part.first, part.factor.split);
+    const std::int64_t from = std::max<std::int64_t>(ranks.begin - part.first, 0);
+    const std::int64_t to = std::min<std::int64_t>(ranks.end - part.first, part.factor.split);
     if (from >= to) return;
-    shrink({part.factor, batch_.dtype(), part.scale, x_.dim(1)}, rows, from, to,
-           ranks_.data() + group.at + part.first, group.ranks);
+    shrink({part.factor, batch_.dtype(), part.scale, x_.dim(1)}, rows, from, to, first + part.first,
+           group.ranks);
   });
 }
 

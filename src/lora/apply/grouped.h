@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "dist/layout.h"
 #include "lora/apply/apply.h"
 #include "lora/apply/batch.h"
 #include "ops/context.h"
@@ -43,14 +44,18 @@ struct DeltaRows {
   const std::int32_t* y_rows = nullptr;
 };
 
+// Whether every rank computes all rows in rank space, or each a part of them, which all then
+// gather. The bits are the same. Ranks that share them add the same rows in the same order.
+enum class Shrinks : std::uint8_t { own, shared };
+
 // Adds the deltas of x to all outputs, which share x. Collects rows with the same label and expert,
 // and processes as many at a time as the scratch holds. The inputs must stay unchanged until then.
 class GroupedDelta {
  public:
   // `rows`: the most rows that will be added.
   GroupedDelta(const Batch& batch, const tensor::ConstTensor& x,
-               std::span<const DeltaOutput> outputs, std::int64_t rows,
-               const ops::Context& context);
+               std::span<const DeltaOutput> outputs, std::int64_t rows, const ops::Context& context,
+               Shrinks shrinks = Shrinks::own);
   GroupedDelta(const GroupedDelta&) = delete;
   GroupedDelta& operator=(const GroupedDelta&) = delete;
   ~GroupedDelta();
@@ -65,13 +70,15 @@ class GroupedDelta {
 
   template <class Body>
   std::int64_t for_parts(std::int32_t label, std::int32_t expert, const Body& body) const;
-  void shrink_group(const Group& group, std::int64_t begin, std::int64_t end);
+  void shrink_groups();
+  void shrink_group(const Group& group, dist::Range own, dist::Range ranks);
   void expand_group(const Group& group, std::size_t output, std::int64_t begin, std::int64_t end);
 
   const Batch& batch_;
   const tensor::ConstTensor& x_;
   std::span<const DeltaOutput> outputs_;
   const ops::Context& context_;
+  Shrinks shrinks_;
   std::size_t mark_;
   std::span<float> ranks_;
   std::span<Group> groups_;

@@ -228,6 +228,7 @@ class TwinRanks final : public dist::Communicator {
     return {};
   }
   Result<void> all_gather(const Columns&) override { return {}; }
+  Result<void> gather_parts(const Parts&) override { return {}; }
   Result<void> broadcast(std::span<std::byte>, int, StreamHandle) override { return {}; }
   Result<void> barrier(StreamHandle) override { return {}; }
   void fail(const Error&) override {}

@@ -17,9 +17,20 @@ Support CpuBackend::supports(const Problem& problem) const {
   return Support::yes();
 }
 
+namespace {
+
+// Read in place.
+class CpuExperts final : public PreparedExperts {
+ public:
+  using PreparedExperts::PreparedExperts;
+  std::optional<float> rank_row_unit() const override { return 1.0F; }
+};
+
+}  // namespace
+
 Result<std::unique_ptr<PreparedExperts>> CpuBackend::prepare(const ExpertWeights& weights,
                                                              quant::Uploader*) const {
-  return std::make_unique<PreparedExperts>(weights);
+  return std::unique_ptr<PreparedExperts>(std::make_unique<CpuExperts>(weights));
 }
 
 Result<std::unique_ptr<Workspace>> CpuBackend::make_workspace(const Problem& problem,

@@ -14,6 +14,7 @@
 #include "kernels/cuda/tuned_thresholds.h"
 #include "lora/apply/step_table.h"
 #include "moe/formats.h"
+#include "ops/over_ranks.h"
 
 namespace motley::moe {
 namespace {
@@ -165,6 +166,8 @@ class GroupedWeights final : public PreparedExperts {
     MOTLEY_TRY_VOID(to.finish());
     return std::unique_ptr<PreparedExperts>(std::move(made));
   }
+
+  std::optional<float> rank_row_unit() const override { return cuda::decoded_unit(packed_.format); }
 
   void put(GroupedExperts& params) const {
     params.weights = packed_;
@@ -358,6 +361,25 @@ Result<std::unique_ptr<Workspace>> CudaGrouped::make_workspace(const Problem& pr
 
 namespace {
 
+// Decided alike on all ranks: they have the same pairs and mixes. Which tiles a rank takes follows.
+cuda::SharedShrink shared_shrink(const ExpertCall& call, int max_columns) {
+  const ops::SharedShrinks& shared = call.context.shared_shrinks;
+  if (!shared.possible || call.deltas == nullptr) return {};
+  const lora::StepTable& table = *call.deltas->table;
+  const auto touches = [&](lora::Projection projection) {
+    return table.touches({call.deltas->layer, projection});
+  };
+  if (!touches(lora::Projection::expert_gate) && !touches(lora::Projection::expert_up)) return {};
+  // Of gate and of up each term's ranks, rounded up to 16; the scope rounds them up to 8.
+  const lora::LaunchScope& scope = table.scope();
+  const int columns =
+      std::min(2 * ((scope.max_ranks + 8 * scope.max_terms) / 16 * 16), max_columns);
+  const std::int64_t from = shared.from_pairs.value_or(cuda::min_shared_shrink_pairs(columns));
+  if (columns == 0 || call.ids.elements() < from) return {};
+  const dist::Communicator& ranks = *call.context.ranks;
+  return {.rank = ranks.rank(), .ranks = ranks.ranks(), .columns = columns};
+}
+
 GroupedExperts params_of(const ExpertCall& call) {
   const ExpertWeights& weights = call.experts.weights();
   GroupedExperts params = own<GroupedWorkspace>(call.workspace).params_for(call);
@@ -372,6 +394,7 @@ GroupedExperts params_of(const ExpertCall& call) {
   params.out = call.out.data<float>();
   params.out_type = DType::f32;
   params.next = call.next;
+  params.shared_shrink = shared_shrink(call, params.deltas.max_gate_up_rank);
   return params;
 }
 
@@ -391,6 +414,11 @@ void run(const ExpertCall& call, const ExpertKernel& kernel) {
   MOTLEY_CHECK(call.x.dtype() == DType::bf16, "x in bf16");
   GroupedExperts params = params_of(call);
   own<GroupedWorkspace>(call.workspace).advance();
+  const auto gather = [&](void* parts, std::int64_t bytes) {
+    ops::gather_parts_over_ranks(call.context, static_cast<std::byte*>(parts), bytes);
+  };
+  const FunctionRef<void(void*, std::int64_t)> gather_parts = gather;
+  params.shared_shrink.gather = &gather_parts;
   CudaBackend::with_cut_rows(call, [&](const cuda::CutRows& cut) {
     params.cut = cut;
     cuda::run_grouped_experts(params, tiles_of(kernel), call.context.stream);

@@ -39,9 +39,11 @@ __global__ void __launch_bounds__(peer_threads, peer_blocks_per_sm)
   turn.meet(0);
   if (p.out != nullptr) {
     for (int from = 0; from < peers.ranks; ++from) {
+      if (p.in_place && from == peers.rank) continue;
       const Unit* const theirs = reinterpret_cast<const Unit*>(turn.staging(from));
       each_of(from, [&](std::int64_t place, std::int64_t row, std::int64_t column) {
-        std::byte* const out = static_cast<std::byte*>(p.out) + row * p.out_stride + p.begin[from];
+        std::byte* const out =
+            static_cast<std::byte*>(p.out) + row * p.out_stride + p.begin[from] + from * p.apart;
         reinterpret_cast<Unit*>(out)[column] = read_of_peer(theirs + place);
       });
     }
@@ -61,7 +63,7 @@ void launch_gather(const Peers& peers, const PeerGather& p, std::int64_t widest,
 // The widest unit that all columns and strides are multiples of. All ranks must take the same
 // blocks, not the same unit: a rank's own addresses may differ.
 int unit_of(const Peers& peers, const PeerGather& p) {
-  std::uint64_t all = 0;
+  auto all = static_cast<std::uint64_t>(p.apart);
   for (int rank = 0; rank <= peers.ranks; ++rank) all |= static_cast<std::uint64_t>(p.begin[rank]);
   if (all % 16 == 0) return 16;
   return all % 4 == 0 ? 4 : 1;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/collectives.h"
 #include "kernels/cuda/elementary/arrange_inputs.h"
 #include "kernels/cuda/elementary/norm.cuh"
 #include "kernels/cuda/experts/code_inputs.h"
@@ -86,7 +87,8 @@ Scratch cut_scratch(const GroupedExperts& g) {
     for (int seam = 0; seam < 2; ++seam) {
       p.deltas.entries[seam] = cut.take<DeltaEntry>(pairs * g.deltas.max_terms);
       p.seam[seam].pitch = ranks[seam];
-      p.seam[seam].rank_rows = cut.take<Bf16>(pairs * ranks[seam]);
+      // Parts that ranks share are of equal size, so the last may end behind the pairs.
+      p.seam[seam].rank_rows = cut.take<Bf16>((pairs + max_peers - 1) * ranks[seam]);
     }
   }
   s.bytes = cut.used();
@@ -165,6 +167,7 @@ LayerParams params_of(const GroupedExperts& g, const GroupedTiles& tiles) {
   p.deltas.layer = g.deltas.layer;
   p.deltas.max_terms = g.deltas.max_terms;
   p.deltas.unit = decoded_unit(g.weights.format);
+  if (g.shared_shrink.is_shared()) p.seam[0].pitch = g.shared_shrink.columns;
   return p;
 }
 
@@ -207,6 +210,23 @@ LaunchParams launch_params(const GroupedTiles& tiles, const LayerParams& p,
   l.permute_lanes = permutes ? std::min((ring_bytes - l.depth * stage) / row, permute_lanes) : 0;
   MOTLEY_CHECK(!permutes || l.permute_lanes > 0, "room for a row that is permuted");
   return l;
+}
+
+// All rows in rank space, or this rank's and then the others'.
+void shrink_seam(const GroupedExperts& g, const LayerParams& p, int seam, int h_parts,
+                 StreamHandle stream) {
+  ShrinkPieces which{
+      .seam = seam, .factors = factor_type_of(g.deltas), .h_parts = h_parts, .end = p.pairs};
+  const SharedShrink& shared = g.shared_shrink;
+  if (seam == 1 || !shared.is_shared()) return shrink_pieces(p, which, stream);
+  MOTLEY_CHECK(shared.ranks <= max_peers && shared.columns <= g.deltas.max_gate_up_rank,
+               "rows in rank space that there is room for");
+  const int places = (p.pairs + shared.ranks - 1) / shared.ranks;
+  which.begin = std::min(shared.rank * places, p.pairs);
+  which.end = std::min(which.begin + places, p.pairs);
+  shrink_pieces(p, which, stream);
+  (*shared.gather)(p.seam[0].rank_rows,
+                   std::int64_t{places} * shared.columns * std::int64_t{sizeof(Bf16)});
 }
 
 // Of the rows of h, which are by place.
@@ -297,11 +317,7 @@ Result<void> run(const GroupedExperts& params, const GroupedTiles& tiles, Stream
   // Tall tiles do not shrink: their rank rows are computed by launches of their own.
   const auto shrink = [&](int seam) {
     if (!lora || !tiles.tall()) return;
-    shrink_pieces(p,
-                  {.seam = seam,
-                   .factors = factor_type_of(params.deltas),
-                   .h_parts = l.gate_up_tiles * kernel.warpgroups},
-                  stream);
+    shrink_seam(params, p, seam, l.gate_up_tiles * kernel.warpgroups, stream);
   };
   const auto arrange = [&](int seam) {
     l.arranged = params.inputs[seam].each != nullptr;

@@ -11,6 +11,7 @@
 #include "kernels/cuda/experts/exact.h"
 #include "kernels/cuda/experts/packed_layout.h"
 #include "kernels/cuda/experts/plan.h"
+#include "kernels/cuda/experts/shared_shrink.h"
 #include "kernels/cuda/experts/tiles.h"
 #include "kernels/elementary.h"
 #include "kernels/kernel.h"
@@ -76,9 +77,10 @@ struct GroupedExperts {
   const std::int32_t* ids = nullptr;       // [tokens, K]
   const float* routing_weights = nullptr;  // [tokens, K]
   GroupedDeltas deltas{};
-  void* scratch = nullptr;      // grouped_scratch_bytes(), prepared once
-  void* out = nullptr;          // [tokens, H]; a token without experts gets zeros
-  DType out_type = DType::f32;  // f32 or bf16
+  SharedShrink shared_shrink{};  // only with tall tiles
+  void* scratch = nullptr;       // grouped_scratch_bytes(), prepared once
+  void* out = nullptr;           // [tokens, H]; a token without experts gets zeros
+  DType out_type = DType::f32;   // f32 or bf16
   // If not null: computed in place of `out`, which is then float32.
   const AfterExperts* next = nullptr;
   int multiprocessors = 132;
@@ -114,6 +116,10 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params,
                                   std::span<const ExpertThreshold> table);
 // By the built-in one (thresholds.h).
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params);
+
+// The fewest (token, expert) pairs of a step whose ranks share the products with A of gate and up
+// (SharedShrink), by the columns of a row in rank space.
+std::int64_t min_shared_shrink_pairs(int columns);
 
 // Whether a run with these tiles can compute `next`.
 bool grouped_sums_into(const AfterExperts& next, const GroupedTiles& tiles);

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -95,6 +96,32 @@ TEST(ExpertSelection, AdaptersKeepTheArithmetic) {
                   grouped_kernel_of(tiles, adapted).arithmetic);
       }
     }
+  }
+}
+
+// What ranks share are the launches of shrinks, which all of them must have.
+TEST(ExpertSelection, SharedShrinksNeedTallTiles) {
+  for (const Weights weights : {Weights::bf16, Weights::int4, Weights::fp8_and_inputs}) {
+    for (const std::int64_t intermediate : {8, 192, 768}) {
+      for (std::int64_t tokens = 1; tokens < 20000; tokens += 1 + tokens / 7) {
+        GroupedExperts p = problem(weights, true, tokens);
+        p.shape.intermediate = static_cast<int>(intermediate);
+        p.shared_shrink = {.rank = 1, .ranks = 2, .columns = 32};
+        const GroupedTiles tiles = choose_grouped_tiles(p);
+        EXPECT_TRUE(tiles.tall()) << name_of(tiles);
+        EXPECT_TRUE(grouped_supports(tiles, p)) << name_of(tiles);
+      }
+    }
+  }
+}
+
+TEST(ExpertSelection, WiderRowsInRankSpaceAreSharedEarlier) {
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  for (const int columns : {16, 32, 48, 64, 128, 1024}) {
+    const std::int64_t pairs = min_shared_shrink_pairs(columns);
+    EXPECT_GT(pairs, 0);
+    EXPECT_LE(pairs, before);
+    before = pairs;
   }
 }
 

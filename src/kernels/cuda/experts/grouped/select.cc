@@ -179,6 +179,8 @@ Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& g) {
   if (g.arranges_inputs() &&
       (tiles.sort_inside || tiles.sum_inside || tiles.gather == GroupedTiles::Gather::copies))
     return Support::no("inputs are arranged between launches, in the order of places");
+  if (g.shared_shrink.is_shared() && !tiles.tall())
+    return Support::no("other ranks take part in launches of shrinks, which it does not have");
   if (tiles.sum_inside && pairs > grouped::summed_pairs)
     return Support::no("its tiles sum {} pairs, not {}", grouped::summed_pairs, pairs);
   return Support::yes();
@@ -208,6 +210,13 @@ GroupedTiles choose_grouped_tiles(const GroupedExperts& params,
   }
   MOTLEY_CHECK(false, "a last row without bounds, whose tiles support all that was packed");
   return {};
+}
+
+std::int64_t min_shared_shrink_pairs(int columns) {
+  const auto* const row =
+      std::ranges::find_if(grouped::shared_shrink_thresholds,
+                           [&](const auto& each) { return columns <= each.max_columns; });
+  return row->min_pairs;
 }
 
 GroupedTiles choose_grouped_tiles(const GroupedExperts& params) {

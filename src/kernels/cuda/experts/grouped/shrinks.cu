@@ -159,7 +159,7 @@ __device__ void store(const float (&acc)[row_blocks][N / 2], const Target& to) {
   }
 }
 
-// All terms of a piece.
+// All terms of a piece, or of some of its places.
 template <bool f8, int row_blocks>
 __device__ void shrink_piece(const LayerParams& p, const ExpertPiece& piece, int number, int seam,
                              std::uint32_t shared) {
@@ -208,10 +208,11 @@ __device__ void shrink_piece(const LayerParams& p, const ExpertPiece& piece, int
 
 template <bool f8>
 __global__ void __launch_bounds__(threads, blocks_per_sm)
-    shrink_all(const __grid_constant__ LayerParams p, int seam, int h_parts) {
+    shrink_all(const __grid_constant__ LayerParams p, ShrinkPieces which) {
   extern __shared__ unsigned char memory[];
   __shared__ int next;
   const std::uint32_t shared = (smem_addr(memory) + 1023) & ~1023U;
+  const int seam = which.seam;
   launch_dependents();
   // At the second seam the grid before is gate_up's, each block of which has waited for the plan
   // before it lets this grid start (kernel.cuh). Its own results are signalled by flags.
@@ -222,14 +223,18 @@ __global__ void __launch_bounds__(threads, blocks_per_sm)
     int ahead = 0;
     if (threadIdx.x == 0)
       ahead = static_cast<int>(gridDim.x) + atomicAdd(&p.counters.next_shrink[seam], 1);
-    const ExpertPiece piece = p.plan.pieces[number];
+    ExpertPiece piece = p.plan.pieces[number];
     if (seam == 1) {
       if (threadIdx.x == 0)
-        while (load_acquire(&p.counters.tile_done[piece.tile]) < h_parts) {
+        while (load_acquire(&p.counters.tile_done[piece.tile]) < which.h_parts) {
         }
       __syncthreads();
     }
-    if (piece.end - piece.begin <= 64) {
+    piece.begin = max(piece.begin, which.begin);
+    piece.end = min(piece.end, which.end);
+    if (piece.end <= piece.begin) {
+      // Another rank's.
+    } else if (piece.end - piece.begin <= 64) {
       shrink_piece<f8, 1>(p, piece, number, seam, shared);
     } else {
       shrink_piece<f8, 2>(p, piece, number, seam, shared);
@@ -248,7 +253,7 @@ void run(const LayerParams& p, const ShrinkPieces& which, StreamHandle stream) {
   launch(
       name, shrink_all<f8>,
       {.grid = static_cast<unsigned>(blocks), .threads = threads, .shared_bytes = shared_bytes<f8>},
-      stream, p, which.seam, which.h_parts);
+      stream, p, which);
 }
 
 }  // namespace

@@ -7,13 +7,15 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Shrinks all pieces at a seam. At the first seam it runs behind the plan; at the second right
-// behind the kernel that computes h, while that drains: a tile's h is complete when its `tile_done`
-// reaches `h_parts`.
+// Shrinks places [begin, end) at a seam. At the first seam it runs behind the plan; at the second
+// right behind the kernel that computes h, while that drains: a tile's h is complete when its
+// `tile_done` reaches `h_parts`.
 struct ShrinkPieces {
   int seam;
   FactorType factors;
   int h_parts;
+  int begin = 0;
+  int end = 0;
 };
 void shrink_pieces(const LayerParams& params, const ShrinkPieces& which, StreamHandle stream);
 // Sets the kernels' attributes on the current device.
