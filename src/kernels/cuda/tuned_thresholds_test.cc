@@ -1,12 +1,14 @@
 #include "kernels/cuda/tuned_thresholds.h"
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/system/files.h"
 #include "kernels/cuda/experts/grouped.h"
 #include "kernels/cuda/linear/library.h"
 #include "kernels/tuning/candidates.h"
@@ -204,6 +206,26 @@ TEST(TunedThresholds, RefusesUnknownKernels) {
   EXPECT_THAT(failed.error().message(), HasSubstr("gemv_bulk"));
   const Tuning experts{.file = "f.json", .experts = {{.shape = {}, .rows = {{.kernel = "1x1"}}}}};
   EXPECT_FALSE(DeviceThresholds::make(&experts).ok());
+}
+
+// The tables in bench/tuning name kernels that there are, and a record in bench/results.
+TEST(TunedThresholds, OursAreWhole) {
+  const std::filesystem::path records(MOTLEY_RECORDS);
+  const std::string told =
+      read_text(records / "2026-11-28-tuned-thresholds.md", std::size_t{1} << 20).value();
+  int tables = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(records.parent_path() / "tuning")) {
+    const std::string name = entry.path().filename().string();
+    const auto text = read_text(entry.path(), std::size_t{1} << 20);
+    ASSERT_TRUE(text.ok()) << name;
+    const auto tuning = parse_tuning(*text, name);
+    ASSERT_TRUE(tuning.ok()) << tuning.error().message();
+    EXPECT_TRUE(check_tuning(*tuning).ok()) << name;
+    EXPECT_EQ(tuning->card, "NVIDIA H200");
+    EXPECT_THAT(told, HasSubstr(name));
+    ++tables;
+  }
+  EXPECT_GE(tables, 3);
 }
 
 TEST(TunedThresholds, TilesHaveNamesOfTheirOwn) {

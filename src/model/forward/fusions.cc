@@ -372,16 +372,13 @@ void run_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) 
 }
 
 bool fits_add_norm_linears(Ops ops, const Frame& frame) {
-  return fits_add_norm(ops, frame) &&
-         NormedLinears(ops).fit(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame),
-                                frame);
+  return fits_add_norm(ops, frame) && NormedLinears(ops).fit(sum_call(ops, frame), frame);
 }
 
 void run_add_norm_linears(Ops ops, const Frame& frame, const kernels::Ahead& ahead) {
-  NormedLinears(ops).run(sum_call(params<AddOp>(ops[0]), params<NormOp>(ops[1]), frame), frame,
-                         ahead, [&](const kernels::AddAndNorm& rows) {
-                           frame.context.kernels->add_and_norm(rows, frame.context.stream);
-                         });
+  NormedLinears(ops).run(sum_call(ops, frame), frame, ahead, [&](const kernels::AddAndNorm& rows) {
+    frame.context.kernels->add_and_norm(rows, frame.context.stream);
+  });
 }
 
 bool fits_experts_add_norm_linears(Ops ops, const Frame& frame) {
