@@ -51,6 +51,8 @@ struct ExpertThreshold {
 
 // Weights of codes.
 inline constexpr std::string_view codes_record = "2026-11-26-gpu-formats.md";
+// And of codes of inputs.
+inline constexpr std::string_view coded_record = "2026-11-28-codes-as-rows.md";
 
 namespace grouped {
 
@@ -108,12 +110,10 @@ inline constexpr auto expert_thresholds = [] {
        .record = codes_record},
       // Token rows that are codes, then those that are not.
       {.weights = codes_8,
+       .pairs_per_expert = {.above = 128},
        .tiles = {.rows = r256, .width = 128, .gather = permuted},
-       .record = "2026-11-27-codes-times-codes.md"},
-      {.weights = codes_8,
-       .adapters = some,
-       .tiles = {.width = 128, .gather = permuted},
-       .record = "2026-11-27-codes-times-codes.md"},
+       .record = coded_record},
+      {.weights = codes_8, .tiles = {.width = 128, .gather = permuted}, .record = coded_record},
       {.weights = codes_8,
        .tiles = {.rows = r256, .width = 64, .gather = copies},
        .record = codes_record},
@@ -239,6 +239,13 @@ inline constexpr std::array dense_thresholds = {
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
                    .record = tuned_record,
                    .code_bits = 8,
+                   .max_rows = 16,
+                   .max_products = gemv_streamed_max_products},
+    DenseThreshold{
+        .kernel = &coded_kernel, .record = coded_record, .max_products = coded_max_products},
+    DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
+                   .record = tuned_record,
+                   .code_bits = 8,
                    .max_rows = 32,
                    .max_products = gemv_streamed_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,
@@ -246,13 +253,6 @@ inline constexpr std::array dense_thresholds = {
                    .code_bits = 4,
                    .max_rows = 64,
                    .max_products = gemv_streamed_max_products},
-    DenseThreshold{.kernel = &decoded_kernel,
-                   .record = "2026-11-27-codes-times-codes.md",
-                   .max_rows = 256,
-                   .max_products = decoded_max_products},
-    DenseThreshold{.kernel = &coded_kernel,
-                   .record = "2026-11-27-codes-times-codes.md",
-                   .max_products = coded_max_products},
     DenseThreshold{
         .kernel = &decoded_kernel, .record = codes_record, .max_products = decoded_max_products},
     DenseThreshold{.kernel = &gemv_streamed_codes_kernel,

@@ -18,18 +18,6 @@ inline constexpr int warps = threads / 32;
 inline constexpr int piece = 16;
 inline constexpr int block_pieces = 128 / piece;
 
-// How the codes of 16 inputs stand: in the order of the inputs, or as the threads of an MMA hold
-// the codes of packed experts: bytes 4 c to 4 c + 3 are inputs 2 c, 2 c + 8, 2 c + 1 and 2 c + 9.
-enum class CodeOrder : std::uint8_t { inputs, packed };
-
-// As they stand in memory.
-struct PieceBits {
-  uint4 halves[2]{};
-
-  __device__ static PieceBits load(const Bf16* from) {
-    return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 8)}};
-  }
-};
 struct Piece {
   float at[piece]{};
 
@@ -91,28 +79,24 @@ class Divisor {
   bool plain_;
 };
 
-template <DType type, CodeOrder order>
-__device__ uint4 codes_of(const Piece& x, float scale) {
-  if (scale == 0) return {};
-  const Divisor divide(scale);
-  const auto word = [&](int c) {
-    const auto ratio = [&](int k) { return divide(x.at[k]); };
-    if constexpr (order == CodeOrder::inputs)
-      return codes_of<type>(ratio(4 * c), ratio(4 * c + 1)) |
-             codes_of<type>(ratio(4 * c + 2), ratio(4 * c + 3)) << 16;
-    return codes_of<type>(ratio(2 * c), ratio(2 * c + 8)) |
-           codes_of<type>(ratio(2 * c + 1), ratio(2 * c + 9)) << 16;
-  };
-  return {word(0), word(1), word(2), word(3)};
-}
-
-// Codes of 4 inputs in their order.
+// Codes of 4 inputs.
 template <DType type>
 __device__ std::uint32_t codes_of_four(const float (&x)[4], float scale) {
   if (scale == 0) return 0;
   const Divisor divide(scale);
   return codes_of<type>(divide(x[0]), divide(x[1])) | codes_of<type>(divide(x[2]), divide(x[3]))
                                                           << 16;
+}
+
+template <DType type>
+__device__ uint4 codes_of(const Piece& x, float scale) {
+  if (scale == 0) return {};
+  const Divisor divide(scale);
+  const auto word = [&](int c) {
+    const auto ratio = [&](int k) { return divide(x.at[4 * c + k]); };
+    return codes_of<type>(ratio(0), ratio(1)) | codes_of<type>(ratio(2), ratio(3)) << 16;
+  };
+  return {word(0), word(1), word(2), word(3)};
 }
 
 // What a row's inputs share: the largest magnitude, and, of INT8, whether there is a NaN, which has

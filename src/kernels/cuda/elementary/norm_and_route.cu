@@ -147,6 +147,7 @@ __device__ void norm_rows(const NormAndRoute& p, const Layout& layout, const Blo
   auto* const x_row = reinterpret_cast<bf16*>(block.x + made * block.pitch);
   const NormShare<true> share(rows.norm.weight, width, layout.team,
                               static_cast<int>(threadIdx.x) % layout.team.threads);
+  // Weights may be read before the previous grid has ended.
   if (rows.add.b_bias != nullptr) {
     constexpr std::int64_t line = 32;
     for (std::int64_t at = line * threadIdx.x; at < in; at += line * threads)

@@ -44,13 +44,13 @@ __global__ void __launch_bounds__(threads) code_rows(CodeExpertInputs p, int row
     float scale = 0;
     if (p.rounding.scales == Scales::row) scale = input_scale(p.rounding, traits.largest);
     if (!mine) continue;
-    uint4 codes = fixed ? uint4{} : codes_of<type, CodeOrder::inputs>(inputs, scale);
+    uint4 codes = fixed ? uint4{} : codes_of<type>(inputs, scale);
     for (int copy = 0; copy < copies; ++copy) {
       const int place = p.places != nullptr ? p.places[row * copies + copy] : row;
       if (place >= routed) continue;
       if (fixed) {
         scale = p.each[expert_of_place(p.expert_begin, p.experts, place)].rounding.scale;
-        codes = codes_of<type, CodeOrder::inputs>(inputs, scale);
+        codes = codes_of<type>(inputs, scale);
       }
       *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(place) * p.width + at * piece) =
           codes;
@@ -87,12 +87,12 @@ __global__ void __launch_bounds__(block_threads) code_blocks(CodeExpertInputs p,
   if (p.maxima.data != nullptr && mine)
     largest = p.maxima.data[std::int64_t{p.pairs_of[row]} * p.maxima.stride + block];
   const float scale = input_scale(p.rounding, largest);
-  const uint4 codes = codes_of<type, CodeOrder::inputs>(inputs, scale);
+  const uint4 codes = codes_of<type>(inputs, scale);
   for (int copy = 0; copy < copies; ++copy) {
     if (copy > 0 && copy % block_pieces == 0 && copy + lane < copies)
       place = p.places[row * copies + copy + lane];
-    const int to = by_token ? __shfl_sync(0xFFFFFFFF, place, copy % block_pieces, block_pieces)
-                            : place;
+    const int to =
+        by_token ? __shfl_sync(0xFFFFFFFF, place, copy % block_pieces, block_pieces) : place;
     if (!mine || to >= routed) continue;
     *reinterpret_cast<uint4*>(p.codes + static_cast<std::size_t>(to) * p.width + at * piece) =
         codes;

@@ -7,7 +7,7 @@
 
 namespace motley::kernels::cuda {
 
-// Codes of rows in the order of places, as packed experts have theirs (input_codes.cuh).
+// Codes of rows in the order of places.
 struct CodeExpertInputs {
   std::int64_t pairs = 0;
   int experts_per_token = 1;

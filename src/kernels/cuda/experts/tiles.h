@@ -38,7 +38,7 @@ constexpr bool can_run(const GroupedTiles& t) {
   using Gather = GroupedTiles::Gather;
   if (t.tall()) {
     const bool taller = t.rows == Rows::r256 && t.gather != Gather::boxes;
-    // Token rows that are codes, beside adapters.
+    // Token rows that are codes.
     const bool square = t.rows == Rows::r128 && t.width == 128 && t.gather == Gather::permuted;
     return (taller || square) && !t.sort_inside && !t.round_robin && !t.sum_inside;
   }

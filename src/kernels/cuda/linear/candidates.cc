@@ -68,6 +68,19 @@ ArrangeInputs inputs_of(const Linear& product) {
           .out_stride = product.x_stride};
 }
 
+bool rounds(const ArrangeInputs& inputs) {
+  return inputs.rounding.scales != InputRounding::Scales::none;
+}
+
+// Products whose inputs, rounded or not, stand in x.
+DenseProblem problem_of(std::span<const Linear> products, const ArrangeInputs& inputs,
+                        StreamHandle stream) {
+  return {.products = products,
+          .library = &device_of(stream).matmuls(),
+          .inputs = rounds(inputs) ? &inputs : nullptr,
+          .coded = true};
+}
+
 // The same kind of weight at sizes that suit every kernel for it.
 WeightView convenient(WeightView weight) {
   weight.out = weight.in = 2048;
@@ -130,9 +143,9 @@ std::string tiling_name(int number) {
 }
 
 std::span<const std::string_view> dense_candidates() {
-  static constexpr std::array<std::string_view, 6> names{"gemv_bulk",     "gemv_bulk_codes",
-                                                         "gemv_streamed", "gemv_streamed_codes",
-                                                         "cublaslt",      "decoded"};
+  static constexpr std::array<std::string_view, 7> names{
+      "gemv_bulk", "gemv_bulk_codes", "gemv_streamed", "gemv_streamed_codes",
+      "cublaslt",  "coded",           "decoded"};
   return names;
 }
 
@@ -143,7 +156,8 @@ std::vector<Linear> join_products(std::span<const Linear> products) {
 }
 
 bool can_run_dense(std::string_view kernel, std::span<const Linear> products, StreamHandle stream) {
-  DenseProblem problem{.products = products, .library = &device_of(stream).matmuls()};
+  const ArrangeInputs inputs = inputs_of(products[0]);
+  DenseProblem problem = problem_of(products, inputs, stream);
   while (!problem.products.empty()) {
     const std::size_t count = count_together(kernel_of(kernel), problem);
     if (count == 0) return false;
@@ -154,7 +168,8 @@ bool can_run_dense(std::string_view kernel, std::span<const Linear> products, St
 
 void run_dense(std::string_view kernel, std::span<const Linear> products, StreamHandle stream) {
   const DenseKernel& own = kernel_of(kernel);
-  DenseProblem left{.products = products, .library = &device_of(stream).matmuls()};
+  const ArrangeInputs inputs = inputs_of(products[0]);
+  DenseProblem left = problem_of(products, inputs, stream);
   while (!left.products.empty()) {
     DenseProblem first = left;
     const std::size_t count = count_together(own, left);
@@ -177,9 +192,7 @@ std::optional<DenseSelection> describe_dense(const DenseQuestion& question) {
       products.push_back(product_of(question, weight, rows));
     const ArrangeInputs inputs = inputs_of(products[0]);
     const DenseProblem problem{
-        .products = products,
-        .library = &library,
-        .inputs = inputs.rounding.scales == InputRounding::Scales::none ? nullptr : &inputs};
+        .products = products, .library = &library, .inputs = rounds(inputs) ? &inputs : nullptr};
     const DenseChoice choice = select_dense(problem, table);
     MOTLEY_CHECK(choice.kernel != nullptr, no_dense_kernel(problem, table).message());
     (rows == DenseSelection::few_rows ? selection.few : selection.many) = choice.kernel->info.name;

@@ -412,7 +412,7 @@ __global__ void __launch_bounds__(input_codes::threads) code_rows(ArrangeInputs 
     }
     if (at >= pieces) continue;
     *reinterpret_cast<uint4*>(to.codes + row * p.width + at * piece) =
-        codes_of<type, CodeOrder::inputs>(inputs, scale);
+        codes_of<type>(inputs, scale);
     if (at % block_pieces == 0)
       to.scales[std::int64_t{at / block_pieces} * to.pitch + row] =
           traits.has_nan && type == DType::i8 ? NAN : scale;

@@ -25,15 +25,16 @@ GroupedKernel describe(std::string_view name) {
           .max_sorted_inside = S::inside};
 }
 
-// FP8 sums have accumulators of their own, beside which adapters leave no registers to tall tiles.
+// FP8 sums have accumulators of their own, beside which adapters leave no registers to taller
+// tiles.
 template <PackedFormat Format, FactorType factors>
 std::vector<GroupedKernel> describe_coded_inputs() {
-  std::vector<GroupedKernel> all{describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
-                                 describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16")};
+  std::vector<GroupedKernel> all{
+      describe<TileShape<Format, 1, 1, factors>, 8, 3>("64x8"),
+      describe<TileShape<Format, 2, 1, factors>, 16, 2>("128x16"),
+      describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128")};
   if constexpr (factors == FactorType::none)
     all.push_back(describe<TileShape<Format, 2, 2, factors>, 128, 1>("256x128"));
-  else
-    all.push_back(describe<TileShape<Format, 2, 1, factors, false>, 128, 1>("128x128"));
   return all;
 }
 
