@@ -205,6 +205,7 @@ class Runner {
   std::unique_ptr<lora::StepTable> table_;  // null: no adapters, or the CPU
   StepLayout layout_;
   model::Model::Workspace workspace_;
+  bool shares_shrinks_ = false;
   tensor::Arena arena_;  // a step's hidden states, rows that get logits, and logits
   tensor::Buffer choices_memory_;
   tensor::Tensor choices_;

@@ -262,7 +262,7 @@ TEST(RoundedLinears, TakeCodesWhereAllProductsDo) {
   fine.block_rows = 1;
   Numbers numbers(4);
   constexpr std::int64_t in = 512;
-  for (const std::int64_t rows : {4, 300}) {
+  for (const std::int64_t rows : {16, 17, 300}) {
     for (const bool all : {true, false}) {
       SCOPED_TRACE(cat(rows, " rows, ", all ? "all" : "not all"));
       const DeviceWeight w[2] = {on_device_rounded(numbers, format, 256, in),
@@ -278,7 +278,7 @@ TEST(RoundedLinears, TakeCodesWhereAllProductsDo) {
       device.log_launches(&launches);
       device_table().linears({.all = products, .count = 2, .inputs = &inputs}, default_stream());
       device.log_launches(nullptr);
-      EXPECT_EQ(std::ranges::count(launches, "coded"), all && rows > 256 ? 1 : 0);
+      EXPECT_EQ(std::ranges::count(launches, "coded"), all && rows > 16 ? 1 : 0);
       // The numbers in bf16 are rounded once more.
       Format once_more = format;
       const std::vector<std::byte> read = y[1].read_device();

@@ -19,8 +19,8 @@
 // - (adapt | bias)+ norm* rotate+ store+ round?: deltas and biases of q, k and v, and their heads
 // - norm rotate store rotate round: preparation of latent attention's rows
 // - norm* rotate+ store+ round?: preparation of heads without deltas and biases
-// - experts (add|add_scaled)? add norm arrange_inputs linear+, add norm arrange_inputs linear+,
-// norm arrange_inputs linear+: a norm that also rounds its result for maps
+// - experts (add|add_scaled)? add norm arrange_inputs linear+, bias? add norm arrange_inputs
+// linear+, norm arrange_inputs linear+: a norm that also rounds its result for maps
 // - experts add|add_scaled add norm: experts, shared expert and the next sum
 // - (sum | bias)? add norm linear: a router whose logits an adapter changes
 // - sum add norm: of several ranks, where one launch can
@@ -354,6 +354,10 @@ bool keeps_all_but_first_and_rounded(const OpList& list, Ops ops, ValueId value)
   return keeps_all_but_first(list, ops, value) && keeps_all_but_rounded(list, ops, value);
 }
 
+bool keeps_all_but_biased_and_rounded(const OpList& list, Ops ops, ValueId value) {
+  return keeps_all_but_biased(list, ops, value) && keeps_all_but_rounded(list, ops, value);
+}
+
 kernels::AddAndNorm norm_call(const LiveOp& live, const Frame& frame) {
   const auto& op = params<NormOp>(live);
   return {.norm = ops::rms_norm_call(frame.context, frame.at(op.x), op.norm.weight.view(),
@@ -478,8 +482,9 @@ constexpr std::array fusions{
            fits_experts_add_norm_linears,
            run_experts_add_norm_linears},
     Fusion{{"add_norm_linears",
-            {one(OpKind::add), one(OpKind::norm), one(OpKind::arrange_inputs), maps},
-            keeps_all_but_rounded},
+            {optional(OpKind::bias), one(OpKind::add), one(OpKind::norm),
+             one(OpKind::arrange_inputs), maps},
+            keeps_all_but_biased_and_rounded},
            fits_add_norm_linears,
            run_add_norm_linears},
     Fusion{{"norm_linears",

@@ -18,6 +18,14 @@ inline constexpr int warps = threads / 32;
 inline constexpr int piece = 16;
 inline constexpr int block_pieces = 128 / piece;
 
+// 16 inputs as they stand in memory.
+struct PieceBits {
+  uint4 halves[2]{};
+
+  __device__ static PieceBits load(const Bf16* from) {
+    return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 8)}};
+  }
+};
 struct Piece {
   float at[piece]{};
 

@@ -45,8 +45,9 @@ Linear decoded_together(std::span<const Linear> products);
 void linear_decoded(std::span<const Linear> products, MatmulLibrary& library, StreamHandle stream);
 
 // Codes times codes of 8 bits, where the weights' file says that inputs are rounded to that type:
-// for many rows. The products of a launch share x. Codes and scales of the inputs come to where
-// their numbers would, at inputs.out.
+// for more rows than are read as fast as the weights. The products of a launch share x. Codes and
+// scales of the inputs come to where their numbers would, at inputs.out. The tile is that of many
+// rows; up to 256 it is 64 rows x 32 outputs.
 inline constexpr int coded_max_products = 4;
 inline constexpr Tile coded_tile{.outputs = 128, .rows = 128, .k = 128};
 Result<void> prepare_coded();

@@ -1,4 +1,4 @@
-// wgmma on codes of 8 bits, whose A operand is in registers or in shared memory.
+// wgmma on codes of 8 bits in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,7 @@
 namespace motley::kernels::cuda {
 
 // D[64, N] (+)= A[64, 32] B[N, 32]^T: FP8 (e4m3) with sums in float32, or INT8 with exact sums.
-// Accumulators lie as those of Mma. A: register j of 4 holds k = 4 (t % 4) + 16 (j / 2) to k + 3 of
-// row 16 (t / 32) + t % 32 / 4 + 8 (j % 2). B is K-major with the 128-byte swizzle;
-// so is an A in shared memory.
+// Accumulators lie as those of Mma. A and B are K-major with the 128-byte swizzle.
 template <DType codes, int N>
 struct CodeMma;
 
@@ -26,16 +24,8 @@ struct CodeMma;
 #define N32 N16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define N64 N32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 // O0 ...: operand numbers after the N / 2 accumulators.
-#define DEFINE_CODE_MMA(TYPE, SUM, CONSTRAINT, TYPES, SCALES, N, NAMES, LIST, O0, O1, O2, O3, O4, O5, O6)              \
+#define DEFINE_CODE_MMA(TYPE, SUM, CONSTRAINT, TYPES, SCALES, N, NAMES, LIST, O0, O1, O2, O3)                          \
   template <> struct CodeMma<TYPE, N> {                                                                                \
-    template <uint32_t high_word>                                                                                      \
-    static __device__ inline void rs(SUM (&d)[N / 2], const uint32_t (&a)[4], uint32_t b, int accumulate) {            \
-      asm volatile("{.reg .pred p; .reg .b64 y; setp.ne.b32 p, %" #O5 ", 0; mov.b64 y, {%" #O4 ", %" #O6 "}; "         \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k32." TYPES " {" NAMES "}, "                                \
-                   "{%" #O0 ",%" #O1 ",%" #O2 ",%" #O3 "}, y, p" SCALES ";}"                                           \
-                   : LIST(CONSTRAINT, 0)                                                                               \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(accumulate), "n"(high_word) : "memory");  \
-    }                                                                                                                  \
     template <uint32_t high_word>                                                                                      \
     static __device__ inline void ss(SUM (&d)[N / 2], uint32_t a, uint32_t b, int accumulate) {                        \
       asm volatile("{.reg .pred p; .reg .b64 x, y; setp.ne.b32 p, %" #O2 ", 0; mov.b64 x, {%" #O0 ", %" #O3 "}; "      \
@@ -44,14 +34,14 @@ struct CodeMma;
                    : LIST(CONSTRAINT, 0) : "r"(a), "r"(b), "r"(accumulate), "n"(high_word) : "memory");                \
     }                                                                                                                  \
   };
-#define DEFINE_BOTH(N, NAMES, LIST, O0, O1, O2, O3, O4, O5, O6)                                                        \
-  DEFINE_CODE_MMA(DType::f8_e4m3, float, "+f", "f32.e4m3.e4m3", ", 1, 1", N, NAMES, LIST, O0, O1, O2, O3, O4, O5, O6)  \
-  DEFINE_CODE_MMA(DType::i8, int, "+r", "s32.s8.s8", "", N, NAMES, LIST, O0, O1, O2, O3, O4, O5, O6)
-DEFINE_BOTH(8, N4, D4, 4, 5, 6, 7, 8, 9, 10)
-DEFINE_BOTH(16, N8, D8, 8, 9, 10, 11, 12, 13, 14)
-DEFINE_BOTH(32, N16, D16, 16, 17, 18, 19, 20, 21, 22)
-DEFINE_BOTH(64, N32, D32, 32, 33, 34, 35, 36, 37, 38)
-DEFINE_BOTH(128, N64, D64, 64, 65, 66, 67, 68, 69, 70)
+#define DEFINE_BOTH(N, NAMES, LIST, O0, O1, O2, O3)                                                                    \
+  DEFINE_CODE_MMA(DType::f8_e4m3, float, "+f", "f32.e4m3.e4m3", ", 1, 1", N, NAMES, LIST, O0, O1, O2, O3)              \
+  DEFINE_CODE_MMA(DType::i8, int, "+r", "s32.s8.s8", "", N, NAMES, LIST, O0, O1, O2, O3)
+DEFINE_BOTH(8, N4, D4, 4, 5, 6, 7)
+DEFINE_BOTH(16, N8, D8, 8, 9, 10, 11)
+DEFINE_BOTH(32, N16, D16, 16, 17, 18, 19)
+DEFINE_BOTH(64, N32, D32, 32, 33, 34, 35)
+DEFINE_BOTH(128, N64, D64, 64, 65, 66, 67)
 #undef DEFINE_BOTH
 #undef DEFINE_CODE_MMA
 #undef N64

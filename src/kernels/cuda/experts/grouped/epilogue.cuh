@@ -12,9 +12,9 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// Shared memory in which a warpgroup stages its stores: 16 tokens of 16 rows for each of four
-// warps, or, with two blocks of rows, 32 tokens of 64 columns of h (16 tokens of 128 rows need
-// less).
+// Shared memory in which a warpgroup stages its stores: 16 tokens of 16 rows (of 64, where tokens
+// are the rows of products) for each of four warps, or, with two blocks of rows, 32 tokens of 64
+// columns of h (16 tokens of 128 rows need less).
 template <class S>
 inline constexpr int store_bytes = S::coded_inputs && !S::small ? token_rows_bytes
                                    : S::blocks == 1             ? 4 * 768
@@ -128,7 +128,7 @@ __device__ inline void store_down(const float (&d)[S::blocks][N / 2], const Laye
     static_assert(16 * pitch <= store_bytes<S> / (4 / warps));
     const int of = t % threads;
     const int begin = S::blocks == 1 ? own : col;
-    if constexpr (S::blocks == 1) buffer += t / 32 * 768;
+    if constexpr (S::blocks == 1) buffer += t / 32 * (store_bytes<S> / 4);
     const std::uint32_t to = buffer + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16 +
                              (S::blocks == 1 ? 0 : t / 32 * 32);
     const std::uint32_t from = buffer + of / chunks * pitch + of % chunks * 16;

@@ -169,6 +169,9 @@ Support grouped_supports(const GroupedTiles& tiles, const GroupedExperts& g) {
   const std::int64_t max_tokens = grouped_max_tokens(g.shape, g.experts_per_token);
   if (g.tokens > max_tokens)
     return Support::no("it counts {} tokens in 32 bits, not {}", max_tokens, g.tokens);
+  if (has_coded_inputs(g.weights.format) &&
+      (g.inputs[0].each == nullptr || g.inputs[1].each == nullptr))
+    return Support::no("its token rows are codes, and these inputs are not rounded");
   const grouped::GroupedKernel* const kernel = grouped::find_kernel(tiles, g);
   if (kernel == nullptr)
     return Support::no("it has no tiles of {} x {} for these weights and adapters",

@@ -7,7 +7,8 @@
 
 namespace motley::kernels::cuda::grouped {
 
-// A warp stages 16 tokens of 64 columns, so that its stores are whole cache lines.
+// A warp stages 16 tokens of 64 columns, so that its stores are whole cache lines. Narrow tiles
+// share the buffer out to warps in another way, so warps meet before they use it.
 inline constexpr int token_row_pitch = 128 + 16;
 inline constexpr int token_rows_bytes = 4 * 16 * token_row_pitch;  // of a warpgroup
 
@@ -89,6 +90,7 @@ template <class S, int N>
 __device__ inline void store_gate_up_tokens(const float (&acc)[S::blocks][N / 2],
                                             const LayerParams& p, const Item& item,
                                             std::uint32_t buffer, int warpgroup) {
+  consumer_barrier(warpgroup);
   const TokenRowsPart part(item, buffer, warpgroup, p.h, p.inner);
   if (part.count <= 0) return;
   Activator activate{p.activation == ExpertActivation::clamped_swiglu, p.swiglu_limit,
@@ -118,6 +120,7 @@ __device__ inline void store_gate_up_tokens(const float (&acc)[S::blocks][N / 2]
 template <class S, int N>
 __device__ inline void store_down_tokens(const float (&acc)[S::blocks][N / 2], const LayerParams& p,
                                          const Item& item, std::uint32_t buffer, int warpgroup) {
+  consumer_barrier(warpgroup);
   const TokenRowsPart part(item, buffer, warpgroup, p.partial, p.hidden);
   if (part.count <= 0) return;
   const int column = item.row_tile * S::rows;
